@@ -1,13 +1,13 @@
-//! The CPU time that driving takes: requests per CPU second of the driving thread, against the null
-//! server or another. With `--against` it is compared with another load generator's.
+//! Measures requests per CPU second of kvblaster's driving thread, against the null server or
+//! another server. With `--against` the figure is compared with that of another load generator.
 //!
-//! Where: outside the program. It runs one driving thread, like those of `kvblaster run`.
+//! Where: outside the program. The bench runs one driving thread as `kvblaster run` does.
 //! Invariant: a figure is the number of requests answered divided by the CPU time of the driving
-//! thread, or of the other program's process. The two programs take turns on the same CPU, with the
-//! same number and kind of requests, number of connections, and sizes of keys and values. Keep the
-//! server on another CPU (`taskset`).
-//! Under `valgrind --tool=callgrind`, run with `--requests` of N and of 2 N: the difference in
-//! instructions over N is the cost of a request, and `callgrind_annotate` shows where it goes.
+//! thread, or of the other program's process. The two programs run in turns on the same CPU, with
+//! the same requests, number of connections, and sizes of keys and values. Keep the server on
+//! another CPU (`taskset`). Under `valgrind --tool=callgrind`, run with `--requests N` and with
+//! `--requests 2N`. The difference in instructions, divided by N, is the cost of a request, and
+//! `callgrind_annotate` shows where it goes.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
@@ -190,8 +190,7 @@ fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<()
             return Err(format!("{} has failed", program.join(" ")).into());
         }
         let said = String::from_utf8_lossy(&ran.stdout);
-        // memcaslap's sets are not among the requested number of requests, so its own count is
-        // read.
+        // memcaslap adds sets to the requested number of requests. Use the number that it prints.
         let counted = said.split_once("Ops: ").and_then(|(_, rest)| rest.split(' ').next());
         let requests = counted.map_or(Ok(options.requests), str::parse)?;
         Ok(requests as f64 / (children_seconds()? - before))
@@ -213,7 +212,7 @@ fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<()
     }
     ratios.sort_by(f64::total_cmp);
     println!("median {:.2}", ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN));
-    // A folder that cannot be removed does no harm.
+    // If the folder cannot be removed, it does no harm.
     let _ = std::fs::remove_dir_all(&folder);
     Ok(())
 }
@@ -222,8 +221,8 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Returns redis-benchmark's key of `KEY_BYTES` bytes: letters, and a placeholder for twelve
-/// digits.
+/// Returns the key of `KEY_BYTES` bytes for redis-benchmark: letters, and a placeholder that it
+/// replaces by twelve digits.
 fn their_key() -> String {
     format!("{}__rand_int__", "k".repeat(KEY_BYTES - 12))
 }
@@ -238,8 +237,8 @@ fn redis_benchmark(options: &Options, address: SocketAddr) -> Vec<String> {
     ))
 }
 
-/// Returns a command that sets nearly all keys that will be read: ten times as many sets as keys,
-/// drawn at random.
+/// Returns a command that stores nearly all keys that will be read. It sends ten sets per key, with
+/// random keys.
 fn filling(options: &Options, address: SocketAddr) -> Vec<String> {
     words(&format!(
         "redis-benchmark -h {} -p {} -P 64 -n {KEYS}5 -r {KEYS} SET {} {}",
@@ -257,14 +256,15 @@ fn memcaslap(
     folder: &Path,
 ) -> Result<Vec<String>, Box<dyn Error>> {
     let Options { connections, depth, requests, value_bytes, .. } = options;
-    // memcaslap keeps one request under way per connection, so depth becomes connections.
+    // memcaslap has one outstanding request per connection, so it gets `depth` times the
+    // connections.
     let connections = connections * depth;
     let file = folder.join("memcaslap");
     let sizes = format!(
         "key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{value_bytes} {value_bytes} 1\ncmd\n0 0\n1 1\n"
     );
     std::fs::write(&file, sizes)?;
-    // `-w 1k`: each connection sets its keys first, then gets them; 1,000 is the fewest it takes.
+    // `-w 1k`: each connection sets 1,000 keys and then gets them. Fewer are not accepted.
     let mut program = words(&format!(
         "memcaslap -s {address} -T 1 -c {connections} -x {requests} -w 1k -F {}",
         file.display()
@@ -274,7 +274,7 @@ fn memcaslap(
     Ok(program)
 }
 
-/// Returns the CPU seconds of the child processes that have ended. The kernel counts them in ticks.
+/// Returns the CPU seconds of the child processes that have ended. The kernel counts ticks.
 fn children_seconds() -> Result<f64, Box<dyn Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit_once(')').ok_or("no statistics")?.1;

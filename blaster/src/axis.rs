@@ -1,22 +1,22 @@
 //! The scale of an axis: maps figures to positions in a plot, with ticks at round figures.
 //!
-//! Where: two per plot, on HTML pages and on terminals.
-//! Invariant: a scale has an extent, even for one figure or none; every tick lies inside the scale,
-//! and there are at most `TICKS_MAX` ticks.
+//! Where: each plot has two, both on HTML pages and on terminals.
+//! Invariant: a scale is never empty, even if there is one figure or none. Every tick lies inside
+//! the scale, and there are at most `TICKS_MAX` ticks.
 //! Source: none; ticks are 1, 2 or 5 times a power of ten, as in most plots.
 
 const TICKS_MAX: u8 = 9;
-/// Number of ticks that a linear axis aims at.
+/// The approximate number of ticks on a linear axis.
 const TICKS: f64 = 5.0;
 
-/// The mapping of figures to an axis.
+/// The way in which figures are mapped to an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Linear, from zero.
+    /// Linear; the axis starts at zero.
     Linear,
-    /// Linear, from the least figure to the greatest.
+    /// Linear; the axis extends from the least figure to the greatest.
     Within,
-    /// Logarithmic; figures that are not above zero are not drawn.
+    /// Logarithmic. Figures that are zero or negative are not drawn.
     Log,
 }
 
@@ -29,7 +29,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Returns a scale whose extent contains all the figures.
+    /// Returns a scale that contains all the figures.
     #[must_use]
     pub fn new(spread: Spread, figures: impl Iterator<Item = f64>) -> Axis {
         let figures = figures.filter(|figure| figure.is_finite());
@@ -48,8 +48,8 @@ impl Axis {
         Axis { spread, from, to }
     }
 
-    /// The position of a figure: 0 at the axis's beginning, 1 at its end; none if the figure cannot
-    /// be shown.
+    /// Returns the position of a figure, from 0 at the start of the axis to 1 at its end. `None` if
+    /// the figure cannot be shown.
     #[must_use]
     pub fn place(&self, figure: f64) -> Option<f64> {
         let place = match self.spread {
@@ -59,7 +59,7 @@ impl Axis {
         place.is_finite().then_some(place)
     }
 
-    /// The figure at a position: the inverse of `place`.
+    /// Returns the figure at a position. This is the inverse of `place`.
     #[must_use]
     pub fn at(&self, place: f64) -> f64 {
         match self.spread {
@@ -68,7 +68,7 @@ impl Axis {
         }
     }
 
-    /// Round figures inside the scale.
+    /// Returns round figures inside the scale.
     #[must_use]
     pub fn ticks(&self) -> Vec<f64> {
         let ticks = match self.spread {

@@ -1,14 +1,14 @@
-//! A batch of datagrams, written one after the other and sent together.
+//! A batch of datagrams that are written one after the other and sent together.
 //!
 //! ```text
 //! bytes       | datagram | datagram | ...     datagrams, back to back
 //! run         |---------------------|         of one length, one flow and one receiver: one send
 //! ```
 //!
-//! Where: between the wire, which writes requests or answers, and `net`'s outbox, which all lines
-//! of a thread share.
+//! Where: between `wire`, which writes requests or answers, and an outbox of `net`, which all
+//! connections of a thread share.
 //! Invariant: unsent datagrams keep their order, except that `by_flow` groups them by flow. The
-//! caller that fills a batch checks its lengths, and so bounds it.
+//! caller bounds the batch by checking `len` and `total_bytes`.
 
 use net::{Calls, Datagrams, Obstacle, Outbox, Peer};
 
@@ -20,7 +20,7 @@ const OUTBOX_DATAGRAMS_MAX: usize = 256;
 pub struct DatagramBatch {
     bytes: Vec<u8>,
     runs: Vec<Run>,
-    /// The receivers. They are not stored in the runs, because a `Peer` is large and a client needs
+    /// The receivers. They are not stored in `runs`, because a `Peer` is large and clients need
     /// none.
     peers: Vec<Peer>,
     datagrams: usize,
@@ -28,9 +28,9 @@ pub struct DatagramBatch {
     last_start: DatagramStart,
     /// Number of runs sent.
     runs_sent: usize,
-    /// True if datagrams are sent flow by flow, which makes runs longer: a run has one flow.
+    /// True if datagrams are sent flow by flow, so that runs, which have one flow each, are longer.
     by_flow: bool,
-    /// True if adjacent runs differ in their flow.
+    /// True if two adjacent runs have different flows.
     is_mixed: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct DatagramBatch {
 struct DatagramStart {
     start: usize,
     flow: u16,
-    /// The index of the receiver in `peers`; none: the connected peer.
+    /// The index of the receiver in `peers`. `None` means the connected peer.
     to: Option<usize>,
 }
 
@@ -50,26 +50,26 @@ struct Run {
     first: DatagramStart,
     end: usize,
     each_bytes: usize,
-    /// True if the last datagram is shorter, so that no other may follow in this run.
+    /// True if the last datagram is shorter than the first, so that this run must end with it.
     is_over: bool,
 }
 
 impl DatagramBatch {
-    /// Returns an empty batch. With `by_flow`, datagrams of one flow are sent together, which is
-    /// faster if the outbox sends a run with one call.
+    /// Returns an empty batch. If `by_flow` is true, datagrams of one flow are sent together, which
+    /// is faster if the outbox sends a whole run at once.
     #[must_use]
     pub fn new(by_flow: bool) -> DatagramBatch {
         DatagramBatch { by_flow, ..DatagramBatch::default() }
     }
 
-    /// Returns an outbox for batches. With `runs`, a run of equally long datagrams is one send.
+    /// Returns an outbox for batches. If `runs` is true, it sends each run as one unit.
     #[must_use]
     pub fn outbox(runs: bool) -> Outbox {
         Outbox::new(OUTBOX_DATAGRAMS_MAX, OUTBOX_DATAGRAMS_MAX, runs)
     }
 
-    /// Begins a datagram to the connected peer, or back `to` a sender. The caller appends its bytes
-    /// to the vector returned, and calls `end`.
+    /// Begins a datagram to the peer `to`, or to the connected peer. The caller appends the
+    /// datagram's bytes to the returned vector, and then calls `end`.
     #[inline]
     pub fn begin(&mut self, to: Option<&Peer>, flow: u16) -> &mut Vec<u8> {
         let to = to.map(|to| {
@@ -82,7 +82,7 @@ impl DatagramBatch {
         &mut self.bytes
     }
 
-    /// Ends the datagram that was begun last; returns its length in bytes.
+    /// Ends the datagram that was begun last. Returns its length in bytes.
     #[inline]
     pub fn end(&mut self) -> usize {
         let (last_start, end) = (self.last_start, self.bytes.len());
@@ -112,21 +112,20 @@ impl DatagramBatch {
         }
     }
 
-    /// Number of datagrams written since the batch was last empty. It counts sent ones until all
-    /// are sent.
+    /// Returns the number of datagrams in the batch. Sent datagrams count until all are sent.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.datagrams
     }
 
-    /// True if there is no datagram.
+    /// True if the batch contains no datagrams.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.datagrams == 0
     }
 
-    /// Bytes of all datagrams.
+    /// Returns the number of bytes of all datagrams, including sent ones.
     #[inline]
     #[must_use]
     pub fn total_bytes(&self) -> usize {
@@ -141,7 +140,7 @@ impl DatagramBatch {
         (self.datagrams, self.runs_sent, self.is_mixed) = (0, 0, false);
     }
 
-    /// Sends the waiting datagrams. Returns the obstacle if some could not be sent.
+    /// Sends the waiting datagrams. If some could not be sent, returns the reason.
     pub fn post(
         &mut self,
         outbox: &mut Outbox,
@@ -174,7 +173,7 @@ impl DatagramBatch {
         None
     }
 
-    /// The waiting datagrams, in their order.
+    /// Returns the waiting datagrams in the order in which they are to be sent.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         self.runs[self.runs_sent..]
             .iter()
@@ -275,7 +274,7 @@ mod tests {
         let columns = bind_columns(any, 3, Sizes::default()).unwrap();
         let client = Datagrams::connect(columns[0].address().unwrap(), Sizes::default()).unwrap();
         let (calls, mut inbox) = (Calls::default(), Inbox::new(1, SLOT_BYTES_MAX));
-        // `by_flow`, and the number of datagrams that a column's first receive call then returns.
+        // Each row: `by_flow`, and the number of datagrams that the first receive call returns.
         for (by_flow, first) in [(true, 20), (false, 1)] {
             let (mut batch, mut outbox) =
                 (DatagramBatch::new(by_flow), DatagramBatch::outbox(true));

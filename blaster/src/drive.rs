@@ -1,4 +1,4 @@
-//! One driving thread: it sends on time, tracks what is outstanding, and counts the outcomes.
+//! A driving thread: sends requests on time, tracks those in flight, and counts their outcomes.
 //!
 //! ```text
 //! workload -> outward (draw, route, write) -> sockets -> inward (read, match, time) -> tally
@@ -6,10 +6,10 @@
 //!                +------------------------------------------------------------------+
 //! ```
 //!
-//! Where: between the workload and the measurements; it owns its connections.
-//! Invariant: the sending half passes messages to the receiving half and gets feedback back; they
-//! share nothing else. So they run on one thread or on two, like the paper's Tx and Rx threads. A
-//! request is counted once however it ends.
+//! Where: between the workload and the measurements. The thread owns its connections.
+//! Invariant: the sending half passes messages to the receiving half, which passes feedback back;
+//! the halves share nothing else. So they can run on one thread, or on two like the paper's Tx and
+//! Rx threads. Each request is counted once, however it ends.
 //! Source: the paper, sections 5.2.2 and 5.3; Schroeder, Wierman, Harchol-Balter, "Open Versus
 //! Closed: A Cautionary Tale" (2006).
 
@@ -41,31 +41,31 @@ use live_counts::LiveCounts;
 use serde::{Deserialize, Serialize};
 
 const EVENTS_MAX: usize = 256;
-/// Most connections of one thread to one target.
+/// The most connections that one thread may have to one target.
 pub const CONNECTIONS_MAX: u32 = 60_000;
-/// Most requests in flight on one connection of a closed loop.
+/// The most requests that may be in flight on one connection of a closed loop.
 pub const DEPTH_MAX: u32 = 10_000;
-/// Most requests of an open loop that wait for their answers.
+/// The most requests of an open loop that may wait for their answers.
 pub const OUTSTANDING_MAX: u32 = 1 << 20;
 
 /// The plan of one thread.
 #[derive(Clone, Debug)]
 pub struct Drive {
-    /// The requests to draw.
+    /// The workload from which requests are drawn.
     pub workload: Arc<Workload>,
-    /// The bytes of keys and values.
+    /// Generates the bytes of keys and values.
     pub names: Names,
-    /// The seed with which requests are drawn.
+    /// The seed of the random draws.
     pub seed: u64,
     /// This thread's number, from 0.
     pub thread: u32,
     /// Number of threads of the run.
     pub threads: u32,
-    /// This thread's number among the threads of this process, from 0, and the number of these
-    /// threads.
+    /// This thread's number among the threads of this process, counted from 0, and the number of
+    /// threads of this process.
     pub here: (u32, u32),
-    /// This thread's first connection to each target, counted over all threads from 0, and the
-    /// number of connections of all threads to each target.
+    /// The number of this thread's first connection to each target (the connections of all threads
+    /// are numbered from 0), and the number of connections that all threads have to each target.
     pub first_connection: (u32, u32),
     /// The servers, at least one.
     pub targets: Arc<[Target]>,
@@ -73,26 +73,26 @@ pub struct Drive {
     pub ring: Arc<Ring>,
     /// The protocol.
     pub protocol: Protocol,
-    /// The processor to run on; none leaves the choice to the kernel.
+    /// The processor to run on. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// The processor on which a second thread receives. None: this thread sends and receives.
+    /// The processor of a second thread, which receives. `None`: one thread sends and receives.
     pub receive_cpu: Option<usize>,
     /// The loop, open or closed, and its rate or depth.
     pub pace: Pace,
-    /// A request without an answer after this time is given up, and so is its connection if that
-    /// is a stream.
+    /// A request that is not answered within this time is given up. If its connection is a stream,
+    /// the connection is given up too.
     pub timeout: Duration,
     /// An answer that takes longer is counted as late.
     pub late_limit: Duration,
-    /// Number of requests after which a connection is closed and opened again; none: never.
+    /// Number of requests after which a connection is closed and opened again. `None`: never.
     pub churn_requests: Option<u64>,
-    /// True if values read are verified against their keys.
+    /// True if each value that is read is compared with the one that its key determines.
     pub verify: bool,
-    /// True if a set follows each miss.
+    /// True if a miss is followed by a set of the missed key.
     pub fill_on_miss: bool,
-    /// UDP: hand equally long requests to the kernel with one call (generic segmentation offload).
+    /// UDP: requests of equal length go to the kernel in one call (generic segmentation offload).
     pub gso: bool,
-    /// UDP: the rule that gives each request its column of the server.
+    /// UDP: the rule that chooses the server's column for each request.
     pub steering: Steering,
     /// True if a thread that both sends and receives polls without sleeping. The server then spends
     /// no time on waking it.
@@ -151,7 +151,7 @@ pub enum Pace {
         rate_per_s: f64,
         /// Number of connections to each target.
         connections: u32,
-        /// Most requests outstanding on all connections together. Beyond that, a due request
+        /// The most requests outstanding on all connections together. At this limit, a due request
         /// waits, and its response time includes the wait.
         outstanding_max: u32,
     },
@@ -165,7 +165,7 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// Number of connections to each target: of one thread, or of all if the pace is the run's.
+    /// Connections to each target: of one thread in a thread's plan, of all in the run's plan.
     pub(crate) fn connections(self) -> u32 {
         let (Pace::Open { connections, .. } | Pace::Closed { connections, .. }) = self;
         connections
@@ -190,9 +190,9 @@ mod bits {
 pub enum Mode {
     /// The workload's requests.
     Traffic,
-    /// A set for each key of this thread's share, once.
+    /// One set for each key in this thread's share.
     Populate,
-    /// A delete for each key of this thread's share, once.
+    /// One delete for each key in this thread's share.
     Clear,
 }
 
@@ -203,7 +203,7 @@ pub struct EndCondition {
     pub stop: Arc<AtomicBool>,
     /// The time at which the thread ends.
     pub deadline: Option<Instant>,
-    /// Number of requests that this thread sends; none: no limit.
+    /// Number of requests after which the thread ends. `None`: no limit.
     pub requests: Option<u64>,
 }
 
@@ -240,7 +240,7 @@ pub enum DriveError {
     System(io::Error),
 }
 
-/// Time since the start of the run.
+/// A clock that counts from the start of the run.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     /// The start of the run by the system's monotonic clock.
@@ -260,8 +260,8 @@ impl Clock {
 }
 
 impl Drive {
-    /// Returns the plan of a single thread that has all the connections and no end; everything else
-    /// is off or at its default.
+    /// Returns a plan with a single thread and without an end condition. Every other setting is off
+    /// or has its default.
     #[must_use]
     pub fn new(
         workload: Arc<Workload>,
@@ -298,7 +298,7 @@ impl Drive {
         }
     }
 
-    /// Number of tallies per epoch: two if a second thread receives, otherwise one.
+    /// Returns the number of tallies per epoch: two if a second thread receives, otherwise one.
     #[must_use]
     pub fn reporters(&self) -> usize {
         1 + usize::from(self.receive_cpu.is_some())
@@ -315,14 +315,14 @@ impl Drive {
         self.workload.share(start, all).start..self.workload.share(end, all).start
     }
 
-    /// Returns the numbers of this thread's connections to each target, counted over all threads,
-    /// and the number of connections of all threads.
+    /// Returns the numbers of this thread's connections to each target, counted over all threads
+    /// from 0, and the number of all threads' connections to each target.
     fn connection_numbers(&self) -> (Range<u32>, u32) {
         let (first, all) = self.first_connection;
         (first..first.saturating_add(self.pace.connections()), all)
     }
 
-    /// Returns the needs of all threads of this process at each AF_XDP interface.
+    /// Returns the resources that the threads of this process need at each AF_XDP interface.
     fn interface_needs(&self) -> Vec<InterfaceNeeds> {
         let mut all: Vec<InterfaceNeeds> = Vec::new();
         for target in self.targets.iter() {
@@ -335,7 +335,7 @@ impl Drive {
                 bypass: bypass.clone(),
                 targets: vec![*address],
                 threads: self.here.1 as usize,
-                // Another thread may have one connection more.
+                // Another thread may have one connection more than this one.
                 connections: self.pace.connections() as usize + 1,
                 protocol: self.protocol,
             });
@@ -361,18 +361,20 @@ impl Drive {
         };
         if !is_right || !(1..=CONNECTIONS_MAX).contains(&self.pace.connections()) {
             return Err(DriveError::Plan(
-                "rate, connections, depth or outstanding requests out of range",
+                "rate, connections, depth or outstanding requests are out of range",
             ));
         }
         let (connection_numbers, all) = self.connection_numbers();
         let has_keys = connection_numbers.end <= all && u64::from(all) <= self.workload.keys();
         if self.workload.per_connection() && !has_keys {
             return Err(DriveError::Plan(
-                "fewer keys than connections, and each is to have its own",
+                "there are fewer keys than connections, and each needs keys of its own",
             ));
         }
         if usize::try_from(all).is_ok_and(|all| all < self.steering.ports()) {
-            return Err(DriveError::Plan("fewer connections than columns, each with its port"));
+            return Err(DriveError::Plan(
+                "there are fewer connections than columns, and each column needs one to its port",
+            ));
         }
         if self.timeout.is_zero() {
             return Err(DriveError::Plan("the timeout is zero"));

@@ -7,15 +7,15 @@
 use crate::words::wrapped;
 use std::process::ExitCode;
 
-/// An exit status. Of several, the one that is declared last holds.
+/// An exit status. If several apply, the one that is declared last is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Exit {
-    /// Everything was done, and every assert holds.
+    /// The command has finished, and every assert holds.
     Met = 0,
     /// Figures were measured, but an assert does not hold or the run was cut short.
     NotMet = 1,
-    /// Figures were measured for asserts, but the figures are invalid.
+    /// There are asserts, but the measured figures are invalid.
     Invalid = 2,
     /// Nothing could be measured.
     Failed = 3,
@@ -28,20 +28,20 @@ const MEANINGS: [(Exit, &str); 5] = [
     (Exit::Met, "done; every assertion is met"),
     (
         Exit::NotMet,
-        "measured; an assertion is not met, a server went away or came back as another process, or \
-         the run ended early",
+        "measured, but an assertion is not met, a server went away or came back as another \
+         process, or the run ended early",
     ),
     (
         Exit::Invalid,
-        "measured, with an assertion, and INVALID: the figures do not tell what the server can do, \
-         so no assertion is judged",
+        "measured, but INVALID, and an assertion was given: the figures do not show what the \
+         server can do, so no assertion is judged",
     ),
     (Exit::Failed, "failed: no server, no permission, or a file that cannot be written"),
     (Exit::Usage, "the command line is wrong"),
 ];
 
 impl Exit {
-    /// The status for the operating system.
+    /// Returns the status for the operating system.
     #[must_use]
     pub fn code(self) -> ExitCode {
         ExitCode::from(self as u8)

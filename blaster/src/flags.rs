@@ -4,11 +4,11 @@
 //! parses and bounds the value (see `number`, `time` and others below); `long` and `short` without
 //! a name take the field's name. A verb is a variant of `Verb`, whose doc comment is its line in
 //! `--help`. An arm in `main` executes the verb, and an arm of `Verb::finish` checks flags against
-//! each other. Help, manual page, completions and the commands of `next:` are made from these.
+//! each other. Help, manual page, completions and suggested commands are generated from them.
 //!
 //! Where: `main` calls `parse` first.
-//! Invariant: an unknown word is an error that names the word, and never ignored. If a flag is
-//! given twice, the last value holds, except for flags whose values form a list.
+//! Invariant: an unknown word is never ignored: it causes an error that names the word. If a flag
+//! is given twice, the last value counts, except for flags whose values form a list.
 
 pub mod pages;
 
@@ -53,13 +53,13 @@ pub enum Verb {
     Reflect(reflect::Plan),
     /// Replay traces of keys against eviction policies, offline
     Simulate(simulate::Plan),
-    /// Print the manual page, of a command if one is named
+    /// Print the manual page of kvblaster, or of one command
     Man {
         /// A verb, as in kvblaster man run
         #[arg(value_name = "COMMAND", value_parser = pages::verb)]
         verb: Option<Box<Command>>,
     },
-    /// Print a script with which a shell completes commands and flags
+    /// Print a script that lets a shell complete commands and flags
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -67,7 +67,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Completes the plan, and checks flags against each other, once all flags are parsed.
+    /// Completes the verb's plan, and checks that the flags agree with each other.
     fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         match self {
             Verb::Run(run) => run.finish(given),
@@ -92,13 +92,13 @@ pub enum Refusal {
 /// An option from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CliOption {
-    /// Its long name.
+    /// The option's long name.
     pub long: String,
-    /// Its value, if it takes one.
+    /// The option's value, if the option takes one.
     pub value: Option<String>,
 }
 
-/// Parses the command line, the program's name first.
+/// Parses the words of a command line, of which the first is the program's name.
 ///
 /// # Errors
 /// Help is requested, or a word is unknown or wrong.
@@ -118,13 +118,13 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Verb, Refusal>
     Ok(verb)
 }
 
-/// Most columns of `--help`.
+/// Width of the text of `--help`, at most.
 const COLUMNS: usize = 80;
 
 /// Commands whose exit status depends on the measurement.
 const MEASURING: [&str; 4] = ["run", "capacity", "compare", "size"];
 
-/// All verbs and flags.
+/// Returns the command with all verbs and flags.
 fn command() -> Command {
     Cli::command().mut_subcommands(|verb| {
         let last = verb.get_after_help().map_or(String::new(), |help| format!("{help}\n\n"));
@@ -154,7 +154,7 @@ fn describe(error: &clap::Error) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// The options of the verb, in their order on the command line.
+/// Returns the options of the verb, in the order of the command line.
 fn given(command: &Command, matches: &ArgMatches) -> Vec<CliOption> {
     let Some((name, matches)) = matches.subcommand() else { return Vec::new() };
     let mut found = Vec::new();
@@ -193,11 +193,11 @@ where
     move |text| {
         let number = without_suffix(text).parse().ok().filter(|number| range.contains(number));
         let (min, max) = (range.start(), range.end());
-        number.ok_or_else(|| format!("a number from {min} to {max}: {text}"))
+        number.ok_or_else(|| format!("must be a number from {min} to {max}, not {text}"))
     }
 }
 
-/// Parses `word` as `value`, and any other text by `other`.
+/// Returns a parser that returns `value` for the text `word`, and calls `other` for any other text.
 pub(crate) fn or<T: Clone + Send + Sync + 'static>(
     word: &'static str,
     value: T,
@@ -214,7 +214,7 @@ pub(crate) fn one<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
 /// Parses a time, such as 500us.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let time = span(text).filter(|time| TIME.contains(time));
-    time.ok_or_else(|| format!("a time as in 500us, 1ms or 2s, at most an hour: {text}"))
+    time.ok_or_else(|| format!("must be a time as in 500us, 1ms or 2s, up to an hour, not {text}"))
 }
 
 /// Parses a list of CPUs, such as 0,2-5.
@@ -232,7 +232,7 @@ pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Parses these words. Returns the verb, or the text of the error.
+    /// Parses `words` as arguments of kvblaster. Returns the verb, or the text of the error.
     pub(crate) fn parse_words(words: &str) -> Result<Verb, String> {
         parse(["kvblaster"].into_iter().chain(words.split_whitespace()).map(OsString::from))
             .map_err(|refusal| match refusal {
@@ -241,8 +241,8 @@ pub(crate) mod tests {
             })
     }
 
-    /// Asserts that parsing each row's words fails with an error that contains the row's text and
-    /// names the help.
+    /// Asserts that each row's words are refused with an error that contains the row's text and
+    /// mentions the help.
     pub(crate) fn refused(verb: &str, rows: &[(&str, &str)]) {
         for (words, why) in rows {
             let message = parse_words(&format!("{verb} {words}")).unwrap_err();

@@ -1,10 +1,10 @@
-//! Starts servers, on ports and CPUs of their own; they can be paused while another is measured.
+//! Starts servers on free ports and given CPUs. A server can be paused while another is measured.
 //!
 //! Where: called by the verbs `compare` and `size`.
-//! Invariant: a server ends when its `Server` is dropped, and when this process ends in any way. A
-//! guard ensures this: a shell that leads the server's process group and reads from a pipe that
-//! only this process can write to; when the pipe closes, the guard kills the group. The server's
-//! output is always read, so that the server never blocks on it, and the end of the output is kept.
+//! Invariant: a server is killed when its `Server` is dropped, and when this process ends in any
+//! way. For this there is a guard, a shell that leads the server's process group and reads from a
+//! pipe that only this process can write to. When the pipe closes, the guard kills the group. The
+//! server's output is always read, so the server never blocks on it; its end is kept.
 
 use crate::measure::owner;
 use crate::result::version;
@@ -22,39 +22,40 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// The placeholder of the port in a server's command.
+/// The placeholder for the port in a server's command.
 pub const PORT: &str = "{port}";
-/// The placeholder of the path of a Unix socket in a server's command.
+/// The placeholder for the path of a Unix socket in a server's command.
 pub const SOCKET: &str = "{socket}";
-/// Longest wait until a server answers: some servers write to all their memory first.
+/// Longest wait for a new server to answer. Some servers write to all their memory first.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time between two checks of a server.
+/// Interval at which a server is checked.
 const LOOK: Duration = Duration::from_millis(10);
-/// Bytes kept of the end of a server's output.
+/// Number of bytes that are kept from the end of a server's output.
 const WORDS_BYTES_MAX: usize = 2000;
-/// Longest wait for the end of a server's output.
+/// Longest wait for a killed server, and for the end of its output.
 const WORDS_PATIENCE: Duration = Duration::from_secs(1);
-/// The guard's script: kills its process group when its standard input ends. It ignores SIGHUP,
-/// which the kernel sends to a paused group whose parent ends: SIGHUP would end the guard first.
+/// The guard's script: kills its process group when its standard input ends. The guard ignores
+/// SIGHUP, which the kernel sends to a paused group when kvblaster ends. Otherwise SIGHUP would end
+/// the guard first.
 const GUARD: &str = "trap '' HUP; read _; kill -9 0";
 
 /// The reason why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The command contains no placeholder for the address to listen on.
-    #[error("{0}: where is it to listen? Write {PORT} in it, or {SOCKET} for a Unix socket")]
+    #[error("{0}: write {PORT}, or {SOCKET} for a Unix socket, where the command has its address")]
     NoAddress(String),
     /// A system call failed.
     #[error("{0}: {1}")]
     System(String, #[source] io::Error),
-    /// The server ended.
+    /// The server ended before it answered.
     #[error("{0}: it ended before it answered ({1}), and said: {2}")]
     Ended(String, ExitStatus, String),
     /// The server left its process group, so it cannot be paused.
-    #[error("{0}: it left its process group (setsid?), and could not be stopped for the others")]
+    #[error("{0}: it left its process group (setsid?), so it cannot be paused for the others")]
     Escaped(String),
-    /// Another server has the port.
-    #[error("{0}: process {2} answers on {1}, where it was to listen: is that another server?")]
+    /// Another process answers at the server's address.
+    #[error("{0}: process {2} answers on {1}, the address for this server: is it another one?")]
     Taken(String, String, u32),
     /// The server does not answer.
     #[error("{0}: it does not answer after {time} s, and said: {1}", time = PATIENCE.as_secs())]
@@ -68,8 +69,7 @@ pub struct Server {
     guard: Child,
     group: Pid,
     socket: PathBuf,
-    /// Receives the end of the output. The lock is never contended: it only makes the receiver
-    /// `Sync`.
+    /// Receives the end of the output. The lock, never contended, makes the receiver `Sync`.
     words: Mutex<mpsc::Receiver<String>>,
     /// The server's address, as [`target::parse`] reads it.
     pub target: String,
@@ -77,15 +77,15 @@ pub struct Server {
     pub version: Option<String>,
 }
 
-/// Returns the words that make a shell execute `command` in its own process. The command may begin
-/// with its environment: `NAME=value`.
+/// Returns the arguments of a shell that replaces itself with `command`. The command may begin with
+/// environment variables: `NAME=value`.
 #[must_use]
 pub fn shell(command: &str) -> Vec<String> {
     ["sh", "-c", &exec_text(command)].map(str::to_owned).into()
 }
 
-/// Returns shell text that executes `command` in the shell's process. A command that begins with
-/// its environment needs `env`, because `exec` alone takes none.
+/// Returns a shell script that replaces the shell with `command`. A command that begins with
+/// environment variables needs `env`, because `exec` accepts none.
 pub(crate) fn exec_text(command: &str) -> String {
     let is_of_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
     let rest = command.trim_start().trim_start_matches(is_of_name);
@@ -93,9 +93,9 @@ pub(crate) fn exec_text(command: &str) -> String {
     format!("exec {}{command}", if is_assigned { "env " } else { "" })
 }
 
-/// Starts a server by these words and waits until it answers. The server runs on `cpus`, or if
-/// empty wherever this thread may run; `{port}` becomes a free port of the loopback address, and
-/// `{socket}` a path.
+/// Starts a server with these arguments and waits until it answers. The server runs on `cpus`, or,
+/// if `cpus` is empty, on the CPUs of this thread. `{port}` is replaced by a free port of the
+/// loopback address, and `{socket}` by a path.
 ///
 /// # Errors
 /// The server cannot be started, ends, or does not answer.
@@ -103,7 +103,7 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     static SOCKETS: AtomicU32 = AtomicU32::new(0);
     let name = words.join(" ");
     let failed = |error| LaunchError::System(name.clone(), error);
-    // Relaxed: the counter only has to give different numbers.
+    // Relaxed: the numbers only have to be different.
     let nth = SOCKETS.fetch_add(1, Ordering::Relaxed);
     let socket = format!("kvblaster-{}-{nth}.sock", std::process::id());
     let socket = std::env::temp_dir().join(socket);
@@ -122,15 +122,15 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     command.args(placed).stdin(Stdio::null());
     command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
     let mut guard = Command::new("sh");
-    // The guard has a process group of its own, which Ctrl-C does not reach.
+    // The guard gets a new process group, to which the terminal does not send Ctrl-C.
     guard.args(["-c", GUARD]).process_group(0).stdin(Stdio::piped());
     let guard = guard.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map_err(failed)?;
     let pid = i32::try_from(guard.id()).ok().and_then(Pid::from_raw);
     let group = pid.ok_or_else(|| failed(io::ErrorKind::Other.into()))?;
     command.process_group(group.as_raw_pid());
-    // If this fails, `guard` is dropped, so its pipe closes and it ends.
+    // If this fails, `guard` is dropped, which closes its pipe, and so it ends.
     let child = on_cpus(cpus, || command.spawn()).and_then(|child| child).map_err(failed)?;
-    // This closes the command's ends of the output pipe, so that the output can end.
+    // This closes our copies of the output pipe's write end; otherwise the output would never end.
     drop(command);
     let words = Mutex::new(last_words(reader).map_err(failed)?);
     let mut server = Server { child, guard, group, socket, words, target, version: None };
@@ -138,7 +138,7 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     if !server.has(server.pid()) {
         return Err(LaunchError::Escaped(name));
     }
-    // `owners` does not list processes that we may not inspect, so they are not checked.
+    // `owners` omits processes that this process may not inspect, so these are not checked.
     match owner::owners(server_address(&target)).into_iter().find(|pid| !server.has(*pid)) {
         Some(other) => Err(LaunchError::Taken(name, server.target.clone(), other)),
         None => Ok(server),
@@ -152,19 +152,19 @@ impl Server {
         self.child.id()
     }
 
-    /// True if this process is in the server's group.
+    /// True if process `pid` is in the server's process group.
     fn has(&self, pid: u32) -> bool {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         pid.is_some() && getpgid(pid).is_ok_and(|group| group == self.group)
     }
 
-    /// Pauses the server, which then uses no CPU.
+    /// Pauses the server, so that it uses no CPU time.
     ///
     /// # Errors
     /// The server is gone.
     pub fn pause(&self) -> io::Result<()> {
         kill_process_group(self.group, Signal::STOP)?;
-        // The guard has to run on: it is the leader of the group and has the same number.
+        // The guard leads the group, so it has the group's number. It has to keep running.
         Ok(kill_process(self.group, Signal::CONT)?)
     }
 
@@ -176,7 +176,7 @@ impl Server {
         Ok(kill_process_group(self.group, Signal::CONT)?)
     }
 
-    /// Returns the exit status and the end of the output, if the server ends within `patience`.
+    /// Waits up to `patience` for the server to end. Returns its status and the end of its output.
     ///
     /// # Errors
     /// The process cannot be waited for.
@@ -229,18 +229,18 @@ impl Server {
     }
 
     fn kill(&self) {
-        // An error means that the group is gone already.
+        // An error means that no process of the group exists any more.
         let _ = kill_process_group(self.group, Signal::KILL);
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Errors are ignored, because nothing can be done about them. The guard is waited for last:
-        // until then, the kernel does not give the group's number to another group.
+        // Errors are ignored, because nothing can be done about them. The guard is reaped last,
+        // because until then the kernel does not give the group's number to another group.
         self.kill();
         let _ = self.child.kill();
-        // The wait has a limit, because a server of another user cannot be killed.
+        // The wait has a limit, because a server that runs as another user may not be killable.
         let _ = self.wait_for_end(WORDS_PATIENCE);
         let _ = self.guard.wait();
         let _ = fs::remove_file(&self.socket);
@@ -252,7 +252,7 @@ fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Reads the output in a thread, and sends its last bytes when it ends.
+/// Reads the output in a new thread. When the output ends, the thread sends its last bytes.
 fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
     let (sender, receiver) = mpsc::channel();
     let keep = move || {
@@ -268,8 +268,8 @@ fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
     Ok(receiver)
 }
 
-/// Runs `act` with this thread pinned to `cpus`, or as it is if `cpus` is empty. Processes that
-/// `act` starts stay on these CPUs.
+/// Runs `act` with this thread pinned to `cpus`, unless `cpus` is empty. Processes that `act`
+/// starts stay on these CPUs.
 ///
 /// # Errors
 /// The thread may not run on these CPUs.
@@ -298,6 +298,6 @@ mod tests {
         let message = failed("echo no such {port} for >&2 me; exit 3");
         assert!(message.contains("ended") && message.contains("and said: no such"), "{message}");
         assert!(failed("no-such-program {socket}").contains("not found"), "no program");
-        assert!(failed("memcached").contains("Write {port}"), "no place");
+        assert!(failed("memcached").contains("write {port}"), "no place");
     }
 }

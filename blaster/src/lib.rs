@@ -1,12 +1,12 @@
-//! kvblaster measures caches under work: load on real servers, and eviction offline.
+//! kvblaster measures caches: it puts load on real servers, and simulates eviction offline.
 //!
 //! ```text
 //!   workload -> target -> wire -> line -> drive -> measure -> search -> result -> report
 //! ```
 //!
-//! Where: a client of the servers; the crate `simulate` replays traces against eviction policies.
-//! Invariant: the command line and its seed determine the requests; only their timing and the
-//! answers vary.
+//! Where: a client of the servers. The crate `simulate` replays traces against eviction policies.
+//! Invariant: the command line, with its seed, determines the requests. Only the times of the
+//! requests and the answers vary from run to run.
 //! Source: the KV-Cache paper, sections 5 and 6, whose load generator is called KV-Blaster.
 
 pub mod axis;

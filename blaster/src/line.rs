@@ -5,10 +5,10 @@
 //! reading half    socket -> bytes or datagrams        many answers per read
 //! ```
 //!
-//! Where: below the drive, above the sockets of `net`; a new transport is one more variant of
-//! `Socket` and of `Outward`.
-//! Invariant: no call blocks; the bytes that wait to be sent are at most `OUT_BYTES_MAX` and one
-//! request. Both halves hold the same socket, so that they can run on different threads.
+//! Where: between the drive and the sockets of `net`. A new transport needs a variant of `Socket`
+//! and one of `Outward`.
+//! Invariant: no call blocks. At most `OUT_BYTES_MAX` bytes and one request wait to be sent. Both
+//! halves hold a reference to the same socket, so that they can run on different threads.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,35 +23,35 @@ use crate::datagram_batch::DatagramBatch;
 use crate::packets::Packets;
 use crate::target::{Bypass, Place};
 
-/// Most bytes of requests that wait for a socket.
+/// Number of waiting bytes from which a socket takes no more requests.
 pub const OUT_BYTES_MAX: usize = 256 << 10;
 const OUT_DATAGRAMS_MAX: usize = 1024;
 
 /// A socket of any transport.
 #[derive(Clone, Debug)]
 pub enum Socket {
-    /// TCP or Unix: bytes in order.
+    /// TCP or a Unix stream socket, which keep bytes in order.
     Stream(Arc<Stream>),
-    /// memcached's UDP: datagrams with a header.
+    /// memcached's protocol over UDP: datagrams with a header.
     Udp(Arc<Datagrams>),
-    /// memcached's UDP past the kernel's network stack.
+    /// memcached's protocol over UDP, bypassing the kernel's network stack.
     Packets(Arc<Packets>),
 }
 
 impl Socket {
-    /// True if answers may be lost or come in any order.
+    /// True if answers may be lost or may arrive in any order.
     #[inline]
     #[must_use]
     pub fn is_datagrams(&self) -> bool {
         !matches!(self, Socket::Stream(_))
     }
 
-    /// Begins to connect. A stream may still be connecting afterwards; a UDP socket is connected.
-    /// `bypass` opens a connection past the kernel, for which it has to know all targets of the
-    /// interface.
+    /// Begins to connect. A stream may still be connecting when this returns; a UDP socket is
+    /// connected. `bypass` opens a connection that bypasses the kernel; it has to know all targets
+    /// of the interface.
     ///
     /// # Errors
-    /// The address cannot be reached, or there is no descriptor left.
+    /// The address cannot be reached, or the process has no file descriptors left.
     pub fn open(
         place: &Place,
         bypass: impl FnOnce(&Bypass, SocketAddr) -> io::Result<Packets>,
@@ -68,11 +68,11 @@ impl Socket {
         }
     }
 
-    /// Adds the socket to `epoll`. A connection past the kernel has no descriptor of its own: the
-    /// descriptors of its thread's queues are watched for all their connections.
+    /// Adds the socket to `epoll`. A connection that bypasses the kernel has no file descriptor;
+    /// the descriptors of its thread's queues are watched instead.
     ///
     /// # Errors
-    /// Like `Epoll::add`.
+    /// The same as those of `Epoll::add`.
     pub fn watch(&self, epoll: &Epoll, token: u64, on: Interest, calls: &Calls) -> io::Result<()> {
         match self {
             Socket::Stream(stream) => epoll.add(stream, token, on, calls),
@@ -83,7 +83,7 @@ impl Socket {
 
     /// Removes the socket from `epoll`.
     pub fn forget(&self, epoll: &Epoll, calls: &Calls) {
-        // An error means that it was not watched.
+        // An error means that the socket was not watched.
         let _ = match self {
             Socket::Stream(stream) => epoll.remove(stream, calls),
             Socket::Udp(socket) => epoll.remove(socket, calls),
@@ -91,10 +91,10 @@ impl Socket {
         };
     }
 
-    /// The outcome of connecting.
+    /// Returns the result of connecting.
     ///
     /// # Errors
-    /// The reason why there is no connection.
+    /// The connection could not be made.
     pub fn outcome(&self) -> io::Result<()> {
         match self {
             Socket::Stream(stream) => stream.outcome(),
@@ -103,14 +103,14 @@ impl Socket {
     }
 }
 
-/// The result of handing requests to the socket.
+/// The result of passing requests to the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushOutcome {
-    /// All were handed over.
+    /// All requests were passed to the socket.
     All,
-    /// The socket is full.
+    /// The socket's send buffer is full.
     Full,
-    /// The queue past the kernel is full. No event reports when it has room, so try again.
+    /// The queue that bypasses the kernel is full. No event reports that it has room, so try again.
     Later,
     /// The connection is broken.
     Broken,
@@ -118,10 +118,10 @@ pub enum FlushOutcome {
     TooLarge,
 }
 
-/// The sending half: requests that wait, and the socket that sends them.
+/// The sending half: the waiting requests, and the socket by which they are sent.
 #[derive(Debug)]
 pub enum Outward {
-    /// Bytes, of which the first `done` are sent.
+    /// A stream of bytes, of which the first `done` are sent.
     Stream {
         /// The socket.
         stream: Arc<Stream>,
@@ -137,7 +137,7 @@ pub enum Outward {
         /// Requests.
         batch: DatagramBatch,
     },
-    /// Datagrams past the kernel.
+    /// Datagrams that bypass the kernel.
     Packets {
         /// The queue.
         packets: Arc<Packets>,
@@ -175,8 +175,8 @@ impl Outward {
         }
     }
 
-    /// Begins request `number`; the caller appends its bytes to the returned vector. Over UDP, its
-    /// flow names the server's column.
+    /// Begins request `number`. The caller appends the request's bytes to the returned vector. Over
+    /// UDP, `flow` names the server's column.
     #[inline(always)]
     pub fn begin(&mut self, number: u16, flow: u16) -> &mut Vec<u8> {
         match self {
@@ -189,7 +189,7 @@ impl Outward {
         }
     }
 
-    /// Number of bytes that wait; of a stream, those already sent count until all are.
+    /// Returns the number of waiting bytes. In a stream, sent bytes count until all are sent.
     #[inline(always)]
     #[must_use]
     pub fn total_bytes(&self) -> usize {
@@ -199,7 +199,7 @@ impl Outward {
         }
     }
 
-    /// Ends the request that was begun. Drops it and returns false if it fits no datagram.
+    /// Ends the request that was begun last. If it fits no datagram, drops it and returns false.
     #[inline(always)]
     pub fn end(&mut self) -> bool {
         match self {
@@ -214,8 +214,8 @@ impl Outward {
         }
     }
 
-    /// Sends the requests that wait, datagrams through `outbox`. Datagrams past the kernel are only
-    /// moved to their queue; `Queues::post` sends them.
+    /// Sends the waiting requests; datagrams are sent through `outbox`. Datagrams that bypass the
+    /// kernel are only moved to a queue, from which `Queues::post` sends them.
     #[inline]
     pub fn flush(&mut self, outbox: &mut Outbox, calls: &Calls) -> FlushOutcome {
         match self {

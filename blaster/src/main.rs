@@ -1,7 +1,7 @@
-//! `kvblaster`: from the command line to a report.
+//! The program `kvblaster`: parses the command line, executes the verb and prints the report.
 //!
-//! Where: the outermost layer.
-//! Invariant: the report goes to stdout, all else to stderr; the exit status is one of `Exit`.
+//! Where: on top of the library, which does the work.
+//! Invariant: only the report goes to stdout, all else to stderr. The exit status is one of `Exit`.
 
 use blaster::exit::Exit;
 use blaster::flags::{self, Refusal, Verb, pages};
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 struct Printed {
     text: String,
     exit: Exit,
-    /// An error after the measurement: `text` is printed first, so that it is not lost.
+    /// An error after the measurement. `text` is printed first, so that results are not lost.
     trouble: Option<String>,
 }
 
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     written.map_or(Exit::Failed, |()| printed.exit).code()
 }
 
-/// Reports an error on stderr. A failure to write there is ignored: there is no other place.
+/// Reports an error on stderr. If stderr cannot be written, the error is lost.
 fn failed(why: &str, exit: Exit) -> ExitCode {
     let _ = writeln!(io::stderr(), "kvblaster: {why}");
     exit.code()

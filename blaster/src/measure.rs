@@ -1,8 +1,8 @@
-//! Measurements: the driving threads' counts, and the system's figures of server and generator.
+//! Measurements: the driving threads' counts, and the CPU time and memory that processes use.
 //!
 //! Where: after the driving threads, before the search and the result.
-//! Invariant: a tally merged from parts equals the tally of the whole, whatever the parts were
-//! (threads, epochs, reports).
+//! Invariant: the sum of tallies equals one tally of all their requests, however the requests were
+//! divided (by threads, epochs or reports).
 //! Source: the paper's sections 5.2.2 and 6.1; the thesis's section 3.1.2 for the processors.
 
 pub mod check;

@@ -1,12 +1,12 @@
-//! Connections past the kernel's network stack: each has its own source port, on a queue of the
-//! interface that it shares with other connections.
+//! Connections that bypass the kernel's network stack. Each has its own source port, and shares a
+//! queue of the interface with other connections.
 //!
 //! ```text
 //! thread 0   connections of ports 20000, 20003, ...   queue 0, queue 2
 //! thread 1   connections of ports 20001, 20002, ...   queue 1, queue 3
 //! ```
 //!
-//! Where: used by `line`, like the sockets of `net`.
+//! Where: `line` uses these connections like the sockets of `net`.
 //! Invariant: a queue belongs to one thread. The source port identifies an answer's connection; the
 //! answer may arrive through any queue of the connection's thread. If several threads have queues,
 //! a probe has shown that answers to each connection's port arrive through its own thread's queues.
@@ -29,19 +29,19 @@ use crate::target::Bypass;
 use crate::wire::Protocol;
 use probe::{Probe, ProbeParameters};
 
-/// Packet buffers of a queue: one half is for receiving, one half for sending.
+/// Packet buffers of a queue. One half is for receiving, the other half for sending.
 const CHUNKS: u32 = 4096;
-/// Most bytes of all queues' packet buffers; with many queues, each queue has fewer buffers.
+/// The most bytes of all queues' packet buffers. If there are many queues, each has fewer buffers.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
-/// The lowest source port used. It is below the ports that the kernel assigns by itself.
+/// The lowest source port used. The ports that the kernel assigns by itself are higher.
 const FIRST_PORT: u16 = 20_000;
-/// Source ports beyond one per connection: a connection that is opened again gets another port.
+/// Number of spare source ports. A connection that is opened again gets another port.
 const SPARE: usize = 16;
 
 /// The open interfaces, which connections share.
 static OPEN: Mutex<Vec<Weak<Interface>>> = Mutex::new(Vec::new());
 
-/// The needs of all threads of this process at an interface.
+/// The resources that all threads of this process need at an interface.
 #[derive(Clone, Debug)]
 pub struct InterfaceNeeds {
     /// The interface.
@@ -50,7 +50,7 @@ pub struct InterfaceNeeds {
     pub targets: Vec<SocketAddr>,
     /// Number of threads.
     pub threads: usize,
-    /// Most connections of a thread to each target.
+    /// The most connections of a thread to each target.
     pub connections: usize,
     /// The protocol of the targets.
     pub protocol: Protocol,
@@ -69,17 +69,17 @@ struct Interface {
 #[derive(Debug)]
 pub struct Queues {
     queues: Vec<Queue>,
-    /// The index of the thread in this process.
+    /// The thread's number in this process, from 0.
     thread: usize,
-    /// The lowest source port of all threads.
+    /// The lowest source port of all threads' ports.
     first: u16,
-    /// The owner of each source port; the first is that of port `first`.
+    /// The owner of each source port. The first element is for port `first`.
     owners: Arc<[Owner]>,
-    /// For each target, source ports without a connection.
+    /// For each target, the source ports that no connection uses.
     free: Mutex<Vec<(SocketAddr, VecDeque<Source>)>>,
 }
 
-/// The thread through whose queues answers to a source port come; none if the port is not used.
+/// The thread whose queues receive the answers to a source port. `None` if the port is not used.
 type Owner = Option<usize>;
 
 #[derive(Debug)]
@@ -93,11 +93,11 @@ struct Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Source {
     port: u16,
-    /// The index, among its thread's queues, of the queue through which the connection sends.
+    /// The queue through which the connection sends: its index among the queues of the thread.
     queue: usize,
 }
 
-/// A connection past the kernel's stack.
+/// A connection that bypasses the kernel's network stack.
 #[derive(Debug)]
 pub struct Packets {
     queues: Arc<Queues>,
@@ -107,11 +107,11 @@ pub struct Packets {
     _interface: Arc<Interface>,
 }
 
-/// Opens an XDP port for each queue of an interface; they receive packets for `addresses` and UDP
-/// `ports`. Thread n of `threads` uses XDP ports n, n + threads, ...
+/// Opens an XDP port for each queue of an interface. The ports receive packets to `addresses` and
+/// UDP `ports`. Thread n of `threads` uses XDP ports n, n + threads, ...
 ///
 /// # Errors
-/// The interface lacks something, or another program uses it; the error names that.
+/// The interface lacks something, or another program uses it. The error names the reason.
 pub fn open(
     bypass: &Bypass,
     threads: usize,
@@ -134,24 +134,24 @@ pub fn open(
     let Opened { ports, .. } = opened;
     if ports.len() < threads {
         let (name, queues) = (&bypass.interface, ports.len());
-        let why = format!("{name} has {queues} queues, and each thread (-t) needs one");
+        let why = format!("{name} has {queues} queues, but each thread (-t) needs one");
         return Err(io::Error::other(why));
     }
     Ok(ports)
 }
 
 impl Packets {
-    /// Connects thread number `thread` of this process to one of the targets.
+    /// Connects thread number `thread` of this process to the target `to`.
     ///
     /// # Errors
-    /// The interface cannot be opened, the target does not answer, or its answers do not come
+    /// The interface cannot be opened, the target does not answer, or its answers do not arrive
     /// through this thread's queues.
     pub fn connect(wanted: &InterfaceNeeds, thread: usize, to: SocketAddr) -> io::Result<Packets> {
         let interface = Interface::shared(wanted)?;
-        let no_queue = || io::Error::other("no queue of the interface is this thread's");
+        let no_queue = || io::Error::other("this thread has no queue of the interface");
         let queues = interface.all.get(thread).cloned().ok_or_else(no_queue)?;
         let source = queues.take(to).ok_or_else(|| {
-            let why = format!("more than {} connections of a thread", wanted.connections);
+            let why = format!("a thread has more than {} connections", wanted.connections);
             io::Error::other(why)
         })?;
         let ends = xdp::reach(&wanted.bypass.interface, to, source.port);
@@ -174,22 +174,22 @@ impl Packets {
         &self.queues
     }
 
-    /// The source port.
+    /// The source port of the connection.
     #[inline]
     #[must_use]
     pub fn port(&self) -> u16 {
         self.source.port
     }
 
-    /// The server.
+    /// The address of the server.
     #[inline]
     #[must_use]
     pub fn target(&self) -> SocketAddr {
         self.target
     }
 
-    /// Moves waiting datagrams to the queue; `Queues::post` sends them. Returns false if the queue
-    /// has no room for all of them.
+    /// Moves the datagrams of `batch` to the queue; `Queues::post` sends them. Returns false if the
+    /// queue has no room for all of them.
     #[inline]
     pub fn enqueue(&self, batch: &mut DatagramBatch, calls: &Calls) -> bool {
         let Some(mut port) = self.queues.lock(self.source.queue) else { return false };
@@ -225,14 +225,14 @@ impl Queues {
         self.queues.get(queue).map(|queue| queue.fd.as_fd())
     }
 
-    /// Locks a queue; callers hold the lock for a few calls only.
+    /// Locks a queue. Callers hold the lock for a few calls only.
     #[inline]
     pub fn lock(&self, queue: usize) -> Option<MutexGuard<'_, Port>> {
         let queue = self.queues.get(queue)?;
         Some(queue.port.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The index of a source port among those of all threads; none if the port is not one of them.
+    /// The index of a source port among the ports of all threads. `None` if it is not one of them.
     #[inline]
     #[must_use]
     pub fn port_index(&self, port: u16) -> Option<usize> {
@@ -246,15 +246,15 @@ impl Queues {
         self.owners.len()
     }
 
-    /// True if a source port belongs to another thread, so that no answers to it should come here.
+    /// True if a source port belongs to another thread, so that no answers should arrive here.
     #[must_use]
     pub fn belongs_to_other_thread(&self, port: u16) -> bool {
         let owner = self.port_index(port).and_then(|place| self.owners[place]);
         owner.is_some_and(|owner| owner != self.thread)
     }
 
-    /// Sends all datagrams that wait in the queues. If some cannot be sent, returns the reason:
-    /// `Full` may end at any time, and no event of the kernel reports that.
+    /// Sends all datagrams that wait in the queues. If some cannot be sent, returns the reason.
+    /// After `Full` there may be room at any time, but no event of the kernel reports this.
     #[inline]
     pub fn post(&self, calls: &Calls) -> Option<Obstacle> {
         let mut obstacle = None;
@@ -279,8 +279,8 @@ impl Queues {
         self.free().iter_mut().find(|(of, _)| *of == target)?.1.pop_front()
     }
 
-    /// Returns a source port to the end of the queue of free ports. Until it is used again, late
-    /// answers to its old connection have arrived.
+    /// Returns a source port to the end of the queue of free ports. Late answers to its old
+    /// connection will have arrived before it is used again.
     fn give(&self, target: SocketAddr, source: Source) {
         if let Some((_, free)) = self.free().iter_mut().find(|(of, _)| *of == target) {
             free.push_back(source);
@@ -289,7 +289,7 @@ impl Queues {
 }
 
 impl Interface {
-    /// Returns the open interface, or opens it for the first connection.
+    /// Returns the open interface. The first call opens it.
     fn shared(wanted: &InterfaceNeeds) -> io::Result<Arc<Interface>> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|one| one.strong_count() > 0);
@@ -311,7 +311,7 @@ impl Interface {
     fn open(wanted: &InterfaceNeeds) -> io::Result<Interface> {
         let InterfaceNeeds { bypass, targets, threads, connections, .. } = wanted;
         let (threads, each) = ((*threads).max(1), connections + SPARE);
-        // With several threads, more than half of the ports may fail the probe.
+        // If there are several threads, more than half of the ports may fail the probe.
         let tried = if threads > 1 { 2 * threads * each + 4 * SPARE } else { each };
         let count = tried * targets.len();
         let (first, held) = hold(count)?;
@@ -359,7 +359,7 @@ impl Interface {
     }
 }
 
-/// Reserves `count` free consecutive ports. Returns the first, and the sockets that reserve them.
+/// Reserves `count` consecutive free ports. Returns the lowest, and the sockets that hold them.
 fn hold(count: usize) -> io::Result<(u16, Vec<UdpSocket>)> {
     let none = || io::Error::other(format!("no {count} consecutive UDP ports are free"));
     let (mut first, mut held) = (FIRST_PORT, Vec::new());

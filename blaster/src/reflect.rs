@@ -1,10 +1,10 @@
 //! A null server: it answers every request in the protocol of the request, and stores nothing.
 //!
-//! Where: in place of a server. Its rate is an upper bound for any server on this machine, and
-//! shows the highest rate of the load generator; its planned faults show whether the generator
-//! measures faults right.
+//! Where: used in place of a server. Its rate is an upper bound for every server on this machine,
+//! and shows the highest rate of the load generator. Its planned faults show whether the generator
+//! measures faults correctly.
 //! Invariant: each get is answered with a hit of the same length, each set as stored, each delete
-//! as deleted; `HELD_BYTES_MAX` and `OUT_BYTES_MAX` bound the memory that a peer can make it use.
+//! as deleted. `HELD_BYTES_MAX` and `OUT_BYTES_MAX` bound the memory that a client can use up.
 //! Source: `kvblaster reflect`; faults after the paper's measurements of loss (section 6.2).
 
 mod answer;
@@ -32,24 +32,25 @@ pub use faults::Faults;
 use replies::SEND_METHODS;
 pub use replies::SendMethod;
 
-/// Most bytes of an incomplete request that are held. Values of sets are skipped as they arrive.
+/// The most bytes of an incomplete request that are held. Values of sets are skipped on arrival.
 const HELD_BYTES_MAX: usize = 64 << 10;
-/// A connection that has this many bytes of unsent replies is not read.
+/// A connection that has at least this many unsent bytes of replies is not read.
 const OUT_BYTES_MAX: usize = 1 << 20;
 const BACKLOG: i32 = 1024;
 /// The version that the null server reports.
 pub const NAME: &str = "reflect";
-/// Most bytes of a value.
+/// The most bytes of a value.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
-/// Most threads.
+/// The most threads.
 pub const THREADS_MAX: usize = 1024;
 
 /// Flags of the server, and of its planned faults.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(before_help = flags::ABOUT)]
 pub struct Plan {
-    /// HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT (AF_XDP, all queues, at least one for
-    /// each thread; without planned faults) or unix:/PATH; port 0 takes a free port
+    /// HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT (AF_XDP on all queues of the
+    /// interface, at least one for each thread; without faults) or unix:/PATH; port 0 takes a free
+    /// port
     #[arg(required = true, value_name = "PLACE", value_parser = flags::place)]
     pub places: Vec<Place>,
     /// Threads that answer
@@ -66,7 +67,7 @@ pub struct Plan {
     pub value_bytes: usize,
     /// How values get into the socket of a connection: copied into one buffer with the text;
     /// gathered from their own memory (writev); spliced through a pipe (vmsplice); or referred to
-    /// (MSG_ZEROCOPY), with a count at the end of how many the kernel has copied nevertheless
+    /// (MSG_ZEROCOPY), with a count at the end of those that the kernel copied nevertheless
     #[arg(long, value_name = "WAY", default_value = "copied", conflicts_with = "delay")]
     #[arg(value_parser = PossibleValuesParser::new(SEND_METHODS.map(|(_, name)| name))
         .try_map(|name| SendMethod::named(&name).ok_or("no way to send")))]
@@ -75,7 +76,7 @@ pub struct Plan {
     #[arg(long, value_name = "TIME")]
     #[arg(value_parser = or("none", Duration::ZERO, time), default_value = "none")]
     pub delay: Duration,
-    /// Stall for the time FOR, each time after EVERY, as in 1s,100ms
+    /// Stall for the time FOR whenever the time EVERY has passed, as in 1s,100ms
     #[arg(long, value_name = "EVERY,FOR", value_parser = flags::stall)]
     pub stall: Option<(Duration, Duration)>,
     /// Faults of datagrams.
@@ -84,8 +85,8 @@ pub struct Plan {
     /// UDP: send each value of a multiget in a reply of its own, as memcached does
     #[arg(long = "apart")]
     pub is_apart: bool,
-    /// UDP: a port for each thread, PORT to PORT + threads - 1; otherwise all threads share one
-    /// port, and a request's flow names its thread
+    /// UDP: one port for each thread, PORT to PORT + threads - 1. Without this flag all threads
+    /// share one port, and the flow in a request's header names its thread
     #[arg(long = "port-per-thread")]
     pub has_ports: bool,
 }
@@ -95,21 +96,21 @@ pub struct Plan {
 pub struct Counts {
     /// Requests answered. Each key of a multiget counts as one request.
     pub answers: AtomicU64,
-    /// Sends of values by reference that the kernel has reported as finished.
+    /// Number of sends by reference that the kernel has reported as finished.
     pub referred: AtomicU64,
-    /// Sends of values by reference whose bytes the kernel has copied nevertheless.
+    /// Number of sends by reference for which the kernel has copied the bytes nevertheless.
     pub copied: AtomicU64,
     /// UDP: messages dropped.
     pub dropped: AtomicU64,
     /// UDP: messages sent twice.
     pub duplicated: AtomicU64,
-    /// UDP: messages that were sent after the message that follows them.
+    /// UDP: messages that were sent after the message that should follow them.
     pub reordered: AtomicU64,
     /// Stalls that have ended.
     pub stalls: AtomicU64,
-    /// UDP: datagrams received, by place and thread.
+    /// UDP: datagrams received, for each place and thread.
     pub received: Vec<Vec<AtomicU64>>,
-    /// UDP: datagrams whose flow names another thread than the thread that received them.
+    /// UDP: datagrams whose flow names a thread other than the one that received them.
     pub misrouted: AtomicU64,
 }
 
@@ -124,14 +125,14 @@ impl Counts {
     /// The number of datagrams that each thread has received, for each UDP place.
     #[must_use]
     pub fn received(&self) -> Vec<Vec<u64>> {
-        // Relaxed: statistics, like in `add`.
+        // Relaxed: these are statistics, as in `add`.
         let counts = |place: &Vec<AtomicU64>| {
             place.iter().map(|count| count.load(Ordering::Relaxed)).collect()
         };
         self.received.iter().map(counts).collect()
     }
 
-    /// Adds to one of the counts. Relaxed: a statistic, which orders nothing.
+    /// Adds to one of the counts. Relaxed: the count is a statistic and orders nothing.
     fn add(count: &AtomicU64, n: u64) {
         count.fetch_add(n, Ordering::Relaxed);
     }
@@ -185,7 +186,7 @@ impl RunningServer {
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
-        // The outcome is ignored: a caller who needs the outcome calls `stop`.
+        // The result is ignored here. A caller who needs it calls `stop`.
         let _ = self.end();
     }
 }
@@ -240,7 +241,7 @@ pub fn serve(plan: &Plan) -> io::Result<RunningServer> {
     Ok(running)
 }
 
-/// Formats a place as on the command line.
+/// Formats a place in the form of the command line.
 fn named(place: &Place) -> String {
     match place {
         Place::Tcp(address) => address.to_string(),
@@ -250,7 +251,7 @@ fn named(place: &Place) -> String {
     }
 }
 
-/// Opens a socket for each thread; for a Unix socket, one that all threads share.
+/// Opens a socket for each thread. All threads share the socket of a Unix path.
 fn listen(
     place: &Place,
     has_ports: bool,

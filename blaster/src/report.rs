@@ -1,10 +1,9 @@
-//! `kvblaster report`: results side by side, in one page that needs no other file.
+//! `kvblaster report`: shows results side by side on one HTML page that needs no other file.
 //!
-//! Where: after the runs; it reads the folders that `result` and `compare` wrote.
+//! Where: after the runs. It reads the folders that `result` and `compare` wrote.
 //! Invariant: the page loads nothing (its Content-Security-Policy forbids it), and every text from
-//! a file is escaped: a result runs no script.
-//! Source: other generators lack a report of several servers side by side; WCAG 2.2 for contrast
-//! and text alternatives.
+//! a file is escaped, so a result cannot run a script.
+//! Source: WCAG 2.2 for contrast and text alternatives; other load generators have no such report.
 
 pub mod bars;
 #[cfg(test)]
@@ -30,7 +29,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use words::escaped;
 
-/// Most results on one page.
+/// The largest number of results on one page.
 pub const RESULTS_MAX: usize = 64;
 
 const STYLE: &str = concat!(include_str!("report/chart.css"), include_str!("report/page.css"));
@@ -39,13 +38,13 @@ const SCRIPT: &str = include_str!("report/page.js");
 /// A result on the page.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The result's name, different from all others.
+    /// The result's name, which no other entry has.
     pub name: String,
     /// The measured result.
     pub result: RunResult,
 }
 
-/// The reason why no page is made.
+/// The reason why the page cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A result cannot be read.
@@ -152,7 +151,7 @@ pub fn page(entries: &[Entry], compared: &[Comparison]) -> String {
     out
 }
 
-/// Writes the remarks and asserts before any figure, one block per result.
+/// Writes the remarks and asserts of each result. They precede all figures of the page.
 fn remarks(out: &mut String, entries: &[Entry]) {
     out.push_str("<section><h2>Can these figures be trusted?</h2>\n<ul class=\"remarks\">\n");
     for Entry { name, result } in entries {
@@ -167,8 +166,8 @@ fn remarks(out: &mut String, entries: &[Entry]) {
         let name = escaped(name);
         let _ = write!(out, "<li class=\"{class}\"><b>{name}</b>: {verdict}");
         let sentence = |(_, sentence): &(&str, String)| escaped(&crate::words::sentence(sentence));
-        // Only the first reason against the figures, or the only remark, is shown at once: more
-        // would fill a phone's screen before any figure.
+        // Only the first reason why the figures are invalid, or a single remark, is shown unfolded.
+        // More would fill a phone's screen before any figure.
         let is_why = |(class, _): &&(&str, String)| *class == "invalid";
         let why: Vec<_> = lines.first().filter(is_why).into_iter().collect();
         let rest = lines.get(why.len()..).unwrap_or_default();
@@ -199,7 +198,8 @@ fn remarks(out: &mut String, entries: &[Entry]) {
     out.push_str("</ul></section>\n");
 }
 
-/// The class and the sentence of each remark, assert and note on one result, invalid ones first.
+/// Returns the CSS class and the sentence of each remark, assert and note on a result. Those with
+/// the class `invalid` come first.
 fn remarks_of(result: &RunResult) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     let search = result.search.as_ref().and_then(SearchResult::remark);

@@ -1,8 +1,8 @@
-//! A result: all measurements and the conditions of the run, in one folder.
+//! A result: all measurements of a run and the conditions of the run, in one folder.
 //!
-//! Where: after the measurements; `kvblaster report` reads the folders that this module writes.
-//! Invariant: a result that is read back equals the result that was written; a file of another
-//! schema is refused. RESULTS.md describes all fields, as a test checks.
+//! Where: after the measurements. `kvblaster report` reads the folders that this module writes.
+//! Invariant: a result that is read back equals the result that was written. A file with another
+//! schema is refused. RESULTS.md describes all fields; a test checks that.
 //! Source: the paper's sections 5.2.2 and 6.1; HdrHistogram's interval logs; RFC 4180 for CSV.
 
 pub mod agent;
@@ -28,8 +28,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The version of the schema that is written. It is raised when a field changes its meaning or is
-/// removed, but not for a new field.
+/// The schema number of the files that are written. It is raised when a field is removed or changes
+/// its meaning, but not when a field is added.
 pub const SCHEMA: u32 = 1;
 const RESULT_BYTES_MAX: u64 = 256 << 20;
 /// The name of the result's file in its folder.
@@ -46,18 +46,18 @@ pub struct RunResult {
     pub is_interrupted: bool,
     /// The self-check of the whole run.
     pub verdict: Verdict,
-    /// The judgement of each `--assert`.
+    /// For each `--assert`, whether it holds.
     pub judgements: Vec<Judgement>,
-    /// All reports merged; none if there are no reports.
+    /// All reports merged. `None` if there are no reports.
     pub merged: Option<Interval>,
-    /// The reports, in the order of time.
+    /// The reports, in chronological order.
     pub reports: Vec<Interval>,
     /// The part of each agent; empty without agents.
     #[serde(default)]
     pub agents: Vec<AgentPart>,
-    /// The result of the search, if the run was a search for capacities.
+    /// The capacities, if the run was a search for them.
     pub search: Option<SearchResult>,
-    /// One sentence per server on the items left there; empty if the run filled no server.
+    /// One sentence per server on the items that remain on it. Empty if the run filled no server.
     #[serde(default)]
     pub left_behind: Vec<String>,
 }
@@ -68,16 +68,16 @@ pub enum ResultError {
     /// A file or folder cannot be read or written.
     #[error("{0}: {1}")]
     File(PathBuf, #[source] io::Error),
-    /// There is no result.
+    /// The folder contains no result.
     #[error(
         "{0}: no result is there; name a folder that `kvblaster run -o`, `capacity -o` or \
          `compare -o` wrote"
     )]
     Nothing(PathBuf),
-    /// There already is a result.
+    /// The folder already contains a result.
     #[error("{0}: a result is there already; name another folder, or remove that one")]
     Taken(PathBuf),
-    /// The file's contents are no result.
+    /// The file's contents are not a result.
     #[error("{0} is not a result of kvblaster: {1}")]
     Contents(PathBuf, #[source] serde_json::Error),
     /// The file has another schema.
@@ -91,15 +91,15 @@ pub enum ResultError {
     Histogram(String),
 }
 
-/// Bytes that are written to test that the folder has room for a result.
+/// Bytes that are written to test whether the folder has room for a result.
 const PROBE_BYTES: usize = 64 << 10;
 
 impl RunResult {
-    /// Makes the folder. Checks, before time is spent on measuring, that the folder has no result
-    /// yet and that a result can be written there.
+    /// Makes the folder. Checks that the folder has no result yet and that a result can be written
+    /// there, so that no time is spent on a measurement that cannot be stored.
     ///
     /// # Errors
-    /// The folder has a result already, or cannot be written to.
+    /// The folder already has a result, or cannot be written to.
     pub fn prepare(folder: &Path) -> Result<(), ResultError> {
         fs::create_dir_all(folder).map_err(|error| ResultError::File(folder.to_owned(), error))?;
         let path = folder.join(FILE);
@@ -108,13 +108,13 @@ impl RunResult {
         }
         let probe = folder.join(format!("{FILE}.new"));
         let written = fs::write(&probe, vec![b' '; PROBE_BYTES]);
-        // If the write failed, there may be nothing to remove.
+        // The removal may fail, because there is no file if the write failed.
         let _ = fs::remove_file(&probe);
         written.map_err(|error| ResultError::File(folder.to_owned(), error))
     }
 
-    /// Writes all files into a folder, which is made if it does not exist: `result.json`,
-    /// `reports.csv`, `cpus.csv`, `curve.csv` (only of a search), `response.hlog`, `service.hlog`.
+    /// Writes `result.json`, `reports.csv`, `cpus.csv`, `curve.csv` (only for a search),
+    /// `response.hlog` and `service.hlog` into a folder, which is made if it does not exist.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -134,7 +134,7 @@ impl RunResult {
         {
             put(&folder.join(name), &logs::log(self, times)?)?;
         }
-        // `result.json` is written last, so that a folder with this file also has the others.
+        // `result.json` is written last, so a folder that has it also has the other files.
         put(&path, json.as_bytes())
     }
 
@@ -148,7 +148,7 @@ impl RunResult {
     }
 }
 
-/// Reads a JSON file of the schema `SCHEMA`.
+/// Reads a JSON file whose schema is `SCHEMA`.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
     let failed = |error| ResultError::File(path.to_owned(), error);
     let opened = fs::File::open(path);
@@ -171,13 +171,13 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
     serde_json::from_str(&text).map_err(wrong)
 }
 
-/// The part of the file that is the same in every schema.
+/// The only field that files of all schemas have.
 #[derive(Deserialize)]
 struct AnySchema {
     schema: u64,
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file completely or not at all.
 fn put(path: &Path, bytes: &[u8]) -> Result<(), ResultError> {
     let failed = |error| ResultError::File(path.to_owned(), error);
     let mut new = path.as_os_str().to_owned();

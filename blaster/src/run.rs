@@ -1,6 +1,6 @@
 //! One run: fills servers, drives them, measures and reports.
 //!
-//! Where: `main` calls `run` here, or that of `capacity`, with the plan of the command line.
+//! Where: `main` calls this `run`, or `capacity::run`, with the plan from the command line.
 //! Invariant: all measurements before a failure or Ctrl-C are reported. The stored items are
 //! removed at the end unless the user keeps them, and items that stay on a server are reported.
 //! Source: the KV-Cache paper, section 6.1: populate, let the server settle, make six reports.
@@ -51,19 +51,19 @@ use std::sync::{Arc, OnceLock};
 use workers::RunContext;
 
 impl Plan {
-    /// True if requests are sent by a schedule.
+    /// True if requests are sent on a schedule, whether or not earlier ones were answered.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.rate_per_s.is_some() || self.capacity.is_some()
     }
 
-    /// Returns a command line for the verb `command` on the same servers: `more`, and all options
-    /// of this plan except those that `less` names.
+    /// Returns a command line that runs `command` on the same servers, with the words of `more` and
+    /// with this plan's options, except the options named in `less`.
     fn command_for(&self, command: &str, more: &str, less: &[&str]) -> String {
         let mut words = vec!["kvblaster".to_owned(), command.to_owned()];
         words.extend(more.split_whitespace().map(str::to_owned));
         for CliOption { long, value } in &self.given {
-            // This run writes into the folder of `--out`, so another one needs its own.
+            // Another run cannot write to the same `--out` folder.
             if long == "out" || less.contains(&long.as_str()) {
                 continue;
             }
@@ -79,26 +79,26 @@ impl Plan {
         words.join(" ")
     }
 
-    /// True if all reports have the same target rate; a workload's own pace may vary.
+    /// True unless the workload sets the pace: that pace may vary from report to report.
     #[must_use]
     pub fn has_steady_rate(&self) -> bool {
         !self.rate_per_s.is_some_and(f64::is_nan)
     }
 }
 
-/// Why there is nothing to report.
+/// The error of a run that has nothing to report.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The servers cannot be reached or driven.
     #[error(transparent)]
     Servers(#[from] ServersError),
     /// A thread could not be started.
-    #[error("no thread: {0}")]
+    #[error("cannot start a thread: {0}")]
     Threads(io::Error),
     /// A driving thread failed.
     #[error(transparent)]
     Drive(DriveError),
-    /// An agent cannot do its share.
+    /// An agent cannot do its share of the work.
     #[error("{0}: {1}")]
     Agent(String, String),
     /// Ctrl-C or SIGTERM came before anything was measured.
@@ -107,29 +107,29 @@ pub enum RunError {
     /// A server holds items of another workload.
     #[error(
         "{0}, not of this workload: filling would overwrite or evict them. --force fills the \
-         server all the same; --no-populate leaves filling out, but the workload's sets still write"
+         server all the same; --no-populate skips filling, but the workload's sets still write"
     )]
     ForeignItems(String),
-    /// Hardly any key could be stored.
-    #[error("{0}.\n{1} (--no-populate leaves populating out)")]
+    /// Too few keys could be stored.
+    #[error("{0}.\n{1} (--no-populate skips filling)")]
     Unpopulated(String, &'static str),
     /// No request was answered.
     #[error("{0}: {1}")]
     Silent(String, String),
-    /// The answers are of another protocol.
+    /// The server answers in another protocol.
     #[error(
         "the server's answers are not of the protocol {0}: is it another kind of server? \
-         --protocol names its protocol, and redis://HOST:PORT means Redis's"
+         Name its protocol with --protocol, or write redis://HOST:PORT for Redis"
     )]
     WrongProtocol(&'static str),
     /// Values cannot be verified.
-    #[error("--verify: appended pieces of varying size cannot be told apart in a value")]
+    #[error("--verify: values cannot be checked if appended pieces vary in size")]
     Unverifiable,
-    /// A CPU of the command line is not there, or not allowed.
+    /// A CPU named on the command line does not exist, or this process may not run on it.
     #[error("--{0}: kvblaster may not run on CPU {1}; it may run on {2}")]
     Cpu(&'static str, usize, String),
     /// Signals cannot be caught.
-    #[error("signals: {0}")]
+    #[error("cannot catch signals: {0}")]
     Signals(io::Error),
     /// A trial of a search or a round of a comparison ended early.
     #[error("{0}")]
@@ -186,7 +186,7 @@ pub(crate) struct SignalFlags {
     report_requested: Arc<AtomicBool>,
 }
 
-/// Catches signals. All runs of a process share the flags: Ctrl-C between two runs ends the second.
+/// Catches signals. All runs share the flags, so Ctrl-C between two runs ends the second run.
 pub(crate) fn signal_flags() -> Result<SignalFlags, RunError> {
     static FLAGS: OnceLock<Result<SignalFlags, io::ErrorKind>> = OnceLock::new();
     let listen = || {
@@ -203,7 +203,7 @@ pub(crate) fn signal_flags() -> Result<SignalFlags, RunError> {
     flags.clone().map_err(|kind| RunError::Signals(kind.into()))
 }
 
-/// Prepares a run before its first request: servers, names, signal flags.
+/// Connects to the servers, builds the keys' names and installs the signal handlers.
 fn prepare_context(plan: &Plan) -> Result<RunContext, RunError> {
     let SignalFlags { stop, report_requested } = signal_flags()?;
     has_cpus(&[("cpus", &plan.cpus), ("receive-cpus", &plan.receive_cpus)])?;
@@ -233,8 +233,8 @@ fn prepare_context(plan: &Plan) -> Result<RunContext, RunError> {
 }
 
 /// Checks, before the first server is filled, that none of the plan's servers holds items of
-/// another workload; later runs of the plan skip this check. A server that cannot be reached is no
-/// error here: its run will report it.
+/// another workload; later runs of the plan skip this check. A server that cannot be reached is not
+/// an error here: its run reports the error.
 ///
 /// # Errors
 /// A server holds items of another workload.
@@ -266,7 +266,7 @@ fn has_cpus(named: &[(&'static str, &[usize])]) -> Result<(), RunError> {
 }
 
 fn watch(plan: &Plan, context: &RunContext) -> Watch {
-    // An agent's localhost is another machine.
+    // To an agent, `localhost` is the agent's own machine.
     let targets = if context.agents.is_some() { &[] } else { &*context.servers.targets };
     Watch::new(targets.iter().map(server_address), &plan.server_pids)
 }
@@ -291,14 +291,14 @@ fn pace(plan: &Plan) -> Pace {
 
 /// The name of the rule that servers answer in every report.
 pub const SILENT: &str = "silent";
-/// Seconds of reports without an answer that break the rule `SILENT`; shorter pauses are allowed.
+/// If reports of this many seconds have no answer, the rule `SILENT` is broken.
 const SILENT_S: f64 = 1.0;
 
 /// The name of the rule that each server is the same process at the end as at the beginning.
 pub const GONE: &str = "server-gone";
 
-/// Returns the exit status. `Met` means that all was done and every assert holds. If the generator
-/// was the limit, no assert can hold; if a server went away, the status is `NotMet`.
+/// Returns the exit status. `Met` means that the run finished and every assert holds. No assert
+/// holds if the generator was the limit. If a server went away, the status is `NotMet`.
 #[must_use]
 pub fn exit(done: &RunResult) -> Exit {
     let is_gone = [SILENT, GONE, "no-answers"].iter().any(|rule| done.verdict.has(rule));
@@ -334,7 +334,7 @@ fn judged(plan: &Plan, manifest: Manifest, mut course: course::TrafficResult) ->
     let mut judgements: Vec<Judgement> = plan.asserts.iter().map(judge).collect();
     let mut verdict = check::check(&merged.clone().unwrap_or_default(), driven);
     let faults: Vec<Remark> = parts::faults(&course.agents).collect();
-    // A fault of an agent names the agent, so it replaces the remark of the same rule on the total.
+    // An agent's remark names the agent, so it replaces the total's remark with the same rule.
     verdict.remarks.retain(|one| faults.iter().all(|fault| fault.rule != one.rule));
     verdict.remarks.extend(faults);
     verdict.remarks.extend(steady::remark(&course.intervals, plan.has_steady_rate()));
@@ -349,7 +349,7 @@ fn judged(plan: &Plan, manifest: Manifest, mut course: course::TrafficResult) ->
     let (silent, silent_s) = (silent().count(), silent().map(|one| one.seconds).sum::<f64>());
     if silent_s >= SILENT_S && silent < course.intervals.len() {
         let sentence = format!(
-            "in {silent} of {} reports no request was answered: the server went away or stalled",
+            "no request was answered in {silent} of {} reports: the server went away or stalled",
             course.intervals.len()
         );
         verdict.add(SILENT, Severity::Invalid, sentence);

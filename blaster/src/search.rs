@@ -2,7 +2,7 @@
 //!
 //! Where: above the drive; the search chooses the next rate to try.
 //! Invariant: a search ends after at most `trials_max` trials. A bracket only narrows, and its ends
-//! are rates on which trials have voted. If only the generator failed, lower rates than the first
+//! are rates that were tried and voted on. If only the generator failed, rates below the first one
 //! are not tried. One search finds the capacities for several objectives; each trial votes on all.
 //! Source: the paper's section 6.1: Cap_avg and Cap_max, five runs for each point.
 
@@ -26,19 +26,19 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Most objectives of one search.
+/// The most objectives of one search.
 pub const GOALS_MAX: usize = 16;
-/// Most trials of one search.
+/// The most trials of one search.
 pub const TRIALS_MAX: u32 = 100_000;
-/// Most trials at one rate.
+/// The most trials at one rate.
 const VOTES_MAX: u32 = 99;
-/// Most rounds for one confidence interval.
+/// The most rounds for one confidence interval.
 const ROUNDS_MAX: u32 = 1000;
 /// Number of resamplings for a confidence interval.
 const RESAMPLES: u32 = 10_000;
-/// About the number of rates that a round tries if it begins near the capacity.
+/// The approximate number of rates that a round tries if it begins near the capacity.
 const STEPS_NEAR: u32 = 3;
-/// The name of the rule that trials measure the server, not the generator.
+/// The name of the rule that trials must measure the server, not the generator.
 pub(crate) const GENERATOR_RULE: &str = "generator";
 /// The factor between tried rates while the capacity is not yet bracketed.
 const GROWTH: f64 = 2.0;
@@ -46,7 +46,7 @@ const GROWTH: f64 = 2.0;
 /// One objective of a search, with its name.
 #[derive(Clone, Debug)]
 pub struct Goal {
-    /// The capacity's name: `avg`, `p99`.
+    /// The name of the capacity, such as `avg` or `p99`.
     pub name: String,
     /// The objective that has to be met.
     pub objective: Objective,
@@ -74,18 +74,18 @@ pub struct SearchPlan {
     /// Highest rate tried
     #[arg(long = "highest", value_name = "N", value_parser = rate, default_value = "1000m")]
     pub rate_per_s_max: f64,
-    /// Precision of the capacity, as a part of it
+    /// Precision of the capacity, as a fraction of it
     #[arg(long, value_name = "PART", value_parser = number(0.001..=0.5), default_value = "0.02")]
     pub precision: f64,
     /// Trials at each rate; the majority decides
     #[arg(long, value_name = "N", value_parser = number(1..=VOTES_MAX), default_value = "3")]
     pub votes: u32,
-    /// Number of searches for a confidence interval, each starting from the previous result; if
-    /// more than one, an additional first search only finds where to start
+    /// Number of searches that give a confidence interval, each starting from the previous result;
+    /// if more than one, an additional first search only finds the rate to start from
     #[arg(long = "repeats", value_name = "N")]
     #[arg(value_parser = number(1..=ROUNDS_MAX), default_value = "5")]
     pub rounds: u32,
-    /// Most trials of the whole search.
+    /// The most trials of the whole search.
     #[arg(skip = 500_u32)]
     pub trials_max: u32,
     /// Share of requests that may fail (errors, timeouts, wrong values), unless an objective
@@ -146,7 +146,7 @@ impl SearchPlan {
 pub struct Outcome {
     /// The trial's report, including `asked_per_s`.
     pub interval: Interval,
-    /// The remark that the trial measured the generator; none if it measured the server.
+    /// The remark that the trial measured the generator. `None` if it measured the server.
     pub client_bound: Option<Remark>,
 }
 
@@ -158,30 +158,30 @@ impl Outcome {
     }
 }
 
-/// A system that can be tried at a rate: a freshly populated server, and the drive.
+/// The system under test: a freshly populated server, and the drive that sends it requests.
 pub trait Trial {
-    /// The error of a trial that could not be made; it ends the search.
+    /// The error of a trial that could not be made. It ends the search.
     type Error;
 
-    /// Tries a rate, in requests per second. Returns none if the user stopped it.
+    /// Makes a trial at a rate, in requests per second. Returns `None` if the user stopped it.
     ///
     /// # Errors
     /// The trial could not be made.
     fn run(&mut self, rate_per_s: f64) -> Result<Option<Outcome>, Self::Error>;
 }
 
-/// One capacity.
+/// The capacity for one goal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Capacity {
     /// The goal's name.
     pub name: String,
     /// The objective as text.
     pub objective: String,
-    /// The mean of all rounds, in requests per second; none if no round met the objective.
+    /// The mean over all rounds, in requests per second. `None` if no round met the objective.
     pub rate_per_s: Option<f64>,
-    /// The confidence interval of the mean; none if there is only one round.
+    /// The confidence interval of the mean. `None` if there is only one round.
     pub interval_per_s: Option<(f64, f64)>,
-    /// The capacity of each round; 0 if the objective was met at no rate tried.
+    /// The capacity that each round found; 0 if the objective was not met at any rate.
     pub rounds_per_s: Vec<f64>,
     /// The reason why the capacity is not higher.
     pub limit: Limit,
@@ -190,18 +190,18 @@ pub struct Capacity {
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchResult {
-    /// One per goal, in their order.
+    /// One capacity for each goal, in the order of the goals.
     pub capacities: Vec<Capacity>,
-    /// All trials, in their order: latency against throughput.
+    /// All trials in the order in which they were made. They show latency against throughput.
     pub curve: Vec<Point>,
     /// The confidence of the intervals.
     pub confidence: f64,
-    /// True if all rounds were completed: the user did not stop them, and the trials sufficed.
+    /// True if all rounds were completed: the user did not stop them, and there were enough trials.
     pub is_complete: bool,
 }
 
 impl Capacity {
-    /// Number of rounds in which the objective was met at no rate.
+    /// Number of rounds in which the objective was not met at any rate.
     pub(crate) fn rounds_of_none(&self) -> usize {
         self.rounds_per_s.iter().filter(|rate| **rate <= 0.0).count()
     }
@@ -219,7 +219,8 @@ impl SearchResult {
         let behind = self.curve.iter().filter(|one| one.client_bound.is_some()).count();
         let sentence = match whys().next() {
             Some(why) => format!(
-                "in {count} of {all} trials something failed while kvblaster was behind: {why}"
+                "in {count} of {all} trials an objective was not met while kvblaster was behind: \
+                 {why}"
             ),
             None => format!(
                 "in {behind} of {all} trials kvblaster was behind, and all objectives were met \
@@ -249,8 +250,8 @@ pub(crate) fn search<T: Trial>(
         report: &mut report,
     };
     let mut rounds: Vec<Vec<Bracket>> = Vec::new();
-    // The first round begins far from the capacity, so bad luck may lead it astray. Its result only
-    // shows where later rounds begin, and counts only if there is no later round.
+    // The first round begins far from the capacity, so disturbed trials may mislead it. Its result
+    // only sets where later rounds begin, and counts only if there is no later round.
     let searches = if aim.rounds == 1 { 1 } else { aim.rounds + 1 };
     let mut random = Xoshiro256PlusPlus::seed_from_u64(aim.seed);
     let mut is_complete = true;
@@ -282,7 +283,7 @@ pub(crate) fn search<T: Trial>(
     })
 }
 
-/// Merges all rounds' brackets of one goal.
+/// Merges the brackets of one goal from all rounds.
 fn capacity(aim: &SearchPlan, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -> Capacity {
     let brackets: Vec<&Bracket> = rounds.iter().filter_map(|round| round.get(at)).collect();
     let rounds_per_s: Vec<f64> =
@@ -294,8 +295,8 @@ fn capacity(aim: &SearchPlan, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -
         rate_per_s: (mean > 0.0).then_some(mean),
         interval_per_s: bootstrap::interval(&rounds_per_s, aim.confidence, RESAMPLES, aim.seed),
         rounds_per_s,
-        // The mean is only a lower bound if the generator was too slow in one round, so the
-        // greatest limit counts.
+        // If the generator was too slow in one round, the mean is only a lower bound. So the
+        // greatest limit of all rounds counts.
         limit: brackets.iter().map(|bracket| bracket.limit()).max().unwrap_or(Limit::Unknown),
     }
 }
@@ -303,7 +304,7 @@ fn capacity(aim: &SearchPlan, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -
 struct Search<'a, T, F> {
     aim: &'a SearchPlan,
     trial: &'a mut T,
-    /// For each goal, the capacity from the last round that found one.
+    /// For each goal, the capacity from the last round that found one for it.
     known_per_s: Vec<Option<f64>>,
     curve: Vec<Point>,
     /// Number of rounds after the current one.
@@ -313,7 +314,7 @@ struct Search<'a, T, F> {
 
 impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
     /// Returns the brackets with which a round starts: at the known capacity, with small steps. The
-    /// start is jittered, because rounds that tried the same rates would agree too well.
+    /// start is jittered, because rounds that try the same rates would agree too closely.
     fn brackets(&self, jitter: f64) -> Vec<Bracket> {
         let aim = self.aim;
         let range = (aim.rate_per_s_min, aim.rate_per_s_max);
@@ -328,8 +329,8 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         self.known_per_s.iter().map(bracket).collect()
     }
 
-    /// Keeps the capacities that a round has found. A goal keeps its older one if it failed in this
-    /// round only because of the generator.
+    /// Stores the capacities that a round has found. A goal keeps its earlier capacity if it failed
+    /// in this round only because of the generator.
     fn learn(&mut self, brackets: &[Bracket]) {
         for (known, bracket) in self.known_per_s.iter_mut().zip(brackets) {
             let is_lowest = bracket.limit() == Limit::LowestRate;
@@ -341,8 +342,7 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
     /// used all trials.
     fn round(&mut self, brackets: &mut [Bracket]) -> Result<bool, T::Error> {
         loop {
-            // Try the lowest rate first, because its result may make a trial at a higher one
-            // needless.
+            // Try the lowest rate first: its result may make a trial at a higher rate unnecessary.
             let next = brackets.iter().filter_map(|bracket| match bracket.next() {
                 Next::Try(rate) => Some(rate),
                 Next::Done => None,
@@ -354,8 +354,8 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         }
     }
 
-    /// Tries a rate until each bracket that contains it has a clear majority. Returns false if the
-    /// search was stopped or has used all trials.
+    /// Tries a rate until there is a clear majority for each bracket that contains the rate.
+    /// Returns false if the search was stopped or has used all trials.
     fn vote(&mut self, rate: f64, brackets: &mut [Bracket]) -> Result<bool, T::Error> {
         let majority = self.aim.votes / 2 + 1;
         let concerned: Vec<bool> = brackets.iter().map(|one| one.is_open_at(rate)).collect();
@@ -389,8 +389,7 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
             if passed[at] >= majority {
                 bracket.passed(rate);
             } else {
-                // The server counts as failed if it failed in at least one trial without the
-                // generator being at fault.
+                // The server has failed if at least one failed trial was not the generator's fault.
                 bracket.failed(rate, client_bound[at] == failed[at]);
             }
         }
@@ -408,7 +407,7 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
     }
 
     /// Returns the trial's point of the curve, with the goals that it met. A late generator only
-    /// makes some objectives harder to meet, so those count as met if they are met in spite of it.
+    /// makes some objectives harder to meet. If they are met all the same, they count as met.
     fn point(&self, rate: f64, outcome: &Outcome) -> Point {
         let interval = &outcome.interval;
         let bound = outcome.client_bound.as_ref();

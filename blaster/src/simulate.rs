@@ -1,7 +1,7 @@
 //! `kvblaster simulate`: replays traces against eviction policies at several sizes, on all cores.
 //!
-//! Where: one of the program's commands; the crate `simulate` does the simulating.
-//! Invariant: the report has all simulations; otherwise there is an error with the reason.
+//! Where: one of the program's commands. The crate `simulate` runs the simulations.
+//! Invariant: the report contains all simulations. If one fails, there is an error and no report.
 
 pub mod chart;
 pub mod flags;
@@ -17,7 +17,7 @@ use simulate::trace::{Trace, TraceError};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-/// Why there is no report.
+/// The reason why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A trace cannot be used.
@@ -34,7 +34,7 @@ pub enum ReportError {
     Plot(PathBuf, #[source] io::Error),
 }
 
-/// Makes the simulations of `plan`; returns the report.
+/// Runs the simulations of `plan`. Returns the report.
 ///
 /// # Errors
 /// A trace cannot be used, a simulation cannot be made, or the plot cannot be written.
@@ -54,8 +54,8 @@ pub fn run(plan: &Plan) -> Result<String, ReportError> {
     })
 }
 
-/// Reads a trace of key numbers. From a CSV only the gets are replayed, because the simulated cache
-/// is refilled on every miss and so makes its own sets.
+/// Reads a trace of key numbers. Only the gets of a CSV are replayed, because the simulated cache
+/// stores every missing key itself.
 fn read(path: &Path) -> Result<Trace, ReportError> {
     if !Replay::is_csv(path) {
         return Ok(Trace::read(path)?);
@@ -67,7 +67,7 @@ fn read(path: &Path) -> Result<Trace, ReportError> {
     Ok(Trace::new(&Trace::name_of(path), gets))
 }
 
-/// Shows the progress: on a terminal one line that is redrawn, otherwise a line for each tenth.
+/// Shows the progress: one line that is redrawn on a terminal, otherwise a line for each tenth.
 fn show_progress(done: usize, all: usize) {
     let mut out = io::stderr().lock();
     let _closed = if out.is_terminal() {

@@ -1,12 +1,12 @@
-//! The memory that a workload needs: the real store runs in process, on the clock of the requests.
+//! Finds the memory that a workload needs: runs the real store in this process, on simulated time.
 //!
 //! ```text
 //!   workload, rate -> Requests -> simulate::stream, at each -m -> Memory -> text, JSON
 //! ```
 //!
 //! Where: the first step of `kvblaster size`, before any server is driven.
-//! Invariant: all figures are of simulated time; a time or a sample that is too small is reported
-//! as a doubt.
+//! Invariant: all figures are of simulated time. If the time or the sample is too small, `doubts`
+//! says so.
 //! Source: Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations" and,
 //! for hot keys, "Efficient MRC Construction with SHARDS".
 
@@ -29,40 +29,40 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Most requests drawn for each size of memory: some seconds of work.
+/// Most requests that are simulated for each memory size: a few seconds of work.
 const REQUESTS_MAX: f64 = (1_u64 << 25) as f64;
-/// The approximate least number of keys in a sample, if the workload has that many.
+/// The least number of keys in a sample, approximately, unless the workload has fewer keys.
 const SAMPLE_KEYS_MIN: f64 = 20_000.0;
-/// Most bytes of items in a sample, unless that leaves too few keys.
+/// The largest sample in bytes of items, unless it would have too few keys.
 const SAMPLE_BYTES_MAX: f64 = (256_u64 << 20) as f64;
-/// Most bytes of one store, even if that leaves few keys: several stores exist at once.
+/// The largest store in bytes, even if it leaves few keys, because several stores exist at once.
 const STORE_BYTES_MAX: f64 = (1_u64 << 30) as f64;
-/// Least memory of a simulated store: with less it has too few segments to behave like a large one.
+/// The smallest simulated store: a smaller one has too few segments to behave like a large store.
 const SIMULATED_BYTES_MIN: u64 = 4 << 20;
 /// Bytes in the unit of `-m`.
 const MIB: f64 = (1_u64 << 20) as f64;
-/// The sizes that are simulated, as parts of the memory that all live items take.
+/// The default sizes to simulate, as fractions of the memory that all live items take.
 const PARTS: [f64; 9] = [0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0];
-/// A first guess of the bytes of an item in addition to key and value.
+/// The estimated overhead of an item in bytes, in addition to its key and value.
 const ITEM_BYTES: f64 = 50.0;
-/// A first guess of the memory of a store relative to the bytes of its items.
+/// The estimated memory of a store, relative to the bytes of its items.
 const SPARE: f64 = 1.3;
-/// Mean number of requests per key that the simulated time should have.
+/// The mean number of requests per key for which the simulated time should suffice.
 const ROUNDS: f64 = 16.0;
-/// Number of times that the longest TTL should pass in the simulated time.
+/// The length that the simulated time should have, in multiples of the longest TTL.
 const TTLS: f64 = 4.0;
-/// Memory of live items relative to the bytes of the items and the index.
+/// Memory that live items need, relative to the bytes of the items and the index.
 const LIVES_SPARE: f64 = 1.08;
-/// Bytes of segments that are open or kept free.
+/// Bytes of the segments that are open or are kept free.
 const OPEN_BYTES: u64 = 2 << 20;
-/// If the hit ratios of the two halves of the counted time differ by more than this, and by more
-/// than `ERRORS` standard errors, hits still rise or fall.
+/// If the hit ratios of the first and second half of the counted time differ by more than this and
+/// by more than `ERRORS` standard errors, the hit ratio has not settled.
 const APART_MAX: f64 = 0.005;
 const ERRORS: f64 = 3.0;
 
 /// Time between two lines of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(3);
-/// A memory is enough if it gives this share of the hits of the largest memory.
+/// A memory size is enough if it has this share of the hits of the largest size.
 const ENOUGH: f64 = 0.99;
 
 /// The parameters of a simulation.
@@ -70,14 +70,14 @@ const ENOUGH: f64 = 0.99;
 pub(crate) struct Parameters {
     pub(crate) workload: Arc<Workload>,
     pub(crate) seed: u64,
-    /// Requests per second; NaN if the workload itself sets the gaps between requests.
+    /// Requests per second. NaN means that the workload sets the gaps between requests.
     pub(crate) rate_per_s: f64,
     pub(crate) populates: bool,
-    /// The sizes of memory, as `-m`. If there are none, the memory of live items gives them.
+    /// The memory sizes, as given by `-m`. If there are none, `PARTS` of the memory of live items.
     pub(crate) memory_bytes: Vec<u64>,
-    /// The simulated time; if none is given, the time that this workload needs.
+    /// The simulated time. `None` means the time that the workload needs.
     pub(crate) span: Option<Duration>,
-    /// Connections to the server: each may have keys of its own.
+    /// Number of connections to the server. Each connection may have its own keys.
     pub(crate) connections: u32,
     pub(crate) threads: usize,
     pub(crate) is_quiet: bool,
@@ -99,34 +99,34 @@ impl Parameters {
     }
 }
 
-/// The result for one size of memory.
+/// The result for one memory size.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Point {
     pub(crate) memory_bytes: u64,
     pub(crate) hit_ratio: f64,
     pub(crate) misses_per_s: f64,
-    /// Live items at the end.
+    /// Number of live items at the end.
     pub(crate) items: u64,
     pub(crate) items_bytes: u64,
     pub(crate) evictions_per_s: f64,
 }
 
-/// The results for all sizes of memory.
+/// The results for all memory sizes.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Memory {
-    /// The points by ascending memory. If no size was given, the last memory holds all live items.
+    /// The points by ascending memory. Unless sizes were given, the last holds all live items.
     pub(crate) points: Vec<Point>,
-    /// Keys that each key of the sample stands for.
+    /// Number of the workload's keys that each key of the sample represents.
     pub(crate) one_in: u64,
     pub(crate) span_s: f64,
     pub(crate) keys_per_s: f64,
-    /// Limits of the figures, in words.
+    /// Sentences on the limits of the figures.
     pub(crate) doubts: Vec<String>,
 }
 
 impl Memory {
-    /// Returns the least simulated memory that gives `part` of the hits of the largest memory. If
-    /// no key is looked up, that is the largest memory.
+    /// Returns the smallest simulated memory that has `part` of the hits of the largest. If no key
+    /// is looked up, returns the largest memory.
     pub(crate) fn enough_for(&self, part: f64) -> Option<&Point> {
         let last = self.points.last()?;
         if self.keys_per_s <= 0.0 {
@@ -137,10 +137,10 @@ impl Memory {
     }
 }
 
-/// Simulates the workload at each size of memory.
+/// Simulates the workload at each memory size.
 ///
 /// # Errors
-/// A store of one of the sizes cannot be made.
+/// A store with one of the sizes cannot be made.
 pub(crate) fn memory(parameters: &Parameters) -> Result<Memory, MakeError> {
     let names = Names::new(&parameters.workload);
     let (span_s, wanted_s) = span_s(parameters);
@@ -172,7 +172,7 @@ pub(crate) fn memory(parameters: &Parameters) -> Result<Memory, MakeError> {
     })
 }
 
-/// Returns the time that is simulated and the time that the workload needs, in seconds.
+/// Returns two times in seconds: the time that is simulated, and the time that the workload needs.
 fn span_s(parameters: &Parameters) -> (f64, f64) {
     let workload = &parameters.workload;
     let own_s = workload.own_gap_ns(1).map_or(1e-3, |gap_ns| gap_ns / 1e9);
@@ -185,7 +185,7 @@ fn span_s(parameters: &Parameters) -> (f64, f64) {
     (asked_s.clamp(2.0 * gap_s, drawn_max.max(2.0) * gap_s), wanted_s)
 }
 
-/// Returns the number of keys that each key of the sample stands for.
+/// Returns the number of keys that each key of the sample represents.
 fn one_in(parameters: &Parameters) -> u64 {
     let by_bytes = items_bytes(&parameters.workload) / SAMPLE_BYTES_MAX;
     let by_keys = parameters.workload.keys() as f64 / SAMPLE_KEYS_MIN;
@@ -197,7 +197,7 @@ fn one_in(parameters: &Parameters) -> u64 {
     whole(by_bytes.min(by_keys).min(by_memory).max(by_store)).max(1)
 }
 
-/// The approximate bytes of all items, if each key has an item.
+/// Estimates the bytes of all items, assuming that each key has an item.
 fn items_bytes(workload: &Workload) -> f64 {
     workload.items_bytes() + ITEM_BYTES * workload.keys() as f64
 }
@@ -214,12 +214,12 @@ struct Simulation<'q> {
 struct StoreCounts {
     memory_bytes: u64,
     counted: RunResult,
-    /// Keys looked up in the counted time, whether in the sample or not.
+    /// Number of keys looked up in the counted time, including keys outside the sample.
     gets: f64,
 }
 
 impl StoreCounts {
-    /// The memory for all items that are live at the end.
+    /// Returns the memory that the items that are live at the end need.
     fn live_bytes(&self, one_in: u64) -> f64 {
         let stats = &self.counted.stats;
         let simulated = (stats.bytes + stats.hash_bytes) as f64 * LIVES_SPARE;
@@ -239,7 +239,7 @@ impl Simulation<'_> {
         let counted = self.watched((&passed_ms, all_ms), || {
             curve(&simulated, policy, self.threads, counted_ns.clone(), requests)
         })?;
-        // Relaxed: the counting threads have been joined. Each store has counted the same gets.
+        // Relaxed: the counting threads have been joined. All stores counted the same gets.
         let gets = gets.load(Ordering::Relaxed) as f64 / memory_bytes.len().max(1) as f64;
         let found = memory_bytes.iter().zip(counted);
         let found =
@@ -247,13 +247,13 @@ impl Simulation<'_> {
         Ok(found.collect())
     }
 
-    /// Runs `work`, and prints its progress every few seconds.
+    /// Runs `work`, and prints its progress every few seconds meanwhile.
     fn watched<T>(&self, (passed_ms, all_ms): (&AtomicU64, u64), work: impl FnOnce() -> T) -> T {
         let (done, ended) = mpsc::channel::<()>();
         let begin = Instant::now();
         let print = move || {
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PROGRESS_EVERY) {
-                // Relaxed: progress only, as where `passed_ms` is counted.
+                // Relaxed: the number is only displayed, and guards no other data.
                 let passed = passed_ms.load(Ordering::Relaxed).min(all_ms) as f64;
                 let part = passed / all_ms.max(1) as f64;
                 let left_s = begin.elapsed().as_secs_f64() * (1.0 - part) / part.max(1e-6);
@@ -262,7 +262,7 @@ impl Simulation<'_> {
             }
         };
         std::thread::scope(|scope| {
-            // If the thread cannot be started, no progress is shown.
+            // If the thread cannot be started, progress is not shown.
             let printer = std::thread::Builder::new();
             let printer = (!self.is_quiet).then(|| printer.spawn_scoped(scope, print));
             let made = work();
@@ -280,8 +280,8 @@ impl Simulation<'_> {
         let one_in = self.requests.one_in;
         let RunResult { stats, .. } = found.counted;
         let looked = found.counted.lookups();
-        // A sample has too many or too few of the hottest keys, which hit at any size: so misses
-        // are divided by all lookups, not by those of the sample.
+        // A sample has too many or too few of the hottest keys, which hit at any size. Therefore
+        // misses are divided by all lookups, not only by the lookups in the sample.
         let misses = (looked.gets - looked.hits) as f64 * one_in as f64;
         let miss_ratio = (misses / found.gets.max(1.0)).min(1.0);
         Point {
@@ -297,20 +297,20 @@ impl Simulation<'_> {
     fn doubts(&self, found: &[StoreCounts], wanted_s: f64) -> Vec<String> {
         let mut doubts = Vec::new();
         if found.iter().all(|found| found.gets <= 0.0) {
-            doubts.push("hits: no key is looked up by this workload in this time".to_owned());
+            doubts.push("hits: this workload looks up no key in this time".to_owned());
         }
         let sampled = self.requests.workload.keys() as f64 / self.requests.one_in as f64;
         if self.requests.one_in > 1 && sampled < SAMPLE_KEYS_MIN * 0.9 {
             doubts.push(format!(
-                "all that a sample of {} keys does not show: all keys do not fit this machine's \
-                 memory",
+                "anything that a sample of {} keys does not show: this machine's memory cannot \
+                 hold all keys",
                 grouped(sampled.round())
             ));
         }
         if self.span_s < wanted_s * 0.99 {
             doubts.push(format!(
-                "{} of traffic were simulated; in {} each key would be requested {ROUNDS} times, \
-                 and each TTL would pass {TTLS} times",
+                "{} of traffic were simulated; only in {} would each key be requested {ROUNDS} \
+                 times, and each TTL pass {TTLS} times",
                 clock(text::span(self.span_s)),
                 clock(text::span(wanted_s)),
             ));

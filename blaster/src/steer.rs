@@ -6,10 +6,10 @@
 //! ports         each connection to the next column        its port: the target's plus the column
 //! ```
 //!
-//! Where: after a request is drawn and before it is written; for ports, when a connection opens.
+//! Where: between generating and writing a request; with `ports`, when a connection opens.
 //! Invariant: a request names only a column that exists. Without steering, requests look like those
-//! of clients that know no columns. A multiget goes whole to the column of its first key: any
-//! column can answer for all keys, and a split by column would make several requests of it.
+//! of clients that do not know of columns. A multiget goes to the column of its first key: any
+//! column can answer for all keys, and a split by column would make several requests.
 //! Source: the KV-Cache paper, sections 4.1.2 (flows by two bytes, or by port) and 4.2.1 (clients
 //! hash keys), and 5.2.2 (round robin over flows).
 
@@ -36,20 +36,20 @@ pub const STEERS: [(Steer, &str); 3] =
     [(Steer::RoundRobin, "round-robin"), (Steer::Key, "key"), (Steer::Ports, "ports")];
 
 impl Steer {
-    /// The name.
+    /// Returns the rule's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         STEERS.iter().find(|(steer, _)| *steer == self).map_or("", |(_, name)| name)
     }
 
-    /// Returns the rule of this name.
+    /// Returns the rule with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Steer> {
         STEERS.iter().find(|(_, own)| *own == name).map(|(steer, _)| *steer)
     }
 }
 
-/// The steering of requests to each target; by default, requests are not steered.
+/// The steering of the requests to each target. By default, requests are not steered.
 #[derive(Clone, Debug, Default)]
 pub struct Steering {
     how: Option<Steer>,
@@ -58,27 +58,27 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Returns steering to these numbers of columns, one per target.
+    /// Returns the steering for these numbers of columns, one number per target.
     #[must_use]
     pub fn new(how: Steer, columns: &[NonZeroU16]) -> Steering {
         Steering { how: Some(how), columns: columns.into() }
     }
 
-    /// True if requests on one connection go to several columns, so that answers come in any order.
+    /// True if requests on one connection go to several columns, so that answers may be unordered.
     #[must_use]
     pub fn splits_connections(&self) -> bool {
         matches!(self.how, Some(Steer::RoundRobin | Steer::Key))
             && self.columns.iter().any(|columns| columns.get() > 1)
     }
 
-    /// Greatest number of columns of a target if each column needs a connection of its own; else 0.
+    /// Returns the largest number of columns of a target with `Steer::Ports`, and otherwise 0.
     pub(crate) fn ports(&self) -> usize {
         let most = self.columns.iter().map(|columns| usize::from(columns.get())).max();
         most.filter(|_| self.how == Some(Steer::Ports)).unwrap_or(0)
     }
 
-    /// The address for connection `number` of all connections to a target: with `ports`, its port
-    /// is that of the connection's column.
+    /// Returns the address for connection `number` to a target. With `Steer::Ports`, the port is
+    /// that of the connection's column.
     #[must_use]
     pub fn place(&self, target: usize, place: &Place, number: u32) -> Place {
         let (Some(Steer::Ports), Place::Udp(address), Some(columns)) =
@@ -93,24 +93,24 @@ impl Steering {
     }
 }
 
-/// The flow numbers, which name columns in UDP headers, of one thread's requests.
+/// Chooses the flow numbers of one thread's requests. A flow number names a column in a UDP header.
 #[derive(Debug)]
 pub(crate) struct Flows {
     steering: Steering,
-    /// For each target, the column of the next request by round robin.
+    /// For each target, the column of the next request with `Steer::RoundRobin`.
     turns: Vec<u16>,
 }
 
 impl Flows {
-    /// Returns the flows of a thread; threads begin with different columns.
+    /// Returns the flows of a thread. Different threads begin with different columns.
     pub(crate) fn new(steering: &Steering, thread: u32) -> Flows {
         let first =
             |columns: &NonZeroU16| u16::try_from(thread % u32::from(columns.get())).unwrap_or(0);
         Flows { turns: steering.columns.iter().map(first).collect(), steering: steering.clone() }
     }
 
-    /// The flow number of the next request to a target, whose first key is `key`; `text` is scratch
-    /// space for the key's name.
+    /// Returns the flow number of the next request to a target. The request's first key is `key`;
+    /// `text` is scratch space for the key's name.
     #[inline]
     pub(crate) fn next(
         &mut self,

@@ -1,8 +1,8 @@
-//! Targets: the user's names for servers, resolved to addresses.
+//! Targets: the names that the user gives to servers, resolved to addresses.
 //!
-//! Where: called once, before the first connection; `ring` then assigns each key to a target.
-//! Invariant: a parsed target has an address; its name is kept as the user wrote it, because ketama
-//! hashes the name and not the address.
+//! Where: parsed once, before the first connection. `ring` then assigns each key to a target.
+//! Invariant: a parsed target has an address. The host name is kept as the user wrote it, because
+//! ketama hashes the name and not the address.
 
 pub mod ring;
 
@@ -19,31 +19,31 @@ use std::time::Duration;
 pub const MEMCACHED_PORT: u16 = 11211;
 /// Redis's port.
 pub const REDIS_PORT: u16 = 6379;
-/// Most targets of one run.
+/// The largest number of targets in one run.
 pub const TARGETS_MAX: usize = 1024;
-/// The greatest weight of a target.
+/// The largest weight of a target.
 pub const WEIGHT_MAX: u32 = 1 << 20;
 const UNIX_PATH_BYTES_MAX: usize = 107;
-/// Most addresses tried per host name.
+/// The largest number of addresses that are tried per host name.
 const ADDRESSES_MAX: usize = 16;
 /// Longest wait for a connection to one of several addresses.
 const TRY_MAX: Duration = Duration::from_millis(500);
 
-/// An address and its transport.
+/// An address and the transport by which it is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Place {
     /// A TCP server.
     Tcp(SocketAddr),
-    /// memcached's UDP.
+    /// A memcached UDP server.
     Udp(SocketAddr),
-    /// memcached's UDP past the kernel's network stack, over a local interface.
+    /// A memcached UDP server, reached past the kernel's network stack through an interface.
     Xdp(Bypass, SocketAddr),
     /// A Unix stream socket.
     Unix(PathBuf),
 }
 
 impl Place {
-    /// The address over UDP; none for other transports.
+    /// Returns the address if the transport is UDP.
     #[must_use]
     pub fn datagrams(&self) -> Option<SocketAddr> {
         match self {
@@ -75,7 +75,7 @@ pub enum Attach {
 }
 
 impl Attach {
-    /// The mode in terms of `net`.
+    /// Converts to `net`'s type.
     #[must_use]
     pub fn mode(self) -> Mode {
         match self {
@@ -87,11 +87,11 @@ impl Attach {
 }
 
 impl Bypass {
-    /// Parses the text behind `xdp://`: INTERFACE/REST, with an optional `?mode=...` at the end.
+    /// Parses the text after `xdp://`: INTERFACE/REST, with an optional `?mode=...` at the end.
     /// Returns the interface with its mode, and REST.
     ///
     /// # Errors
-    /// A description of the error.
+    /// The text has no interface, or its mode is unknown. The error describes the problem.
     pub fn parse(text: &str) -> Result<(Bypass, &str), &'static str> {
         let (text, attach) = match text.split_once('?') {
             None => (text, Attach::Any),
@@ -103,7 +103,7 @@ impl Bypass {
         Ok((Bypass { interface: interface.to_owned(), attach }, rest))
     }
 
-    /// Formats `place`, reached over the interface, as the text of a target.
+    /// Formats `place` as a target that is reached through the interface.
     #[must_use]
     pub fn target_text(&self, place: impl fmt::Display) -> String {
         let mode = match self.attach {
@@ -122,15 +122,15 @@ pub struct Target {
     pub name: String,
     /// The address and transport.
     pub place: Place,
-    /// Its share of the keys, relative to the others'.
+    /// The target's share of the keys, relative to the weights of the other targets.
     pub weight: u32,
-    /// The host as it was written, without brackets and port, or the socket's path.
+    /// The host as the user wrote it, without brackets and port, or the path of the socket.
     pub host: String,
-    /// True if the user wrote it as a Redis server (`redis://`).
+    /// True if the user wrote the target with `redis://`.
     pub is_redis: bool,
 }
 
-/// The family to which a host's addresses are limited.
+/// The address family that a host's addresses must have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Family {
     /// Either family.
@@ -142,18 +142,18 @@ pub enum Family {
     V6,
 }
 
-/// Why a text is no target.
+/// The reason why a text is not a target.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// The text does not have the form of a target.
     #[error(
         "{0}: not a target ({1}); targets are HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, \
              xdp://INTERFACE/HOST:PORT[?mode=native|generic], redis://HOST:PORT, unix:/PATH or \
-             redis://unix:/PATH, each followed by /WEIGHT to share the keys unequally \
+             redis://unix:/PATH; append /WEIGHT to each to divide the keys unequally \
              (unix:/PATH,WEIGHT)"
     )]
     Form(String, &'static str),
-    /// The text is only a number.
+    /// The text is a port number without a host.
     #[error("{0}: a port without a host; for a port of this machine write :{1}")]
     Port(String, String),
     /// The name has no address.
@@ -165,7 +165,7 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// The port; 0 for a Unix socket, like in libmemcached.
+    /// Returns the port. As in libmemcached, the port of a Unix socket is 0.
     #[must_use]
     pub fn port(&self) -> u16 {
         match &self.place {
@@ -175,9 +175,9 @@ impl Target {
     }
 }
 
-/// Parses and resolves a target. Of several TCP addresses, it chooses the first that accepts a
-/// connection (`localhost` is ::1 and 127.0.0.1, and few servers listen on both). If no TCP address
-/// accepts one, and for several UDP addresses, it chooses the first IPv4 address.
+/// Parses and resolves a target. If the host has several TCP addresses, chooses the first that
+/// accepts a connection (`localhost` is ::1 and 127.0.0.1, and few servers listen on both). If none
+/// does, or if the transport is UDP, chooses the first IPv4 address.
 ///
 /// # Errors
 /// The text does not have the form of a target, or its host cannot be found.
@@ -218,7 +218,7 @@ pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
     Ok(Target { name: text.to_owned(), place, weight, host: host.to_owned(), is_redis })
 }
 
-/// Splits off the weight behind `mark`; without one, the weight is 1.
+/// Splits off the weight after `mark`. Without `mark` or a number after it, the weight is 1.
 fn weighted(text: &str, mark: char) -> Option<(&str, u32)> {
     let Some((rest, weight)) = text.split_once(mark) else { return Some((text, 1)) };
     if weight.is_empty() {
@@ -259,7 +259,7 @@ fn number(port: &str) -> Option<u16> {
     port.parse().ok().filter(|port| digits && *port != 0)
 }
 
-/// The addresses of a host, at least one.
+/// Returns the addresses of a host. There is at least one.
 fn resolved(
     text: &str,
     host: &str,
@@ -288,7 +288,7 @@ fn resolved(
     Ok(kept)
 }
 
-/// The first address that accepts a connection; if none does, or there is only one, like `first`.
+/// Returns the first address that accepts a connection. If none does, returns that of `first`.
 fn reachable(addresses: &[SocketAddr]) -> SocketAddr {
     let takes = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY_MAX).is_ok();
     if addresses.len() == 1 {
@@ -297,7 +297,7 @@ fn reachable(addresses: &[SocketAddr]) -> SocketAddr {
     addresses.iter().find(takes).copied().unwrap_or_else(|| first(addresses))
 }
 
-/// The first IPv4 address; without one, the first address.
+/// Returns the first IPv4 address. If there is none, returns the first address.
 fn first(addresses: &[SocketAddr]) -> SocketAddr {
     let v4 = addresses.iter().find(|address| address.is_ipv4());
     let none = SocketAddr::from(([127, 0, 0, 1], MEMCACHED_PORT));

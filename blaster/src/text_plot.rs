@@ -4,16 +4,16 @@
 //!  1.00 ms |        b   |    from left to right: the margin, the frame's side, a row, a side
 //! ```
 //!
-//! Where: below the tables of `simulate` and `capacity`, for users with a terminal and no browser.
-//! Invariant: no line is longer than `COLUMNS` if the labels at the left fit the margin.
+//! Where: printed below the tables of `simulate` and `capacity`, for users without a browser.
+//! Invariant: no line is longer than `COLUMNS` if the labels on the left fit the margin.
 
 use crate::axis::Axis;
 use std::fmt::Write;
 
-/// Width of the narrowest terminal that plots are made for.
+/// Width of the narrowest terminal that plots fit.
 pub const COLUMNS: usize = 80;
 
-/// Maps a fraction, 0 to 1, to the nearest of `places` positions: 0 to `places - 1`.
+/// Maps a fraction between 0 and 1 to the nearest of the positions 0 to `places - 1`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -31,7 +31,7 @@ pub fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
     })
 }
 
-/// A frame for marks, with a margin for labels at its left.
+/// The frame of a plot, with a margin for labels on its left.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
     /// Columns of the margin.
@@ -43,7 +43,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Appends the frame: `beside` gives a row's label, `cell` the character at a row and a column.
+    /// Appends the frame. `beside` returns a row's label, and `cell` the character in a cell.
     pub fn draw(
         &self,
         out: &mut String,
@@ -67,7 +67,7 @@ impl Frame {
         let _ = writeln!(out, "{:left$}+{edge}+", "");
     }
 
-    /// Appends names below their columns, in the order of columns; names without room are left out.
+    /// Appends names below their columns. `names` is sorted by column. Omits names without room.
     pub fn below(&self, out: &mut String, names: &[(usize, String)]) {
         let mut line = String::new();
         for (column, name) in names {
@@ -96,20 +96,20 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// The column of a figure.
+    /// Returns the column of a figure.
     #[must_use]
     pub fn column(&self, x: f64) -> Option<usize> {
         Some(place(self.x.place(x)?, self.frame.width))
     }
 
-    /// The row of a figure; row 0 is at the top.
+    /// Returns the row of a figure. Row 0 is at the top.
     #[must_use]
     pub fn row(&self, y: f64) -> Option<usize> {
         Some(place(1.0 - self.y.place(y)?, self.frame.height))
     }
 
-    /// Appends the plot: every `every`th row is labelled with the figure at its middle, as `words`
-    /// formats it; `names` stand below their figures' columns.
+    /// Appends the plot. Every `every`th row is labelled with the figure at its middle, formatted
+    /// by `words`. Each of `names` is below its figure's column.
     pub fn draw(
         &self,
         out: &mut String,

@@ -1,14 +1,14 @@
-//! The client's codecs: encode requests and decode answers, for each protocol of a cache.
+//! The client's codecs: encode requests and decode answers in each protocol of a cache.
 //!
 //! ```text
 //! bits of a tag   31..16 request's number on its connection   15 multiget   14..0 index of the key
 //! ```
 //!
 //! Where: between the workload, which chooses requests, and the transports, which move bytes.
-//! Invariant: a server decodes the requests that were encoded here; any bytes decode to pieces,
-//! `More` or `Broken`, never to a panic. Nothing is allocated per request.
+//! Invariant: a server decodes the requests that are encoded here. Any bytes are decoded to pieces,
+//! `More` or `Broken`, and never cause a panic. Nothing is allocated per request.
 //! Source: memcached's `protocol.txt`; the Redis serialization protocol, version 2. The KV-Cache
-//! paper (section 6.2) puts the time of sending into the opaque; here it holds the tag, and the
+//! paper (section 6.2) puts the send time into the opaque; here the opaque is the tag, and the
 //! client keeps the time.
 
 mod binary;
@@ -27,7 +27,7 @@ use template::{TagPosition, Template};
 use usual::Memo;
 pub use usual::{UsualAnswer, UsualKind};
 
-/// Most keys of one request: as many as a tag can number.
+/// The most keys of one request: as many as a tag can distinguish.
 pub const KEYS_MAX: usize = 1 << 15;
 
 /// A protocol between clients and caches.
@@ -48,7 +48,7 @@ pub const PROTOCOLS: [Protocol; 4] =
     [Protocol::Text, Protocol::Meta, Protocol::Binary, Protocol::Resp];
 
 impl Protocol {
-    /// The name on the command line.
+    /// The protocol's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,13 +59,13 @@ impl Protocol {
         }
     }
 
-    /// Returns the protocol with this name on the command line.
+    /// Returns the protocol that has this name on the command line.
     #[must_use]
     pub fn named(name: &str) -> Option<Protocol> {
         PROTOCOLS.into_iter().find(|protocol| protocol.name() == name)
     }
 
-    /// A request that every server answers and that changes nothing.
+    /// A request that every server answers and that changes no items.
     #[must_use]
     pub fn ping(self) -> &'static [u8] {
         match self {
@@ -79,23 +79,23 @@ impl Protocol {
 /// The answer to a request, or to one key of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A value.
+    /// The server returned a value.
     Hit {
-        /// Its length.
+        /// Length of the value in bytes.
         value_bytes: u32,
     },
-    /// The server has no such key.
+    /// The server does not have the key.
     Miss,
     /// The item was stored, deleted or appended to.
     Done,
-    /// The server refused because the item exists or does not exist; this is no error.
+    /// The server did nothing because the item exists or does not exist. This is no error.
     NotDone,
     /// The server sent an error.
     Refused,
 }
 
-/// A request's number on its connection, and a key's index in the request. Servers return the tag
-/// in the answer.
+/// A request's number on its connection, and the index of a key in the request. Servers return the
+/// tag in their answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub u32);
 
@@ -126,7 +126,7 @@ impl Tag {
         (self.0 & (Tag::OF_SEVERAL - 1)) as usize
     }
 
-    /// True if the tag belongs to a key of a multiget, which a further piece ends.
+    /// True if the tag belongs to a key of a multiget, which ends with a further piece.
     #[inline]
     #[must_use]
     pub fn is_of_several(self) -> bool {
@@ -137,11 +137,11 @@ impl Tag {
 /// One piece of a server's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// The tag of the request; a piece without a tag answers the oldest waiting request.
+    /// The tag of the request. A piece without a tag answers the oldest waiting request.
     pub tag: Option<Tag>,
     /// The piece's contents.
     pub content: Content<'a>,
-    /// True if the piece ends its request: keys without an answer by then are misses.
+    /// True if the piece ends its request. Keys that have no answer by then are misses.
     pub ends: bool,
 }
 
@@ -152,20 +152,20 @@ pub enum Content<'a> {
     Value(Option<&'a [u8]>, &'a [u8]),
     /// The next key has no value.
     Absent,
-    /// The end of the request, without an answer to a key.
+    /// The end of the request, without an answer for a key.
     End,
     /// The request was done.
     Done,
     /// The request was not done, because the item exists or does not exist.
     NotDone,
-    /// A number of items or bytes: `DEL` and `APPEND` of RESP.
+    /// A number of items or bytes, which RESP returns for `DEL` and `APPEND`.
     Count(i64),
-    /// An error, in the server's words.
+    /// An error, with the server's text.
     Refused(&'a [u8]),
 }
 
 impl Content<'_> {
-    /// Returns the answer that the contents are to a request of `verb`, which is no get.
+    /// Returns the answer that these contents give to a request of `verb`, which is not a get.
     #[must_use]
     pub fn outcome(&self, verb: Verb) -> Answer {
         match self {
@@ -173,14 +173,14 @@ impl Content<'_> {
             Content::Count(0) if verb == Verb::Delete => Answer::NotDone,
             Content::Count(_) if matches!(verb, Verb::Delete | Verb::Append) => Answer::Done,
             Content::NotDone => Answer::NotDone,
-            // Redis answers SET with NX or XX by a null if it stored nothing.
+            // Redis answers SET with NX or XX by a null if it has stored nothing.
             Content::Absent if matches!(verb, Verb::Add | Verb::Replace) => Answer::NotDone,
-            // A value or an end answers no request of these verbs.
+            // No request of these verbs is answered by a value or an end.
             _ => Answer::Refused,
         }
     }
 
-    /// The server's error text. Other contents are described as an unexpected answer.
+    /// The server's error text. For other contents, a text that calls the answer unexpected.
     #[must_use]
     pub fn error_text(&self) -> &[u8] {
         if let Content::Refused(words) = self { words } else { b"an answer to something else" }
@@ -194,11 +194,11 @@ pub enum ReadOutcome<'a> {
     More,
     /// A piece, and its length in bytes.
     Piece(Piece<'a>, usize),
-    /// No server of this protocol sends these bytes.
+    /// The bytes are invalid in this protocol.
     Broken,
 }
 
-/// A request to one server, or that server's part of a multiget.
+/// A request to one server, or the part of a multiget that goes to one server.
 #[derive(Clone, Copy, Debug)]
 pub struct WireRequest<'a> {
     /// The verb of the request.
@@ -213,7 +213,7 @@ pub struct WireRequest<'a> {
     pub number: u16,
 }
 
-/// Positions in the bytes of a request of one key, or of one key of a multiget.
+/// Positions within the bytes of a request of one key, or of one key of a multiget.
 #[derive(Clone, Copy, Debug)]
 struct Positions {
     key_end: usize,
@@ -222,7 +222,7 @@ struct Positions {
     value_at: usize,
 }
 
-/// Most templates made per verb: where each request has another size, templates do not pay.
+/// The most templates made per verb. Templates do not help if each request has another size.
 const TEMPLATES_MAX: u32 = 64;
 
 /// Writes requests of one protocol.
@@ -232,13 +232,13 @@ pub struct Writer {
     names: Names,
     /// Scratch space for a key: RESP writes a key's length before the key.
     key: Vec<u8>,
-    /// For each verb, and last for a key of a multiget: the template, and the number of templates
-    /// that may still be made.
+    /// For each verb, and in the last element for a key of a multiget: the template, and the number
+    /// of templates that may still be made.
     templates: [(Option<Template>, u32); VERBS.len() + 1],
 }
 
 impl Writer {
-    /// Returns a writer of this protocol that names keys and values by `names`.
+    /// Returns a writer of this protocol that takes the bytes of keys and values from `names`.
     #[must_use]
     pub fn new(protocol: Protocol, names: Names) -> Writer {
         let templates = [const { (None, TEMPLATES_MAX) }; VERBS.len() + 1];
@@ -285,7 +285,7 @@ impl Writer {
         }
     }
 
-    /// Replaces the template of this `kind` by one of this request's sizes.
+    /// Replaces the template of this `kind` by one for requests with the sizes of `request`.
     #[inline(never)]
     fn learn(&mut self, request: &WireRequest<'_>, key: u64, (tag, kind): (Tag, usize)) {
         let left = self.templates[kind].1;
@@ -320,7 +320,7 @@ impl Writer {
 #[derive(Clone, Debug)]
 pub struct Reader {
     protocol: Protocol,
-    /// RESP: number of elements of the current array that were not read yet.
+    /// RESP: number of elements of the current array that are still to be read.
     elements: u32,
     memo: Memo,
 }
@@ -333,7 +333,7 @@ impl Reader {
     }
 
     /// Returns the answer at the start of `input` if it is complete, has a common form and answers
-    /// a request of one key; other answers have to be read by `next`.
+    /// a request of one key. All other answers must be read by `next`.
     #[inline(always)]
     #[must_use]
     pub fn next_usual(&mut self, input: &[u8]) -> Option<UsualAnswer> {

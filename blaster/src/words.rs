@@ -1,7 +1,7 @@
-//! Formats figures for people, and wraps and mends texts.
+//! Formats figures for people, and wraps, quotes and completes texts.
 //!
-//! Where: called for `--help` and for all reports, except in tables whose head names the unit.
-//! Invariant: a rounded figure has three significant digits; a time or a size has its unit.
+//! Where: for `--help` and for all reports, except for tables whose head gives the unit.
+//! Invariant: a rounded figure has three significant digits. Times and sizes have units.
 
 use indicatif::HumanCount;
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ pub(crate) fn time(ns: u64) -> String {
     format!("{} {unit}", three_digits(figure))
 }
 
-/// Like `time`; a time that is not known is `-`.
+/// Formats a time like `time`. An unknown time is `-`.
 pub(crate) fn time_or_dash(ns: Option<f64>) -> String {
     ns.map_or("-".to_owned(), |ns| time(whole(ns)))
 }
@@ -28,7 +28,7 @@ pub(crate) fn hex(sum: &[u8]) -> String {
     sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Formats a long time in seconds, or as minutes:seconds or hours:minutes, rounded up to seconds.
+/// Formats a time, rounded up to seconds, as seconds, minutes:seconds or hours:minutes.
 pub(crate) fn clock(left: Duration) -> String {
     match left.as_secs() + u64::from(left.subsec_nanos() > 0) {
         seconds @ 0..120 => format!("{seconds} s"),
@@ -37,7 +37,7 @@ pub(crate) fn clock(left: Duration) -> String {
     }
 }
 
-/// Cuts a figure, such as a time in nanoseconds, down to an integer.
+/// Converts a figure to an integer, dropping the fraction.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 pub(crate) fn whole(ns: f64) -> u64 {
     ns as u64
@@ -67,12 +67,12 @@ pub(crate) fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
 }
 
-/// Like `percent`, but a part above 0 is never shown as 0.
+/// Formats a fraction like `percent`, except that a fraction above 0 is never shown as 0.
 pub(crate) fn some_percent(part: f64) -> String {
     if part < 0.000_05 { "less than 0.01 %".to_owned() } else { percent(part) }
 }
 
-/// Formats a count with thousands separators; one below ten that is no integer has two decimals.
+/// Formats a count with thousands separators. A fractional count below ten has two decimals.
 pub(crate) fn grouped(value: f64) -> String {
     if value > 0.0 && value < 9.995 && (value - value.round()).abs() > 1e-9 {
         return format!("{value:.2}");
@@ -80,8 +80,8 @@ pub(crate) fn grouped(value: f64) -> String {
     HumanCount(whole(value.round())).to_string()
 }
 
-/// Replaces the suffix `k`, `m` or `g` of a figure by its three, six or nine zeros. Any other text
-/// stays as it is.
+/// Replaces the suffix `k`, `m` or `g` of a figure by three, six or nine zeros. Leaves any other
+/// text unchanged.
 pub(crate) fn without_suffix(text: &str) -> Cow<'_, str> {
     let zeros = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
         Some(b'k') => 3,
@@ -111,11 +111,11 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// A suggestion to append to the error about `word`: the most similar of the names. It is empty if
-/// no name is similar.
+/// Returns a suggestion to append to an error about `word`: the most similar of the names. The
+/// suggestion is empty if no name is similar.
 pub(crate) fn suggestion<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     let near = names.into_iter().map(|name| (strsim::damerau_levenshtein(word, name), name));
-    // At most a third of a name's letters may differ, but even a short name may differ by one.
+    // At most a third of a name's letters may differ. In a short name, one letter may differ.
     let near = near.filter(|(edits, name)| 3 * edits <= name.len().max(3));
     let nearest = near.min_by_key(|(edits, _)| *edits);
     nearest.map_or(String::new(), |(_, name)| format!("; do you mean {name}?"))
@@ -123,7 +123,7 @@ pub(crate) fn suggestion<'n>(word: &str, names: impl IntoIterator<Item = &'n str
 
 const COLUMNS: usize = 80;
 
-/// Wraps `text` behind `first`, with all further lines indented to where `text` begins.
+/// Wraps `text` after `first`. All further lines are indented to the column at which `text` begins.
 pub(crate) fn wrapped(first: &str, text: &str) -> String {
     let indent = first.chars().count();
     let (mut out, mut used) = (first.to_owned(), indent);

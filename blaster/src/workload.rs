@@ -39,13 +39,13 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Most keys of a workload.
+/// The most keys of a workload.
 pub const KEYS_MAX: u64 = 1 << 40;
-/// Most keys of one multiget.
+/// The most keys of one multiget.
 pub const BATCH_MAX: u32 = 1024;
-/// Most bytes of a value.
+/// The most bytes of a value.
 pub const VALUE_BYTES_MAX: u32 = 1 << 27;
-/// Most bytes of a key.
+/// The most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 250;
 /// Longest time to live, in seconds: thirty days. memcached reads a larger number as a Unix time.
 pub const EXPTIME_S_MAX: u32 = 60 * 60 * 24 * 30;
@@ -101,11 +101,11 @@ impl Verb {
 pub struct WorkloadRequest {
     /// The kind of request.
     pub verb: Verb,
-    /// The numbers of the keys: one key, or several for a multiget. A multiget may repeat a key.
+    /// The numbers of the keys: one, or several for a multiget. A multiget may repeat a key.
     pub keys: Vec<u64>,
-    /// Bytes of the value that is written; 0 if the request writes none.
+    /// Bytes of the value that the request writes; 0 if it writes none.
     pub value_bytes: u32,
-    /// The item's time to live in seconds; 0 means for ever.
+    /// The item's time to live in seconds. 0 means that the item never expires.
     pub exptime_s: u32,
 }
 
@@ -155,7 +155,7 @@ pub struct Workload {
 }
 
 impl Default for Workload {
-    /// The settings that presets and files start from.
+    /// The settings from which presets and files start.
     fn default() -> Workload {
         Workload {
             keys: 1_000_000,
@@ -273,35 +273,35 @@ impl Workload {
         self.key_file.as_ref().map_or(self.keys, |file| file.keys())
     }
 
-    /// The range of keys that a thread stores when the cache is filled.
+    /// The range of keys that a thread stores when the cache is populated.
     pub(crate) fn share(&self, thread: u32, threads: u32) -> Range<u64> {
         let (keys, threads) = (u128::from(self.keys()), u128::from(threads.max(1)));
-        // An edge is at most the number of keys, which is at most 2^40.
+        // The result is at most the number of keys, so at most 2^40.
         let edge = |thread: u32| keys * u128::from(thread).min(threads) / threads;
         let [from, to] = [thread, thread.saturating_add(1)].map(edge);
         u64::try_from(from).unwrap_or(0)..u64::try_from(to).unwrap_or(0)
     }
 
-    /// The seed by which keys are shuffled over ranks of popularity; none if the lines of a key
-    /// file give the ranks.
+    /// The seed that shuffles keys over ranks of popularity. `None` if there is a key file, whose
+    /// lines give the ranks.
     fn order_seed(&self) -> Option<u64> {
         self.key_file.is_none().then_some(self.population_seed)
     }
 
-    /// True if each connection has a part of the keys to itself.
+    /// True if each connection has its own part of the keys.
     #[must_use]
     pub fn per_connection(&self) -> bool {
         self.per_connection
     }
 
-    /// True if a SET of the missed key follows a miss.
+    /// True if a miss is followed by a SET of the missed key.
     #[must_use]
     pub fn cache_aside(&self) -> bool {
         self.cache_aside
     }
 
-    /// The share of each verb in the requests, in the order of `VERBS`; none if a trace records the
-    /// verbs.
+    /// The share of each verb in the requests, in the order of `VERBS`. `None` if a trace records
+    /// the verbs.
     #[must_use]
     pub fn shares(&self) -> Option<[f64; VERBS.len()]> {
         let is_recorded = self.trace.as_ref().is_some_and(|trace| trace.details.is_some());
@@ -314,7 +314,7 @@ impl Workload {
         draw::mean(&self.batch.law).max(1.0)
     }
 
-    /// The longest time to live of written items, in seconds; 0 if all of them live for ever.
+    /// The longest time to live of written items, in seconds; 0 if no item expires.
     #[must_use]
     pub fn exptime_s_max(&self) -> u32 {
         let recorded = self.trace.as_ref().and_then(|trace| trace.details.as_ref());
@@ -323,8 +323,8 @@ impl Workload {
         longest.max(draw::greatest(&self.ttl.law))
     }
 
-    /// The number of requests of the trace over all its loops; none if there is no trace, or if the
-    /// trace is repeated without end.
+    /// The number of requests of the trace over all its loops. `None` if there is no trace, or if
+    /// the trace is repeated without end.
     #[must_use]
     pub fn trace_requests(&self) -> Option<f64> {
         let trace = self.trace.as_ref().filter(|_| self.trace_loops > 0)?;
@@ -349,9 +349,9 @@ impl Workload {
         names + self.keys() as f64 * self.value_bytes_mean()
     }
 
-    /// The mean gap in ns between the requests of one of `threads` threads, if the workload itself
-    /// sets the gaps. A distribution of gaps applies to each thread by itself, a trace to all
-    /// threads together.
+    /// The mean gap in ns between the requests of one of `threads` threads, if the workload sets
+    /// the gaps itself. A distribution of gaps applies to each thread separately; a trace applies
+    /// to all threads together.
     #[must_use]
     pub fn own_gap_ns(&self, threads: u32) -> Option<f64> {
         if self.gap == Gap::Trace {
@@ -362,7 +362,7 @@ impl Workload {
         self.gap_sampler.own_ns()
     }
 
-    /// The number of operations in the trace that `Verb` lacks; the nearest verb replaces each.
+    /// The number of operations in the trace that `Verb` lacks. The nearest verb replaces each.
     #[must_use]
     pub fn replaced_operations(&self) -> u64 {
         let details = self.trace.as_ref().and_then(|trace| trace.details.as_ref());

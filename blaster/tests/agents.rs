@@ -1,4 +1,4 @@
-//! Runs with several agents, as a user starts them: real processes against the null server.
+//! Tests of runs with several agents, which are processes that send requests to the null server.
 //!
 //! Where: tests of the whole program. Invariant: as in `run.rs`, no assertion depends on the
 //! machine's speed. No process outlives its test.
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use testing::{is_alive, skip};
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
-/// The deadline for an agent to end, even on a loaded machine.
+/// Time within which an agent ends, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn server() -> (RunningServer, String) {
@@ -31,7 +31,7 @@ fn server() -> (RunningServer, String) {
     (running, address.to_string())
 }
 
-/// The command of an agent that runs on this machine, as a child process of kvblaster.
+/// Returns the command of an agent that runs as a child process of kvblaster on this machine.
 fn plain() -> String {
     format!("{KVBLASTER} agent")
 }
@@ -78,13 +78,13 @@ fn agents_do_together_what_one_process_does_and_their_parts_add_up() {
     assert_eq!((sum, whole.total().answered), (whole.clone(), 1001));
     let shares: Vec<_> = done.agents.iter().map(|one| (one.threads, one.connections)).collect();
     assert_eq!(shares, [(1, 6), (2, 10)]);
-    // 1,001 keys are stored, 1,001 requests measured, and the keys deleted. Each of the two agents
-    // asks for the version and the statistics, before and after.
+    // 1,001 keys are stored, 1,001 requests are measured, and 1,001 keys are deleted. Each of the
+    // two agents queries version and statistics, before and after the run.
     let answers = || running.counts().answers.swap(0, Ordering::Relaxed);
     assert_eq!(answers(), 1001 + 1001 + 1001 + 4 + 4);
     let alone = result(words, &[], &target).merged.unwrap().tally;
-    // A single process flushes a server that was empty before, with one request. Ten more requests
-    // ask for the server's state.
+    // A single process clears a server that was empty before with one flush. It sends ten more
+    // requests to query the server's state.
     assert_eq!(answers(), 1001 + 1001 + 1 + 5 * 2);
     for verb in [Verb::Get, Verb::Set] {
         let asked = |tally: &Tally| (tally.verb(verb).sent, tally.verb(verb).keys);
@@ -130,8 +130,8 @@ fn a_search_whose_agent_dies_while_it_warms_keeps_what_it_found() {
     let pids = Pids::new("warms");
     let words = "capacity --keys 100 --start 500 --populate-once --warm 2s --schedule 0s+1x10ms \
                  -O p50<10s";
-    // Kill the agent during the second trial's warm-up, which takes two seconds.
-    let (child, said) = told(words, &pids, &target, ("/s asked ", 1));
+    // Kill an agent during the warm-up of the second trial, which takes two seconds.
+    let (child, said) = told(words, &pids, &target, ("/s due ", 1));
     kill_process(pids.get(1), Signal::KILL).unwrap();
     let said: Vec<String> = said.collect();
     let output = child.wait_with_output().unwrap();
@@ -163,7 +163,7 @@ impl Pids {
         Pids((0..2).map(|nth| std::env::temp_dir().join(path(nth))).collect())
     }
 
-    /// Commands of agents that write their process ids here.
+    /// Returns the commands of two agents that write their process ids to these files.
     fn agents(&self) -> [String; 2] {
         let agent = |path: &str| format!("sh -c 'echo $$ > {path}; exec {}'", plain());
         [0, 1].map(|nth| agent(&self.0[nth].display().to_string()))
@@ -199,8 +199,8 @@ fn started(words: &str, pids: &Pids, target: &str) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("kvblaster starts")
 }
 
-/// Like `started`, but waits until `lines` lines of stderr contain `what`. Also returns the lines
-/// that follow.
+/// Starts kvblaster as `started` does, and waits until `lines` lines of stderr contain `what`. Also
+/// returns an iterator over the later lines.
 fn told(
     words: &str,
     pids: &Pids,
@@ -225,7 +225,7 @@ fn an_agent_that_dies_is_named_and_what_was_whole_counts() {
     let pids = Pids::new("dies");
     let (child, said) = running(&pids, &target, 2);
     kill_process(pids.get(1), Signal::KILL).unwrap();
-    // Read the rest of stderr; otherwise kvblaster would block on a full pipe.
+    // Read stderr to its end; otherwise kvblaster would block on a full pipe.
     said.for_each(drop);
     let output = child.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
@@ -286,7 +286,7 @@ fn what_is_no_agent_is_told_with_its_own_words() {
     let told = [
         ("echo Welcome to b", "it says: Welcome to b"),
         ("cat /dev/zero", "a line is longer than 4194304 bytes"),
-        ("echo '{\"Hello\":\"0.0.9\"}'", "it is kvblaster 0.0.9, and this is 0."),
+        ("echo '{\"Hello\":\"0.0.9\"}'", "its version is 0.0.9, that of this kvblaster is 0."),
         ("true", "it ended, exit status: 0"),
         ("sh -c 'echo no route >&2; exit 7'", "exit status: 7; its last words: no route"),
         ("/no/such/program", "exit status: 127; its last words: "),
@@ -326,7 +326,7 @@ fn an_agent_needs_the_files_that_the_workload_names() {
 }
 
 /// A shell script that makes network namespaces for two hosts, linked to the server's namespace.
-/// They vanish when the shell ends.
+/// The namespaces vanish when the shell ends.
 const NETWORKS: &str = r#"
 set -e
 mount -t tmpfs none /run
@@ -376,7 +376,7 @@ fn two_agents_in_networks_of_their_own_drive_one_server_at_the_sum_of_their_rate
     assert_eq!((asked, whole.asked_per_s), (vec![Some(1000.0); 2], Some(2000.0)));
     // 2,000 requests at 2,000 a second take about a second; random gaps vary it by a few percent.
     assert!(whole.seconds > 0.8, "{}", whole.seconds);
-    // `to-b` is an interface in the server's namespace, which the agents do not see.
+    // `to-b` is an interface in the server's namespace. The agents run in other namespaces.
     let nics = |part: &blaster::result::agent::AgentPart| {
         part.machine.nics.iter().map(|nic| nic.name.clone()).collect::<Vec<_>>()
     };

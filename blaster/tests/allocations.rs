@@ -1,8 +1,8 @@
-//! Driving does not allocate per request.
+//! Tests that sending requests and reading answers does not allocate per request.
 //!
-//! Where: client side; a counting allocator under a drive and its null server.
+//! Where: a counting allocator counts the allocations of a drive and of a null server.
 //! Invariant: 18,000 more requests make less than one more allocation per hundred requests. Buffers
-//! that still grow make some. One allocation per request, or per batch, would fail the test.
+//! that still grow cause some allocations. One per request, or one per batch, would fail the test.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use blaster::drive::{self, Drive, EndCondition, Pace};
@@ -24,8 +24,8 @@ static ALLOCATOR: Counting = Counting;
 const FEW: u64 = 2000;
 const MANY: u64 = 20_000;
 
-/// Returns the number of allocations of a drive with `requests` requests, all of which are
-/// answered.
+/// Runs a drive with `requests` requests, all of which are answered. Returns the number of its
+/// allocations.
 fn allocations(drive: &Drive, requests: u64) -> u64 {
     let (sink, tallies) = mpsc::channel();
     let end = EndCondition { requests: Some(requests), ..drive.end.clone() };
@@ -64,7 +64,7 @@ fn drive(place: &Place, protocol: Protocol, settings: &[(&str, &str)]) -> Drive 
         ..EndCondition::default()
     };
     let pace = Pace::Closed { connections: 2, depth: 8 };
-    // A loaded machine answers within this time.
+    // Even a loaded machine answers within this time.
     let timeout = Duration::from_secs(60);
     Drive { timeout, end, ..Drive::new(workload, targets, protocol, pace) }
 }

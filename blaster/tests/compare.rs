@@ -1,7 +1,7 @@
-//! `kvblaster compare` as a user runs it, with null servers that it starts itself.
+//! Tests of `kvblaster compare` as a user runs it. The servers that it starts are null servers.
 //!
 //! Where: tests of the whole program. Invariant: no assertion depends on the machine's speed. A
-//! server that waits 200 ms before each answer is the slower one on any machine.
+//! server that waits 200 ms before each answer is slower than one that does not, on any machine.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -22,7 +22,7 @@ const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
 /// Options for rounds of few requests.
 const SHORT: &str = "--keys 100 --no-populate -n 16 --schedule 1h+1x1h --timeout 60s --rounds 8";
 
-/// The command of a null server.
+/// Returns the command of a null server.
 fn null(place: &str, more: &str) -> String {
     format!("'{KVBLASTER}' reflect {more} {place}")
 }
@@ -75,7 +75,7 @@ fn a_slower_server_is_found_and_its_results_can_be_read() {
 #[test]
 fn what_comes_near_a_null_servers_rate_is_marked_as_bound_by_the_generator() {
     let starts = ["", "--delay 5ms"].map(|more| null("127.0.0.1:{port}", more));
-    // Any server is faster than 0.001 requests a second, and slower than 1,000 million.
+    // Any server answers more than 0.001 and fewer than 1,000 million requests a second.
     for (reflected, is_bound) in [("0.001", true), ("1000m", false)] {
         let words = format!("-q --json {SHORT} --reflected {reflected}");
         let [out, err] = texts(&compare(&words, &starts).output().unwrap());
@@ -241,10 +241,10 @@ fn process_of(word: &str, kvblaster: &mut Child) -> u32 {
 
 #[test]
 fn no_server_outlives_a_kvblaster_that_is_killed() {
-    // Each server is found by its delay, a word that no other process has.
+    // Each server's process is found by its delay, which no other process has as an argument.
     let delays = [1, 2].map(|nth| format!("{}{nth}us", std::process::id()));
-    // When kvblaster dies, the kernel sends SIGHUP to the process groups of stopped servers. With
-    // `nohup` that does not end them, so the test shows that something else does.
+    // When kvblaster dies, the kernel sends SIGHUP to the process groups of stopped servers.
+    // `nohup` makes the servers ignore SIGHUP, so the test shows that something else ends them.
     let null = |delay: &String| null("127.0.0.1:{port}", &format!("--delay {delay}"));
     let start = |delay: &String| format!("nohup {}", null(delay));
     let words = "-q --no-populate --schedule 1h+1x1h";

@@ -1,7 +1,7 @@
-//! Servers that end under load or are restarted, and how kvblaster reports it.
+//! Tests of how kvblaster reports servers that end under load or are restarted.
 //!
-//! Where: tests of the whole program. Invariant: requests that were due and never answered count in
-//! all figures of failures and lateness, and the exit status shows the failure.
+//! Where: tests of the whole program. Invariant: requests that were due and never answered count as
+//! failed and as late in all figures, and the exit status shows the failure.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -25,7 +25,7 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
     for signal in [Signal::KILL, Signal::TERM] {
         let null = format!("'{KVBLASTER}' reflect 127.0.0.1:{{port}}");
         let server = launch::start(&launch::shell(&null), &[]).expect("a server");
-        // The remaining reports are longer than the timeout, so requests are given up in them.
+        // Later reports are longer than the timeout, so requests time out in them.
         let words = "run --no-populate --keys 1000 -r 500 --timeout 300ms --schedule 0s+3x1s \
                      -a errors<1% -a rate>1 -a late<100% -o";
         let mut child = Command::new(KVBLASTER)
@@ -64,7 +64,7 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
         let merged = done.merged.unwrap();
         let (total, offered) = (merged.tally.total(), merged.tally.offered);
         assert_eq!(total.sent, total.answered + total.timeouts, "{out}");
-        // Each request that was due was sent or counted as unsent; one may be neither at the end.
+        // Each request that was due was sent or counted as unsent, except perhaps the last.
         let ended = total.sent + total.unsent;
         assert!(total.unsent > 300 && offered.abs_diff(ended) <= 1, "{offered} {ended}: {out}");
         assert!(offered > 1300, "{offered}: {out}");
@@ -73,8 +73,8 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
     }
 }
 
-/// Starts an empty server. It answers the first `stats` with the first text, and later ones with
-/// the second. Returns its address.
+/// Starts a fake server without items. It answers the first `stats` with the first text, and later
+/// ones with the second text. Returns the server's address.
 fn saying(statistics: [&'static str; 2]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

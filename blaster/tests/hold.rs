@@ -1,7 +1,7 @@
-//! Servers that already hold items, and the items that remain after a run.
+//! Tests of runs on servers that already hold items, and of the items that remain after a run.
 //!
-//! Where: tests of the whole program against real servers. Invariant: kvblaster deletes the items
-//! that it has stored, and no others unless the user orders it.
+//! Where: tests of the whole program against real servers. Invariant: kvblaster deletes only the
+//! items that it has stored, unless the user orders otherwise.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use testing::skip;
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
-/// Number of items that are not kvblaster's.
+/// Number of items on a server that kvblaster did not store.
 const STRANGE: u64 = 50;
 const SHORT: &str = "--keys 100 -n 50 --schedule 1h+1x1h --timeout 60s";
 
-/// True if the text reports that the server is empty again. The second text is memcached's, which
-/// counts flushed items until they are read. So its keys are deleted one by one.
+/// True if the text reports that the server is empty again. The second sentence is for memcached:
+/// it counts flushed items until they are read, so kvblaster deletes the keys one by one.
 fn is_gone(text: &str) -> bool {
     text.contains("was empty before, and was flushed")
         || text.contains("was cleared of the 100 keys of this workload; it reports 0 items")
@@ -63,7 +63,7 @@ fn answer(server: &Server, question: &str, end: &str) -> String {
     answer
 }
 
-/// Stores items that are not kvblaster's.
+/// Stores items as if another program had stored them.
 fn store(target: &str, server: &Server) {
     let is_redis = target.starts_with("redis");
     for nth in 0..STRANGE {
@@ -75,7 +75,7 @@ fn store(target: &str, server: &Server) {
     }
 }
 
-/// Returns how many of the keys `prefix0`, `prefix1` and so on the server has, of `keys` keys.
+/// Returns how many of the `keys` keys `prefix0`, `prefix1` and so on the server has.
 fn found(target: &str, server: &Server, prefix: &str, keys: u64) -> u64 {
     let is_redis = target.starts_with("redis");
     let is_there = |nth: &u64| match is_redis {
@@ -124,7 +124,7 @@ fn somebody_elses_items_are_not_filled_over_without_being_asked() {
             assert!(text.contains("--force fills the server all the same"), "{words}: {text}");
         }
         assert_eq!(found(&target, &server, "other", STRANGE), STRANGE, "{target}");
-        // With `--force` the server is filled, and cleared of the stored keys afterwards.
+        // With `--force` the server is filled, and the stored keys are deleted afterwards.
         let (output, text) = kvblaster(&format!("run {SHORT} --force"), &[&target]);
         assert_eq!(output.status.code(), Some(0), "{text}");
         assert!(text.contains(&format!("filling {target}: 100 keys, ")), "{text}");
@@ -154,9 +154,9 @@ fn what_was_stored_is_gone_unless_it_is_kept_and_is_known_as_its_own() {
         assert_eq!(output.status.code(), Some(0), "{text}");
         assert!(began.elapsed() > Duration::from_millis(400), "{text}");
         assert!(text.contains("at 200 a second (--fill-rate); kept (--keep)"), "{text}");
-        assert!(text.contains("is left with what was stored (--keep); it reports"), "{text}");
+        assert!(text.contains("still holds what was stored (--keep); it reports"), "{text}");
         assert_eq!(items(&target, &server), 100, "{target}: {text}");
-        // The next run accepts items of an earlier run, and refuses others.
+        // The next run accepts the items of an earlier run, but no other items.
         let (output, text) = kvblaster(&keep, &[&target]);
         assert_eq!(output.status.code(), Some(0), "{text}");
         store(&target, &server);
@@ -185,7 +185,7 @@ fn at_a_terminal_a_yes_allows_it_and_nothing_else() {
         command.args(format!("run {SHORT} -q").split(' ')).arg(&target).stdout(Stdio::piped());
         command.stdin(theirs.try_clone().unwrap()).stderr(theirs);
         let child = command.spawn().unwrap();
-        // `command` also has the child's end open. Without this, reading would never end.
+        // `command` also holds the child's end open; unless it is dropped, reading never ends.
         drop(command);
         let (mut seen, mut part, mut is_said) = (String::new(), [0; 4096], false);
         // Reading fails once no process has the other end of the terminal open.

@@ -1,8 +1,8 @@
-//! Keys are distributed over servers as libmemcached distributes them.
+//! Tests that keys are distributed over servers in the same way as by libmemcached.
 //!
 //! Where: tests of `Ring`, without connections. Invariant: for each list of servers, all 10,000
-//! keys have the same server as with libmemcached: the installed one (`make peers`) and as
-//! recorded.
+//! keys have the same server as with the installed libmemcached (`make peers`) and as in a
+//! recording.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,15 +15,14 @@ use std::process::{Command, Stdio};
 use testing::skip;
 
 const KEYS: usize = 10_000;
-/// `ketama.py`'s exit status where libmemcached is missing.
+/// The exit status of `ketama.py` if libmemcached is missing.
 const NO_LIBRARY: i32 = 3;
 
-/// Servers as (host, port, weight); port 0 is a Unix socket.
+/// Servers as (host, port, weight). Port 0 means that the host is the path of a Unix socket.
 type Servers = &'static [(&'static str, u16, u32)];
 
-/// A recording of libmemcached 1.1.4 (Debian's, by `tests/clients/python/ketama.py`), for each
-/// setting: the servers of the first forty keys, and the MD5 sum of all keys' servers, one per
-/// line.
+/// A recording of Debian's libmemcached 1.1.4, made by `tests/clients/python/ketama.py`. For each
+/// setting: the servers of the first forty keys, and the MD5 sum of the list of all keys' servers.
 struct Recording {
     name: &'static str,
     servers: Servers,
@@ -112,7 +111,7 @@ fn ours(ketama: Ketama, servers: Servers) -> Vec<usize> {
     keys().iter().map(|key| ring.place(key.as_bytes())).collect()
 }
 
-/// Returns libmemcached's servers for the keys; none if it is not installed.
+/// Returns the servers that libmemcached gives the keys. `None` if it is not installed.
 fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/clients/python/ketama.py");
     let setting = if ketama == Ketama::Plain { "plain" } else { "weighted" };
@@ -129,7 +128,7 @@ fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
         return None;
     };
     let mut input = child.stdin.take().unwrap();
-    // Another thread writes the keys, because answers have to be read meanwhile.
+    // A second thread writes the keys, because the output has to be read at the same time.
     let writer = std::thread::spawn(move || input.write_all(keys().join("\n").as_bytes()));
     let output = child.wait_with_output().unwrap();
     let written = writer.join().unwrap();
@@ -188,7 +187,8 @@ fn weights_share_the_keys_out() {
     for (count, weight) in counts.iter().zip(weights) {
         let expected = f64::from(weight) / f64::from(all);
         let share = f64::from(*count) / KEYS as f64;
-        // A server has few points on the circle, so its share is uneven.
+        // A server has few points on the circle, so its share of the keys is only roughly its
+        // weight.
         assert!((0.5..2.0).contains(&(share / expected)), "{counts:?}");
     }
     let none = Ring::new(&[]);

@@ -1,4 +1,4 @@
-//! A result's logs, read by HdrHistogram's own Java tool, agree with its JSON.
+//! Tests that HdrHistogram's own Java tool reads the same figures from the logs as from the JSON.
 //!
 //! Where: tests of the files of a result. Invariant: each figure that HistogramLogProcessor prints
 //! agrees with the histogram in `result.json`. Without Java or the library the test is skipped; in
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use testing::skip;
 
-/// The path of the library in Debian's libhdrhistogram-java.
+/// The path of the library that Debian's package libhdrhistogram-java installs.
 const JAR: &str = "/usr/share/java/hdrhistogram.jar";
 
 /// A folder that is removed when the test ends.
@@ -38,9 +38,9 @@ fn is_installed() -> bool {
     false
 }
 
-/// Returns HistogramLogProcessor's output for a log, with times in nanoseconds.
+/// Runs HistogramLogProcessor on a log. Returns its output, with times in nanoseconds.
 fn processed(log: &Path, options: &[&str]) -> String {
-    // With one compiler tier only, Java starts faster.
+    // Java starts faster with a single compiler tier.
     let mut java = Command::new("java");
     java.args(["-XX:TieredStopAtLevel=1", "-cp", JAR, "org.HdrHistogram.HistogramLogProcessor"]);
     java.arg("-i").arg(log).args(["-outputValueUnitRatio", "1"]).args(options);
@@ -50,7 +50,7 @@ fn processed(log: &Path, options: &[&str]) -> String {
     out.into_owned()
 }
 
-/// Asserts that each row of a percentile table, and the figures below it, agree with `times`.
+/// Asserts that the rows of the printed table, and the figures below the table, agree with `times`.
 fn assert_told(printed: &str, times: &Times, what: &str) {
     let histogram = times.histogram().unwrap_or_else(|| panic!("{what}: nothing"));
     let mut rows = 0;
@@ -58,7 +58,7 @@ fn assert_told(printed: &str, times: &Times, what: &str) {
         let cells: Vec<f64> = line.split_whitespace().map_while(|cell| cell.parse().ok()).collect();
         let [value, _, count, ..] = cells[..] else { continue };
         rows += 1;
-        // Java prints the highest value of a bucket, so the count includes the whole bucket.
+        // Java prints a bucket's highest value, so the count includes the whole bucket.
         let ns = std::time::Duration::from_secs_f64(value / 1e9).as_nanos().try_into().unwrap();
         assert_eq!(histogram.count_between(0, ns) as f64, count, "{what}: {line}");
     }
@@ -79,14 +79,14 @@ fn assert_told(printed: &str, times: &Times, what: &str) {
     }
 }
 
-/// Writes a result of three one-second reports, in which times grow, and returns it as read back.
+/// Writes a result of three one-second reports with growing times. Reads it back and returns it.
 fn measured(folder: &Path) -> RunResult {
     let report = |nth: u32| {
         let mut tally = Tally::new(1_000_000);
         for request in 0..20_000_u64 {
             let verb = if request.is_multiple_of(4) { Verb::Set } else { Verb::Get };
             let sent_ns = request * 50_000;
-            // Times from 20 µs to 130 ms; longer times are rarer.
+            // Times range from 20 µs to 130 ms. Longer times are rarer.
             let spread = 20_000 * (1 + request % 97) * (1 + (request % 6700) / 6600 * 67);
             let took_ns = spread + u64::from(nth) * 7_000;
             let intended_ns = sent_ns - (request % 3) * 10_000.min(sent_ns / 3);
@@ -128,7 +128,7 @@ fn histogram_log_processor_reads_what_the_json_says() {
     }
     let service = processed(&folder.0.join("service.hlog"), &[]);
     assert_told(&service, &merged.tally.total().service_ns, "service");
-    // Select the second report alone, by its start.
+    // Let the tool select only the second report, by its start.
     let second = &result.reports[1];
     let [from, to] = [-0.002, 0.002].map(|by| (second.start_s + by).to_string());
     let part = processed(&response, &["-start", &from, "-end", &to, "-tag", "get"]);

@@ -1,6 +1,6 @@
-//! Runs against a server on another machine: over a link, by sockets and past the kernel.
+//! Tests of runs against a server on another host, over sockets and bypassing the kernel.
 //!
-//! Where: tests of the whole program; both ends are network namespaces of this machine.
+//! Where: tests of the whole program. Both hosts are network namespaces of this machine.
 //! Invariant: no asserted figure depends on the machine's speed.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 use testing::skip;
 
-/// The deadline for a server to answer.
+/// Longest wait for a server to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const REQUESTS: u64 = 4000;
 
@@ -27,7 +27,7 @@ fn kvblaster(words: &str) -> Command {
     command
 }
 
-/// A server process, killed with the test.
+/// A server process that is killed when the test ends.
 struct Server(Child);
 
 impl Drop for Server {
@@ -47,10 +47,10 @@ fn serve(machine: &Namespace, place: &str) -> Server {
     server
 }
 
-/// Starts a cache with two threads and UDP at all addresses; none if it is not installed. With
-/// `--xdp`, work stealing must be off: a reply arrives in the client's queue of the same number as
-/// the queue that the server thread sends by. A thief sends by its own queue, and the reply may
-/// reach another client thread.
+/// Starts a cache with two threads, and with UDP on all addresses. `None` if it is not installed.
+/// With `--xdp`, work stealing must be off: a reply that is sent through queue N arrives in the
+/// client's queue N. A thief sends through its own queue, so the reply could reach the wrong client
+/// thread.
 fn start(machine: &Namespace, program: &OsStr, words: &[&str]) -> Option<Server> {
     let every = ["-p", "11211", "-U", "11211", "-t", "2"];
     let mut command = Command::new(program);
@@ -111,8 +111,8 @@ fn assert_whole(machine: &Namespace, words: &str) {
 #[test]
 fn what_a_server_in_another_network_namespace_takes_is_told() {
     let Some([near, far]) = pair(Veth::default()) else { return };
-    // Servers of other tests have the same address, in other network namespaces. The port differs
-    // from theirs, so that only this server is found by it.
+    // Servers of other tests have the same address in other network namespaces, but not this port,
+    // so the process found by the port is this server.
     let _server = serve(&far, "udp://0.0.0.0:11300");
     let told = ran(&near, &format!("udp://{}:11300", far.v4));
     assert!(told.contains("; kvblaster, pid "), "{told}");
@@ -165,7 +165,7 @@ fn answers_come_to_the_thread_that_asked_whatever_queue_the_server_sends_them_by
     }
 }
 
-/// The file with the set of CPUs that send by a queue (transmit packet steering, XPS).
+/// Returns the file with the set of CPUs that send through a queue (transmit packet steering, XPS).
 fn xps(queue: u32) -> String {
     format!("/sys/class/net/{WIRE}/queues/tx-{queue}/xps_cpus")
 }
@@ -175,7 +175,7 @@ fn a_server_whose_answers_come_by_one_queue_alone_is_told_with_the_queue() {
     let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let at = format!("{}:11211", far.v4);
     let server = serve(&far, &format!("udp://{at}"));
-    // All CPUs send by the second queue.
+    // Make all CPUs send through the second queue.
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
     let last: usize = possible.trim().rsplit(['-', ',']).next().unwrap().parse().unwrap();
     let words = (0..=last / 32).rev().map(|word| match last - word * 32 {
@@ -190,7 +190,7 @@ fn a_server_whose_answers_come_by_one_queue_alone_is_told_with_the_queue() {
     assert!(told.contains("came: 0 by queue 0, "), "{told}");
     assert!(told.contains("that were tried"), "{told}");
     let told = driven(&near, &format!("-t 3 -c 4 xdp://{WIRE}/{at}")).unwrap_err();
-    assert!(told.contains("wire has 2 queues, and each thread (-t) needs one"), "{told}");
+    assert!(told.contains("wire has 2 queues, but each thread (-t) needs one"), "{told}");
     drop(server);
     let _silent = far.on(|| UdpSocket::bind((far.v4, 11211)).unwrap());
     let told = driven(&near, &format!("-t 2 -c 4 xdp://{WIRE}/{at}")).unwrap_err();
@@ -206,7 +206,7 @@ fn packets_are_taken_where_the_mode_says() {
         let shown = far.ip("-details link show wire");
         assert_eq!(shown.contains("xdpgeneric"), mode == "generic", "{shown}");
         for client in ["native", "generic"] {
-            // In generic mode the packets of both queues of a veth arrive in one queue.
+            // In generic mode, the packets of both queues of a veth interface arrive in one queue.
             let threads = if (mode, client) == ("native", "native") { 2 } else { 1 };
             assert_whole(&near, &format!("-t {threads} -c 6 xdp://{WIRE}/{at}?mode={client}"));
         }

@@ -1,9 +1,9 @@
-//! `kvblaster run` and `capacity` as a user runs them, against the null server.
+//! Tests of `kvblaster run` and `capacity` as a user runs them, against the null server.
 //!
 //! Where: tests of the whole program. Invariant: tests assert the exit status and the words of
 //! reports, on which scripts and users rely, and no figure that depends on the machine's speed.
-//! Most runs have a number of requests that ends them before their first report; they then report
-//! all requests.
+//! Most runs end after a number of requests, before the first report. Such a run reports all its
+//! requests.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -16,7 +16,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// A timeout within which a loaded machine answers.
+/// Time within which even a loaded machine answers.
 const PATIENCE: &str = "--timeout 60s";
 
 fn server() -> (RunningServer, String) {
@@ -40,7 +40,7 @@ fn serving_at(place: Place, faults: reflect::Faults) -> (RunningServer, String) 
     (running, target)
 }
 
-/// Number of requests that the server has answered.
+/// Returns the number of requests that the server has answered.
 fn answers(running: &RunningServer) -> u64 {
     running.counts().answers.load(Ordering::Relaxed)
 }
@@ -95,8 +95,8 @@ fn requests_over_udp_are_steered_and_what_cannot_be_steered_is_refused() {
     let (steered, out, err) = output(&format!("{words} --steer round-robin --columns 3"), &udp);
     assert!(steered.status.success(), "{out}{err}");
     let reached = running.counts().received().concat();
-    // Two threads fill the server, and two send requests. Six more datagrams ask for the version
-    // and the statistics: before the run, after it, and for the number of items left.
+    // Two threads fill the server, and then two send requests. Six more datagrams query version and
+    // statistics: before the run, after it, and for the number of remaining items.
     let (least, most) = (reached.iter().min().unwrap(), reached.iter().max().unwrap());
     assert!(most - least <= 10 && reached.iter().sum::<u64>() >= 4000, "{reached:?}");
     assert_eq!(running.counts().misrouted.load(Ordering::Relaxed), 0);
@@ -124,8 +124,8 @@ fn what_is_printed_as_json_ends_its_last_line() {
     }
 }
 
-/// Returns the expected exit status of a run with assertions. On a machine that is too busy for
-/// kvblaster the result is invalid, which is status 2.
+/// Returns the expected exit status of a run with assertions. If the machine is too busy for
+/// kvblaster, the result is invalid, and the status is 2.
 fn judged(out: &str, status: i32) -> i32 {
     if out.contains("INVALID: ") { 2 } else { status }
 }
@@ -139,8 +139,8 @@ fn what_is_asserted_sets_the_exit_status() {
     let (failed, out, _) = output(&format!("{run} -a errors<1% -a p99<1ns"), &target);
     assert_eq!(failed.status.code(), Some(judged(&out, 1)), "{out}");
     assert!(out.contains("p99<1ns is not met"), "{out}");
-    // `--reflected 1`: the null server's rate is below the measured one, so the generator is the
-    // limit.
+    // `--reflected 1` gives the null server a lower rate than the measured one, so the generator
+    // counts as the limit.
     let bound = format!("{run} --reflected 1");
     for (more, status, told) in [
         ("", 0, "INVALID: generator-bound"),
@@ -160,7 +160,7 @@ fn so_many_requests_and_no_more() {
         format!("run -q --no-populate --keys 1000 -n 500 -t 2 --schedule 1h+1x1h {PATIENCE}");
     let (output, out, err) = output(&words, &target);
     assert!(output.status.success(), "{out}{err}");
-    // Four more requests ask for the version and the statistics, before and after.
+    // Four more requests query version and statistics, before and after the run.
     assert_eq!(answers(&running), 504);
 }
 
@@ -208,7 +208,7 @@ fn ctrl_c_ends_a_sizing_with_what_was_found() {
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(out.contains("/s answered: p50") && out.contains("1 of the servers: Ctrl-C"), "{out}");
-    // The second server was not driven; two requests asked for the number of its items.
+    // The second server was not driven. Two requests queried the number of its items.
     assert_eq!(answers(&second), 2, "{out}");
 }
 
@@ -231,9 +231,9 @@ fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
     let mut command = kvblaster(&words, &target);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    // Wait until the server is filled; kvblaster handles SIGUSR1 since before that.
+    // Wait until the server is filled. By then kvblaster handles SIGUSR1.
     assert!(told.any(|line| line.starts_with("populated ")));
-    // For each requested report: its start in seconds, and the number of requests sent.
+    // Request two reports. Collect the start in seconds of each, and its number of requests sent.
     let reports = [(); 2].map(|()| {
         signal(&child, rustix::process::Signal::USR1);
         let head = told.find(|line| line.starts_with("on demand: ")).expect("a report");
@@ -267,7 +267,7 @@ fn a_search_finds_a_capacity() {
     assert!(output.status.success(), "{out}{err}");
     assert!(out.contains("Cap_p50"), "{out}");
     // Each trial's line gives the expected number of further trials and their expected time.
-    let trials: Vec<&str> = err.lines().filter(|line| line.contains("/s asked ")).collect();
+    let trials: Vec<&str> = err.lines().filter(|line| line.contains("/s due ")).collect();
     let left = |line: &&str| line.contains("; about ") && line.contains(" more, ");
     assert!(trials.len() > 1 && trials[..trials.len() - 1].iter().all(left), "{err}");
 }
@@ -285,7 +285,7 @@ fn cpus_that_are_not_there_are_told_before_anything_is_asked() {
 
 #[test]
 fn where_nobody_listens_it_says_so() {
-    // The port is reserved, so that no other process listens there.
+    // Reserve the port, so that no other process can listen on it.
     let hold = net::ReservedPort::take("127.0.0.1:0".parse().unwrap()).unwrap();
     let target = hold.address().to_string();
     let (output, _, err) = output("run -q", &target);
@@ -302,8 +302,8 @@ fn refused(words: &str, target: &str) -> String {
 
 #[test]
 fn over_udp_too_it_is_told_that_nobody_is_there() {
-    // The socket that has the port is connected to another address. So the kernel answers other
-    // senders with "port unreachable".
+    // The socket on this port is connected to another address, so the kernel answers datagrams from
+    // other senders with "port unreachable".
     let hold = UdpSocket::bind("127.0.0.1:0").unwrap();
     hold.connect("127.0.0.1:9").unwrap();
     let target = format!("udp://{}", hold.local_addr().unwrap());
@@ -335,8 +335,9 @@ fn of_several_servers_the_one_that_never_answers_is_named() {
     assert!(err.contains(&told) && err.contains("not answered in time"), "{err}");
 }
 
-/// Starts a server that answers each command with the line that `answer` returns. For none it does
-/// not answer; for an empty line it closes the connection and accepts no other.
+/// Starts a server that answers each command with the line that `answer` returns. If `answer`
+/// returns `None`, the server does not answer. If it returns an empty line, the server closes the
+/// connection and accepts no more.
 fn serving(answer: impl Fn(&str) -> Option<&'static str> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -402,7 +403,7 @@ fn a_server_that_stops_while_it_is_filled_is_told_within_seconds() {
 
 #[test]
 fn what_was_not_stored_before_the_traffic_is_told() {
-    // Each lost request delays its connection until the timeout, so only a few requests are lost.
+    // A lost request delays its connection until the timeout, so only a few are lost.
     let faults = reflect::Faults { drop_every: 50, ..Default::default() };
     let (_running, target) = udp_server(faults);
     let words = "run -q --keys 200 -n 200 --schedule 1h+1x1h --timeout 3s";
@@ -442,7 +443,7 @@ fn traffic_goes_on_until_the_hit_ratio_has_settled_or_for_so_long() {
     assert!(out.contains("note: the hit ratio had not settled after "), "{out}{err}");
     let (_, out, err) = self::output(&format!("{words} 1h -n 100"), &target);
     assert!(out.contains("Nothing was measured."), "{out}{err}");
-    assert!(out.contains("it ended before it was warm"), "{out}{err}");
+    assert!(out.contains("it ended before the hits had settled"), "{out}{err}");
 }
 
 #[test]
@@ -453,8 +454,8 @@ fn one_run_speaks_one_protocol() {
     assert!(err.contains("one protocol"), "{err}");
 }
 
-/// Runs a command on a terminal of `columns` columns, and sends SIGINT once all `words` are shown.
-/// Returns the screen at that time, the screen at the end, and stdout.
+/// Runs a command on a terminal of `columns` columns, and sends SIGINT when all `words` are
+/// displayed. Returns the screen at that time, the screen at the end, and stdout.
 fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> [String; 3] {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
@@ -466,8 +467,8 @@ fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> [String
     let theirs = File::options().read(true).write(true).open(name).unwrap();
     command.env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::piped()).stderr(theirs);
     let child = command.spawn().expect("kvblaster starts");
-    // `command` also has the child's end of the terminal open. Without this, reading would never
-    // end.
+    // `command` also holds the child's end of the terminal open. Without this line, reading would
+    // never end.
     command.stderr(Stdio::null());
     let (mut ours, mut part) = (File::from(ours), [0; 4096]);
     let mut terminal = vt100::Parser::new(24.try_into().unwrap(), columns.try_into().unwrap(), 0);
@@ -505,7 +506,7 @@ fn on_a_terminal_it_is_seen_how_a_run_goes_and_nothing_of_that_stays() {
             [&names[..], &["answered", "p99", "failed", " left", "machine idle"]].concat();
         let [meanwhile, in_the_end, out] =
             on_a_terminal(&mut kvblaster(words, &target), columns, &awaited);
-        // Each name begins a line; figures that do not fit follow on the next line.
+        // Each name begins a line. Figures that do not fit the line are on the next one.
         let begins = |name: &&str| meanwhile.lines().any(|line| line.starts_with(*name));
         assert!(names.iter().all(begins), "{columns}: {meanwhile}");
         // The lines about filling stay on the screen.
@@ -528,7 +529,7 @@ fn elsewhere_each_report_is_a_line_without_control_characters() {
     // The run is interrupted after the third report.
     for line in BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap) {
         assert!(!line.chars().any(char::is_control), "{line:?}");
-        // Other lines, which a slow machine prints, are ignored.
+        // Lines that are printed only on a slow machine are ignored.
         told.extend(
             Some(line).filter(|line| line.contains("populated") || line.contains("/s answered")),
         );
@@ -557,8 +558,7 @@ fn a_result_is_never_written_over_and_is_told_even_if_it_cannot_be_kept() {
     assert!(err.contains("a result is there already"), "{err}");
     assert_eq!(std::fs::read(folder.join("result.json")).unwrap(), kept);
     std::fs::remove_file(folder.join("result.json")).unwrap();
-    // A folder has the name of a file that is written last, so writing fails late, as on a full
-    // disk.
+    // A folder in place of a file that is written late makes writing fail late, as on a full disk.
     std::fs::remove_file(folder.join("reports.csv")).unwrap();
     std::fs::create_dir(folder.join("reports.csv")).unwrap();
     let (third, out, err) = output(&words, &target);
@@ -579,7 +579,7 @@ fn where_no_result_can_be_written_it_says_so_at_once() {
 
 #[test]
 fn a_server_of_another_kind_is_told_as_such() {
-    // The server answers each line like memcached answers an unknown command.
+    // The server answers each line as memcached answers an unknown command.
     let target = format!("redis://{}", serving(|_| Some("ERROR\r\n")));
     let (output, _, err) = output(&format!("run -q --keys 100 {PATIENCE}"), &target);
     assert_eq!(output.status.code(), Some(3));
@@ -620,7 +620,7 @@ fn a_server_that_goes_away_is_told_and_sets_the_exit_status() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("kvblaster starts");
-    // Wait for a report with answers; after the server has ended, for eight reports without
+    // Wait for a report with answers. Then end the server, and wait for eight reports without
     // answers.
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let is_silent = |line: &String| line.contains(": 0/s answered");
@@ -628,7 +628,7 @@ fn a_server_that_goes_away_is_told_and_sets_the_exit_status() {
     drop(running);
     assert_eq!(told.by_ref().filter(is_silent).take(8).count(), 8);
     interrupt(&child);
-    // Read the rest of stderr; otherwise kvblaster would block on a full pipe.
+    // Read stderr to its end; otherwise kvblaster would block on a full pipe.
     told.for_each(drop);
     let output = child.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);

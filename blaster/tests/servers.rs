@@ -1,8 +1,8 @@
-//! The drive against real servers: Hypostyle, memcached, Redis.
+//! Tests of the drive against real servers: Hypostyle, memcached, Redis.
 //!
-//! Where: client side. Invariant: dropping a `Server` kills and reaps its process. Tests of a
-//! server that is not installed are skipped; in CI that is a failure. No assertion depends on the
-//! machine's speed.
+//! Where: tests of the library. Invariant: dropping a `Server` kills and reaps its process. Tests
+//! of a server that is not installed are skipped; in CI that is a failure. No assertion depends on
+//! the machine's speed.
 //!
 //! `MEMCACHED=path` names a memcached to use instead of the one on `PATH`.
 
@@ -28,7 +28,7 @@ use testing::skip;
 
 use programs::{as_root, hypostyle_program, memcached_program};
 
-/// The deadline for a server to start, and the timeout of a request.
+/// Longest wait for a server to start, and the timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(60);
 const KEYS: u64 = 500;
 const MEMCACHED_SPEECHES: [Protocol; 3] = [Protocol::Text, Protocol::Meta, Protocol::Binary];
@@ -37,7 +37,7 @@ const MEMCACHED_SPEECHES: [Protocol; 3] = [Protocol::Text, Protocol::Meta, Proto
 struct Server {
     child: Child,
     folder: PathBuf,
-    /// The targets, written as a user writes them.
+    /// The server's targets, in the form in which a user writes them.
     targets: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ fn spawn(program: &OsStr, args: &[&str], folder: &Path) -> io::Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
 
-/// Starts a server; none if it is not installed.
+/// Starts a server. `None` if it is not installed.
 fn start(program: &OsStr, args: &[&str], folder: PathBuf) -> Option<Server> {
     match spawn(program, args, &folder) {
         Ok(child) => Some(Server { child, folder, targets: Vec::new() }),
@@ -90,7 +90,7 @@ impl Server {
         }
     }
 
-    /// Returns the port from the file that memcached and Hypostyle write.
+    /// Returns the server's port, which memcached and Hypostyle write to a file.
     fn port(&mut self, kind: &str) -> u16 {
         self.wait(kind, |folder| {
             let said = std::fs::read_to_string(folder.join("ports")).unwrap_or_default();
@@ -105,7 +105,7 @@ impl Server {
     }
 }
 
-/// Starts two servers, one on TCP and one on a Unix socket: memcached cannot do both.
+/// Starts one server on TCP and one on a Unix socket, because memcached cannot use both.
 fn hypostyles() -> Vec<Server> {
     let program = hypostyle_program();
     stream_servers(program.as_os_str(), &[])
@@ -138,7 +138,7 @@ fn stream_servers(program: &OsStr, udp: &[&str]) -> Vec<Server> {
     servers
 }
 
-/// Starts Redis, on a Unix socket and on a TCP port that was free a moment ago.
+/// Starts Redis on a Unix socket and on a TCP port that was free just before.
 fn redis() -> Option<Server> {
     for _ in 0..20 {
         let folder = folder();
@@ -207,12 +207,12 @@ fn populate(drive: &Drive) {
     assert_eq!((set.sent, set.answered, set.errors, set.not_done), (KEYS, KEYS, 0, 0));
 }
 
-/// Checks all verbs, over each target of the server.
+/// Checks all types of requests, on each target of the server.
 fn check(server: &Server, speeches: &[Protocol]) {
     for name in &server.targets {
         for &protocol in speeches {
             let what = format!("{} at {name}", protocol.name());
-            // Each check has its own key prefix, so that it does not find keys of other checks.
+            // Each check has its own key prefix, so that it does not find the keys of other checks.
             let prefix = format!("{what}-").replace([' ', ':', '/', '.'], "-");
             let plain = workload(&[("key-prefix", &prefix)]);
             let drive = plan(&plain, server.target(name), protocol);
@@ -230,7 +230,7 @@ fn check(server: &Server, speeches: &[Protocol]) {
     }
 }
 
-/// Sends multigets that miss half of their keys, and fills the misses.
+/// Sends multigets that miss half of their keys, and stores the missing keys.
 fn several(drive: &Drive, prefix: &str, what: &str) {
     let twice = (2 * KEYS).to_string();
     let workload = workload(&[("keys", &twice), ("batch", "7"), ("key-prefix", prefix)]);
@@ -263,7 +263,7 @@ fn every_verb(drive: &Drive, prefix: &str, what: &str) {
     let (get, delete) = (seen.verb(Verb::Get), seen.verb(Verb::Delete));
     assert!(get.hits > 0 && get.misses > 0, "{what}: {} {}", get.hits, get.misses);
     assert!(delete.not_done > 0 && delete.not_done < delete.sent, "{what}");
-    // Redis creates a missing item on append, memcached does not.
+    // Redis creates a missing item on append. memcached does not.
     let is_redis = drive.protocol == Protocol::Resp;
     assert_eq!(seen.verb(Verb::Append).not_done == 0, is_redis, "{what}");
 }
@@ -290,9 +290,9 @@ fn conditional(drive: &Drive, prefix: &str, what: &str) {
     assert_eq!(each("get", true), (0, 2000, 0), "{what}: what was replaced is there");
 }
 
-/// Checks the paper's mix of gets, sets and deletes. The last write to a key is a set with a
-/// probability of 25/30 or a delete with one of 5/30. So a sixth of the keys is not found; in the
-/// paper, 16 to 17 %.
+/// Checks the paper's mix of gets, sets and deletes. The last write to a key is a set with
+/// probability 25/30, or a delete with probability 5/30. So a sixth of the keys is not found. In
+/// the paper it is 16 to 17 %.
 fn not_found(drive: &Drive, prefix: &str, what: &str) {
     let mix = ("mix", "get=70,set=25,delete=5");
     let workload = workload(&[mix, ("value-size", "10"), ("key-prefix", prefix)]);

@@ -1,7 +1,7 @@
-//! `kvblaster simulate` as a user runs it, on files made here.
+//! Tests of `kvblaster simulate` as a user runs it, on traces that the tests make.
 //!
 //! Where: tests of the whole program. Invariant: stdout gets the report and nothing else. An error
-//! is reported on stderr with the file's name, and by the exit status.
+//! is reported on stderr with the name of the file, and by the exit status.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -10,7 +10,7 @@ use simulate::sizes::mix;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A new folder, removed when the test ends.
+/// A new folder, which is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -20,7 +20,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// Makes a trace file with skewed popularity.
+    /// Makes a trace file in which some keys are more popular than others.
     fn trace(&self, name: &str, keys: u64, count: u64) -> PathBuf {
         let request = |at| {
             let random = mix(at);
@@ -76,8 +76,8 @@ fn a_simulation_prints_a_table_and_draws_a_plot() {
     }
     assert!(text(&out.stderr).contains("66 of 66 simulations"));
     let svg = std::fs::read_to_string(svg).unwrap();
-    // 11 policies have a line for each of two traces, and as many in the legends. The colours do
-    // not depend on the styles of a page.
+    // Each of 11 policies has a line in each of two charts, and in the legend of each chart. The
+    // colours do not depend on the style sheet of a page.
     assert_eq!(svg.matches("<path class=\"line ").count(), 2 * 22);
     assert!(!svg.contains("var(") && svg.contains(".k0 { stroke: #"));
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));

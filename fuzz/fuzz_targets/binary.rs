@@ -3,7 +3,7 @@
 //! Where: `cargo fuzz run --sanitizer none binary -- -dict=fuzz/binary.dict -max_total_time=20`.
 //! The first two bytes of the input give the lengths of the pieces; the rest is the stream.
 //! Invariant: no panic; a step consumes only bytes that are there; the requests in a binary stream
-//! do not depend on the cuts at all; a request that was parsed and written again is parsed as the
+//! do not depend on the cuts at all; a request that is parsed, written and parsed again stays the
 //! same.
 //! Source: the invariants of `protocol/src/session.rs`, checked in `protocol/tests/stream`.
 #![no_main]

@@ -2,7 +2,7 @@
 //!
 //! Where: `cargo fuzz run --sanitizer none frames -- -max_total_time=20`.
 //! Invariant: no panic; the packet that is read lies within the frame; a second implementation
-//! accepts its checksums; its addresses, written before its payload, are read as the same.
+//! accepts its checksums; a packet that is written back is read as the same packet.
 //! Source: the invariant of `net/src/wire.rs`; RFC 1071, section 1.
 #![no_main]
 
@@ -13,7 +13,7 @@ const ETHERNET_BYTES: usize = wire::ETHERNET_BYTES;
 const UDP_BYTES: usize = 8;
 
 fuzz_target!(|data: &[u8]| {
-    // Random bytes rarely have a correct checksum: the first byte selects the checksums to correct.
+    // Random bytes rarely have a correct checksum, so the first byte selects checksums to correct.
     let Some((right, data)) = data.split_first() else { return };
     let mut frame = data.to_vec();
     if right & 1 != 0 {

@@ -1,8 +1,8 @@
 //! Fuzzes the client's half: text replies, binary answers, RESP both ways, UDP headers.
 //!
 //! Where: `cargo fuzz run --sanitizer none replies -- -max_total_time=20`.
-//! Invariant: no panic; a reply is never longer than the bytes that are there; a text reply that
-//! was parsed and written again is parsed as the same.
+//! Invariant: no panic; a reply is never longer than the bytes that are there; a text reply that is
+//! parsed, written and parsed again stays the same.
 //! Source: the invariants of `protocol/src/reply.rs`, `protocol/src/binary/frame.rs` and
 //! `protocol/src/resp.rs`.
 #![no_main]

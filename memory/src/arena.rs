@@ -2,22 +2,22 @@
 //!
 //! ```text
 //! | chunk | chunk | ... | chunk | chunk | ...
-//!   ring chunks: packets'   value chunks
+//!   ring chunks (packets)   value chunks
 //!
-//! extent word, u64:   spare:32 | offset:16 | bytes:16     the value's bytes in the chunk; while a
-//!                                                         packet is there too, `spare` is the
-//!                                                         chunk that the ring gets in exchange
+//! extent word, u64:   spare:32 | offset:16 | bytes:16     place of the value in the chunk; while
+//!                                                         the receiver uses the chunk too, `spare`
+//!                                                         is the chunk that its ring gets instead
 //! ```
 //!
-//! Where: under the rings of an interface, which receive into the arena and send from it, and under
-//! the store, which keeps values there. The arena is a mapping apart from the region of segments:
-//! the kernel pins its pages at registration, so no part of the arena may be given back to the
+//! Where: used by the rings of a network interface, which receive into the arena and send from it,
+//! and by the store, which keeps values there. The arena is not part of the region of segments: the
+//! kernel pins the arena's pages at registration, so no part of the arena may be given back to the
 //! system. Parts of the region may.
 //! Invariant: a chunk belongs to a ring, is free, or is in a chain. If `keeps` is true, received
-//! bytes may stay in their chunk and become a value's; the ring then gets a free chunk in exchange,
-//! so that the numbers of the rings' and the values' chunks never change. Each holder of a
-//! reference to a chunk may read its value's bytes; only the thread that took the chunk writes
-//! them, before they are published.
+//! bytes may stay in their chunk and become part of a value. The ring then gets a free chunk in
+//! exchange, so the number of ring chunks and the number of value chunks never change. A holder of
+//! a reference to a chunk may read the value in it. Only the thread that took the chunk writes the
+//! value, before the value is published.
 //! Source: the KV-Cache paper, section 4 (packet buffers that are values).
 
 #![allow(unsafe_code, reason = "hands out addresses in the mapping")]
@@ -45,10 +45,10 @@ use std::ptr::NonNull;
 const GROUP: u32 = 64;
 /// Maximum number of chunks: the store's frame numbers need one bit to mark the arena's chunks.
 const CHUNKS_MAX: u32 = 1 << 30;
-/// The sizes that a chunk may have: those of the kernel's ring chunks.
+/// The sizes that a chunk may have. The kernel allows these for the chunks of a ring.
 pub const CHUNK_BYTES: [usize; 2] = [2048, 4096];
-/// Offset at which a value begins in its chunk. The bytes before it are for metadata, which the
-/// kernel may expect before everything that it sends.
+/// Offset at which a value begins in its chunk. The bytes before the value are reserved for
+/// metadata, which the kernel may expect before all data that it sends.
 pub const VALUE_AT: usize = 16;
 /// The byte with which debug builds fill a freed chunk, so that tests notice a late read.
 const OVERWRITTEN: u8 = 0xdd;
@@ -61,7 +61,7 @@ pub struct Arena {
     chunk_bytes: usize,
     chunks: u32,
     ring_chunks: u32,
-    /// True if received bytes may stay in their chunk and become a value's.
+    /// True if received bytes may stay in their chunk and become part of a value.
     keeps: bool,
     chains: Chains,
     vacant: Vacant,
@@ -70,8 +70,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Reserves `ring_chunks` chunks for rings and then `value_chunks` for values, of `chunk_bytes`
-    /// each. The system backs a chunk when it is touched, or registered.
+    /// Makes an arena of `ring_chunks` chunks for rings, followed by `value_chunks` for values, of
+    /// `chunk_bytes` each. A chunk gets memory when it is touched or registered.
     ///
     /// # Errors
     /// A chunk has neither 2,048 nor 4,096 bytes, there are more than 2^30, or the system refuses
@@ -85,7 +85,7 @@ impl Arena {
         let map = Map::new(bytes.ok_or(io::Error::from(io::ErrorKind::OutOfMemory))?)?;
         map.want_huge(map.bytes());
         // A ring's chunk has no references and is not free. The tables have room for all chunks,
-        // because a value's chunk may become a ring's.
+        // because a value's chunk may become a ring's chunk.
         let arena = Arena {
             map,
             chunk_bytes,
@@ -144,7 +144,7 @@ impl Arena {
         self.chunks
     }
 
-    /// Number of chunks that rings begin with: the first ones.
+    /// Number of chunks that rings have at first. These are the arena's first chunks.
     #[must_use]
     pub fn ring_chunks(&self) -> u32 {
         self.ring_chunks
@@ -156,7 +156,7 @@ impl Arena {
         (self.chunks - self.ring_chunks) as usize * self.chunk_bytes
     }
 
-    /// Size of the tables beside the chunks in bytes.
+    /// Size in bytes of the tables that describe the chunks.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
         8 * (2 * self.chunks as usize + self.chunks.div_ceil(GROUP) as usize)
@@ -168,27 +168,27 @@ impl Arena {
         (0..self.chunks.div_ceil(GROUP)).map(|group| self.vacant.free(group).count_ones()).sum()
     }
 
-    /// Takes a free chunk, as a chain of its own with one reference; `None` if none is free.
+    /// Takes a free chunk, which becomes a chain with one reference. `None` if no chunk is free.
     pub fn take(&self) -> Option<u32> {
         let chunk = self.take_free()?;
         self.chains.begin(chunk);
         Some(chunk)
     }
 
-    /// Takes a free chunk without adding a reference: a ring's chunk has none.
+    /// Takes a free chunk without adding a reference. A ring's chunk has no reference.
     fn take_free(&self) -> Option<u32> {
         let (group, chunk) = self.vacant.take_below(self.chunks.div_ceil(GROUP))?;
         Some(group * GROUP + chunk)
     }
 
-    /// Adds a reference to a chunk; false if the chunk has none, and so is free or a ring's.
+    /// Adds a reference to a chunk. False if the chunk has none: it is free, or belongs to a ring.
     #[must_use]
     pub fn hold(&self, chunk: u32) -> bool {
         self.chains.hold(chunk)
     }
 
-    /// Drops a reference to a chunk. The last one frees the chunk and drops its reference to the
-    /// next chunk of its chain, and so on. Returns the number of chunks freed.
+    /// Drops a reference to a chunk. If it was the last, frees the chunk and drops the chunk's
+    /// reference to the next chunk of the chain, and so on. Returns the number of chunks freed.
     pub fn release(&self, chunk: u32) -> u32 {
         self.chains.release(chunk, |chunk| {
             self.overwrite(chunk);
@@ -196,17 +196,17 @@ impl Arena {
         })
     }
 
-    /// Links the chain at `next` behind `chunk`, whose chain is not published yet. With `None`,
+    /// Links the chain at `next` after `chunk`, whose chain is not published yet. With `None`,
     /// `chunk` ends its chain. The caller's reference to `next` passes to `chunk`.
     pub fn chain(&self, chunk: u32, next: Option<u32>) {
         self.chains.chain(chunk, next.unwrap_or(NONE));
     }
 
-    /// Sets a value's bytes in a chunk: `bytes` from `offset` on. Only the chunk's taker may call
-    /// this, before the chain is published.
+    /// Records the place of a value in its chunk: `bytes` bytes at `offset`. Only the thread that
+    /// took the chunk may call this, before the chain is published.
     ///
     /// # Panics
-    /// The bytes do not lie in a chunk.
+    /// The bytes do not fit in a chunk.
     pub fn set_extent(&self, chunk: u32, offset: usize, bytes: usize) {
         assert!(offset <= self.chunk_bytes && bytes <= self.chunk_bytes - offset, "within a chunk");
         let word = self.extents.word(chunk as usize);
@@ -216,8 +216,8 @@ impl Arena {
         word.store(upper | (offset as u64) << 16 | bytes as u64, Ordering::Relaxed);
     }
 
-    /// Returns the offset and the length of a chunk's value, to whose chain the caller has a
-    /// reference.
+    /// Returns the offset and the length of the value in a chunk. The caller has a reference to the
+    /// chunk's chain.
     #[must_use]
     pub fn extent(&self, chunk: u32) -> (usize, usize) {
         // Relaxed: see `set_extent`.
@@ -232,12 +232,12 @@ impl Arena {
     #[must_use]
     pub fn at(&self, chunk: u32) -> *mut u8 {
         assert!(chunk < self.chunks, "a chunk outside the arena");
-        // SAFETY: by the assertion the chunk lies in the mapping, which has `chunks` of them.
+        // SAFETY: the mapping has `chunks` chunks, and this is one of them, by the assertion.
         unsafe { self.map.base().as_ptr().add(chunk as usize * self.chunk_bytes) }
     }
 
-    /// Returns the chunk in which an address lies and the address's offset in it, if the chunk is a
-    /// value's (it has references).
+    /// Returns the chunk in which an address lies and the address's offset in it, if the chunk
+    /// belongs to a value (has references).
     #[must_use]
     pub fn value_chunk_of(&self, at: *const u8) -> Option<(u32, usize)> {
         self.chunk_of(at).filter(|(chunk, _)| self.chains.snapshot(*chunk).0 > 0)

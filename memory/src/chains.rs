@@ -1,13 +1,13 @@
-//! Reference words: count the references to a piece of memory, and link the pieces of a chain.
+//! Reference words: each counts the references to a piece of memory and links it to the next piece.
 //!
 //! ```text
 //!   word, u64:   refs:32 | next piece:32        (next: NONE ends the chain)
 //! ```
 //!
-//! Where: under the frames of the region and under the chunks of the arena.
+//! Where: used for the frames of the region and for the chunks of the arena.
 //! Invariant: one owner writes a chain before it is published; the chain never changes afterwards,
-//! and is freed when its last reference goes. Each piece holds a reference to the next; items and
-//! readers hold one to the first, and a descriptor that is being sent holds one to its own.
+//! and is freed when its last reference is dropped. Each piece holds a reference to the next piece.
+//! Items and readers hold one to the first piece; a descriptor being sent, one to its own piece.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 
 use crate::plant::{self, Fault};
@@ -16,7 +16,7 @@ use crate::sync::Ordering;
 use crate::words::{Words, low};
 use std::io;
 
-/// The number that adds one reference to a piece's word.
+/// The amount by which a reference increases a piece's word.
 pub(crate) const ONE_REF: u64 = 1 << 32;
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Chains {
         self.words.len()
     }
 
-    /// Makes a piece that was taken a chain of its own with one reference.
+    /// Turns a newly taken piece into a chain of its own, with one reference.
     pub(crate) fn begin(&self, piece: u32) {
         // Release pairs with the Acquire in `hold`: a reader that has the piece's number from a
         // former item, and gets a reference to the new chain, sees that the former item is
@@ -43,8 +43,8 @@ impl Chains {
         self.words.word(piece as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
     }
 
-    /// Makes a piece without references a chain of its own with two references: one for the caller
-    /// and one for the piece's previous owner. False if the piece has a reference.
+    /// Turns a piece without references into a chain of its own, with two references: one for the
+    /// caller and one for the piece's previous owner. False if the piece has a reference.
     #[must_use]
     pub(crate) fn begin_shared(&self, piece: u32) -> bool {
         let refs = if plant::is(Fault::KeptReleasedEarly) { 1 } else { 2 };
@@ -54,12 +54,12 @@ impl Chains {
         word.fetch_update(Ordering::Release, Ordering::Relaxed, begun).is_ok()
     }
 
-    /// Links the chain at `next` behind `piece`, whose chain is not published yet. With `NONE`,
+    /// Links the chain at `next` after `piece`, whose chain is not published yet. With `NONE`,
     /// `piece` ends its chain. The caller's reference to `next` passes to `piece`. The former
     /// successor of `piece` becomes a chain of its own again, whose reference passes to the caller.
     ///
-    /// The link in the piece's word changes, but not the number of references: a reader that has
-    /// the piece's number from a former item may hold a reference for a moment.
+    /// Changes only the link in the piece's word, not the number of references, because a reader
+    /// that has the piece's number from a former item may briefly hold a reference.
     pub(crate) fn chain(&self, piece: u32, next: u32) {
         let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
         // Relaxed: only the chain's builder follows links until the chain is published with
@@ -69,8 +69,8 @@ impl Chains {
         debug_assert!(linked.is_ok(), "link never refuses");
     }
 
-    /// Adds a reference to a piece; false if the piece has no reference, and so is free. The piece
-    /// may belong to another chain than when the caller read its number.
+    /// Adds a reference to a piece. False if the piece has no reference and so is free. The piece
+    /// may have moved to another chain since the caller read its number.
     #[must_use]
     pub(crate) fn hold(&self, piece: u32) -> bool {
         let held = |word: u64| word >= ONE_REF || plant::is(Fault::EmptyChainHeld);
@@ -81,8 +81,8 @@ impl Chains {
     }
 
     /// Drops a reference to a piece. If it was the last, drops the piece's reference to the next
-    /// piece, and so on; `free` gets each piece without references. Returns the number of pieces
-    /// freed.
+    /// piece, and so on. Calls `free` with each piece that has no reference left. Returns the
+    /// number of pieces freed.
     pub(crate) fn release(&self, piece: u32, free: impl Fn(u32)) -> u32 {
         let (mut piece, mut freed) = (piece, 0);
         while piece != NONE {
@@ -101,7 +101,7 @@ impl Chains {
         freed
     }
 
-    /// Returns the piece behind this one in a chain to which the caller has a reference.
+    /// Returns the piece after this one in a chain to which the caller has a reference.
     pub(crate) fn next(&self, piece: u32) -> u32 {
         // Relaxed: the link has not changed since the chain was published to the caller.
         low(self.words.word(piece as usize).load(Ordering::Relaxed))

@@ -3,8 +3,8 @@
 //! Where: a large value is received straight into frames and sent straight from them; its item in
 //! the log names the first frame.
 //! Invariant: one owner writes a chain before it is published; the chain never changes afterwards,
-//! and is freed when its last reference goes. Each frame holds a reference to the next one; items
-//! and readers hold references to the first one.
+//! and is freed when its last reference is dropped. Each frame holds a reference to the next frame;
+//! items and readers hold references to the first frame.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 //!
 //! The top bit of a frame's number gives the frame's place. If the bit is clear, the frame lies in
@@ -56,7 +56,7 @@ pub struct Memory {
     pub segments: Segments,
     /// The frames of the segments that are cut into frames.
     pub frames: Frames,
-    /// The arena, whose chunks hold values that are sent in place.
+    /// The arena, if values may lie in its chunks. Such values are sent from there.
     arena: Option<Arc<Arena>>,
     /// Tells when retired segments may be reused.
     pub quiescence: Quiescence,
@@ -65,7 +65,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Reserves `bytes` for `columns` columns, and address space for `growth` times that.
+    /// Makes a memory of `bytes` for `columns` columns, in `growth` times as much address space.
     ///
     /// # Errors
     /// `bytes` is out of range, or the system refuses the address space.
@@ -73,7 +73,7 @@ impl Memory {
         Memory::with_nodes(Nodes::default(), bytes, growth, columns)
     }
 
-    /// Like `new`, but divides the memory between nodes. `prefer_nodes` applies the division.
+    /// Like `new`, but divides the memory between nodes. `prefer_nodes` tells the system so.
     ///
     /// # Errors
     /// Like `new`.
@@ -98,10 +98,10 @@ impl Memory {
     }
 
     /// Asks the system to back each segment with memory of the segment's node, if that node has
-    /// some. Call it before memory is used. On one node it does nothing.
+    /// some. Call this before memory is used. With one node it does nothing.
     ///
     /// # Errors
-    /// The system does not know the nodes, or does not allow it.
+    /// The system does not know the nodes, or does not allow the call.
     pub fn prefer_nodes(&self) -> io::Result<()> {
         if self.segments.nodes().count() == 1 {
             return Ok(());
@@ -109,7 +109,7 @@ impl Memory {
         self.segments.blocks().try_for_each(|(block, node)| self.region.prefer(block, node))
     }
 
-    /// Lets values lie in the arena as well.
+    /// Lets values lie in the chunks of `arena` as well.
     #[must_use]
     pub fn with_arena(self, arena: Option<Arc<Arena>>) -> Self {
         Self { arena, ..self }
@@ -121,20 +121,20 @@ impl Memory {
         self.arena.as_ref()
     }
 
-    /// Takes a free frame, as a chain of its own with one reference. If no segment has a free
-    /// frame, cuts a free segment into frames, but only if more than `keep` segments are free. The
-    /// segment belongs to the node `node` if possible, or else to the nearest node that has one.
+    /// Takes a free frame, which becomes a chain with one reference. If no segment has a free
+    /// frame, cuts a free segment into frames, but only if more than `keep` segments are free.
+    /// Takes that segment from node `node`, or else from the nearest node that has a free one.
     pub fn take_frame(&self, keep: u32, node: usize) -> Option<u32> {
         self.frames.take(&self.segments, (keep, node)).map(|frame| self.begin_chain(frame))
     }
 
-    /// Like `take_frame`, but only from a segment below `before` that is cut into frames already.
+    /// Like `take_frame`, but takes the frame from a segment below `before` and cuts no segment.
     pub fn take_frame_before(&self, before: u32) -> Option<u32> {
         self.frames.take_cut(&self.segments, before).map(|frame| self.begin_chain(frame))
     }
 
-    /// Takes a free chunk of the arena for `bytes` bytes of a value, as a chain of its own with one
-    /// reference. Also returns the address to write the bytes to.
+    /// Takes a free chunk of the arena for `bytes` bytes of a value. The chunk becomes a chain with
+    /// one reference. Also returns the address to write the bytes to.
     pub fn take_chunk(&self, bytes: usize) -> Option<(u32, *mut u8)> {
         let arena = self.arena.as_ref()?;
         let chunk = arena.take()?;
@@ -142,7 +142,7 @@ impl Memory {
         Some((chunk | ARENA, arena.piece(chunk).0))
     }
 
-    /// Makes kept bytes a frame, as a chain of its own; the caller gets its reference.
+    /// Turns kept bytes into a frame, which is a chain of its own. The caller gets the reference.
     ///
     /// # Panics
     /// The bytes lie in another arena.
@@ -162,7 +162,7 @@ impl Memory {
         self.arena.as_deref().filter(|_| is_chunk(frame)).map(|arena| (arena, frame & !ARENA))
     }
 
-    /// Returns the reference words of the frame's place, and the frame's index in them.
+    /// Returns the chains of the frame's place (region or arena), and the frame's index in them.
     fn chains(&self, frame: u32) -> (&Chains, u32) {
         self.chunk(frame)
             .map_or((&self.frames.chains, frame), |(arena, chunk)| (arena.chains(), chunk))
@@ -185,7 +185,7 @@ impl Memory {
         }
     }
 
-    /// Links the chain at `next` behind `frame`, whose chain is not published yet. With `NONE`,
+    /// Links the chain at `next` after `frame`, whose chain is not published yet. With `NONE`,
     /// `frame` ends its chain. The caller's reference to `next` passes to `frame`. The former
     /// successor of `frame` becomes a chain of its own again, whose reference passes to the caller.
     pub fn chain(&self, frame: u32, next: u32) {
@@ -194,8 +194,8 @@ impl Memory {
         chains.chain(at, next);
     }
 
-    /// Adds a reference to the chain at `head`; false if the chain has no reference, and so is
-    /// free. The frame may have become the head of another chain since the caller read its number.
+    /// Adds a reference to the chain at `head`. False if it has no reference and so is free. The
+    /// frame may have become the head of another chain since the caller read its number.
     #[must_use]
     fn hold(&self, head: u32) -> bool {
         let (chains, at) = self.chains(head);
@@ -213,7 +213,7 @@ impl Memory {
         }
     }
 
-    /// Returns the frame behind `frame` in a chain to which the caller has a reference.
+    /// Returns the frame after `frame` in a chain to which the caller has a reference.
     fn next(&self, frame: u32) -> u32 {
         #[cfg(all(test, not(loom)))]
         tests::STEPS.with(|steps| steps.set(steps.get() + 1));
@@ -232,7 +232,7 @@ pub struct Frames {
     per_segment: u32,
     chains: Chains,
     vacant: Vacant,
-    /// Size of the frames of arriving values, in bytes.
+    /// Number of bytes in the frames of values that are still arriving.
     in_flight: AtomicUsize,
 }
 
@@ -258,7 +258,7 @@ impl Frames {
         self.frame_bytes
     }
 
-    /// Size of the frames in use in a segment that is cut into frames, in bytes.
+    /// Number of bytes in the used frames of a segment that is cut into frames.
     #[must_use]
     pub fn used_bytes(&self, segment: u32) -> u32 {
         let free = self.vacant.free(segment).count_ones();
@@ -271,14 +271,14 @@ impl Frames {
         segments as usize * (self.per_segment as usize + 1) * 8
     }
 
-    /// Size of the frames of arriving values, in bytes.
+    /// Number of bytes in the frames of values that are still arriving.
     #[must_use]
     pub fn in_flight_bytes(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed) // as in `count_in_flight`
     }
 
-    /// Adds the size of `frames` frames of an arriving value to `in_flight`; with `arriving` false
-    /// subtracts it, because the value was published or given up.
+    /// If `arriving`, adds the size of `frames` frames of an arriving value to `in_flight`.
+    /// Otherwise subtracts it, because the value was published or given up.
     pub fn count_in_flight(&self, arriving: bool, frames: u32) {
         let bytes = self.frame_bytes as usize * frames as usize;
         // Relaxed, paired with the load in `in_flight_bytes`: a sum that orders nothing.
@@ -293,10 +293,10 @@ impl Frames {
         u64::MAX >> (64 - self.per_segment)
     }
 
-    /// Measures how scattered the frames in use are. Returns `(n, from)`: if the frames in use in
-    /// segments from `from` on moved to free frames in segments below `from`, `n` segments would
-    /// become free. Segments without a free frame are not counted; their frames stay. The result is
-    /// a hint from only the first `SCATTERED_SEGMENTS_MAX` segments.
+    /// Measures how scattered the frames in use are. Returns `(n, from)`: if the used frames of
+    /// `from` and of all higher segments moved to free frames of segments below `from`, `n`
+    /// segments would become free. Segments without a free frame do not count; their frames stay.
+    /// The result is a hint from only the first `SCATTERED_SEGMENTS_MAX` segments.
     pub fn scattered(&self, segments: &Segments) -> Option<(u32, u32)> {
         let examined = segments.count().min(SCATTERED_SEGMENTS_MAX);
         let free = |segment: u32| self.vacant.free(segment).count_ones();
@@ -318,14 +318,14 @@ impl Frames {
     }
 
     /// True if the frame lies in a segment that `scattered` counted when it returned `from`: a
-    /// segment from `from` on that has free frames.
+    /// segment that has free frames and is not below `from`.
     fn is_scattered(&self, frame: u32, from: u32) -> bool {
         let segment = frame / self.per_segment;
         frame & ARENA == 0 && segment >= from && self.vacant.free(segment) != 0
     }
 
-    /// Takes a frame from the lowest segment below `before` that has a free one, so that higher
-    /// segments become empty.
+    /// Takes a frame from the lowest segment that has a free one, so that higher segments become
+    /// empty. Considers only segments below `before`.
     fn take_cut(&self, segments: &Segments, before: u32) -> Option<u32> {
         let (segment, frame) = self.vacant.take_below(before.min(segments.count()))?;
         segments.get(segment).touch((frame + 1) * self.frame_bytes);
@@ -339,7 +339,7 @@ impl Frames {
         let segment = segments.take_near(keep, node)?;
         segments.get(segment).set_state(State::Frames);
         segments.get(segment).touch(self.frame_bytes);
-        // All but the first frame, which is the caller's.
+        // All frames are free except the first, which the caller gets.
         self.vacant.open(segment, self.all() & !1);
         Some(segment * self.per_segment)
     }
@@ -514,7 +514,7 @@ mod under_loom {
         builder.check(test);
     }
 
-    /// Builds a chain of two frames, not published.
+    /// Builds an unpublished chain of two frames.
     fn draft(memory: &Memory) -> Option<u32> {
         let first = memory.take_frame(0, 0)?;
         let Some(second) = memory.take_frame(0, 0) else {

@@ -1,7 +1,7 @@
-//! The memory of a store: the region, its segments, frames for large values, the arena that values
-//! share with packets, and quiescence.
+//! The memory of a store: the region and its segments, the frames of large values, the arena, which
+//! holds values and packets, and quiescence.
 //!
-//! Where: below the store, which decides where things lie; no file here knows keys.
+//! Where: used by the store, which decides where items are placed. This crate knows no keys.
 //! Invariant: memory has one owner at a time, and is reused only when nobody can still read it.
 //! Source: the KV-Cache paper, section 4.1.3 (huge-page slabs, per-core caches), with segments in
 //! place of slabs.
@@ -21,7 +21,7 @@ pub mod sync;
 mod vacant;
 pub mod words;
 
-/// Has the processor fetch the cache line of `at`, which may be any address.
+/// Prefetches the cache line at `at`, which may be any address.
 #[inline]
 #[allow(unsafe_code, reason = "a prefetch instruction")]
 pub(crate) fn prefetch(at: *const u8) {

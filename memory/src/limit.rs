@@ -1,9 +1,9 @@
-//! The limit on the number of segments in use, which may change while the store serves.
+//! The limit on the number of segments in use, which may change while the server runs.
 //!
-//! Where: `cache_memlimit` sets it. A column that makes room, and background work, adjust the
-//! number of segments towards it.
-//! Invariant: a withheld segment has no memory; the system has it. Segments keep their size and
-//! their addresses; only their number changes.
+//! Where: the command `cache_memlimit` sets the limit. Columns that make room, and background work,
+//! withhold or add segments until the limit is met.
+//! Invariant: the memory of a withheld segment was given back to the system. The number of segments
+//! changes, but not their size or their addresses.
 
 #![allow(unsafe_code, reason = "gives memory back")]
 
@@ -12,12 +12,12 @@ use crate::region::REGION_BYTES_MAX;
 use crate::sync::Ordering;
 use std::io;
 
-/// Most segments that one call of `adjust` withholds or adds; each takes at most one system call.
+/// Maximum number of segments that one call of `adjust` changes; one system call each at most.
 const CHANGED_MAX: u32 = 16;
 
 impl Memory {
-    /// Sets the number of segments that may be in use. If it is higher than before, `adjust` adds
-    /// segments at once; if it is lower, segments must be emptied first.
+    /// Sets the number of segments that may be in use. If it rises, `adjust` adds segments at once.
+    /// If it falls, segments must be emptied before `adjust` can withhold them.
     ///
     /// # Errors
     /// There is no address space for that number.
@@ -58,9 +58,9 @@ impl Memory {
         self.present().saturating_sub(self.allowed())
     }
 
-    /// Brings the number of segments present closer to the number allowed by at most `CHANGED_MAX`:
-    /// withholds free segments, as long as more than `keep` are free, or adds free ones. True if
-    /// the numbers are now equal, or if nothing more can be done at present.
+    /// Withholds or adds up to `CHANGED_MAX` segments, until as many are present as are allowed.
+    /// Withholds free segments only while more than `keep` are free. True if the two numbers are
+    /// now equal, or if nothing more can be done at present.
     pub fn adjust(&self, keep: u32) -> bool {
         for _ in 0..CHANGED_MAX {
             let (present, allowed) = (self.present(), self.allowed());
@@ -170,7 +170,7 @@ mod tests {
         };
         let node = segments.nodes().of_column(2);
         let taken: Vec<u32> = (0..128).filter_map(|_| segments.take_near(0, node)).collect();
-        // The first two nodes have 43 segments each. The last has 42; its nearest is the second.
+        // The first two nodes have 43 segments each, the last has 42. Node 1 is nearest to node 2.
         assert_eq!(nodes_of(&taken), [43, 43, 42]);
         assert_eq!(nodes_of(&taken[..42]), [0, 0, 42]);
         assert_eq!(nodes_of(&taken[..85]), [0, 43, 42]);
@@ -187,7 +187,7 @@ mod tests {
             assert_eq!(segments.node_of(segment), node);
             segments.give(segment);
         }
-        // A fresh segment of the column's own node is taken before a warm one of another.
+        // A fresh segment of the column's own node is taken before a warm segment of another node.
         (0..43).for_each(|_| assert!(memory.give_back_one(0)));
         assert_eq!((segments.warm(), segments.fresh()), (85, 43));
         let first_fresh = segments.take_near(0, 0).unwrap();
@@ -233,7 +233,7 @@ mod tests {
         assert!(memory.populate_one(0).unwrap());
         // SAFETY: as above.
         assert_eq!(unsafe { memory.region.at(memory.region.start(0)).read() }, 7);
-        // Counting allocates, and may itself fault in a page: repeat until it does not.
+        // `faults` allocates, which may itself cause a page fault: repeat until it does not.
         let mut before = faults();
         loop {
             let again = faults();
@@ -270,7 +270,7 @@ mod tests {
     fn a_withheld_segment_has_given_its_memory_back() {
         let memory = Memory::new(1 << 20, 16, 1).expect("address space");
         for segment in 0..128 {
-            // SAFETY: free, and this test's alone.
+            // SAFETY: the segment is free, and only this test uses it.
             unsafe { memory.region.at(memory.region.start(segment)).write(7) };
         }
         memory.allow(32).expect("fewer");

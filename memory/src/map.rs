@@ -1,9 +1,10 @@
-//! Address space from the system: reserved at once, backed by memory page by page as it is touched.
+//! Address space from the system. It is reserved at once, and gets memory page by page when
+//! touched.
 //!
-//! Where: under the region of segments and the index's words.
-//! Invariant: a `Map` is private, readable and writable, zero where never written, and at one
-//! address from `new` to `drop`. Only whole pages go back to the system, so that no byte outside
-//! the range given back changes.
+//! Where: used by the region, the table of segments, the arena and `Words`.
+//! Invariant: a `Map` is private, readable and writable, zero where never written, and keeps its
+//! address until it is dropped. Only whole pages are given back to the system, so no byte outside
+//! the given range changes.
 
 #![allow(unsafe_code, reason = "mmap and madvise")]
 
@@ -12,7 +13,7 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock, mlock_
 use rustix::mm::{mmap_anonymous, munlock, munmap};
 use std::{io, ptr::NonNull};
 
-/// Size of a huge page on x86-64, to which mappings are aligned so that the kernel can use one.
+/// Size of a huge page on x86-64. Mappings are aligned to it so that the kernel can use huge pages.
 const HUGE_BYTES: usize = 2 << 20;
 
 /// Size of the system's pages.
@@ -25,8 +26,8 @@ pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// Makes the maps that this thread creates from now on assume pages of `bytes`. For tests on
-/// systems without such pages.
+/// From now on, maps that this thread creates assume pages of `bytes`. For tests on systems without
+/// such pages.
 #[cfg(debug_assertions)]
 pub fn plant_page_bytes(bytes: usize) {
     planted::set(bytes);
@@ -70,8 +71,8 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Reserves `bytes`, aligned to a huge page if they are at least one, and backed by small pages
-    /// unless `want_huge` asks for huge ones.
+    /// Reserves `bytes`, aligned to a huge page if not smaller than one. The kernel uses small
+    /// pages unless `want_huge` asks for huge ones.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -93,7 +94,7 @@ impl Map {
         let base = unsafe { start.add(skip) };
         // SAFETY: `skip + length` is at most `more + length`, the mapping's end.
         let behind = unsafe { base.add(length) };
-        // The skipped bytes are unmapped, because they count where address space is limited.
+        // The extra bytes are unmapped, because they count if address space is limited.
         unmap(start, skip);
         unmap(behind, more - skip);
         let [is_locked, wants_huge] = [AtomicBool::new(false), AtomicBool::new(false)];
@@ -122,7 +123,7 @@ impl Map {
         self.page_bytes
     }
 
-    /// Asks for huge pages under the first `bytes`. A kernel without huge pages ignores that.
+    /// Asks for huge pages for the first `bytes` bytes. A kernel without huge pages ignores this.
     pub fn want_huge(&self, bytes: usize) {
         self.advise(bytes, Advice::LinuxHugepage);
         self.wants_huge.store(true, Ordering::Relaxed); // orders nothing; see `wants_huge`
@@ -142,8 +143,8 @@ impl Map {
         let _ = advised;
     }
 
-    /// Asks the system to back a range of whole pages, as far as it has no memory yet, with memory
-    /// of a node, if that node has some.
+    /// Asks the system to use memory of `node`, if that node has some, for the pages of a range
+    /// that have no memory yet. The range consists of whole pages.
     pub(crate) fn prefer(&self, at: usize, bytes: usize, node: usize) -> io::Result<()> {
         /// `MPOL_PREFERRED` of `linux/mempolicy.h`.
         const PREFERRED: libc::c_long = 1;
@@ -153,24 +154,23 @@ impl Map {
         let start = self.start_of(at, bytes);
         // The kernel reads one bit less than the number of bits that it is given.
         let mask_bits = mask.len() * bits + 1;
-        // SAFETY: the range lies in this mapping, by `start_of`, and the place of its memory
-        // changes no contents. The kernel reads `mask_bits - 1` bits of the mask, which has them
-        // and outlives the call.
+        // SAFETY: the range lies in this mapping, by `start_of`, and the call changes no contents.
+        // The kernel reads `mask_bits - 1` bits of the mask, which has that many and outlives the
+        // call.
         let failed = unsafe {
             libc::syscall(libc::SYS_mbind, start, bytes, PREFERRED, mask.as_ptr(), mask_bits, 0_u32)
         };
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives the whole pages of a range back to the system; they read as zero afterwards. The rest
-    /// of the range does not change.
+    /// Gives the whole pages in a range back to the system. They read as zero afterwards. Bytes of
+    /// the range outside these pages do not change.
     ///
     /// # Safety
     /// Nobody reads or writes the range meanwhile, and nobody relies on its contents.
     pub unsafe fn give_back(&self, at: usize, bytes: usize) {
         assert!(at <= self.bytes && bytes <= self.bytes - at, "range outside the mapping");
-        // Whole pages only: the system rounds a length up, and would discard bytes behind the
-        // range.
+        // Whole pages only: the system rounds a length up, and would discard bytes after the range.
         let from = at.next_multiple_of(self.page_bytes);
         let to = (at + bytes) / self.page_bytes * self.page_bytes;
         if from >= to {
@@ -179,19 +179,19 @@ impl Map {
         // SAFETY: `from` is below `to`, which is at most `self.bytes`.
         let start = unsafe { self.base.as_ptr().add(from).cast() };
         if self.is_locked() {
-            // If this fails, the system refuses the call below too, and the memory stays.
+            // If this fails, the `madvise` below fails too, and the range keeps its memory.
             // SAFETY: the range lies in the mapping, and the call changes no contents.
             let _ = unsafe { munlock(start, to - from) };
         }
-        // If the system refuses, the range just keeps its memory.
+        // If the system refuses, the range keeps its memory.
         // SAFETY: the range lies in the caller's range, which nobody uses.
         let _ = unsafe { madvise(start, to - from, Advice::LinuxDontNeed) };
     }
 }
 
 impl Map {
-    /// Populates a range: has the system back it with memory. The contents do not change. If the
-    /// map is locked, the range is locked too.
+    /// Has the system back a range with memory. The contents do not change. If the map is locked,
+    /// the range is locked too.
     ///
     /// The pages are touched one by one. One call (`MADV_POPULATE_WRITE`) could populate the whole
     /// range, but would hold the lock of the process's address space meanwhile: if this thread were
@@ -227,8 +227,8 @@ impl Map {
         self.is_locked.load(Ordering::Relaxed)
     }
 
-    /// Populates and locks a range, and from now on locks every range that `populate` gets, until
-    /// the range is given back.
+    /// Populates and locks a range. From now on, `populate` also locks its range. Giving a range
+    /// back unlocks it.
     ///
     /// # Errors
     /// The system refuses (RLIMIT_MEMLOCK), or has no memory for the range.
@@ -278,7 +278,7 @@ fn unmap(start: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// True if the system grants a huge page on request. Huge pages may be switched off, or none may be
+/// True if the system grants a huge page on request: huge pages may be switched off, or none may be
 /// free. Call this before much memory is in use, because the system walks through all of it.
 #[must_use]
 pub fn huge_pages_are_given() -> bool {
@@ -326,7 +326,7 @@ mod tests {
     fn huge_pages_are_given_where_the_system_gives_them_for_the_asking() {
         let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         let is_off = enabled.map_or(true, |enabled| enabled.contains("[never]"));
-        // Even if huge pages are on, there may be none left.
+        // Even if huge pages are on, none may be free.
         assert!(!(is_off && huge_pages_are_given()));
     }
 

@@ -5,10 +5,10 @@
 //!            |   initial segments          |  segments that a higher limit adds
 //! ```
 //!
-//! Where: given when a store is made. A column takes a free segment of its own node, or of the
-//! nearest that has one; a segment that is given back returns to its own node.
-//! Invariant: a segment's node never changes. On a machine of one node there is one list of each
-//! kind, and no system call is made.
+//! Where: passed to the constructor of a store. A column takes a free segment of its own node, or
+//! else of the nearest node that has one. A freed segment returns to its own node's list.
+//! Invariant: a segment's node never changes. On a machine with one node, there is one free list of
+//! each kind, and no system call sets a memory policy.
 //! Source: mbind(2); the KV-Cache paper, section 4.1.3.
 
 /// The nodes, and the columns on them. A node's place is its index in `numbers`.
@@ -23,14 +23,14 @@ pub struct Nodes {
 }
 
 impl Default for Nodes {
-    /// One node, on which all columns are.
+    /// Makes a single node, which has all columns.
     fn default() -> Nodes {
         Nodes { numbers: vec![0], nearest: vec![vec![0]], of_columns: vec![0] }
     }
 }
 
 impl Nodes {
-    /// Makes the nodes of columns, given the system's node number of each column.
+    /// Makes the nodes. `of_columns` has the system's node number of each column.
     /// `distance(from, to)` returns how far the memory of node `to` is from node `from`.
     #[must_use]
     pub fn new(of_columns: &[usize], distance: impl Fn(usize, usize) -> u32) -> Nodes {

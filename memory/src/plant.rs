@@ -1,16 +1,16 @@
-//! Faults planted on purpose, a line or two of code each, to see that the tests catch them.
+//! Faults that are planted on purpose, in a line or two each, to check that the tests catch them.
 //!
 //! Where: in test builds with `--cfg plant`. The environment variable `HYPOSTYLE_PLANT` names the
-//! fault that is planted in the process. In any other build `is` is constantly false, and the
+//! fault that is planted in the process. In any other build `is` always returns false, and the
 //! compiler removes the faults.
-//! Invariant: each fault has the effect that its comment describes. The tests named behind a fault
+//! Invariant: each fault has the effect that its comment describes. The tests listed with a fault
 //! catch it, and the fastest test is first. A test is written `KIND CRATE FILE FILTER`, the format
 //! that `tests/plant` reads; faults with tests of the kinds `address`, `thread`, `memcheck` and
 //! `miri` are planted by `tests/sanitize`.
 //! Source: mutation testing (DeMillo, Lipton and Sayward, 1978), with faults chosen by hand.
 
-/// From one list, makes `Fault` and `FAULTS`. An entry is a comment on what the fault breaks, the
-/// fault's name, and the tests to run first.
+/// Makes `Fault` and `FAULTS` from one list. An entry consists of a comment on what the fault
+/// breaks, the fault's name, and the tests that catch it.
 macro_rules! faults {
     ($($(#[doc = $breaks:literal])+ $name:ident: $($tests:literal)+,)+) => {
         /// A fault that may be planted.
@@ -26,8 +26,8 @@ macro_rules! faults {
 }
 
 faults! {
-    /// The head of a list of segments does not count its changes: a stalled pop takes a head that
-    /// was popped and pushed again for an unchanged one.
+    /// The head of a list of segments does not count its changes: a stalled pop mistakes a head
+    /// that was popped and pushed again for an unchanged one.
     FreeTagKept: "loom memory lib segments",
     /// A retired segment is freed before all columns have passed a quiescent point.
     LimboNotWaited: "plain store pressure a_hit_in_hand",
@@ -44,10 +44,10 @@ faults! {
     EmptyChainHeld: "plain memory lib frames" "loom memory lib frames",
     /// A frame given back while the segment's hint is cleared is not found again.
     FrameHintLost: "loom memory lib frames",
-    /// A lookup that missed does not compare the group's version.
+    /// A lookup that found nothing does not compare the group's version.
     VersionNotCompared: "loom store lib index::tests::under_loom::a_step_hides",
-    /// A lookup that missed, or that locked a group, does not check whether the index's width has
-    /// changed and the key has another address.
+    /// A lookup that found nothing, or that locked a group, does not check whether the index's
+    /// width has changed and the key now belongs to another group.
     WidthNotCompared: "loom store lib index::tests::under_loom::a_group",
     /// A reader does not check whether the slot has changed since it read the item.
     UnchangedNotChecked: "loom store lib index::tests::under_loom::a_copy",
@@ -57,11 +57,11 @@ faults! {
     BusyNotSet: "loom store lib index::tests::under_loom::a_copy",
     /// An item is rewritten in place although the slot's version then wraps to the first one.
     LastVersionRewritten: "plain store basics a_working_set",
-    /// A group's version stays even while its slots move.
+    /// A group's version is not made odd while the group's slots move.
     VersionStaysEven: "loom store lib index::tests::under_loom::a_removal",
-    /// An index line does not note that an item of its keys has its slot in another line.
+    /// An index line does not note that the slot of one of its items is in another line.
     SpillNotNoted: "plain store lib index",
-    /// Giving an overflow line back loses the lines behind it in its chain.
+    /// When an overflow line is given back, the lines after it in its chain are lost.
     ChainCut: "plain store lib index",
     /// Like `FreeTagKept`, but for the free list of overflow lines.
     OverflowTagKept: "loom store lib index::overflow",
@@ -71,9 +71,9 @@ faults! {
     ContractedInPass: "loom store lib index::tests::under_loom::a_pass",
     /// A hit writes the slot even if its use counter is saturated.
     SaturatedWritten: "shuttle store lib shared_writes",
-    /// A drain drops an item that it took for dead, although the item is alive under the lock.
+    /// A drain drops an item that looked dead without the lock, but is alive under the lock.
     DrainDropsLiveItems: "plain store stress clocks",
-    /// A segment is retired although its walk ended halfway.
+    /// A segment is retired although its walk has not reached the segment's end.
     RetiredHalfway: "plain store basics a_working_set",
     /// An item lives one second longer than its exptime.
     ExpiryOneLate: "plain store basics items_expire",
@@ -81,11 +81,11 @@ faults! {
     FlushOneLate: "plain store basics flushes",
     /// The flush word is read and written in two steps.
     FlushInTwoSteps: "loom store lib log::epoch",
-    /// The calendar reports a segment due one second late.
+    /// The calendar reports a due segment one second late.
     DueOneLate: "plain store lib calendar",
-    /// A due second is lost if it is noted while its segment is walked and the calendar passes it.
+    /// A due second is lost if it is noted during its segment's walk and the calendar passes it.
     DueUnannounced: "plain store lib calendar",
-    /// A segment that a pass has left uncounted is sealed again like any other.
+    /// A segment that a pass has left uncounted is sealed again like any other segment.
     PassForgotten: "plain store expiry what_dies_together",
     /// The latest exptime of a segment is not raised when an item's life is extended.
     LifeNotProlonged: "plain store expiry a_life_prolonged",
@@ -98,7 +98,7 @@ faults! {
     /// `append` of a value in frames does not check under the lock that the value it read is still
     /// the item's.
     ExtensionNotCompared: "plain store stress sums::under_each_policy::every_acknowledged_append",
-    /// A column uses its own next CAS unique although the item's CAS unique is later.
+    /// A column uses its own next CAS unique although the item's CAS unique is higher.
     CasBlockKept: "plain store stress sums::under_each_policy::every_acknowledged_cas",
     /// The last frame of a value stays in the chain although its bytes go into the log.
     RestChained: "plain store basics a_draft",
@@ -108,7 +108,7 @@ faults! {
     FramesKept: "plain store expiry frames_of",
     /// A lookup that finds an item dead leaves the item counted in the index.
     ItemStaysCounted: "plain store contraction what_lookups",
-    /// A walk that is given up does not return its token, its right to drain.
+    /// A walk that is given up does not return its token, which is the right to drain.
     TokenKept: "plain store limit large_values",
     /// The ghost records the wrong queue for an evicted item.
     GhostQueueWrong: "plain store policies who_comes",
@@ -118,11 +118,11 @@ faults! {
     LastSlotNotSeen: "plain store lib at_once_and",
     /// A chunk whose datagram was copied is returned to the kernel twice.
     ChunkReturnedTwice: "plain net lib what_another_column_steals",
-    /// A part of a value is not held while it is sent in place.
+    /// No reference to a part of a value is held while that part is sent in place.
     ValueSentUnheld: "plain net lib a_value_stays" "plain hypostyle network values_in_flight",
-    /// A part of a value stays held although it has left.
+    /// A reference to a part of a value is not released after that part was sent.
     SentValueKept: "plain net lib a_value_stays",
-    /// A chunk with a kept value is received into again at once.
+    /// A chunk that keeps a value is used at once to receive again.
     KeptChunkLent: "plain memory lib kept" "plain net lib what_is_kept",
     /// The receiver of a chunk gives back the only reference to the value that is kept in it.
     KeptReleasedEarly: "plain store kept a_draft_that_is_given_up",
@@ -142,7 +142,7 @@ faults! {
     DriverNotWoken: "plain net lib a_driver_that_ran_out",
     /// One receive examines any number of rejected frames.
     FloodTakenWhole: "plain net lib a_flood_of_what",
-    /// The copied beginning of a frame longer than the maximum is shown.
+    /// The beginning of a frame that is longer than the maximum is shown.
     CutFrameTaken: "plain net lib frames_in_pieces",
     /// The chunk of a rejected frame is neither held nor lent again.
     RefusedChunkLost: "plain net lib descriptors_that_name",
@@ -150,7 +150,7 @@ faults! {
     LastPieceLost: "plain net lib of_a_frame_in_several",
     /// The chunks of stolen datagrams are not lent to the kernel again.
     StolenChunksKept: "plain net lib what_another_column_steals",
-    /// A kernel that does not report what it took is called only once.
+    /// A kernel that does not report how much it took is called only once.
     SilentKernelCalledOnce: "plain net lib a_kernel_that_does_not_tell",
     /// Values' chunks stay held when the socket that sends them is closed.
     SentChunksKeptAtClose: "plain net lib a_port_that_is_closed",
@@ -162,13 +162,13 @@ faults! {
     OddPieceNotTurned: "plain net lib words_of_four_bytes",
     /// A fragment of an IPv4 packet is read as a whole packet.
     FragmentRead: "plain net lib what_is_not_ours_is_told",
-    /// A packet is read although its sender is its receiver.
+    /// A packet is read although its sender and its receiver are the same.
     SelfAnswered: "plain net lib whom_nobody",
     /// The beginning of a datagram that is longer than its slot is shown.
     CutDatagramShown: "plain net lib what_is_longer",
     /// The destination address of a datagram is not recorded: the answer leaves from any address.
     DestinationNotRecorded: "plain net lib a_socket_at_every_address",
-    /// One refused datagram has all datagrams behind it dropped.
+    /// When one datagram is refused, all datagrams after it are dropped.
     RefusedStopsAll: "plain net lib what_the_system_refuses",
     /// Datagrams to several peers are sent as one run to the first peer.
     RunOfTwoPeers: "plain net lib letters_of_many_pieces",
@@ -184,7 +184,7 @@ faults! {
     WokenByTwo: "shuttle hypostyle lib each_sleeper",
     /// A column that others steal from keeps receiving as much as it can.
     HelpNotNoted: "plain hypostyle lib a_column_receives_few",
-    /// The length of a datagram's piece that the system gets is one byte too large.
+    /// The system gets a length for a datagram's piece that is one byte too large.
     PieceReadBeyond: "address net lib what_is_longer",
     /// A copy by processor-specific instructions continues beyond its last byte.
     PieceCopiedBeyond: "memcheck store lib read_nothing_beyond",
@@ -194,17 +194,17 @@ faults! {
     CounterWrittenPlainly: "thread memory lib a_counter",
     /// Several columns give connections to the same column at the same time.
     ClaimedByTwo: "plain hypostyle lib several_saturated",
-    /// The last load of a sleeping column is taken for its present load.
+    /// The last load that a sleeping column reported is taken for its present load.
     OldLoadKept: "plain hypostyle lib who_has_told_nothing",
     /// A connection moves to a column that thereby gets more load than the connection's old column.
     WholeWorkMoved: "plain hypostyle lib a_connection_that_is_all",
     /// A column gives connections away after a single period of saturation.
     BurstMoved: "plain hypostyle lib a_burst_moves",
-    /// A value in frames keeps its offset in a reply when text before it has grown.
+    /// A value in frames keeps its offset in a reply although the text before it has grown.
     PinNotMoved: "plain hypostyle lib settled_or_not",
     /// A value that left the log before it was copied is not noticed.
     LossNotSeen: "plain hypostyle lib a_value_that_was_settled_too_late",
-    /// A request behind an unfinished request counts several times.
+    /// A request after an unfinished request counts several times.
     RestCountsMany: "plain hypostyle lib sampled_loops",
     /// For keys that were requested once, past requests count as much as present ones.
     PastNotHalved: "plain hypostyle lib what_was_hot",
@@ -218,11 +218,11 @@ faults! {
     TokenNotCompared: "plain hypostyle lib a_token_finds",
     /// Listeners whose watching is suspended are taken for watched ones.
     RestNotNoted: "plain hypostyle lib a_listener_that_could_not",
-    /// A value in frames keeps its offset when a part of the replies before it has been sent.
+    /// A value in frames keeps its offset although a part of the replies before it has been sent.
     RestPinnedLater: "plain hypostyle lib bytes_come_out",
-    /// A turn may execute as many `stats` as other requests.
+    /// A turn may execute as many `stats` commands as cheaper requests.
     StatsCostOne: "plain hypostyle lib a_turn_ends_with_statistics",
-    /// `flush_all` takes items stored in the second that it names.
+    /// `flush_all` also removes items that were stored in the second that it names.
     FlushTakesItsSecond: "plain hypostyle lib flush_all_takes",
     /// Datagrams that a column has stolen from a socket are executed and answered twice.
     StolenTwice: "plain hypostyle stealing what_is_sent",
@@ -231,7 +231,7 @@ faults! {
     WholeTakenLater: "shuttle hypostyle lib each_request",
     /// A dump or a count continues although its place was given to another dump or count.
     PlaceOfTwo: "shuttle hypostyle lib a_place",
-    /// A column answers some of the requests from other columns and is not woken for the rest.
+    /// A column answers some of the requests from other columns and is not woken for the others.
     LaterRequestsForgotten: "shuttle hypostyle lib whoever_asks",
     /// A column that sent a request to another column is not woken for the answer.
     RequesterNotWoken: "shuttle hypostyle lib whoever_asks",

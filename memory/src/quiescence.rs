@@ -1,18 +1,18 @@
 //! Quiescence: tells when memory that columns may still read can be reused.
 //!
 //! Where: every column announces a quiescent point once per loop, and is offline while it sleeps.
-//! The store retires a segment and reuses it when every column has passed a quiescent point since.
-//! Invariant: memory retired at epoch `e` is reused only after every column that is online has
+//! The store reuses a retired segment after every column has announced another point.
+//! Invariant: memory retired in epoch `e` is reused only after every column that is online has
 //! announced an epoch of at least `e`; a column's announcement precedes all its later reads.
 //! Source: quiescent-state-based reclamation (Hart et al., 2007); the KV-Cache paper, section
-//! 4.2.2, needs the same for its delete markers.
+//! 4.2.2, needs the same for delete markers.
 
 #![allow(unsafe_code, reason = "callers promise to use no reference any more")]
 
 use crate::plant::{self, Fault};
 use crate::sync::{AtomicU64, CachePadded, Ordering, fence};
 
-/// The epoch that an offline column announces: the column reads nothing.
+/// The epoch announced by an offline column, which reads nothing.
 const OFFLINE: u64 = 0;
 
 /// The epochs of a fixed number of columns.
@@ -45,17 +45,17 @@ impl Quiescence {
     /// read again after this call.
     ///
     /// # Safety
-    /// After this call no thread uses anything that the column has read from memory that may be
-    /// retired.
+    /// After this call no thread uses a reference that the column got before it into memory that
+    /// may be retired.
     pub unsafe fn pass(&self, column: usize) {
-        // Acquire pairs with the Release in `retire`: a column that reads epoch `e` sees all
-        // unlinking that came before the call of `retire` that returned `e`.
+        // Acquire pairs with the Release in `retire`: a column that reads epoch `e` sees everything
+        // that was unlinked before the call of `retire` that returned `e`.
         let now = self.epoch.load(Ordering::Acquire);
-        // Release pairs with the Acquire in `passed`: all reads that this column has made come
-        // before the reuse.
+        // Release pairs with the Acquire in `passed`: all earlier reads of this column come before
+        // the reuse.
         self.columns[column].store(now, Ordering::Release);
         // Pairs with the fence in `passed`: either `passed` sees this announcement, or this
-        // column's later reads see all unlinking before that fence.
+        // column's later reads see everything that was unlinked before that fence.
         if !plant::is(Fault::PassUnfenced) {
             fence(Ordering::SeqCst);
         }
@@ -70,20 +70,20 @@ impl Quiescence {
         self.columns[column].store(OFFLINE, Ordering::Release);
     }
 
-    /// Begins a new epoch and returns it. When `passed` is true for the epoch, memory that the
-    /// caller unlinked before this call may be reused.
+    /// Begins a new epoch and returns it. Memory that the caller unlinked before this call may be
+    /// reused when `passed` is true for that epoch.
     pub fn retire(&self) -> u64 {
         // AcqRel: Release pairs with the Acquire in `pass`; Acquire orders retirements.
         self.epoch.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Plants a fault for a test that must catch it: from now on `passed` is always true.
+    /// Plants a fault, which a test must catch: from now on `passed` always returns true.
     #[cfg(debug_assertions)]
     pub fn plant_early_reuse(&self) {
         self.early_reuse.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// While `on`, `passed` is false, as if one column were online and never passed.
+    /// While `on`, `passed` returns false, as if one column were online and never called `pass`.
     #[cfg(debug_assertions)]
     pub fn plant_stall(&self, on: bool) {
         self.stalled.store(on, std::sync::atomic::Ordering::Relaxed);
@@ -178,13 +178,13 @@ mod under_loom {
     struct Shared {
         quiescence: Quiescence,
         linked: AtomicBool,
-        /// The memory behind `linked`. If it is reused while a reader reads it, loom reports a
-        /// race.
+        /// The memory that readers use while `linked` is true. If it is reused during a read, loom
+        /// reports a race.
         memory: UnsafeCell<u32>,
     }
 
     fn read(shared: &Shared) {
-        // Acquire pairs with nothing: the memory was written before the threads began.
+        // Acquire pairs with no store here: the memory was written before the threads began.
         if shared.linked.load(Ordering::Acquire) {
             // SAFETY: `at` points into the cell, which `shared` keeps. Loom's cell fails the model
             // before it calls this if another thread may be writing to it.

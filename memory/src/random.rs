@@ -1,19 +1,19 @@
-//! Each column's own random numbers, which choose for example the first segment to examine.
+//! A random number generator for each column, for example to choose the first segment to examine.
 //!
-//! Where: beside the path of requests: when room is made, and when loops to sample are chosen.
+//! Where: used when a column makes room or chooses loops to sample, outside a request's path.
 //! Invariant: two columns draw different numbers. The numbers are not secret.
 //! Source: G. Marsaglia, *Xorshift RNGs*.
 
-/// A column's own random numbers.
+/// The random number generator of one column.
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Makes the numbers of column `id`.
+    /// Makes the generator of column `id`.
     #[must_use]
     pub fn new(id: usize) -> Self {
-        // The factor is odd, and `id + 1` is not 0, so the state is not 0, which would never
-        // change.
+        // The state must not be 0, or it would never change. It is not, because the factor is odd
+        // and `id + 1` is not 0.
         Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1))
     }
 

@@ -1,7 +1,7 @@
 //! The region: all memory of `-m`, cut into equal segments, addressed by offset (`loc`). The region
 //! reserves address space for more segments, so that `-m` may be raised while the server runs.
 //!
-//! Where: the log's items and the frames of large values lie in it; the index names an item by its
+//! Where: holds the log's items and the frames of large values. The index refers to an item by its
 //! `loc`, not by a pointer.
 //! Invariant: a `loc` lies in the segment `loc / segment_bytes`.
 
@@ -12,14 +12,14 @@ use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::ops::Range;
 
-/// Maximum number of segments in a region of medium size. Such a region has more than half as many,
-/// so that its few open or half-empty segments are a small part of it.
+/// Maximum number of segments in a region of medium size. Such a region has more than half of this
+/// number, so its few open or half-empty segments are a small part of its memory.
 const SEGMENTS_MAX: usize = 1024;
 /// Size of the largest medium region. A larger region has segments of the largest size, each of
 /// which fills a huge page.
 const MEDIUM_BYTES_MAX: usize = 341 << 20;
 /// Size of the smallest medium region. A smaller region has at most half of `SEGMENTS_MAX`
-/// segments: a column that makes room chooses from fewer and larger segments, and less often.
+/// segments, so a column that makes room chooses less often, among fewer.
 const MEDIUM_BYTES_MIN: usize = 64 << 20;
 /// A region of up to this size has segments of the smallest size.
 const SMALL_BYTES_MAX: usize = 2 << 20;
@@ -30,7 +30,7 @@ const SEGMENT_BYTES_MIN: usize = if cfg!(shuttle) { 4 << 10 } else { 8 << 10 };
 const SEGMENT_BYTES_USUAL: usize = 16 << 10;
 /// Size of the largest segment, a huge page.
 const SEGMENT_BYTES_MAX: usize = 2 << 20;
-/// Address space that a region reserves, as a multiple of the memory that it begins with.
+/// Address space that a region reserves, as a multiple of its initial memory.
 const GROWTH: usize = 16;
 /// Size of the largest region: a `loc` has 40 bits.
 pub const REGION_BYTES_MAX: usize = 1 << 40;
@@ -47,7 +47,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Reserves `bytes`, rounded down to whole segments, and address space for `growth` times that.
+    /// Makes a region of `bytes`, rounded down to segments, with `growth` times the address space.
     ///
     /// # Errors
     /// `bytes` outside `REGION_BYTES_MIN..=REGION_BYTES_MAX`, or the system refuses.
@@ -73,16 +73,16 @@ impl Region {
         let count = |bytes: usize| u32::try_from(bytes >> shift).map_err(too_many);
         let (segments, segments_max) = (count(bytes)?, count(bytes_max)?);
         let map = Map::new((segments_max as usize) << shift)?;
-        // Smaller segments get no huge pages: if a huge page held several segments, the kernel
-        // would back it again with segments whose memory was given back.
+        // Smaller segments get no huge pages: if several segments shared a huge page, the kernel
+        // could allocate memory again for those whose memory was given back.
         if segment_bytes == SEGMENT_BYTES_MAX {
             map.want_huge(map.bytes());
         }
         Ok(Self { map, shift, segments, segments_max })
     }
 
-    /// Asks for huge pages whatever the size of segments. A segment's memory then comes with that
-    /// of its neighbours, and goes back to the system later.
+    /// Asks for huge pages whatever the size of segments. The memory of neighbouring segments is
+    /// then allocated together, and returns to the system later.
     pub fn want_huge(&self) {
         self.map.want_huge(self.map.bytes());
     }
@@ -153,7 +153,7 @@ impl Region {
         unsafe { self.map.give_back((segment as usize) << self.shift, 1 << self.shift) };
     }
 
-    /// Populates all of a segment: has the system back it with memory. The contents do not change.
+    /// Has the system back a whole segment with memory. The contents do not change.
     ///
     /// # Safety
     /// Nobody reads or writes the segment meanwhile.
@@ -166,8 +166,8 @@ impl Region {
         unsafe { self.map.populate((segment as usize) << self.shift, 1 << self.shift) }
     }
 
-    /// Asks the system to back segments, as far as they have no memory yet, with memory of a node,
-    /// if that node has some.
+    /// Asks the system to use memory of `node`, if that node has some, for the parts of `segments`
+    /// that have no memory yet.
     pub(crate) fn prefer(&self, segments: Range<u32>, node: usize) -> io::Result<()> {
         assert!(segments.end <= self.segments_max, "segments outside the region");
         let bytes = segments.len() << self.shift;
@@ -211,9 +211,9 @@ impl Region {
     }
 }
 
-/// Returns the multiple of its memory for which a region should reserve address space. It is 1 if
-/// address space is scarce: if the process has a limit (RLIMIT_AS), or if the system counts
-/// reserved address space as memory in use (`vm.overcommit_memory` is 2).
+/// Returns the `growth` that a region should have. It is 1 if address space is scarce: if the
+/// process has a limit (RLIMIT_AS), or if the system counts reserved address space as memory in use
+/// (`vm.overcommit_memory` is 2).
 #[must_use]
 pub fn growth() -> usize {
     let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");

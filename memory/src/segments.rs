@@ -1,12 +1,12 @@
 //! The segments of a store, and the lists of free, retired and withheld ones.
 //!
-//! Where: the log, the frames and the index take whole segments here and give them back. A
-//! segment's own data are in its entry (`Segment`).
+//! Where: the log, the frames and the index take whole segments from the lists and give them back.
+//! A segment's state and counts are in its entry (`Segment`).
 //! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since it
-//! was retired; `Free`, `Frames`, `Index` and `Withheld` segments hold no items. Of the free
-//! segments of a node, warm ones are taken before fresh ones, and the one given back last before
-//! all others. Each node has a list of each kind, of its own segments. A warm segment is populated
-//! in part or whole; a fresh one has no memory.
+//! was retired; `Free`, `Frames`, `Index` and `Withheld` segments hold no items. A warm segment is
+//! populated in part or whole; a fresh one has no memory. Each node has a list of its own free
+//! segments of each kind. Warm segments are taken before fresh ones, and the segment given back
+//! last is taken first.
 //! Source: a lock-free stack with a counted head (Treiber, 1986).
 //!
 //! ```text
@@ -33,17 +33,17 @@ use std::io;
 use std::ops::Range;
 use table::Table;
 
-/// The number of no segment.
+/// The number that stands for no segment.
 pub const NONE: u32 = u32::MAX;
 
 /// All segments, and the lists of free, retired and withheld ones.
 #[derive(Debug)]
 pub struct Segments {
     table: Table,
-    /// Number of the table's entries that are segments.
+    /// Number of entries of the table that belong to segments.
     count: CachePadded<AtomicU32>,
     nodes: Nodes,
-    /// Number of consecutive segments that are of one node.
+    /// Number of consecutive segments that belong to one node.
     block: u32,
     /// The lists of free segments, one pair per node.
     heads: Box<[Heads]>,
@@ -66,20 +66,20 @@ struct Heads {
     fresh: CachePadded<AtomicU64>,
 }
 
-/// Numbers of free segments of all nodes together.
+/// Counts of the free segments of all nodes.
 #[derive(Debug)]
 struct Free {
-    /// Number of segments in all lists except those about to be popped. Never more than the lists
+    /// Number of segments in the lists, less those about to be popped. Never more than the lists
     /// hold.
     all: AtomicU32,
-    /// Number of segments in the lists of fresh segments and of those about to be pushed. Never
-    /// less than the lists hold.
+    /// Number of segments in the lists of fresh segments, plus those about to be pushed. Never less
+    /// than the lists hold.
     fresh: AtomicU32,
 }
 
 impl Segments {
     /// Makes a table of `count` free segments, with address space for `count_max` entries. Segment
-    /// 0 is taken first.
+    /// 0 will be taken first.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -142,7 +142,7 @@ impl Segments {
         }
     }
 
-    /// Returns ranges of segments of one node each, with the system's number of the node.
+    /// Returns ranges of segments that belong to one node, each with that node's system number.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Range<u32>, usize)> {
         let block = |first: u32| {
             let behind = first.saturating_add(self.block).min(self.count_max());
@@ -190,8 +190,8 @@ impl Segments {
         self.withheld_count.load(Ordering::Relaxed) // a hint
     }
 
-    /// Adds a free segment if there are fewer than `count_max` segments. Calls `admit` with the
-    /// segment before it is free.
+    /// Adds a segment if there are fewer than `count_max`. Calls `admit` with its number before it
+    /// goes to the free list.
     pub(crate) fn add(&self, count_max: u32, admit: impl FnOnce(u32)) -> bool {
         let count_max = count_max.min(self.count_max());
         let more = |count: u32| (count < count_max).then(|| count + 1);
@@ -204,7 +204,7 @@ impl Segments {
         })
     }
 
-    /// Withholds a segment that the caller owns, after its memory was given back to the system.
+    /// Withholds a segment that the caller owns. Its memory has been given back to the system.
     pub(crate) fn withhold(&self, segment: u32) {
         self.get(segment).set_state(State::Withheld);
         self.push(&self.withheld, segment);
@@ -212,16 +212,16 @@ impl Segments {
     }
 
     /// Frees a withheld segment if fewer than `present_max` segments are not withheld. Calls
-    /// `admit` before the segment is free.
+    /// `admit` with its number before it goes to the free list.
     pub(crate) fn restore(&self, present_max: u32, admit: impl FnOnce(u32)) -> bool {
         // The count is lowered first, as in `reserve_one`: if several threads find that one segment
-        // is lacking, only one of them restores a segment.
+        // is missing, only one of them restores a segment.
         let count = self.count();
         let lower = |withheld: u32| {
             let lacks = count.saturating_sub(withheld) < present_max;
             (withheld > 0 && lacks).then(|| withheld - 1)
         };
-        // Relaxed: the list orders the rest.
+        // Relaxed: the list orders all other accesses.
         let lowered = self.withheld_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower);
         if lowered.is_err() {
             return false;
@@ -237,8 +237,8 @@ impl Segments {
         self.take_near(keep, 0)
     }
 
-    /// Takes a free segment if more than `keep` are free. Prefers the nearest node that has free
-    /// segments, beginning with `node` itself, and a warm segment of that node to a fresh one.
+    /// Takes a free segment if more than `keep` are free: of `node`, or else of the nearest node
+    /// that has one. Prefers a warm segment of that node to a fresh one.
     pub fn take_near(&self, keep: u32, node: usize) -> Option<u32> {
         self.reserve_one(keep)?;
         let of_node = |at: &usize| {
@@ -248,7 +248,7 @@ impl Segments {
         Some(self.pop_reserved(|| self.nodes.nearest(node).iter().find_map(of_node)))
     }
 
-    /// Takes a free segment of any node, preferably a fresh one: the caller gives its memory back.
+    /// Takes a free segment of any node, preferably a fresh one. The caller gives its memory back.
     pub(crate) fn take_cold(&self, keep: u32) -> Option<u32> {
         self.reserve_one(keep)?;
         Some(self.pop_reserved(|| self.fresh_of_any().or_else(|| self.warm_of_any())))
@@ -260,7 +260,7 @@ impl Segments {
         Some(self.pop_reserved(|| self.warm_of_any().or_else(|| self.fresh_of_any())))
     }
 
-    /// Takes a fresh segment. Successive calls begin with successive nodes.
+    /// Takes a fresh segment of any node. Each call starts its search at the next node.
     pub(crate) fn take_fresh(&self, keep: u32) -> Option<u32> {
         self.reserve_one(keep)?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize; // any turn will do
@@ -272,7 +272,7 @@ impl Segments {
         fresh
     }
 
-    /// If more than `keep` segments are free, reserves one for the caller, which may then pop it.
+    /// If more than `keep` segments are free, reserves one of them. The caller may then pop one.
     fn reserve_one(&self, keep: u32) -> Option<u32> {
         // The count is lowered before the pop, so that `keep` segments stay free whatever other
         // threads take meanwhile. Relaxed: the list itself orders the segment's contents.
@@ -307,7 +307,7 @@ impl Segments {
         }
     }
 
-    /// Frees a segment that the caller owns and nobody uses.
+    /// Frees a segment. The caller owns it, and nobody else uses it.
     pub fn give(&self, segment: u32) {
         let (there, heads) = (self.get(segment), &self.heads[self.node_of(segment)]);
         there.set_state(State::Free);
@@ -332,11 +332,11 @@ impl Segments {
         self.push(&self.limbo, segment);
     }
 
-    /// Frees each retired segment if all columns have passed a quiescent point since it was
-    /// retired. Calls `each` with the segment before it is free.
+    /// Frees the retired segments for which every column has passed a quiescent point since. Calls
+    /// `each` with each segment before freeing it.
     pub fn reclaim(&self, quiescence: &Quiescence, mut each: impl FnMut(u32)) {
-        // AcqRel takes the whole list. Acquire pairs with the Release in `push`, Release with the
-        // Acquire in `pop` and in later calls.
+        // The swap takes the whole list. Acquire pairs with the Release in `push`; Release pairs
+        // with the Acquire in `pop` and in later calls.
         let head = self.limbo.swap(u64::from(NONE), Ordering::AcqRel);
         let mut segment = low(head);
         while segment != NONE {
@@ -348,8 +348,8 @@ impl Segments {
             if passed || plant::is(Fault::LimboNotWaited) {
                 each(segment);
                 self.give(segment);
-                // Relaxed: a hint. After `give`, so that the segment briefly counts both as free
-                // and as retired. If it counted as neither, a column would see no segment to wait
+                // Relaxed: a hint. This follows `give`, so the segment briefly counts both as free
+                // and as retired. If it counted as neither, a column could see no segment to wait
                 // for, and refuse its request.
                 self.limbo_count.fetch_sub(1, Ordering::Relaxed);
             } else {
@@ -383,7 +383,7 @@ impl Segments {
     }
 }
 
-/// The upper half of a list's head, its count of changes, after one more change.
+/// Returns the upper half of a list's head (its count of changes) after one more change.
 fn changed(head: u64) -> u64 {
     (head >> 32).wrapping_add(u64::from(!plant::is(Fault::FreeTagKept))) << 32
 }

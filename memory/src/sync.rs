@@ -1,9 +1,9 @@
-//! The atomic types of all lock-free code: the standard library's; loom's under `--cfg loom`; and
-//! under `--cfg shuttle` types whose accesses let a scheduler choose the thread that runs next.
+//! The atomic types that all lock-free code uses: loom's under `--cfg loom`; under `--cfg shuttle`,
+//! types that let a scheduler choose the next thread at each access; else the standard library's.
 //!
-//! Where: under every other file of this crate, the store, queues of interfaces and the data that
-//! columns share, so that loom and shuttle run the shipped source and not a model of it.
-//! Invariant: no file with lock-free code names `std::sync::atomic` itself.
+//! Where: used by the rest of this crate, by the store, by the queues of network interfaces and by
+//! the data that columns share, so that loom and shuttle run the shipped source, not a model of it.
+//! Invariant: no file with lock-free code uses `std::sync::atomic` directly.
 
 pub mod mailbox;
 #[cfg(shuttle)]
@@ -59,8 +59,8 @@ pub fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Announces an access to `bytes` bytes at `at` that does not go through these types. Under shuttle
-/// the call is a scheduling point: another thread may run first.
+/// Announces an access to `bytes` bytes at `at` that does not use these types. Under shuttle the
+/// call is a scheduling point: another thread may run first.
 #[inline(always)]
 pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
     #[cfg(shuttle)]
@@ -69,7 +69,7 @@ pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
     let _ = (at, bytes, is_write);
 }
 
-/// A value on a cache line of its own, so that writes to neighbouring values do not slow it down.
+/// A value on its own cache line, so that writes to neighbouring values do not slow access to it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct CachePadded<T>(pub T);
@@ -95,8 +95,8 @@ impl Counter {
         if crate::plant::is(crate::plant::Fault::CounterWrittenPlainly) {
             return crate::plant::write_plainly(&self.0, self.get().wrapping_add(more));
         }
-        // Relaxed, paired with the load in `get`: the number orders nothing, and with one writer
-        // a load and a store lose nothing.
+        // Relaxed, paired with the load in `get`: the number orders nothing, and only one thread
+        // writes it, so nothing is added between the load and the store.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_counter_of_one_thread_is_read_by_another_while_it_grows() {
-        // Values that the reader must see change while the writer writes.
+        // Number of changes that the reader must see while the writer writes.
         const CHANGES: usize = 100;
         let (counter, is_over) = (Counter::default(), AtomicBool::new(false));
         let written = std::thread::scope(|scope| {

@@ -1,14 +1,14 @@
-//! Records which pieces are free: a bit for each piece, and for each group a hint that it has some.
+//! Records which pieces are free: one bit per piece, and per group a hint that some are free.
 //!
 //! ```text
 //!   group's word, u64:  one bit per piece, set = free
 //!   hint, one bit:      the group has free pieces
 //! ```
 //!
-//! Where: under the frames of the region, with a group for each segment, and under the chunks of
-//! the arena, with a group for each 64 chunks.
-//! Invariant: a hint is wrongly 0 only while another thread is about to set it. The thread that
-//! clears a piece's bit owns the piece.
+//! Where: used for the frames of the region, with one group per segment, and for the chunks of the
+//! arena, with one group per 64 chunks.
+//! Invariant: a hint of 0 is wrong only while a thread is about to set it. The thread that clears a
+//! piece's bit owns the piece.
 //! Source: none.
 
 use crate::plant::{self, Fault};
@@ -29,7 +29,7 @@ impl Vacant {
         Ok(Self { free: Words::new(groups)?, hints: Words::new(groups.div_ceil(64))? })
     }
 
-    /// Returns a group's free pieces as bits. Other threads may take or give pieces meanwhile.
+    /// Returns a group's free pieces as bits. Other threads may change them at any time.
     pub(crate) fn free(&self, group: u32) -> u64 {
         self.free.word(group as usize).load(Ordering::Relaxed) // a hint
     }
@@ -41,8 +41,8 @@ impl Vacant {
         some & (1 << (group % 64)) != 0
     }
 
-    /// Takes a piece of the lowest group below `before` that has a free one, so that higher groups
-    /// become empty. Returns the group, and the piece's number in it.
+    /// Takes a piece of the lowest group that has a free one, so that higher groups become empty.
+    /// Considers only groups below `before`. Returns the group, and the piece's number in it.
     pub(crate) fn take_below(&self, before: u32) -> Option<(u32, u32)> {
         for at in 0..before.div_ceil(64) as usize {
             loop {
@@ -72,18 +72,18 @@ impl Vacant {
         Some(free.trailing_zeros())
     }
 
-    /// Sets the free pieces of a group, all of whose pieces the caller owns.
+    /// Sets which pieces of a group are free. The caller owns all its pieces.
     pub(crate) fn open(&self, group: u32, free: u64) {
         // Release pairs with the Acquire in `take_from`.
         self.free.word(group as usize).store(free, Ordering::Release);
         self.set_hint(group);
     }
 
-    /// Gives a piece back. Returns the group's free pieces after that.
+    /// Gives a piece back. Returns the group's free pieces, including this one.
     pub(crate) fn give(&self, group: u32, piece: u32) -> u64 {
         let (word, bit) = (self.free.word(group as usize), 1 << piece);
-        // Release pairs with the Acquire in `take_from`; Acquire pairs with the Release of all who
-        // gave pieces of the group back.
+        // Release pairs with the Acquire in `take_from`; Acquire pairs with the Release of earlier
+        // `give` calls.
         let old = word.fetch_or(bit, Ordering::AcqRel);
         debug_assert!(old & bit == 0, "a piece given back twice");
         if old == 0 {
@@ -95,7 +95,7 @@ impl Vacant {
     /// Takes all pieces of a group, if all are free.
     pub(crate) fn close(&self, group: u32, all: u64) -> bool {
         let word = self.free.word(group as usize);
-        // Acquire pairs with the Release in `give` of all who gave pieces back.
+        // Acquire pairs with the Release of each `give` in the group.
         let closed = word.compare_exchange(all, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if closed {
             self.clear_hint(group);

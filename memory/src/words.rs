@@ -1,9 +1,9 @@
 //! A long array of atomic words in reserved address space.
 //!
-//! Where: under the index (lines, group words, overflow lines) and under frames.
+//! Where: used by the index (lines, group words, overflow lines) and by frames.
 //! Invariant: a word is zero until first written, and never moves; only touched pages use memory.
 
-/// The low half of a word.
+/// Returns the low half of a word.
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
@@ -22,7 +22,7 @@ mod mapped {
     use crate::{map::Map, sync::AtomicU64, sync::plain_access};
     use std::{io, ptr::NonNull};
 
-    /// An array of atomic words, in address space for a fixed number of them.
+    /// An array of a fixed number of atomic words, in reserved address space.
     #[derive(Debug)]
     pub struct Words {
         map: Map,
@@ -57,8 +57,8 @@ mod mapped {
         #[must_use]
         pub fn word(&self, at: usize) -> &AtomicU64 {
             assert!(at < self.words, "word outside the array");
-            // SAFETY: in bounds, by the assertion above; aligned, because the map begins with a
-            // page; alive as long as `self.map`; and all accesses to it are atomic.
+            // SAFETY: the word is in bounds, by the assertion above; aligned, because the map
+            // begins with a page; alive as long as `self.map`; and only accessed atomically.
             unsafe { self.base.add(at).as_ref() }
         }
 
@@ -87,7 +87,7 @@ mod mapped {
             unsafe { self.base.add(line * 8).cast::<[AtomicU64; 8]>().as_ref() }
         }
 
-        /// Has the processor fetch a cache line.
+        /// Prefetches a cache line.
         #[inline]
         pub fn prefetch(&self, line: usize) {
             crate::prefetch(self.base.as_ptr().wrapping_add(line * 8).cast());
@@ -99,8 +99,8 @@ mod mapped {
             self.map.page_bytes()
         }
 
-        /// Gives the whole pages from byte `from` to byte `to` back to the system; their words are
-        /// zero afterwards, for every thread.
+        /// Gives the whole pages between byte `from` and byte `to` back to the system. Afterwards
+        /// every thread reads their words as zero.
         ///
         /// # Panics
         /// The range is outside the array.
@@ -114,14 +114,14 @@ mod mapped {
             }
         }
 
-        /// Like `give_back`, but also gives back the whole page that contains byte `to`. The caller
-        /// has written nothing from `to` to the end of that page.
+        /// Like `give_back`, but also gives back all of the page that contains byte `to`. From `to`
+        /// on, the caller has written nothing to that page.
         pub fn give_back_rest(&self, from: usize, to: usize) {
             let end = to.next_multiple_of(self.page_bytes()).min(self.map.bytes());
             self.give_back(from, end);
         }
 
-        /// Populates and locks the first `bytes`, until they are given back.
+        /// Populates and locks the first `bytes` bytes, until they are given back.
         ///
         /// # Errors
         /// The system refuses (RLIMIT_MEMLOCK), or has no memory for them.
@@ -129,7 +129,7 @@ mod mapped {
             self.map.lock(0, bytes.min(self.map.bytes()))
         }
 
-        /// Asks for huge pages under the first `bytes`.
+        /// Asks for huge pages for the first `bytes` bytes.
         pub fn want_huge(&self, bytes: usize) {
             self.map.want_huge(bytes);
         }
@@ -141,7 +141,7 @@ mod modelled {
     use crate::sync::AtomicU64;
     use std::io;
 
-    /// Like `mapped::Words`, but of loom's atomics on the heap, for small arrays.
+    /// Like `mapped::Words`, but with loom's atomics and on the heap, for small arrays.
     #[derive(Debug)]
     pub struct Words {
         lines: Vec<[AtomicU64; 8]>,

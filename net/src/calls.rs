@@ -1,8 +1,8 @@
 //! Counts of the system calls that a column makes.
 //!
-//! Where: beside the path of a request; each wrapper of this crate counts its calls here.
-//! Invariant: only the column's own thread writes its `Calls`, so an increment is a load and a
-//! store, without a locked instruction; any thread may read them.
+//! Where: outside the path of a request; each wrapper of this crate counts its system calls here.
+//! Invariant: only the column's own thread writes its `Calls`, so an increment needs no locked
+//! instruction, only a load and a store. Any thread may read the counts.
 
 use memory::sync::Counter;
 

@@ -1,7 +1,7 @@
 //! Two clocks: the system's monotonic clock, and the processor time of a thread.
 //!
-//! Where: a load generator reads the monotonic clock with each batch that it sends or receives, and
-//! the thread's processor time at each report.
+//! Where: a load generator reads the monotonic clock once per batch that it sends or receives, and
+//! the thread's processor time once per report.
 //! Invariant: neither clock goes back; both count nanoseconds.
 //! Source: clock_gettime(2).
 #![allow(
@@ -9,8 +9,8 @@
     reason = "rustix finds the vdso by itself, in a way that crashes under valgrind; libc's works"
 )]
 
-/// The time in nanoseconds since an unspecified moment, by the same clock as `std::time::Instant`
-/// at a tenth of its instructions.
+/// Returns nanoseconds since an unspecified moment, by the clock of `std::time::Instant`. The call
+/// executes a tenth of the instructions of `Instant::now`.
 #[inline]
 #[must_use]
 pub fn monotonic_ns() -> u64 {
@@ -26,8 +26,8 @@ pub fn thread_time_ns() -> u64 {
 #[inline]
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes only to `time`, which lives on this stack and which nothing else
-    // refers to. It cannot fail: Linux has both clocks.
+    // SAFETY: the call writes only to `time`, a local variable to which nothing else refers. The
+    // call cannot fail: Linux has both clocks.
     let _always_zero = unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

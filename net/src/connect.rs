@@ -1,9 +1,9 @@
 //! Connects a client's stream without blocking.
 //!
-//! Where: before a load generator's first byte. The server uses it only to find out if another
-//! server answers on a Unix socket's path.
-//! Invariant: `connect` does not block. The stream that it returns may still be connecting: it
-//! becomes writable when connecting has ended (`Interest::Both`), and `outcome` then gives the
+//! Where: a load generator connects before it sends the first byte. The server only uses this
+//! module to find out if another server answers on a Unix socket's path.
+//! Invariant: `connect` does not block. The stream that it returns may still be connecting. The
+//! stream becomes writable (`Interest::Both`) when connecting has ended; `outcome` then gives the
 //! result.
 //! Source: connect(2) on `EINPROGRESS`; unix(7) on a full backlog (`EAGAIN`).
 
@@ -47,7 +47,7 @@ impl Stream {
         }
     }
 
-    /// Returns the result of connecting, once the stream is writable. The call clears the error.
+    /// Returns the result of connecting, and clears it. Call this once the stream is writable.
     ///
     /// # Errors
     /// The reason why the connection could not be made.

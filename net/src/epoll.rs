@@ -2,9 +2,9 @@
 //!
 //! Where: the start of each iteration of a column's loop.
 //! Invariant: a stream is registered edge-triggered. Its reader reads until a read returns fewer
-//! bytes than requested, which on a stream socket means that the socket is drained, or remembers to
-//! read more later. Therefore the kernel does not check a reported connection again at the next
-//! wait, and no registration changes while replies fit the socket.
+//! bytes than requested, which means that the stream socket is drained, or else remembers to read
+//! later. Therefore the kernel does not check a reported connection again at the next wait, and no
+//! registration changes while the replies fit the socket's buffer.
 //! Source: epoll(7), "Questions and answers", on short reads.
 #![allow(
     unsafe_code,
@@ -26,17 +26,17 @@ use crate::calls::Calls;
 pub enum Interest {
     /// A stream has bytes to read, or its peer has shut down its side. Edge-triggered.
     Read,
-    /// A stream has room for replies that did not fit. Edge-triggered. A peer's shutdown is not
-    /// reported.
+    /// A stream has room for replies that did not fit before. Edge-triggered. A peer's shutdown is
+    /// not reported.
     Write,
     /// A client's stream has connected, has bytes to read, or has room to write. Edge-triggered.
     Both,
-    /// A listener that only this column watches has a connection. Level-triggered.
+    /// A connection waits at a listener that only this column watches. Level-triggered.
     Accept,
     /// An eventfd or a timerfd is readable. Level-triggered.
     Wake,
-    /// A listener that several columns share has a connection; the kernel wakes one of the columns.
-    /// Level-triggered.
+    /// A connection waits at a listener that several columns watch; the kernel wakes one of the
+    /// columns. Level-triggered.
     AcceptShared,
 }
 
@@ -55,16 +55,16 @@ impl Interest {
 /// Size of the kernel's signal mask in bytes.
 const MASK_BYTES: usize = 8;
 
-/// How long `wait` may sleep.
+/// The longest time that `wait` may sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timeout {
-    /// Not at all: `wait` returns the events that are ready.
+    /// `wait` does not sleep; it returns the events that are ready.
     Zero,
-    /// At most for this span, rounded up to whole milliseconds.
+    /// `wait` sleeps at most for this span, rounded up to whole milliseconds.
     Within(Duration),
-    /// At most for this span, as exactly as the kernel's timers allow, to send at planned times.
+    /// Like `Within`, but as exact as the kernel's timers allow, to send at planned times.
     Exactly(Duration),
-    /// Until there is an event.
+    /// `wait` sleeps until there is an event.
     Never,
 }
 
@@ -73,11 +73,11 @@ pub enum Timeout {
 pub struct Event {
     /// The token given to `add` or `change`.
     pub token: u64,
-    /// True if there are bytes to read, or if a read would return the end or an error.
+    /// True if there are bytes to read, or if a read would return end of file or an error.
     pub readable: bool,
     /// True if there is room to write.
     pub writable: bool,
-    /// True if the peer has shut down its side, or the connection broke: reads will reach the end.
+    /// True if the peer has shut down its side or the connection broke. Reads will reach the end.
     pub ended: bool,
 }
 
@@ -95,7 +95,7 @@ pub struct Epoll {
 unsafe impl Send for Epoll {}
 
 impl AsFd for Epoll {
-    /// The instance's own descriptor, which another instance may watch: readable if events wait.
+    /// Returns the instance's own descriptor, which is readable while events are pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -126,7 +126,7 @@ impl Epoll {
         Ok(epoll::add(&self.fd, descriptor, EventData::new_u64(token), on.flags())?)
     }
 
-    /// Watches for another readiness. If `descriptor` has it already, the next `wait` reports it.
+    /// Changes the readiness to watch for. The next `wait` reports it if it exists already.
     ///
     /// # Errors
     /// `descriptor` is not watched here.
@@ -150,8 +150,8 @@ impl Epoll {
         Ok(epoll::delete(&self.fd, descriptor)?)
     }
 
-    /// Sleeps until there is an event or `timeout` is over. Returns the events, at most
-    /// `events_max`, and no events after a signal.
+    /// Sleeps until there is an event or `timeout` is over. Returns at most `events_max` events, or
+    /// no event if a signal interrupted the sleep.
     ///
     /// # Errors
     /// None in a correct program.
@@ -181,8 +181,8 @@ impl Epoll {
     }
 
     /// Sleeps to the nanosecond by `epoll_pwait2`; `epoll::wait` rounds up to milliseconds. Kernels
-    /// before 5.11 lack the call, and a system call filter may forbid it, with any error: after the
-    /// first failure this instance waits by whole milliseconds.
+    /// before 5.11 lack `epoll_pwait2`, and a system call filter may reject it with any error.
+    /// After the first failure this instance therefore waits for whole milliseconds.
     fn wait_exactly(&mut self, most: Duration) -> io::Result<&[epoll::Event]> {
         let limit = libc::timespec {
             tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::from(i32::MAX)),
@@ -190,10 +190,10 @@ impl Epoll {
         };
         let room = libc::c_long::try_from(self.events.len()).unwrap_or(libc::c_long::MAX);
         let events = self.events.as_mut_ptr();
-        // SAFETY: the descriptor is an epoll instance's, open as long as `self`. `events` has room
-        // for `room` events, laid out as the kernel's (asserted below), and is borrowed mutably.
-        // `limit` lives on this stack and has the layout of the kernel's timespec: two words of 64
-        // bits (asserted below). A null signal mask is allowed.
+        // SAFETY: `fd` is an epoll instance, which stays open as long as `self`. `events` has room
+        // for `room` events in the kernel's layout (asserted below) and is borrowed mutably.
+        // `limit` is a local variable in the layout of the kernel's timespec: two words of 64 bits
+        // (asserted below). A null signal mask is allowed.
         let got = unsafe {
             let fd = libc::c_long::from(self.fd.as_raw_fd());
             let (limit, mask) = (&raw const limit, std::ptr::null::<libc::sigset_t>());
@@ -235,8 +235,8 @@ fn decode(event: &epoll::Event) -> Event {
     }
 }
 
-/// Rounds `span` up to whole milliseconds, with which rustix can use the older system call. By
-/// rounding up, the sleep does not end too early.
+/// Rounds `span` up to whole milliseconds, so that rustix can use the older system call. Rounding
+/// up ensures that the sleep does not end too early.
 fn timespec(span: Duration) -> Timespec {
     let up_ms = span.subsec_nanos().div_ceil(1_000_000);
     Timespec {

@@ -1,8 +1,8 @@
-//! Sends bytes on a stream without copying them: by a pipe, or by `MSG_ZEROCOPY`, with which the
-//! socket keeps references to the bytes.
+//! Sends bytes on a stream without copying them: through a pipe, or with `MSG_ZEROCOPY`, which
+//! makes the socket keep references to the bytes.
 //!
 //! Where: beside `stream`, for a test server that compares these two ways. The cache itself sends
-//! by `writev`, with which the kernel copies the bytes once.
+//! with `writev`, which makes the kernel copy the bytes once.
 //! Invariant: only bytes that are never written and never freed are sent, because no event reports
 //! when the kernel has read the last bytes that a pipe gave to a socket. Nothing blocks.
 //! Source: vmsplice(2), splice(2); `Documentation/networking/msg_zerocopy.rst` of Linux;
@@ -54,16 +54,16 @@ impl Pipe {
         self.bytes
     }
 
-    /// Puts the first bytes of `from`, or all, into the pipe. Returns their number, 0 if the pipe
-    /// is full.
+    /// Puts as many bytes from the start of `from` into the pipe as fit. Returns the number of
+    /// bytes, which is 0 if the pipe is full.
     ///
     /// # Errors
     /// Errors of the system.
     pub fn fill(&mut self, from: &'static [u8], calls: &Calls) -> io::Result<usize> {
         calls.writes.add(1);
         let pieces = [IoSliceRaw::from_slice(from)];
-        // SAFETY: the pipe keeps references to the pages of `from`, which live as long as the
-        // process and are never written to, because `from` is borrowed for ever.
+        // SAFETY: the pipe keeps references to the pages of `from`. These pages live as long as the
+        // process and are never written to, because `from` is borrowed for the static lifetime.
         let filled = unsafe { vmsplice(&self.writes, &pieces, SpliceFlags::NONBLOCK) };
         match filled {
             Ok(bytes) => {
@@ -75,8 +75,8 @@ impl Pipe {
         }
     }
 
-    /// Moves bytes from the pipe to the socket. More bytes must follow: until then, the kernel may
-    /// hold back bytes that do not fill a packet.
+    /// Moves bytes from the pipe to the socket. The caller must send more bytes afterwards: until
+    /// then, the kernel may hold back bytes that do not fill a packet.
     #[must_use]
     pub fn drain(&mut self, to: &Stream, calls: &Calls) -> WriteResult {
         calls.writes.add(1);
@@ -91,12 +91,12 @@ impl Pipe {
     }
 }
 
-/// Counts of the kernel's reports of completed sends by reference.
+/// Numbers of sends by reference that the kernel has reported as completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completions {
     /// Number of completed sends.
     pub sends: u64,
-    /// Number of these sends whose bytes the kernel has copied nevertheless.
+    /// Number of completed sends whose bytes the kernel has copied nevertheless.
     pub copied: u64,
 }
 
@@ -116,8 +116,8 @@ impl Stream {
         switch_on(self, libc::SOL_SOCKET, libc::SO_ZEROCOPY)
     }
 
-    /// Sends from `bytes` by reference; more bytes must follow. Copies the bytes if the kernel has
-    /// no memory for another report.
+    /// Sends bytes from the start of `bytes` by reference. The caller must send more bytes
+    /// afterwards. If the kernel has no memory for another report, the bytes are copied.
     #[must_use]
     pub fn refer(&self, bytes: &'static [u8], calls: &Calls) -> WriteResult {
         calls.writes.add(1);
@@ -129,7 +129,7 @@ impl Stream {
         }
     }
 
-    /// Counts the kernel's reports since the last call, from at most `COMPLETIONS_MAX` messages.
+    /// Counts the completions reported since the last call, in at most `COMPLETIONS_MAX` messages.
     #[must_use]
     pub fn completions(&self, calls: &Calls) -> Completions {
         let mut completions = Completions::default();
@@ -155,8 +155,8 @@ impl Stream {
         };
         let fd = self.as_fd().as_raw_fd();
         let flags = (RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT).bits().cast_signed();
-        // SAFETY: `message` names no address, no bytes, and the `CONTROL_BYTES` bytes of `control`,
-        // which outlives the call.
+        // SAFETY: `message` points only to the `CONTROL_BYTES` bytes of `control`, which outlives
+        // the call; it has no pointer to an address or to data.
         if unsafe { libc::recvmsg(fd, &raw mut message, flags) } < 0 {
             return None;
         }
@@ -196,7 +196,7 @@ mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
 
-    /// Makes a connected stream. Returns its own end, and the peer's.
+    /// Makes a connected stream. Returns our end and the peer's end.
     fn pair() -> (Stream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

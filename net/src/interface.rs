@@ -1,9 +1,9 @@
 //! A network interface, as the kernel describes it.
 //!
-//! Where: read when sockets are opened, for the length of the longest datagram; under `xdp` at
-//! start, for the interface's abilities, and later for its state.
-//! Invariant: nothing is changed. An interface is identified by its index, because its name may
-//! change and another interface may get the name.
+//! Where: when sockets are opened, this module finds the length of the longest datagram. `xdp`
+//! reads the interface's abilities at start, and its state later.
+//! Invariant: the interface is only read, never changed. An interface is identified by its index,
+//! because its name may change and another interface may get the name.
 //! Source: rtnetlink(7); `linux/if_link.h`, `linux/if_addr.h`.
 
 use std::io;
@@ -25,19 +25,19 @@ const XDP: u16 = 43;
 const KIND: u16 = 1;
 const XDP_PLACE: u16 = 2;
 const XDP_PROGRAM: u16 = 4;
-/// Attributes of an IP address: the address, or the other end's of a point-to-point link; our own
-/// address on such a link; the broadcast address.
+/// Attributes of an IP address. On a point-to-point link, `IP_ADDRESS` is the address of the other
+/// end, and `IP_LOCAL` is our own address.
 const IP_ADDRESS: u16 = 1;
 const IP_LOCAL: u16 = 2;
 const IP_BROADCAST: u16 = 4;
 
-/// The kind of a virtual interface whose packets have a tag on the wire.
+/// The kind of a virtual interface that tags its packets with a VLAN number.
 pub(crate) const VLAN: &str = "vlan";
 
 /// Sizes of `struct ifinfomsg` and of `struct ifaddrmsg`.
 const LINK_BYTES: usize = 16;
 const IP_BYTES: usize = 8;
-/// Flags of an interface: it is switched on, and it has a carrier.
+/// Flags of an interface: `UP` if it is switched on, `CARRIER` if it has a carrier.
 const UP: u32 = 1;
 const CARRIER: u32 = 1 << 16;
 
@@ -50,8 +50,8 @@ pub struct OwnAddress {
     pub interface: String,
     /// Most bytes of an IP packet on that interface (its MTU).
     pub mtu: usize,
-    /// Broadcast addresses of the address's network: its last address, and the one that an operator
-    /// has chosen, if that is another.
+    /// Broadcast addresses of the network: its last address, and the address that an operator has
+    /// configured, if that is a different one.
     pub broadcasts: Vec<Ipv4Addr>,
 }
 
@@ -72,7 +72,7 @@ pub fn own_addresses() -> io::Result<Vec<OwnAddress>> {
     Ok(all.collect())
 }
 
-/// Returns all addresses, each with the index of its interface and its broadcast addresses.
+/// Returns all addresses, each with its interface's index and its broadcast addresses.
 fn addresses(netlink: &Netlink) -> io::Result<Vec<(u32, IpAddr, Vec<Ipv4Addr>)>> {
     let mut all = Vec::new();
     netlink.ask(libc::RTM_GETADDR, HowMany::All, &[0; IP_BYTES], |_, body| {
@@ -81,7 +81,7 @@ fn addresses(netlink: &Netlink) -> io::Result<Vec<(u32, IpAddr, Vec<Ipv4Addr>)>>
     Ok(all)
 }
 
-/// Reads a `struct ifaddrmsg`: prefix length at 1, the interface's index at 4, then attributes.
+/// Reads a `struct ifaddrmsg`: prefix length at 1, interface index at 4, attributes at the end.
 fn address(body: &[u8]) -> Option<(u32, IpAddr, Vec<Ipv4Addr>)> {
     let (header, attributes) = body.split_first_chunk::<IP_BYTES>()?;
     let find = |wanted| {
@@ -140,7 +140,7 @@ impl Interface {
         found.ok_or(io::Error::from_raw_os_error(libc::ENODEV))
     }
 
-    /// Reads a `struct ifinfomsg`: kind of hardware at 2, index at 4, flags at 8, then attributes.
+    /// Reads a `struct ifinfomsg`: hardware type at 2, index at 4, flags at 8, then attributes.
     fn read(body: &[u8]) -> Option<Interface> {
         const ETHERNET: [u8; 2] = 1_u16.to_ne_bytes();
         let (header, attributes) = body.split_first_chunk::<LINK_BYTES>()?;
@@ -168,7 +168,7 @@ impl Interface {
         Some(interface)
     }
 
-    /// Returns the names of interfaces of a kind, such as `VLAN`, on top of this interface.
+    /// Returns the names of the interfaces of `kind`, such as `VLAN`, that lie on top of `self`.
     pub(crate) fn above(&self, kind: &str, netlink: &Netlink) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         netlink.ask(libc::RTM_GETLINK, HowMany::All, &[0; LINK_BYTES], |_, body| {
@@ -183,14 +183,14 @@ impl Interface {
     }
 }
 
-/// Returns an interface's name, if it is of this kind and on top of the interface `index`.
+/// Returns the interface's name if it is of `kind` and lies on top of the interface `index`.
 fn name_on(index: u32, kind: &str, body: &[u8]) -> Option<String> {
     let below = Attributes(body.get(LINK_BYTES..)?).find(|(kind, _)| *kind == LINK);
     let is_on_it = below.is_some_and(|(_, value)| number(value) == index);
     Interface::read(body).filter(|it| is_on_it && it.kind == kind).map(|it| it.name)
 }
 
-/// Returns the id of an attached XDP program; 0 if there is none.
+/// Returns the id of an interface's XDP program; 0 if no program is attached.
 fn program(value: &[u8]) -> u32 {
     let find = |wanted| Attributes(value).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
     let is_there = find(XDP_PLACE).and_then(<[u8]>::first).is_some_and(|place| *place != 0);
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use testing::namespace::{Veth, pair};
 
-    /// The message is the kernel's for `ip link add link wire name wire.5 type vlan id 5`.
+    /// The kernel's message after `ip link add link wire name wire.5 type vlan id 5`.
     #[test]
     fn a_vlan_is_known_by_what_it_is_on() {
         let link_message = |kind: &[u8]| {
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(name_on(7, VLAN, &[]), None);
     }
 
-    /// Each interface of a veth pair is on top of the other one. (Not every kernel has VLANs.)
+    /// The test uses a veth pair, in which each interface is on top of the other one, not VLANs.
     #[test]
     fn the_interfaces_of_a_kind_on_another_are_told_by_name() {
         let Some([near, _far]) = pair(Veth::default()) else { return };
@@ -247,7 +247,7 @@ mod tests {
         });
     }
 
-    /// The message is the kernel's for `ip address add 10.1.2.3/20 dev wire`.
+    /// The kernel's message after `ip address add 10.1.2.3/20 dev wire`.
     #[test]
     fn an_address_is_told_with_what_stands_for_all_of_its_network() {
         let broadcasts_of =

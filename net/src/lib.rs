@@ -1,10 +1,10 @@
 //! The network: TCP and Unix sockets for servers and clients, UDP, AF_XDP, epoll.
 //!
-//! Where: the start and the end of a packet's path. A column sleeps in `epoll`, accepts connections
+//! Where: a request's path begins and ends here. A column sleeps in `epoll`, accepts connections
 //! from its `listener`, reads requests from a `stream` and writes replies to it. `udp` receives and
-//! sends datagrams; `xdp` receives and sends packets that bypass the kernel's stack, which `wire`
-//! reads and writes. `wake` ends the sleep from another thread, `timer` once a second. A load
-//! generator also uses `connect`, `clock` and `nic`, and its null server `in_place`.
+//! sends datagrams; `xdp` does the same with packets that bypass the kernel's stack, and `wire`
+//! reads and writes these packets. `wake` wakes a column from another thread; `timer` wakes it once
+//! a second. A load generator also uses `connect`, `clock`, `nic`; its null server uses `in_place`.
 //! Invariant: only `Epoll::wait` blocks; no call raises SIGPIPE; every system call made for a
 //! connection is counted in the column's `Calls`.
 

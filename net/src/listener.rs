@@ -1,10 +1,10 @@
 //! TCP and Unix listeners, which accept connections.
 //!
-//! Where: opened before a column's loop begins; the loop accepts from them.
+//! Where: the listeners are opened before a column's loop begins; the loop accepts connections.
 //! Invariant: an accepted stream is non-blocking; a TCP stream inherits `TCP_NODELAY` and
-//! `SO_KEEPALIVE` from its listener, so that accepting costs one system call. A TCP port on which
-//! another server listens is refused, although our own columns share a port. A Unix socket's file
-//! is removed only if no server answers on it, or by the listener that made it.
+//! `SO_KEEPALIVE` from its listener, so that accepting costs one system call. Opening fails on a
+//! TCP port of another server, although our own columns share a port. A Unix socket's file is
+//! removed only if no server answers on it, or by the listener that made it.
 //! Source: memcached `server_socket`, `server_socket_unix`.
 
 use std::ffi::OsStr;
@@ -27,7 +27,7 @@ use rustix::net::{
 use crate::calls::Calls;
 use crate::stream::Stream;
 
-/// Most attempts to lock a directory that another process has locked.
+/// Most attempts to lock a directory while another process holds its lock.
 const LOCK_ATTEMPTS_MAX: usize = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -47,23 +47,23 @@ pub enum Accepted {
     Stream(Stream),
     /// No connection waits.
     Empty,
-    /// The system has no descriptor or no memory for the connection, which keeps waiting. The
-    /// caller should stop accepting for a while.
+    /// The system has no descriptor or no memory for the connection, which stays in the backlog.
+    /// The caller should stop accepting for a while.
     Exhausted,
-    /// A connection was broken before it was accepted; others may wait.
+    /// A connection broke before it was accepted. Other connections may wait.
     Aborted,
 }
 
-/// A listening socket. Closed when dropped; a Unix socket's file stays until `remove_file`.
+/// A listening socket, closed when dropped. A Unix socket's file stays until `remove_file`.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
     endpoint: Endpoint,
-    /// The file of a Unix socket. No other file gets its inode while `fd` is open.
+    /// The file of a Unix socket. While `fd` is open, no other file gets the same inode.
     file: Option<FileId>,
 }
 
-/// The identity of a file. It stays the same when the file's path comes to name another file.
+/// The identity of a file, which does not change when another file gets the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -71,14 +71,14 @@ struct FileId {
 }
 
 impl FileId {
-    /// Identifies the file at `path`; for a symbolic link, the link itself.
+    /// Identifies the file at `path`. If `path` is a symbolic link, identifies the link itself.
     fn at(path: &Path) -> io::Result<FileId> {
         let file = std::fs::symlink_metadata(path)?;
         Ok(FileId { device: file.dev(), inode: file.ino() })
     }
 }
 
-/// A TCP port that is bound, so that no other server gets it while our listeners are made.
+/// A TCP port that is bound, so that no other server takes it before our listeners are open.
 #[derive(Debug)]
 pub struct ReservedPort {
     _fd: OwnedFd,
@@ -86,7 +86,7 @@ pub struct ReservedPort {
 }
 
 impl ReservedPort {
-    /// Reserves the port of `address`; for port 0 the system chooses a free one. Drop the
+    /// Reserves the port of `address`; for port 0 the system chooses a free port. Drop the
     /// reservation when all listeners are open.
     ///
     /// Fails if another socket listens on the port. `SO_REUSEPORT` alone would share the port with
@@ -102,14 +102,14 @@ impl ReservedPort {
         Ok(ReservedPort { _fd: fd, address })
     }
 
-    /// The address, with the port that was reserved.
+    /// The reserved address and port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Opens one of several listeners on the reserved port; the kernel spreads connections over
-    /// the listeners. At most `backlog` connections wait to be accepted (`-b`), and no more than
+    /// Opens one of several listeners on the reserved port; the kernel spreads connections over the
+    /// listeners. At most `backlog` connections (`-b`) wait to be accepted, and at most
     /// `net.core.somaxconn`.
     ///
     /// # Errors
@@ -130,14 +130,14 @@ fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = socket_with(family, SocketType::STREAM, flags, None)?;
     if address.is_ipv6() {
-        // Without this option the socket would also take the IPv4 port, which has its own listener.
+        // Without this option the socket would also take the IPv4 port, which another socket needs.
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
     sockopt::set_socket_reuseaddr(&fd, true)?;
     Ok(fd)
 }
 
-/// Returns the local address of a TCP, UDP or Unix socket; `None` if it has none.
+/// Returns the local address of a TCP, UDP or Unix socket; `None` if the socket has no address.
 pub fn own_endpoint(socket: impl AsFd) -> Option<Endpoint> {
     let name = getsockname(socket).ok()?;
     if let Ok(address) = SocketAddr::try_from(name.clone()) {
@@ -159,14 +159,14 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Listens on a Unix socket at `path`, whose file gets the permissions `mode` (`-a`). A socket
-    /// file on which no server answers is removed first; any other file stays and makes the call
-    /// fail. The process's umask changes during the call, so call it before other threads create
-    /// files.
+    /// Listens on a Unix socket at `path`, whose file gets the permissions `mode` (`-a`). If a
+    /// socket file on which no server answers is at `path`, it is removed first; any other file
+    /// stays, and the call fails. The process's umask changes during the call: no other thread may
+    /// create files meanwhile.
     ///
     /// # Errors
-    /// The path is too long (107 bytes), in use by a server or by another kind of file, or not
-    /// writable.
+    /// The path is longer than 107 bytes, is not writable, or names another kind of file or a
+    /// socket on which a server answers.
     pub fn unix(path: &Path, mode: u32, backlog: i32) -> io::Result<Listener> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -200,27 +200,27 @@ impl Listener {
             Ok(fd) => Accepted::Stream(Stream::from(fd)),
             Err(Errno::AGAIN) => Accepted::Empty,
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Accepted::Exhausted,
-            // A signal, or an error of the new connection itself (accept(2), "Error handling").
+            // A signal, or an error of the new connection itself: see accept(2), "Error handling".
             Err(_) => Accepted::Aborted,
         }
     }
 
-    /// Removes a Unix socket's file, if the path still names the file that this listener made. Does
-    /// nothing for TCP.
+    /// Removes a Unix socket's file if the path still names the file that this listener made. Does
+    /// nothing for a TCP listener.
     pub fn remove_file(&self) {
         if let Endpoint::Unix(path) = &self.endpoint
             && FileId::at(path).ok() == self.file
         {
-            // The removal fails if the file is gone already.
+            // The removal fails if the file no longer exists.
             let _gone = std::fs::remove_file(path);
         }
     }
 }
 
 /// Locks the directory of a socket's file until the returned descriptor is dropped. If two servers
-/// start at the same time on one path, the second then finds the first one listening. `None` if the
-/// directory cannot be read, or if another process holds its lock for longer than the attempts
-/// take: some programs lock directories to keep files from being cleaned up.
+/// start at the same time on one path, the second server then finds the first one listening.
+/// Returns `None` if the directory cannot be read, or if another process keeps it locked during all
+/// attempts: some programs lock directories to keep files from being cleaned up.
 fn lock_directory(path: &Path) -> Option<OwnedFd> {
     let named = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -235,7 +235,7 @@ fn lock_directory(path: &Path) -> Option<OwnedFd> {
     None
 }
 
-/// Removes a Unix socket's file that a server left behind, if no server answers on it.
+/// Removes the file of a Unix socket that a server left behind, if no server answers on it.
 fn remove_unanswered(path: &Path, endpoint: &Endpoint) -> io::Result<()> {
     let in_use = || io::Error::new(io::ErrorKind::AddrInUse, "another server answers on this path");
     match Stream::connect(endpoint) {
@@ -243,10 +243,10 @@ fn remove_unanswered(path: &Path, endpoint: &Endpoint) -> io::Result<()> {
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::CONNREFUSED) => std::fs::remove_file(path),
             Some(Errno::NOENT) => Ok(()),
-            // The socket's backlog is full, or it is not a stream socket: a server uses it.
+            // The socket's backlog is full, or it is no stream socket: a server uses the path.
             Some(Errno::AGAIN | Errno::INPROGRESS | Errno::PROTOTYPE) => Err(in_use()),
-            // We lack the permission to connect, or connecting failed in this process. A server
-            // may still answer on the path, so the file stays.
+            // We lack the permission to connect, or this process could not connect. A server may
+            // still answer on the path, so the file stays.
             _ => Err(error),
         },
     }

@@ -1,4 +1,4 @@
-//! Asks the kernel about interfaces, addresses and neighbours.
+//! Requests to the kernel about interfaces, addresses and neighbours.
 //!
 //! ```text
 //! 0       4      6       8          12    16
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Where: at start, and when an interface's state is requested.
-//! Invariant: a request is answered for the network namespace in which its socket was opened. Only
+//! Invariant: the kernel answers for the network namespace in which the socket was opened. Only
 //! received bytes are read; a wrong length ends the reading. No call waits: the kernel answers
 //! while the request is sent, or while the answer is received.
 //! Source: netlink(7), rtnetlink(7).
@@ -22,9 +22,9 @@ use rustix::net::{
 
 const HEADER_BYTES: usize = 16;
 const ALIGN_BYTES: usize = 4;
-/// Most bytes that one receive returns: the kernel sends dumps in pieces of 32 KiB.
+/// Most bytes that one receive returns: the kernel splits a dump into pieces of 32 KiB.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
-/// Most receives for one dump; with more, the dump counts as endless.
+/// Most receives for one dump. A dump that needs more is an error.
 const MESSAGES_MAX: usize = 100_000;
 
 const REQUEST: u16 = 0x1;
@@ -110,7 +110,7 @@ fn error(body: &[u8]) -> io::Result<()> {
     if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(number.wrapping_neg())) }
 }
 
-/// Iterates over the messages of an answer: their kinds and bodies.
+/// Iterates over the messages of an answer, and returns the kind and the body of each.
 struct Messages<'a>(&'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {
@@ -179,7 +179,7 @@ mod tests {
         let mut links = 0;
         netlink.ask(libc::RTM_GETLINK, HowMany::All, &[0; 16], |_, _| links += 1).unwrap();
         assert!(links >= 1);
-        // The socket can be used again after an error.
+        // After an error, the socket can be used again.
         assert!(ask(1).unwrap().is_some());
     }
 

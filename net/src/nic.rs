@@ -1,9 +1,9 @@
 //! A network interface's settings, as `ethtool` shows them: offloads, coalescing, rings, queues.
 //!
 //! Where: outside a packet's path. A load generator records the settings with its measurements.
-//! Invariant: settings are only read (except in a test), by commands that need no privilege;
-//! settings unknown to the driver are left out. The code is unsafe because the kernel fills a
-//! buffer to which a structure points.
+//! Invariant: settings are only read (except in a test), with commands that need no privilege.
+//! Settings that the driver does not know are left out. The code is unsafe because the kernel fills
+//! a buffer to which a structure points.
 //! Source: linux/ethtool.h, SIOCETHTOOL; `dev_ethtool` lists the commands that need no privilege.
 
 #![allow(unsafe_code, reason = "rustix has no safe SIOCETHTOOL")]
@@ -13,14 +13,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// Number of 32-bit words in the buffer. The largest structure of the commands below has 23.
+/// Number of 32-bit words in the buffer. The largest structure of the commands has 23 words.
 const WORDS: usize = 32;
 const GET_COALESCE: u32 = 0x0e;
 const GET_RINGS: u32 = 0x10;
 const GET_FLAGS: u32 = 0x25;
 const GET_CHANNELS: u32 = 0x3c;
 
-/// Commands whose answer is one number, in the word after the command.
+/// Commands that the kernel answers with one number, in the word after the command.
 const FIGURES: [(u32, &str); 6] = [
     (0x14, "rx-checksum"),
     (0x16, "tx-checksum"),
@@ -32,7 +32,7 @@ const FIGURES: [(u32, &str); 6] = [
 /// Bits of the answer to `GET_FLAGS`.
 const FLAGS: [(u32, &str); 4] =
     [(1 << 8, "rx-vlan"), (1 << 15, "lro"), (1 << 27, "ntuple"), (1 << 28, "rx-hash")];
-/// Words of longer answers: the command, the word's index and the setting's name.
+/// Settings in the longer answers: the command, the index of the word and the setting's name.
 const WORDS_OF: [(u32, usize, &str); 11] = [
     (GET_COALESCE, 1, "rx-usecs"),
     (GET_COALESCE, 2, "rx-frames"),
@@ -47,7 +47,7 @@ const WORDS_OF: [(u32, usize, &str); 11] = [
     (GET_CHANNELS, 8, "combined-channels"),
 ];
 
-/// The settings of the interface `name`, each with the name of ethtool's option.
+/// The settings of the interface `name`, each with the name that `ethtool` uses.
 #[must_use]
 pub fn nic_settings(name: &str) -> Vec<(&'static str, u32)> {
     let opened =
@@ -80,7 +80,7 @@ fn order(socket: &OwnedFd, name: &str, command: [u32; 2]) -> Option<[u32; WORDS]
     // SAFETY: `ifreq` is an array of characters and a union of integers and pointers. All zeros are
     // a valid value for each of them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last character stays 0, to end the name.
+    // The last character stays 0, because it ends the name.
     if name.is_empty() || name.len() >= request.ifr_name.len() {
         return None;
     }
@@ -88,10 +88,10 @@ fn order(socket: &OwnedFd, name: &str, command: [u32; 2]) -> Option<[u32; WORDS]
         *to = c_char::from_ne_bytes([from]);
     }
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-    // SAFETY: the descriptor is open, for `socket` is borrowed. The kernel reads and writes
-    // `request` and `words`, to which `ifru_data` points; both live on this stack, and nothing else
-    // refers to them until the call has returned. The kernel uses 8, 36 or 92 of the 128 bytes of
-    // `words`, the size of the command's structure; `words` is aligned for the structure's u32
+    // SAFETY: `socket` is borrowed, so its descriptor is open. The kernel reads and writes
+    // `request` and `words`, to which `ifru_data` points. Both are local variables, and nothing
+    // else refers to them until the call has returned. The kernel uses 8, 36 or 92 of the 128 bytes
+    // of `words`: the size of the command's structure. `words` is aligned for the structure's u32
     // fields.
     let outcome = unsafe {
         libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, std::ptr::from_mut(&mut request))
@@ -99,7 +99,7 @@ fn order(socket: &OwnedFd, name: &str, command: [u32; 2]) -> Option<[u32; WORDS]
     (outcome == 0).then_some(words)
 }
 
-/// Lets the interface's driver compute the checksums of sent packets; if not `is_on`, the kernel.
+/// Makes the driver compute the checksums of sent packets if `is_on`; otherwise the kernel does.
 #[cfg(test)]
 pub(crate) fn set_transmit_checksums(name: &str, is_on: bool) {
     const SET_TRANSMIT_CHECKSUMS: u32 = 0x17;

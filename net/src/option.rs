@@ -25,8 +25,8 @@ pub(crate) fn set_option<T>(
 ) -> io::Result<()> {
     let fd = socket.as_fd().as_raw_fd();
     let bytes = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
-    // SAFETY: the kernel reads `bytes` bytes of `value`, which has that number and outlives the
-    // call. The caller guarantees that the target of any pointer in a `T` outlives the call too.
+    // SAFETY: the kernel reads `bytes` bytes, the size of `value`, and `value` outlives the call.
+    // If a `T` has pointers, the caller guarantees that their targets outlive the call too.
     let failed = unsafe { libc::setsockopt(fd, level, option, (&raw const *value).cast(), bytes) };
     if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

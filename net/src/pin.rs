@@ -1,7 +1,7 @@
 //! Pins a thread to a processor, and reads the processors that a thread may run on.
 //!
 //! Where: once, at a column's start.
-//! Invariant: only the calling thread is moved.
+//! Invariant: only the calling thread is pinned.
 
 use std::io;
 

@@ -1,8 +1,8 @@
-//! The socket of a connection, from which bytes are read and to which bytes are written.
+//! The socket of a connection.
 //!
 //! Where: requests enter the column here, and replies leave it.
-//! Invariant: no call blocks. A call makes exactly one system call, repeated only if a signal
-//! interrupts it; its result shows the caller if another call is worth making.
+//! Invariant: no call blocks. A call makes exactly one system call, repeated only after a signal.
+//! The result shows the caller if another call can read or write more.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,11 +14,11 @@ use crate::calls::Calls;
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadResult {
-    /// The number of bytes read, at least one. If they filled the buffer, more bytes may wait.
+    /// The number of bytes read, at least one. If the buffer is full, more bytes may be waiting.
     Bytes(usize),
-    /// No bytes have arrived since the last read.
+    /// No bytes are waiting.
     Empty,
-    /// The peer has shut down its side: no more bytes will arrive.
+    /// The peer has shut down its side. No more bytes will arrive.
     End,
     /// The connection is broken.
     Broken,
@@ -27,7 +27,7 @@ pub enum ReadResult {
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteResult {
-    /// The number of bytes that the socket took: fewer than offered, or 0, if the socket is full.
+    /// The number of bytes that the socket took. If its buffer is full, fewer than offered, or 0.
     Bytes(usize),
     /// The connection is broken.
     Broken,
@@ -65,7 +65,7 @@ impl Stream {
         }
     }
 
-    /// Reads into `pieces` in order: at most 1,024 (`IOV_MAX`), at least one of them not empty.
+    /// Reads into `pieces` in order. At most 1,024 pieces (`IOV_MAX`); one must not be empty.
     #[must_use]
     pub fn read_vectored(&self, pieces: &mut [IoSliceMut<'_>], calls: &Calls) -> ReadResult {
         loop {
@@ -90,7 +90,7 @@ impl Stream {
         }
     }
 
-    /// Writes from `pieces` in order: at most 1,024 (`IOV_MAX`).
+    /// Writes from `pieces` in order. At most 1,024 pieces (`IOV_MAX`).
     #[must_use]
     pub fn write_vectored(&self, pieces: &[IoSlice<'_>], calls: &Calls) -> WriteResult {
         loop {
@@ -103,16 +103,16 @@ impl Stream {
         }
     }
 
-    /// Shuts down our side: the peer reads the end after the last byte sent.
+    /// Shuts down our side: the peer reads end of file after the last byte sent.
     pub fn finish(&self) {
-        // Shutting down fails only if the peer has gone, and then no end has to be sent.
+        // Shutting down fails only if the peer has closed the connection already.
         let _gone = rustix::net::shutdown(&self.0, Shutdown::Write);
     }
 
     /// The peer's address, for a log line.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// The peer has closed the connection.
     pub fn peer(&self) -> io::Result<Option<std::net::SocketAddr>> {
         let address = rustix::net::getpeername(&self.0)?;
         Ok(address.and_then(|any| std::net::SocketAddr::try_from(any).ok()))
@@ -131,7 +131,7 @@ fn got(result: rustix::io::Result<usize>) -> ReadResult {
 pub(crate) fn sent(result: rustix::io::Result<usize>) -> WriteResult {
     match result {
         Ok(bytes) => WriteResult::Bytes(bytes),
-        // After ENOBUFS the connection is intact: the kernel has no memory at this moment.
+        // ENOBUFS leaves the connection intact: the kernel has no memory at this moment.
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => WriteResult::Bytes(0),
         Err(_) => WriteResult::Broken,
     }

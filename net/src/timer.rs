@@ -1,8 +1,8 @@
 //! A timer (timerfd) that ends a column's sleep once a second.
 //!
-//! Where: beside the path of a request; a column that has work every second registers one.
-//! Invariant: the timer is set once. A timeout of `epoll_wait` instead would have the kernel set a
-//! timer before each sleep and cancel it after: 0.16 us of the 7.4 us that a lone request took.
+//! Where: outside the path of a request. A column that has work every second registers one.
+//! Invariant: the timer is set once. With a timeout of `epoll_wait`, the kernel would instead set a
+//! timer before each sleep and cancel it afterwards: 0.16 us of the 7.4 us of a lone request.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,7 +40,7 @@ impl SecondTimer {
     /// Makes the descriptor unreadable until the timer fires again.
     pub fn clear(&self) {
         let mut count = [0; 8];
-        // The read fails if the timer has not fired, and then the descriptor is unreadable already.
+        // The read fails if the timer has not fired; the descriptor is then unreadable already.
         let _not_fired = rustix::io::read(&self.0, &mut count);
     }
 }

@@ -5,9 +5,8 @@
 //! sendmmsg <- Outbox  | entry | entry | ...    a run of datagrams of equal length is one send
 //! ```
 //!
-//! Where: beside `stream`, for a server's columns, for a load generator and for the test servers
-//! that check the load generator. `steer` makes a server's sockets; a `Peer` has the addresses for
-//! a reply.
+//! Where: used by a server's columns, by a load generator, and by the test servers that check the
+//! load generator. `steer` makes a server's sockets; a `Peer` holds the addresses for a reply.
 //! Invariant: no call blocks; a call receives at most `BATCH_MAX` bursts; a datagram that cannot be
 //! sent is reported, never kept.
 //! Source: udp(7); memcached's `server_socket` for an IPv6 socket that takes only IPv6.
@@ -76,10 +75,11 @@ impl Datagrams {
         Ok(Datagrams(fd))
     }
 
-    /// Makes a socket at `address` that receives from every sender; port 0 stands for a free port.
+    /// Makes a socket at `address` that receives from every sender. Port 0 stands for a free port.
     ///
     /// # Errors
-    /// The port is taken; the address is not this machine's; the system lacks its protocol.
+    /// The port is taken; the address is not this machine's; the system does not support its
+    /// protocol.
     pub fn bind(address: SocketAddr, sizes: Sizes) -> io::Result<Datagrams> {
         let fd = udp_socket(address, sizes)?;
         bind(&fd, &address)?;
@@ -94,8 +94,8 @@ impl Datagrams {
         SocketAddr::try_from(getsockname(&self.0)?).map_err(io::Error::from)
     }
 
-    /// Number of datagrams, or of bursts that the kernel has joined, that were dropped since the
-    /// socket was made, because its buffer was full. The number wraps around.
+    /// Number of datagrams dropped because of a full buffer since the socket was made. A burst that
+    /// the kernel has joined counts as one datagram. The number wraps around.
     ///
     /// # Errors
     /// None in a correct program.
@@ -106,8 +106,8 @@ impl Datagrams {
         let mut values = [0_u32; VARS];
         #[expect(clippy::cast_possible_truncation, reason = "36 bytes")]
         let mut bytes = size_of_val(&values) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `bytes` bytes into `values`, which has that number, and
-        // the length into `bytes`; both live on this stack and outlive the call.
+        // SAFETY: the kernel writes at most `bytes` bytes into `values`, which has this size, and
+        // the length into `bytes`; both are local variables and outlive the call.
         let failed = unsafe {
             libc::getsockopt(
                 self.0.as_raw_fd(),
@@ -121,7 +121,7 @@ impl Datagrams {
     }
 }
 
-/// Makes a socket for the family of `address`. If `address` is unspecified, the kernel reports each
+/// Makes a socket of the family of `address`. If `address` is unspecified, the kernel reports each
 /// datagram's destination address, so that the reply can leave from that address.
 fn udp_socket(address: SocketAddr, sizes: Sizes) -> io::Result<OwnedFd> {
     let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
@@ -134,7 +134,7 @@ fn udp_socket(address: SocketAddr, sizes: Sizes) -> io::Result<OwnedFd> {
         sockopt::set_socket_send_buffer_size(&fd, sizes.send_bytes)?;
     }
     if address.is_ipv6() {
-        // Without this option the socket would also take the IPv4 port, which has its own socket.
+        // Without this option the socket would also take the IPv4 port, which another socket needs.
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
     match address {

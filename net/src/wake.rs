@@ -1,6 +1,6 @@
 //! Ends a column's sleep from another thread, by an eventfd.
 //!
-//! Where: outside the path of a request. To stop the server, each column is woken.
+//! Where: outside the path of a request. Each column is woken when the server stops.
 //! Invariant: a `wake` before the sleep is not lost: the eventfd stays readable until `clear`.
 
 use std::io;
@@ -27,16 +27,16 @@ impl Waker {
         Ok(Waker(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Ends the thread's present or next sleep. Several calls before `clear` count as one.
+    /// Ends the thread's current sleep, or its next one. Several calls before `clear` count as one.
     pub fn wake(&self) {
-        // The write fails only at a full counter (2^64 - 2), and then the eventfd is readable.
+        // The write fails only if the counter is full (2^64 - 2); the eventfd is then readable.
         let _already_readable = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Makes the eventfd unreadable until the next `wake`.
     pub fn clear(&self) {
         let mut count = [0; 8];
-        // The read fails if `wake` was not called, and then the eventfd is unreadable already.
+        // The read fails if `wake` was not called; the eventfd is then unreadable already.
         let _not_woken = rustix::io::read(&self.0, &mut count);
     }
 }

@@ -9,8 +9,8 @@
 //!
 //! Where: `xdp` uses this module to read received packets and to write packets to send; the
 //! kernel's network stack sees neither. The module makes no system calls.
-//! Invariant: a packet that is read is one whole datagram from one machine to one machine, is as
-//! long as its headers give, and has valid checksums. A packet that is written can be read back.
+//! Invariant: a packet that is read is one whole datagram from one machine to one machine, has the
+//! length that its headers state, and has valid checksums. A written packet can be read back.
 //! Source: RFC 1122, sections 3.2.1 and 4.1.3, on what a host drops.
 
 mod checksum;
@@ -44,7 +44,7 @@ pub const ETHERNET_BYTES: usize = ethernet::HEADER_BYTES;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// True if this is one machine's address, neither a group's nor zero.
+    /// True if this is the address of one machine: neither a group address nor zero.
     #[must_use]
     pub fn is_one(self) -> bool {
         self.0[0] & 1 == 0 && self.0 != [0; 6]
@@ -120,8 +120,8 @@ impl Ends {
         SocketAddr::new(ip, self.ports.to)
     }
 
-    /// The ends of an answer. An answer goes to the MAC address from which the packet came, so that
-    /// no route and no neighbour is looked up.
+    /// Returns the ends of an answer. The answer goes to the MAC address from which the packet
+    /// came, so that no route and no neighbour is looked up.
     #[inline]
     #[must_use]
     pub fn reversed(&self) -> Ends {
@@ -153,8 +153,8 @@ pub enum Sums {
     /// Checksums over the whole packet.
     Whole,
     /// Checksums over the whole packet or over the pseudo header alone. A kernel that sends to
-    /// another kernel on the same machine computes only the latter, and leaves the rest to a
-    /// network card, but no card is on that path.
+    /// another kernel on the same machine sums only the pseudo header, and leaves the payload to a
+    /// network card; but there is no card on that path.
     PartialToo,
 }
 
@@ -172,7 +172,7 @@ pub struct Packet {
 pub enum Rejected {
     /// The frame ends within a header.
     Short,
-    /// An Ethernet address is a group's, or zero.
+    /// An Ethernet address is a group address or zero.
     Group,
     /// The frame has a VLAN tag.
     Tagged,
@@ -224,7 +224,7 @@ pub fn read(frame: &[u8], sums: Sums) -> Result<Packet, Rejected> {
 }
 
 /// Like `read`, but for a frame in several pieces: `frame` has all headers and the beginning of the
-/// payload, and `pieces` has the rest.
+/// payload, and `pieces` has the rest of the payload.
 ///
 /// # Errors
 /// Like `read`.
@@ -247,7 +247,7 @@ pub fn read_parted<'f>(
     Ok(Packet { ends: Ends { macs, ips, ports }, payload_bytes })
 }
 
-/// True if the sender's address is one machine's, and not the receiver's.
+/// True if the sender's address is that of one machine, and differs from the receiver's.
 fn is_from_another(ips: &Ips) -> bool {
     match *ips {
         Ips::V4 { from, to } => {
@@ -276,15 +276,15 @@ pub fn write(frame: &mut [u8], ends: &Ends) -> bool {
 }
 
 /// Like `write`, but for a packet that continues with `beyond_bytes` bytes after `frame`. `rest` is
-/// the sum of those bytes, made by `Sum::add_behind` with each part's offset in the packet.
+/// the sum of these bytes: `Sum::add_behind` has added each part with its offset in the packet.
 #[inline]
 #[must_use]
 pub(crate) fn write_before(frame: &mut [u8], beyond_bytes: usize, rest: Sum, ends: &Ends) -> bool {
     write_all(frame, (beyond_bytes, Some(rest)), ends).is_some()
 }
 
-/// Like `write`, but for a packet that continues with `beyond_bytes` bytes after `frame`, and with
-/// a UDP checksum over the pseudo header alone. Returns its place, for the kernel to complete it.
+/// Like `write`, but for a packet that continues with `beyond_bytes` bytes after `frame`. The UDP
+/// checksum covers only the pseudo header. Returns the checksum's place for the kernel.
 #[inline]
 #[must_use]
 pub fn write_partly(frame: &mut [u8], beyond_bytes: usize, ends: &Ends) -> Option<SumAt> {
@@ -296,14 +296,14 @@ pub fn write_partly(frame: &mut [u8], beyond_bytes: usize, ends: &Ends) -> Optio
 /// The place of a checksum in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SumAt {
-    /// Offset of the first byte that is summed; the last byte of the frame is the last summed.
+    /// Offset of the first byte that is summed. The sum includes all bytes up to the frame's end.
     pub from: u16,
-    /// Offset of the checksum from `from`.
+    /// Distance of the checksum from the byte at `from`.
     pub offset: u16,
 }
 
-/// Writes the headers. `rest` is the sum of the `beyond` bytes after `frame`; without it, the UDP
-/// checksum covers only the pseudo header.
+/// Writes the headers. `rest` is the sum of the `beyond` bytes after `frame`. If `rest` is `None`,
+/// the UDP checksum covers only the pseudo header.
 #[inline]
 fn write_all(frame: &mut [u8], (beyond, rest): (usize, Option<Sum>), ends: &Ends) -> Option<()> {
     let packet = match ends.ips {

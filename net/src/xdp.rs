@@ -1,4 +1,4 @@
-//! AF_XDP: passes packets between an interface's queue and a column, past the kernel's stack.
+//! AF_XDP: passes packets between a queue and a column, bypassing the kernel's network stack.
 //!
 //! ```text
 //! interface -> program -> queue's socket -> Inbox  | datagram | datagram | ...
@@ -39,7 +39,7 @@
 //!     port.inbox.release();
 //!     if received.is_drained {
 //!         let is_unsent = port.outbox.waiting() > 0;
-//!         // At most a second: the kernel loses its pending events when an interface goes down.
+//!         // A second at most: the kernel loses pending events when an interface goes down.
 //!         let most = if is_unsent { xdp::UNSENT_WAIT } else { Duration::from_secs(1) };
 //!         let _events = epoll.wait(Timeout::Within(most), &calls)?;
 //!     }

@@ -92,7 +92,7 @@ fn an_edge_is_reported_once_and_the_end_with_it() {
     theirs.shutdown(std::net::Shutdown::Write).unwrap();
     let events = wait(&mut epoll, SOON);
     assert!(events[0].readable && events[0].ended);
-    // A change reports readiness that exists already.
+    // `change` reports readiness that exists already.
     epoll.change(&ours, 8, Interest::Write, &calls).unwrap();
     let events = wait(&mut epoll, SOON);
     assert!(events[0].token == 8 && events[0].writable && !events[0].readable);
@@ -181,7 +181,7 @@ fn listeners_share_a_port_among_themselves_only() {
 }
 
 /// Accepts a connection from one of the listeners. Waits for the connection, because the client may
-/// be connected before the listener reports it.
+/// be connected before the listener reports the connection.
 fn accept(listeners: &[Listener], calls: &Calls) -> Stream {
     let until = Instant::now() + DEADLINE;
     loop {

@@ -80,7 +80,7 @@ pub fn encode(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The six bits of a symbol, zeros for padding; `None` if the byte is not a symbol.
+/// Returns a symbol's six bits (zeros for padding); `None` if the byte is not a symbol.
 fn sextet(byte: u8) -> Option<u8> {
     match byte {
         b'A'..=b'Z' => Some(byte - b'A'),

@@ -1,6 +1,6 @@
-//! The binary protocol: frames of a header of 24 bytes and a body.
+//! The binary protocol: frames, each with a header of 24 bytes and a body.
 //!
-//! Where: the session calls `parse`; `Form` and `Show` call `write`; clients read by `frame`.
+//! Where: the session calls `parse`; `Form` and `Show` call `write`; clients use `frame`.
 //! Invariant: lengths are checked before any bytes are taken for a key or a value.
 //! Source: memcached 1.6.45 `protocol_binary.h`, `proto_bin.c`.
 //!
@@ -31,7 +31,7 @@ pub const BODY_BYTES_MAX: u32 = 1 << 30;
 /// The fields of a binary request's header that its answer repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// The opcode as sent, quiet forms included.
+    /// The opcode as sent. A quiet command has an opcode of its own.
     pub opcode: u8,
     /// True if the client wants no answer in the ordinary case (`q`).
     pub quiet: bool,
@@ -50,7 +50,7 @@ pub struct Header {
     pub key_bytes: u16,
     /// Length of the extras.
     pub extras_bytes: u8,
-    /// The data type, 0; a request's is ignored.
+    /// The data type: 0 in an answer, ignored in a request.
     pub data_type: u8,
     /// An answer's status, or a request's virtual bucket.
     pub status: u16,

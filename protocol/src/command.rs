@@ -10,11 +10,11 @@
 pub struct Command {
     /// The command's name on the wire.
     pub name: &'static str,
-    /// The form of its line.
+    /// The form of the command's line.
     pub shape: Shape,
-    /// The form of its arguments, for people and for the fuzzer.
+    /// A description of the arguments, for people and for the fuzzer.
     pub usage: &'static str,
-    /// The command's most expensive lines, without their ends. `{text*N}` repeats the text N times;
+    /// The command's most expensive lines, without line ends. `{text*N}` repeats the text N times;
     /// each `#` in the text becomes the number of the repetition. A test checks these lines against
     /// the server's limits, over every transport.
     pub worst: &'static [&'static str],
@@ -23,7 +23,7 @@ pub struct Command {
 /// The parts of a command's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Keys to the end of the line.
+    /// One or more keys, up to the end of the line.
     Get {
         /// True if the answer shows the CAS unique.
         cas: bool,
@@ -54,9 +54,9 @@ pub enum Shape {
     Version,
     /// Any number of words.
     Stats,
-    /// Any number of words. Like all shapes above, it is found only if the name begins the line.
+    /// Any number of words. Like the commands above, it is found only at the start of a line.
     Watch,
-    /// Optionally an exptime. Like the shapes below, it is also found after leading spaces.
+    /// Optionally an exptime. Like the commands below, it is also found after leading spaces.
     FlushAll,
     /// A number.
     Verbosity,
@@ -125,7 +125,7 @@ pub enum Operator {
 }
 
 impl Shape {
-    /// True if the command may follow spaces: memcached finds these commands by the line's first
+    /// True if spaces may precede the command: memcached finds these commands by the line's first
     /// token, and all other commands by the line's first bytes.
     #[must_use]
     pub fn after_spaces(self) -> bool {
@@ -264,7 +264,7 @@ pub const COMMANDS: [Command; 32] = [
     row("extstore", Shape::Operator(Operator::Extstore), "words", &["extstore max_sleep 1"]),
 ];
 
-/// Names of up to eight bytes, packed into a word for comparison; 0 for longer names.
+/// Each name of up to eight bytes, packed into a word for comparison; 0 for longer names.
 const PACKED: [u64; COMMANDS.len()] = {
     let mut packed = [0; COMMANDS.len()];
     let mut index = 0;

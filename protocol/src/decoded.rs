@@ -1,7 +1,7 @@
 //! The result of looking for a message at the start of the input, in any protocol.
 //!
-//! Where: a client reads replies with it, and a test server the commands of RESP.
-//! Invariant: a length is that of the whole message, line ends included.
+//! Where: returned to a client that reads replies, and to a test server that reads RESP commands.
+//! Invariant: the length covers the whole message, line ends included.
 //! Source: none.
 
 /// A message at the start of the input, if there is one.

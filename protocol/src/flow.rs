@@ -1,4 +1,4 @@
-//! Flows: steer a request to a column, and assign each key a column.
+//! Flows, which steer requests to columns, and the function that assigns each key a column.
 //!
 //! ```text
 //! h = 2166136261
@@ -8,8 +8,8 @@
 //! column = (h xor h >> 16) modulo columns
 //! ```
 //!
-//! Where: at clients, which choose a flow by this function. A server shows its name and version and
-//! never calls it, because any column can answer for any key.
+//! Where: used by clients, which choose a flow by this function. A server shows the function's name
+//! and version but never calls it: any column can answer for any key.
 //! Invariant: the function has no seed, and its result for a key never changes: a better function
 //! would have another name or version. It is unrelated to the hash that places keys in the index,
 //! and takes five lines in any language that has numbers of 32 bits; see the test vectors.
@@ -24,7 +24,7 @@ pub const NAME: &str = "fnv1a-fmix32";
 /// The function's version.
 pub const VERSION: u32 = 1;
 
-/// The flow of a request for any column.
+/// The flow of a request that any column may execute.
 pub const ANY: u16 = 0;
 
 /// Returns the column of a key, below `columns`.
@@ -94,7 +94,7 @@ mod tests {
         }
         assert_eq!(column(b"user:1000000:profile", columns(u16::MAX)), 21_899);
         assert_eq!([0, 1, 65_534, 65_535].map(to_column), [1, 2, 65_535, ANY]);
-        // The function's own test vectors, by its authors.
+        // FNV-1a's own test vectors, by its authors.
         assert_eq!(
             (fnv1a(b""), fnv1a(b"a"), fnv1a(b"foobar")),
             (0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968)

@@ -1,8 +1,8 @@
 //! The form of an answer: its protocol, and whether the client wants one at all.
 //!
 //! Where: a session puts a `Form` on every request; the executor writes the `Outcome` through it.
-//! Invariant: the executor never inspects a form. This file decides all that differs between the
-//! protocols; the texts are only in `text::write`, `meta::write` and `binary::write`.
+//! Invariant: the executor never inspects a form. This file decides everything that differs between
+//! the protocols; the texts are only in `text::write`, `meta::write` and `binary::write`.
 //! Source: memcached 1.6.45 `complete_nread_ascii`, `complete_update_bin`, `write_bin_error`.
 
 use std::fmt::Arguments;
@@ -90,7 +90,7 @@ impl Form {
         Answer { form: self, outcome: Outcome::Refused(refusal) }
     }
 
-    /// Appends the number that an increment or decrement resulted in; `cas` is its CAS unique.
+    /// Appends the result of an increment or decrement; `cas` is the item's CAS unique.
     pub fn number(self, number: u64, cas: u64, out: &mut Vec<u8>) {
         match self {
             Form::Text { noreply } => text::write::number(out, number, noreply),
@@ -135,7 +135,7 @@ fn first_word(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == b' ').find(|word| !word.is_empty()).unwrap_or_default()
 }
 
-/// Evaluates `$then` with `$show`, the `Show` of `$get`'s form; compiles it once for each form.
+/// Evaluates `$then` with the `Show` of `$get`'s form as `$show`. Compiles `$then` once per form.
 #[macro_export]
 macro_rules! shown_by {
     ($get:expr, $show:ident => $then:expr) => {{

@@ -2,7 +2,7 @@
 //!
 //! Where: the executor parses the flags before it acts, then walks them again to answer in order.
 //! Invariant: flags that parse without error are known, and no letter occurs twice. A command
-//! ignores flags that mean nothing to it, like in memcached.
+//! ignores flags that mean nothing to it, as in memcached.
 //! Source: memcached 1.6.45 `_meta_flag_preparse`; `process_mget_cmd` and its siblings.
 
 pub mod write;
@@ -15,7 +15,7 @@ use crate::number;
 use crate::outcome::Refusal;
 use crate::request::{Args, Meta};
 
-/// Most tokens of a line, command and key included.
+/// Maximum number of tokens of a line, including the command and the key.
 const TOKENS_MAX: usize = 20;
 
 /// Longest opaque token, its letter included.
@@ -30,7 +30,7 @@ pub struct Flags {
     pub vivify: Option<i64>,
     /// `T`: the new exptime.
     pub exptime: Option<i64>,
-    /// `R`: win if the item expires within this time.
+    /// `R`: win the right to renew the item if it expires within this time.
     pub recache: Option<i64>,
     /// `v`: return the value.
     pub value: bool,
@@ -40,9 +40,9 @@ pub struct Flags {
     pub no_bump: bool,
     /// `x`: drop the value and keep the item.
     pub remove_value: bool,
-    /// `I`: mark the item stale; let a lower CAS unique store.
+    /// `I`: `md` marks the item as stale, and `ms` may store with a lower CAS unique.
     pub stale: bool,
-    /// `M`: the mode's letter, for `store_verb` and `counts_up` to read.
+    /// `M`: the mode's letter, which `store_verb` and `counts_up` interpret.
     mode: Option<u8>,
     /// `F`: the client flags.
     pub client_flags: u32,
@@ -132,10 +132,10 @@ impl Flags {
         place.as_ref().map_or(meta.key, DecodedKey::key)
     }
 
-    /// Returns the verb of `ms`: flag `M` gives it, and `C` makes a cas of a set or a replace.
+    /// Returns the verb of `ms`: flag `M` selects it, and `C` turns a set or a replace into a cas.
     ///
     /// # Errors
-    /// The letter is not a mode of this command.
+    /// The letter of flag `M` names no mode of `ms`.
     pub fn store_verb(&self) -> Result<StoreVerb, Refusal> {
         let verb = match self.mode {
             None | Some(b'S') => StoreVerb::Set,
@@ -152,7 +152,7 @@ impl Flags {
     /// True if `ma` adds, false if it subtracts (`M`).
     ///
     /// # Errors
-    /// The letter is not a mode of this command.
+    /// The letter of flag `M` names no mode of `ma`.
     pub fn counts_up(&self) -> Result<bool, Refusal> {
         match self.mode {
             None | Some(b'I' | b'+') => Ok(true),
@@ -164,7 +164,7 @@ impl Flags {
     /// Returns the changes that the flags of `meta` make to the item, in order.
     ///
     /// memcached creates a missing item before it reads the flags, and stops at an opaque token
-    /// that is too long: an `N` behind that token creates the item, but does not set its exptime.
+    /// that is too long: an `N` after that token creates the item, but does not set its exptime.
     pub fn changes(&self, meta: &Meta<'_>) -> impl Iterator<Item = Change> {
         let is_end = |token: &[u8]| self.opaque_too_long && token[0] == b'O';
         let seen = || meta.flags.tokens().take_while(move |token| !is_end(token));
@@ -225,7 +225,7 @@ pub enum Change {
 }
 
 impl<'a> Meta<'a> {
-    /// The form of every refusal of a meta command: no flag suppresses it.
+    /// The form of every refusal of a meta command: no flag suppresses a refusal.
     pub const FORM: Form = Form::LINE;
 
     /// Makes an `mg` of `key` whose only flag is `v`.
@@ -305,7 +305,7 @@ impl LookupFlags {
 /// Maximum number of flags that `LookupFlags` reads.
 const LOOKUP_FLAGS_MAX: usize = 10;
 
-/// Returns the bit of a letter by its place in the alphabet, the same for both cases.
+/// Returns the bit for a letter's place in the alphabet, the same for upper and lower case.
 const fn bit(letter: u8) -> u32 {
     1 << (letter & 0x1f)
 }
@@ -313,7 +313,7 @@ const fn bit(letter: u8) -> u32 {
 const VALUE: u32 = bit(b'v');
 const QUIET: u32 = bit(b'q');
 
-/// Returns the refusal to report: `ma` has a single one for all mistakes in flags.
+/// Returns the refusal to report: `ma` reports every mistake in its flags by the same refusal.
 fn by_verb(verb: MetaVerb, refusal: Refusal) -> Refusal {
     if verb == MetaVerb::Arithmetic { Refusal::FlagArithmetic } else { refusal }
 }
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(changes(b"v T3 Oxx N5 R7"), [touch, vivify, recache]);
         assert_eq!(changes(b"R7 N5 k T3"), [recache, vivify, touch]);
         assert_eq!(changes(b"v q"), []);
-        // An `N` behind an opaque token that is too long creates the item before all other changes.
+        // An `N` after an opaque token that is too long creates the item before all other changes.
         let behind = |flags: &[u8]| [flags, b" O", &[b'x'; 40], b" N5 R7"].concat();
         assert_eq!(changes(&behind(b"T3")), [Change::Vivify(0), touch]);
         assert_eq!(changes(&behind(b"v")), [Change::Vivify(0)]);

@@ -4,16 +4,16 @@
 //! Invariant: a number that memcached 1.6.45 refuses is `None`; other numbers are truncated to the
 //! same bits as in memcached.
 //! Source: memcached 1.6.45 `mcmc_toktou32`, `mcmc_toktou64`, `mcmc_tokto32` (strict, whole token)
-//! and `safe_strtoul`, `safe_strtol` (C's `strtoul` and `strtol`: white space and a sign before the
-//! digits, and only the flags and exptime of storage commands).
+//! and `safe_strtoul`, `safe_strtol` (C's `strtoul` and `strtol`, which allow white space and a
+//! sign before the digits; only for flags and exptime of storage commands).
 
-/// Most digits, sign included, of a strict 32-bit number.
+/// Maximum number of characters of a strict 32-bit number, sign included.
 const U32_BYTES_MAX: usize = 11;
 
-/// Most digits of a strict 64-bit number.
+/// Maximum number of digits of a strict 64-bit number.
 const U64_BYTES_MAX: usize = 22;
 
-/// Reads digits only; an empty token is 0, like in memcached.
+/// Reads digits only; an empty token is 0, as in memcached.
 #[must_use]
 pub fn strict_u32(token: &[u8]) -> Option<u32> {
     if token.len() > U32_BYTES_MAX {
@@ -58,8 +58,8 @@ pub fn strict_i32(token: &[u8]) -> Option<i32> {
 }
 
 /// Reads a number like `safe_strtoul`, truncated to 32 bits. Refuses a number that does not fit 64
-/// bits, and a negative one unless it wraps around to less than 2^63. `text` starts at the token
-/// and reaches to the end of the line, because C skips white space.
+/// bits. Refuses a negative number, unless it wraps around to less than 2^63. `text` starts at the
+/// token and reaches to the end of the line, because C skips white space.
 #[must_use]
 pub fn loose_u32(text: &[u8]) -> Option<u32> {
     let (negative, magnitude) = scan(text)?;
@@ -70,7 +70,7 @@ pub fn loose_u32(text: &[u8]) -> Option<u32> {
     if wrapped >> 63 == 1 { None } else { Some(truncated(wrapped)) }
 }
 
-/// Reads a number like `safe_strtol`, truncated to 32 bits. Refuses more than 64 bits.
+/// Reads a number like `safe_strtol`, truncated to 32 bits. Refuses one that does not fit 64 bits.
 #[must_use]
 pub fn loose_i32(text: &[u8]) -> Option<i32> {
     let (negative, magnitude) = scan(text)?;
@@ -86,7 +86,7 @@ pub fn loose_i32(text: &[u8]) -> Option<i32> {
     Some(truncated(magnitude).cast_signed())
 }
 
-/// Returns the low half, which C assigns to a 32-bit variable.
+/// Returns the low 32 bits, which are all that C assigns to a 32-bit variable.
 #[expect(clippy::cast_possible_truncation, reason = "memcached truncates")]
 fn truncated(number: u64) -> u32 {
     number as u32

@@ -1,7 +1,7 @@
 //! The result of a request, before a protocol formats it.
 //!
 //! Where: the executor gives an `Outcome` to the request's `Form`, whose protocol writes it.
-//! Invariant: one outcome is one answer in every protocol, and writing the answer needs only the
+//! Invariant: each outcome has one answer in every protocol, and writing the answer needs only the
 //! request's form. Answers that show a value, a number or a statistic have functions of their own.
 //! Source: the answers of memcached 1.6.45.
 
@@ -45,7 +45,7 @@ pub enum Refusal {
     TooLarge,
     /// There is no room for a value.
     NoMemory,
-    /// There is no room for a number with more digits, or for the item without value of `md x`.
+    /// There is no room for a number with more digits, or for the empty item that `md x` leaves.
     NoMemoryDelta,
     /// There is no room for the initial number of an increment or decrement.
     NoMemoryVivify,
@@ -55,7 +55,7 @@ pub enum Refusal {
     BadChunk,
     /// An exptime is not a number.
     BadExptime,
-    /// The number to add or subtract is not a number.
+    /// The delta of `incr` or `decr` is not a number.
     BadDelta,
     /// A request does not have its command's form.
     BadFormat,
@@ -63,7 +63,7 @@ pub enum Refusal {
     KeyTooLong,
     /// There is no such command, or the command does not accept these words.
     UnknownCommand,
-    /// The connection's first bytes are a request in RESP, not memcached's; the connection closes.
+    /// The connection's first byte begins a request in RESP; the connection closes.
     Resp,
     /// The number of open connections has reached `-c`.
     TooManyConnections,
@@ -107,13 +107,13 @@ pub enum Refusal {
     KeyEncoding,
     /// The opaque token of meta flag `O` is longer than 32 bytes.
     OpaqueTooLong,
-    /// `ms` has no mode of this letter (`M`).
+    /// The letter of flag `M` names no mode of `ms`.
     ModeSet,
-    /// `ma` has no mode of this letter (`M`).
+    /// The letter of flag `M` names no mode of `ma`.
     ModeArithmetic,
     /// The initial number of `ma` (`J`) is not a number.
     BadInitial,
-    /// The number to add or subtract of `ma` (`D`) is not a number.
+    /// The delta of `ma` (`D`) is not a number.
     BadMetaDelta,
     /// `shutdown` is switched off.
     ShutdownOff,
@@ -129,7 +129,7 @@ pub enum Refusal {
     SlabsClass,
     /// The slab class to reassign from has no page to spare.
     SlabsNoSpare,
-    /// The slab class to reassign to is the one to reassign from.
+    /// The slab classes to reassign between are the same.
     SlabsSame,
     /// The window of `slabs automove` is too short or too long.
     AutomoveWindow,

@@ -44,7 +44,7 @@ pub enum Reply<'a> {
     },
     /// The answer to `incr` or `decr`.
     Number(u64),
-    /// `STAT`: a name, and the text behind it.
+    /// `STAT`: a name, and the text after it.
     Stat(&'a [u8], &'a [u8]),
     /// `VERSION`.
     Version(&'a [u8]),

@@ -2,7 +2,7 @@
 //!
 //! Where: `Session` yields these, the executor carries them out; a load generator encodes them.
 //! Invariant: no field has been interpreted beyond parsing. Exptimes are as sent: 0 means never, a
-//! negative one already expired, one up to 30 days is relative, and a larger one is a Unix time.
+//! negative one has passed already, one up to 30 days is relative, and a larger one is a Unix time.
 //! Keys have 1 to 250 bytes.
 //! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c` (1.6.45).
 
@@ -61,7 +61,7 @@ pub enum Request<'a> {
     Operator {
         /// The command.
         command: Operator,
-        /// The words behind the command's name.
+        /// The words after the command's name.
         args: Args<'a>,
         /// The form of the answer.
         form: Form,
@@ -126,7 +126,7 @@ pub struct Store<'a> {
     pub form: Form,
     /// The value; empty in a `Step::Body`, because it has not arrived.
     pub value: &'a [u8],
-    /// False if the bytes behind the value were not `\r\n` (`bad data chunk`).
+    /// False if the bytes after the value were not `\r\n` (`bad data chunk`).
     pub terminated: bool,
 }
 
@@ -178,7 +178,7 @@ pub struct Meta<'a> {
     pub flags: Args<'a>,
     /// The value of `ms`; empty in a `Step::Body`, because it has not arrived.
     pub value: &'a [u8],
-    /// For `ms`, false if the bytes behind the value were not `\r\n` (`bad data chunk`).
+    /// For `ms`, false if the bytes after the value were not `\r\n` (`bad data chunk`).
     pub terminated: bool,
 }
 
@@ -186,7 +186,7 @@ pub struct Meta<'a> {
 /// the number of spaces between them.
 #[derive(Clone, Copy, Debug, Default, Eq)]
 pub struct Args<'a> {
-    /// The text from the first token to the end of the last one that memcached would see.
+    /// The text from the first token to the end of the last token that memcached would read.
     pub text: &'a [u8],
     /// Number of tokens in `text`.
     pub count: usize,

@@ -19,7 +19,7 @@ use crate::reply::number;
 pub const LINE_BYTES_MAX: usize = 4096;
 /// Longest bulk string (`proto-max-bulk-len`).
 pub const BULK_BYTES_MAX: usize = 512 << 20;
-/// Most elements of an array, or words of a command.
+/// Maximum number of elements of an array, or of words of a command.
 pub const ELEMENTS_MAX: usize = 1 << 20;
 
 /// One reply.
@@ -55,7 +55,7 @@ pub fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the head of a bulk string of `bytes` bytes, which must follow with a line end.
+/// Appends the head of a bulk string. Its `bytes` bytes and a line end must follow.
 #[inline]
 pub fn bulk_head(bytes: usize, out: &mut Vec<u8>) {
     out.push(b'$');
@@ -175,7 +175,7 @@ impl<'a> Command<'a> {
 #[inline]
 fn line(input: &[u8]) -> Decoded<&[u8]> {
     let near = &input[..input.len().min(LINE_BYTES_MAX)];
-    // Most lines have a few digits, so that a loop costs less than the call of a search function.
+    // Most lines are a few digits, so a loop costs less than a call of a search function.
     let Some(end) = near.iter().position(|&byte| byte == b'\n') else {
         return if near.len() == LINE_BYTES_MAX { Decoded::Broken } else { Decoded::More };
     };

@@ -1,6 +1,6 @@
 //! One connection's parser: turns a stream of bytes, cut anywhere, into requests.
 //!
-//! Where: the connection calls `next` on the bytes that it has received until it yields `More`.
+//! Where: the connection calls `next` on the received bytes until `next` yields `More`.
 //! Invariant: every step except `More` and `Body` consumes bytes, or gives the answer of a
 //! `swallow` of 0 bytes. Consumed bytes are not needed again. Given `LINE_BYTES_MAX` bytes or more,
 //! `next` never yields `More`.
@@ -17,7 +17,7 @@ use crate::request::{Get, Meta, Request};
 use crate::step::{Step, with_value};
 use crate::text::quick;
 
-/// Most spaces before `get` or `gets` in a line that has not ended.
+/// Maximum number of spaces before `get` or `gets` in a line that has not ended.
 const SPACES_MAX: usize = 100;
 
 /// The first byte of a request of RESP.
@@ -59,7 +59,7 @@ enum State {
 }
 
 impl Session {
-    /// The state at a connection's start.
+    /// Makes the state at the start of a connection.
     #[must_use]
     pub fn new(mode: ProtocolMode) -> Session {
         let state = match mode {
@@ -70,7 +70,7 @@ impl Session {
         Session { state }
     }
 
-    /// The state at the start of a whole message, of which at least the first byte has arrived.
+    /// Makes the state at the start of a UDP message. `message` has at least its first byte.
     #[must_use]
     pub fn of_message(mode: ProtocolMode, message: &[u8]) -> Session {
         Session::new(match mode {
@@ -80,7 +80,7 @@ impl Session {
         })
     }
 
-    /// True if no request is consumed in part.
+    /// True if no request has been consumed only in part.
     #[must_use]
     pub fn is_between_requests(&self) -> bool {
         matches!(self.state, State::Start | State::Line | State::Frame)

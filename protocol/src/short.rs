@@ -1,7 +1,7 @@
 //! A few bytes of text, built in a register and appended at once.
 //!
-//! Where: the writers of hot replies, for the text around a key and a value.
-//! Invariant: at most `BYTES_MAX` bytes; those behind the text's end are zero.
+//! Where: used by the writers of frequent replies for the text around a key and a value.
+//! Invariant: a text has at most `BYTES_MAX` bytes; its word is zero after the text's end.
 //! Source: none; an append of a constant length compiles to a store, and any other to a call.
 
 /// Longest text.
@@ -12,7 +12,7 @@ const NUMBER_END: u32 = 10_000;
 
 /// For each number below a thousand, its digits, with the first digit in the lowest byte, and the
 /// number of digits in the highest byte. Lengths change from request to request, so that the
-/// processor would mispredict branches on them; this table needs none.
+/// processor would mispredict branches on them; the table needs no branch.
 static NUMBERS: [u32; 1000] = {
     let mut numbers = [0; 1000];
     let mut number = 0;
@@ -69,7 +69,7 @@ impl ShortText {
         if let Some(&digits) = NUMBERS.get(number as usize) {
             return Some(ShortText::word(u64::from(digits & 0xff_ffff), digits >> 24));
         }
-        // The first digit, and the three digits behind it, leading zeros included.
+        // The first digit, and the three digits after it, leading zeros included.
         let (first, rest) = (number / 1000, number % 1000);
         let rest = [rest / 100, rest / 10 % 10, rest % 10]
             .iter()
@@ -114,7 +114,7 @@ pub fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends a few letters, and the digits of a number behind them.
+/// Appends a few letters, and the digits of a number after them.
 #[inline(always)]
 pub(crate) fn number_after<const N: usize>(
     out: &mut Vec<u8>,

@@ -1,9 +1,9 @@
-//! Shows a lookup's result in the form that its request determines.
+//! Writes a lookup's result in the form that the request determines.
 //!
 //! Where: between the executor, which looks a key up, and the `write` files, which answer.
 //! Invariant: the executor's code for a lookup is compiled once for each form (`shown_by!` in
-//! `form`), so that an answer never branches on its form again.
-//! Source: none; an answer must cost no more instructions than in a server of one protocol.
+//! `form`), so that no code that writes an answer branches on the form.
+//! Source: none; an answer must cost no more instructions than in a server with one protocol.
 
 use crate::short::ShortText;
 
@@ -23,7 +23,7 @@ pub struct Surround {
     pub key: bool,
     /// The texts right before the value.
     pub between: [ShortText; BETWEEN],
-    /// The text right behind the value.
+    /// The text right after the value.
     pub behind: ShortText,
 }
 
@@ -44,7 +44,7 @@ pub trait FoundItem {
     fn exptime(&self) -> Option<u32> {
         None
     }
-    /// The exptime that the request gives any item that it finds.
+    /// The exptime that the request sets on any item that it finds.
     fn touched(&self) -> Option<u32> {
         None
     }
@@ -87,7 +87,7 @@ pub trait Show: Copy {
     /// Appends the part before the value; true if the value follows. `None` if a field is not known
     /// without the item's lock; the caller then removes the appended bytes.
     fn head(&self, found: &impl FoundItem, out: &mut Vec<u8>) -> Option<bool>;
-    /// Appends the answer's part behind the value, or behind `head` if no value follows.
+    /// Appends the answer's part after the value, or after `head` if no value follows.
     fn end(&self, out: &mut Vec<u8>);
     /// Appends the answer to a miss.
     fn miss(&self, out: &mut Vec<u8>);

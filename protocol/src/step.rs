@@ -1,23 +1,23 @@
 //! The steps in which a session consumes its input.
 //!
-//! Where: between the parsers, which make a step, and the connection, which takes it.
+//! Where: the parsers return steps to the connection, which carries them out.
 //! Invariant: a request with a value is yielded with the whole value, or as a `Body` without any.
 //! Source: memcached 1.6.45 `conn_nread`, `conn_swallow`.
 
 use crate::request::Request;
 
-/// The next step, by what the input begins with.
+/// The next step, which the beginning of the input determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// An incomplete request: call again with the same bytes and more behind them.
+    /// An incomplete request: call again with the same bytes and more after them.
     More,
     /// A complete request (value included), and the number of bytes that it consumed.
     Request(Request<'a>, usize),
     /// A storage command whose value has not arrived in full. Nothing is consumed. The caller does
     /// one of three things. It waits for `header_bytes + value_bytes + end_bytes` bytes and calls
     /// `next` again, which then yields the whole request. Or it moves the value elsewhere: it
-    /// consumes `header_bytes`, `value_bytes` and `end_bytes`, and checks the last of these by
-    /// `is_value_end`. Or it refuses the command by `Session::swallow`.
+    /// consumes `header_bytes`, `value_bytes` and `end_bytes`, and checks the last `end_bytes`
+    /// bytes by `is_value_end`. Or it refuses the command by `Session::swallow`.
     Body {
         /// A `Store` or `Meta` with an empty value.
         request: Request<'a>,
@@ -25,7 +25,7 @@ pub enum Step<'a> {
         header_bytes: usize,
         /// Length of the value.
         value_bytes: u32,
-        /// Length of the line end behind the value: 2 in text, 0 in binary.
+        /// Length of the line end after the value: 2 in text, 0 in binary.
         end_bytes: u32,
     },
     /// This number of bytes is consumed and gets no answer.
@@ -58,7 +58,7 @@ pub(crate) fn with_value<'a>(
     Step::Request(request, header_bytes + value.len() + end.len())
 }
 
-/// True if `end`, of the length in `Step::Body`, is the right line end of a value.
+/// True if `end` is the right line end of a value. Its length is the `end_bytes` of `Step::Body`.
 #[inline]
 #[must_use]
 pub fn is_value_end(end: &[u8]) -> bool {

@@ -1,8 +1,8 @@
 //! The text protocol: lines.
 //!
 //! Where: `quick` and `parse` turn lines into requests, `write` turns outcomes into lines, and
-//! `head` repeats a line while its value arrives.
-//! Invariant: no line is longer than the two limits below.
+//! `head` shortens a line whose value is still arriving.
+//! Invariant: no line exceeds the limits below.
 //! Source: memcached's `protocol.txt`; its read buffer (`READ_BUFFER_SIZE`).
 
 pub mod event;
@@ -20,8 +20,8 @@ pub mod write;
 /// buffer, which grows only for those two commands.)
 pub const LINE_BYTES_MAX: usize = 16384;
 
-/// Most bytes of an unfinished line other than a `get` or `gets`; more close the connection.
+/// Longest unfinished line other than `get` or `gets`. A longer one closes the connection.
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
-/// Length of the line end behind a value.
+/// Length of the line end after a value.
 pub(crate) const LINE_END_BYTES: u32 = 2;

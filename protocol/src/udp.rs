@@ -5,7 +5,7 @@
 //! | id     | number  | of   | flow | a request, or a part of its answer
 //! ```
 //!
-//! Where: between a datagram and the protocol's bytes; a load generator writes and reads it.
+//! Where: before the protocol's bytes in every datagram. A load generator writes and reads it too.
 //! Invariant: `read` returns the header that `bytes` wrote, and refuses only datagrams shorter than
 //! a header: the caller decides which numbers and totals are valid. All fields are big-endian.
 //! Source: memcached's `protocol.txt`, "UDP protocol"; `try_read_udp`, `build_udp_header` (1.6.45).
@@ -20,16 +20,16 @@ use crate::binary::MAGIC_REPLY;
 /// Size of the header.
 pub const HEADER_BYTES: usize = 8;
 
-/// Most bytes of a datagram that memcached sends, header included (`UDP_MAX_PAYLOAD_SIZE`).
+/// Longest datagram that memcached sends, header included (`UDP_MAX_PAYLOAD_SIZE`).
 pub const ANSWER_BYTES_MAX: usize = 1400;
 
-/// Most bytes of a request in one datagram over IPv4, header included.
+/// Longest request in one datagram over IPv4, header included.
 pub const REQUEST_BYTES_MAX: usize = 65_507;
 
-/// The header: it gives the datagram's request, the datagram's part of it, and the flow.
+/// The header: the request's id, the datagram's place in its message, and the flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The request's id, chosen by the client; the answer has the same.
+    /// The request's id, chosen by the client. The answer has the same id.
     pub id: u16,
     /// Index of this datagram in its message, from 0.
     pub number: u16,
@@ -41,7 +41,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of a request that is one datagram.
+    /// Returns the header of a request in one datagram.
     #[inline]
     #[must_use]
     pub fn request(id: u16, flow: u16) -> Header {

@@ -1,6 +1,6 @@
-//! Compares answers made of the texts around a value with answers written piece by piece.
+//! Compares answers assembled from the texts of `Show::surround` with answers written in pieces.
 //!
-//! Where: beside the crate, through its public interface only.
+//! Where: integration tests, which use only the crate's public interface.
 //! Invariant: if `Show::surround` returns texts, their answer equals `head`, the value and `end`.
 //! Source: none; a fast path must not change an answer.
 
@@ -15,7 +15,7 @@ use protocol::{ShortText, Tag, binary};
 
 const KEY: &[u8] = b"a key";
 
-/// Assembles an answer from the texts around the value, like the store. `None` if there are none.
+/// Assembles an answer from the texts around the value, as the store does. `None` without texts.
 fn in_one_go(show: &impl Show, item: &Item, value: &[u8]) -> Option<Vec<u8>> {
     let around = show.surround(item)?;
     let mut out = Vec::new();

@@ -1,8 +1,8 @@
-//! The binary codec against itself: both directions, and streams cut anywhere.
+//! Tests that the binary codec decodes its own encoding, and streams cut anywhere.
 //!
-//! Where: beside the crate, through its public interface only.
-//! Invariant: encoded bytes are read back; the meaning of a stream does not depend on its cuts;
-//! frames whose lengths do not fit end the connection.
+//! Where: integration tests, which use only the crate's public interface.
+//! Invariant: decoding undoes encoding; the requests of a stream do not depend on its cuts; frames
+//! whose lengths do not fit end the connection.
 //! Source: memcached 1.6.45 `protocol_binary.h`.
 
 mod encode;
@@ -37,7 +37,7 @@ struct Numbers {
     delta: u64,
 }
 
-/// Returns a well-formed request of that shape, if a server carries it out.
+/// Returns a well-formed request of this shape, unless servers always refuse it.
 fn request<'a>(
     shape: Shape,
     tag: Tag,
@@ -172,7 +172,7 @@ fn read_whole(bytes: &[u8]) -> Result<Frame<'_>, TestCaseError> {
     }
 }
 
-/// Generates a frame whose lengths mostly fit its command. `lie` makes one body in four too short.
+/// Generates a frame whose lengths mostly fit its command. One frame in four states a short body.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let opcode = prop_oneof![8 => 0..=0x25u8, 1 => any::<u8>()];
     let extras = prop_oneof![Just(0u8), Just(4), Just(8), Just(20), any::<u8>()];

@@ -10,7 +10,7 @@ use protocol::COMMANDS;
 use protocol::binary::opcode::{OPCODES, Shape};
 use protocol::binary::{Header, MAGIC_REQUEST};
 
-/// Words that occur in lines beside the commands' names.
+/// Words that occur in lines, besides the names of commands.
 const WORDS: [&str; 19] = [
     "noreply",
     " 0 0 5\\x0d\\x0ahello\\x0d\\x0a",

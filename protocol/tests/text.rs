@@ -1,7 +1,7 @@
-//! The text codec against itself: both directions, and streams cut anywhere.
+//! Tests that the text codec decodes its own encoding, and streams cut anywhere.
 //!
-//! Where: beside the crate, through its public interface only.
-//! Invariant: encoded bytes are read back; the meaning of a stream does not depend on its cuts.
+//! Where: integration tests, which use only the crate's public interface.
+//! Invariant: decoding undoes encoding; the requests of a stream do not depend on its cuts.
 //! Source: memcached's `protocol.txt`.
 
 mod encode;
@@ -217,7 +217,7 @@ fn an_endless_line_of_keys_is_answered_as_it_arrives() {
     assert!(events.list[keys.len() - 1].contains("cas: true"));
     assert_eq!(events.list[keys.len()], "END\r\n");
     assert_eq!(events.list[keys.len() + 1], VERSION);
-    // In one piece the line has the same result.
+    // Fed in one piece, the line gives the same events.
     assert_eq!(events, feed(ProtocolMode::Auto, [line.as_bytes()]));
 }
 
@@ -270,14 +270,14 @@ fn a_line_longer_than_memcacheds_read_buffer_is_a_retrieval() {
     }
 }
 
-/// Returns the line before a value, as a connection keeps it.
+/// Returns the short line that a connection keeps while a value arrives.
 fn head(request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
     let mut head = Vec::new();
     request.short_head(b"", value_bytes, &mut head);
     head
 }
 
-/// Asserts that the kept form of a line is the same request as the line, and is short.
+/// Asserts that the short form of a line is short, and gives the same request as the line.
 fn is_kept(line: &[u8]) -> Result<(), TestCaseError> {
     let mut session = Session::new(ProtocolMode::Ascii);
     let Step::Body { request, value_bytes, .. } = session.next(line) else { return Ok(()) };

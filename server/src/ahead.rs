@@ -1,11 +1,11 @@
-//! A thread that populates free segments of the store ahead of need, so that no request waits while
-//! the system finds and clears a page.
+//! Populates free segments of the store before they are needed, in a thread, so that no request
+//! waits while the system finds and clears a page.
 //!
-//! Where: a thread in addition to the columns. Each column checks once per loop whether the store
-//! wants segments populated, and then wakes the thread.
+//! Where: a thread in addition to the columns. Once per loop each column checks whether the store
+//! wants segments populated; if so, the column wakes the thread.
 //! Invariant: the thread populates no more than the store wants, which is bounded by `-m` and by
-//! what the items take; no column waits for the thread. It runs only where no other thread wants
-//! the processor. Memory that has not been needed for a while goes back to the system.
+//! the size of the items; no column waits for the thread. It runs only when no other thread wants
+//! its processor. Memory that has not been needed for a while is given back to the system.
 
 use std::io;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use store::Store;
 
-/// Memory populated ahead of need goes back to the system after this time without a new segment.
+/// Populated memory is given back to the system if no new segment is needed for this time.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How long a server that stops waits for the thread to end.
+/// How long a stopping server waits for the thread to end.
 const STOP: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Populator {
 /// Requests to the thread.
 #[derive(Debug, Default)]
 struct Requests {
-    /// True from the moment a column wakes the thread until the thread looks at the store.
+    /// Set when a column wakes the thread, and cleared when the thread checks the store.
     asked: AtomicBool,
     stopping: AtomicBool,
 }
@@ -42,17 +42,17 @@ pub(crate) struct PopulatorHandle {
 }
 
 impl Populator {
-    /// Starts the thread, which sleeps until a column wakes it. With `yields` it runs only where no
-    /// other thread wants the processor. With `-k`, which promises memory, it does not yield.
+    /// Starts the thread, which sleeps until a column wakes it. With `yields` it runs only when no
+    /// other thread wants its processor. With `-k`, which promises memory, it does not yield.
     ///
     /// # Errors
-    /// The system starts no further thread.
+    /// The system cannot start another thread.
     pub(crate) fn start(store: &Arc<Store>, yields: bool) -> io::Result<Populator> {
         let (requests, store) = (Arc::<Requests>::default(), Arc::clone(store));
         let shared = Arc::clone(&requests);
         let run = move || {
             if yields {
-                // If the system refuses, the thread competes with columns for short moments.
+                // If the system refuses, the thread takes a little processor time from the columns.
                 let _ = crate::process::yield_to_others();
             }
             shared.run(&store);
@@ -66,8 +66,8 @@ impl Populator {
         PopulatorHandle { thread, requests }
     }
 
-    /// Stops the thread and waits until it has ended, but not longer than `STOP`: where processors
-    /// are short, the thread may not run for seconds. All it holds is a reference to the store.
+    /// Stops the thread and waits until it has ended, but not longer than `STOP`, because on a busy
+    /// machine the thread may not run for seconds. It holds only a reference to the store.
     pub(crate) fn stop(self) {
         // Release pairs with the Acquire in `run`.
         self.requests.stopping.store(true, Ordering::Release);
@@ -80,7 +80,7 @@ impl Populator {
             thread::park_timeout(STOP / 100);
         }
         if self.thread.join().is_err() {
-            log::error!("the thread that populates memory ahead of need panicked");
+            log::error!("the thread that populates memory in advance panicked");
         }
     }
 }
@@ -89,22 +89,22 @@ impl Requests {
     fn run(&self, store: &Store) {
         // Acquire pairs with the Release in `stop`.
         while !self.stopping.load(Ordering::Acquire) {
-            // Relaxed, as every access to `asked`: a column that reads an old value checks again in
-            // its next loop, and the store orders its own numbers.
+            // Relaxed, like every access to `asked`: a column that reads an old value checks again
+            // in its next loop, and the store orders its own numbers.
             self.asked.store(false, Ordering::Relaxed);
             match store.populate_one() {
                 Ok(true) => {}
                 Ok(false) => self.sleep(store),
                 Err(error) => {
-                    // Columns go on without this thread. `asked` stays true, so none asks again.
+                    // Columns continue without the thread. `asked` stays true, so none wakes it.
                     self.asked.store(true, Ordering::Relaxed);
-                    return log::warn!("memory is no longer populated ahead of need: {error}");
+                    return log::warn!("memory is no longer populated in advance: {error}");
                 }
             }
         }
     }
 
-    /// Sleeps until a column wakes the thread. If none does for `IDLE`, gives memory back first.
+    /// Sleeps until a column wakes the thread. If that takes longer than `IDLE`, gives memory back.
     fn sleep(&self, store: &Store) {
         let (seen, since) = (store.segments_seen(), Instant::now());
         thread::park_timeout(IDLE);
@@ -117,10 +117,10 @@ impl Requests {
 }
 
 impl PopulatorHandle {
-    /// Wakes the thread if the store wants memory populated, unless another column has done so.
+    /// Wakes the thread if the store wants memory populated and no other column has woken it yet.
     #[inline]
     pub(crate) fn wake_if_wanted(&self, store: &store::Column) {
-        // Relaxed: as in `run`; `unpark` orders what `park` returns to.
+        // Relaxed, as in `run`; `unpark` orders the reads after `park`.
         if store.wants_to_populate()
             && !self.requests.asked.load(Ordering::Relaxed)
             && !self.requests.asked.swap(true, Ordering::Relaxed)

@@ -1,12 +1,12 @@
-//! UDP over AF_XDP, which bypasses the kernel's network stack: each of the first columns has a
+//! UDP over AF_XDP, which bypasses the kernel's network stack. Each of the first columns has a
 //! port.
 //!
 //! Where: `run` opens the ports after the listeners, while the process may still be root. The
-//! kernel's UDP sockets stay open: they receive the packets that the ports pass on, and all packets
-//! once the interface is gone.
-//! Invariant: the memory of packets is a part of `-m`, taken at the start. If no port can be
-//! opened, the server reports why and does not start; with `--xdp-fallback` the kernel alone serves
-//! UDP.
+//! kernel's UDP sockets stay open: they receive the packets that the ports leave to the kernel, and
+//! all packets after the interface is gone.
+//! Invariant: the memory of packets is a part of `-m` and is taken at the start. If no port can be
+//! opened, the server reports the reason and does not start; with `--xdp-fallback` it starts, and
+//! the kernel alone serves UDP.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,13 +29,13 @@ const PART_BYTES_MIN: usize = 256;
 /// The reason why no port was opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BypassError {
-    /// The interface, the system or the process does not allow it.
+    /// The interface, the system or the process's privileges do not allow AF_XDP.
     #[error("--xdp {0}: {1}")]
     Refused(String, OpenError),
-    /// `-l` and `-U` name several ports or protocols.
+    /// `-l` and `-U` request several ports or several protocols.
     #[error("--xdp takes one UDP port and one protocol, the same for all addresses of -l")]
     Ports,
-    /// No address of `-l` is the interface's.
+    /// No address of `-l` belongs to the interface.
     #[error("--xdp {interface}: {listened} is not its address; it has {own}")]
     Addresses {
         /// The interface's name.
@@ -47,13 +47,13 @@ pub enum BypassError {
     },
     /// Packets would take too much of `-m`.
     #[error(
-        "--xdp {interface}: packets take {ring_mb} MiB at least, and may have a quarter of -m and \
-         what two items of -I leave of it: take a larger -m, or fewer queues"
+        "--xdp {interface}: packets need at least {ring_mb} MiB, but may take at most a quarter of \
+         -m, and must leave room for two items of -I bytes; take a larger -m, or fewer queues"
     )]
     Memory {
         /// The interface's name.
         interface: String,
-        /// The least memory that packets take, in MiB.
+        /// The smallest amount of memory that packets can use, in MiB.
         ring_mb: usize,
     },
 }
@@ -67,7 +67,7 @@ pub struct Opened {
     pub speak: ProtocolMode,
     /// The state of the interface and the ports, for `stats` and the log.
     pub bypass: Bypass,
-    /// The memory of packets, if it also holds values.
+    /// The memory of packets. `None` if it does not also hold values.
     pub arena: Option<Arc<Arena>>,
 }
 
@@ -77,19 +77,19 @@ pub struct Bypass {
     watch: xdp::Watch,
     meters: Vec<Meter>,
     first_queue: u32,
-    /// Bytes of packets' memory, of all ports that are open.
+    /// Bytes of packets' memory in all open ports.
     ring_bytes: AtomicUsize,
-    /// Most bytes that a datagram carries. The number changes with the interface's MTU.
+    /// Most bytes of a datagram. The number changes with the interface's MTU.
     datagram_bytes_max: Arc<AtomicUsize>,
     /// The interface's health at the last check, and the time of the next check, in milliseconds
     /// since the server started.
     seen: Mutex<(Health, u64)>,
-    /// How values are sent; `Off` if they are copied into packets.
+    /// How values are sent without a copy. `Off` if they are copied into packets.
     zero_copy: ZeroCopy,
 }
 
-/// Opens the ports that the settings request. Returns `None` if they request none, or if the ports
-/// cannot be opened and `--xdp-fallback` is set.
+/// Opens the ports that the settings request. Returns `None` if the settings request none, or if
+/// the ports cannot be opened but `--xdp-fallback` is set.
 ///
 /// # Errors
 /// Opening failed, and `--xdp-fallback` is not set.
@@ -98,7 +98,7 @@ pub fn open(settings: &Settings, addresses: &[SocketAddr]) -> Result<Option<Open
     match open_wanted(settings, wanted, addresses) {
         Ok(opened) => Ok(Some(opened)),
         Err(error) if wanted.fallback => {
-            log::warn!("{error}; UDP is served by way of the kernel alone");
+            log::warn!("{error}; UDP is served through the kernel alone");
             Ok(None)
         }
         Err(error) => Err(error),
@@ -134,8 +134,8 @@ fn open_wanted(
             if opened.watch.facts().sends_in_place {
                 return Ok(opened);
             }
-            // Without a use, an arena for values would only take memory from items.
-            log::warn!("{name} sends nothing from where it lies: -o zero_copy is off");
+            // An arena whose values are never sent in place would only take memory from items.
+            log::warn!("{name} cannot send values from where they lie: -o zero_copy is off");
             drop(opened);
             open(None)
         }),
@@ -161,7 +161,7 @@ fn open_wanted(
     Ok(Opened { ports, speak, bypass, arena: has_values.then_some(arena) })
 }
 
-/// Returns the port and the protocols of all UDP addresses, if all have the same.
+/// Returns the common port and protocols of all UDP addresses. `None` if they differ.
 fn one_port(settings: &Settings, addresses: &[SocketAddr]) -> Option<(u16, ProtocolMode)> {
     let port = addresses.first()?.port();
     let speak = settings.datagrams.first()?.protocol;
@@ -170,7 +170,7 @@ fn one_port(settings: &Settings, addresses: &[SocketAddr]) -> Option<(u16, Proto
     is_one.then_some((port, speak))
 }
 
-/// Returns the addresses of `listened` that the interface has, and the wildcard addresses.
+/// Returns the addresses in `listened` that are the interface's or wildcard addresses.
 fn addresses_of(name: &str, listened: &[SocketAddr]) -> Result<Vec<IpAddr>, BypassError> {
     let own = net::own_addresses().unwrap_or_default();
     let own: Vec<IpAddr> = own.iter().filter(|it| it.interface == name).map(|it| it.ip).collect();
@@ -186,15 +186,14 @@ fn addresses_of(name: &str, listened: &[SocketAddr]) -> Result<Vec<IpAddr>, Bypa
     Ok(its)
 }
 
-/// Returns the most bytes that packets may take. They leave room in `-m` for two of the largest
-/// items.
+/// Returns the most bytes that packets may take: they leave space for two of the largest items.
 fn ring_bytes_max(settings: &Settings) -> usize {
     let beside_items = settings.memory_bytes.saturating_sub(2 * settings.item_bytes_max);
     (settings.memory_bytes / RING_PART).min(beside_items)
 }
 
-/// Returns how values are placed in the arena, if `-o zero_copy` is on. They may take the bytes of
-/// `all_bytes_max` that the most packets leave, and at least half of `all_bytes_max`.
+/// Returns how values are placed in the arena, if `-o zero_copy` is on. Values may take the part of
+/// `all_bytes_max` that packets can never take, and at least half of it.
 fn values(settings: &Settings, all_bytes_max: usize) -> Option<Values> {
     let ring_bytes_max = settings.columns * RING_CHUNKS_MAX as usize * CHUNK_BYTES[1];
     (settings.zero_copy != ZeroCopy::Off).then(|| Values {
@@ -211,21 +210,21 @@ impl Bypass {
         self.ring_bytes.load(Ordering::Relaxed) // a number by itself, as below
     }
 
-    /// Notes that a port of `memory_bytes` is closed. Its memory goes back to the system, unless
-    /// values lie in the same arena.
+    /// Notes that a port of `memory_bytes` is closed. Its memory is given back to the system,
+    /// unless values are in the same arena.
     pub(crate) fn closed(&self, memory_bytes: usize) {
         if self.zero_copy == ZeroCopy::Off {
             self.ring_bytes.fetch_sub(memory_bytes, Ordering::Relaxed);
         }
     }
 
-    /// How values are sent in place; `Off` if they are copied.
+    /// How values are sent without a copy. `Off` if they are copied into packets.
     #[must_use]
     pub fn zero_copy(&self) -> ZeroCopy {
         self.zero_copy
     }
 
-    /// Most bytes that a datagram carries, shared with the columns that send.
+    /// Most bytes of a datagram, shared with the columns that send.
     #[must_use]
     pub fn datagram_bytes_max(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.datagram_bytes_max)
@@ -243,7 +242,7 @@ impl Bypass {
         (self.first_queue, self.meters.len())
     }
 
-    /// Packets that the kernel dropped before they reached the ports.
+    /// Counts of packets that the kernel dropped before they reached the ports.
     #[must_use]
     pub fn dropped(&self) -> xdp::Statistics {
         let mut sum = xdp::Statistics::default();
@@ -266,8 +265,8 @@ impl Bypass {
         }
     }
 
-    /// True if columns may take packets from other columns' queues. Where the kernel copies
-    /// packets, stealing seldom pays: the kernel lets only one column at a time send by a queue.
+    /// True if columns may take packets from other columns' queues. If the kernel copies packets,
+    /// stealing is seldom worthwhile: the kernel lets only one column at a time send by a queue.
     pub(crate) fn may_steal(&self, settings: &Settings) -> bool {
         settings.steal && (settings.steal_rings || self.facts().is_zero_copy)
     }
@@ -277,19 +276,22 @@ impl Bypass {
         let (first, queues) = self.queues();
         let ring_mb = facts.memory_bytes >> 20;
         log::warn!(
-            "past the kernel: UDP from {}, {queues} of {} queues, from {first} on; {}; {ring_mb} \
-             MiB of -m for packets",
+            "UDP from {} bypasses the kernel ({}) by {queues} of {} queues, from queue {first} on; \
+             packets take {ring_mb} MiB of -m",
             facts.interface,
-            facts.queues,
-            self.mode()
+            self.mode(),
+            facts.queues
         );
         let value_mb = facts.value_bytes >> 20;
         match self.zero_copy {
             ZeroCopy::Off => {}
-            ZeroCopy::Send => log::warn!("{value_mb} MiB of -m for values to be sent in place"),
-            ZeroCopy::Full => {
-                log::warn!("{value_mb} MiB of -m for values to be received and sent in place");
+            ZeroCopy::Send => {
+                log::warn!("{value_mb} MiB of -m are for values that are sent from where they lie");
             }
+            ZeroCopy::Full => log::warn!(
+                "{value_mb} MiB of -m are for values that stay where they are received or set, and \
+                 are sent from there"
+            ),
         }
         if queues < columns {
             log::warn!(
@@ -299,12 +301,12 @@ impl Bypass {
             );
         }
         if (facts.queues as usize) > queues {
-            log::warn!("packets of the other queues are served by way of the kernel");
+            log::warn!("packets of the other queues are served through the kernel");
         }
     }
 
-    /// Checks the interface, at most once a second in all columns together, and logs a change. A
-    /// check costs two system calls. Returns true if the interface is gone, for good.
+    /// Checks the interface, at most once a second for all columns together, and logs a change. A
+    /// check costs two system calls. Returns true if the interface is gone, which is permanent.
     pub(crate) fn look(&self, now_ms: u64) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if now_ms >= seen.1 && seen.0 != Health::Gone {
@@ -317,7 +319,7 @@ impl Bypass {
         seen.0 == Health::Gone
     }
 
-    /// True if the interface sends packets now, or if the system does not report its state. The
+    /// True if the interface can send packets now, or if the system does not report its state. The
     /// check costs two system calls.
     pub(crate) fn is_up(&self) -> bool {
         self.watch.health().is_none_or(|now| matches!(now, Health::Up { .. }))
@@ -331,22 +333,22 @@ impl Bypass {
                 let shorter = mtu.min(facts.mtu) as usize;
                 // Relaxed: pairs with the loads of columns that send; the number orders nothing.
                 self.datagram_bytes_max.store(datagram_bytes_for(shorter), Ordering::Relaxed);
-                log::warn!("{name} is up, its packets have at most {mtu} bytes");
+                log::warn!("{name} is up; its packets have at most {mtu} bytes");
                 if mtu > facts.mtu {
                     log::warn!(
-                        "longer packets than {} bytes are dropped until a restart",
+                        "packets longer than {} bytes are dropped until a restart",
                         facts.mtu
                     );
                 }
             }
             Health::Down => log::warn!("{name} is down"),
             Health::Detached => log::warn!(
-                "our XDP program was removed from {name}: UDP is served by way of the kernel until \
-                 a restart"
+                "our XDP program was removed from {name}: UDP is served through the kernel until a \
+                 restart"
             ),
             Health::Gone => log::warn!(
-                "{name} is gone: UDP is served by way of the kernel; another interface takes a \
-                 restart"
+                "{name} is gone: UDP is served through the kernel; a restart is needed to use \
+                 another interface"
             ),
         }
     }

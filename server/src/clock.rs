@@ -1,8 +1,8 @@
-//! The store's clock in seconds, its relation to Unix time, and the translation of `exptime`.
+//! The store's clock in seconds, its relation to Unix time, and the conversion of `exptime`.
 //!
-//! Where: a column sets `now` once per loop; the executor translates the exptimes of requests.
+//! Where: a column sets `now` once per loop; the executor converts the exptimes of requests.
 //! Invariant: the store's clock starts at `START`, so that second 1 is always in the past, and 0 is
-//! never a time.
+//! not a time.
 //! Source: memcached 1.6.45 `realtime`, `process_started`, `EXPTIME_TO_POSITIVE_TIME`.
 
 use memory::plant::{Fault, is};
@@ -16,21 +16,21 @@ pub const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 /// A column's view of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// Unix time at which the store's clock stood at 0.
+    /// The Unix time that corresponds to 0 on the store's clock.
     pub process_started: i64,
     /// The store's clock, in seconds.
     pub now: u32,
 }
 
 impl Clock {
-    /// A clock for a server that starts at Unix time `unix_seconds`.
+    /// Makes the clock of a server that starts at Unix time `unix_seconds`.
     #[must_use]
     pub fn new(unix_seconds: i64) -> Clock {
         Clock { process_started: unix_seconds - i64::from(START), now: START }
     }
 
-    /// Translates a protocol's exptime to the store's clock. 0 stays 0, which means never; a
-    /// negative one becomes second 1, which is past.
+    /// Converts a protocol's exptime to the store's clock. 0 stays 0, which means never. A negative
+    /// one becomes second 1, which is in the past.
     #[must_use]
     pub fn realtime(&self, exptime: i64) -> u32 {
         if exptime == 0 {

@@ -3,8 +3,8 @@
 //!
 //! Where: the loop from which everything on a request's path is called.
 //! Invariant: per loop, every ready connection gets one turn, in the order in which they became
-//! ready. Between turns, once per loop, the column passes a quiescent point of the store, and it
-//! goes offline there before the thread blocks. A column that has nothing to do sleeps.
+//! ready. Once per loop, between turns, the column passes a quiescent point of the store; before
+//! its thread blocks, the column goes offline there. A column that has nothing to do sleeps.
 
 mod accept;
 mod balance;
@@ -47,13 +47,13 @@ pub(crate) use timers::{Timers, coarse_now};
 /// The token of the column's waker. The tokens of its listeners follow.
 const TOKEN_WAKER: u64 = TOKEN_OTHER;
 
-/// The token of the first of the column's UDP sockets, above those of all listeners.
+/// The token of the column's first UDP socket. The tokens of all listeners are smaller.
 const TOKEN_DATAGRAMS: u64 = TOKEN_OTHER + 64;
 
 /// The token of the column's AF_XDP queue.
 const TOKEN_PACKETS: u64 = TOKEN_DATAGRAMS + 64;
 
-/// The token of the timer that wakes the column once a second, larger than any listener's.
+/// The token of the timer that wakes the column once a second.
 const TOKEN_TIMER: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub(crate) struct Column {
     epoll: Epoll,
     listeners: Vec<ColumnListener>,
     datagrams: Option<Datagrams<Udp>>,
-    /// Present with `--xdp`, on a column with a queue or one that steals from queues.
+    /// Present with `--xdp`, if the column has a queue or steals from other columns' queues.
     packets: Option<Datagrams<Xdp>>,
     /// Present with `-U` and several columns, unless `-o no_steal` is given.
     stealing: Option<Stealing>,
@@ -79,14 +79,14 @@ pub(crate) struct Column {
     /// A bit for each listener, set if it has connections to accept.
     listeners_ready: u64,
     connections: Connections,
-    /// Connections that get a turn in this loop, and those that get one in the next.
+    /// Connections that get a turn in this loop, and connections that get one in the next loop.
     queue: Vec<u64>,
     queue_next: Vec<u64>,
-    /// Connections that wait for room in the store, the longest waiting first, and the length of
-    /// this list before the last loop gave some of them another turn.
+    /// Connections that wait for room in the store, the longest waiting first; and the length of
+    /// this list before the last loop gave some of these connections another turn.
     awaiting_room: Vec<u64>,
     awaiting_room_before: usize,
-    /// Connections whose errands have nothing to do now.
+    /// Connections whose errands have no work now and are tried again a little later.
     awaiting_errand: Vec<u64>,
     timers: Timers,
     spin: Spin,
@@ -174,7 +174,7 @@ impl Column {
     /// Serves until the server stops.
     ///
     /// # Errors
-    /// `epoll_wait` fails, which it never does on a sound system.
+    /// `epoll_wait` fails, which does not happen on a working system.
     pub(crate) fn run(mut self) -> std::io::Result<()> {
         self.tell_holding();
         let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
@@ -202,7 +202,7 @@ impl Column {
         Ok(())
     }
 
-    /// Waits for events, unless work is left, and queues the connections that are ready.
+    /// Waits for events, but not if work is left. Queues the connections that are ready.
     fn wait(&mut self) -> std::io::Result<()> {
         self.timers.watch_arrivals(self.streams.arrivals.any(), self.turn.now_ms);
         let due = self.timeout();
@@ -224,7 +224,7 @@ impl Column {
             self.stealing.iter_mut().for_each(|it| it.sleeps(false));
             self.turn.context.store.online();
         }
-        // The column's own events come before stealing.
+        // Steals only if the column has no events of its own.
         self.victim = victim.filter(|_| count == 0);
         let mut is_woken = false;
         for event in events {
@@ -235,9 +235,9 @@ impl Column {
                     is_woken = true;
                 } else if event.token == TOKEN_TIMER {
                     self.second_timer.iter().for_each(SecondTimer::clear);
-                    // The kernel withdraws its report of packets while the interface is down. If
-                    // all chunks hold packets by then, none can arrive to be reported again: look
-                    // without a report.
+                    // While the interface is down, the kernel does not report packets. If every
+                    // chunk already holds a packet, no further packet can arrive to be reported:
+                    // look without a report.
                     self.packets.iter_mut().for_each(|it| it.note_input(0));
                 } else if event.token == TOKEN_PACKETS {
                     self.packets.iter_mut().for_each(|it| it.note_input(0));
@@ -271,7 +271,7 @@ impl Column {
     /// wait for room in the store.
     #[inline]
     fn timeout(&mut self) -> Timeout {
-        // If a connection found room on its last try, the next one may find room as well.
+        // If a connection found room in the last loop, other waiting ones may find room too.
         let goes_on =
             self.awaiting_room.len() < self.awaiting_room_before && !self.awaiting_room.is_empty();
         let datagrams = self.datagrams_next();
@@ -293,7 +293,7 @@ impl Column {
         }
     }
 
-    /// The next steps of the column's sockets and of its queue.
+    /// The next steps of the column's UDP sockets and of its AF_XDP queue.
     #[inline]
     fn datagrams_next(&mut self) -> [datagram::Next; 2] {
         [
@@ -302,7 +302,7 @@ impl Column {
         ]
     }
 
-    /// Gives the datagrams of the column's queue and sockets their turns.
+    /// Gives the column's AF_XDP queue and UDP sockets their turns.
     fn datagram_turns(&mut self) {
         let TurnState { context: Context { counters, .. }, .. } = &self.turn;
         let steals_given = counters.steals_given_near.get() + counters.steals_given_far.get();
@@ -321,7 +321,7 @@ impl Column {
             sockets.limit(at_once);
             let datagrams = sockets.turns(&mut self.turn);
             let is_undrained = sockets.is_undrained();
-            // Thieves are sent to the queue or the socket, whichever received more datagrams.
+            // Thieves are sent to the queue or the socket that received the most datagrams.
             if datagrams >= input.datagrams && (is_undrained || !input.is_undrained) {
                 input.socket = sockets.path().socket();
             }
@@ -332,7 +332,7 @@ impl Column {
         self.stealing.iter_mut().for_each(|it| it.note_loop(input, net::monotonic_ns));
     }
 
-    /// Receives from a column that is behind, if this one has nothing else to do.
+    /// Steals datagrams from a column that is behind, if this column has nothing else to do.
     #[inline]
     fn steal(&mut self) {
         let Some(Victim { column, socket, at_once, is_near }) = self.victim.take() else { return };
@@ -375,15 +375,15 @@ impl Column {
         }
     }
 
-    /// While the column's connections keep or pin too much memory in total, closes the one that
-    /// has made no progress for longest among those that keep or pin memory.
+    /// While the column's connections together keep or pin too much memory, closes the one that has
+    /// made no progress for longest among those that keep or pin memory.
     #[cold]
     fn relieve(&mut self) {
         while self.streams.is_pressed(2) {
             let served_ms = self.turn.served_ms;
-            // Above half of the column's share, only stalled connections are closed; above all of
-            // it, any. Searching all connections for stalled ones in every turn would cost too
-            // much, so the searches pause.
+            // Above half of the column's share, only stalled connections are closed; above the
+            // whole share, any connection. A search for stalled ones through all connections in
+            // every turn would cost too much, so the searches pause.
             let over = self.streams.is_pressed(1);
             let divisor = if over { 1 } else { 2 };
             let (keeps, pins) = (self.streams.keeps_much(divisor), self.streams.pins_much(divisor));
@@ -412,7 +412,7 @@ impl Column {
         self.close_for(token, "normal");
     }
 
-    /// Like `close`, but reports `reason` to connections that watch (`watch connevents`).
+    /// Like `close`, but gives `reason` to the clients that watch connections (`watch connevents`).
     pub(crate) fn close_for(&mut self, token: u64, reason: &str) {
         if let Some(mut connection) = self.connections.remove(token) {
             self.turn.context.note_connection(connection.stream(), Some(reason));
@@ -443,7 +443,7 @@ impl Column {
         }
     }
 
-    /// With `--xdp`, looks at the interface; closes the port of one that is gone.
+    /// With `--xdp`, checks the interface, and closes the column's port if the interface is gone.
     fn look_at_interface(&mut self) {
         if let Some(packets) = self.packets.as_mut().filter(|it| it.path().has_port())
             && let Some(bypass) = self.turn.context.shared.bypass.get()
@@ -453,7 +453,7 @@ impl Column {
         }
     }
 
-    /// Publishes the memory and the connections that the column holds, for `stats`.
+    /// Publishes how much memory and how many connections the column has, for `stats`.
     fn tell_holding(&self) {
         let TurnState { context, out, calls, .. } = &self.turn;
         let StreamState { spares, arrivals, waiting, .. } = &self.streams;

@@ -5,7 +5,7 @@
 //! arriving large value is read straight into its frames.
 //! Invariant: at rest a connection holds no buffer. While replies wait for the peer to read, the
 //! connection neither reads nor executes, so that at most one turn's replies wait. Bytes are
-//! executed in the order in which they arrived, each once.
+//! executed in the order in which they arrived, each byte once.
 
 mod arrival;
 mod held;
@@ -35,7 +35,7 @@ use held::Held;
 use input::Stop;
 use unsent::Unsent;
 
-/// The column's next step with a connection after its turn.
+/// The column's next step for a connection after the connection's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Nothing until its socket is ready.
@@ -46,7 +46,7 @@ pub(crate) enum Next {
     AwaitRoom,
     /// Another turn a little later: the errand has nothing to do now.
     AwaitErrand,
-    /// Nothing until its socket takes more.
+    /// Nothing until its socket has room to write.
     AwaitWrite,
     /// Close the connection.
     Close,
@@ -55,7 +55,7 @@ pub(crate) enum Next {
 /// The result of the first part of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// The connection does not read in this turn: it has work left over.
+    /// The connection does not read in this turn, because it has work left from an earlier one.
     Unasked,
     Input(usize),
     /// Nothing to execute; the turn is over.
@@ -65,9 +65,9 @@ pub(crate) enum Received {
 /// The input that a turn executes.
 #[derive(Debug)]
 pub(crate) enum TurnInput {
-    /// The first `bytes` bytes of the receive buffer.
+    /// Input received in this turn: the first `bytes` bytes of the receive buffer.
     Received { bytes: usize },
-    /// Input that the connection held.
+    /// Input that the connection kept from an earlier turn.
     Held(Held),
 }
 
@@ -93,34 +93,34 @@ pub(crate) struct Connection {
     unsent: Option<Box<Unsent>>,
     /// The arriving large value, by its number in the column's `Arrivals`.
     arrival: Option<u32>,
-    /// The last read was of a large value, so the next read takes at most `BEHIND_VALUE_BYTES`:
-    /// another value may follow.
+    /// True if the last read was of a large value. The next read then takes at most
+    /// `BEHIND_VALUE_BYTES`, because another large value may follow.
     behind_value: bool,
-    /// The errand that takes several turns. Until it is done, `resumable` is true.
+    /// An errand that takes several turns. `resumable` is true until the errand is done.
     errand: Option<Box<Errand>>,
-    /// `held` may contain whole requests: they are executed before more is read.
+    /// `held` may contain whole requests, which are executed before more input is read.
     resumable: bool,
-    /// The socket may have more input: the last read did not empty it.
+    /// True if the socket may have more input, because the last read did not empty it.
     readable: bool,
-    /// The kernel reported the end of the peer's input: reads go on until they reach the end.
+    /// True if the kernel reported the end of the peer's input. Reads go on until that end.
     ended: bool,
-    /// The connection closes as soon as the replies are out.
+    /// True if the connection closes as soon as the replies are sent.
     closing: bool,
-    /// The connection closes because its client broke the protocol.
+    /// True if the connection closes because its client broke the protocol.
     fault: bool,
     /// When the next request, or an arriving large value, began to wait for room in the store, by
     /// `TurnState::served_ms`.
     waits_since_ms: Option<u64>,
     /// True if the connection is in one of the column's queues for a turn.
     pub(crate) queued: bool,
-    /// The socket is watched for room to write instead of for input.
+    /// True if the epoll watches the socket for room to write instead of for input.
     pub(crate) awaits_write: bool,
     /// When the connection last received, executed or sent, by `TurnState::served_ms` (`moved_ms`)
     /// and by `TurnState::now_ms` (`active_ms`).
     pub(crate) moved_ms: u64,
     pub(crate) active_ms: u64,
-    /// The cost of the connection since the last `count_anew`, in bytes: those received and sent,
-    /// and `TURN_COST_BYTES` for each read.
+    /// The cost of the connection since the last `count_anew`, in bytes: the bytes received and
+    /// sent, plus `TURN_COST_BYTES` for each read.
     work_bytes: u64,
     /// The time, by `TurnState::now_ms`, until which the connection stays in its column.
     stays_until_ms: u64,
@@ -163,7 +163,7 @@ impl Connection {
         self.stream.as_fd().as_raw_fd()
     }
 
-    /// The connection's state, in the words of `stats conns`.
+    /// The name of the connection's state in `stats conns`.
     pub(crate) fn state(&self) -> &'static str {
         match &self.errand {
             _ if self.unsent.is_some() => "conn_mwrite",
@@ -173,12 +173,12 @@ impl Connection {
         }
     }
 
-    /// True if a storage command has arrived without all of its value.
+    /// True if the kept input is a storage command whose value is incomplete.
     fn lacks_value(&self) -> bool {
         matches!(self.session.clone().next(self.held.bytes()), Step::Body { .. })
     }
 
-    /// The reason for closing, in the words of `watch connevents`, unless the column has another.
+    /// The reason for closing, in the words of `watch connevents`, if the column gives no other.
     pub(crate) fn close_reason(&self) -> &'static str {
         if self.fault { "error" } else { "normal" }
     }
@@ -190,7 +190,7 @@ impl Connection {
         self.ended |= ended;
     }
 
-    /// Does the first part of a turn: one read into `buffer`, if the connection is to read at all.
+    /// Does the first part of a turn: one read into `buffer`, if the connection may read now.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -244,9 +244,9 @@ impl Connection {
         &self.session
     }
 
-    /// Ends the turn of a connection whose requests a batch has executed up to `end`: receives a
-    /// large value that begins there, and sends the replies. Returns the connection's next step,
-    /// and how many bytes of the input are used.
+    /// Ends the turn of a connection whose requests a batch has executed up to `end`: begins to
+    /// receive a large value if one starts there, and sends the replies. Returns the connection's
+    /// next step, and how many bytes of the input are used.
     pub(crate) fn end(
         &mut self,
         turn: &mut TurnState,
@@ -259,8 +259,8 @@ impl Connection {
         (self.answer(turn, streams, (stop, used), fills_buffer), used)
     }
 
-    /// Sends the replies after execution came to a `stop` behind the first `used` bytes of its
-    /// input. Returns the connection's next step.
+    /// Sends the replies after execution has used the first `used` bytes of the input and stopped
+    /// for the reason `stop`. Returns the connection's next step.
     #[inline]
     fn answer(
         &mut self,
@@ -273,13 +273,13 @@ impl Connection {
         if stop == Stop::Enough {
             self.errand = turn.context.errand.take();
         }
-        // The parser never needs more bytes than the buffer holds. If it did, the connection would
-        // read nothing in each loop for ever: close it.
+        // The parser never needs more bytes than the buffer holds. If it did, the connection could
+        // never read again and would loop forever, so it is closed.
         self.closing |= used == 0 && fills_buffer && !self.resumable;
         self.send(turn, streams)
     }
 
-    /// Keeps the input behind its first `used` bytes. May take `buffer` and leave another buffer in
+    /// Keeps the input after the first `used` bytes. May take `buffer` and leave another buffer in
     /// its place.
     #[inline]
     pub(crate) fn keep(
@@ -352,8 +352,8 @@ impl Connection {
         }
     }
 
-    /// Copies the kept input into `buffer` and reads once behind it. Returns how many bytes of
-    /// `buffer` are input.
+    /// Copies the kept input into `buffer` and reads once, into the room after it. Returns how many
+    /// bytes of `buffer` are input.
     #[inline]
     fn read(
         &mut self,
@@ -385,8 +385,8 @@ impl Connection {
         ReadResult::Bytes(kept + bytes)
     }
 
-    /// Reads the rest of a large value straight into its frames, and the bytes behind it into
-    /// `free`. Returns how many bytes are in `free`.
+    /// Reads the missing bytes of a large value straight into its frames, and the bytes after it
+    /// into `free`. Returns how many bytes are in `free`.
     fn read_value(
         &mut self,
         turn: &mut TurnState,
@@ -417,7 +417,7 @@ impl Connection {
     fn note_read(&mut self, turn: &TurnState, got: ReadResult, room: usize) {
         let ReadResult::Bytes(bytes) = got else { return };
         if bytes < room && !self.ended {
-            // A short read: the socket is empty, and the kernel will report the next byte.
+            // The read was short, so the socket is empty. The kernel will report further input.
             self.readable = false;
         }
         turn.context.counters.bytes_read.add(bytes as u64);
@@ -433,15 +433,15 @@ impl Connection {
     #[inline]
     fn stopped(&mut self, stop: Stop, used: usize, served_ms: u64) {
         let waits = stop == Stop::Wait;
-        // Progress ends a wait: if bytes were `used`, another request waits now, from `served_ms`.
+        // Progress ends a wait. If bytes were `used`, a later request waits, since `served_ms`.
         let since_ms = self.waits_since_ms.filter(|_| used == 0).unwrap_or(served_ms);
         self.waits_since_ms = waits.then_some(since_ms);
         self.resumable = stop == Stop::Enough || waits;
         self.closing |= stop == Stop::Close;
     }
 
-    /// True if the connection keeps input, an arriving value or replies, whose memory `limits`
-    /// bounds.
+    /// True if the connection keeps input, an arriving value or replies. Their memory is bounded by
+    /// `limits`.
     pub(crate) fn keeps_memory(&self) -> bool {
         self.held.capacity() > 0 || self.arrival.is_some() || self.unsent.is_some()
     }

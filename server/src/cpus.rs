@@ -1,8 +1,8 @@
-//! The processors that this process may use, by its affinity and by its control groups' quota.
+//! The processors that affinity and the control groups' quota allow this process to use.
 //!
-//! Where: read once, before the command line. The default of `-t` and the processors to which
-//! columns are pinned follow from this.
-//! Invariant: the list of processors is never empty, and has only processors of the affinity mask.
+//! Where: read once, before the command line. The result determines the default of `-t` and the
+//! processors to which columns are pinned.
+//! Invariant: the list of processors is never empty, and all are in the affinity mask.
 //! Source: sched_getaffinity(2), cgroups(7), the kernel's `cgroup-v2.rst` (`cpu.max`) and
 //! `sched-bwc.rst` (`cpu.cfs_quota_us`).
 
@@ -14,10 +14,10 @@ use crate::groups;
 /// The processors that this process may use, and the processor time that it may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus {
-    /// Numbers of the processors in the affinity mask: one of each core first, then its siblings.
+    /// Numbers of the processors in the affinity mask: first one of each core, then their siblings.
     pub list: Vec<usize>,
-    /// Processor time that the control groups grant, in processors, rounded up. `None` means no
-    /// limit.
+    /// The processor time that the control groups grant, as a number of processors, rounded up.
+    /// `None` means no limit.
     pub quota: Option<usize>,
 }
 
@@ -28,9 +28,9 @@ impl Cpus {
         self.list.len().min(self.quota.unwrap_or(usize::MAX)).max(1)
     }
 
-    /// The processors to pin columns to. Empty if the quota grants time on fewer processors than
-    /// there are: every server on this machine would pin itself to the same first few processors,
-    /// and the others would stay idle.
+    /// The processors to which columns are pinned. Empty if the quota is less than the time of
+    /// these processors: several such servers on a machine would all be pinned to the same first
+    /// few processors, and the other processors would stay idle.
     #[must_use]
     pub fn to_pin(&self) -> &[usize] {
         if self.columns() < self.list.len() { &[] } else { &self.list }
@@ -51,8 +51,8 @@ fn affinity() -> Vec<usize> {
     })
 }
 
-/// Sorts the first processor of every core before every core's second one, so that the first few
-/// columns do not share cores.
+/// Sorts the processors so that the first one of every core comes before any core's second one.
+/// Then the first few columns do not share cores.
 fn cores_first(root: &Path, mut list: Vec<usize>) -> Vec<usize> {
     let mut seen = std::collections::HashMap::new();
     let ranks: Vec<usize> = list
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn container_sees_only_its_own_mount() {
-        // The path names a group of the host; the mount point is that group itself.
+        // The path names a group of the host; the mount point itself is that group.
         let mounts = "32 23 0:28 /docker/x /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
         let files = [
             ("proc/self/cgroup", "4:cpu:/docker/x\n"),

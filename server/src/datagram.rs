@@ -1,4 +1,4 @@
-//! Datagrams: requests behind memcached's UDP frame header, each answered by one message.
+//! Datagrams: requests after memcached's UDP frame header, each datagram answered by one message.
 //!
 //! ```text
 //! request   | frame 0 of 1 | requests |
@@ -6,13 +6,13 @@
 //! answer    | frame 0 of n | replies |   | frame 1 of n | replies |   ...
 //! ```
 //!
-//! Where: beside `connection`. A column receives datagrams, executes those of one receive as one
-//! batch, and sends the answers.
+//! Where: beside `connection`. A column receives datagrams, executes the datagrams of one receive
+//! as one batch, and sends the answers.
 //! Invariant: a datagram is answered, or dropped and counted; an answer is sent or dropped, never
 //! kept. While the first request of a datagram waits for room in the store, that datagram and all
-//! later ones stay in the inbox, and nothing more is received.
+//! later ones stay in the inbox, and the column receives no more datagrams.
 //! Source: memcached's `protocol.txt`, "UDP protocol"; memcached 1.6.45 `try_read_udp`,
-//! `build_udp_headers`. memcached answers each value of a multiget by a message of its own.
+//! `build_udp_headers`. memcached answers each value of a multiget in a separate message.
 
 pub mod assembly;
 
@@ -41,36 +41,36 @@ use net::Received;
 use round::Round;
 use whole::Whole;
 
-/// A column's datagrams of one datapath: those received, and the answers to them.
+/// A column's datagrams of one datapath: the received ones, and the answers to them.
 #[derive(Debug)]
 pub struct Datagrams<D: Datapath> {
     path: D,
     rest: Option<Backlog>,
     gathers: Arc<[Gather]>,
-    /// The last request whose missing part arrived.
+    /// The last request that was completed from several parts or pieces.
     whole: Whole,
     guard: Guard,
     answers: Answers<D::Peer>,
-    /// Most datagrams that one receive brought in the last call of `turns`.
+    /// Most datagrams that one receive returned during the last call of `turns`.
     most: usize,
 }
 
-/// Datagrams that were received and are yet to be executed.
+/// Datagrams that were received but not executed yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Backlog {
-    /// The position of the first of them among the datagrams received.
+    /// The position of the first datagram to execute, among the received datagrams.
     first: usize,
-    /// The position of the first datagram that is yet to be counted. Earlier datagrams have been
+    /// The position of the first datagram that is not counted yet. Earlier datagrams have been
     /// counted, and added to the assembly if they are parts.
     counted: usize,
-    /// A part that completed its request or made it too long, and is yet to be answered: its
+    /// A part that completed its request or made it too long, and is not answered yet: the part's
     /// position, and the result of adding it.
     put_off: Option<(usize, AddResult)>,
     /// When the first datagram began to wait for room in the store, by `TurnState::served_ms`.
     waits_since_ms: Option<u64>,
 }
 
-/// The column's next step with its datagrams after their turn.
+/// The column's next step for its datagrams after their turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Nothing until a socket is ready.
@@ -83,8 +83,8 @@ pub(crate) enum Next {
 }
 
 impl<D: Datapath> Datagrams<D> {
-    /// Makes the datagrams of a column. `reply_bytes_max` is the most bytes of one answer;
-    /// `gathers` are those of all columns that may steal from each other.
+    /// Makes the state for a column's datagrams. `reply_bytes_max` is the most bytes of one answer;
+    /// `gathers` has the gather of each column that may steal or be stolen from.
     pub fn new(
         path: D,
         guard: Guard,
@@ -110,7 +110,7 @@ impl<D: Datapath> Datagrams<D> {
         &mut self.path
     }
 
-    /// Notes that the kernel reported input for a descriptor of the path.
+    /// Notes that the kernel reported input for the datapath's descriptor of this number.
     pub fn note_input(&mut self, number: u64) {
         self.path.note_input(number);
     }
@@ -120,7 +120,7 @@ impl<D: Datapath> Datagrams<D> {
         self.path.limit(at_once);
     }
 
-    /// Returns the column's next step with its datagrams.
+    /// Returns the column's next step for its datagrams.
     pub(crate) fn next(&mut self) -> Next {
         match &self.rest {
             Some(rest) if rest.waits_since_ms.is_some() => Next::AwaitRoom,
@@ -130,7 +130,7 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// True if a turn has left datagrams in the socket, or received ones that can be executed now.
+    /// True if a turn left datagrams in the socket, or received datagrams that can be executed now.
     pub(crate) fn is_undrained(&self) -> bool {
         match &self.rest {
             Some(rest) => rest.waits_since_ms.is_none(),
@@ -156,7 +156,7 @@ impl<D: Datapath> Datagrams<D> {
         self.most
     }
 
-    /// Receives once unless received datagrams are left, executes and answers. Returns how many
+    /// Receives once, unless earlier datagrams are left; executes and answers. Returns how many
     /// datagrams were received.
     fn turn(&mut self, turn: &mut TurnState) -> usize {
         let mut came = 0;
@@ -183,8 +183,8 @@ impl<D: Datapath> Datagrams<D> {
             answers: &mut self.answers,
             outgoing: Way { out: outgoing, datagram_bytes_max },
         };
-        // Many answers wait to be sent at once, and a later message may move a value that an
-        // earlier answer refers to: copy values into the replies.
+        // Copies values into the replies: many answers wait to be sent together, and a later
+        // message may move a value to which an earlier answer would refer.
         turn.out.keeps = false;
         turn.context.by_datagram = true;
         self.rest = round.run(arrived, rest, turn);
@@ -197,8 +197,8 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// Drops requests of all columns whose parts have not come in time. To be called once a second
-    /// by one column, because the others may sleep.
+    /// Drops requests of all columns whose parts did not arrive in time. One column calls this once
+    /// a second for all columns, because the other columns may sleep.
     pub(crate) fn drop_late(&self, turn: &TurnState) {
         for gather in self.gathers.iter().filter(|gather| gather.any()) {
             let late = gather.drop_late(turn.now_ms);
@@ -211,9 +211,9 @@ impl<D: Datapath> Datagrams<D> {
         self.path.held_bytes() + gathered + self.answers.held_bytes()
     }
 
-    /// Receives once from the socket number `socket` of another `column`, or from that column's
-    /// queue; executes, and answers through the same socket or queue. Returns how many datagrams
-    /// were received.
+    /// Receives once from the socket with number `socket` of another `column`, or from that
+    /// column's queue; executes, and answers through the same socket or queue. Returns how many
+    /// datagrams were received.
     pub(crate) fn steal(&mut self, column: usize, socket: usize, turn: &mut TurnState) -> usize {
         if self.rest.is_some() {
             return 0;
@@ -227,7 +227,7 @@ impl<D: Datapath> Datagrams<D> {
     }
 }
 
-/// Counts a receive. Returns its number of datagrams.
+/// Counts the datagrams of one receive. Returns how many arrived whole.
 fn count(received: Received, turn: &TurnState) -> usize {
     let counters = &turn.context.counters;
     counters.udp_received.add((received.datagrams + received.cut) as u64);

@@ -2,8 +2,7 @@
 //!
 //! Where: between the system and `datagram`, which executes received requests and writes answers.
 //! Invariant: a datapath yields whole datagrams, and sends each answer or drops it; it never
-//! interprets their bytes. A further datapath would be a file beside `udp` and a field of the
-//! column.
+//! interprets their bytes. A third datapath would be a file beside `udp` and a field of the column.
 
 pub mod udp;
 pub mod xdp;
@@ -14,15 +13,15 @@ use std::os::fd::BorrowedFd;
 use net::{Calls, Datagram, Received, Tally};
 use protocol::ProtocolMode;
 
-/// A column's sockets of one kind, with the datagrams of the last receive.
+/// A column's UDP sockets or its AF_XDP queue, with the datagrams of the last receive.
 pub trait Datapath {
-    /// The sender of a datagram, with all that is needed to send an answer to it.
+    /// The sender of a datagram, with everything needed to send an answer to it.
     type Peer: Sender;
     /// The datagrams of the last receive.
     type Arrived<'a>: Iterator<Item = Datagram<'a, Self::Peer>>
     where
         Self: 'a;
-    /// The sender of answers to these datagrams.
+    /// The path by which answers to these datagrams are sent.
     type Outgoing<'a>: Outgoing<Peer = Self::Peer>
     where
         Self: 'a;
@@ -30,10 +29,10 @@ pub trait Datapath {
     /// The number of the column.
     fn column(&self) -> usize;
 
-    /// The number of the column whose descriptor the last receive read.
+    /// The column whose socket or queue the last receive read.
     fn home(&self) -> usize;
 
-    /// The descriptors that the column's epoll is to watch. Other methods number them from 0 in
+    /// The descriptors that the column's epoll is to watch. Other methods number them from 0, in
     /// this order.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>>;
 
@@ -43,11 +42,11 @@ pub trait Datapath {
     /// True if a descriptor may have input.
     fn has_input(&mut self) -> bool;
 
-    /// True if the last receive left datagrams behind.
+    /// True if the last receive left datagrams in the socket or the queue.
     fn is_undrained(&self) -> bool;
 
-    /// True if datagrams handed to the system have not been sent and no event will report when they
-    /// can be: the column must take another turn, which sends them.
+    /// True if datagrams were handed to the system but are not sent, and no event will report when
+    /// they can be. The column must then take another turn, which sends them.
     fn has_unsent(&mut self) -> bool;
 
     /// Limits each receive to `at_once` datagrams or bursts of datagrams; 0 counts as 1.
@@ -56,17 +55,17 @@ pub trait Datapath {
     /// Receives once, from the next socket that is ready.
     fn receive(&mut self, calls: &Calls) -> Received;
 
-    /// Receives once from the socket number `socket` of another `column`, or from that column's
-    /// queue.
+    /// Receives once from the socket with number `socket` of another `column`, or from that
+    /// column's queue.
     fn steal(&mut self, column: usize, socket: usize, calls: &Calls) -> Received;
 
-    /// The protocols that may be spoken to the socket that received last.
+    /// The protocols that clients of the socket that received last may use.
     fn speak(&self) -> ProtocolMode;
 
-    /// Most bytes that a datagram from that socket carries, the memcached UDP header included.
+    /// Most bytes of a datagram from that socket, the memcached UDP header included.
     fn datagram_bytes_max(&self) -> usize;
 
-    /// The datagrams of the last receive, and the way to answer them.
+    /// The datagrams of the last receive, and the path by which answers to them are sent.
     fn halves(&mut self) -> (Self::Arrived<'_>, Self::Outgoing<'_>);
 
     /// Ends the use of the received datagrams: their memory may be reused.
@@ -100,10 +99,10 @@ pub trait Outgoing {
 
 /// A batch of datagrams that are written, then sent together.
 pub trait SendBatch<'a, P> {
-    /// Adds a datagram: `head`, of at most `net::HEAD_BYTES_MAX` bytes, then `pieces`. Returns
-    /// false and adds nothing if there is no room: the caller posts the batch and adds it again.
+    /// Adds a datagram: `head`, of at most `net::HEAD_BYTES_MAX` bytes, then `pieces`. If there is
+    /// no room, returns false and adds nothing; the caller then posts the batch and tries again.
     fn add(&mut self, to: &'a P, head: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool;
 
-    /// Sends all datagrams that the system takes, and drops the rest.
+    /// Sends all datagrams that the system takes, and drops the others.
     fn post_or_drop(&mut self, calls: &Calls) -> Tally;
 }

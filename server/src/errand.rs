@@ -1,9 +1,9 @@
 //! Errands: commands that take many turns.
 //!
-//! Where: the executor gives an errand to the turn. The connection keeps the errand and takes some
-//! of its steps in each turn, before it executes the requests that follow the command.
-//! Invariant: a step does a bounded amount of work and appends a bounded amount of replies, and the
-//! next step waits until all are sent. A client that reads slowly slows down only its own errand.
+//! Where: the executor hands an errand to the turn. The connection keeps it, and takes some of its
+//! steps in each turn, before it executes the requests that follow the command.
+//! Invariant: a step does a bounded amount of work and appends a bounded number of reply bytes. The
+//! next step waits until all are sent. A client that reads slowly delays only its own errand.
 //! Source: memcached 1.6.45 `conn_watch`, a state in which other threads write to a connection.
 
 pub(crate) mod census;
@@ -35,7 +35,7 @@ pub(crate) enum Errand {
 pub(crate) enum Progress {
     /// The errand has more steps.
     More,
-    /// The errand has no work now, but may have some a little later.
+    /// The errand has no work now, but may have some later. It is tried again a little later.
     Idle,
     Done,
     /// The errand cannot continue. Its connection closes, so that the client does not mistake a
@@ -49,7 +49,7 @@ impl Errand {
         matches!(self, Errand::Watch(_))
     }
 
-    /// The connection's state, in the words of `stats conns`.
+    /// The name of the connection's state in `stats conns`.
     pub(crate) fn state(&self) -> &'static str {
         match self {
             Errand::Dump(_) | Errand::Watch(_) => "conn_watch",

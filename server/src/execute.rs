@@ -1,9 +1,9 @@
-//! Executes requests: calls the store, and writes the outcome in the request's protocol.
+//! Executes requests: calls the store, and writes the result in the request's protocol.
 //!
 //! Where: between a connection's `Session` and its `Out`.
 //! Invariant: one request, one reply, in order; no allocation. Events that memcached counts are
-//! counted here once, unless the store counts them. A request that must wait has answered, counted
-//! and changed nothing.
+//! counted here once, unless the store counts them. For a request that must wait, nothing is
+//! answered, counted or changed.
 //! Source: memcached 1.6.45 `process_command_ascii`, `dispatch_bin_command` and what they call.
 
 mod arithmetic;
@@ -42,7 +42,7 @@ use crate::watch::{DETAIL, NotedEvents, PAGES_REQUESTED};
 pub(crate) use note::value_bytes;
 use put::ArrivedValue;
 
-/// The highest level of `verbosity`; a higher number counts as this one.
+/// The highest level of `verbosity`; a higher number has the same effect.
 const VERBOSITY_MAX: u32 = 2;
 
 /// The state that the execution of requests needs. Each column has one.
@@ -57,8 +57,8 @@ pub struct Context {
     pub(crate) column: usize,
     /// The column's view of the time, set once per loop.
     pub clock: Clock,
-    /// True if a request waits when the store has no room yet; false if it is refused then. Set for
-    /// each turn or message.
+    /// If the store has no room yet, a request waits (true) or is refused (false). Set for each
+    /// turn or message.
     pub may_wait: bool,
     /// True if the requests arrived in datagrams, whose sender may be forged.
     pub(crate) by_datagram: bool,
@@ -67,7 +67,7 @@ pub struct Context {
     pub(crate) noted: NotedEvents,
     /// Decides which loops are sampled.
     pub(crate) sampler: Sampler,
-    /// Steps of this loop so far, see `work`.
+    /// Number of steps in this loop so far, see `work`.
     #[cfg(debug_assertions)]
     steps: u64,
 }
@@ -77,7 +77,7 @@ pub struct Context {
 pub enum After {
     /// Executes the next request.
     Continue,
-    /// Sends the replies that are ready before it executes more (`mn`).
+    /// Sends the replies that are ready before it executes more requests (`mn`).
     Flush,
     /// Sends the replies that are ready, then closes (`quit`).
     Close,
@@ -89,7 +89,7 @@ pub enum After {
 }
 
 impl Context {
-    /// Makes the context of the column that has this access to the store and these counters.
+    /// Makes the context of a column, from its access to the store and its counters.
     #[must_use]
     pub fn new(
         store: Column,
@@ -115,8 +115,8 @@ impl Context {
         }
     }
 
-    /// Counts steps of work, for the test that holds every command under `limits::LOOP_STEPS_MAX`.
-    /// A step is a request, a key of a request, an item or entry that is looked at, or `STEP_BYTES`
+    /// Counts steps of work, for the test that no command takes more than `limits::LOOP_STEPS_MAX`.
+    /// A step is a request, a key of a request, an item or entry that is examined, or `STEP_BYTES`
     /// bytes of replies. Release builds count nothing.
     #[inline(always)]
     #[cfg_attr(
@@ -132,7 +132,7 @@ impl Context {
         let _ = steps;
     }
 
-    /// Begins a loop, `since_ms` milliseconds after the last one.
+    /// Begins a loop, `since_ms` milliseconds after the previous loop began.
     #[inline]
     pub(crate) fn begin_loop(&mut self, since_ms: u64) {
         self.look_who_watches();
@@ -141,10 +141,10 @@ impl Context {
         }
     }
 
-    /// Reads which streams are watched. To be called at the beginning of each loop.
+    /// Reads which streams are watched. Called at the beginning of each loop.
     #[inline]
     pub(crate) fn look_who_watches(&mut self) {
-        // A change drops the `SAMPLED` of an earlier loop.
+        // The store below also drops a `SAMPLED` that is left from an earlier loop.
         let watched = self.shared.watch.watched();
         if watched != self.noted.watched {
             self.store.note_evictions(if watched.intersects(Streams::EVICTIONS.with(DETAIL)) {
@@ -156,8 +156,8 @@ impl Context {
         }
     }
 
-    /// Ends a loop: hands lines to watchers. Returns true if `stats conns` requests the column's
-    /// list of sockets.
+    /// Ends a loop: hands the noted lines to watchers. Returns true if `stats conns` requests this
+    /// column's list of sockets.
     #[inline]
     pub(crate) fn end_loop(&mut self) -> bool {
         #[cfg(debug_assertions)]
@@ -176,7 +176,7 @@ impl Context {
         self.noted.watched.intersects(PAGES_REQUESTED)
     }
 
-    /// Notes that a connection was accepted, or, with a `reason`, closed, if that is watched.
+    /// If watched, notes that a connection was accepted or, with a `reason`, closed.
     pub(crate) fn note_connection(&mut self, stream: &Stream, reason: Option<&str>) {
         let Context { shared, counters, noted, .. } = self;
         if noted.watched.intersects(Streams::CONNEVENTS) {
@@ -186,14 +186,14 @@ impl Context {
         }
     }
 
-    /// Returns a refusal if the request arrived in a datagram: then it cannot begin an errand,
-    /// whose answer takes several turns.
+    /// Returns a refusal if the request arrived in a datagram. Such a request cannot begin an
+    /// errand, because the answer to an errand takes several turns.
     pub(crate) fn refuses_errands(&self) -> Option<Refusal> {
         self.by_datagram.then(|| self.refused(Refusal::ConnectionOnly))
     }
 
-    /// Returns a refusal if the request arrived in a datagram, unless operators' commands are
-    /// obeyed in datagrams (`-o udp_admin`).
+    /// Returns a refusal if the request arrived in a datagram, unless `-o udp_admin` allows
+    /// operators' commands in datagrams.
     pub(crate) fn refuses_operators(&self) -> Option<Refusal> {
         let obeys = !self.by_datagram || self.shared.settings.udp_admin;
         (!obeys).then(|| self.refused(Refusal::OperatorOnly))
@@ -205,7 +205,7 @@ impl Context {
         refusal
     }
 
-    /// True if a request that the store refused for this reason is to wait.
+    /// True if a request waits after the store has refused it for this reason.
     #[inline]
     fn waits(&self, refused: Refused) -> bool {
         self.may_wait && refused == Refused::Later
@@ -240,11 +240,11 @@ pub fn execute_hashed(
     after
 }
 
-/// Bytes of replies that count as a step.
+/// Number of reply bytes that count as one step.
 pub(crate) const STEP_BYTES: usize = 64;
 
 /// Executes storage commands. Storage commands, meta commands and all others have separate
-/// functions, so that the compiler allocates registers for each kind of request by itself.
+/// functions, so that the compiler allocates registers for each of them separately.
 #[inline(never)]
 fn execute_store(
     context: &mut Context,
@@ -296,8 +296,8 @@ fn execute_other(
     }
 }
 
-/// True if requests other than retrievals are watched or sampled. Settles `out` first, because such
-/// a request may pass a quiescent point.
+/// True if requests other than retrievals are watched or sampled. Settles `out` first, because the
+/// request may pass a quiescent point.
 #[inline(always)]
 fn begin_other(context: &Context, out: &mut Out) -> bool {
     out.settle(&context.store);
@@ -352,11 +352,11 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
     After::Continue
 }
 
-/// Checks whether the value of this storage command is admitted. To be called before a value is
-/// received into a draft instead of the connection's buffer.
+/// Checks whether the value of this storage command is admitted. Called before a value is received
+/// into a draft instead of the connection's buffer.
 ///
 /// # Errors
-/// The reply, to be given to `Session::swallow`.
+/// The reply, which the caller gives to `Session::swallow`.
 pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
     let value_bytes = value_bytes as usize;
     let (begun, form) = match request {
@@ -373,7 +373,7 @@ pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> 
     begun.map_err(|refusal| form.refused(refusal))
 }
 
-/// Executes the storage command of `header`, the bytes before the value. The value has arrived in
+/// Executes the storage command in `header`, the bytes before the value. The value has arrived in
 /// `draft`; `terminated` is true if its line end followed it. After `After::Wait` the caller calls
 /// again with the same draft.
 pub fn execute_with_draft(
@@ -403,9 +403,9 @@ pub fn execute_with_draft(
     After::Continue
 }
 
-/// Returns the answer to the storage command of `header` if the store has no room left for its
-/// value, which is still arriving. The caller sends the answer after it has skipped the rest of the
-/// value. A refused set leaves no old value behind.
+/// Returns the answer to the storage command in `header` if the store has no room left for its
+/// value, which is still arriving. The caller skips the remaining bytes of the value, then sends
+/// the answer. A refused set deletes the old value.
 pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
     match Session::new(ProtocolMode::Auto).next(header) {
         Step::Body { request: Request::Store(store), .. } => {
@@ -455,7 +455,7 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
         Err(_) if context.may_wait => return After::Wait,
         touched => touched.unwrap_or(false),
     };
-    // A binary touch counts as a lookup, as in memcached.
+    // For the prefix counts, a binary touch is a lookup, as in memcached.
     if !form.lists_items() {
         note::count_get_for_prefix(context, key, u64::from(touched));
     }

@@ -1,10 +1,10 @@
-//! The command line: one row for each flag and each option of `-o`, from which parsing, `-h`,
-//! refusals, the manual page and the shells' completions follow.
+//! The command line: each flag and each option of `-o` has a row. Parsing, `-h`, refusals, the
+//! manual page and the shell completions all use these rows.
 //!
-//! Where: `main` calls `parse` first; `examples/pages.rs` writes page and completions.
-//! Invariant: every flag of memcached 1.6.45 is a row. It has memcached's effect, or is reported to
-//! have none, or is refused. A flag that promises security, a listener or durability that this
-//! server does not have is refused.
+//! Where: `main` calls `parse` first; `examples/pages.rs` writes the page and the completions.
+//! Invariant: every flag of memcached 1.6.45 has a row. The flag has memcached's effect, is
+//! reported to have no effect, or is refused. A flag that promises security, a listener or
+//! durability that this server does not have is refused.
 //! Source: memcached 1.6.45 `main` (getopt_long), `usage`; getsubopt(3).
 
 mod extended;
@@ -29,9 +29,9 @@ use crate::settings::Settings;
 const FAILURE: u8 = 1;
 /// Exit status for a wrong combination or an unsupported feature (`EX_USAGE`).
 const USAGE: u8 = 64;
-/// Most threads that memcached starts without a warning.
+/// Most threads (`-t`) for which memcached gives no warning.
 const COLUMNS_SANE: usize = 64;
-/// Most columns.
+/// The largest number of columns.
 pub const COLUMNS_MAX: usize = 1024;
 
 /// The reason why the command line is refused.
@@ -57,7 +57,7 @@ impl BadFlag {
 /// The result of parsing the command line.
 #[derive(Debug)]
 pub enum Action {
-    /// Print this text to stdout and exit with 0.
+    /// Print this text to stdout, and exit with 0.
     Print(String),
     /// Serve with these settings. The notes go to stderr.
     Serve(Box<Settings>, Vec<String>),
@@ -74,19 +74,19 @@ pub enum Takes {
     Optional,
 }
 
-/// The effect of a flag, with the code behind it.
+/// The effect of a flag, with the code for it.
 #[derive(Clone, Copy)]
 enum Does {
-    /// Changes the settings, given the flag's value or an empty text.
+    /// Changes the settings. The function gets the flag's value, or an empty text.
     Sets(fn(&mut Choices, &str) -> Result<(), BadFlag>),
-    /// Has no effect here: the value is checked as memcached checks it, and a note gives the reason
-    /// `why`.
+    /// Has no effect here. The value is checked as memcached checks it, and a note tells the user
+    /// the reason `why`.
     Nothing { check: fn(&str) -> Result<(), BadFlag>, why: &'static str },
-    /// Is refused, for this reason: the server does not have what the flag promises.
+    /// Is refused, because the server does not have what the flag promises. The text is the reason.
     Refused(&'static str),
 }
 
-/// The effect of a flag for the documentation.
+/// The effect of a flag, as shown in the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The flag has the effect that its help describes.
@@ -101,11 +101,11 @@ pub enum Effect {
 pub struct Flag {
     /// `None` for flags that memcached does not have, and for options of `-o`.
     pub short: Option<char>,
-    /// The long name, or the option's. Empty if the flag has no long name.
+    /// The long name of the flag, or the name of the option. Empty if the flag has no long name.
     pub long: &'static str,
     /// The kind of the flag's value.
     pub takes: Takes,
-    /// The lines of `-h` that explain the flag; none for an option of `-o` that does nothing.
+    /// The lines of `-h` that explain the flag. Empty for an option of `-o` without effect.
     pub help: &'static [&'static str],
     does: Does,
 }
@@ -133,25 +133,25 @@ pub fn extended() -> &'static [Flag] {
     extended::OPTIONS
 }
 
-/// The choices of the flags read so far.
+/// The values set by the flags read so far.
 struct Choices {
     settings: Settings,
     notes: Vec<String>,
     /// The addresses of `-l`.
     inter: Vec<String>,
-    /// The choices of the flags beside `--xdp`.
+    /// The values of the other AF_XDP flags.
     xdp: xdp::Beside,
-    /// `-p` was given.
+    /// True if `-p` was given.
     has_port: bool,
     /// False after `-o no_pin`.
     pin: bool,
-    /// The text of -h, -V or -i, whichever comes first and ends the parsing.
+    /// The text of the first -h, -V or -i, which ends the parsing.
     print: Option<String>,
     ram: Ram,
 }
 
 /// Parses the arguments that follow the program's name. The default of `-t` comes from `cpus`; `-m`
-/// may be a part of `ram`.
+/// may be a percentage of `ram`.
 ///
 /// # Errors
 /// A flag is unknown, refused, or has a wrong value.
@@ -211,7 +211,7 @@ fn find_short(short: char) -> Result<&'static Flag, BadFlag> {
     })
 }
 
-/// Finds a flag by its long name, or by the beginning of exactly one, as getopt_long does.
+/// Finds a flag by its long name or by an unambiguous prefix of the name, as getopt_long does.
 fn find_long(long: &str) -> Result<&'static Flag, BadFlag> {
     if let Some(flag) = flags().find(|flag| flag.long == long) {
         return Ok(flag);
@@ -230,7 +230,7 @@ fn find_long(long: &str) -> Result<&'static Flag, BadFlag> {
     }
 }
 
-/// The flag, or the option of `-o`, that was probably meant by this long name.
+/// Suggests the flag, or the option of `-o`, that an unknown long name probably means.
 fn meant_long(long: &str) -> String {
     let option = long.replace('-', "_");
     if extended().iter().any(|row| row.long == option) {
@@ -243,7 +243,7 @@ fn meant_long(long: &str) -> String {
     meant(&format!("--{long}"), names.iter().map(String::as_str))
 }
 
-/// A hint at the name that was probably meant, to follow an error text. Empty if no name is near.
+/// Suggests the name that `word` probably means, to follow an error text. Empty if none is near.
 fn meant<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> String {
     let near = names.map(|name| (strsim::damerau_levenshtein(word, name), name));
     let near = near.filter(|(edits, name)| 3 * edits <= name.len());
@@ -306,7 +306,7 @@ impl Choices {
             );
         }
         if self.settings.daemonize {
-            // The process will change its working directory.
+            // A daemon changes its working directory, so paths must be absolute.
             for path in [&mut self.settings.pid_path, &mut self.settings.unix_path] {
                 *path = path.take().map(absolute);
             }
@@ -319,7 +319,7 @@ fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// Parses a number within `bounds`; the refusal of any other text begins with `wrong`.
+/// Parses a number within `bounds`. If that fails, the refusal begins with `wrong`.
 fn number(text: &str, bounds: std::ops::RangeInclusive<i64>, wrong: &str) -> Result<i64, BadFlag> {
     text.parse::<i64>()
         .ok()

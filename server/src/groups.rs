@@ -1,7 +1,7 @@
 //! Limits set by the control groups that this process is in.
 //!
 //! Where: `cpus` and `ram` call it before the command line is read.
-//! Invariant: whatever the files contain, nothing above the mount point of a hierarchy is read.
+//! Invariant: nothing above the mount point of a hierarchy is read, whatever the files contain.
 //! Source: cgroups(7), the kernel's `cgroup-v2.rst`.
 
 use std::collections::HashSet;
@@ -47,8 +47,8 @@ pub(crate) fn tightest<L: Ord>(
     tightest
 }
 
-/// Returns the mount points of a hierarchy, each with the group's path below it. With a controller,
-/// the hierarchy is the version 1 one that has it; without, the only one of version 2.
+/// Returns the mount points of a hierarchy, each with the group's path below it: of the version 1
+/// hierarchy of `controller`, or, without a controller, of the version 2 hierarchy.
 fn mounted(mounts: &str, controller: Option<&str>, path: &Path) -> Vec<(PathBuf, PathBuf)> {
     let mut found = Vec::new();
     for line in mounts.lines() {
@@ -64,8 +64,8 @@ fn mounted(mounts: &str, controller: Option<&str>, path: &Path) -> Vec<(PathBuf,
         let (Some(mount_root), Some(point), true) = (before.next(), before.next(), fits) else {
             continue;
         };
-        // In a container, the path may lie outside of what is mounted. Then the mount point itself
-        // is this process's group.
+        // In a container, the path may be outside the mounted part. Then the mount point itself is
+        // this process's group.
         let below = path.strip_prefix(mount_root).unwrap_or(Path::new(""));
         let below = below.components().filter(|name| matches!(name, Component::Normal(_)));
         found.push((PathBuf::from(point), below.collect()));
@@ -77,7 +77,7 @@ fn mounted(mounts: &str, controller: Option<&str>, path: &Path) -> Vec<(PathBuf,
 pub(crate) mod tests {
     use super::*;
 
-    /// A directory that stands for `/`, removed when dropped.
+    /// A directory that is used in place of `/`. Removed when dropped.
     pub(crate) struct Root(pub(crate) PathBuf);
 
     impl Root {

@@ -1,8 +1,8 @@
-//! The server: columns over one store, the command line, statistics.
+//! The server: columns that share one store, the command line, and statistics.
 //!
-//! Where: composes `net`, `protocol` and `store`. `run` starts the server, `listen` opens its
-//! listeners. A request passes `column`, the loop; `connection` or `datagram`, which
-//! receives it; `execute`; and `out`, where the reply waits to be sent.
+//! Where: uses `net`, `protocol` and `store`. `run` starts the server, `listen` opens its
+//! listeners. A request passes through `column`, the loop; `connection` or `datagram`, which
+//! receives it; `execute`; and `out`, where the reply waits until it is sent.
 //! Invariant: one thread receives, executes and answers a request. Nothing on that path allocates,
 //! blocks or logs.
 

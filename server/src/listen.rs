@@ -1,9 +1,9 @@
 //! Opens the listeners that the settings request.
 //!
 //! Where: `run` calls `open` once, before it starts columns.
-//! Invariant: every column has its own listener for every TCP address, so the kernel spreads
-//! connections over columns; a Unix socket has one listener that all columns share. An address in
-//! use is skipped if another address of the same `-l` entry can be opened.
+//! Invariant: every column has its own listener for every TCP address, so that the kernel
+//! distributes connections among columns. All columns share the one listener of a Unix socket. An
+//! address in use is skipped if another address of the same `-l` entry can be opened.
 //! Source: memcached 1.6.45 `server_sockets`, `server_socket`.
 
 use std::io;
@@ -19,20 +19,19 @@ use crate::datapath::udp::ColumnSocket;
 use crate::limits::UDP_BUFFER_BYTES;
 use crate::settings::{Listen, Port, Settings};
 
-/// Most listeners of one column, which keeps a bit for each listener in one word.
+/// Most listeners of one column. The column has a word with one bit for each listener.
 pub const LISTENERS_MAX: usize = 62;
 
 /// The smallest MTU of an interface that carries IPv4 (RFC 791).
 const MTU_MIN: usize = 576;
 
-/// Bytes of the headers of IPv6 and UDP; those of IPv4 and UDP are shorter.
+/// Bytes of the headers of IPv6 and UDP. The headers of IPv4 and UDP are shorter.
 const HEADERS_BYTES: usize = 48;
 
-/// The most bytes of an answer that fit into a datagram behind its memcached UDP header where the
-/// MTU is the smallest.
+/// Bytes of an answer that fit the smallest MTU, after a datagram's memcached UDP header.
 pub(crate) const PAYLOAD_BYTES_MIN: usize = MTU_MIN - HEADERS_BYTES - protocol::udp::HEADER_BYTES;
 
-/// A listener as one column sees it.
+/// A listener of one column: its own socket, or one that all columns share.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnListener {
     pub(crate) socket: Arc<Listener>,
@@ -45,14 +44,13 @@ pub(crate) struct ColumnListener {
 pub(crate) struct Listeners {
     pub(crate) columns: Vec<Vec<ColumnListener>>,
     pub(crate) datagrams: Vec<Vec<ColumnSocket>>,
-    /// The UDP addresses with their ports; one for each column if each column has its own port.
+    /// The UDP addresses with their ports: one for each column if each column has its own port.
     pub(crate) datagram_addresses: Vec<SocketAddr>,
-    /// The addresses on which the server listens; port 0 is replaced by the port that the system
-    /// chose.
+    /// The addresses of the listeners, with the port that the system chose instead of port 0.
     pub(crate) endpoints: Vec<Endpoint>,
 }
 
-/// The protocol of a listener.
+/// The transport protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Streams.
@@ -70,11 +68,11 @@ impl std::fmt::Display for Transport {
     }
 }
 
-/// The reason why a server cannot listen.
+/// The reason why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// An address of `-l`, `-p` or `-U` cannot be opened.
-    #[error("failed to listen on {asked}: {at} ({transport}): {error}")]
+    #[error("failed to listen on {asked}, at {at} ({transport}): {error}")]
     Address {
         /// The address as the user wrote it.
         asked: String,
@@ -88,15 +86,15 @@ pub enum ListenError {
     /// The path of `-s` cannot be opened.
     #[error("failed to listen on UNIX socket {0}: {1}")]
     Unix(PathBuf, io::Error),
-    /// More addresses than a column can watch.
-    #[error("more than {LISTENERS_MAX} addresses to listen on")]
+    /// There are more addresses than a column can watch.
+    #[error("there are more than {LISTENERS_MAX} addresses to listen on")]
     TooMany,
 }
 
 /// Opens all listeners.
 ///
 /// # Errors
-/// No address of an entry can be opened, or one fails for another reason than being in use.
+/// No address of an entry can be opened, or one fails for a reason that `may_be_skipped` rejects.
 pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
     let mut listeners = Listeners {
         columns: vec![Vec::new(); settings.columns],
@@ -188,7 +186,7 @@ fn open_entry(
     Ok(())
 }
 
-/// True if the address is in use, or belongs to a family that this system does not support.
+/// True if the address is in use, or if this system does not support its family.
 fn may_be_skipped(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrInUse || error.raw_os_error() == Some(libc::EAFNOSUPPORT)
 }
@@ -218,7 +216,7 @@ fn open_address(
     Ok(())
 }
 
-/// Opens a UDP socket for each column, all at one port or each at its own port.
+/// Opens a UDP socket for each column: all at one port, or each at its own port.
 fn open_datagrams(
     listeners: &mut Listeners,
     settings: &Settings,
@@ -242,9 +240,8 @@ fn open_datagrams(
     Ok(())
 }
 
-/// Returns the most bytes that a datagram from `ip` carries: memcached's 1,400, or fewer if the
-/// interface with that address has a smaller MTU. For a wildcard address, the smallest MTU of all
-/// interfaces counts.
+/// Returns the most bytes of a datagram from `ip`: memcached's 1,400, or fewer if the interface
+/// with that address has a smaller MTU. A wildcard address gets the smallest MTU of all interfaces.
 fn datagram_bytes_max(ip: IpAddr) -> usize {
     let own = net::own_addresses().unwrap_or_default();
     let is_any = |its: &IpAddr| ip.is_unspecified() && ip.is_ipv4() == its.is_ipv4();
@@ -253,7 +250,7 @@ fn datagram_bytes_max(ip: IpAddr) -> usize {
     datagram_bytes_for(mtu.unwrap_or(usize::MAX))
 }
 
-/// Returns the most bytes that a datagram carries over an interface of this MTU.
+/// Returns the most bytes of a datagram over an interface with this MTU.
 pub(crate) fn datagram_bytes_for(mtu: usize) -> usize {
     (mtu.max(MTU_MIN) - HEADERS_BYTES).min(ANSWER_BYTES_MAX)
 }

@@ -2,8 +2,8 @@
 //!
 //! Where: the outermost layer. `flags` reads the command line, `process` prepares the process,
 //! `run` serves.
-//! Invariant: nothing that the user asks for fails silently: a failure shows on stderr or in the
-//! exit status. The process has one thread until `Bound::start`.
+//! Invariant: a failure to do what the user requested is reported on stderr or by the exit status.
+//! The process has one thread until `Bound::start`.
 //! Source: memcached 1.6.45 `main`.
 
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use hypostyle::run::{Bound, Server, StartError};
 use hypostyle::settings::Settings;
 use hypostyle::{cpus, flags, port_file, ram, shared};
 
-/// Exit statuses: memcached's (sysexits.h).
+/// Exit statuses, as memcached's (sysexits.h).
 const FAILURE: u8 = 1;
 const NO_USER: u8 = 67;
 const SYSTEM: u8 = 71;
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes a line to stderr. An error is ignored: if stderr is closed, nobody reads it.
+/// Writes a line to stderr. Ignores an error: if stderr is closed, nobody reads the line.
 fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -76,7 +76,7 @@ fn serve(settings: Settings) -> Result<(), Failure> {
     }
     let pid_file = match pid_path.as_deref().map(PidFile::write).transpose() {
         Ok(file) => file,
-        // Without the file, the user who started the daemon would not know which process to end.
+        // Without the file, the user who started the daemon would not know its process id.
         Err(text) if daemon.is_some() => {
             server.stop();
             return Err(Failure { text, status: SYSTEM });
@@ -106,7 +106,7 @@ fn serve(settings: Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Logs to stderr, as verbosely as `-v` asks for; never a line per request.
+/// Sends the log to stderr, with the verbosity of `-v`. Requests are never logged one by one.
 fn log_to_stderr(verbosity: u32) {
     env_logger::Builder::new()
         .filter_level(log::LevelFilter::Trace)
@@ -115,8 +115,8 @@ fn log_to_stderr(verbosity: u32) {
     log::set_max_level(shared::log_level(verbosity));
 }
 
-/// Finds the user to run as (`-u`). Only root can change its user, so for others `-u` has no
-/// effect, as in memcached, but there is a warning on stderr.
+/// Finds the user to run as (`-u`). Only root can change its user. For others `-u` has no effect,
+/// as in memcached, but this function prints a warning to stderr.
 fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     if !process::is_root() {
         let (own, wanted) = (process::user_id(), settings.user.as_deref());
@@ -125,14 +125,17 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
         };
         if let Some(name) = wanted.filter(is_other) {
             tell(&format!(
-                "WARNING: -u {name} has no effect: this is user {own}, and only root can change \
-                 its user."
+                "WARNING: -u {name} has no effect: this server runs as user {own}, and only root \
+                 can change its user."
             ));
         }
         return Ok(None);
     }
     let Some(name) = &settings.user else {
-        tell("WARNING: running as root. Add '-u <user>' to give that up, or '-u root' to keep it.");
+        tell(
+            "WARNING: running as root. Add '-u <user>' to become that user, or '-u root' to stay \
+             root.",
+        );
         return Ok(None);
     };
     let found = process::find_user(name).map_err(failed("cannot read the user database"))?;
@@ -146,14 +149,14 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
 }
 
 /// Binds the listeners, gives up root (`-u`) and all privileges, and starts the columns. TCP ports
-/// may need root, so they are bound before root is given up; a Unix socket is bound after it, so
-/// that its file belongs to the user.
+/// may need root, so they are bound while the process is root. A Unix socket is bound afterwards,
+/// so that its file belongs to the user.
 fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     let core_dumps = settings.core_dumps;
     let needed = process::needed_capabilities(&settings);
     if let Err(error) = process::forgo_privileges() {
         tell(&format!(
-            "WARNING: privileges may still be gained by what this process executes: {error}"
+            "WARNING: programs that this process executes may still gain privileges: {error}"
         ));
     }
     let give_up_root = || match user {
@@ -178,7 +181,8 @@ fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     match process::give_up_capabilities(needed) {
         Ok(kept) if kept.is_empty() => {}
         Ok(kept) => {
-            tell(&format!("kept, to lock memory beyond its limit: {}", process::names_of(kept)));
+            let names = process::names_of(kept);
+            tell(&format!("{names} is kept, to lock more memory than RLIMIT_MEMLOCK allows"));
         }
         Err(error) => tell(&format!("WARNING: capabilities could not be given up: {error}")),
     }

@@ -1,9 +1,9 @@
 //! The machine's NUMA nodes, and the distances between processors.
 //!
-//! Where: read once, before there are columns, and by `stats columns`.
+//! Where: read once, before the columns start, and by `stats columns`.
 //! Invariant: if the system does not report nodes, all processors count as one node.
-//! Source: the kernel's `Documentation/ABI/stable/sysfs-devices-node`: `cpulist`, and `distance`,
-//! one number for each node in the order of their numbers, ten for a node's own memory.
+//! Source: the kernel's `Documentation/ABI/stable/sysfs-devices-node`, on `cpulist` and `distance`:
+//! one number for each node, in the order of the nodes' numbers; 10 for the node itself.
 
 use std::fs;
 use std::path::Path;
@@ -18,11 +18,11 @@ pub(crate) struct Nodes(Vec<Node>);
 struct Node {
     number: usize,
     cpus: Vec<usize>,
-    /// The distance to each node.
+    /// The distance from this node to each node.
     distances: Vec<u32>,
 }
 
-/// Another column, in relation to one.
+/// Another column, as seen from one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Neighbour {
     pub(crate) column: usize,
@@ -44,7 +44,7 @@ impl Nodes {
         Nodes::parse(told)
     }
 
-    /// Makes the nodes from each one's number, `cpulist` and `distance`.
+    /// Makes the nodes from the number, `cpulist` and `distance` of each.
     fn parse(told: impl Iterator<Item = (usize, String, String)>) -> Nodes {
         let node = |(number, cpus, distances): (usize, String, String)| Node {
             number,
@@ -60,7 +60,7 @@ impl Nodes {
         self.place(cpu).map(|at| self.0[at].number)
     }
 
-    /// The distance from `from`'s node to `to`'s, in tenths of the distance to one's own.
+    /// The distance from `from`'s node to `to`'s node; 10 is the distance within a node.
     fn distance(&self, from: usize, to: usize) -> Option<u32> {
         self.0[self.place(from)?].distances.get(self.place(to)?).copied()
     }
@@ -69,8 +69,8 @@ impl Nodes {
         self.0.iter().position(|node| node.cpus.contains(&cpu))
     }
 
-    /// The nodes of columns, which are pinned to `cpus` (see `Settings::cpus`); a single one if
-    /// they are not pinned, or if the system does not report nodes.
+    /// The nodes of the columns, which are pinned to `cpus` (see `Settings::cpus`). One node if the
+    /// columns are not pinned, or if the system does not report nodes.
     pub(crate) fn of_columns(&self, columns: usize, cpus: &[usize]) -> memory::nodes::Nodes {
         let node = |column: usize| self.of(*cpus.get(column % cpus.len().max(1))?);
         let numbers: Option<Vec<usize>> = (0..columns).map(node).collect();
@@ -80,8 +80,8 @@ impl Nodes {
         memory::nodes::Nodes::new(&numbers.unwrap_or_default(), distance)
     }
 
-    /// The other columns, the nearest first and in order among equally near ones. Columns are
-    /// pinned to `cpus` (see `Settings::cpus`).
+    /// The other columns, the nearest first; equally near ones begin with the column after `own`.
+    /// Columns are pinned to `cpus` (see `Settings::cpus`).
     pub(crate) fn neighbours(&self, own: usize, columns: usize, cpus: &[usize]) -> Vec<Neighbour> {
         let cpu = |column: usize| cpus.get(column % cpus.len().max(1)).copied();
         let node = |column: usize| cpu(column).and_then(|cpu| self.of(cpu));
@@ -106,7 +106,7 @@ fn range(text: &str) -> Option<std::ops::RangeInclusive<usize>> {
 mod tests {
     use super::*;
 
-    /// Two sockets of two nodes each, listed in no order; one node has no processor.
+    /// Makes two sockets of two nodes each, in no order; one node has no processor.
     fn made_up() -> Nodes {
         let told = [
             (4, "12-15\n", "32 32 21 10\n"),
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!((columns(&of_0), near(&of_0)), (vec![3, 1, 2, 4, 5], 1));
         let of_1 = nodes.neighbours(1, 6, &cpus);
         assert_eq!((columns(&of_1), near(&of_1)), (vec![4, 2, 5, 3, 0], 1));
-        // With more columns than processors, the first processor is used again.
+        // If there are more columns than processors, the first processor is used again.
         let of_2 = nodes.neighbours(2, 4, &cpus[..3]);
         assert_eq!((columns(&of_2), near(&of_2)), (vec![1, 3, 0], 0));
     }

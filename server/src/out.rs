@@ -1,10 +1,10 @@
-//! The replies of a turn: text, with large values spliced in by reference.
+//! The replies of a turn: text, and large values inserted by reference.
 //!
-//! Where: the executor appends, and the holder of the turn sends.
-//! Invariant: the bytes to send are `buf` with each spliced value's bytes inserted at its position.
-//! `buf` holds copies, and a spliced value in frames pins its frames, so both outlive quiescent
+//! Where: the executor appends replies, and the holder of the turn sends them.
+//! Invariant: the bytes to send are `buf` with each referenced value's bytes inserted at its
+//! position. `buf` holds copies, and a reference to frames pins them, so both outlive quiescent
 //! points. A value in the log is readable only until the column's next quiescent point: code that
-//! may pass such a point calls `settle` first, which copies these values into `buf`.
+//! may pass one first calls `settle`, which copies these values into `buf`.
 
 use std::mem;
 
@@ -15,9 +15,9 @@ use crate::limits::{KEPT_BYTES_MIN, OUT_BYTES_MAX, PINS_MAX, REPLY_BYTES_MAX};
 /// Replies to be sent.
 #[derive(Debug, Default)]
 pub struct Out {
-    /// Reply text; preallocated, does not grow on the request path.
+    /// Reply text. Preallocated; does not grow on the request path.
     pub buf: Vec<u8>,
-    /// The values spliced in, each with its position in `buf`; ascending.
+    /// The values inserted by reference, each with its position in `buf`, in ascending order.
     pub(crate) pins: Vec<(usize, Body)>,
     /// Sum of the bytes of values in frames.
     pinned_bytes: usize,
@@ -25,16 +25,16 @@ pub struct Out {
     kept_bytes: usize,
     /// True if values in the log may stay in the log until they are sent.
     pub(crate) keeps: bool,
-    /// True if a value had left the log when it was to be copied.
+    /// True if a value was no longer in the log when it was to be copied.
     is_lost: bool,
-    /// Bytes of `buf` when it was allocated.
+    /// The initial capacity of `buf`, in bytes.
     usual_bytes: usize,
 }
 
 #[derive(Debug)]
 pub(crate) enum Body {
     Frames(store::Pinned),
-    /// In the log, with its length in bytes.
+    /// In the log. The number is its length in bytes.
     Log(store::Kept, usize),
 }
 
@@ -57,8 +57,8 @@ pub struct Mark {
 }
 
 impl Out {
-    /// Makes an empty `Out` with room for a turn's replies and one more with a value of
-    /// `value_bytes_max`.
+    /// Makes an empty `Out` with capacity for a turn's replies, and for one more reply with a value
+    /// of `value_bytes_max`.
     #[must_use]
     pub fn for_column(value_bytes_max: usize) -> Out {
         Out {
@@ -70,7 +70,7 @@ impl Out {
         }
     }
 
-    /// Splices a value's body in at the current end.
+    /// Inserts a value by reference at the current end.
     pub fn pin(&mut self, value: store::Pinned) {
         let bytes = value.bytes();
         if bytes > 0 {
@@ -79,7 +79,7 @@ impl Out {
         }
     }
 
-    /// Adds a value that lies in the log, by reference if it is long enough.
+    /// Appends a value in the log: by reference if it is long enough, else as a copy.
     pub(crate) fn keep(&mut self, value: &[u8], kept: store::Kept) {
         if self.keeps && value.len() >= KEPT_BYTES_MIN {
             self.kept_bytes += value.len();
@@ -89,7 +89,7 @@ impl Out {
         }
     }
 
-    /// Copies values in the log into `buf`. To be called before a quiescent point may be passed.
+    /// Copies values in the log into `buf`. Called before a quiescent point may be passed.
     #[inline(always)]
     pub(crate) fn settle(&mut self, store: &store::Column) {
         if self.kept_bytes > 0 {
@@ -99,7 +99,7 @@ impl Out {
 
     #[cold]
     fn copy_kept(&mut self, store: &store::Column) {
-        // Backwards from the end, so that no byte is overwritten before it has moved.
+        // Moves bytes from the end backwards, so that no byte is overwritten before it has moved.
         let mut end = self.buf.len();
         let mut end_then = end + self.kept_bytes;
         self.buf.resize(end_then, 0);
@@ -122,8 +122,8 @@ impl Out {
         self.kept_bytes = 0;
     }
 
-    /// True if a quiescent point was passed without `settle`, so that the replies cannot be sent.
-    /// All values in the log are kept from one quiescent point to the next.
+    /// True if a quiescent point was passed without `settle`. The replies then cannot be sent,
+    /// because a value in the log is kept only until that point.
     #[inline]
     pub(crate) fn is_lost(&self, store: &store::Column) -> bool {
         let is_gone = |body: &Body| match *body {
@@ -150,8 +150,8 @@ impl Out {
         Mark { text: self.buf.len(), pins: self.pins.len() }
     }
 
-    /// The bytes between two positions, in order, without empty pieces. `store` is needed if there
-    /// may be values in its log.
+    /// The bytes between two positions, in order, without empty pieces. `store` must be given if
+    /// some of the values may be in its log.
     #[inline]
     #[must_use]
     pub(crate) fn pieces<'o>(
@@ -181,7 +181,7 @@ impl Out {
         text_bytes + pins.iter().map(|(_, body)| body.bytes_left()).sum::<usize>()
     }
 
-    /// Drops all replies behind a position.
+    /// Drops all replies after a position.
     pub fn truncate(&mut self, to: Mark) {
         self.buf.truncate(to.text);
         for (_, body) in self.pins.drain(to.pins..) {
@@ -192,7 +192,7 @@ impl Out {
         }
     }
 
-    /// Drops the first pin: its value is sent.
+    /// Drops the first pin, because its value has been sent.
     pub(crate) fn unpin_first(&mut self) {
         if !self.pins.is_empty()
             && let (_, Body::Frames(value)) = self.pins.remove(0)
@@ -201,13 +201,13 @@ impl Out {
         }
     }
 
-    /// Takes over the pins of `from`, whose first `text_bytes` bytes this buffer lacks.
+    /// Moves all pins here from `from`, whose first `text_bytes` bytes this `buf` lacks.
     pub(crate) fn take_pins(&mut self, from: &mut Out, text_bytes: usize) {
         self.pins.extend(from.pins.drain(..).map(|(at, body)| (at - text_bytes, body)));
         self.pinned_bytes += mem::take(&mut from.pinned_bytes);
     }
 
-    /// Empties the replies, and keeps the memory.
+    /// Removes all replies, and keeps the memory.
     #[inline]
     pub fn clear(&mut self) {
         self.buf.clear();
@@ -217,7 +217,7 @@ impl Out {
         (self.pinned_bytes, self.kept_bytes, self.is_lost) = (0, 0, false);
     }
 
-    /// Gives back memory that a long reply added to `buf`. To be called before the column sleeps.
+    /// Frees memory that a long reply added to `buf`. Called before the column sleeps.
     pub(crate) fn shrink(&mut self) {
         self.buf.shrink_to(self.usual_bytes);
     }
@@ -233,7 +233,7 @@ impl Out {
         self.buf.len() + self.pinned_bytes + self.kept_bytes
     }
 
-    /// Bytes of replies that are in `buf`, or will be once they are settled.
+    /// Bytes of replies that are in `buf` or will be there after `settle`.
     #[inline(always)]
     pub(crate) fn text_bytes(&self) -> usize {
         self.buf.len() + self.kept_bytes
@@ -256,7 +256,7 @@ pub(crate) struct Pieces<'o> {
     /// Number of bytes of `text` that have been returned.
     at: usize,
     pins: std::slice::Iter<'o, (usize, Body)>,
-    /// The rest of the value at the current position.
+    /// The part of the value at the current position that has not been returned.
     value: Option<BodyPieces<'o>>,
 }
 

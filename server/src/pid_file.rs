@@ -1,7 +1,7 @@
 //! The pid file (`-P`).
 //!
-//! Where: `main` writes the file when the server answers, and removes it when the server has
-//! stopped.
+//! Where: `main` writes the file when the server is ready to answer, and removes it after the
+//! server has stopped.
 //! Invariant: the file is written by `replace`, and removed only if it names this process.
 //! Source: memcached 1.6.45 `save_pid`, `remove_pidfile`.
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::replace;
 
-/// Bytes of the longest process id, and a line end.
+/// Most bytes of a pid file: the longest process id and a line end.
 const PID_BYTES_MAX: u64 = 32;
 
 /// A written pid file (`-P`).
@@ -18,7 +18,7 @@ const PID_BYTES_MAX: u64 = 32;
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes our process id. Warns if the process that the file at `path` named still runs.
+    /// Writes our process id. Warns if the file at `path` named a process that still runs.
     ///
     /// # Errors
     /// The file cannot be written; the text says why.

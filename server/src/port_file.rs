@@ -1,6 +1,6 @@
-//! The file that lists the ports listened on, for `-p -1`, where the system chooses the port.
+//! The file that lists the ports of the server, for `-p -1`, where the system chooses the port.
 //!
-//! Where: `main` writes it when the listeners are open.
+//! Where: `main` writes the file after the listeners are open.
 //! Invariant: the file is written by `replace`.
 //! Source: memcached 1.6.45 `main`, `server_socket`.
 
@@ -13,8 +13,8 @@ use crate::replace;
 /// The environment variable that names the file.
 pub const VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
 
-/// Writes the ports of the `tcp` and `udp` addresses, one line each, to the file that the
-/// environment variable names. Does nothing if it names none.
+/// Writes the ports of the `tcp` and `udp` addresses, one line each, to the file that `VARIABLE`
+/// names. Does nothing if the variable is unset or empty.
 ///
 /// # Errors
 /// The file cannot be written; the text says which file and why.

@@ -1,9 +1,9 @@
-//! Requests, counted by the prefixes of their keys.
+//! Counts requests by the prefixes of their keys.
 //!
-//! Where: the executor counts after `stats detail on` or with `-D`; `stats detail dump` lists the
-//! counts.
+//! Where: the executor counts requests after `stats detail on` or with `-D`; `stats detail dump`
+//! lists the counts.
 //! Invariant: at most `PREFIXES_MAX` prefixes are kept, in at most `PREFIX_BYTES_MAX` bytes.
-//! Requests with further prefixes are counted in one sum. No thread holds the locks of two shelves.
+//! Requests with any other prefix are counted together. No thread holds the locks of two shelves.
 //! Source: memcached 1.6.45 `stats_prefix.c`.
 
 use std::collections::HashMap;
@@ -20,8 +20,8 @@ pub(crate) struct Counts {
     pub(crate) evictions: u64,
 }
 
-/// Bytes that a prefix takes in addition to its text: its entry, of which the map leaves a sixth
-/// free, and the allocator's overhead.
+/// Bytes that a prefix takes in addition to its text: its entry in the map, a sixth more for the
+/// map's free entries, and the allocator's overhead.
 const ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Counts)>() * 7 / 6 + 17;
 
 /// The prefixes whose hashes belong to one shelf.
@@ -38,7 +38,7 @@ pub(crate) struct Prefixes {
     /// The byte that ends a prefix.
     end: u8,
     hasher: RandomState,
-    /// Each shelf has a share of the hashes. Its lock is the last in the order of locks.
+    /// Each shelf has some of the hashes. A shelf's lock is the last in the order of locks.
     shelves: Box<[Mutex<Shelf>]>,
 }
 

@@ -1,7 +1,7 @@
-//! The process: its limits, its user, its detaching from the terminal, its signals.
+//! The process: its limits, its user, its detachment from the terminal, its signals.
 //!
-//! Where: `main` calls this before and after `run` starts the columns; nothing here is on a
-//! request's path. The server's one file with `unsafe`: calls for which no safe wrapper exists.
+//! Where: `main` calls this before and after `run` starts the columns; no request passes through
+//! here. The only file of the server with `unsafe`: it makes calls that have no safe wrapper.
 //! Invariant: user, limits and signal mask are set while the process has one thread, so that every
 //! column inherits them.
 //! Source: memcached 1.6.45 `main`, `daemonize`; credentials(7), sigwaitinfo(2).
@@ -27,11 +27,11 @@ const FILES_PER_LISTEN: usize = 4;
 /// Descriptors of the process: the standard streams, and files that are open for a short time.
 const FILES_BASE: usize = 32;
 
-/// Bytes of the longest entry of the user database that is read.
+/// Most bytes of an entry of the user database; a longer entry is an error.
 const USER_BYTES_MAX: usize = 1 << 20;
 
-/// Raises the limit of open files to what `-c` needs; with `-r` also the limit of core files, and
-/// with `-k` the limit of locked memory.
+/// Raises the limit of open files to what `-c` needs. With `-r`, also raises the limit of core
+/// files, and with `-k` the limit of locked memory.
 ///
 /// # Errors
 /// The hard limit of open files is below `-c`, or the hard limit of core files is 0.
@@ -53,7 +53,7 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
     if setrlimit(Resource::Nofile, limit(wanted, hard)).is_ok() {
         return Ok(());
     }
-    // Without privileges the limit can be raised to the hard limit only.
+    // A process without privileges can raise the limit only to the hard limit.
     let granted = now.maximum.unwrap_or(wanted).min(wanted);
     if granted < connections
         || setrlimit(Resource::Nofile, limit(granted, now.maximum.unwrap_or(granted))).is_err()
@@ -67,7 +67,7 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// Number of descriptors for everything but connections.
+/// Number of descriptors that the process needs in addition to those of client connections.
 #[must_use]
 pub fn files_beside_connections(settings: &Settings) -> u64 {
     let of_column = FILES_PER_COLUMN + FILES_PER_LISTEN * settings.listen.len();
@@ -90,12 +90,12 @@ fn raise_core() -> Result<(), String> {
 }
 
 /// Locks the memory that the process has mapped so far (`-k`). Call it before the store reserves
-/// its address space, because the store locks only the parts that it uses.
+/// its address space, because the store itself locks the parts that it uses.
 ///
 /// # Errors
 /// The system refuses (RLIMIT_MEMLOCK).
 pub fn lock_present() -> io::Result<()> {
-    // All threads get one heap: each further heap would map 64 MiB, all of it locked.
+    // Makes all threads use one heap: each other heap would map 64 MiB, all of it locked.
     // SAFETY: the call takes two numbers. Under the allocator's own lock, it changes how many heaps
     // the allocator creates from now on; memory that is already allocated stays unchanged.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
@@ -118,9 +118,9 @@ pub fn yield_to_others() -> io::Result<()> {
     }
 }
 
-/// Locks memory that is mapped from now on, such as stacks and buffers, page by page as it is
-/// touched. Does nothing if RLIMIT_MEMLOCK is finite, because beyond that limit no memory could be
-/// mapped any more.
+/// Locks each page of memory that is mapped from now on, such as stacks and buffers, when it is
+/// first touched. Does nothing if RLIMIT_MEMLOCK is finite, because above that limit no more memory
+/// could be mapped.
 ///
 /// # Errors
 /// The system refuses.
@@ -132,14 +132,14 @@ pub fn lock_future() -> io::Result<()> {
     Ok(())
 }
 
-/// Unlocks all memory, after the system refused to lock a part of it. Returns a text for the log,
-/// with the limit that the user can raise.
+/// Unlocks all memory after the system refused to lock some of it. Returns a text for the log, with
+/// the limit that the user can raise.
 pub fn unlock() -> String {
     // If the system refuses, some memory stays locked, which does no harm.
     let _ = munlockall();
     match getrlimit(Resource::Memlock).current {
-        Some(bytes) => format!("RLIMIT_MEMLOCK is {bytes} bytes; nothing is locked"),
-        None => "nothing is locked".to_owned(),
+        Some(bytes) => format!("no memory is locked; RLIMIT_MEMLOCK is {bytes} bytes"),
+        None => "no memory is locked".to_owned(),
     }
 }
 
@@ -164,7 +164,7 @@ pub struct User {
     pub gid: u32,
 }
 
-/// Looks `name` up in the user database. Returns `None` if there is no such user.
+/// Looks up `name` in the user database. Returns `None` if there is no such user.
 ///
 /// # Errors
 /// The database cannot be read.
@@ -202,8 +202,8 @@ pub fn find_user(name: &str) -> io::Result<Option<User>> {
 /// Number of bits in a set of capabilities; every capability's number is smaller.
 const CAPABILITIES_MAX: u32 = 64;
 
-/// Returns the privileges that the server needs once its sockets are open: none, or, with `-k` and
-/// a finite limit of locked memory, the right to lock more (see `mlock(2)`).
+/// Returns the privileges that the server needs after its sockets are open. With `-k` and a finite
+/// limit of locked memory, it is the right to lock more (see `mlock(2)`); otherwise none.
 #[must_use]
 pub fn needed_capabilities(settings: &Settings) -> CapabilitySet {
     let locks_beyond = settings.lock_memory && getrlimit(Resource::Memlock).current.is_some();
@@ -217,9 +217,8 @@ pub fn needed_capabilities(settings: &Settings) -> CapabilitySet {
 /// The system refuses.
 pub fn forgo_privileges() -> io::Result<()> {
     for number in 0..CAPABILITIES_MAX {
-        // Fails without CAP_SETPCAP, and for bits that are no capability of this kernel. A
-        // remaining capability does no harm: after `set_no_new_privs`, executing a program gains
-        // none.
+        // Fails without CAP_SETPCAP, and for bits that are not capabilities of this kernel. Any
+        // capability left is harmless: after `set_no_new_privs`, executing a program gains none.
         let one = CapabilitySet::from_bits_retain(1 << number);
         if thread::remove_capability_from_bounding_set(one).is_err() {
             break;
@@ -230,14 +229,14 @@ pub fn forgo_privileges() -> io::Result<()> {
 }
 
 /// Gives up all capabilities but `kept`, for good. Call it while the process has one thread: each
-/// thread has capabilities of its own, copied from the thread that starts it. Returns the
-/// capabilities that are left.
+/// thread has its own capabilities, copied from the thread that starts it. Returns the capabilities
+/// that are left.
 ///
 /// # Errors
 /// The system refuses, or does not report the capabilities.
 pub fn give_up_capabilities(kept: CapabilitySet) -> io::Result<CapabilitySet> {
-    // The call fails on a kernel without ambient capabilities, which has none to clear. The return
-    // value shows the capabilities that are left.
+    // The call fails on a kernel without ambient capabilities, where there are none to clear. The
+    // return value shows the capabilities that are left.
     let _ = thread::clear_ambient_capability_set();
     let kept = kept & thread::capabilities(None)?.permitted;
     let none = CapabilitySet::empty();
@@ -298,7 +297,7 @@ pub fn allow_core_dump() -> io::Result<()> {
     Ok(())
 }
 
-/// The detached process. Its parent waits until `ready` is called.
+/// A detached process. Its parent waits until `ready` is called.
 #[derive(Debug)]
 pub struct Daemon {
     parent: PipeWriter,
@@ -317,7 +316,7 @@ pub fn daemonize(keep_output: bool, keep_directory: bool) -> io::Result<Daemon> 
     }
     let (reader, writer) = io::pipe()?;
     // SAFETY: the process has one thread: `main` starts none before this call, and where /proc is
-    // mounted the count above confirms that. So the child lacks no thread that could hold a lock.
+    // mounted the count above confirms that. So no thread missing in the child can hold a lock.
     match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => drop(reader),
@@ -333,7 +332,7 @@ pub fn daemonize(keep_output: bool, keep_directory: bool) -> io::Result<Daemon> 
     Ok(Daemon { parent: writer, keep_output })
 }
 
-/// Ends the parent with 0 as soon as the child is ready, or else with the child's status.
+/// Ends the parent: with 0 as soon as the child is ready, otherwise with the child's status.
 fn await_child(mut child: PipeReader, pid: libc::pid_t) -> ! {
     let ready = child.read(&mut [0]).is_ok_and(|bytes| bytes == 1);
     let mut status = 0;
@@ -351,7 +350,7 @@ fn await_child(mut child: PipeReader, pid: libc::pid_t) -> ! {
 }
 
 impl Daemon {
-    /// Lets the parent exit, now that the server answers. Also connects the standard streams to
+    /// Lets the parent exit, because the server now answers. Also connects the standard streams to
     /// `/dev/null`, unless the output is kept.
     ///
     /// # Errors
@@ -371,12 +370,12 @@ impl Daemon {
     }
 }
 
-/// The way in which a signal stops the server.
+/// How a signal stops the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// At once, by TERM or INT.
+    /// By TERM or INT: at once.
     Normally,
-    /// After the requests that have arrived are answered, by USR1.
+    /// By USR1: after the requests that have arrived are answered.
     Gracefully,
 }
 
@@ -390,7 +389,7 @@ pub fn ask_to_stop(stop: Stop) {
     let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
 }
 
-/// The signals that the server waits for, blocked in this thread and in all threads that it starts.
+/// The signals for which the server waits, blocked in this thread and in threads that it starts.
 #[derive(Debug)]
 pub struct Signals(libc::sigset_t);
 
@@ -421,7 +420,7 @@ impl Signals {
     }
 
     /// Sleeps until a signal to stop arrives, then unblocks the signals, so that a second signal
-    /// ends a process that does not stop. Ignores HUP: the server has nothing to reload.
+    /// ends a process that does not stop. Ignores HUP, because the server has nothing to reload.
     #[must_use]
     pub fn wait(self) -> Stop {
         let stop = loop {
@@ -458,8 +457,8 @@ pub fn cpu_times() -> (Duration, Duration) {
     (time(usage.ru_utime), time(usage.ru_stime))
 }
 
-/// Bytes that the allocator has taken from the system and the program does not use. The count
-/// visits each freed piece of memory.
+/// Bytes that the allocator has taken from the system but the program does not use. The call visits
+/// each freed piece of memory.
 #[must_use]
 pub fn heap_free_bytes() -> usize {
     // SAFETY: the call takes nothing, and counts under the allocator's own locks.

@@ -1,7 +1,7 @@
-//! The memory that this process may have, by its machine and by its control groups' limits.
+//! The memory that the machine and the control groups' limits allow this process to have.
 //!
-//! Where: read once, before the command line: `-m` is compared with this memory, and may be a part
-//! of it.
+//! Where: read once, before the command line: `-m` is compared with this memory, and may be a
+//! percentage of it.
 //! Invariant: a limit that the system does not report counts as no limit.
 //! Source: proc(5) (`meminfo`), the kernel's `cgroup-v2.rst` (`memory.max`) and `memory.rst`
 //! (`memory.limit_in_bytes`).
@@ -21,11 +21,11 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// The smaller number of bytes, and the source of that limit, in words for the user.
+    /// The smaller number of bytes, and the source of that limit, for a message to the user.
     #[must_use]
     pub fn least(&self) -> Option<(u64, &'static str)> {
         let machine = self.machine.map(|bytes| (bytes, "the machine has"));
-        let granted = self.granted.map(|bytes| (bytes, "its control group allows"));
+        let granted = self.granted.map(|bytes| (bytes, "the control group allows"));
         [machine, granted].into_iter().flatten().min()
     }
 }
@@ -35,7 +35,7 @@ impl Ram {
 pub fn usable(root: &Path) -> Ram {
     let granted = groups::tightest(root, "memory", |group, unified| {
         let name = if unified { "memory.max" } else { "memory.limit_in_bytes" };
-        // "max" means no limit in version 2. Version 1 has a number that no machine reaches.
+        // In version 2, "max" means no limit; version 1 has a number that exceeds any machine.
         fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok()
     });
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok();
@@ -79,7 +79,7 @@ mod tests {
             ("sys/fs/cgroup/a/memory.max", "2097152\n"),
             ("sys/fs/cgroup/a/b/memory.max", "max\n"),
         ];
-        assert_eq!(told("ram-v2", &files).least(), Some((2 << 20, "its control group allows")));
+        assert_eq!(told("ram-v2", &files).least(), Some((2 << 20, "the control group allows")));
     }
 
     #[test]

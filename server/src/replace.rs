@@ -1,8 +1,8 @@
 //! Writes small files for other programs, atomically and without following links.
 //!
 //! Where: `pid_file` and `port_file`, once, while the server starts.
-//! Invariant: no program sees a half-written file, because a new file is written beside `path` and
-//! renamed. No link is followed and no open blocks, whatever is at either path.
+//! Invariant: no program sees a half-written file, because a new file is written next to `path` and
+//! renamed. No link is followed, and opening a path does not block, not even if it is a FIFO.
 //! Source: open(2), `O_EXCL` and `O_NOFOLLOW`.
 
 use std::ffi::OsStr;
@@ -11,19 +11,19 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Attempts to create the new file. Before each further attempt the file at its path is removed,
-/// because a killed server may have left it. A program that creates that file again and again keeps
-/// the server from writing.
+/// Number of attempts to create the new file. Before each further attempt, the file at its path is
+/// removed, because a killed server may have left it. A program that creates that file again and
+/// again prevents the server from writing.
 const ATTEMPTS_MAX: usize = 3;
 
 /// The file's mode: everybody may read it, only its owner may write it.
 const MODE: u32 = 0o644;
 
-/// Makes `path` a file of this text: writes it beside `path`, as `path` + `ending`, and renames.
+/// Writes `text` to a new file, `path` + `ending`, and renames that file to `path`.
 ///
 /// # Errors
-/// The file cannot be created or renamed; the text names the failed step. No new file stays beside
-/// `path`.
+/// The file cannot be created or renamed; the text names the failed step. The new file is then
+/// removed.
 pub(crate) fn replace(path: &Path, ending: &str, text: &str) -> Result<(), String> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(OsStr::new(ending));
@@ -32,13 +32,13 @@ pub(crate) fn replace(path: &Path, ending: &str, text: &str) -> Result<(), Strin
         make(&beside).map_err(|error| format!("cannot make {}: {error}", beside.display()))?;
     let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, path));
     written.map_err(|error| {
-        // No other program would remove the new file.
+        // Removes the new file, which no other program would remove.
         let _ = fs::remove_file(&beside);
         format!("cannot write {}: {error}", path.display())
     })
 }
 
-/// Creates a new file. Removes a file at its path; of a link the link itself, not its target.
+/// Creates a new file. Removes a file at its path; if that is a link, the link and not its target.
 fn make(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(MODE).custom_flags(libc::O_NOFOLLOW);
@@ -71,7 +71,7 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode};
     use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 
-    /// A folder of this test's own, removed when it is dropped.
+    /// A folder for one test, removed when dropped.
     struct Folder(PathBuf);
 
     impl Folder {

@@ -1,6 +1,6 @@
-//! Starting and stopping a server.
+//! Starts and stops a server.
 //!
-//! Where: `main` binds while the process may still be root, and then starts the columns. Tests call
+//! Where: `main` calls `bind` while the process may still be root, and then `start`. Tests call
 //! `Server::start`, which does both.
 //! Invariant: when `Server::stop` returns, every column's thread has ended, every connection and
 //! listener is closed, and the Unix socket's file is removed.
@@ -43,8 +43,8 @@ pub enum StartError {
     /// The store cannot be created.
     #[error(transparent)]
     Store(#[from] store::MakeError),
-    /// There is no descriptor, thread or memory for a column.
-    #[error("cannot start a column: {0}")]
+    /// The system has no descriptor, thread or memory for a column.
+    #[error("cannot start a worker thread: {0}")]
     Column(#[from] io::Error),
 }
 
@@ -69,7 +69,7 @@ pub struct Server {
     end: Arc<End>,
 }
 
-/// The sockets from which a column receives, its waker, and the state by which it shares work.
+/// The sockets of a column, its waker, and the state with which it shares work.
 struct Sockets {
     waker: Arc<Waker>,
     stealing: Option<Stealing>,
@@ -90,15 +90,14 @@ impl Bound {
     /// Opens the listeners and, with `--xdp`, the ports of an interface.
     ///
     /// # Errors
-    /// One of them cannot be opened.
+    /// A listener or a port cannot be opened.
     pub fn bind(settings: Settings) -> Result<Bound, StartError> {
         let listeners = listen::open(&settings)?;
         let bypass = bypass::open(&settings, &listeners.datagram_addresses)?;
         Ok(Bound { settings: Arc::new(settings), listeners, bypass })
     }
 
-    /// The TCP addresses on which the server listens; port 0 is replaced by the port that the
-    /// system chose.
+    /// The TCP addresses of the listeners, with the port that the system chose instead of port 0.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         addresses(&self.listeners.endpoints)
@@ -107,7 +106,7 @@ impl Bound {
     /// Makes the store and starts the columns.
     ///
     /// # Errors
-    /// There is no memory, thread or descriptor for them.
+    /// There is no memory, thread or descriptor for the store or the columns.
     pub fn start(self) -> Result<Server, StartError> {
         let Bound { settings, listeners, bypass } = self;
         let ring_bytes = bypass.as_ref().map_or(0, |it| it.bypass.ring_bytes());
@@ -118,7 +117,7 @@ impl Bound {
         let lock_rest = |()| store.lock_memory().and_then(|()| process::lock_future());
         let locked = locked.map(|locked| locked.and_then(lock_rest));
         if let Some(Err(error)) = &locked {
-            log::warn!("-k invalid, mlockall() failed: {error}: {}", process::unlock());
+            log::warn!("-k invalid, mlockall() failed: {error} ({})", process::unlock());
         }
         let is_locked = locked.is_some_and(|locked| locked.is_ok());
         let clock = Clock::new(unix_seconds());
@@ -150,7 +149,7 @@ impl Bound {
             let of_path =
                 |path| Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers));
             packets = paths.into_iter().map(of_path).collect();
-            // Cannot fail: it is set only here.
+            // Cannot fail: no other code sets it.
             let _ = shared.bypass.set(bypass);
         }
         let mut packets = packets.into_iter();
@@ -165,9 +164,9 @@ impl Bound {
             let (stealing, migration) = (stealing.next(), migrations.next());
             let packets = packets.next();
             let sockets = Sockets { waker, stealing, migration, listeners, datagrams, packets };
-            // The first column wakes each second to advance the store's clock. With `-o
-            // idle_timeout` all columns do, to check for idle connections; with `--xdp` the columns
-            // that have a port do, to check the port and the interface.
+            // The first column wakes each second to advance the store's clock. All columns do so
+            // with `-o idle_timeout`, to check for idle connections. With `--xdp`, the columns that
+            // have a port do so to check the port and the interface.
             let looks = settings.idle_seconds_max > 0
                 || sockets.packets.as_ref().is_some_and(|it| it.path().has_port());
             let timers = Timers::new(start, index == 0 || looks);
@@ -180,8 +179,7 @@ impl Bound {
     }
 }
 
-/// Makes the store from the part of `-m` that is left by rings and by the arena's chunks for
-/// values.
+/// Makes the store from the part of `-m` that rings and the arena's value chunks do not use.
 fn store(
     settings: &Settings,
     nodes: &Nodes,
@@ -211,18 +209,18 @@ fn store(
     Ok(store)
 }
 
-/// Checks if the system gives the huge pages that the store requests. Warns if `-L` gets none.
+/// Checks if the system gives huge pages, if the store wants them. Warns if `-L` gets none.
 fn look_for_huge_pages(shared: &Shared) {
     if !shared.store.wants_huge_pages() {
         return;
     }
     let given = memory::map::huge_pages_are_given();
-    // Cannot fail: it is set only here.
+    // Cannot fail: no other code sets it.
     let _ = shared.huge_pages.set(given);
     if shared.settings.huge_pages && !given {
         log::warn!(
-            "-L: the system gives no huge page now (/sys/kernel/mm/transparent_hugepage); where it \
-             gives none, memory has pages of the usual size"
+            "-L: the system gives no huge page now (see /sys/kernel/mm/transparent_hugepage); \
+             memory for which it gives none has pages of the usual size"
         );
     }
 }
@@ -231,9 +229,9 @@ fn look_for_huge_pages(shared: &Shared) {
 fn tell_of_open_udp(settings: &Settings) {
     if settings.udp_is_open() {
         log::warn!(
-            "UDP answers all networks, and senders can be forged: -o udp_allow=NETWORKS names the \
-             networks to answer. Without it a reply has at most {} bytes, and a network gets few \
-             long replies per second",
+            "requests over UDP from all networks are answered, and their senders can be forged; \
+             add -o udp_allow=NETWORKS to answer those networks only. Without it, a reply has at \
+             most {} bytes, and each network gets few long replies per second",
             settings.udp_reply_bytes_max()
         );
     }
@@ -313,12 +311,14 @@ impl Server {
             if let Some(cpu) = cpu
                 && let Err(error) = net::pin_thread(cpu)
             {
-                log::warn!("column {index} runs unpinned: processor {cpu}: {error}");
+                log::warn!("thread column-{index} is not pinned to processor {cpu}: {error}");
             }
             if let Err(error) = column.run() {
-                // The server ends, because the kernel would still give connections to this column's
-                // listeners, from which no thread accepts.
-                log::error!("column {index} cannot wait for events: {error}; the server ends");
+                // The server must end, because the kernel would still give connections to this
+                // column's listeners, and no thread would accept them.
+                log::error!(
+                    "thread column-{index} cannot wait for events: {error}; the server ends"
+                );
                 std::process::exit(1);
             }
         })?;
@@ -332,8 +332,7 @@ impl Server {
         addresses(&self.endpoints)
     }
 
-    /// The UDP addresses on which the server listens, with the port of each column if columns have
-    /// their own.
+    /// The UDP addresses of the listeners; several if each column has its own port.
     #[must_use]
     pub fn datagram_addresses(&self) -> &[SocketAddr] {
         &self.datagram_addresses
@@ -350,9 +349,9 @@ impl Server {
         self.columns.iter().map(|column| &*column.calls)
     }
 
-    /// Stops the server when all requests are answered, or after `limits::END_GRACEFULLY`, and
-    /// accepts no connection meanwhile. Removes the Unix socket's file and drops its references to
-    /// the listeners; the last column closes them.
+    /// Stops the server when all requests are answered, or after `limits::END_GRACEFULLY`; accepts
+    /// no connections meanwhile. Removes the Unix socket's file and drops the listeners, which are
+    /// closed when the last column ends.
     pub fn stop_gracefully(mut self) {
         self.end.tell_gracefully();
         self.close_listeners();
@@ -364,7 +363,7 @@ impl Server {
         }
         if !is_over() {
             let waited = limits::END_GRACEFULLY;
-            log::warn!("{waited:?} are over: what has not been answered by now is cut off");
+            log::warn!("{waited:?} have passed; requests without an answer so far get none");
         }
         self.stop();
     }
@@ -375,7 +374,7 @@ impl Server {
         self.wake();
         for column in self.columns.drain(..) {
             if column.thread.join().is_err() {
-                log::error!("a column panicked");
+                log::error!("a worker thread panicked");
             }
         }
         self.close_listeners();
@@ -386,8 +385,7 @@ impl Server {
         self.columns.iter().for_each(|column| column.waker.wake());
     }
 
-    /// Removes the Unix socket's file, and drops this reference to each listener; the last column
-    /// closes them.
+    /// Removes the Unix socket's file, and drops the listeners. The last column closes them.
     fn close_listeners(&mut self) {
         for listener in self.listeners.drain(..) {
             listener.socket.remove_file();

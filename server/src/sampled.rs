@@ -1,12 +1,11 @@
 //! Samples of requests: their times and their keys.
 //!
-//! Where: each loop of a column is sampled or not; the requests of a sampled loop are recorded with
-//! a weight.
-//! Invariant: the time of a request's arrival decides whether it is sampled, never its kind or key,
-//! so that the samples estimate all requests. One loop in `LOOPS_SAMPLED_ONE_IN` is sampled at
-//! random, and each of its requests counts as that many. Each loop after a rest of `REST_MS` is
-//! sampled too, and each of its requests counts as one. A column holds the lock of its samples for
-//! one request, and never waits for readers.
+//! Where: some loops of a column are sampled. Their requests are recorded, each with a weight.
+//! Invariant: a request is sampled because of its time of arrival, never its kind or key, so that
+//! the samples estimate all requests. One loop in `LOOPS_SAMPLED_ONE_IN` is sampled at random, and
+//! each of its requests counts as `LOOPS_SAMPLED_ONE_IN` requests. Each loop after a rest of
+//! `REST_MS` is sampled too, and each of its requests counts as one. A column holds the lock of its
+//! samples for one request, and never waits for readers.
 //! Source: D. G. Horvitz and D. J. Thompson, *A Generalization of Sampling Without Replacement From
 //! a Finite Universe*, for the weights; A. Metwally, D. Agrawal and A. El Abbadi, *Efficient
 //! Computation of Frequent and Top-k Elements in Data Streams*, for the keys.
@@ -24,10 +23,10 @@ use protocol::{MetaVerb, Request};
 use crate::limits::{LOOPS_SAMPLED_ONE_IN, REST_MS, SAMPLED_LOOP_MAX};
 pub(crate) use hot::Hot;
 
-/// Set while the requests of this loop are sampled.
+/// The bit that is set while the requests of this loop are sampled.
 pub(crate) const SAMPLED: Streams = Streams(1 << 10);
 
-/// The longest time that is recorded, in nanoseconds. A longer time counts as this one.
+/// The longest time that is recorded, in nanoseconds. A longer time is recorded as `NS_MAX`.
 const NS_MAX: u64 = 60_000_000_000;
 
 /// The kinds of requests whose times are recorded separately.
@@ -83,11 +82,11 @@ impl Kind {
 /// Decides which of a column's loops are sampled.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Number of loops until the next sampled one.
+    /// Number of loops until the next loop that is sampled at random.
     left: u32,
-    /// Number of requests that each request of this loop counts as.
+    /// The weight of each request of this loop: the number of requests for which it stands.
     weight: u32,
-    /// Requests that may still be sampled in this loop.
+    /// Number of requests that may still be sampled in this loop.
     requests_left: u32,
     number: u64,
     random: Random,
@@ -99,7 +98,7 @@ impl Sampler {
         Sampler { left: LOOPS_SAMPLED_ONE_IN, weight: 0, requests_left: 0, number: 0, random }
     }
 
-    /// Begins a loop, `since_ms` milliseconds after the last one. Returns true if it is sampled.
+    /// Begins a loop `since_ms` milliseconds after the last. Returns true if the loop is sampled.
     #[inline]
     pub(crate) fn begin_loop(&mut self, since_ms: u64) -> bool {
         if since_ms >= REST_MS {
@@ -111,7 +110,7 @@ impl Sampler {
 
     #[cold]
     fn sample_many(&mut self) -> bool {
-        // A random distance from 1 to twice the mean, so that it matches no rhythm of clients.
+        // The distance is random, from 1 to twice the mean, so that it matches no client's rhythm.
         self.left = self.random.below(2 * LOOPS_SAMPLED_ONE_IN - 1) + 1;
         self.sample(LOOPS_SAMPLED_ONE_IN)
     }
@@ -127,7 +126,7 @@ impl Sampler {
         self.number
     }
 
-    /// Samples a request. Returns its weight, and true if the loop's next request is sampled too.
+    /// Samples a request. Returns its weight, and true if the next request of the loop is sampled.
     pub(crate) fn take(&mut self) -> (u32, bool) {
         self.requests_left = self.requests_left.saturating_sub(1);
         (self.weight, self.requests_left > 0)
@@ -170,7 +169,7 @@ impl SharedSamples {
 }
 
 impl Samples {
-    /// Records a request of this kind that took `ns`; it counts as `weight` requests.
+    /// Records a request of this kind that took `ns` nanoseconds and counts as `weight` requests.
     pub(crate) fn took(&mut self, kind: Kind, ns: u64, weight: u32) {
         if let Some(times) = self.times.get_mut(kind as usize) {
             times.saturating_record_n(ns.max(1), weight.into());
@@ -201,7 +200,7 @@ mod tests {
                 sampled += 1;
             }
         }
-        // Some 31,000 gaps between loops that are sampled: a standard error of 0.33 %.
+        // About 31,000 gaps between loops sampled at random: a standard error of 0.33 %.
         assert!(counted.abs_diff(loops) < loops / 50, "{counted}");
         assert!(sampled < loops / 100, "{sampled}");
         for _ in 0..1000 {
@@ -210,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Draws keys by `ask`, `together` in each loop. Returns the hot keys, and all keys' counts.
+    /// Draws `together` keys per loop by `ask`. Returns the hot keys, and all keys' true counts.
     fn told(
         seed: usize,
         together: u32,
@@ -219,7 +218,7 @@ mod tests {
         let (mut sampler, mut random) = (Sampler::new(seed), Random::new(seed + 1000));
         let (mut hot, mut asked) = (Hot::default(), HashMap::new());
         for number in 0..120_000 / together {
-            // One loop in fifty comes behind a rest.
+            // One loop in fifty follows a rest.
             let since_ms = if random.below(50) == 0 { REST_MS } else { 0 };
             let mut goes_on = sampler.begin_loop(since_ms);
             for nth in 0..together {
@@ -240,7 +239,7 @@ mod tests {
     fn no_key_is_told_to_have_more_requests_than_it_had() {
         let once = |_: &mut Random, nth: u32| nth;
         let uniform = |random: &mut Random, _: u32| random.below(200);
-        // Each power of two has the same share: a Zipf law with an exponent of 1.
+        // Each power of two is drawn equally often: a Zipf law with an exponent of 1.
         let zipf = |random: &mut Random, _: u32| {
             let bits = 1 + random.below(15);
             random.below(1 << bits)
@@ -255,11 +254,11 @@ mod tests {
                     for key in &told {
                         let number = u32::from_le_bytes(key.key[..].try_into().unwrap());
                         let (had, said) = (asked[&number], key.at_least());
-                        // The samples of a loop after a rest are certain.
+                        // The samples of loops after a rest are exact counts.
                         assert!(said <= had, "{law}, {together}, seed {seed}: {said} of {had}");
                     }
                     bounds += told.len();
-                    // The two most frequent keys have a fifteenth of all requests or more.
+                    // The two most frequent keys have at least a fifteenth of all requests.
                     let is_first = |key: &hot::HotKey| key.key[..] == 0_u32.to_le_bytes();
                     found += usize::from(law == 2 && together == 1 && told.iter().any(is_first));
                 }

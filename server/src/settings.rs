@@ -2,8 +2,8 @@
 //!
 //! Where: `flags` or a test fills the settings; afterwards they are read-only behind an `Arc` for
 //! the life of the server. Values that change at run time, such as the verbosity, are in `shared`.
-//! Invariant: the `Settings` that `flags::parse` returns are within every bound that memcached
-//! sets; no other code checks them.
+//! Invariant: the `Settings` that `flags::parse` returns are within all bounds that memcached sets;
+//! no other code checks the bounds.
 //! Source: memcached 1.6.45 `settings_init` and `main`.
 
 use std::net::IpAddr;
@@ -53,20 +53,20 @@ pub struct Listen {
 pub struct Xdp {
     /// The interface's name.
     pub interface: String,
-    /// The queues to use, one per column. `None` means the interface's queues, at most one per
-    /// column.
+    /// The queues to use, one per column. `None` means as many of the interface's queues as there
+    /// are columns, at most.
     pub queues: Option<Range<u32>>,
-    /// The networks that are answered (`--xdp-allow`); an empty list means all. Packets of other
-    /// networks pass to the kernel.
+    /// The networks whose packets are answered (`--xdp-allow`); an empty list means all. Packets of
+    /// other networks go to the kernel.
     pub allow: Vec<IpNet>,
-    /// The place in the driver or kernel where packets are received (`--xdp-mode`).
+    /// The stage in the driver or the kernel at which packets are received (`--xdp-mode`).
     pub mode: Mode,
-    /// If true and AF_XDP is not available, the kernel alone serves UDP (`--xdp-fallback`).
+    /// If true, the kernel alone serves UDP if AF_XDP is not available (`--xdp-fallback`).
     pub fallback: bool,
 }
 
 impl Xdp {
-    /// The settings for all queues of an interface, open to all networks.
+    /// Makes the settings for all queues of an interface, open to all networks.
     #[must_use]
     pub fn of(interface: &str) -> Xdp {
         Xdp {
@@ -85,7 +85,7 @@ pub enum ZeroCopy {
     /// Values are copied into packets.
     #[default]
     Off,
-    /// Values lie in the packets' arena and are sent from the arena without a copy.
+    /// Values are in the packets' arena and are sent from there without a copy.
     Send,
     /// Like `Send`; in addition, values that arrive in packets stay in the packets.
     Full,
@@ -103,12 +103,12 @@ impl ZeroCopy {
     }
 }
 
-/// When a connection moves to another column.
+/// The condition under which a connection moves to another column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Migrate {
-    /// Never (`-o no_migrate`).
+    /// Connections never move (`-o no_migrate`).
     Never,
-    /// While its column is saturated and another column has time to spare.
+    /// If its column is saturated while another column has time to spare.
     WhileUneven,
     /// After each turn, for tests.
     AtEachTurn,
@@ -117,17 +117,17 @@ pub enum Migrate {
 /// All settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// TCP listeners; empty when only a Unix socket is served.
+    /// TCP listeners. Empty if only a Unix socket is served.
     pub listen: Vec<Listen>,
     /// `-p` as given, for `stats settings`.
     pub port: Port,
     /// `-l` as given, for `stats settings`.
     pub inter: Option<String>,
-    /// UDP sockets (`-U`); empty without UDP.
+    /// UDP sockets (`-U`). Empty without UDP.
     pub datagrams: Vec<Listen>,
     /// `-U` as given, for `stats settings`.
     pub udp_port: Port,
-    /// If true, each column has its own UDP port, numbered in a row (`-o udp_port_per_column`).
+    /// If true, each column has its own UDP port, in a row (`-o udp_port_per_column`).
     pub udp_port_per_column: bool,
     /// The networks that may send requests over UDP (`-o udp_allow`); an empty list means all.
     pub udp_allow: Vec<IpNet>,
@@ -146,14 +146,14 @@ pub struct Settings {
     pub unix_path: Option<PathBuf>,
     /// Access mode of the Unix socket (`-a`), as for chmod.
     pub unix_mask: u32,
-    /// The bound on items, index and all per-item state together (`-m`).
+    /// Bytes that items, index and all per-item state may take together (`-m`).
     pub memory_bytes: usize,
     /// Items that the index holds before it grows (`-o hashpower`). 0 means the smallest index for
     /// a store of this size.
     pub index_items: u64,
-    /// If true, huge pages are requested, whatever the size of the memory region (`-L`).
+    /// If true, huge pages are requested even for a small memory region (`-L`).
     pub huge_pages: bool,
-    /// If false, a store without room is refused instead of evicting items (`-M`).
+    /// If false, a storage command without room is refused instead of evicting items (`-M`).
     pub evict: bool,
     /// The policy that decides which items are evicted (`-o eviction`).
     pub eviction: Eviction,
@@ -164,8 +164,8 @@ pub struct Settings {
     pub connections_max_fast: bool,
     /// Number of columns (`-t`).
     pub columns: usize,
-    /// Processors to pin columns to, in order; more columns than processors use them again from the
-    /// first on. Empty if columns are not pinned (`-o no_pin`).
+    /// Processors to which columns are pinned, in order. If there are more columns than processors,
+    /// the list is used again from its start. Empty if columns are not pinned (`-o no_pin`).
     pub cpus: Vec<usize>,
     /// Most requests that one turn executes (`-R`).
     pub requests_per_event: u32,
@@ -173,9 +173,9 @@ pub struct Settings {
     pub cas: bool,
     /// Most connections that wait to be accepted, as the backlog of `listen` (`-b`).
     pub backlog: i32,
-    /// The protocols of listeners for which `-l` names none (`-B`).
+    /// The protocols of listeners for which `-l` gives no protocol (`-B`).
     pub protocol: ProtocolMode,
-    /// Largest item: key, value and memcached's 58 bytes (`-I`).
+    /// Bytes of the largest item: key, value and memcached's overhead of 58 bytes (`-I`).
     pub item_bytes_max: usize,
     /// If false, `flush_all` is refused (`-F`).
     pub flush_enabled: bool,
@@ -183,15 +183,15 @@ pub struct Settings {
     pub dump_enabled: bool,
     /// The byte that ends a key's prefix (`-D`).
     pub prefix_end: u8,
-    /// If true, requests are counted by key prefixes, until `stats detail` changes that (`-D`).
+    /// If true, requests are counted by key prefix, until `stats detail` changes that (`-D`).
     pub detail: bool,
     /// If true, `stats sizes` counts items by their sizes (`-o track_sizes`).
     pub sizes: bool,
     /// If true, `lru_crawler` may list items, and expired items are removed in the background,
     /// until a command changes that (`-o lru_crawler`).
     pub crawler: bool,
-    /// If true, `stats` includes the names that memcached has only with its LRU maintainer (off:
-    /// `-o no_lru_maintainer`).
+    /// If true, `stats` includes the names that memcached has only with its LRU maintainer. False
+    /// with `-o no_lru_maintainer`.
     pub maintainer_told: bool,
     /// If false, `slabs reassign` is refused (`-o no_slab_reassign`).
     pub slab_reassign: bool,
@@ -210,12 +210,12 @@ pub struct Settings {
     /// Microseconds for which a column without work looks for more before it sleeps
     /// (`-o busy_poll`).
     pub busy_poll_us: u32,
-    /// If true, an idle column takes datagrams from a column that is behind (off: `-o no_steal`).
+    /// If false, idle columns take no datagrams from columns that are behind (`-o no_steal`).
     pub steal: bool,
     /// If true, a column also takes packets from another column's AF_XDP queue if the kernel copies
     /// the packets (`-o steal_rings`).
     pub steal_rings: bool,
-    /// When connections move to another column.
+    /// The condition under which connections move to another column.
     pub migrate: Migrate,
     /// The user to run as when started as root (`-u`).
     pub user: Option<String>,
@@ -230,8 +230,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// True if any network may send requests over UDP: an address is not the machine's own, and
-    /// `-o udp_allow` names no networks.
+    /// True if any network may send requests over UDP: `-o udp_allow` names no network, and at
+    /// least one address is not a loopback address.
     #[must_use]
     pub fn udp_is_open(&self) -> bool {
         let is_own = |host: &str| {
@@ -253,7 +253,7 @@ impl Settings {
 }
 
 impl Default for Settings {
-    /// Returns memcached's defaults, and one column that is not pinned: `flags::parse` replaces
+    /// Returns memcached's defaults, with one column that is not pinned. `flags::parse` replaces
     /// columns and processors by those of the machine.
     fn default() -> Self {
         Settings {

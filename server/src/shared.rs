@@ -1,10 +1,10 @@
-//! The state that all columns of one server share in addition to the store: counters, the number
-//! of connections, the start time.
+//! The state that all columns of one server share in addition to the store: counters, the number of
+//! connections, the start time, and more.
 //!
-//! Where: `run` makes this state before any column; every column holds an `Arc` of it.
+//! Where: `run` makes this state before it starts columns; every column holds an `Arc` of it.
 //! Invariant: only a column's own thread writes the column's counters, so that an addition is a
-//! plain load and store, except for shared counters, to which any thread adds. Any thread may read
-//! all counters. `stats reset` remembers the sums at that moment and writes no counter.
+//! plain load and store. Exceptions are the shared counters, to which any thread adds. Any thread
+//! may read all counters. `stats reset` records the sums at that moment and changes no counter.
 //! Source: memcached 1.6.45 `struct thread_stats`, `struct stats`, `struct stats_state`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -41,16 +41,16 @@ impl SharedCounter {
     }
 }
 
-/// Makes from one list of names a column's counters, their sums over all columns, and the
+/// Makes from one list of names: a column's counters, their sums over all columns, and the
 /// difference of two sums. `stats reset` sets counts to 0; other columns may add to a shared count;
-/// a gauge is the present value of a quantity.
+/// a gauge is the current value of a quantity.
 macro_rules! counters {
     (
         counts: $($(#[$doc:meta])* $count:ident),+;
         shared: $($(#[$shared_doc:meta])* $shared:ident),+;
         gauges: $($(#[$gauge_doc:meta])* $gauge:ident),+;
     ) => {
-        /// One column's counters, on cache lines of their own.
+        /// One column's counters, on separate cache lines.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct Counters {
@@ -68,7 +68,7 @@ macro_rules! counters {
         }
 
         impl Sums {
-            /// One column's counters.
+            /// Reads one column's counters.
             #[must_use]
             pub fn of(column: &Counters) -> Sums {
                 Sums {
@@ -85,7 +85,7 @@ macro_rules! counters {
                 $(self.$gauge = self.$gauge.wrapping_add(more.$gauge);)+
             }
 
-            /// The increase of each count since `earlier`, and the present value of each gauge.
+            /// The increase of each count since `earlier`, and the current value of each gauge.
             #[must_use]
             pub fn since(&self, earlier: &Sums) -> Sums {
                 Sums {
@@ -105,10 +105,10 @@ counters! {
     get_hits,
     /// Keys not found by `get`, `gets`, their binary forms, and `mg`.
     get_misses,
-    /// Values received with storage commands, stored or not. A value that the store has no room for
-    /// is not counted.
+    /// Values received with storage commands, stored or not. A value for which the store has no
+    /// room is not counted.
     set_cmds,
-    /// `flush_all` commands, carried out or refused.
+    /// `flush_all` commands, executed or refused.
     flush_cmds,
     /// Keys found by `touch`, `gat`, `gats`, their binary forms, and `mg` with flag `T`.
     touch_hits,
@@ -119,25 +119,25 @@ counters! {
     meta_cmds,
     /// Deletions of an existing key: `delete`, and `md` that does not mark the item stale.
     delete_hits,
-    /// Deletions of a missing key, and each `md` whose CAS unique did not match.
+    /// Deletions of a missing key, and `md` commands whose CAS unique did not match.
     delete_misses,
     /// Additions to an existing number by `incr`, or by `ma` in a mode that increments.
     incr_hits,
-    /// Additions to a missing number that did not create it.
+    /// Additions to a missing number, unless they created it.
     incr_misses,
     /// Subtractions from an existing number by `decr`, or by `ma` in a mode that decrements.
     decr_hits,
-    /// Subtractions from a missing number that did not create it.
+    /// Subtractions from a missing number, unless they created it.
     decr_misses,
-    /// Values that were refused because the item would be larger than `-I` allows.
+    /// Values refused because the item would be larger than `-I` allows.
     store_too_large,
-    /// Values that were refused because the store had no room.
+    /// Values refused because the store had no room.
     store_no_memory,
     /// Bytes received from clients.
     bytes_read,
     /// Bytes sent to clients.
     bytes_written,
-    /// Turns that ended after `-R` requests although further requests were left.
+    /// Turns that ended after `-R` requests although more requests were left.
     conn_yields,
     /// Connections accepted.
     total_connections,
@@ -149,22 +149,22 @@ counters! {
     udp_received,
     /// Datagrams sent.
     udp_sent,
-    /// Datagrams of answers that the system refused to send.
+    /// Datagrams with answers that the system did not take.
     udp_unsent,
     /// AF_XDP: bytes copied into the packets of answers, headers included.
     copied_bytes,
     /// AF_XDP: bytes of values sent in place, without a copy.
     zero_copy_bytes,
-    /// Datagrams dropped because their memcached UDP header is incomplete or contradicts that of
-    /// another part of the request.
+    /// Datagrams dropped because their memcached UDP header is incomplete or contradicts the header
+    /// of another part of the request.
     udp_dropped_frame,
     /// Datagrams dropped because an answer to their sender could start a loop of answers, or
     /// because they were sent to a multicast or broadcast address.
     udp_dropped_sender,
-    /// Messages dropped because they look like a server's answer, as when forged packets make two
-    /// servers answer each other.
+    /// Messages dropped because they look like a server's answer: with forged packets, two servers
+    /// can be made to answer each other.
     udp_dropped_answer,
-    /// Datagrams dropped because `-o udp_allow` does not include their network.
+    /// Datagrams dropped because their sender is in no network of `-o udp_allow`.
     udp_dropped_network,
     /// Datagrams dropped because they, or the requests to which they belong, are too long.
     udp_dropped_length,
@@ -175,23 +175,23 @@ counters! {
     udp_dropped_incomplete,
     /// Replies refused because they are longer than `-o udp_reply_max`.
     udp_replies_too_long,
-    /// Messages with more requests or keys than one message may have; the rest of each was dropped.
+    /// Messages with more requests or keys than allowed; the excess requests were dropped.
     udp_dropped_work,
-    /// Long answers dropped because the sender's network had used up its bytes of that second. They
-    /// are counted only if requests from any network are answered.
+    /// Long answers dropped because the network of the sender had used up its bytes of that second.
+    /// Counted only if requests from any network are answered.
     udp_dropped_amplified,
     /// Requests in datagrams that were refused because only connections, or only operators, may
     /// make such requests.
     udp_refused,
-    /// Loops. A loop executes all input since the last one as one batch.
+    /// Loops. A loop executes all input that arrived since the previous loop as one batch.
     loops,
-    /// Times that listeners paused, at `-c` (`-o no_maxconns_fast`) or without descriptors.
+    /// Times that the listeners paused, at `-c` (`-o no_maxconns_fast`) or without descriptors.
     listen_disabled,
     /// Microseconds for which listeners paused.
     listen_disabled_us,
-    /// Dumps of items that began.
+    /// Dumps of items that were begun.
     dumps,
-    /// Dumps that lost their place to another dump because their clients read little or nothing.
+    /// Dumps that lost their place to another dump, because their clients read little or nothing.
     dumps_stalled,
     /// Lines noted for watchers.
     log_worker_written,
@@ -200,7 +200,7 @@ counters! {
     log_worker_dropped,
     /// Lines handed to watchers, counted once for each watcher.
     log_watcher_sent,
-    /// Lines not handed to a watcher for which more than `-o watcher_logbuf_size` bytes wait.
+    /// Lines dropped for a watcher because more than `-o watcher_logbuf_size` bytes wait for it.
     log_watcher_skipped,
     /// Times that the column took datagrams from another column of its NUMA node.
     steals_taken_near,
@@ -208,9 +208,9 @@ counters! {
     steals_taken_far,
     /// Datagrams that the column took from other columns.
     datagrams_stolen,
-    /// Connections that moved from this column to others.
+    /// Connections that moved from this column to other columns.
     migrations_given,
-    /// Connections that moved to this column from others.
+    /// Connections that moved to this column from other columns.
     migrations_taken;
 
     shared:
@@ -220,17 +220,17 @@ counters! {
     steals_given_far;
 
     gauges:
-    /// Most entries for connections that have been in use at once.
+    /// Most entries for connections that were ever in use at once.
     connection_structures,
     /// Bytes of all entries for connections, and of arriving values outside the store.
     connection_bytes,
-    /// Receive buffers, in use and spare, and buffers of input that connections keep.
+    /// Number of receive buffers, used and spare, and of buffers with input that connections keep.
     read_buf_count,
     /// Bytes of receive buffers, in use and spare, and of input that connections keep.
     read_buf_bytes,
     /// Bytes of spare receive buffers.
     read_buf_bytes_free,
-    /// Buffers of replies: the column's own, and one for each connection that waits to send.
+    /// Number of reply buffers: the column's own, and one for each connection that waits to send.
     response_obj_count,
     /// Bytes of replies: the column's own buffer, and replies that connections wait to send.
     response_obj_bytes,
@@ -240,20 +240,20 @@ counters! {
     connections,
     /// Connections with work left for the next loop.
     queued,
-    /// System calls that the column has made to serve its peers.
+    /// System calls that the column has made for its clients.
     system_calls,
-    /// The system's id of the column's thread.
+    /// The id that the system gave to the column's thread.
     thread_id;
 }
 
 impl Sums {
-    /// Keys looked up by retrievals, found or not.
+    /// Number of keys looked up by retrievals, found or not.
     #[must_use]
     pub fn gets(&self) -> u64 {
         self.get_hits.wrapping_add(self.get_misses)
     }
 
-    /// Keys looked up by touches, found or not.
+    /// Number of keys looked up by touches, found or not.
     #[must_use]
     pub fn touches(&self) -> u64 {
         self.touch_hits.wrapping_add(self.touch_misses)
@@ -269,15 +269,15 @@ pub struct Shared {
     pub store: Arc<Store>,
     /// The interface and ports of AF_XDP, set before the columns start; empty without `--xdp`.
     pub bypass: OnceLock<Bypass>,
-    /// True if the system gave a huge page at the start; empty if the store requested none.
+    /// True if the system gave a huge page at the start. Empty if the store requested none.
     pub huge_pages: OnceLock<bool>,
     /// The counters of each column, in order.
     pub columns: Vec<Arc<Counters>>,
-    /// Client connections open now in all columns together; `-c` limits their number.
+    /// Number of open client connections of all columns together. `-c` limits this number.
     pub connections: AtomicU32,
     /// False while listeners pause.
     pub accepting: AtomicBool,
-    /// The connections that watch.
+    /// The connections that run `watch`.
     pub(crate) watch: Watch,
     /// The process's memory, as the system reports it.
     pub(crate) statm: Statm,
@@ -286,11 +286,11 @@ pub struct Shared {
     /// The requests of `stats conns` for columns' lists of sockets.
     pub(crate) page_requests: PageRequests,
     pub(crate) samples: Vec<SharedSamples>,
-    /// Requests by the prefixes of their keys.
+    /// Counts of requests by the prefixes of their keys.
     pub(crate) prefixes: Prefixes,
-    /// The verbosity of `-v`, or of the last `verbosity` command.
+    /// The verbosity, as set by `-v` or by the last `verbosity` command.
     pub verbosity: AtomicU32,
-    /// Unix time at which the store's clock stood at 0 (memcached's `process_started`).
+    /// The Unix time at which the store's clock would be 0 (memcached's `process_started`).
     pub process_started: i64,
     /// The time at which this state was made, just before the columns.
     pub started: Instant,
@@ -299,7 +299,7 @@ pub struct Shared {
     /// Most steps that one loop took since the last `take_steps`.
     #[cfg(debug_assertions)]
     steps_max: std::sync::atomic::AtomicU64,
-    /// The time that a test has set for the columns to use. 0 means that they use the clock.
+    /// The time that a test has set for the columns. 0 means that they use the system's clock.
     #[cfg(debug_assertions)]
     planted_ms: std::sync::atomic::AtomicU64,
 }
@@ -402,8 +402,8 @@ impl Shared {
         sums
     }
 
-    /// The increase of all counters since the last `stats reset`. Other numbers (items, bytes, the
-    /// index) have their present values.
+    /// The increase of all counters since the last `stats reset`. All other numbers (items, bytes,
+    /// the index) are the current ones.
     #[must_use]
     pub fn since_reset(&self) -> (Sums, store::Stats) {
         let mut sums = Sums::default();
@@ -420,7 +420,7 @@ impl Shared {
         columns.map(|(column, earlier)| Sums::of(column).since(earlier)).collect()
     }
 
-    /// Obeys `stats reset`: from now on, `since_reset` counts from this moment.
+    /// Carries out `stats reset`: from now on, `since_reset` counts from this moment.
     pub fn reset(&self) {
         let mut columns: Vec<Sums> = self.columns.iter().map(|column| Sums::of(column)).collect();
         if is(Fault::LastColumnNotReset)
@@ -434,7 +434,7 @@ impl Shared {
         self.samples.iter().for_each(|column| column.with(|it| *it = Samples::default()));
     }
 
-    /// Obeys the `verbosity` command, which sets what is logged from now on.
+    /// Carries out the `verbosity` command, which sets the level of logging.
     pub fn set_verbosity(&self, verbosity: u32) {
         // Relaxed, paired with the loads of `stats`: the number orders nothing.
         self.verbosity.store(verbosity, Ordering::Relaxed);
@@ -442,7 +442,7 @@ impl Shared {
     }
 }
 
-/// The log level for `-v` given `verbosity` times.
+/// The log level if `-v` is given `verbosity` times.
 #[must_use]
 pub fn log_level(verbosity: u32) -> log::LevelFilter {
     match verbosity {

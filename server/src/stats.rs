@@ -70,38 +70,38 @@ impl Rows<'_> {
 enum Answer {
     /// Statistics.
     Rows(fn(&Shared, &mut Rows<'_>)),
-    /// Statistics that depend on the store's clock, in seconds.
+    /// Statistics that depend on the store's clock, whose time in seconds is an argument.
     Timed(fn(&Shared, u32, &mut Rows<'_>)),
     /// Sets the counts to 0.
     Reset,
-    /// Requests by the prefixes of their keys; with `-X`, a refusal.
+    /// The counts of requests by key prefix. With `-X`, a refusal.
     Detail,
-    /// In text, a list of items; with `-X`, a refusal.
+    /// A list of items, in the text protocol only. With `-X`, a refusal.
     Cachedump,
-    /// In text, a list of sockets.
+    /// A list of sockets, in the text protocol only.
     Conns,
     /// The number of items of each size.
     Sizes,
-    /// Items and their bytes by the prefixes of their keys; with `-X`, a refusal.
+    /// The number and bytes of items by key prefix. With `-X`, a refusal.
     Prefixes,
-    /// The most requested keys; with `-X`, a refusal.
+    /// The most requested keys. With `-X`, a refusal.
     Hot,
 }
 
-/// Subcommands that `Form::asks_for` finds, in the order in which memcached tries them.
+/// Subcommands that `Form::asks_for` recognizes, in the order in which memcached tries them.
 const SUBCOMMANDS: &[(&[u8], Answer)] = &[
     (b"reset", Answer::Reset),
     (DETAIL, Answer::Detail),
     (b"settings", Answer::Rows(settings::write)),
     (b"cachedump", Answer::Cachedump),
     (b"conns", Answer::Conns),
-    // memcached's answer without external storage.
+    // Empty, as from memcached without external storage.
     (b"extstore", Answer::Rows(|_, _| ())),
 ];
 
 const DETAIL: &[u8] = b"detail";
 
-/// Subcommands that need their whole name in either protocol, tried after `SUBCOMMANDS`.
+/// Subcommands whose name must be given in full in both protocols, tried after `SUBCOMMANDS`.
 const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     #[cfg(debug_assertions)]
     (b"audit", Answer::Rows(audit::write)),
@@ -125,11 +125,11 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
 enum Pending {
     /// Write this outcome as the reply.
     Reply(Outcome),
-    /// Obey this order, if operators are obeyed.
+    /// Carry out this order, if the sender may give operators' commands.
     Order(Order),
     /// List the most requested keys.
     Hot,
-    /// List this by an errand, over several turns.
+    /// Begin an errand that sends this list over several turns.
     Errand(Listing),
 }
 
@@ -141,7 +141,7 @@ enum Listing {
     Sockets,
     Sizes,
     Prefixes,
-    /// The requests by prefixes.
+    /// The counts of requests by key prefix.
     Detail,
 }
 
@@ -150,11 +150,11 @@ enum Listing {
 enum Order {
     /// Set the counts to 0.
     Reset,
-    /// Begin (true) or stop to count requests by the prefixes of their keys.
+    /// Begin (true) or stop (false) to count requests by key prefix.
     CountPrefixes(bool),
 }
 
-/// Appends the reply to `stats ARGUMENTS`, or the part that is known at once.
+/// Appends the reply to `stats ARGUMENTS`, or begins an errand for it.
 pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mut Out) -> After {
     let begun = match write(&context.shared, context.clock.now, args, form, &mut out.buf) {
         Pending::Reply(outcome) => {
@@ -167,7 +167,7 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
                 None => obey(&context.shared, order, form),
             };
             form.write_outcome(outcome, &mut out.buf);
-            // The order holds for the next requests of this loop as well.
+            // The order already applies to the next requests of this loop.
             context.look_who_watches();
             return After::Continue;
         }
@@ -223,8 +223,8 @@ fn obey(shared: &Shared, order: Order, form: Form) -> Outcome {
     }
 }
 
-/// Takes the first `ERRAND_STEPS_AT_ONCE` steps of an errand. The connection continues it if steps
-/// are left.
+/// Takes the first `ERRAND_STEPS_AT_ONCE` steps of an errand. If steps are left, the connection
+/// takes them later.
 fn begin(context: &mut Context, mut errand: Errand, out: &mut Out) -> After {
     for _ in 0..ERRAND_STEPS_AT_ONCE {
         match errand.step(context, out) {

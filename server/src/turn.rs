@@ -1,4 +1,4 @@
-//! The part of a column that a turn uses, for connections and datagrams alike.
+//! The part of a column that turns use, for connections and for datagrams.
 //!
 //! Where: a column has one and lends it to the connection or datapath whose turn it is.
 //! Invariant: between two turns `out` is empty, and no turn leaves a value pinned there.
@@ -14,21 +14,21 @@ use crate::out::Out;
 /// The part of a column that a turn uses.
 #[derive(Debug)]
 pub struct TurnState {
-    /// The state that executing needs.
+    /// The state that execution needs.
     pub context: Context,
     /// The replies of this turn.
     pub out: Out,
-    /// The column's system calls.
+    /// The counts of the column's system calls.
     pub calls: Arc<Calls>,
     /// Milliseconds since the server started, read once per loop.
     pub now_ms: u64,
-    /// The sum of all loops' milliseconds, at most `LOOP_MS_MAX` for each loop. By this clock the
-    /// column measures how long a connection or datagram stalls or waits.
+    /// The sum of the milliseconds of all loops, where each loop counts for at most `LOOP_MS_MAX`.
+    /// By this clock the column measures how long a connection or datagram stalls or waits.
     pub served_ms: u64,
 }
 
 impl TurnState {
-    /// Makes the state of a column that has not begun to serve.
+    /// Makes the state of a column that has not started to serve.
     #[must_use]
     pub fn new(context: Context, calls: Arc<Calls>) -> TurnState {
         let out = Out::for_column(context.store.log_value_bytes_max());

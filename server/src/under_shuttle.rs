@@ -2,8 +2,8 @@
 //! `stats conns`, dumps of all items, `watch`.
 //!
 //! Where: `make explore`.
-//! Invariant: the code under test is the shipped source. A column is a thread that does the parts
-//! of a column's loop that concern this state.
+//! Invariant: the code under test is the shipped source. In place of a column there is a thread
+//! that does only the parts of a column's loop that concern this state.
 
 use std::sync::Arc;
 
@@ -51,13 +51,13 @@ fn contexts(columns: usize) -> Vec<Context> {
     })
 }
 
-/// Number of wakes of the waker's owner since the last call.
+/// How often the waker has been woken since the last call.
 pub(crate) fn wakes(waker: &Waker) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(waker, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
 }
 
-/// A column, and those of its connections that run `stats conns`.
+/// A column, and its connections that wait for an answer to `stats conns`.
 struct Asker {
     context: Context,
     waker: Arc<Waker>,
@@ -66,13 +66,13 @@ struct Asker {
     asks: Vec<(Option<Conns>, Vec<u8>)>,
 }
 
-/// The descriptor that stands for a page.
+/// The descriptor that marks the rows of a page.
 fn page_number(column: usize, page: usize) -> i32 {
     i32::try_from(10 * column + page).unwrap()
 }
 
 impl Asker {
-    /// Takes a loop, if the column has been woken.
+    /// Runs one loop if the column was woken.
     fn turn(&mut self) {
         if wakes(&self.waker) == 0 {
             return;
@@ -148,7 +148,7 @@ fn whoever_asks_is_told_of_all_columns_though_watchers_come_and_go() {
             .collect();
         columns.extend(threads.into_iter().map(|it| it.join().unwrap()));
         watcher.join().unwrap();
-        // Columns that were woken take further loops.
+        // Columns that were woken run further loops.
         (0..200).for_each(|_| columns.iter_mut().for_each(Asker::turn));
         for (conns, out) in columns.iter().flat_map(|column| &column.asks) {
             assert!(conns.is_none(), "nobody is woken for an ask or an answer");
@@ -178,7 +178,7 @@ fn a_place_is_one_holders_and_who_loses_it_is_told() {
                     (0..moves).for_each(|_| {
                         _ = place.as_mut().map(|it| it.keep(context.clock.now));
                     });
-                    // A place that is dropped may have been lost before.
+                    // A place that is dropped here may have been lost already.
                     let lost = place.as_mut().is_some_and(|it| !it.keep(context.clock.now));
                     if gives_back && !lost { (None, place) } else { (place, None) }
                 })
@@ -201,7 +201,7 @@ fn a_place_is_one_holders_and_who_loses_it_is_told() {
     });
 }
 
-/// Notes events by one column, in several loops. Returns how many.
+/// Notes events of one column, in several loops. Returns their number.
 fn note(mut context: Context, mut random: Random) -> u64 {
     let (mut events, loops) = (0, random.below(4));
     for _ in 0..loops {

@@ -1,11 +1,11 @@
-//! `watch`: connections that watch, and the event lines handed to them.
+//! `watch`: the connections that watch events, and the event lines that they get.
 //!
-//! Where: a column notes events while it works, if a connection watches them. Once per loop it
-//! hands the lines to the watchers, whose own columns send them.
+//! Where: a column notes events while it works, if a connection watches them. Once per loop the
+//! column hands the lines to the watchers, and the watchers' own columns send them.
 //! Invariant: no column waits for a watcher. The lines that a column notes in a loop, and the lines
-//! that wait for a watcher, are bounded; further lines are dropped and counted, and their number is
-//! sent to the watcher. Without watchers, a request only reads one number of its own column, which
-//! the column refreshes once per loop.
+//! that wait for a watcher, are bounded; further lines are dropped and counted, and the watcher is
+//! told how many were dropped. Without watchers, a request only reads one number of its own column,
+//! which the column refreshes once per loop.
 //! Source: memcached 1.6.45 `logger.c`.
 
 use std::fmt::Display;
@@ -22,27 +22,27 @@ use protocol::text::operator::Streams;
 use crate::limits::WATCHERS_MAX;
 use crate::shared::{Counters, Shared};
 
-/// Set while requests are counted by the prefixes of their keys.
+/// The bit that is set while requests are counted by the prefixes of their keys.
 pub(crate) const DETAIL: Streams = Streams(1 << 8);
 
-/// Set while a connection requests columns' lists of sockets (`stats conns`).
+/// The bit that is set while `stats conns` requests columns' lists of sockets.
 pub(crate) const PAGES_REQUESTED: Streams = Streams(1 << 9);
 
 /// All watchers, and the bits that columns read once a loop.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The streams that any connection watches, `DETAIL` and `PAGES_REQUESTED`. Changed under the
-    /// lock of `watchers`.
+    /// The streams that any connection watches, and the bits `DETAIL` and `PAGES_REQUESTED`.
+    /// Changed under the lock of `watchers`.
     watched: AtomicU32,
     events: AtomicU64,
     watchers: Mutex<Vec<Arc<Watcher>>>,
 }
 
-/// A connection that watches.
+/// A connection that watches events.
 #[derive(Debug)]
 struct Watcher {
     streams: Streams,
-    /// Number of the first event that the watcher gets.
+    /// The number of the first event that happened after the watch began.
     from: u64,
     waiting: Mutex<Waiting>,
 }
@@ -51,12 +51,12 @@ struct Watcher {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Vec<u8>,
-    /// Number of lines left out after `lines`. While it is not 0, further lines are left out too,
-    /// until the watcher takes all.
+    /// Number of lines that were dropped after these. While it is not 0, all new lines are dropped,
+    /// until the watcher takes the waiting ones.
     skipped: u64,
 }
 
-/// A watcher's place among all watchers; dropping it ends the watch.
+/// A watcher's place among all watchers. Dropping it ends the watch.
 #[derive(Debug)]
 pub(crate) struct Seat {
     watcher: Arc<Watcher>,
@@ -64,7 +64,7 @@ pub(crate) struct Seat {
 }
 
 impl Watch {
-    /// Makes a watch without watchers. With `detail`, requests are counted by prefixes.
+    /// Makes a watch without watchers. With `detail`, requests are counted by key prefix.
     pub(crate) fn new(detail: bool) -> Watch {
         let watch = Watch::default();
         watch.set(DETAIL, detail);
@@ -80,9 +80,9 @@ impl Watch {
         self.watched.store(watched.0, Ordering::Relaxed); // as in `watched`
     }
 
-    /// The streams and bits that are set now.
+    /// The streams watched now, and the bits that are set now.
     pub(crate) fn watched(&self) -> Streams {
-        // Relaxed: a hint. Events reach a new watcher from the column's next loop on.
+        // Relaxed: the bits are a hint. A new watcher gets events from each column's next loop on.
         Streams(self.watched.load(Ordering::Relaxed))
     }
 
@@ -105,7 +105,7 @@ impl Watch {
 }
 
 impl Seat {
-    /// Begins to watch. Returns `None` if there are as many watchers as allowed.
+    /// Begins a watch. Returns `None` if there are `WATCHERS_MAX` watchers already.
     pub(crate) fn take(shared: &Arc<Shared>, streams: Streams) -> Option<Seat> {
         let mut watchers = shared.watch.lock();
         if watchers.len() >= WATCHERS_MAX {
@@ -120,7 +120,7 @@ impl Seat {
         Some(Seat { watcher, shared: Arc::clone(shared) })
     }
 
-    /// Takes the lines that wait, followed by a line with the number of those left out, if any.
+    /// Takes the waiting lines, and a last line with the number of dropped lines, if there are any.
     pub(crate) fn take_lines(&self) -> Vec<u8> {
         let mut waiting = self.watcher.lock();
         let (mut lines, skipped) = (mem::take(&mut waiting.lines), mem::take(&mut waiting.skipped));
@@ -149,7 +149,7 @@ impl Watcher {
     }
 }
 
-/// The events that one column has noted in its loop.
+/// The events that one column has noted in the current loop.
 #[derive(Debug, Default)]
 pub(crate) struct NotedEvents {
     /// The streams and bits that were set when the loop began.
@@ -168,19 +168,18 @@ pub(crate) struct Mark {
 }
 
 impl NotedEvents {
-    /// The position behind the events noted so far.
+    /// The position after the events noted so far.
     pub(crate) fn mark(&self) -> Mark {
         Mark { events: self.ends.len() }
     }
 
-    /// Drops the events noted since `mark`, because their request waits and is executed again
-    /// later.
+    /// Drops the events noted since `mark`, because their request waits and will be executed again.
     pub(crate) fn take_back(&mut self, mark: Mark) {
         self.ends.truncate(mark.events);
         self.lines.truncate(self.ends.last().map_or(0, |&(_, _, end)| end));
     }
 
-    /// True if there are lines to hand over.
+    /// True if there are lines to give to watchers.
     #[inline]
     pub(crate) fn has_lines(&self) -> bool {
         !self.ends.is_empty()
@@ -200,7 +199,7 @@ impl NotedEvents {
         });
     }
 
-    /// Notes that a connection was accepted, or, with a `reason`, closed.
+    /// Notes that a connection was accepted or, with a `reason`, closed.
     #[cold]
     pub(crate) fn connection(
         &mut self,
@@ -222,7 +221,7 @@ impl NotedEvents {
         stream: Streams,
         write: impl FnOnce(&mut Vec<u8>, Stamp),
     ) {
-        // Relaxed: gives each event a number of its own, and orders nothing.
+        // Relaxed: the addition gives each event a unique number, and orders nothing.
         let number = shared.watch.events.fetch_add(1, Ordering::Relaxed);
         if self.lines.len() + LINE_BYTES_MAX > shared.settings.worker_log_bytes {
             counters.log_worker_dropped.add(1);
@@ -235,7 +234,7 @@ impl NotedEvents {
         counters.log_worker_written.add(1);
     }
 
-    /// Hands the lines to the watchers.
+    /// Gives each line to the watchers of its stream.
     #[cold]
     pub(crate) fn tell(&mut self, shared: &Shared, counters: &Counters) {
         let most_bytes = shared.settings.watcher_log_bytes;

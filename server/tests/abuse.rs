@@ -1,6 +1,6 @@
 //! Clients that exhaust a resource: connections, keys, memory, descriptors, disk space.
 //!
-//! Where: an in-process server; the built binary where the limit is a process's.
+//! Where: an in-process server, or the built binary if the limit is one of the process.
 //! Invariant: refusals are counted and logged, memory stays bounded, and other clients are served.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -27,7 +27,7 @@ fn a_flood_of_connections_past_the_limit_is_told_counted_and_leaves_nothing() {
     let server = start(Settings { connections_max: LIMIT, ..settings(2) });
     let mut client = connect(&server);
     client.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
-    // The test's own connections, `client` among them, leave room for one more.
+    // Together with `client`, these connections are one fewer than the limit.
     let own: Vec<Client> = (0..LIMIT - 2).map(|_| connect(&server)).collect();
     wait_until("all to be accepted", || client.stat("curr_connections") == u64::from(LIMIT - 1));
     let last = connect(&server);
@@ -77,7 +77,7 @@ fn a_multiget_of_a_million_keys_is_answered_in_turns_in_bounded_memory() {
             }
             half.write_all(b"\r\n").unwrap();
         });
-        // Nobody reads the replies yet, and the server still serves other clients.
+        // No client reads these replies yet. The server still serves other clients.
         wait_until("unsent replies", || client.stat("response_obj_count") > 1);
         for _ in 0..1000 {
             client.ask("get nosuch\r\n", "END\r\n");
@@ -142,7 +142,7 @@ fn the_limit_of_memory_goes_up_and_down_under_load() {
             let (mut other, done) = (connect(&server), &done);
             scope.spawn(move || {
                 let mut round = 0_usize;
-                // Relaxed: the flag orders nothing.
+                // Relaxed: the flag orders no other memory access.
                 while !done.load(Ordering::Relaxed) {
                     for key in 0..200 {
                         let value = format!("{writer}-{}", round + key).repeat(1 + key * 7 % 150);
@@ -205,11 +205,11 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
     let others: Vec<TcpStream> =
         (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     wait_until("a disabled listener", || stat("listen_disabled_num") > 0);
-    // The bound is loose: each connection that the server closes frees a descriptor for another.
+    // The bound exceeds ten, because each closed connection frees a descriptor for another.
     assert!(stat("curr_connections") < 50);
     let rested = stat("time_in_listen_disabled_us");
     wait_until("time to be counted", || stat("time_in_listen_disabled_us") > rested);
-    // A waiting connection is served as soon as a descriptor is free.
+    // The server accepts a waiting connection as soon as a descriptor is free.
     drop(others);
     let mut late = server.connect();
     late.send(b"mn\r\n");
@@ -260,7 +260,7 @@ fn a_full_disk_under_the_log_and_the_pid_file_stops_nobody() {
     assert!(std::fs::metadata(format!("{within}/pid")).is_err(), "an incomplete pid file");
 }
 
-/// A process that is killed when the test ends, and the files and the folder to remove then.
+/// The server's process, to kill at the end of the test, and the files and the folder to remove.
 struct FullDiskServer(Child, Vec<PathBuf>, PathBuf);
 
 impl Drop for FullDiskServer {

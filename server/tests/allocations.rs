@@ -1,7 +1,7 @@
 //! Columns do not allocate per request.
 //!
 //! Where: an in-process server over a counting allocator.
-//! Invariant: after a warm-up, requests of every common kind allocate on no thread but the test's.
+//! Invariant: after a warm-up, no thread but the test's allocates for requests of common kinds.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -17,11 +17,11 @@ use testing::namespace::{Veth, WIRE, pair};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Messages sent before any answer is read.
+/// Number of messages that are sent before an answer is read.
 const BURST: usize = 8;
 
-/// Time after which an unanswered datagram is sent again, because it or its answer is lost. The
-/// test fails if more than `RESENT_MAX` datagrams are sent again.
+/// Time after which an unanswered datagram counts as lost, and is sent again. The test fails if
+/// more than `RESENT_MAX` datagrams are sent again.
 const RESEND_AFTER: Duration = Duration::from_secs(5);
 const RESENT_MAX: usize = 2 * BURST;
 
@@ -42,10 +42,10 @@ fn a_column_does_not_allocate_per_request() {
     let mut settings = settings(2);
     settings.cas = false; // A binary answer would contain a CAS unique, which varies.
     settings.datagrams = datagrams::at("127.0.0.1");
-    // Each request that lacks parts has its own buffer, which is reused later. With stealing, more
-    // such requests than during the warm-up may exist at once.
+    // Each incomplete request needs a buffer, which is reused later. With stealing, more requests
+    // may be incomplete at once than during the warm-up.
     settings.steal = false;
-    // A connection that migrates takes its buffer along, and the old column allocates another.
+    // A connection that migrates keeps its buffer, so its old column would allocate another buffer.
     settings.migrate = Migrate::Never;
     let server = start(settings);
     let (mut text, mut binary) = (connect(&server), connect(&server));
@@ -92,17 +92,17 @@ fn a_column_does_not_allocate_per_request() {
     past_the_kernel_messages_do_not_allocate(&messages);
 }
 
-/// Checks datagrams with `--xdp`. A test of its own would count the allocations of a test that runs
-/// at the same time.
+/// Checks datagrams with `--xdp`. This is no separate test, because it would count the allocations
+/// of a test that runs at the same time.
 fn past_the_kernel_messages_do_not_allocate(messages: &[(&str, &str)]) {
     let Some([near, far]) = pair(Veth::default()) else { return };
     let mut settings = Settings { cas: false, xdp: Some(Xdp::of(WIRE)), ..settings(1) };
     settings.datagrams = datagrams::at("0.0.0.0");
     settings.udp_allow = datagrams::everybody();
-    // Two systems may choose the same port, and a server does not answer its own port.
+    // The server does not answer a sender with the server's own port, so the test chooses the port.
     settings.datagrams[0].port = Port::Number(11211);
     let server = far.on(|| start(settings));
-    // The check of the interface, once a second, allocates; a stopped clock prevents it.
+    // The server checks the interface once a second, which allocates. A stopped clock prevents it.
     server.shared().plant_clock(1);
     let mut stream = far.on(|| connect(&server));
     let there = (far.v4, server.datagram_addresses()[0].port()).into();
@@ -162,7 +162,7 @@ fn burst(
         };
         let (header, got) = Header::read(&datagram[..bytes]).unwrap();
         assert!(got == reply, "{}", got.escape_ascii());
-        // A late answer may have an id that is no longer awaited.
+        // A late answer may belong to a request that has been answered already.
         if let Some(answered) = unanswered.iter_mut().find(|id| **id == Some(header.id)) {
             *answered = None;
         }

@@ -1,8 +1,8 @@
-//! Bounds on the cost of a datagram: its requests, its answer, and the memory it takes.
+//! Bounds on the cost of a datagram: its requests, its answer, and the memory that it takes.
 //!
-//! Where: an in-process server; datagrams on loopback, whose senders anybody could forge.
+//! Where: an in-process server, and datagrams on loopback, whose senders could be forged.
 //! Invariant: a datagram gets one turn and an answer of bounded length. A command that is not
-//! allowed over UDP is refused by name and counted.
+//! allowed over UDP is refused and counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -93,7 +93,7 @@ fn what_takes_several_turns_is_refused_by_its_name() {
     assert!(client.receive().0.ends_with(b"Answered over connections only"));
     assert_eq!(stream.stat("udp_refused"), words.len() as u64 + 1);
     assert_eq!(stream.stat("udp_replies_too_long"), 0);
-    // Nobody watches, and no dump is under way.
+    // The refused requests have started no dump: a new dump is not answered with BUSY.
     for _ in 0..8 {
         stream.ask("lru_crawler metadump 2\r\n", "OK\r\nEND\r\n");
     }
@@ -103,7 +103,7 @@ fn what_takes_several_turns_is_refused_by_its_name() {
 #[test]
 fn who_asks_of_sockets_and_goes_leaves_nothing_behind() {
     let server = start(settings(2, "127.0.0.1"));
-    // More clients than may list sockets at a time. Each client closes its connection at once.
+    // More clients request a list of sockets than the server serves at a time, and then close.
     for _ in 0..40 {
         let gone: Vec<_> = (0..16).map(|_| connect(&server)).collect();
         for mut client in gone {
@@ -174,7 +174,7 @@ fn count_prefixes(server: &Server, prefixes: usize, bytes: usize) {
     }
 }
 
-/// Sends the binary `stat` with this key. Returns the status and the first body.
+/// Sends the binary `stat` with this key. Returns the status and the body of the first reply.
 fn binary_stat(stream: &mut inprocess::Client, key: &str) -> (u16, Vec<u8>) {
     use std::io::Read;
     stream.send(frame(STAT, b"", key, ""));
@@ -185,7 +185,7 @@ fn binary_stat(stream: &mut inprocess::Client, key: &str) -> (u16, Vec<u8>) {
     stream.0.read_exact(&mut body).unwrap();
     let status = u16::from_be_bytes([header[6], header[7]]);
     if status == 0 {
-        // The frame that ends the statistics.
+        // An empty reply ends the statistics.
         stream.expect(answer(STAT, b"", ""));
     }
     (status, body)
@@ -205,7 +205,7 @@ fn prefixes_in_binary_come_in_many_turns_and_in_bounded_memory() {
     assert_eq!(status, 0);
     assert_eq!(lines.matches("PREFIX 0").count(), 5000, "{}", lines.len());
     assert!(lines.len() > 400_000 && lines.ends_with("END\r\n"));
-    // More prefixes, up to the limit: one binary answer cannot hold them.
+    // The server now counts more prefixes, up to its limit. One binary answer cannot hold them.
     count_prefixes(&server, 30_000, 240);
     let (status, body) = binary_stat(&mut connect(&server), "detail dump");
     assert_eq!((status, &body[..]), (3, &b"Prefixes take more than 1048576 bytes"[..]));
@@ -213,7 +213,7 @@ fn prefixes_in_binary_come_in_many_turns_and_in_bounded_memory() {
     let prefix_bytes: usize = dumped["prefix_bytes"].parse().unwrap();
     assert!(prefix_bytes > DETAIL_VALUE_BYTES_MAX && prefix_bytes <= 8 << 20, "{prefix_bytes}");
     assert!(stream.stats("store")["prefixes_left_out"].parse::<u64>().unwrap() > 0);
-    // The text protocol has no such bound.
+    // The text protocol does not limit the length of the list.
     stream.send("stats detail dump\r\n");
     let mut lines = 0;
     while stream.line() != "END" {
@@ -255,7 +255,7 @@ fn where_anybody_may_ask_long_answers_are_few() {
     let mut answers = 0;
     while stream.stat("udp_dropped_amplified") == 0 {
         let id = client.send("get k0\r\n");
-        // Datagrams are answered in order, so the answer to `mn` ends the answers to `id`.
+        // Datagrams are answered in order, so the answer to `mn` follows the whole answer to `id`.
         client.send("mn\r\n");
         let mut buffer = [0; 2000];
         loop {
@@ -302,7 +302,7 @@ fn parts_wait_no_longer_where_nothing_more_comes() {
     let server = start(Settings { steal: false, ..settings(3, "127.0.0.1") });
     let mut client = Client::of(&server);
     for flow in 1..=3 {
-        // Each column gets one part, and no further datagram.
+        // Each column receives the first of two parts, and no other datagram.
         let header = protocol::udp::Header { id: 7, number: 0, total: 2, flow };
         let datagram = [&header.bytes()[..], &[b'x'; 900]].concat();
         client.socket.send_to(&datagram, client.server).unwrap();

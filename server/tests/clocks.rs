@@ -1,4 +1,4 @@
-//! Clocks that jump or start at extreme values: exptimes hold, and idle clients are not stalled.
+//! Clocks that jump or start at extreme values. Exptimes and idle timeouts still hold.
 //!
 //! Where: an in-process server under the test's own clock; the built binary in a time namespace
 //! whose clocks have run for a hundred years.
@@ -19,7 +19,7 @@ use inprocess::{Client, connect, settings, start, wait_until};
 const NOON_MS: u64 = 12 * 3_600_000;
 const HOUR_S: u64 = 3600;
 
-/// Returns the seconds until an item expires, or -1 if it never expires; `None` if it is gone.
+/// Returns the seconds until an item expires, -1 if it never expires, or `None` without an item.
 fn seconds_left(client: &mut Client, key: &str) -> Option<i64> {
     client.send(format!("mg {key} t\r\n"));
     let answer = client.line();
@@ -45,8 +45,8 @@ fn a_leap_ends_what_was_to_end_by_then_and_nothing_else() {
         client.ask(format!("set {key} 0 {exptime} 1\r\nv\r\n"), "STORED\r\n");
     }
     client.ask("set touched 0 60 1\r\nv\r\ntouch touched 7200\r\n", "STORED\r\nTOUCHED\r\n");
-    // Two sets of which half the value has arrived: a short value, and a value long enough to be
-    // read straight into the store.
+    // Two SETs have sent half of their values. One value is short; the other value is long enough
+    // to be received directly into the store.
     let [mut short, mut long] = [(); 2].map(|()| connect(&server));
     short.send("set short 0 0 10\r\n01234");
     let half = "v".repeat(100_000);
@@ -106,7 +106,7 @@ fn unix_seconds() -> i64 {
 
 #[test]
 fn exptimes_are_the_same_on_a_machine_that_has_run_for_a_hundred_years() {
-    // The monotonic clock is about to overflow 32 bits, and years of suspension have passed.
+    // The monotonic clock is about to overflow 32 bits. The machine was suspended for years.
     let words = ["--time", "--monotonic", "4294967290", "--boottime", "4400000000"];
     let words = [&["unshare", "-r", "--fork", "--kill-child"], &words[..]].concat();
     let Some(server) = live::Server::under_test_by(&words, &["-t", "2"]) else { return };
@@ -116,8 +116,8 @@ fn exptimes_are_the_same_on_a_machine_that_has_run_for_a_hundred_years() {
         wire.send(request.as_bytes());
         String::from_utf8(wire.line().unwrap()).unwrap().trim_end().to_owned()
     };
-    // The server's time lags by a fraction of a second since its start, and time passes between a
-    // request and its check.
+    // The server's time may be a fraction of a second late, and time passes between a request and
+    // its check.
     let is_about = |seconds: i64, due: i64, since: Instant| {
         let passed = i64::try_from((since.elapsed() + Duration::from_secs(2)).as_secs()).unwrap();
         (due - passed..=due + 2).contains(&seconds)

@@ -1,7 +1,7 @@
 //! Connections: their start and end, and the limit of their number.
 //!
 //! Where: an in-process server, and the built binary for ten thousand connections.
-//! Invariant: connections behave as memcached's.
+//! Invariant: connections behave like memcached's connections.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -67,7 +67,7 @@ fn without_maxconns_fast_a_client_over_the_limit_waits() {
 #[test]
 fn an_idle_connection_is_closed_after_its_time() {
     let mut settings = settings(1);
-    // Long enough for the client to send its request in time even on a loaded machine.
+    // The time suffices for the client to send its request, even on a loaded machine.
     settings.idle_seconds_max = 5;
     let server = start(settings);
     let mut client = connect(&server);
@@ -119,7 +119,7 @@ fn several_addresses_of_both_families_are_served() {
     assert_eq!(addresses.len(), 3);
     for address in addresses {
         assert_ne!(address.port(), 0);
-        // With eight connections to an address, each column probably gets one.
+        // With eight connections to an address, each of the columns probably accepts one.
         for _ in 0..8 {
             Client::to(address).ask("version\r\n", VERSION);
         }
@@ -140,7 +140,7 @@ fn every_column_gets_connections() {
     server.stop();
 }
 
-/// Most ports tried, because another process may take a free port before the server does.
+/// Most ports to try. Another process may take a free port before the server binds it.
 const PORTS: usize = 20;
 
 fn start_on(port: u16) -> Result<Server, impl std::fmt::Debug> {
@@ -153,7 +153,7 @@ fn start_on(port: u16) -> Result<Server, impl std::fmt::Debug> {
 fn a_port_that_another_server_has_is_refused() {
     let ours = start(settings(2));
     assert!(start_on(ours.addresses()[0].port()).is_err());
-    // If another process has taken the free port meanwhile, another free port is tried.
+    // If another process takes the free port first, the test tries another port.
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     (0..PORTS).find_map(|_| start_on(free()).ok()).unwrap().stop();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -231,7 +231,7 @@ fn ten_thousand_idle_connections_cost_next_to_nothing() {
     let resident = || resident_bytes_of(&server.pid().to_string());
     let mut clients = vec![Client::to(server.address())];
     clients[0].ask("version\r\n", VERSION);
-    // A thread of the server allocates memory ahead of need, some of it after the first answer.
+    // A thread of the server takes memory ahead of need, and some of it after the first answer.
     let mut before = 0;
     wait_until("constant resident memory", || {
         (0..3000).for_each(|_| clients[0].ask("version\r\n", VERSION));

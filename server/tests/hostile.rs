@@ -1,7 +1,7 @@
-//! Harmful clients, malicious or broken: other clients are served, and memory stays bounded.
+//! Malicious or broken clients: the server serves other clients, and its memory stays bounded.
 //!
 //! Where: the built binary, seen from outside.
-//! Invariant: at worst a peer loses its own connection.
+//! Invariant: a harmful client can at worst lose its own connection.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -18,8 +18,8 @@ use testing::Random;
 const VERSION: &str = "VERSION 1.6.45\r\n";
 const MIB: usize = 1 << 20;
 
-/// Most bytes that a server of these tests may take outside `-m`: `limits::kept_bytes_max` for each
-/// column, the columns' buffers, and the program itself.
+/// Most bytes that a server of these tests may take in addition to `-m`: `limits::kept_bytes_max`
+/// for each column, the columns' buffers, and the program itself.
 const BESIDE_BYTES_MAX: usize = 48 * MIB;
 
 fn connect(server: &Server) -> Client {
@@ -147,7 +147,7 @@ fn a_request_may_come_byte_by_byte() {
         client.send([*byte]);
     }
     client.expect(&replies);
-    // A large value is received by other code: the request is cut near each boundary of its parts.
+    // Other code receives large values. The request is cut near the ends of its line and value.
     let value = "abcdefg".repeat(5000);
     let request = format!("set big 5 0 35000\r\n{value}\r\nget big\r\n");
     let reply = format!("STORED\r\nVALUE big 5 35000\r\n{value}\r\nEND\r\n");
@@ -174,8 +174,8 @@ fn a_frame_may_come_byte_by_byte() {
         client.send([*byte]);
     }
     client.expect(&replies);
-    // A large value is received by other code: the request is cut near each boundary of its parts.
-    // No line end follows a binary value.
+    // Other code receives large values. The request is cut near the ends of its header, key and
+    // value. No line end follows a binary value.
     let value = "abcdefg".repeat(5000);
     let request = [frame(set, &extras, "big", &value), frame(get, b"", "big", "")].concat();
     let reply = [answer(set, b"", ""), answer(get, &flags, &value)].concat();
@@ -187,7 +187,7 @@ fn a_frame_may_come_byte_by_byte() {
     ]) {
         ask_in_two(&server, &mut client, &request, cut, &reply);
     }
-    // A refused value is skipped, and the next command is executed.
+    // The server skips a refused value and executes the next command.
     let value = "x".repeat(3 * MIB);
     client.send([frame(set, &extras, "huge", &value), frame(noop, b"", "", "")].concat());
     let mut refused = answer(set, b"", "Too large.");
@@ -199,7 +199,7 @@ fn a_frame_may_come_byte_by_byte() {
 fn ask_in_two(server: &Server, client: &mut Client, request: &[u8], cut: usize, reply: &[u8]) {
     let (head, tail) = request.split_at(cut);
     client.send(head);
-    // Once another connection is answered, the server has read the first piece.
+    // The server has read the first piece before it answers this other connection.
     connect(server).ask("version\r\n", VERSION);
     client.send(tail);
     client.expect(reply);
@@ -237,8 +237,8 @@ fn a_thousand_declared_bodies_stall_nobody() {
     for number in 0..1000 {
         let mut client = connect(&server);
         client.send(format!("set stalled{number} 0 0 {}\r\n", MIB - 100));
-        // Half of the clients send no byte of their value. The other half send a part, together
-        // more than `-m`.
+        // Half of the clients send no byte of their value. The other half send a part of it;
+        // these parts together exceed `-m`.
         if number % 2 == 0 {
             flood(&mut client, &part, part.len());
         }
@@ -250,7 +250,7 @@ fn a_thousand_declared_bodies_stall_nobody() {
     check_service(&mut good, 1001);
     let resident = resident_bytes(&server);
     assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
-    // A client that sends the rest gets an answer, even if the server had dropped its value.
+    // A client that completes its value gets an answer, even if the server dropped the first part.
     for client in stalled.iter_mut().skip(1).step_by(200) {
         client.send(vec![b'y'; MIB - 100]);
         client.send("\r\nversion\r\n");
@@ -294,9 +294,9 @@ fn padded_headers_of_thousands_are_bounded() {
     check_service(&mut good, 0);
     let (zeros, letters) = ("0".repeat(60_000), "x".repeat(16_000));
     let headers = [
-        // The line is longer than the limit: the connection is closed.
+        // This line exceeds the limit, so the server closes the connection.
         format!("set k 0 0 1000000 {zeros}\r\n"),
-        // The two lines are shorter than the limit: the server keeps only the part that it needs.
+        // These two lines are below the limit. The server keeps only the words that it needs.
         format!("set k 0 0 1000000 {}\r\n", &zeros[..16_000]),
         format!("ms k 1000000 q{letters}\r\n"),
     ];
@@ -328,8 +328,8 @@ fn many_busy_clients_are_slowed_down_and_none_is_closed() {
     let server = Server::under_test(&["-t", "1", "-m", "64", "-c", "2000", "-R", "20"]);
     let mut good = connect(&server);
     check_service(&mut good, 0);
-    // Each client sends more than `-R` allows in a turn, and all together send more than
-    // connections may hold.
+    // Each client sends more requests than `-R` allows in a turn. All clients together send more
+    // bytes than connections may hold.
     let requests = b"get absent\r\n".repeat(5000);
     let mut busy: Vec<Client> = (0..1000).map(|_| connect(&server)).collect();
     for client in &mut busy {
@@ -378,19 +378,19 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
     for number in 0..200 {
         let byte = char::from(b'a' + number % 26);
         let value = String::from(byte).repeat(bytes);
-        // Each client pins its own value, and requests much more than its socket holds.
+        // Each client's unsent replies pin its own value. They are too long for a socket's buffer.
         good.ask(format!("set pinned{number} 0 0 {bytes}\r\n{value}\r\n"), "STORED\r\n");
         let mut client = connect(&server);
         client.send(format!("get pinned{number}\r\n").repeat(50));
-        // Once the first byte has arrived, the first get has been executed.
+        // The arrival of the first byte shows that the first `get` has been executed.
         client.0.peek(&mut [0]).unwrap();
         slow.push((client, number, byte));
         check_service(&mut good, usize::from(number));
     }
     let resident = resident_bytes(&server);
     assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
-    // A client that reads now gets the whole value, even if the item was evicted, or the end of its
-    // connection if the server had to close it.
+    // A client that reads now gets the whole value, even if the item was evicted. If the server had
+    // to close the connection, the client gets the end of the stream.
     let mut missed = 0;
     for (client, number, byte) in &mut slow {
         let header = format!("VALUE pinned{number} 0 {bytes}\r\n");
@@ -448,7 +448,7 @@ fn has_arrived(client: &Client) -> bool {
     let own = hexadecimal(client.0.local_addr().unwrap());
     let peer = hexadecimal(client.0.peer_addr().unwrap());
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    // Columns: number, own address, peer's address, state, bytes unacknowledged and unread.
+    // Columns: number, own address, peer's address, state, unacknowledged and unread bytes.
     table.lines().any(|line| {
         let cells: Vec<&str> = line.split_whitespace().take(5).collect();
         matches!(cells[..], [_, from, to, _, queues]
@@ -465,7 +465,7 @@ fn is_stopped(pid: u32) -> bool {
     })
 }
 
-/// Reads the reply to a `stats` that was already sent. Returns one number.
+/// Reads the reply to a `stats` sent earlier. Returns the statistic `name`.
 fn modest_stat(client: &mut Client, name: &str) -> u64 {
     let mut found = None;
     loop {

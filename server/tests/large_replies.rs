@@ -1,7 +1,7 @@
 //! Large values that are overwritten and evicted while replies with them are being sent.
 //!
-//! Where: an in-process server, whose columns splice replies from the store's frames.
-//! Invariant: a value in a reply was set, and is whole, byte for byte.
+//! Where: an in-process server, which sends values directly from the store's frames.
+//! Invariant: each value in a reply is, byte for byte, a value that a client has set.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
 
@@ -21,9 +21,9 @@ use protocol::udp::Header;
 use testing::Random;
 use testing::random::hash;
 
-/// Replies in progress at once.
+/// Number of replies that are being sent at the same time.
 const REPLIES: u32 = 100;
-/// Length of a value, which is nearly the longest for an item and for a reply over UDP.
+/// Length of a value: just below the limits of an item and of a reply over UDP.
 const VALUE_BYTES: usize = 1_000_000;
 /// Number of keys requested by datagrams.
 const KEYS: usize = 4;
@@ -32,7 +32,7 @@ const VERSIONS: u64 = 2;
 /// The time on the columns' clocks. The clocks are stopped, so that no reader counts as stalled.
 const NOON_MS: u64 = 3_600_000;
 
-/// Returns bytes that no other version of any key has. The bytes begin with the version.
+/// Returns a value that differs for each key and version. The value begins with its version.
 fn value(key: u32, version: u64) -> Vec<u8> {
     let mut random = Random::new(hash(version, key.into()));
     let mut value = version.to_be_bytes().to_vec();
@@ -42,7 +42,7 @@ fn value(key: u32, version: u64) -> Vec<u8> {
     value
 }
 
-/// Returns the version of the value `got`, and asserts that `got` is that version's whole value.
+/// Returns the version with which `got` begins. Asserts that `got` is the value of that version.
 fn version_of(key: u32, got: &[u8]) -> u64 {
     let version = u64::from_be_bytes(*got.first_chunk().unwrap());
     let wanted = value(key, version);
@@ -99,12 +99,12 @@ impl<S: Read + Write> Stream<S> {
     }
 }
 
-/// A hundred clients request a value each, and read nothing until all values are overwritten and
-/// evicted. The clients use Unix sockets, which buffer little; TCP might buffer a megabyte.
+/// Each of a hundred clients requests a value, and reads nothing until all values are overwritten
+/// and evicted. The clients use Unix sockets, which buffer little; TCP might buffer a megabyte.
 #[test]
 fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     let path = std::env::temp_dir().join(format!("hypostyle-large-{}", std::process::id()));
-    // Replies may hold half of the memory, which is more than a hundred values.
+    // Replies may hold up to half of `memory_bytes`. A hundred values take less.
     let memory_bytes = 256 << 20;
     let server = start(Settings { unix_path: Some(path.clone()), memory_bytes, ..settings(1) });
     server.shared().plant_clock(NOON_MS);
@@ -120,7 +120,7 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     let mut readers: Vec<Stream<UnixStream>> = (0..REPLIES).map(|_| open()).collect();
     for (key, reader) in (0..).zip(&mut readers) {
         reader.send(format!("get k{key}\r\n").as_bytes());
-        // The reply exists now; the part that the kernel has no room for waits in the server.
+        // The server has begun the reply. It keeps the part for which the socket has no room.
         assert!(!reader.0.fill_buf().unwrap().is_empty());
     }
     for version in 1..=VERSIONS {
@@ -141,8 +141,8 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     server.stop();
 }
 
-/// Requests values from a column until a hundred values have arrived, fifty of which were a new
-/// version of their key.
+/// Requests values from a column until a hundred values have arrived, and the version of a key
+/// has changed fifty times.
 fn ask_by_datagrams(server: &Server, column: u16, values: &[[Vec<u8>; KEYS]]) {
     let mut client = datagrams::Client::of(server);
     assert!(live::messages::keep_megabytes(&client.socket));
@@ -187,7 +187,7 @@ fn a_hundred_replies_by_datagrams_are_whole_while_their_values_change_and_go() {
         let writer = scope.spawn(|| {
             let stream = TcpStream::connect(server.addresses()[0]).unwrap();
             let mut writer = Stream(BufReader::new(stream));
-            // Relaxed, paired with the store below: the flag orders nothing.
+            // Relaxed, paired with the store below: the flag orders no other memory access.
             let is_going_on = || !is_over.load(Ordering::Relaxed);
             for (round, values) in values.iter().cycle().enumerate().take_while(|_| is_going_on()) {
                 for (key, value) in values.iter().enumerate() {

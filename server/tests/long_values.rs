@@ -1,8 +1,8 @@
 //! Values that are sent directly from the log, while they are overwritten and evicted.
 //!
-//! Where: an in-process server of two columns, which splice replies from the log.
-//! Invariant: a value in a reply was set, and is whole, byte for byte. Replies come in the order of
-//! their requests, whatever other requests the same turn executes.
+//! Where: an in-process server of two columns, which send long values directly from the log.
+//! Invariant: each value in a reply is, byte for byte, a value that a client has set. Replies come
+//! in the order of their requests, whatever other requests the same turn executes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -16,7 +16,7 @@ use inprocess::{DEADLINE, settings, start};
 use testing::Random;
 use testing::random::hash;
 
-/// Number of clients. Each has keys of its own, and all share further keys.
+/// Number of clients. Each client has keys of its own; all clients share some further keys.
 const CLIENTS: u64 = 4;
 /// Number of rounds of a client, and number of requests that it sends at once in a round.
 const ROUNDS: u64 = 2000;
@@ -27,7 +27,7 @@ const OWN_KEYS: usize = 8;
 /// The server's memory, small enough to be filled several times, so that segments are reused.
 const MEMORY_BYTES: usize = 128 << 20;
 
-/// Returns bytes that only this version of this key has, long enough to be sent from the log.
+/// Returns a value, unique to its key and version, that is long enough to be sent from the log.
 fn value(key: u64, version: u64) -> Vec<u8> {
     let mut random = Random::new(hash(version, key));
     let mut value = version.to_be_bytes().to_vec();
@@ -45,7 +45,7 @@ enum Wanted {
     Value(u64, Option<u64>),
 }
 
-/// Returns the index of a key among the client's own, or `None` for a shared key.
+/// Returns the index of a key among the client's own keys, or `None` for a shared key.
 fn own(of: u64) -> Option<usize> {
     usize::try_from(of).ok().filter(|of| *of < OWN_KEYS)
 }
@@ -138,7 +138,7 @@ fn values_sent_from_the_log_are_whole_and_in_order() {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let (stream, random) = (BufReader::new(stream), Random::new(number));
         let mut client = Client { stream, random, number, versions: [0; OWN_KEYS] };
-        // Every key has a value from the beginning, so that a miss always means an eviction.
+        // Every key gets a value first, so that a later miss always means an eviction.
         let mut sent = Vec::new();
         (0..KEYS).for_each(|of| set(&mut sent, client.key(of), &value(client.key(of), 0)));
         client.stream.get_mut().write_all(&sent).unwrap();

@@ -1,6 +1,6 @@
 //! `-m` and `cache_memlimit` bound resident memory, and `stats memory` accounts for each byte.
 //!
-//! Where: the built binary, filled several times over, seen from outside while idle.
+//! Where: the built binary, filled several times, and measured from outside while it is idle.
 //! Invariant: RSS is at most `-m` plus the larger of 3 % and 8 MiB, for items of any size.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -17,14 +17,14 @@ use rustix::param::page_size;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 const MIB: usize = 1 << 20;
-/// Fields of `/proc/PID/task/TID/stat`, numbered as in proc(5): page faults that needed no disk,
-/// and the scheduling policy. `IDLE_POLICY` is the value of `SCHED_IDLE`.
+/// Fields of `/proc/PID/task/TID/stat`, numbered as in proc(5): the number of page faults without a
+/// disk access, and the scheduling policy. `IDLE_POLICY` is the value of `SCHED_IDLE`.
 const MINOR_FAULTS_FIELD: usize = 10;
 const POLICY_FIELD: usize = 41;
 const IDLE_POLICY: usize = 5;
 
-/// Stores values of `value_bytes` bytes on average, about `bytes` bytes in total, each under its
-/// own key. Waits until the last value is stored.
+/// Stores about `bytes` bytes of values, each under its own key. A value has `value_bytes` bytes
+/// on average. Waits until the last value is stored.
 fn fill(client: &mut Client, bytes: usize, value_bytes: usize) {
     let value = "v".repeat(2 * value_bytes);
     let mut batch = String::new();
@@ -91,7 +91,7 @@ fn every_byte_is_accounted_for() {
     client.ask("flush_all\r\n", "OK\r\n");
     wait_until("the end of all items", || memory_of(&mut client, "live_bytes") == 0);
     is_accounted_for(&server, &mut client, "flushed");
-    // A value too long for the log would be received into the store instead of a buffer.
+    // The value is short enough for the log: a longer value would not be received into a buffer.
     let part = "set part 0 0 4000\r\n".to_owned() + &"p".repeat(3_000);
     let held = |client: &mut Client| memory_of(client, "read_buf_bytes");
     let before = held(&mut client);
@@ -103,7 +103,7 @@ fn every_byte_is_accounted_for() {
     wait_until("the release of held bytes", || held(&mut client) < before + 400 * 3_000);
 }
 
-/// A limit of 0 open files stands for a server whose connections use up all file descriptors.
+/// The limit of 0 open files simulates a server whose connections use all file descriptors.
 #[test]
 fn resident_memory_is_told_also_where_no_file_can_be_opened() {
     let server = Server::under_test(&["-t", "1", "-m", "32"]);
@@ -166,7 +166,7 @@ fn what_grows_takes_no_more_than_it_uses() {
         let most = accounted + before + open + PAGES_USED_IN_PART * page_size();
         let now = resident();
         sizes = format!("{now} resident, {most} at most, {accounted} accounted, {free} ahead");
-        // The server gives back memory that it took ahead of need once requests cease.
+        // When requests cease, the server gives back the memory that it took ahead of need.
         now <= most && free == 0
     };
     let start = Instant::now();
@@ -250,8 +250,8 @@ fn stat_of(task: &Path, field: usize) -> usize {
     fields.split(' ').nth(field - 2).unwrap().parse().unwrap()
 }
 
-/// Gives the thread that takes memory ahead of need the ordinary scheduling policy; with
-/// `SCHED_IDLE` the thread would wait for everything else on this machine. Returns false if the
+/// Sets the ordinary scheduling policy for the thread that takes memory ahead of need. With
+/// `SCHED_IDLE` the thread would wait for all other threads of this machine. Returns false if the
 /// system does not permit the change.
 fn runs_ahead(server: &Server) -> bool {
     let ahead = task(server, "ahead");
@@ -261,8 +261,8 @@ fn runs_ahead(server: &Server) -> bool {
     given.is_ok_and(|status| status.success())
 }
 
-/// If new keys arrive no faster than the thread `ahead` takes memory for them, the column faults on
-/// only a few pages, and little memory is taken ahead of need.
+/// If new keys arrive no faster than the thread `ahead` takes memory for them, the column has only
+/// a few page faults, and the thread takes only little memory ahead of need.
 #[test]
 fn a_column_does_not_wait_for_new_memory() {
     let server = Server::under_test(&["-t", "1", "-m", "256"]);
@@ -302,11 +302,11 @@ fn a_column_does_not_wait_for_new_memory() {
     assert!(taken < 1000, "{taken} page faults of the column");
 }
 
-/// Overwrites random values of about 16 KiB. An earlier server filled all of `-m` under this load.
+/// Overwrites random values of about 16 KiB. An earlier version of the server filled all of `-m`.
 #[test]
 fn what_is_overwritten_takes_no_more_than_twice_its_bytes() {
     const KEYS: usize = 2500;
-    // A second column, while it does not run, would delay the reuse of dead segments.
+    // With two columns, a column that does not run would delay the reuse of dead segments.
     let server = Server::under_test(&["-t", "1", "-m", "256"]);
     let mut client = Client::to(server.address());
     let value = "v".repeat(18_000);
@@ -333,7 +333,7 @@ fn what_is_overwritten_takes_no_more_than_twice_its_bytes() {
 
 #[test]
 fn resident_memory_stays_within_the_limit() {
-    // `used_bytes` is the least resident memory at the end, because an empty server would pass any
+    // At least `used_bytes` must be resident at the end, because an empty server would pass any
     // upper bound.
     for (megabytes, value_bytes, used_bytes) in
         [(8, 3, 6 * MIB), (8, 5000, 7 * MIB), (64, 100, 56 * MIB), (64, 60_000, 56 * MIB)]

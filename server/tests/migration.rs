@@ -25,7 +25,7 @@ use hypostyle::shared::Sums;
 use inprocess::{Client, DEADLINE, answer, connect, frame, settings, start, wait_until};
 use testing::Random;
 
-/// Number of columns. With more than two, a connection need not return to its previous column.
+/// Number of columns. With more than two, a connection may migrate on to a third column.
 const COLUMNS: usize = 3;
 /// Number of clients, and number of rounds of each.
 const CLIENTS: u64 = 8;
@@ -177,8 +177,8 @@ fn drive(streams: impl Iterator<Item = Box<dyn Stream>>) -> Vec<CheckedClient> {
     threads.into_iter().map(|it| it.join().unwrap()).collect()
 }
 
-/// Asserts that each connection that a column gave away was taken by another, that enough
-/// connections migrated, and that each connection belongs to one column.
+/// Asserts that another column has taken each connection that a column gave away, that enough
+/// connections have migrated, and that each connection belongs to one column.
 fn all_have_moved(server: &Server, connections: u64) {
     let sum = |of: fn(&Sums) -> u64| columns(server).iter().map(of).sum::<u64>();
     wait_until("all is counted", || {
@@ -201,7 +201,7 @@ fn what_moves_after_each_turn_is_answered_byte_for_byte() {
     server.stop();
 }
 
-/// Each turn executes one request of a long write, so no connection pauses before its last request.
+/// A turn executes one of many pipelined requests, so no connection is idle until its last request.
 #[test]
 fn what_never_rests_moves_after_each_turn_as_well() {
     const REQUESTS: u64 = 1000;
@@ -217,7 +217,7 @@ fn what_never_rests_moves_after_each_turn_as_well() {
     for client in &mut clients {
         client.ask(&requests, &replies);
     }
-    // A connection may pause where its write arrives in pieces, and at the end: hence 9/10.
+    // A connection may be idle between the pieces of its write and after the last: hence 9/10.
     let taken = || server.shared().sums().migrations_taken;
     wait_until("moves", || taken() >= CLIENTS * REQUESTS * 9 / 10);
     clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
@@ -278,7 +278,7 @@ fn a_connection_that_moved_is_closed_when_it_has_been_idle() {
     let (mut busy, mut idle) = (connect(&server), connect(&server));
     (0..10).for_each(|_| idle.ask("version\r\n", VERSION));
     for second in 2..7 {
-        // A busy connection does not become idle, whichever column it migrates to.
+        // A busy connection never counts as idle, whichever column has it.
         shared.plant_clock(second * 1000);
         (0..10).for_each(|_| busy.ask("version\r\n", VERSION));
     }
@@ -307,7 +307,7 @@ fn a_server_that_stops_while_connections_move_closes_each() {
                         }
                         assert!(reply == *VERSION.as_bytes());
                     }
-                    // A descriptor left in a column would prevent the end that `rest` awaits.
+                    // If a column kept the descriptor, `rest` would not see the connection end.
                     client.rest();
                     assert!(
                         over.load(Ordering::Relaxed),
@@ -329,8 +329,8 @@ fn a_server_that_ends_gracefully_while_connections_move_answers_what_has_come() 
         let server = start(migrating_each_turn());
         let mut clients: Vec<Client> = (0..3 * CLIENTS).map(|_| connect(&server)).collect();
         clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
-        // When the graceful end begins, some connections are between columns, some have unanswered
-        // requests, and some have been answered.
+        // When the graceful end begins, some connections are between two columns, some have
+        // unanswered requests, and some have received their answers.
         clients.iter_mut().for_each(|client| client.send("version\r\nversion\r\n"));
         let shared = Arc::clone(server.shared());
         server.stop_gracefully();
@@ -356,7 +356,7 @@ fn who_waits_for_something_stays_where_it_is() {
     assert!(watcher.line().contains("key=other"));
     half.expect_after("defghij\r\n", "STORED\r\n");
     let taken = || server.shared().sums().migrations_taken;
-    // The server sends a reply before the connection migrates, so a count may lag behind.
+    // The server sends a reply before the connection migrates, so the count may be late.
     wait_until("a migration at each turn", || taken() >= 20);
     assert!(taken() <= 24, "{}: waiting connections have migrated as well", taken());
     server.stop();
@@ -382,8 +382,8 @@ fn of_first_column(server: &Server) -> Client {
     }
 }
 
-/// Loads the first of two columns until `done` returns true. Each request costs the server more
-/// time than its client. With `ahead`, each client always has requests in flight.
+/// Loads the first of two columns until `done` returns true. A request takes the server longer
+/// than its client. If `ahead` is set, each client always has requests in flight.
 fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> bool + Sync) {
     let clients: Vec<Client> = (0..clients).map(|_| of_first_column(server)).collect();
     let request = format!("get{}\r\n", " none".repeat(400)).repeat(8);
@@ -408,7 +408,7 @@ fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> b
 
 #[test]
 fn an_idle_column_takes_connections_from_a_saturated_one() {
-    // The idle column sleeps, or polls for work. In the last case no connection pauses.
+    // The idle column sleeps, or polls for work. In the third case connections are never idle.
     for (busy_poll_us, ahead) in [(0, false), (1_000_000, false), (0, true)] {
         let server = start(Settings { busy_poll_us, ..settings(2) });
         let has_helped = || {
@@ -416,7 +416,7 @@ fn an_idle_column_takes_connections_from_a_saturated_one() {
             second.migrations_taken > 0 && second.gets() > 1000
         };
         load_first(&server, 6, ahead, has_helped);
-        // Some connections may still be between the two columns when the last reply arrives.
+        // When the last reply arrives, some connections may still be between the two columns.
         let (given, taken) = (|it: &Sums| it.migrations_given, |it: &Sums| it.migrations_taken);
         let is_counted = || given(&columns(&server)[0]) == taken(&columns(&server)[1]);
         wait_until("all is counted", is_counted);
@@ -450,7 +450,7 @@ fn stats_columns_tells_who_gave_and_who_took() {
         (0..COLUMNS).map(of_column).sum::<u64>()
     };
     assert_eq!(sum("migrations_taken"), 50);
-    // The giving column may count a migration after the taking column.
+    // The column that gives a connection may count its migration after the column that takes it.
     assert!((49..=50).contains(&sum("migrations_given")), "{rows:?}");
     server.stop();
 }

@@ -2,8 +2,8 @@
 //!
 //! Where: the built program, seen from outside. `tests/vm` boots such a machine and runs this test;
 //! no other command does (`test = false` in Cargo.toml), because few machines have several nodes.
-//! Invariant: a thread's items lie on the node of its CPU; `stats memory` reports the memory that
-//! the system has given on each node.
+//! Invariant: the items of a thread lie on the node of the thread's CPU. `stats memory` reports the
+//! memory that the system has given the server on each node.
 //! Source: numa(7), `/proc/PID/numa_maps`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -16,11 +16,11 @@ use inprocess::{Client, DEADLINE, wait_until};
 use live::Server;
 
 const MIB: u64 = 1 << 20;
-/// Most bytes that a node has ahead of need: a few segments.
+/// Most bytes that the server takes on a node ahead of need: a few segments.
 const AHEAD: u64 = 32 * MIB;
 
-/// Returns the resident bytes. The first index is the node that the memory prefers, the second the
-/// node on which the memory lies.
+/// Returns the resident bytes. The first index is the node that the memory's policy prefers, the
+/// second index is the node on which the memory lies.
 fn given(server: &Server) -> [[u64; 2]; 2] {
     let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", server.pid())).unwrap();
     let mut bytes = [[0; 2]; 2];
@@ -46,7 +46,7 @@ fn reported(client: &mut Client) -> [u64; 2] {
     ["node_0_bytes", "node_1_bytes"].map(|name| rows[name].parse().unwrap())
 }
 
-/// Returns a client for each node, served by one of the node's threads.
+/// Returns a client for each node. A thread of the node serves the client.
 fn clients(server: &Server) -> [Client; 2] {
     let mut found = [None, None];
     let total = |rows: &std::collections::HashMap<String, String>, column: usize| -> u64 {

@@ -1,6 +1,6 @@
 //! Operators' requests during client load: lists of all items, events, statistics.
 //!
-//! Where: an in-process server; for the names of statistics, the built binary and memcached.
+//! Where: an in-process server. Only the test of names runs the built binary and memcached.
 //! Invariant: an operator who reads slowly, or not at all, blocks nobody and takes bounded memory.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -51,7 +51,7 @@ fn a_dump_lists_each_item_that_stays_once_while_others_come_and_go() {
         let mut other = connect(&server);
         let done = &done;
         scope.spawn(move || {
-            // Relaxed: the flag orders nothing.
+            // Relaxed: the flag orders no other memory access.
             while !done.load(Ordering::Relaxed) {
                 fill(&mut other, STAYING..3 * STAYING);
                 for key in STAYING..3 * STAYING {
@@ -76,7 +76,7 @@ fn a_dump_lists_each_item_that_stays_once_while_others_come_and_go() {
 fn dumps_that_nobody_reads_hold_up_nobody_and_only_so_many_are_under_way() {
     let server = start(settings(1));
     let mut client = connect(&server);
-    // The list of these keys is longer than the sockets' buffers hold.
+    // The list of these keys does not fit in the sockets' buffers.
     fill(&mut client, 0..400_000);
     let mut dumps: Vec<Client> = (0..DUMPS_MAX).map(|_| connect(&server)).collect();
     for dump in &mut dumps {
@@ -120,8 +120,8 @@ fn who_watches_and_does_not_read_holds_up_nobody_and_is_told_what_was_left_out()
     });
     assert!(client.stat("log_watcher_sent") > 0 && client.stat("log_worker_written") > 0);
     assert!(client.stat("response_obj_bytes") < 64 << 20, "what waits is bounded");
-    // All watchers but the last one leave. Once the last watcher has missed lines, it reads, and
-    // gets the number of missed lines even if no further event happens.
+    // All watchers but the last leave. The last watcher reads only after it has missed lines. It
+    // then receives the number of missed lines, even if no further event happens.
     let mut last = watchers.pop().unwrap();
     drop(watchers);
     wait_until("the end of the other watchers", || client.stat("log_watchers") == 1);
@@ -176,7 +176,7 @@ fn names(server: &live::Server, arguments: &str) -> Vec<String> {
     loop {
         let line = String::from_utf8(wire.line().unwrap()).unwrap();
         let Some(stat) = line.strip_prefix("STAT ") else { return names };
-        // memcached chooses an item's class by its size, so `1` replaces each number in a name.
+        // The class numbers in memcached's names depend on item sizes, so `1` replaces each number.
         let name = stat.split(' ').next().unwrap();
         let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
         let parts = name.split(':').map(|part| if digits(part) { "1" } else { part });
@@ -187,7 +187,7 @@ fn names(server: &live::Server, arguments: &str) -> Vec<String> {
 #[test]
 fn statistics_have_memcacheds_names_and_no_others() {
     let flags = ["-o", "idle_timeout=100,no_maxconns_fast"];
-    // Each section of `data/statistics.txt` has flags of the server and arguments of `stats`.
+    // For each section of `data/statistics.txt`: the server's flags and the arguments of `stats`.
     let without = ["-o", "no_lru_crawler,no_lru_maintainer"];
     let sections: [(&[&str], &str); 6] = [
         (&[], ""),
@@ -203,7 +203,7 @@ fn statistics_have_memcacheds_names_and_no_others() {
         let expected: Vec<_> = section.lines().skip(1).collect();
         let ours = live::Server::under_test(flags);
         let mut own = names(&ours, arguments);
-        // The settings that only this server has follow memcached's.
+        // This server lists its own settings after those of memcached.
         own.truncate(if arguments == "settings" { expected.len() } else { usize::MAX });
         assert_eq!(own, expected, "stats {arguments}");
         // Other versions of memcached have other statistics.
@@ -235,7 +235,7 @@ fn sockets(client: &mut Client) -> HashMap<String, HashMap<String, String>> {
 
 #[test]
 fn each_connection_is_told_once_with_its_state() {
-    // More connections than a column lists in one turn.
+    // A column cannot list all these connections in one turn.
     const CONNECTIONS: usize = 700;
     assert!(inprocess::allow_files(2 * CONNECTIONS as u64 + 200));
     let server = start(settings(2));
@@ -267,7 +267,7 @@ fn each_connection_is_told_once_with_its_state() {
     assert_eq!(all[&address(&client)]["state"], "conn_parse_cmd");
     let listener = &all[&format!("tcp:{}", server.addresses()[0])];
     assert_eq!(listener["state"], "conn_listening");
-    // The listeners of both columns have the same address, which counts once.
+    // The listeners of both columns have the same address, so they count as one row.
     assert_eq!(all.len(), CONNECTIONS + 5 + 1);
     server.stop();
 }
@@ -295,7 +295,7 @@ fn a_dump_whose_client_takes_nothing_loses_its_place_to_another() {
     let now_ms = 3_600_000;
     server.shared().plant_clock(now_ms);
     let mut client = connect(&server);
-    // The list of these keys is longer than the sockets' buffers hold.
+    // The list of these keys does not fit in the sockets' buffers.
     fill(&mut client, 0..400_000);
     let mut dumps: Vec<Client> = (0..DUMPS_MAX).map(|_| connect(&server)).collect();
     for dump in &mut dumps {
@@ -319,7 +319,7 @@ fn a_dump_whose_client_takes_nothing_loses_its_place_to_another() {
     server.stop();
 }
 
-/// Reads a dump until the dump or the connection ends. Returns the last bytes.
+/// Reads a dump until the dump or the connection ends. Returns the last bytes of the dump.
 fn read_dump(client: &mut Client) -> Vec<u8> {
     let (mut end, mut bytes) = (Vec::new(), [0; 1 << 16]);
     while !end.ends_with(b"END\r\n") {
@@ -351,7 +351,7 @@ fn items_are_counted_by_sizes_and_by_prefixes_while_others_come_and_go() {
         let mut other = connect(&server);
         let done = &done;
         scope.spawn(move || {
-            // Relaxed: the flag orders nothing.
+            // Relaxed: the flag orders no other memory access.
             while !done.load(Ordering::Relaxed) {
                 for key in 0..1000 {
                     other.send(format!("set other:{key} 0 0 5 noreply\r\nvalue\r\n"));
@@ -422,8 +422,8 @@ fn prefixes_without_end_take_bounded_memory_and_are_all_told() {
         assert!(listed.insert(line.split(' ').nth(1).unwrap().to_owned()), "{line} comes twice");
     }
     assert!(listed.len() <= PREFIXES_MAX && listed.len() > PREFIXES_MAX / 2, "{}", listed.len());
-    // `stats prefixes` lists a limited number of prefixes one by one, and counts the others
-    // together.
+    // `stats prefixes` has a row for each of a limited number of prefixes, and one sum for all
+    // other prefixes.
     for key in 0..PREFIXES_TOLD_MAX + 100 {
         client.send(format!("set item-{key}:k 0 0 1 noreply\r\n1\r\n"));
     }
@@ -452,7 +452,7 @@ fn times_and_hot_keys_are_sampled_whatever_the_protocol() {
     let times = client.stats("latency");
     let number = |name: &str| times[&format!("latency:{name}")].parse::<u64>().unwrap();
     for (kind, requests) in [("get", ROUNDS), ("ms", ROUNDS), ("mg", ROUNDS / 2)] {
-        // The number is an estimate: a server that never rests samples about 80 of 10,000 requests.
+        // The number is an estimate: a busy server samples about 80 of 10,000 requests.
         let sampled = number(&format!("{kind}:requests"));
         assert!(sampled > requests / 2 && sampled < requests * 2, "{kind}: {sampled}");
         let (p50, p99) = (number(&format!("{kind}:p50_ns")), number(&format!("{kind}:p99_ns")));

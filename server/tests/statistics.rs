@@ -1,8 +1,8 @@
 //! Each statistic of plain `stats` changes on the events that it counts.
 //!
 //! Where: an in-process server, driven by a client's requests and by a clock that the test sets.
-//! Invariant: every name recorded from memcached changes in a test, or is in `NEVER` with the
-//! reason.
+//! Invariant: every statistic recorded from memcached changes in a test, or is listed in `NEVER`
+//! with a reason.
 //! Source: `data/statistics.txt`, recorded from memcached 1.6.45.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use hypostyle::settings::Settings;
 use inprocess::{Client, connect, settings, start, wait_until};
 use store::policy::Eviction;
 
-/// Statistics that never change in this server: name, constant value, and reason.
+/// Statistics that never change in this server, each with its constant value and the reason.
 const NEVER: [(&str, &str, &str); 24] = [
     ("libevent", "none", "there is none"),
     ("response_obj_oom", "0", "memory for replies never fails: the process would end"),
@@ -43,7 +43,7 @@ const NEVER: [(&str, &str, &str); 24] = [
     ("pointer_size", "64", "it is the machine's"),
 ];
 
-/// Statistics, each with a request that raises it.
+/// Statistics, each with a request that increases the statistic.
 const BY_REQUEST: [(&str, &str); 25] = [
     ("cmd_get", "get nosuch"),
     ("get_misses", "get nosuch"),
@@ -72,7 +72,7 @@ const BY_REQUEST: [(&str, &str); 25] = [
     ("bytes_written", "verbosity 0"),
 ];
 
-/// The statistics that have changed.
+/// The names of the statistics that a test has changed.
 struct Moved(HashSet<&'static str>);
 
 impl Moved {
@@ -94,7 +94,7 @@ impl Moved {
         self.note(name);
     }
 
-    /// Repeats `act` until each statistic exceeds the number given with it.
+    /// Repeats `act` until each statistic exceeds the number that `names` gives for it.
     fn exceed(
         &mut self,
         client: &mut Client,
@@ -161,7 +161,7 @@ fn requests(moved: &mut Moved) {
         let long = if name == "store_too_large" { "x".repeat(1_048_577) } else { String::new() };
         moved.raised(&mut client, name, |client| obey(client, &format!("{request}{long}")));
     }
-    // The requests outnumber those that one turn executes.
+    // One turn does not execute all these requests.
     moved.raised(&mut client, "conn_yields", |client| obey(client, &"get k\r\n".repeat(1000)));
     close(server, &mut client);
 }
@@ -188,7 +188,7 @@ fn connections(moved: &mut Moved) {
     let (server, mut client) = open(Settings { connections_max: 200, ..settings(1) });
     let mut others = Vec::new();
     for name in ["curr_connections", "total_connections", "connection_structures"] {
-        // With 60 more connections, the server must allocate further connection structures.
+        // For 60 more connections the server must allocate more connection structures.
         moved.raised(&mut client, name, |_| others.extend((0..60).map(|_| connect(&server))));
     }
     let mut refused = Vec::new();
@@ -287,7 +287,7 @@ fn eviction(moved: &mut Moved) {
     let names = ["evictions", "evicted_unfetched", "direct_reclaims", "evicted_active"];
     moved.exceed(&mut client, &names.map(|name| (name, 0)), |client| {
         fill(client, keys..keys + 5000, 0);
-        // The use of an item counts only some seconds after the item was stored.
+        // A request for an item counts as a use only some seconds after the item was stored.
         server.shared().plant_clock(3_600_000 + u64::from(keys) * 2);
         obey(
             client,
@@ -318,7 +318,7 @@ fn dead_items(moved: &mut Moved) {
     {
         obey(&mut client, "set a 0 0 1\r\n1");
         server.shared().plant_clock(now_ms);
-        // The request is in the same turn as the flush, because the crawler soon removes flushed
+        // One turn executes the flush and the request, because the crawler soon removes flushed
         // items.
         moved.raised(&mut client, name, |client| obey(client, &format!("flush_all\r\n{then}")));
     }

@@ -1,9 +1,9 @@
 //! Columns that steal datagrams from a column that is behind.
 //!
-//! Where: an in-process server of two or three columns. All clients name the first column, or reach
-//! one queue of an interface.
-//! Invariant: each request is answered once and correctly, by any column. A client with few
-//! requests in flight is answered by the column that it named.
+//! Where: an in-process server of two or three columns. All requests name the first column, or
+//! arrive on one queue of an interface.
+//! Invariant: each request is answered once and correctly, by any column. If a client has few
+//! requests in flight, the column that they name answers them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -23,8 +23,8 @@ use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 /// The flow that names the first column.
 const FLOW: u16 = 1;
-/// Number of requests that a client has in flight, and number of clients. Half of the requests come
-/// in parts; the clients together have no more of these than one host may have incomplete.
+/// Number of requests that a client has in flight, and number of clients. Half of the requests have
+/// several parts. One host may have at most `ASSEMBLIES_OF_ONE_MAX` incomplete requests.
 const WINDOW: u16 = 24;
 const CLIENTS: u16 = 3;
 const _: () = assert!((WINDOW / 2 * CLIENTS) as usize <= ASSEMBLIES_OF_ONE_MAX);
@@ -38,7 +38,7 @@ fn settings(steal: bool) -> Settings {
     Settings { datagrams, steal, ..inprocess::settings(2) }
 }
 
-/// A request: its datagrams, and the reply.
+/// The datagrams of a request, and the expected reply.
 struct Request {
     parts: Vec<Vec<u8>>,
     reply: Vec<u8>,
@@ -56,7 +56,7 @@ impl Client {
         Client::at([127, 0, 0, 1].into(), server.datagram_addresses()[0], number)
     }
 
-    /// Returns a client with the address `here`, and stores its keys.
+    /// Returns a client with the address `here`. Stores a value for each of the client's keys.
     fn at(here: Ipv4Addr, server: SocketAddr, number: u16) -> Client {
         let socket = UdpSocket::bind((here, 0)).unwrap();
         socket.connect(server).unwrap();
@@ -88,9 +88,9 @@ impl Client {
         Request { parts: (0..).zip(&pieces).map(part).collect(), reply: reply.into() }
     }
 
-    /// Sends `WINDOW` requests and receives the answers. Even rounds set each key, every second one
-    /// in several datagrams. Odd rounds read each key together with many absent keys, so that the
-    /// server has more work than its clients.
+    /// Sends `WINDOW` requests and receives the answers. Even rounds set each key; every second
+    /// request has several datagrams. Odd rounds read each key together with many absent keys, so
+    /// that the server has more work than its clients.
     fn window(&mut self) {
         let reads = self.round % 2 == 1;
         let round = self.round / 2 + 1;
@@ -155,7 +155,7 @@ fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + S
             );
             client.window();
         }
-        // Each answer has arrived once, so that nothing is left to read.
+        // Every answer has arrived. A further datagram would be a second answer to a request.
         client.socket.set_nonblocking(true).unwrap();
         assert!(client.socket.recv(&mut [0; 2000]).is_err(), "one answer too many");
         client.round
@@ -171,9 +171,9 @@ fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + S
     })
 }
 
-/// Asserts that all columns have answered, and counted, datagrams that were sent to column `to`.
+/// Asserts that every column has answered and counted some datagrams that were sent to column `to`.
 fn all_have_answered(server: &Server, to: usize) {
-    // An answer is counted a moment after it is sent.
+    // The server counts an answer only after it has sent the answer.
     wait_until("all is counted", || {
         let all = server.shared().sums();
         let taken = all.steals_taken_near + all.steals_taken_far;
@@ -231,14 +231,14 @@ fn past_the_kernel(far: &Namespace, columns: usize, steal_rings: bool) -> Server
 /// Returns clients that all reach one queue, and the queue's number.
 fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Client>, usize) {
     let at = (far.v4, server.datagram_addresses()[0].port()).into();
-    // A socket's addresses and ports select its queue, so that some of many sockets share a queue.
+    // A socket's addresses and ports select its queue. Some of 64 sockets share a queue.
     let (mut clients, mut queue) = (Vec::new(), None);
     for number in 0..64 {
         let received = || columns(server).iter().map(|it| it.udp_received).collect::<Vec<_>>();
         let before = received();
         let client = near.on(|| Client::at(near.v4, at, number));
         let after = received();
-        // The last answer to the previous client may be counted only now.
+        // A late count of the previous client's last datagram may be included here.
         let [first, second] = [0, 1].map(|at| after[at] - before[at]);
         let of_client = usize::from(second > first);
         if *queue.get_or_insert(of_client) == of_client && clients.len() < CLIENTS.into() {
@@ -249,7 +249,7 @@ fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Clie
     (clients, queue.unwrap())
 }
 
-/// In the first case the thief has a queue, in the second none; the third case has both kinds.
+/// The thief has a queue in the first case and none in the second; the third case has both thieves.
 #[test]
 fn what_reaches_one_queue_is_answered_by_all_and_rightly() {
     for (queues, of_columns) in [(2, 2), (1, 2), (2, 3)] {
@@ -290,7 +290,7 @@ fn of_packets_that_are_copied_nothing_is_stolen_unless_that_is_asked_for() {
 fn a_request_alone_or_among_few_is_not_stolen() {
     let server = start(settings(true));
     let client = Client::of(&server, 0);
-    // With one more datagram in flight, a slow turn would make the column count as behind.
+    // With one more datagram in flight, the column would count as behind after a slow turn.
     let few = u16::try_from(BEHIND_DATAGRAMS / 4).unwrap() - 1;
     for window in [1, few] {
         for _ in 0..500 {

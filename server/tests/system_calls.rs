@@ -2,7 +2,7 @@
 //! burst of datagrams, and one wait per loop.
 //!
 //! Where: an in-process server, whose columns count their system calls.
-//! Invariant: the counts grow by no more than the requests need.
+//! Invariant: the server makes no more system calls than the requests need.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -32,7 +32,7 @@ fn counts(server: &Server) -> Counts {
     sum
 }
 
-/// Returns the number of system calls of a server for `batches` batches of `batch` equal requests.
+/// Returns the system calls that a server makes for `batches` batches of `batch` equal requests.
 fn cost(batches: u64, batch: usize, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) -> Counts {
     let mut settings = settings(1);
     settings.cas = false; // A binary answer would contain a CAS unique, which varies.
@@ -117,7 +117,7 @@ fn a_thousand_gets_in_bursts_of_datagrams_take_at_most_fifty_calls() {
     let after = counts(&server);
     server.stop();
     let (reads, writes) = (after.reads - before.reads, after.writes - before.writes);
-    // The server may close the connection of the setup meanwhile, which takes one read.
+    // Meanwhile the server may close the connection that the setup used, which takes one read.
     assert!(reads <= BURSTS + 1 && writes <= BURSTS, "{before:?}, {after:?}");
     let calls = reads + writes + after.waits - before.waits + after.others - before.others;
     assert!(calls * 1000 <= 50 * 64 * BURSTS, "{before:?}, {after:?}");
@@ -128,7 +128,7 @@ fn a_column_with_nothing_to_do_sleeps() {
     let server = start(settings(2));
     let mut client = connect(&server);
     client.ask("version\r\n", "VERSION 1.6.45\r\n");
-    // A spinning idle server would make many waits while another server is started and used.
+    // If the idle server spun, it would call wait often while another server is started and used.
     let busy = start(settings(1));
     let mut other = connect(&busy);
     let before = counts(&server);
@@ -137,7 +137,7 @@ fn a_column_with_nothing_to_do_sleeps() {
     }
     let waits = counts(&server).waits - before.waits;
     assert!(waits < 200, "{waits} waits with nothing to do");
-    // Each request takes a read and a write. The statistic gives the count at the end of the
+    // Each request takes one read and one write. The statistic is the count at the end of the
     // previous loop.
     let reported = other.stats("columns")["columns:0:system_calls"].parse().unwrap();
     assert!(

@@ -2,13 +2,13 @@
 //! test failed.
 //!
 //! Where: the script that `make test` runs, with commands that print like cargo.
-//! Invariant: no failure is hidden, whether or not the command that failed printed anything.
+//! Invariant: every failure is reported, even if the command that failed has printed nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
 
-/// Output of cargo and of a passing test program; lines that the script ignores are left out.
+/// Output of cargo and of a passing test program, without the lines that the script ignores.
 const PASSES: &str = "   Compiling hypostyle v0.1.0
      Running unittests src/lib.rs (target/debug/deps/store-488f838af48fe10b)
 
@@ -24,7 +24,7 @@ running 0 tests
 test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 ";
 
-/// Output of a test that prints lines like a list of failed tests, and fails.
+/// Output of a failing test program, one of whose tests prints lines like a list of failed tests.
 const FAILS: &str = "     Running tests/run.rs (target/debug/deps/run-a421150e0994be33)
 
 running 3 tests

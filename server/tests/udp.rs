@@ -2,7 +2,7 @@
 //!
 //! Where: an in-process server and plain sockets on loopback.
 //! Invariant: an answer is one message, in datagrams with the request's id. An unanswered request
-//! is counted, and does not prevent the answer to the next.
+//! is counted, and does not prevent the answer to the next request.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -54,8 +54,8 @@ fn answers_are_cut_into_numbered_datagrams() {
     let server = start(settings(1, "127.0.0.1"));
     let mut client = Client::of(&server);
     let empty = text_hit("k", "").len() - 1;
-    // An answer's datagram has at most 1,400 bytes, fewer if the MTU of the interface is smaller.
-    // The first datagram shows the number.
+    // A datagram of an answer has at most 1,400 bytes, or fewer if the interface's MTU is smaller.
+    // The length of the first datagram shows this limit.
     client.ask(format!("set k 0 0 {}\r\n{}\r\n", 9000, "x".repeat(9000)), "STORED\r\n");
     client.send("get k\r\n");
     let mut first = [0; 2000];
@@ -68,7 +68,7 @@ fn answers_are_cut_into_numbered_datagrams() {
     for (reply_bytes, parts) in sizes.map(|bytes| (bytes, bytes.div_ceil(payload_bytes))) {
         let digits = (reply_bytes - empty).to_string().len();
         let value = "v".repeat(reply_bytes - empty - digits);
-        // The value is too long for one datagram, so the request has several.
+        // The value is too long for one datagram, so the request has several datagrams.
         let set = format!("set k 0 0 {}\r\n{value}\r\n", value.len());
         client.send_parts(set.as_bytes(), 1000, |_| {});
         assert_eq!(client.receive().0, b"STORED\r\n");
@@ -122,7 +122,7 @@ fn a_request_in_datagrams_of_any_order_is_put_together() {
         (60_000, |parts| {
             let doubled: Vec<_> =
                 parts.iter().flat_map(|part| [part.clone(), part.clone()]).collect();
-            // The last part is sent once: a second copy would begin the request again.
+            // The last part is sent only once: a second copy would begin a new request.
             parts.splice(.., doubled[..doubled.len() - 1].iter().cloned());
         }),
     ] {
@@ -145,7 +145,7 @@ fn what_is_no_whole_request_is_dropped_and_counted() {
     client.send("set k 0 0 100000\r\nva");
     client.send(&frame(0, b"", "k", "")[..20]);
     wait_until("four drops", || stream.stat("udp_dropped_incomplete") == 4);
-    // The complete request before an incomplete one is answered.
+    // The server answers the complete request and drops the incomplete request after it.
     client.ask("get k\r\nget k", "END\r\n");
     assert_eq!(stream.stat("udp_dropped_incomplete"), 5);
     for datagram in [
@@ -290,8 +290,8 @@ fn flows_reach_the_columns_that_they_name() {
     for flow in 1..=4_u16 {
         let before = received(&server);
         for id in 0..50 {
-            // Each datagram has a different sender; without a flow the kernel would spread the
-            // datagrams over the columns.
+            // Each datagram has a different sender. If the datagrams had no flow, the kernel would
+            // spread them over the columns.
             let mut client = Client::of(&server);
             let header = Header { id, number: 0, total: 1, flow };
             let datagram = [&header.bytes()[..], b"get k\r\n"].concat();
@@ -324,7 +324,7 @@ fn what_columns_have_done_adds_up_to_all_that_was_done() {
         steered(flow, requests);
     }
     stream.ask("get k\r\n", text_hit("k", "v"));
-    // The server counts an answer after its send, when the client may already have it.
+    // The server counts an answer after it is sent, so the client may receive it before it counts.
     inprocess::wait_until("a count of 70", || stream.stats("udp")["udp_sent"] == "70");
     let of_columns = stream.stats("columns");
     let column = |name: &str| -> Vec<u64> {

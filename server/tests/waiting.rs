@@ -1,5 +1,5 @@
-//! A request that needs memory waits, with its connection, until memory is free. The column serves
-//! other connections meanwhile, and answers the waiting connection's requests in order afterwards.
+//! A request that needs memory waits until memory is free, and its connection waits with it. The
+//! column serves other connections meanwhile, and later answers the waiting requests in order.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 #![cfg(debug_assertions)]
@@ -20,9 +20,9 @@ use inprocess::{Client, DEADLINE, connect, datagrams, settings, start, wait_unti
 use protocol::udp::{HEADER_BYTES, Header};
 use store::Store;
 
-/// Most SETs that are answered before one must wait, because the memory is full.
+/// Most SETs that are answered before the memory is full and a SET must wait.
 const SETS_MAX: u32 = 40_000;
-/// Number of loops after which only a lack of memory can keep a request waiting.
+/// Number of loops after which a request can still wait only because memory is short.
 const LOOPS: usize = 200;
 /// The time on the columns' stopped clocks.
 const NOON_MS: u64 = 3_600_000;
@@ -60,14 +60,17 @@ fn fill(server: &Server, client: &mut Client, other: &mut Client) -> u32 {
     for key in 0..SETS_MAX {
         client.send(set(key));
         wait_until("an answer, or a wait", || !is_silent(client) || awaiting_room(server) > 0);
-        // A SET may also wait for a few loops only: until several turns have evicted enough, or
-        // until the thread that takes memory ahead of need has run.
-        if is_silent(client) {
-            let store = &server.shared().store;
-            wait_until("memory ahead", || {
-                !store.wants_to_populate() && !store.has_segment_in_hand()
-            });
+        // A SET may also wait for only a few loops, until several turns have evicted enough, or
+        // until the thread that takes memory ahead of need has run. Evictions of these turns may
+        // give that thread more to do.
+        let store = &server.shared().store;
+        let is_populated = || !store.wants_to_populate() && !store.has_segment_in_hand();
+        while is_silent(client) {
+            wait_until("memory ahead", is_populated);
             (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
+            if is_populated() {
+                break;
+            }
         }
         if is_silent(client) {
             return key;
@@ -82,7 +85,7 @@ fn while_one_connections_request_waits_the_others_are_answered_and_it_is_in_its_
     let (server, store) = stalled();
     let (mut waits, mut other) = (connect(&server), connect(&server));
     let key = fill(&server, &mut waits, &mut other);
-    // Requests of any kind after the waiting request wait too.
+    // All later requests of the connection wait too, whatever their kind.
     waits.send("mn\r\nget fill0 none\r\nset quiet 0 0 9000 noreply\r\n");
     waits.send("q".repeat(9000));
     waits.send("\r\nmg quiet s\r\ntouch fill1 900\r\nmn\r\n");
@@ -116,7 +119,7 @@ fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
     let mut filler = connect(&server);
     let mut clients: Vec<Client> = (0..4).map(|_| connect(&server)).collect();
     let mut other = connect(&server);
-    // All of the value except its last byte arrives before memory is short.
+    // All bytes of the value except one arrive before memory is short.
     let value = "l".repeat(300_000);
     clients[0].send(format!("set large 0 0 {}\r\n{}", value.len(), &value[1..]));
     let there = fill(&server, &mut filler, &mut other) - 1;
@@ -146,9 +149,9 @@ fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
     server.stop();
 }
 
-/// A request is refused after it has waited for two seconds in which its column ran; time in which
-/// the column did not run does not count. The next request then waits for two seconds of its own,
-/// in which its key keeps the old value.
+/// A request is refused after it has waited for two seconds. Time in which its column did not run
+/// does not count. The next request then also waits for two seconds, during which its key keeps
+/// the old value.
 #[test]
 fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value() {
     let (server, _store) = stalled();
@@ -167,7 +170,7 @@ fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value
     let mut pass = |client: &mut Client, held: &str| {
         let mut looked = 0;
         loop {
-            // After two replies the column has run a whole loop at the planted time.
+            // Between two replies the column runs a whole loop at the planted time.
             (0..2).for_each(|_| looks.ask("mn\r\n", "MN\r\n"));
             if !is_silent(client) {
                 break;
@@ -188,7 +191,7 @@ fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value
 }
 
 /// The requests of busy clients together exceed half of the bytes that connections may hold. No
-/// client counts as stalled, because it is the column that does not run.
+/// client counts as stalled for the time in which the column did not run.
 #[test]
 fn a_column_that_had_no_processor_closes_nobody() {
     const CLIENTS: usize = 400;
@@ -231,7 +234,7 @@ fn a_datagram_waits_with_those_behind_it() {
     client.ask("get none\r\n", "END\r\n");
     let first = client.send(set(1_000_000));
     let second = client.send("get none\r\nmn\r\n");
-    // A request that follows others in its message cannot wait: the others have been executed.
+    // A request cannot wait after other requests in its message, because they have been executed.
     client.send(format!("mn\r\n{}mn\r\n", set(1_000_001)));
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     assert!(client.is_silent());
@@ -245,15 +248,14 @@ fn a_datagram_waits_with_those_behind_it() {
     server.stop();
 }
 
-/// The server receives later datagrams with the waiting datagram, and joins their parts.
+/// The server receives further datagrams together with the waiting datagram, and joins their parts.
 #[test]
 fn parts_behind_a_datagram_that_waits_are_not_executed_before_it_and_not_lost() {
     let (server, store) = stalled();
     let (mut waits, mut other) = (connect(&server), connect(&server));
     fill(&server, &mut waits, &mut other);
     let mut client = datagrams::Client::of(&server);
-    // The server receives a burst at once if all its datagrams except the last have the same
-    // length.
+    // One read receives several datagrams if all of them except the last have the same length.
     let first = set(1_000_000);
     let first = [&Header::request(1, 0).bytes()[..], first.as_bytes()].concat();
     let payload_bytes = first.len() - HEADER_BYTES;
@@ -299,7 +301,7 @@ fn a_datagram_that_has_waited_too_long_is_refused_and_the_next_one_waits_anew() 
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     let refused = "SERVER_ERROR out of memory storing object\r\n";
     for (step, id) in (1..).zip(ids) {
-        // A step is the larger of the longest wait of a datagram and the longest counted loop.
+        // Each step is the larger of a datagram's longest wait and the longest counted loop.
         server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX.max(DATAGRAM_WAIT_MS_MAX));
         (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
         client.expect(id, refused);

@@ -5,7 +5,7 @@
 
 /// A cache that is filled on a miss: a requested key that is not found is stored.
 pub trait Cache {
-    /// Requests `key`; true if it hits. With `rewrites`, a hit stores the value again, like a
+    /// Requests `key`. Returns true if it hits. If `rewrites`, a hit stores the value again, like a
     /// client's SET.
     fn request(&mut self, key: u32, rewrites: bool) -> bool;
 

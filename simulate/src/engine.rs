@@ -1,11 +1,10 @@
 //! The server's eviction without the server: segments, queues, ghost and counters over item sizes.
 //!
 //! Where: the simulated cache of each of our policies. `store::policy`, whose code runs in the
-//! server, decides what an append pays, which segment is walked and what happens to an item; the
-//! engine carries these decisions out, like the store's `room`.
+//! server, decides how much work an append does for room, which segment is walked and what happens
+//! to an item; the engine carries these decisions out, like the store's `room`.
 //! Invariant: the segments' bytes never exceed the capacity; an item is evicted only to make room.
-//! The engine does not model threads, expiry, frames and the index, whose bytes count in the items'
-//! sizes.
+//! The engine does not model threads, expiry, frames or the index; item sizes include the index.
 
 mod ghost;
 mod lane;
@@ -23,18 +22,18 @@ use store::policy::{CNT_MAX, Drained, Eviction, Queue, Remembered, Share, Verdic
 /// The segment size for which the store's `SLICE_BYTES_MIN` is meant: the shortest slice here is
 /// the same fraction of the engine's segment size.
 const SLICES_OF_BYTES: u64 = 256 << 10;
-/// Number of drains at a time, the same as with one column.
+/// Number of drains at the same time, as in a store with one column.
 const DRAINS: u32 = 1;
-/// At most one segment in this many is kept free, but at least two segments are.
+/// At most one segment in this number is kept free, but no fewer than two segments.
 const SEGMENTS_PER_FREE: u64 = 16;
 const NONE: u32 = u32::MAX;
 
 /// The bytes that the budget counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
-    /// Whole segments, like in the server: open, half drained and free ones count too.
+    /// Whole segments, as in the server: open, partly drained and free segments count too.
     Memory,
-    /// Live items only: the policy alone.
+    /// Live items only, so that the result shows the policy alone.
     Live,
 }
 
@@ -110,13 +109,13 @@ pub struct Engine<'w> {
     /// Bytes of a segment. With one segment per item, the bytes of a mean item.
     segment_bytes: u64,
     is_itemwise: bool,
-    /// Number of free segments below which appends pay for room.
+    /// Number of free segments below which appends do work to free memory.
     high: u32,
     /// Number of free segments that only drains may take.
     keep: u32,
     items: Vec<Item>,
     segments: Vec<Segment>,
-    /// Numbers of segments to be used again.
+    /// Numbers of retired segments, to be used again.
     numbers: Vec<u32>,
     probation: Lane,
     main: Lane,
@@ -253,7 +252,7 @@ impl<'w> Engine<'w> {
         self.store(queue, key, item.cnt);
     }
 
-    /// Pays for room, then appends.
+    /// Does the work for room that an append requires, then appends the item.
     fn store(&mut self, queue: Queue, key: u32, cnt: u8) {
         let bytes = self.shape.bytes_of(key);
         if bytes + u64::from(self.keep) * self.segment_bytes > self.shape.capacity_bytes {
@@ -276,8 +275,8 @@ impl<'w> Engine<'w> {
         if free >= self.high {
             return;
         }
-        // Unlike in the store there is no upper bound, which could not pay for a segment of a few
-        // items.
+        // Unlike the store's, this budget has no upper bound: with only a few items per segment, a
+        // bounded budget could be too small to free a segment.
         let least = u64::from(SLICE_BYTES_MIN) * self.segment_bytes / SLICES_OF_BYTES;
         let mut budget = (bytes * u64::from(pay_factor(free, self.high))).max(least);
         while budget > 0 {
@@ -292,8 +291,8 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// Appends the item at the young end. False if it needs a new segment and at most `keep` are
-    /// free.
+    /// Appends the item at the young end. Returns false if a new segment is needed and at most
+    /// `keep` segments are free.
     fn append(&mut self, queue: Queue, key: u32, cnt: u8, keep: u32) -> bool {
         let bytes = self.shape.bytes_of(key);
         let last = self.lane(queue).open;
@@ -425,7 +424,7 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// Takes one step of the walk, or ends the walk. False if there is no segment to walk.
+    /// Takes one step of the walk, or ends it. Returns false if there is no segment to walk.
     fn step(&mut self) -> bool {
         let Some(mut drain) = self.drain.or_else(|| self.start()) else { return false };
         let Some(key) = self.segment(drain.segment).entries.get(drain.entry).copied() else {
@@ -475,7 +474,7 @@ impl<'w> Engine<'w> {
         deadest.best().filter(|best| is_free || self.out_room(*best))
     }
 
-    /// True if the segment that compaction fills has room for all live items of a segment.
+    /// True if the segment that compaction fills has room for all live items of segment `number`.
     fn out_room(&self, number: u32) -> bool {
         let segment = &self.segments[number as usize];
         let out = match segment.queue {
@@ -530,7 +529,7 @@ impl<'w> Engine<'w> {
         self.put(out, key, cnt);
     }
 
-    /// Asks the policy about an item, and carries out its verdict. True if the item was freed.
+    /// Carries out the policy's decision about an item. Returns true if the item was freed.
     fn judge(&mut self, key: u32, drain: Drain) -> bool {
         let bytes = self.shape.bytes_of(key);
         let drained = Drained {
@@ -555,8 +554,8 @@ impl<'w> Engine<'w> {
         !is_moved
     }
 
-    /// Gives the segment that compaction fills the queue position of the compacted segment, if that
-    /// position is older.
+    /// Moves the segment that compaction fills to the compacted segment's position in the queue, if
+    /// that position is older.
     fn inherit(&mut self, number: u32) {
         let (queue, ticket) = (self.segment(number).queue, self.segment(number).ticket);
         if let Some(out) = self.lane(queue).out {

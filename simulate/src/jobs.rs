@@ -86,7 +86,7 @@ struct Replay {
     capacities: Vec<u64>,
 }
 
-/// A cell of the result.
+/// One simulation: the indices of its replay, its size and its policy.
 #[derive(Clone, Copy)]
 struct Job {
     replay: usize,

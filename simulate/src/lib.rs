@@ -1,4 +1,4 @@
-//! Caches offline: the effect of an eviction policy, a size or the real store on given requests.
+//! Simulates caches: the effect of an eviction policy, a size or the real store on given requests.
 //!
 //! ```text
 //!                                        +-> Engine, with the store's own decisions

@@ -1,9 +1,9 @@
 //! The real store in this process, driven by keys and bytes like a server of one column.
 //!
-//! Where: beside the engine, which is compared with it, and behind `stream`.
-//! Invariant: memory is bounded like with `-m`, index included, so that the store chooses its
-//! segments itself. The store's clock has the time of the requests and never goes back.
-//! The store's hash is random, so misses differ a little from run to run.
+//! Where: compared with the engine, and used by `stream`.
+//! Invariant: memory is bounded as with `-m`, index included, so that the store chooses its
+//! segments itself. The store's clock has the time of the requests and never goes back. The store's
+//! hash is random, so misses differ a little from run to run.
 
 use crate::cache::Cache;
 use crate::sizes::{Items, Size};
@@ -22,7 +22,7 @@ const NUMBER_BYTES: usize = 4;
 const BATCH_REQUESTS: u64 = 64;
 /// Nanoseconds in a second of the store's clock.
 const SECOND_NS: u64 = 1_000_000_000;
-/// Most slices of background work when a new second begins, like in a server that is not busy.
+/// Most slices of background work when a new second begins, as in a server that is not busy.
 const TURNS_MAX: u32 = 1 << 10;
 /// Number of attempts after which a request that finds no room is given up.
 const ASKS_MAX: u32 = 1 << 10;

@@ -49,7 +49,7 @@ pub(crate) fn recency(count: usize, depth: f64, seed: u64) -> Vec<u32> {
     let mut random = Random::new(seed);
     for _ in 0..count {
         let at = random.unit();
-        // Exponentially distributed. A search finds the index, because a float is no index.
+        // The distance is exponentially distributed. It is a float, so a search finds the index.
         let distance = -(1.0 - at).ln() * depth;
         let behind = (0..stack.len()).find(|n| *n as f64 >= distance);
         let key = match behind {
@@ -65,7 +65,7 @@ pub(crate) fn recency(count: usize, depth: f64, seed: u64) -> Vec<u32> {
     requests
 }
 
-/// Requests for each key twice, the second time `distance` keys later.
+/// Requests each key twice. The second request comes `distance` keys after the first.
 pub(crate) fn twice(count: u32, distance: u32) -> Vec<u32> {
     let pair = |key: u32| std::iter::once(key).chain(key.checked_sub(distance));
     (0..count).flat_map(pair).collect()

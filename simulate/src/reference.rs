@@ -1,7 +1,7 @@
 //! Small models of other caches' policies, one file each, with which our policies are compared.
 //!
-//! Where: beside the engine. Invariant: each model works item by item, without the overhead that
-//! segments cost ours.
+//! Where: beside the engine. Invariant: each model works on single items, without the overhead of
+//! segments that our policies have.
 
 mod arc;
 mod belady;

@@ -1,4 +1,4 @@
-//! The sizes of items, drawn from their keys: traces record none.
+//! Sizes of items, derived from their keys, because traces record no sizes.
 //!
 //! Where: once per simulation, before the caches. Invariant: a key has one size, the same in every
 //! run and for every policy.
@@ -9,8 +9,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Bytes that an item takes in addition to key and value, index and ghost included: the store's
-/// goal.
+/// Bytes that an item takes in addition to key and value, index and ghost included. The number is
+/// the store's target.
 pub const OVERHEAD_BYTES: u32 = 18;
 /// Bytes of each item if all items are equal.
 pub const EQUAL_BYTES: u32 = 64;
@@ -68,7 +68,7 @@ impl Items {
         size.key + size.value + overhead
     }
 
-    /// True if capacities count objects.
+    /// True if all sizes are equal, so that capacities count objects.
     #[must_use]
     pub fn is_equal(&self) -> bool {
         *self == Items::Equal

@@ -25,7 +25,7 @@ pub(crate) fn spread<T: Send, E: Send>(
             }
             match job(at) {
                 Ok(result) => {
-                    // If poisoned, another thread has panicked, and the scope will too.
+                    // If the lock is poisoned, another thread has panicked, and the scope will too.
                     if let Ok(mut results) = results.lock() {
                         results[at] = Some(result);
                     }

@@ -1,7 +1,7 @@
 //! Requests of any origin, with sizes, TTLs and times, sent to the real store on a virtual clock.
 //!
 //! Where: for callers with a workload who want its hit ratio at given sizes. Invariant: no request
-//! is kept: a sequence may be of any length.
+//! is kept, so a sequence may have any length.
 //! Source: samples of keys: Waldspurger et al., "Cache Modeling and Optimization using Miniature
 //! Simulations", USENIX ATC 2017.
 
@@ -45,8 +45,8 @@ pub struct Request {
     pub ttl_s: u32,
     /// The operation.
     pub operation: Operation,
-    /// Nanoseconds since the first request. A time before the previous request's counts as that
-    /// request's time.
+    /// Nanoseconds since the first request. A time earlier than that of the previous request counts
+    /// as the previous request's time.
     pub at_ns: u64,
 }
 
@@ -82,7 +82,7 @@ impl RunResult {
         LookupCounts { gets: first.gets + second.gets, hits: first.hits + second.hits }
     }
 
-    /// Hits per key looked up; 0 if there were none.
+    /// Hits per key looked up; 0 if no keys were looked up.
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
         self.lookups().hits as f64 / self.lookups().gets.max(1) as f64
@@ -134,8 +134,8 @@ pub fn curve<R: IntoIterator<Item = Request>>(
     spread(memory_bytes.len(), threads, one, |_| ())
 }
 
-/// Returns a filter (`Iterator::filter`) that chooses the requests of one key in `one_in`. In a
-/// store with the same part of the memory, their hit ratio is about that of all requests in the
+/// Returns a filter (`Iterator::filter`) that keeps the requests of one in `one_in` keys. In a
+/// store with that fraction of the memory, their hit ratio is about that of all requests in the
 /// whole memory. A store of few segments, or a sample of few keys, is less accurate.
 pub fn sampled(one_in: u64) -> impl Fn(&Request) -> bool {
     let one_in = one_in.max(1);

@@ -63,7 +63,7 @@ impl Trace {
         trace
     }
 
-    /// The name of a file's trace: the file's name up to the first point.
+    /// The name of a file's trace: the file's name up to the first dot.
     #[must_use]
     pub fn name_of(path: &Path) -> String {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
@@ -133,7 +133,7 @@ impl Trace {
     }
 }
 
-/// Fills `bytes` until the source ends.
+/// Reads until `bytes` is full or the source ends. Returns the number of bytes read.
 fn read_all(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {

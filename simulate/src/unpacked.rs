@@ -15,7 +15,7 @@ pub enum DecompressingReader<R: BufRead> {
     Plain(R),
     /// The reader is in a zstd frame.
     Frame(Box<StreamingDecoder<R, FrameDecoder>>),
-    /// The reader is behind the last zstd frame.
+    /// The reader is past the last zstd frame.
     End,
 }
 

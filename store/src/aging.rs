@@ -1,10 +1,10 @@
-//! The walk that makes the stamps of items coarse that nobody has accessed for hours.
+//! A walk through all items: makes a stamp coarse if nobody has accessed its item for hours.
 //!
 //! Where: background work, a few groups of the index in each round of a column's loop, so that all
-//! items are seen in `PERIOD_SECONDS`.
+//! items are visited within `PERIOD_SECONDS`.
 //! Invariant: at most two periods pass between two visits of an item, however the index grows or
-//! contracts meanwhile. If a stamp is too young at one visit, its seconds have not wrapped around
-//! by the next. If the clock itself leaps by hours, old stamps may denote too recent an access.
+//! contracts. So a stamp that is too young to be made coarse at one visit does not wrap around
+//! before the next. If the clock leaps by hours, an old stamp may denote too recent an access.
 //! Source: memcached's LRU crawler (1.6.45); the order of groups is that of a dump.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
@@ -14,16 +14,16 @@ use crate::index::visit::Place;
 use crate::stamp::{COARSE_FROM_SECONDS, SECONDS_MAX};
 use memory::sync::{AtomicU32, Mutex, Ordering};
 
-/// The time that a walk takes.
+/// Duration of a walk, in seconds.
 const PERIOD_SECONDS: u32 = 7200;
 const _: () = assert!(COARSE_FROM_SECONDS + 2 * PERIOD_SECONDS < SECONDS_MAX);
 
 const GROUPS_MAX: u32 = 32;
 
-/// The walk, of which any column does a part.
+/// The state of the walk, which all columns share.
 #[derive(Debug)]
 pub(crate) struct Aging {
-    /// The second up to which the walk has done its part.
+    /// The second up to which the walk is on schedule.
     done: AtomicU32,
     walk: Mutex<Walk>,
 }
@@ -53,7 +53,7 @@ impl Aging {
     /// call this again at once.
     pub(crate) fn go_on(&self, view: View<'_>) -> bool {
         let now = view.handle.now;
-        // Relaxed: a hint; the walk has a lock. Another column's clock may be ahead.
+        // Relaxed: a hint; a lock protects the walk. Another column's clock may be ahead.
         if self.done.load(Ordering::Relaxed) >= now {
             return false;
         }
@@ -81,8 +81,8 @@ impl View<'_> {
         self.index.prefetch_at(place, |slot| region.prefetch(slot.loc()));
         let locked = self.index.lock_at(place);
         locked.visit(|slot| {
-            // SAFETY: the slot was read just now, and what is read through the view passes no
-            // quiescent point.
+            // SAFETY: the slot was read just now, and no quiescent point comes while the view is
+            // borrowed.
             let item = unsafe { self.item(slot.loc()) };
             if let Some(aged) = item.accessed().aged(self.handle.now) {
                 item.set_accessed(aged);

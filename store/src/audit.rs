@@ -161,7 +161,7 @@ impl Store {
         }
         let (there, state) = (self.log.segment(segment), self.log.segment(segment).state());
         // The bytes that a pass unlinks are subtracted when their segment is retired or freed. A
-        // segment that could not be emptied is sealed again, and counts as uncounted.
+        // segment that the pass could not empty is sealed again, and stays marked as uncounted.
         if state == Some(State::Draining) || there.is_uncounted() {
             self.add_uncounted(segment, live, sums);
         } else if there.live() != live {
@@ -218,7 +218,7 @@ impl Store {
                 faults.push(format!("{due} {what}, counted {}", counted.cast_signed()));
             }
         }
-        // Columns that are not asleep may have items still to report.
+        // Columns that are online may not have reported all their items yet.
         let online = self.memory().quiescence.online() as u64;
         let unreported = online * ITEMS_LUMP.unsigned_abs();
         let (reported, items) = (self.index.counted(), sums.items.cast_signed());
@@ -249,7 +249,7 @@ impl Store {
             faults.push(format!("{claims} walks are parked or due, through segments {walked:?}"));
         }
         let all = (0..self.memory().segments.count()).filter(draining).count();
-        // Relaxed: a number for comparison. A token whose walk is not parked is in a column's use.
+        // Relaxed: a number for comparison. A token whose walk is not parked is held by a column.
         let tokens = self.tokens.load(Ordering::Relaxed).count_ones() as usize;
         let own = tokens.wrapping_sub(parked.len());
         if own > self.memory().quiescence.online() || all != walked.len() + own {

@@ -1,8 +1,8 @@
 //! The calendar holds the second in which each segment is due, that is, to be searched for expired
 //! items. So no column has to search all segments every second.
 //!
-//! Where: sealing a segment notes when it is due, and each column's background work asks for a
-//! segment that is due now.
+//! Where: the column that seals a segment notes when it is due; each column's background work asks
+//! for a segment that is due now.
 //! Invariant: once all notes under way are made, a block's second is no later than that of any of
 //! its segments, and `next` no later than that of any block. A block's second that is too early
 //! does no harm: each segment has its own.
@@ -74,8 +74,8 @@ impl Calendar {
             return;
         }
         // Release pairs with the Acquire of the exchanges in `due` and `due_in`. They go from
-        // `next` to blocks to segments; the stores here go the other way. A store that comes after
-        // an exchange stays in place; an exchange that comes after a store sees the segment's due.
+        // `next` to blocks to segments; the stores here go the other way. A store after an exchange
+        // is kept for the next search; an exchange after a store sees the segment's second.
         self.blocks.word((segment / BLOCK) as usize).fetch_max(early(due), Ordering::Release);
         self.next.fetch_min(due, Ordering::Release);
     }

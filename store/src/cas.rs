@@ -1,8 +1,8 @@
 //! CAS uniques: taken from the store in blocks, handed out one by one.
 //!
 //! Where: every item that is written gets one, if the store keeps them.
-//! Invariant: the store never gives two items the same unique, and the uniques of a key rise while
-//! it lives, unless a client chose one.
+//! Invariant: the store never gives two items the same unique, and the uniques of a key rise as
+//! long as it has an item, unless a client chose one.
 //! Source: memcached's `get_cas_id` (1.6.45), which counts under a lock.
 
 use crate::Store;
@@ -37,7 +37,7 @@ impl NewCas {
 }
 
 impl Uniques {
-    /// The CAS unique for a new item, if the key's item so far has the unique `old`; 0 if the store
+    /// The CAS unique for the new item of a key whose old item has the unique `old`; 0 if the store
     /// keeps no uniques.
     #[inline(always)]
     pub(crate) fn unique(&mut self, view: View<'_>, new: NewCas, old: u64) -> u64 {
@@ -110,7 +110,7 @@ mod tests {
         for (chosen, next) in [
             (first, first + 1),
             (first + 1, first + 2),
-            // A unique of the column's block that was not handed out: the column takes a new block.
+            // A unique that the column has taken but not handed out: it takes a new block.
             (counter - 1, counter),
             // The first unique of the next block.
             (counter + BLOCK, counter + 1),

@@ -3,8 +3,8 @@
 //! Where: called by the server's executor for each request. The operations on a key are in `read`,
 //! `put`, `delta` and `meta`.
 //! Invariant: a function that may pass a quiescent point takes `&mut Column`, and a lookup's result
-//! borrows the column: no reference into the log crosses a quiescent point (see `handle`, where the
-//! same holds inside an operation).
+//! borrows the column: no reference into the log crosses a quiescent point (`handle` ensures the
+//! same within an operation).
 
 use crate::Store;
 use crate::cas::Uniques;
@@ -37,8 +37,8 @@ impl Column {
         }
     }
 
-    /// Sets the column's clock, in seconds; it counts from `Config::now`. An earlier second than
-    /// the clock's is ignored.
+    /// Sets the column's clock to `now`, in seconds; the clock starts at `Config::now`. A second
+    /// that is earlier than the clock's is ignored.
     pub fn set_now(&mut self, now: u32) {
         if self.handle.set_now(now) {
             // Items that have expired since may make room.
@@ -54,18 +54,18 @@ impl Column {
         self.handle.view().flush(oldest_live);
     }
 
-    /// Passes a quiescent point, once per loop: memory that the column has read may be reused.
+    /// Passes a quiescent point: memory that the column has read may be reused. Called once a loop.
     pub fn quiesce(&mut self) {
         self.handle.pass();
     }
 
-    /// To be called before the thread blocks: memory may then be reused without this column.
+    /// To be called before the thread blocks: memory is then reused without waiting for the column.
     pub fn offline(&mut self) {
         self.room.park_drain(self.handle.view());
         self.handle.offline();
     }
 
-    /// To be called after the thread woke, before its first operation.
+    /// To be called after the thread has woken up, before its first operation.
     pub fn online(&mut self) {
         self.handle.pass();
     }

@@ -104,7 +104,7 @@ impl Column {
             Err(answer) => return Ok(Some(answer)),
         };
         let (digits, len) = (Digits::new(value), before.pieces().map(<[u8]>::len).sum::<usize>());
-        // The text has the old one's length, which is more than a number has digits.
+        // The new text keeps the old text's length, which is longer than any number.
         let spaces = vec![b' '; len.saturating_sub(digits.text().len())];
         let mut draft = self.draft_of_pieces(&[digits.text(), &spaces])?;
         let (new_value, mut exptime) = (draft.value(), 0);
@@ -143,7 +143,7 @@ fn sum(view: View<'_>, delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<S
     Ok(Sum { value, exptime: item.exptime(), vivified: false, is_new_item: false })
 }
 
-/// The number that follows from `before`, or the answer if there is none.
+/// The result of the arithmetic on `before`, or the answer if there is no result.
 fn summed(delta: &Delta<'_>, old: &Old<'_, '_>, before: Option<u64>) -> Result<u64, Counted> {
     if old.seen.item.shape().value_bytes == 0 {
         return Err(Counted::NonNumeric);

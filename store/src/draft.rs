@@ -66,7 +66,7 @@ impl Column {
     /// of the store's arena, and stays in them.
     ///
     /// # Panics
-    /// The pieces have fewer bytes in all, or more.
+    /// The pieces do not have `value_bytes` bytes in all.
     #[must_use]
     pub fn draft_of(&self, value_bytes: u32, pieces: impl IntoIterator<Item = KeptBytes>) -> Draft {
         let view = self.handle.view();
@@ -169,7 +169,7 @@ impl Draft {
     /// Makes a draft that copies these pieces into frames.
     ///
     /// # Errors
-    /// Like `space`, and `Refused::TooLarge` for too many bytes. On an error nothing is kept.
+    /// Like `space`, and `Refused::TooLarge` for too many bytes. On an error no frame is kept.
     pub(crate) fn of(
         handle: &mut Handle,
         room: &mut Room,
@@ -192,8 +192,8 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Free space into which to receive next, no longer than the missing bytes of the value; empty
-    /// once the value is complete. May make room, and is a quiescent point of the column.
+    /// The free space to fill next, at most as long as the missing bytes of the value; empty once
+    /// the value is complete. May make room, and is a quiescent point of the column.
     ///
     /// # Errors
     /// `Refused::NoMemory`: the value cannot be finished; drop the draft and discard the bytes yet
@@ -323,7 +323,7 @@ impl Draft {
         self.value_bytes
     }
 
-    /// The value for the item that is to name the frames.
+    /// The complete value, for the item that will name its frames.
     ///
     /// # Panics
     /// Bytes are missing.

@@ -3,7 +3,7 @@
 //! Where: an operator's listing of all keys, which takes many rounds of a column's loop.
 //! Invariant: a key that has an item from the beginning of a dump to its end is shown exactly once,
 //! whatever is stored, removed or moved meanwhile. The fields shown of an item are of one version,
-//! since its group is locked. Between two steps a dump holds only a number.
+//! since its group is locked. Between two steps a dump keeps nothing but its place.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -52,12 +52,12 @@ impl Column {
         let region = &view.store.memory().region;
         view.index.prefetch_at(from, |slot| region.prefetch(slot.loc()));
         let locked = view.index.lock_at(from);
-        // If the index has contracted, the group also has hashes before `from`: their items were
-        // shown before.
+        // If the index has contracted, the group also has hashes before `from`, whose items were
+        // shown by an earlier step.
         let is_whole = locked.first_place() >= from;
         locked.visit(|slot| {
-            // SAFETY: the slot was read just now, and what is read through the view passes no
-            // quiescent point.
+            // SAFETY: the slot was read just now, and no quiescent point comes while the view is
+            // borrowed.
             let item = unsafe { view.item(slot.loc()) };
             let is_new = || Place::of(view.hash.hash(item.key())) >= from;
             if view.fate(&item, slot.loc()) != Fate::Live || !(is_whole || is_new()) {

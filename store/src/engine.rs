@@ -2,8 +2,8 @@
 //! let the verb decide, write the item and set its slot, commit the place.
 //!
 //! Where: set, add, replace, cas, append, prepend, incr, decr, the two deletes, and the meta
-//! commands that write. A verb is a closure that is shown the key's item and returns a `Decision`.
-//! Invariant: a decision is carried out on the item from which it was made: both happen under one
+//! commands that write. A verb is a closure that gets the key's item and returns a `Decision`.
+//! Invariant: a decision is carried out on the item for which it was made: both happen under one
 //! lock. Taking a place is a quiescent point, so a verb that needs a place decides again once it
 //! has the place. Every place is then committed, with the item or as a void.
 //! Source: memcached's `do_store_item` and `do_add_delta` (1.6.45), which run under one lock too.
@@ -28,13 +28,13 @@ use crate::verbs::Refused;
 /// Most attempts of an operation. An attempt fails only because another column has changed the
 /// key's item meanwhile. After the last attempt the operation returns `Refused::Later`.
 pub(crate) const ATTEMPTS_MAX: usize = 1 << 10;
-/// The padding of a number, as long as the longest value in the log.
+/// Spaces that pad a number, as many as the longest value in the log has bytes.
 static SPACES: [u8; 1 << 15] = [b' '; 1 << 15];
-/// All bits of a slot that an update in place may keep. (Every store keeps the counter, since it
+/// All bits of a slot that an update in place may keep. (The counter is always kept, since it
 /// counts uses of the key, not of the value.)
 pub(crate) const KEEP_ALL: u64 = FETCHED | STALE | WON;
 
-/// A verb's decision about the item that it is shown.
+/// A verb's decision about the key's item.
 pub(crate) enum Decision<'a, R> {
     /// Change nothing and return this answer.
     Answer(R),
@@ -53,7 +53,7 @@ pub(crate) enum Changed<R> {
 pub(crate) struct New<'a> {
     pub(crate) value: NewValue<'a>,
     pub(crate) exptime: u32,
-    /// True if the item has room for an exptime even if that is 0.
+    /// True if the item has room for an exptime even if `exptime` is 0.
     pub(crate) has_exptime: bool,
     pub(crate) client_flags: u32,
     pub(crate) key_binary: bool,
@@ -84,7 +84,7 @@ pub(crate) enum NewValue<'a> {
     Frames(u32, &'a [u8], u32),
 }
 
-/// The key's live item, as `decide` is shown it; `None`: the key has none.
+/// The key's live item, which `decide` gets; `None`: the key has none.
 type Shown<'o> = Option<&'o Old<'o, 'o>>;
 
 /// The item to be written, which needs a place in the log.
@@ -92,16 +92,16 @@ type Shown<'o> = Option<&'o Old<'o, 'o>>;
 struct Wanted {
     shape: Shape,
     exptime: u32,
-    /// The key's slot, or one that is likely to be it.
+    /// The key's slot, or a slot that is probably the key's.
     there: Option<Slot>,
 }
 
 impl Column {
-    /// Changes the item of `key` as `decide` decides. `decide` is shown the key's live item, if
-    /// any; it may be called several times, and the last call counts. A new item of the old item's
-    /// shape is written over the old one if that can be rewritten; any other new item gets a place
-    /// in the log. A verb whose new item has the same shape and exptime whatever the old item is
-    /// passes both as `known`.
+    /// Changes the item of `key` as `decide` decides. `decide` gets the key's live item, if any; it
+    /// may be called several times, and the last call counts. A new item is written over the old
+    /// item if that has the same shape and can be rewritten; otherwise it gets a place in the log.
+    /// If the new item's shape and exptime do not depend on the old item, both are passed as
+    /// `known`.
     ///
     /// # Errors
     /// `Refused::NoMemory` and `Refused::Later`: nothing was changed.
@@ -154,7 +154,7 @@ impl Column {
 /// Carries out `decide`'s decision if it needs no place.
 ///
 /// # Errors
-/// The decision needs a place, for this item.
+/// The decision needs a place for the item returned.
 #[inline(always)]
 fn attempt<'a, R>(
     view: View<'_>,
@@ -326,9 +326,9 @@ impl View<'_> {
         }
     }
 
-    /// True if writing over the item at `loc` counts as a use of it. The write should count, since
-    /// a rewritten item keeps its position in the queue. But in the second in which its segment was
-    /// opened it does not count, since such a write does not predict later uses.
+    /// True if writing over the item at `loc` counts as a use. It usually does, since a rewritten
+    /// item keeps its position in the queue. It does not if the item is young or its segment was
+    /// opened in this second: such a write does not predict later uses.
     #[inline(always)]
     fn is_use(self, loc: u64) -> bool {
         self.log.segment_of(loc).opened() != self.handle.now && !self.log.is_young(loc)
@@ -392,7 +392,7 @@ impl<'a> New<'a> {
             NewValue::Prepend(more) => ([more, old_value()], 0),
             NewValue::Frames(first, rest, _) => ([rest, &[]], first),
         };
-        // Marking an item, or adding a field to it, is no access.
+        // Marking an item, or adding a field to it, does not count as an access.
         let accessed = match (&self.value, item) {
             (NewValue::Keep, Some(item)) => item.accessed(),
             _ => accessed,

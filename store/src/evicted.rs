@@ -1,6 +1,6 @@
 //! Reports evictions to a test: a miss after an eviction is no fault.
 //!
-//! Where: under `--cfg shuttle`, where all columns run in one thread of the system.
+//! Where: under `--cfg shuttle`, where all columns run in one system thread.
 //! Invariant: each eviction is reported twice, first before it happens and then after it.
 //! Source: none.
 

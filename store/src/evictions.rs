@@ -1,6 +1,6 @@
 //! Records of the items that a column has evicted, kept for clients that watch evictions.
 //!
-//! Where: each eviction adds a record if a client watches; the server takes them once a loop.
+//! Where: an eviction adds a record if a client watches; the server takes the records each loop.
 //! Invariant: at most the requested number of records is kept; further evictions are only counted.
 
 use crate::column::Column;

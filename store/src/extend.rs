@@ -1,9 +1,9 @@
 //! Append and prepend: a value gets longer, in the log, in frames or in chunks of the arena.
 //!
-//! Where: the executor's storage arm, by `Column::put`.
+//! Where: called by `Column::put`, for the storage commands that the executor runs.
 //! Invariant: the value that is extended is the value that is replaced. A value in the log is read
 //! and replaced under one lock. A value in frames is copied first, and replaced under the lock only
-//! if it is still the key's. Flags and exptime stay.
+//! if it is still the key's value. Flags and exptime stay.
 //! Source: memcached's `do_store_item` (1.6.45).
 
 use crate::Draft;
@@ -142,8 +142,8 @@ impl Column {
         }
     }
 
-    /// Replaces the old value by the one that `longer` makes of it. `longer` returns the new value
-    /// and its length, or `None` if the old value has changed.
+    /// Replaces the old value by the one that `longer` returns with its length. `longer` returns
+    /// `None` if the old value has changed.
     fn write_longer<'a>(
         &mut self,
         key: Key<'_>,

@@ -49,7 +49,7 @@ impl View<'_> {
     /// Like `Column::flush`.
     pub(crate) fn flush(self, oldest_live: Option<u32>) {
         match oldest_live {
-            // Second 0, before the store's first, flushes nothing but cancels a pending flush.
+            // Second 0, which precedes all others, flushes nothing but cancels a pending flush.
             Some(second) if second == 0 || second >= self.handle.now => {
                 self.log.flush.change(|word| Some(word.with_at(second)));
             }
@@ -184,7 +184,7 @@ mod tests {
             },
             |store, round| {
                 let word = store.log.flush.now();
-                // A late column requests the flush again after the other did it, and repeats it.
+                // The later column may request the flush again, so that it is done twice.
                 assert!((round + 1..=2 * (round + 1)).contains(&word.epoch()), "{word:?}");
                 assert_eq!(word.at(), 0, "done");
             },

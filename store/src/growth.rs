@@ -16,13 +16,13 @@ use crate::Store;
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
 
-/// While at most this percentage of the items' bytes is in use, fresh segments are taken freely.
+/// Fresh segments are taken freely up to this memory in use, in percent of the items' bytes.
 const FREELY_PERCENT: u64 = 125;
-/// While at most this percentage of the items' bytes is in use, only mostly dead segments are used
-/// again before a fresh one is taken; above it, half-dead ones are too.
+/// While memory in use is at most this percentage of the items' bytes, only mostly dead segments
+/// are reused before a fresh one is taken; above it, half-dead segments are reused too.
 const HALF_DEAD_PERCENT: u64 = 200;
-/// Bytes allowed in addition to either percentage, for segments that are open and half filled, and
-/// for items that are being moved.
+/// Bytes of memory in use allowed on top of both percentages, for segments that are open and half
+/// filled, and for items that are being moved.
 const SLACK_BYTES: u64 = 3 << 20;
 /// A segment is mostly dead if at least this percentage of its bytes is dead.
 const DEAD_PERCENT_MOSTLY: u64 = 75;
@@ -135,7 +135,7 @@ impl Store {
     pub fn wants_to_populate(&self) -> bool {
         let memory = self.memory();
         let segments = &memory.segments;
-        // Appends make room while fewer than `high` segments are free: leave them that many.
+        // Leaves `high` segments free, since appends make room while fewer are free.
         let may_take = segments.fresh() > 0 && segments.free() > self.high() + 1;
         if memory.region.is_locked() {
             return may_take || self.index_to_lock().is_some();
@@ -153,8 +153,8 @@ impl Store {
         word(self, First::Nothing)
     }
 
-    /// Gives the memory of warm segments back to the system if no segment was opened or freed since
-    /// `segments_seen` returned `seen`: a store that does not grow does not need them. For the
+    /// Returns the memory of warm segments to the system if no segment was opened or freed since
+    /// `segments_seen` returned `seen`: a store that does not grow does not need them. Only for the
     /// thread that calls `populate_one`. False: a segment was opened or freed.
     #[must_use]
     pub fn give_back_unused(&self, seen: u64) -> bool {
@@ -175,8 +175,8 @@ impl Store {
         true
     }
 
-    /// Populates a free segment ahead of need, so that no append has to wait for the system. For a
-    /// thread that is not a column's. False: no segment is to be populated.
+    /// Populates a free segment ahead of need, so that no append has to wait for the system. To be
+    /// called by a thread that has no column. False: no segment is to be populated.
     ///
     /// # Errors
     /// The system has no memory for it.

@@ -4,7 +4,7 @@
 //! Invariant: no reference into the log crosses a quiescent point. Each one is borrowed from a
 //! `View`, which is borrowed from the column's `Handle`, and a quiescent point takes `&mut Handle`:
 //! the borrow checker proves the invariant. A function that may pass a quiescent point takes `&mut
-//! Handle` too; every other one takes a `View`.
+//! Handle` too; every other function takes a `View`.
 //! Source: the reader of quiescent-state-based reclamation, see `memory::quiescence`.
 
 #![allow(unsafe_code, reason = "announces quiescent points")]
@@ -126,7 +126,7 @@ impl Deref for View<'_> {
 
 impl<'r> View<'r> {
     /// The part of a kept item's value that is in the log. `None`: the column has passed a
-    /// quiescent point since, or another column made `Kept`.
+    /// quiescent point since, or the `Kept` is another column's.
     pub(crate) fn kept(self, Kept { handle, passes, loc }: Kept) -> Option<&'r [u8]> {
         if (handle, passes) != (self.handle.number, self.handle.passes) {
             return None;
@@ -146,14 +146,14 @@ impl<'r> View<'r> {
         self.handle.items.set(self.handle.items.get() + more);
     }
 
-    /// Reports to the index how many items came and went since the last report.
+    /// Reports the items linked, less those unlinked, since the last report to the index.
     pub(crate) fn report_items(self) {
         if self.handle.items.get() != 0 {
             self.store.index.count(self.handle.items.take());
         }
     }
 
-    /// Counts a lookup, and reports it to the estimate of the miss ratio if the key is sampled.
+    /// Counts a lookup, and reports it to the miss-ratio estimate if the key is sampled.
     #[inline]
     pub(crate) fn sample_lookup(self, hash: u64) {
         self.handle.lookups.set(self.handle.lookups.get() + 1);

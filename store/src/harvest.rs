@@ -42,8 +42,8 @@ struct Gathered {
     dead: Vec<u32>,
     /// Segments with some dead items, or with frames to be given back.
     mixed: Vec<u32>,
-    /// Segments whose live items are to be moved out: a pass found live items there. Those that an
-    /// earlier pass marked uncounted are here too, since nothing else empties them.
+    /// Segments whose live items are to be moved out: a pass found live items there. Segments that
+    /// an earlier pass marked uncounted are here too, since nothing else empties them.
     alive: Vec<u32>,
     /// Marks of the segments in `dead`.
     marks: Marks,
@@ -93,14 +93,14 @@ impl Harvest {
     pub(crate) fn claimed(&self) -> Option<Vec<u32>> {
         let gathered = self.gathered.try_lock().ok()?;
         let Gathered { dead, mixed, alive, .. } = &*gathered;
-        // A segment in which a pass found live items is in both until it leaves `dead`.
+        // A segment in which a pass found live items is in `alive` too while it is in `dead`.
         let alive = alive.iter().filter(|segment| !dead.contains(segment));
         Some(dead.iter().chain(mixed).chain(alive).copied().collect())
     }
 
-    /// Gathers segments that are due, or continues the pass that is under way. Returns the part of
-    /// the `budget` that this took, both in bytes of records; 0: there is nothing to do, or another
-    /// column is doing it.
+    /// Gathers segments that are due, or continues the pass that is under way. Returns how much of
+    /// `budget` this used, both in bytes of records; 0: there is nothing to do, or another column
+    /// is doing it.
     pub(crate) fn work(&self, view: View<'_>, budget: u32) -> u32 {
         if !view.index.is_passing() && !view.log.calendar.may_be_due(view.handle.now) {
             return 0;
@@ -115,8 +115,8 @@ impl Harvest {
         work
     }
 
-    /// Claims segments of earlier epochs, with numbers from `first` to before `end`. Returns how
-    /// many segments it has looked at, and how many it has claimed.
+    /// Claims segments of earlier epochs among those numbered `first..end`. Returns how many
+    /// segments it has looked at, and how many it has claimed.
     pub(crate) fn gather_flushed(&self, view: View<'_>, first: u32, end: u32) -> (u32, u32) {
         let Ok(mut gathered) = self.gathered.try_lock() else { return (0, 0) };
         let gathered = &mut *gathered;
@@ -185,7 +185,7 @@ impl Gathered {
         walked(segment)
     }
 
-    /// Claims segments that are due. Once none is due, begins a pass if that pays.
+    /// Claims segments that are due. Once none is due, begins a pass if that is worth its cost.
     fn gather_due(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
             let due = || view.log.due(view.handle.now);
@@ -205,7 +205,7 @@ impl Gathered {
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
             return false;
         }
-        // Whoever ends the claim notes when the segment is due again.
+        // The column that ends the claim notes when the segment is due again.
         view.log.note_due(segment, u32::MAX);
         self.now = self.now.max(view.handle.now);
         if there.is_uncounted() {
@@ -236,7 +236,7 @@ impl Gathered {
         let (mut gone, now) = (Reaped::default(), self.now);
         let is_dead = |slot: Slot| {
             let there = view.log.segment_of(slot.loc());
-            // Mostly the segment's latest exptime decides; a touch may have raised it.
+            // Usually the segment's latest exptime has passed, but a touch may have raised it.
             let fate = match there.max_exp() <= now {
                 true => Fate::Expired,
                 false if there.epoch() != view.log.epoch() => Fate::Flushed,

@@ -87,7 +87,7 @@ impl KeyHash {
         }
     }
 
-    /// Like `hash_any`, but for keys of 17 to 48 bytes, which most keys have; inlined.
+    /// Like `hash_any`, but inlined, and only for keys of 17 to 48 bytes, as most keys are.
     #[inline(always)]
     fn hash_usual(&self, key: &[u8]) -> u64 {
         let RapidSecrets { seed, secrets } = &self.secrets;

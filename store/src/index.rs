@@ -1,24 +1,24 @@
 //! The index: key hash -> slot, read without locks, written under one lock per group of lines.
 //!
-//! Where: a lookup mostly probes one line here, and then reads one item in the log.
+//! Where: a lookup usually probes one line of the index, and then reads one item in the log.
 //! Invariant: slots change only under the group's lock, except a hit's updates of `cnt` and
 //! `fetched`. A reader reports a miss only if the group's version was even, and if version and
-//! address were the same before and after its probes: nothing moved meanwhile.
+//! address were the same before and after its probes, so that no slot moved during the probes.
 //! Source: the KV-Cache paper, section 4.2.2 (a table with 2^m bucket locks); growth by linear
 //! hashing, in groups of 8 to 15 lines so that memory never doubles at once.
 //!
 //! ```text
 //!   line, 64 bytes:  slot 8 | slot 8 | ... 8 slots        (overflow: 7 slots, link to the next)
 //!   group word, u64: lock:1 | version:15 | spilled:16 | overflow_at:32
-//!                    spilled: a bit per home line; overflow_at: 0 is none
+//!                    spilled: a bit per home line with slots elsewhere; overflow_at: 0 for none
 //! ```
 //! The hash's low bits choose a key's group. The tag, other bits of the hash, chooses two lines of
-//! the group: the key's home line and its other line. So a group can be spread over one more line
-//! without reading keys. If its home line is full, a slot goes to its other line, or takes the
-//! place of a slot at home there that can go to its own other line. Otherwise it goes to the
-//! group's overflow lines. So lines are nearly full: where items come and go, just before a line is
-//! added, 70 % of the items are at home, 23 % in their other line and 7 % in overflow lines, and an
-//! item takes 8.7 to 9.0 bytes of the index.
+//! the group: the key's home line and its other line. So a line can be added to a group without
+//! reading keys. A slot goes to its home line or, if that is full, to its other line. If both are
+//! full, it replaces a slot of its home line that can move to its own other line. If no slot can
+//! move, it goes to the group's overflow lines. So lines are nearly full: under steady insertions
+//! and removals, just before a line is added, 70 % of the items are at home, 23 % in their other
+//! line and 7 % in overflow lines, and an item takes 8.7 to 9.0 bytes of the index.
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
@@ -58,22 +58,22 @@ const VERSION: u64 = 0x7fff << VERSION_AT;
 const SPILLED_AT: u32 = 32;
 const SPILLED: u64 = 0xffff << SPILLED_AT;
 const OVERFLOW_AT: u64 = overflow::NUMBER;
-/// The index grows when its items are more than this percentage of its home slots.
+/// The index grows when it has more items than this percentage of its home slots.
 const LOAD_PERCENT_MAX: u64 = 104;
-/// The index begins to contract when its items are fewer than this percentage of its home slots. It
-/// then goes on until they are `LOAD_PERCENT_BACK`, or until it grows again. While the number of
-/// items stays about the same, the index neither grows nor contracts.
+/// The index begins to contract when it has fewer items than this percentage of its home slots. It
+/// stops when the percentage is `LOAD_PERCENT_BACK`, or when it grows again. So an index with a
+/// steady number of items neither grows nor contracts.
 const LOAD_PERCENT_MIN: u64 = 55;
 const LOAD_PERCENT_BACK: u64 = 65;
-/// Lines take at most this percentage of a store's memory: the smallest item takes 4 bytes of the
-/// log, and its slot takes 7.7 bytes of nearly full lines.
+/// Lines take at most this percentage of a store's memory. This suffices for the smallest items,
+/// each of which takes 4 bytes of the log and 7.7 bytes of nearly full lines.
 const LINES_PERCENT: usize = 66;
 /// There is address space for one overflow line per this many home lines. When the next line is
 /// added, about one overflow line per twelve home lines is in use.
 const OVERFLOW_PART: usize = 4;
 const OVERFLOW_LINES_MIN: usize = 8;
-/// After every this many lines of an overflow chain, a search checks that the group's version is
-/// unchanged: the chain may have been unlinked.
+/// Number of lines of an overflow chain after which a search checks again that the group's version
+/// is unchanged: the chain may have been unlinked.
 const RECHECK_LINES: usize = 16;
 
 /// The width, and the numbers of items below which the index contracts and above which it grows.
@@ -91,8 +91,8 @@ pub(crate) struct Found<'i> {
 }
 
 impl Found<'_> {
-    /// Marks the item as fetched and, if `counts` returns true, raises its counter. If neither can
-    /// change, this writes nothing and does not call `counts`. A lost update does no harm.
+    /// Marks the item as fetched and, if `counts` returns true, raises its counter. If the slot is
+    /// already saturated, writes nothing and does not call `counts`. A lost update does no harm.
     #[inline]
     pub(crate) fn bump(&self, counts: impl FnOnce() -> bool) {
         if self.slot.is_saturated() && !plant::is(Fault::SaturatedWritten) {
@@ -100,8 +100,8 @@ impl Found<'_> {
         }
         let used = self.slot.used(counts());
         if used != self.slot || plant::is(Fault::SaturatedWritten) {
-            // Relaxed: the bits order nothing. An exchange fails if the slot has changed since;
-            // then this use is lost.
+            // Relaxed: no other data depends on these bits. If the slot has changed since it was
+            // read, the exchange fails, and this use is not counted.
             let (old, new) = (self.slot.0, used.0);
             let _ = self.at.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -113,13 +113,13 @@ impl Found<'_> {
         self.slot.has(slot::BUSY)
     }
 
-    /// True if the slot is not busy and names the same bytes as when it was found. Then all that
-    /// the caller has read of the item since is of one version, and the item is still linked. Also
+    /// True if the slot is not busy and names the same bytes as when it was found. Then the item is
+    /// still linked, and all that the caller has read of it in between belongs to one version. Also
     /// false if the item was only moved.
     #[inline]
     pub(crate) fn is_unchanged(&self) -> bool {
-        // Pairs with the Release fence in `Locked::rewrite`: a reader that has read a byte written
-        // there sees the busy slot here, or a later one.
+        // Pairs with the Release fence in `Locked::rewrite`: a reader that has read a byte which
+        // `rewrite` wrote sees the busy slot here, or a later value of the slot.
         if !plant::is(Fault::UnchangedUnfenced) {
             fence(Ordering::Acquire);
         }
@@ -135,7 +135,7 @@ pub(crate) struct Index {
     overflow: Overflow,
     ghost: Ghost,
     width: CachePadded<Wide>,
-    /// The width below which the index does not contract: the initial one, until `forget_start`.
+    /// The smallest width to which the index contracts: the initial width, until `forget_start`.
     least: AtomicU64,
     items: CachePadded<AtomicI64>,
     /// Bytes of memory that the index may use.
@@ -175,7 +175,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Number of lines that hold `items` before the index grows, but no more than fit in `bytes`.
+    /// Number of lines for `items` items without growth, at most the lines that fit in `bytes`.
     pub(crate) fn lines_for(items: u64, bytes: usize) -> u64 {
         let lines = items.saturating_mul(100) / LOAD_PERCENT_MAX / 8 + 1;
         let group_bytes = index(LINES_MIN) * 64 + grow::GROUP_BYTES;
@@ -185,7 +185,7 @@ impl Index {
     /// Lets the index contract to `lines` from now on, however wide it was at the start.
     pub(crate) fn forget_start(&self, lines: u64) {
         let Ok(_alone) = self.moving.lock() else { return };
-        // Relaxed, like every access: made under the lock of `moving`, or by `publish` in `new`.
+        // Relaxed, like all accesses to `least`: the lock of `moving` is held, except in `new`.
         self.least.store(Width::of_lines(lines).pack(), Ordering::Relaxed);
         self.publish(self.width(), LOAD_PERCENT_MIN);
     }
@@ -259,7 +259,7 @@ impl Index {
         self.width().total_lines() * 8
     }
 
-    /// Adds `more` to the number of linked items. Columns report several at once.
+    /// Adds `more` to the number of linked items. A column reports several changes in one call.
     pub(crate) fn count(&self, more: i64) {
         self.items.fetch_add(more, Ordering::Relaxed); // a sum
     }
@@ -300,8 +300,8 @@ impl Index {
         same || plant::is(Fault::WidthNotCompared)
     }
 
-    /// Makes readers use this width. The index contracts when its items are fewer than
-    /// `least_percent` of its home slots. To be called under the locks of the groups that change.
+    /// Publishes the width to readers, and the item counts at which the index grows or, below
+    /// `least_percent` of its slots, contracts. The changed groups must be locked.
     fn publish(&self, width: Width, least_percent: u64) {
         let items = |percent| {
             let items = width.total_lines() * 8 * percent / 100;
@@ -309,7 +309,7 @@ impl Index {
         };
         let least = self.least.load(Ordering::Relaxed); // as in `forget_start`
         let fewest = if width.pack() == least { i64::MIN } else { items(least_percent) };
-        // Relaxed: the bounds order nothing, and a column may read old ones.
+        // Relaxed: no other data depends on the bounds, and a column may use outdated ones.
         self.width.fewest_items.store(fewest, Ordering::Relaxed);
         let most = if self.may_be_wider(width) { items(LOAD_PERCENT_MAX) } else { i64::MAX };
         self.width.most_items.store(most, Ordering::Relaxed);
@@ -317,8 +317,8 @@ impl Index {
         self.width.width.store(width.pack(), Ordering::Release);
     }
 
-    /// Finds, without a lock, a slot that has the tag of `hash` and so is likely to be the key's:
-    /// in the home line or, if no slot there has the tag, elsewhere. `None`: no slot has the key.
+    /// Finds, without a lock, a slot with the tag of `hash`, probably the key's slot. Searches the
+    /// home line, then the other line and overflow lines. `None`: the index lacks the key.
     #[inline(always)]
     pub(crate) fn likely(&self, hash: u64) -> Option<Found<'_>> {
         let width = self.width_word();
@@ -327,7 +327,7 @@ impl Index {
         likely(line, tag(hash)).or_else(|| self.likely_elsewhere(hash, width))
     }
 
-    /// Goes on with `likely` if no slot of the home line, at this width, had the tag.
+    /// The rest of `likely`, for when no slot of the home line at `width` has the tag.
     #[cold]
     #[inline(never)]
     fn likely_elsewhere(&self, hash: u64, width: u64) -> Option<Found<'_>> {
@@ -341,15 +341,15 @@ impl Index {
         if is_it(likely.slot) { Some(likely) } else { self.find_exactly(hash, is_it) }
     }
 
-    /// Goes on with `find` if the likely slot names another item.
+    /// The rest of `find`, for when the likely slot names another item.
     #[inline(never)]
     fn find_exactly(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
         self.find_validated(hash, self.width_word(), is_it)
     }
 
-    /// Searches every line that may hold the slot, at first by this width, and by the current width
-    /// in each further attempt. Returns `None` only if the group's version was even, and the same
-    /// before and after the search: then no slot was missed because it moved.
+    /// Searches every line that may hold the slot. The first attempt uses `width`, each later
+    /// attempt the current width. Returns `None` only if the group's version was even, and was the
+    /// same before and after the search, so that no slot moved during the search.
     #[inline(always)]
     fn find_validated(
         &self,
@@ -365,8 +365,8 @@ impl Index {
             // Acquire pairs with the Release of a dropped `Locked` and of `Group::end_moving`.
             let before = group.load(Ordering::Acquire);
             if before & ODD == 0 {
-                // The other line and overflow lines first: callers have mostly searched the home
-                // line.
+                // Searches the other line and overflow lines first: most callers have just searched
+                // the home line.
                 if before & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
                     let other = self.lines.line(address.line(homes.other(tag)));
                     let mut found = probe(other, tag, &mut is_it);
@@ -426,8 +426,8 @@ impl Index {
                     let home = address.home(tag(hash));
                     return Locked { index: self, hash, address, home, word };
                 }
-                // A step has meanwhile moved `hash` to another group. The Release pairs with the
-                // Acquire of the next `lock_group`, though nothing was changed under the lock.
+                // A step has moved `hash` to another group. The Release pairs with the Acquire of
+                // the next `lock_group`, though nothing was changed under the lock.
                 self.groups.word(address.group()).store(word, Ordering::Release);
             }
             wait_a_little(&mut rounds);
@@ -447,7 +447,7 @@ impl Index {
         taken.ok()
     }
 
-    /// True if a line was given back or has address space. If not, items must be evicted first.
+    /// True if an overflow line is free or address space is left. If not, items must be evicted.
     pub(crate) fn has_room(&self) -> bool {
         self.overflow.has_room()
     }
@@ -458,13 +458,13 @@ impl Index {
             || (self.overflow.has_room() && self.bytes() + 64 <= self.granted_bytes())
     }
 
-    /// Takes an overflow line, all zero. If `must`, takes it even beyond the memory granted.
+    /// Takes a zeroed overflow line. With `must`, takes it even if that exceeds the memory granted.
     fn take_overflow(&self, must: bool) -> Option<u64> {
         self.overflow.take(must, || self.bytes() + 64 <= self.granted_bytes())
     }
 }
 
-/// True if the group's version is still that of `before`: no slot of the group has moved since.
+/// True if the group's version is the same as in `before`: no slot of the group has moved since.
 #[inline]
 fn is_same_version(group: &AtomicU64, before: u64) -> bool {
     // Pairs with the Release fences of `Locked::moving` and `begin_moving`: if a probe has seen a

@@ -2,8 +2,8 @@
 //!
 //! Where: after every verb that adds or removes a key, and in the background.
 //! Invariant: the index uses no more bytes than the segments granted to it have, and the pages of
-//! those segments are given to the system. A segment goes back to the log only once as many bytes
-//! of the index have been given to the system.
+//! those segments are returned to the system. A segment goes back to the log only once the index
+//! has returned as many bytes of its own pages to the system.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -12,11 +12,11 @@ use crate::index::grow::Step;
 use crate::index::slot::Slot;
 use memory::segments::State;
 
-/// A column reports once its items linked and those unlinked differ by this number.
+/// A column reports its number of linked items to the index when it has changed by this much.
 pub(crate) const ITEMS_LUMP: i64 = if cfg!(shuttle) { 4 } else { 64 };
 
 impl View<'_> {
-    /// Reports to the index, which takes a step if it wants to. Called after a key came or went.
+    /// Reports the item count and resizes the index by a step, after a key was added or removed.
     #[inline]
     pub(crate) fn settle_index(self) {
         if self.handle.items.get().abs() >= ITEMS_LUMP {

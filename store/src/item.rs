@@ -2,9 +2,8 @@
 //!
 //! Where: a slot's `loc` names an item's first byte; walks of a segment step from item to item.
 //! Invariant: once published, an item's key, shape and extent never change. Its exptime and last
-//! access may change; so may the CAS unique, client flags and value of a short item (see
-//! `rewrite`). All are written under the group's lock, and accessed by atomics wherever the lock is
-//! not held.
+//! access may; so may the CAS unique, client flags and value of a short item (see `rewrite`).
+//! Writers use atomics under the group's lock; readers may use atomics without the lock.
 //!
 //! ```text
 //!   form, lengths, options           2 to 4 bytes, little-endian, see `shape`
@@ -54,8 +53,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) accessed: Stamp,
 }
 
-/// A reference to an item in the log; valid until the next quiescent point of the column that uses
-/// it.
+/// A reference to an item in the log; valid until its column's next quiescent point.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'r> {
     at: *const u8,
@@ -110,8 +108,7 @@ impl<'r> Item<'r> {
         is_same(item.key(), key).then_some(item)
     }
 
-    /// Like `with_key`, but `None` also for an item in the long form. Nearly all have a shorter
-    /// form.
+    /// Like `with_key`, but `None` also for an item in the long form, which few items have.
     ///
     /// # Safety
     /// See `at`.
@@ -184,7 +181,7 @@ impl<'r> Item<'r> {
     #[inline]
     unsafe fn bytes(&self, from: u32, bytes: u32) -> &'r [u8] {
         // SAFETY: the extent was written in full before the item was published, and is not reused
-        // as long as the item is borrowed (see `at`); the caller guarantees the rest.
+        // while the item is borrowed (see `at`). The caller guarantees the rest.
         unsafe { std::slice::from_raw_parts(self.at.add(from as usize), bytes as usize) }
     }
 
@@ -192,8 +189,8 @@ impl<'r> Item<'r> {
     pub(crate) fn first_frame(&self) -> Option<u32> {
         self.shape.is_chained().then(|| {
             let mut bytes = [0; 4];
-            // SAFETY: an item with frames has the first frame's number right before its key; that
-            // number is never rewritten.
+            // SAFETY: an item with frames has the number of its first frame before its key, and
+            // this number is never rewritten.
             bytes.copy_from_slice(unsafe { self.bytes(self.key_at - 4, 4) });
             u32::from_le_bytes(bytes)
         })
@@ -235,9 +232,8 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// The exptime; 0: the item never expires. While a touch writes a new exptime, the bytes read
-    /// may mix the old and the new one, so an exptime by which the item has expired must be read
-    /// again under the lock.
+    /// The exptime; 0: the item never expires. While a touch writes it, the bytes read may mix old
+    /// and new. An exptime that has passed must therefore be read again under the lock.
     #[inline]
     pub(crate) fn exptime(&self) -> u32 {
         if !self.shape.has_exp() {
@@ -250,13 +246,11 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// Sets the exptime. If two callers do so at once without the group's lock, bytes of both
-    /// exptimes may remain.
+    /// Sets the exptime. Two calls at once, without the group's lock, may mix their bytes.
     ///
     /// # Panics
     /// The item has no exptime field: the bytes would go to another field or the key.
-    // Inlined, so that the assertion is free after a check of the shape, and `self` stays in
-    // registers.
+    // Inlined: the assertion is free after a check of the shape, and `self` needs no memory.
     #[inline(always)]
     pub(crate) fn set_exptime(&self, exptime: u32) {
         assert!(self.shape.has_exp(), "an item that has room for an exptime");
@@ -279,27 +273,27 @@ impl<'r> Item<'r> {
     }
 
     /// # Safety
-    /// A field of four bytes begins at byte `from`: one that the item's shape has.
+    /// A four-byte field of the item's shape begins at byte `from`.
     #[inline]
     unsafe fn load_4(&self, from: u32) -> u32 {
         // SAFETY: the field lies between the item's first bytes and its key, and so within its
         // extent, which is mapped and not reused as long as the item is borrowed (see `at`). Once
-        // the item is published, fields are only ever accessed by the atomics of `pieces`. Each
-        // field is used by itself.
+        // the item is published, fields are only accessed by the atomics of `pieces`, each by
+        // itself.
         unsafe { load_4(self.at.add(from as usize)) }
     }
 
     /// # Safety
-    /// A field of `N` bytes begins at byte `from`: the stamp, or one that the item's shape has. It
-    /// is not the first frame's number, which is read without atomics.
+    /// A field of `N` bytes begins at byte `from`. It is the stamp or a field of the item's shape,
+    /// but not the first frame's number, which is read without atomics.
     #[inline]
     unsafe fn store<const N: usize>(&self, from: u32, bytes: [u8; N]) {
         // SAFETY: as in `load_4`; the mapping is writable.
         unsafe { copy_in(bytes.as_ptr(), self.at.add(from as usize).cast_mut(), N) };
     }
 
-    /// Copies the part of the value that is in the log, which is as long as `to`. Another column
-    /// may rewrite it meanwhile; the caller checks that afterwards.
+    /// Copies the part of the value in the log to `to`, which must be as long. Another column may
+    /// rewrite the value meanwhile; the caller checks for that afterwards.
     #[inline]
     pub(crate) fn copy_value(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.shape.log_bytes as usize, "all of it");
@@ -325,8 +319,7 @@ impl<'r> Item<'r> {
     /// Overwrites the item's fields. A short CAS unique is stored as its distance from `cas_base`.
     ///
     /// # Panics
-    /// The new value's length differs from the old one's, or the item is not short
-    /// (`Shape::is_short`).
+    /// The new value has another length, or the item is not short (`Shape::is_short`).
     ///
     /// # Safety
     /// The caller holds the lock of the item's group.
@@ -462,8 +455,7 @@ pub(crate) unsafe fn record(region: &Region, loc: u64, layout: Layout) -> Record
     }
 }
 
-/// Writes an item of `shape` at `loc`. A short CAS unique is stored as its distance from
-/// `cas_base`.
+/// Writes an item of `shape` at `loc`; a short CAS unique becomes a distance from `cas_base`.
 ///
 /// # Safety
 /// `shape.extent()` bytes from `loc` are the caller's own: reserved and not yet published.

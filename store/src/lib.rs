@@ -91,7 +91,7 @@ use std::{io, sync::Arc};
 /// The part of a full store's memory that holds items, in percent. Open and free segments take the
 /// rest.
 const ITEMS_PERCENT: u64 = 97;
-/// At the start the index takes at most one byte in this number of bytes of memory.
+/// At the start the index takes at most one byte in `INDEX_START_PART` bytes of memory.
 const INDEX_START_PART: usize = 4;
 /// A store of this size or more asks for huge pages under its index.
 const HUGE_INDEX_FROM_BYTES: usize = 256 << 20;
@@ -105,8 +105,8 @@ pub struct Config {
     pub item_bytes_max: usize,
     /// Number of `Column`s that may be taken.
     pub columns: usize,
-    /// The policy that chooses the items to evict. `None`: no item is evicted, and without room a
-    /// store fails (`-M`).
+    /// The policy that chooses the items to evict. `None`: no item is evicted, and a request to
+    /// store an item fails without room (`-M`).
     pub eviction: Option<Eviction>,
     /// True if items have CAS uniques; false with `-C`.
     pub cas: bool,
@@ -118,8 +118,8 @@ pub struct Config {
 #[derive(Clone, Debug, Default)]
 pub struct Start {
     /// Number of items that the index holds before it grows. At the start the index takes at most a
-    /// quarter of the memory. It does not contract below its first width unless the memory limit is
-    /// lowered.
+    /// quarter of the memory. It does not contract below its initial width unless the memory limit
+    /// is lowered.
     pub items: u64,
     /// True: ask the system for huge pages under all memory, whatever the store's size.
     pub huge_pages: bool,
@@ -139,7 +139,7 @@ pub struct Start {
 pub struct Store {
     config: Config,
     layout: Layout,
-    /// A value of at most this many bytes lies in the log, without a look at the arena.
+    /// A value of at most this many bytes is kept in the log, never in the arena.
     log_bytes_max: u32,
     hash: KeyHash,
     index: Index,
@@ -159,7 +159,7 @@ pub struct Store {
     counters: Box<[CachePadded<Counters>]>,
     /// True if new items enter the probation queue unless the ghost knows their keys.
     has_probation: bool,
-    /// The part of live bytes that probation ought to have, as the bits of an `f64`.
+    /// The part of live bytes that probation should have, as the bits of an `f64`.
     share: CachePadded<AtomicU64>,
     mrc: Mrc,
     /// The walk that makes stamps of old accesses coarse.
@@ -175,7 +175,7 @@ pub enum MakeError {
 }
 
 impl Store {
-    /// Reserves the memory.
+    /// Makes a store, and reserves its memory.
     ///
     /// # Errors
     /// A size outside 1 MiB to 1 TiB, or the system refuses the address space.
@@ -279,8 +279,8 @@ impl Store {
     /// before the columns start. On one node it does nothing.
     ///
     /// # Errors
-    /// The system does not know the nodes, or does not allow it. Then memory is of the node of the
-    /// column that first uses it.
+    /// The system does not know the nodes, or does not allow it. Then memory is taken from the node
+    /// of the column that first uses it.
     pub fn place_memory(&self) -> io::Result<()> {
         self.memory().prefer_nodes()
     }
@@ -288,7 +288,7 @@ impl Store {
     /// True if expired items are removed although nobody asks for them or for room. True at first.
     #[must_use]
     pub fn expires_unasked(&self) -> bool {
-        // Relaxed, paired with the swap below: a switch that orders nothing.
+        // Relaxed, like the swap below: no other data depends on this switch.
         self.expires_unasked.load(Ordering::Relaxed)
     }
 
@@ -324,11 +324,11 @@ impl Store {
     }
 
     fn share(&self) -> Share {
-        Share(f64::from_bits(self.share.load(Ordering::Relaxed))) // a number by itself
+        Share(f64::from_bits(self.share.load(Ordering::Relaxed))) // no other data depends on it
     }
 
-    /// Changes probation's share. To be called when a key is stored that, by the ghost, left queue
-    /// `from`. If two columns do so at once, one change may be lost.
+    /// Changes probation's share. To be called when a key is stored that left queue `from`
+    /// according to the ghost. If two columns do so at once, one change may be lost.
     fn rebalance(&self, from: Queue, item_bytes: u64) {
         let Some(policy) = self.config.eviction else { return };
         let all_bytes = self.memory_bytes() as u64;
@@ -383,7 +383,7 @@ impl Store {
         taken as usize * self.memory().region.segment_bytes() as usize
     }
 
-    /// Bytes of the arena's chunks that may hold values. They lie beside the memory.
+    /// Bytes of the arena's chunks that may hold values. They are not part of the store's memory.
     #[must_use]
     pub fn arena_bytes(&self) -> usize {
         self.memory().arena().map_or(0, |arena| arena.value_bytes())
@@ -408,8 +408,8 @@ impl Store {
         self.memory().quiescence.plant_early_reuse();
     }
 
-    /// While `on`, no retired segment is reused, as if a column hung in the middle of a turn. For
-    /// tests of who waits for that column.
+    /// While `on`, no retired segment is reused, as if a column hung in the middle of an operation.
+    /// For tests of the columns that wait for that column.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     pub fn plant_stall(&self, on: bool) {

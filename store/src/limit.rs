@@ -1,12 +1,11 @@
 //! The limit of memory, which may change while the store serves, and numbers derived from it.
 //!
 //! Where: `cache_memlimit` sets it; idle moments and appends bring the memory in use towards it.
-//! Invariant: no request waits for a change. A higher limit holds from the next append on. For a
-//! lower one free segments are given back first; then others are compacted and drained, in slices,
-//! until no more are in use than the limit allows, or no more can be emptied. Segments keep their
-//! size.
-//! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`, which takes no more memory and leaves it
-//! to the page mover to give memory back.
+//! Invariant: no request waits for a change. A higher limit applies from the next append on. For a
+//! lower limit, free segments are given back first; then others are compacted and drained, in
+//! slices, until the limit is met or no more can be emptied. Segments keep their size.
+//! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`, which only stops taking memory; the page
+//! mover gives memory back.
 
 use crate::column::Column;
 use crate::handle::View;
@@ -14,8 +13,7 @@ use crate::policy::room;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 
-/// Number of segments for which there is one drain token and one appender of each queue. A column
-/// has at most one of each.
+/// Segments per drain token, and per appender of a queue. A column uses at most one of each.
 const SEGMENTS_PER_TOKEN: u32 = if cfg!(shuttle) { 8 } else { 32 };
 /// Most tokens: a word has a bit for each.
 const TOKENS_MAX: u32 = 64;
@@ -34,7 +32,7 @@ pub(crate) struct Limit {
     memory_bytes: AtomicUsize,
     /// Number of appenders of each queue, and of drain tokens.
     tokens: AtomicU32,
-    /// Most that `tokens` may become.
+    /// The greatest value that `tokens` may have.
     pub(crate) tokens_most: u32,
     segments_per_token: u32,
     /// The second in which a column last found that no more segments can be emptied.
@@ -43,7 +41,7 @@ pub(crate) struct Limit {
     pub(crate) repack_at: AtomicU32,
     /// Number of values copied since the walk for scattered frames last began at the first segment.
     pub(crate) repacked: AtomicU32,
-    /// The result of `lacking` when a walk last could copy no value; `u32::MAX` before that.
+    /// The result of `lacking` when a walk last copied no value; `u32::MAX` before that.
     pub(crate) in_vain: AtomicU32,
     /// Held while the limit and the numbers derived from it change; never taken under another lock.
     changing: Mutex<()>,
@@ -120,8 +118,7 @@ impl Store {
     }
 
     /// Number of segments that are to be emptied because more are in use than the limit allows. If
-    /// the index alone takes too much, items keep a few segments, since emptying those would not
-    /// suffice.
+    /// the index alone takes too much, items keep a few segments: emptying those would not suffice.
     pub(crate) fn excess(&self) -> u32 {
         let excess = self.memory().excess();
         if excess == 0 {
@@ -139,8 +136,7 @@ impl Store {
         excess.min(self.memory().present().saturating_sub(of_index + SEGMENTS_MIN))
     }
 
-    /// Number of segments to be emptied for the limit, in addition to those that are free or in
-    /// limbo.
+    /// Number of segments to empty for the limit, in addition to those that are free or in limbo.
     pub(crate) fn lacking(&self) -> u32 {
         let segments = &self.memory().segments;
         match self.excess() {
@@ -164,9 +160,8 @@ impl Column {
     }
 
     /// Limits the store to `memory_bytes` from now on. If that is more than before, the store may
-    /// use the additional memory at once. If it is less, items are evicted and others moved in
-    /// slices until the store is within the limit; without eviction, only deletes and expiry make
-    /// room.
+    /// use it at once. If it is less, items are evicted and others moved in slices until the store
+    /// is within the limit; without eviction, only deletes and expiry help.
     ///
     /// # Errors
     /// `OutOfBounds`: nothing was changed.

@@ -64,7 +64,7 @@ impl View<'_> {
     /// Links the item in `written`: `slot` replaces the slot at `old` or, without `old`, is added.
     ///
     /// # Errors
-    /// A new slot needs an overflow line of the index, and there is no memory for one. No slot
+    /// A new slot needs an overflow line of the index, and there is no memory for one. Then no slot
     /// names the item.
     pub(crate) fn link<'r>(
         self,
@@ -95,7 +95,7 @@ impl View<'_> {
 
     /// Moves the item at `loc`, if it is still linked, to the place that `place` reserves. `cnt` is
     /// the new reference counter of an item that is spared; an item that compaction moves keeps its
-    /// counter. `first_frame` is the head of a copy of its frames, if there is one.
+    /// counter. `first_frame` is the first frame of a copy, if its frames were copied.
     pub(crate) fn relocate(
         self,
         (hash, loc): (u64, u64),
@@ -157,14 +157,13 @@ impl View<'_> {
         Move::Moved
     }
 
-    /// Counts an item as gone after its slot was emptied. To be called without a lock held.
+    /// Counts an item as removed after its slot was emptied. The caller holds no lock.
     pub(crate) fn unlinked(self, loc: u64, item: &Item<'_>) {
         self.count_items(-1);
         self.dispose(loc, item);
     }
 
-    /// Counts the bytes of an item that no slot names as dead, and releases its frames. To be
-    /// called without a lock held.
+    /// Counts an item without a slot as dead, and releases its frames. The caller holds no lock.
     pub(crate) fn dispose(self, loc: u64, item: &Item<'_>) {
         if let Some(frame) = item.first_frame() {
             self.memory().release(frame);

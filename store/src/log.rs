@@ -2,8 +2,8 @@
 //!
 //! Where: every item that a client's SET or a drain writes gets its place here (`append`, `out`); a
 //! segment goes into its queue when it is sealed (`seal`).
-//! Invariant: a segment drains only when it is sealed and wholly committed. From opening to
-//! retirement it belongs to the one queue that its birth names.
+//! Invariant: a segment is drained only when it is sealed and all its places are committed. From
+//! opening to retirement it belongs to the one queue that its birth names.
 //! Source: the KV-Cache paper, section 4.2.3, with a log in place of per-object queue entries.
 
 mod append;
@@ -31,7 +31,7 @@ use std::io;
 use std::sync::Arc;
 use timed::{CLASSES, Timed};
 
-/// Distance before and behind a segment's base that short CAS uniques can denote.
+/// Distance of a new segment's `cas_base` below the next CAS unique: half a short unique's range.
 const CAS_REACH: u64 = 1 << 31;
 /// The low bits of a segment's birth give its queue, whether its items expire, and their class. The
 /// other bits give its order of opening in its queue.
@@ -41,6 +41,8 @@ const CLASS_AT: u32 = 2;
 const ORDER_AT: u32 = 8;
 /// All bits of a birth but those of the order.
 const KIND: u64 = (1 << ORDER_AT) - 1;
+
+/// The segments of one queue.
 #[derive(Debug)]
 struct Lane {
     queue: Queue,
@@ -61,7 +63,7 @@ struct Count {
     segments: AtomicU32,
     /// Number of segments ever opened for the queue, without those that compaction fills.
     opened: AtomicU64,
-    /// The order of the oldest segment in which hits on items do not raise their counters.
+    /// Hits on items in segments of this order or later do not raise the items' counters.
     young_from: AtomicU64,
 }
 

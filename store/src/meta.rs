@@ -18,7 +18,7 @@ use crate::item::EXPTIME_TO_COME;
 use crate::read::{Old, Seen, Taken};
 use crate::verbs::{Deleted, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Refused, Value};
 
-/// The result of a look at an item under the lock.
+/// The result of looking up an item under the lock.
 enum Looked {
     /// The item, and its value as `Taken`.
     Hit(MetaHit<'static>, Taken),
@@ -28,8 +28,7 @@ enum Looked {
 }
 
 impl Column {
-    /// Like `get`, but also sets the exptime. The result is a miss if there is no room for an
-    /// exptime field.
+    /// Like `get`, but also sets the exptime. A miss if there is no room for an exptime field.
     ///
     /// # Errors
     /// `Refused::Later` only.
@@ -64,7 +63,7 @@ impl Column {
         Ok(Some(hit))
     }
 
-    /// Like `meta_get`, but returns the value separately; `None` instead of one if vivified.
+    /// Like `meta_get`, but returns the value separately, and none for a vivified item.
     fn meta_find(
         &mut self,
         key: Key<'_>,
@@ -101,8 +100,8 @@ impl Column {
         changed.map(|_| ())
     }
 
-    /// Stores an empty item on a miss, with all steps taken and the win marked, so that no other
-    /// client wins it. `None`: another column has stored an item of the key meanwhile.
+    /// Stores an empty item on a miss, after all steps of `get`, and marks it as won, so that no
+    /// other client wins it. `None`: another column has stored an item of the key meanwhile.
     fn vivify(
         &mut self,
         key: Key<'_>,
@@ -185,8 +184,7 @@ impl Column {
         Ok(self.delete_if(delete.key, delete.cas))
     }
 
-    /// Marks the item stale, with a new CAS unique, or removes its value; in place if the shape
-    /// stays.
+    /// Marks the item stale with a new unique, or removes its value; in place if the shape stays.
     fn mark(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
         let key = self.handle.view().key(delete.key);
         let changed = self.change(key, None, |_, old| {
@@ -221,7 +219,7 @@ impl Column {
 }
 
 impl View<'_> {
-    /// Takes all steps of `get` at once, under the lock.
+    /// Executes all steps of `get` under one lock.
     fn look(self, key: Key<'_>, get: &MetaGet<'_>, copied: &mut [u8]) -> Looked {
         self.look_locked(key, |locked, old| match old {
             Some(old) => self.look_at(locked, old, get, copied),

@@ -15,7 +15,7 @@ mod stack;
 use memory::sync::{AtomicU64, Mutex, Ordering};
 use stack::{Stack, Touched};
 
-/// Initial sampling rate: one key in two to the power of this.
+/// Initial sampling rate: one key in `2^RATE_BITS_MIN`.
 const RATE_BITS_MIN: u32 = 6;
 /// Most keys that are kept. If there are more, about half of the keys are dropped for good.
 const SAMPLES_MAX: usize = 8192;
@@ -38,10 +38,9 @@ pub(crate) struct Mrc {
 struct Samples {
     rate_bits: u32,
     stack: Stack,
-    /// Lookups by the bucket of their reuse distance, weighted by the number of lookups that each
-    /// stands for.
+    /// Sampled lookups by bucket of the reuse distance, weighted by the lookups they represent.
     reused: Box<[u64]>,
-    /// Lookups that would miss at any memory size, weighted likewise.
+    /// Sampled lookups that would miss at any memory size, with the same weights.
     cold: u64,
     /// Number of lookups of any key.
     all: u64,
@@ -64,12 +63,11 @@ impl Mrc {
 
     #[inline]
     pub(crate) fn samples(&self, hash: u64) -> bool {
-        // Relaxed: `with` ignores a key that is only below an old threshold.
+        // Relaxed: `with` compares the hash with the current threshold again.
         hash < self.threshold.load(Ordering::Relaxed)
     }
 
-    /// Notes a lookup at time `now`. `lookups` is the number of lookups of any key since the last
-    /// note; it is set to 0 once counted.
+    /// Counts a sampled lookup at `now`, and all `lookups` since the last call, which become 0.
     pub(crate) fn looked_up(&self, hash: u64, now: u32, lookups: &mut u64) {
         self.with(hash, |samples| {
             samples.all += std::mem::take(lookups);
@@ -77,7 +75,7 @@ impl Mrc {
         });
     }
 
-    /// Notes that an item of `bytes` was stored that expires at `exptime`; 0: never.
+    /// Notes that an item of `bytes` bytes was stored, which expires at `exptime` (0: never).
     pub(crate) fn stored(&self, hash: u64, bytes: u32, exptime: u32) {
         self.with(hash, |samples| samples.stack.store(hash, bytes, exptime));
     }
@@ -153,8 +151,7 @@ impl Samples {
         }
     }
 
-    /// Lookups whose reuse distance is less than `bytes`. The bucket that contains `bytes` counts
-    /// in proportion.
+    /// Lookups at reuse distances below `bytes`. The bucket that has `bytes` counts in proportion.
     fn hits(&self, bytes: u64) -> f64 {
         let last = bucket(bytes);
         let below: u64 = self.reused[..last].iter().sum();
@@ -221,7 +218,7 @@ mod tests {
         }
     }
 
-    /// If all keys are equally likely, the miss ratio is the part of the keys without room.
+    /// If all keys are equally likely, the miss ratio is the share of keys that do not fit.
     #[test]
     fn uniform_lookups_miss_in_proportion() {
         let (mrc, mut random) = (Mrc::new(), Random::new(1));

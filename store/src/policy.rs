@@ -21,8 +21,7 @@ pub const CNT_MAX: u8 = 3;
 /// One of the two queues of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// The small queue of new items, which leave it for the main queue if they are used. A policy
-    /// may leave it empty.
+    /// The small queue: new items stay here until they prove useful. A policy may do without it.
     Probation,
     /// The large queue.
     Main,
@@ -79,7 +78,7 @@ trait Policy {
     /// Probation's initial share.
     const SHARE: Share = Share(0.0);
 
-    /// The queue that a new item enters. `remembered` is true if the ghost knows the item's key.
+    /// The queue that a new item enters; `remembered` tells if the ghost knows its key.
     fn admit(remembered: bool) -> Queue;
     /// The queue to make room in, given the live bytes of each. `share` is probation's target.
     fn victim(share: Share, probation_bytes: u64, main_bytes: u64) -> Queue;
@@ -93,9 +92,9 @@ trait Policy {
         if is_stuck { CNT_MAX + 1 } else { CNT_MAX }
     }
 
-    /// Probation's new share after a key is stored again that the ghost remembers as evicted from
-    /// the queue `from`. The key's item has `item_bytes` of the `all_bytes` that are live. Lost
-    /// updates are harmless.
+    /// Probation's new share after a key that the ghost remembers as evicted from `from` is stored
+    /// again. The new item has `item_bytes` of the `all_bytes` that are live. Lost updates are
+    /// harmless.
     fn rebalance(share: Share, _from: Queue, _item_bytes: u64, _all_bytes: u64) -> Share {
         share
     }
@@ -157,8 +156,7 @@ macro_rules! policies {
                 match self { $(Eviction::$policy => <$file::$policy as Policy>::SHARE),+ }
             }
 
-            /// The queue that a new item enters. `remembered` is true if the ghost knows the item's
-            /// key.
+            /// The queue that a new item enters; `remembered` tells if the ghost knows its key.
             #[must_use]
             pub fn admit(self, remembered: bool) -> Queue {
                 match self { $(Eviction::$policy => $file::$policy::admit(remembered)),+ }
@@ -180,9 +178,8 @@ macro_rules! policies {
                 match self { $(Eviction::$policy => $file::$policy::judge(item, pressure)),+ }
             }
 
-            /// Probation's new share after a key is stored again that the ghost remembers as
-            /// evicted from the queue `from`; its item has `item_bytes` of the `all_bytes` that are
-            /// live.
+            /// Probation's new share after a key that the ghost remembers as evicted from `from` is
+            /// stored again. The new item has `item_bytes` of the `all_bytes` that are live.
             #[must_use]
             pub fn rebalance(
                 self,
@@ -203,14 +200,14 @@ macro_rules! policies {
 
 policies! {
     /// First in, first out.
-    Fifo in fifo, "fifo", "first in, first out, the floor";
+    Fifo in fifo, "fifo", "first in, first out, without regard to use";
     /// The policy of the KV-Cache paper.
-    NbqClock in nbq_clock, "nbq-clock", "what was used is spared as often as it was used";
+    NbqClock in nbq_clock, "nbq-clock", "an item is spared once for each hit, at most 3 times";
     /// A probation queue, a main queue and a ghost.
-    S3Fifo in s3_fifo, "s3-fifo", "new items are on probation; who left is remembered";
+    S3Fifo in s3_fifo, "s3-fifo", "new items are on probation; evicted keys are remembered";
     /// Like `S3Fifo`, but hits soon after insertion do not count, and size does.
     #[default]
-    Clock2Q in clock2q, "clock2q", "as s3-fifo, but hits in a burst do not count";
+    Clock2Q in clock2q, "clock2q", "like s3-fifo, but hits soon after the set do not count";
 }
 
 impl Eviction {

@@ -2,8 +2,8 @@
 //!
 //! Where: the executor's storage arm, with the value in the receive buffer or in frames. `extend`
 //! has append and prepend.
-//! Invariant: the verb's condition is decided under the lock under which the item is linked. A verb
-//! that is refused stores nothing, and a set that is refused also leaves no older value.
+//! Invariant: the verb's condition is checked under the same lock under which the item is linked. A
+//! refused verb stores nothing; a refused set also deletes the key's old item.
 //! Source: memcached's `process_update_cmd_start` and `do_store_item` (1.6.45).
 
 use crate::cas::NewCas;
@@ -77,7 +77,7 @@ impl Column {
         }
     }
 
-    /// Stores a value that lies in the log as a whole, as nearly all values do.
+    /// Stores a value that is in the log as a whole, as nearly all values are.
     #[inline(never)]
     fn put_bytes(&mut self, put: &Put<'_>, hash: u64, log: &[u8]) -> Result<Stored, Refused> {
         let key = Key { bytes: put.key, hash };
@@ -95,7 +95,7 @@ impl Column {
         done
     }
 
-    /// Stores a longer value or one that is to lie in the arena, or extends a stored value.
+    /// Stores a longer value or one that belongs in the arena, or extends a stored value.
     #[inline(never)]
     fn put_any(&mut self, put: &Put<'_>, hash: u64, mut body: Body<'_>) -> Result<Stored, Refused> {
         let key = Key { bytes: put.key, hash };
@@ -134,7 +134,7 @@ impl Column {
         Err(Refused::TooLarge)
     }
 
-    /// Deletes the key's older value if a set was refused. `Refused::Later` is not final.
+    /// After a refused set, deletes the key's old item; not after `Later`, which is not final.
     #[cold]
     fn drop_refused(&mut self, put: &Put<'_>, refused: Refused) {
         if put.verb == Verb::Set && refused != Refused::Later {
@@ -142,8 +142,7 @@ impl Column {
         }
     }
 
-    /// The length of the longest value to be given to `put` as bytes. Longer values are received in
-    /// frames, as a `Draft`.
+    /// Values up to this length are given to `put` as bytes, longer ones in frames, as a `Draft`.
     #[must_use]
     pub fn log_value_bytes_max(&self) -> usize {
         self.handle.store.frame_bytes() as usize
@@ -169,7 +168,7 @@ impl Column {
         Ok(stored)
     }
 
-    /// The answer if the verb's condition fails already without the lock; then no room is needed.
+    /// The answer if the verb's condition already fails without the lock: no room is needed then.
     #[inline(never)]
     fn refuse_early(&mut self, key: Key<'_>, put: &Put<'_>) -> Option<Stored> {
         let view = self.handle.view();
@@ -237,8 +236,7 @@ impl Column {
 }
 
 impl View<'_> {
-    /// Makes a draft of a value in the arena: in the place where it was received, or else of a
-    /// copy.
+    /// Makes a draft of a value in the arena: where it was received, or else a copy.
     fn in_arena(self, value: &[u8]) -> Option<Draft> {
         Draft::where_it_lies(self, value).or_else(|| Draft::in_chunks(self, &[value]))
     }

@@ -1,10 +1,10 @@
-//! NbQ: the non-blocking queue of sealed segments, for NbQ-CLOCK's queue of objects.
+//! NbQ: the non-blocking queue of sealed segments, in place of NbQ-CLOCK's queue of objects.
 //!
 //! Where: the log has one for each of its two queues. Sealing pushes a segment, making room takes
 //! segments from the old end, and compaction keeps the position of a segment that it compacts.
 //! Invariant: an entry counts only while its segment's ticket is the entry's position. The column
-//! that changes a segment's state from `Sealed` to `Draining` owns the segment; entries only give
-//! the order. No column waits.
+//! that changes a segment's state from `Sealed` to `Draining` owns the segment; the entries only
+//! determine the order. No column waits for another.
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ), with a ring of tickets in place of its linked
 //! list.
 //!
@@ -24,8 +24,7 @@ const HELD: u32 = u32::MAX - 1;
 /// Most segments that a search from the old end tries before it gives up. Holes are not counted;
 /// there are no more of them than the ring has entries.
 const SEARCH_SEGMENTS: usize = 64;
-/// Number of entries that a push moves from the old end to the young end while holes stretch the
-/// queue.
+/// Number of entries that a push moves from the old end to the young end if there are many holes.
 const ROTATE_ENTRIES: usize = 4;
 
 /// A ring with fewer entries per segment than this gives back no pages behind the old end. The ring
@@ -46,7 +45,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// Makes a queue for `segments_max` segments at most. Each queue of a log has a `number` of its
-    /// own, so that no ticket of one is a position in another.
+    /// own, so that no ticket of one queue is a position in the other.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -83,8 +82,7 @@ impl Queue {
         }
     }
 
-    /// Number of positions from the old end to the young end: a hint; 0 if the young end as read
-    /// lies before the old end as read.
+    /// A hint: the number of positions between the two ends; 0 if the loads are reordered.
     fn span(&self) -> u64 {
         // Relaxed: hints. The old end is read first, since it only moves towards the young end.
         let head = self.head.load(Ordering::Relaxed);
@@ -94,9 +92,9 @@ impl Queue {
     /// True if the ring is large enough for its pages behind the old end to be given back. The
     /// young end must not come around to a page while a column gives it back. With S segments, the
     /// young end is less than 4 S positions ahead of the old end at that moment (`push`). Until the
-    /// column passes its next quiescent point no segment is reused, so each is pushed once at most,
-    /// which moves the young end by at most (1 + `ROTATE_ENTRIES`) S. These 9 S are nine sixteenths
-    /// of the ring, and the page is a quarter at most.
+    /// column passes its next quiescent point no segment is reused, so each is pushed at most once,
+    /// which moves the young end by at most (1 + `ROTATE_ENTRIES`) S. In total these 9 S are nine
+    /// sixteenths of the ring, and a page is at most a quarter of it.
     fn has_to_spare(&self, segments: u32) -> bool {
         self.ring.len() >= SPARE_FACTOR * segments as usize
             && self.ring.len() as u64 >= SPARE_PAGES * self.page_entries()
@@ -167,8 +165,7 @@ impl Queue {
         }
     }
 
-    /// Moves the oldest entry to the young end, so that the old end can pass the holes behind that
-    /// entry.
+    /// Moves the oldest entry to the young end, so that the old end can pass the holes behind it.
     fn rotate(&self, segments: &Segments) {
         let head = self.head.load(Ordering::Relaxed); // a hint: `change` decides
         match self.segment_at(head) {

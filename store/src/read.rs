@@ -1,6 +1,6 @@
 //! Reads of a key: one index line and one item, without a lock or under the group's lock.
 //!
-//! Where: GET, and the first look of every other verb.
+//! Where: GET, and the first lookup of every other verb.
 //! Invariant: an item returned was linked at some moment during the call. An item is found expired
 //! only under the lock, because a touch may be rewriting its exptime. A short value is copied
 //! before anybody sees it, and the copy counts only if the slot names the same bytes afterwards
@@ -21,7 +21,7 @@ use memory::plant::{self, Fault};
 use memory::sync::wait_a_little;
 use std::marker::PhantomData;
 
-/// The state of an item that decides if clients may see it.
+/// The state of an item, which determines whether clients may see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Live,
@@ -66,7 +66,7 @@ impl Taken {
     /// # Safety
     /// The column has passed no quiescent point since the value was taken.
     pub(crate) unsafe fn show<'s>(self, view: View<'s>, copied: &'s [u8]) -> Value<'s> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let log = |loc| unsafe { view.item(loc) }.lasting_value().unwrap_or_default();
         match self {
             Taken::Copied(bytes) => Value::Log(&copied[..bytes]),
@@ -136,7 +136,7 @@ impl Head<'_> {
         self.slot.has(FETCHED)
     }
 
-    /// True if the item is stale (meta flag `X`). The first client to read it wins, under the lock.
+    /// True if the item is stale (meta flag `X`). The first reader under the lock wins.
     #[inline]
     #[must_use]
     pub fn stale(&self) -> bool {
@@ -236,7 +236,7 @@ fn get_anyhow<'s>(
     Some(Hit { client_flags, cas, value_bytes, value })
 }
 
-/// `Column::get_around` without `around`, for any length. `found` is the key's slot, if known.
+/// `Column::get_around` without `around`, for any length. `found`: the key's slot, if known.
 #[inline(never)]
 fn get_found_into<'s>(
     handle: &'s Handle,
@@ -276,8 +276,8 @@ impl<'r> View<'r> {
     /// `loc` was read from a slot since the column's last quiescent point.
     #[inline]
     pub(crate) unsafe fn item(self, loc: u64) -> Item<'r> {
-        // SAFETY: the caller's, and the item is borrowed from the handle, which the next quiescent
-        // point takes mutably.
+        // SAFETY: the caller guarantees it, and the item is borrowed from the handle, which the
+        // next quiescent point takes mutably.
         unsafe { Item::at(&self.store.memory().region, loc, self.layout) }
     }
 
@@ -296,7 +296,7 @@ impl<'r> View<'r> {
         item.cas(|| self.log.segment_of(slot.loc()).cas_base())
     }
 
-    /// Decides if clients may see the item at `loc` at this column's time.
+    /// Determines whether clients may see the item at `loc` at this column's time.
     #[inline(always)]
     pub(crate) fn fate(self, item: &Item<'_>, loc: u64) -> Fate {
         if self.has_expired(item) {
@@ -318,7 +318,7 @@ impl<'r> View<'r> {
     #[inline(always)]
     fn shown_at_once(self, found: &Found<'r>, key: &[u8]) -> Option<Item<'r>> {
         let (region, loc) = (&self.store.memory().region, found.slot.loc());
-        // SAFETY: as in `item`; what was found is borrowed from the handle, as the item is.
+        // SAFETY: as in `item`; `found` is borrowed from the handle, as the item is.
         let item = unsafe { Item::shorter_with_key(region, loc, self.layout, key) }?;
         let is_shown = !self.has_expired(&item) && !self.is_flushed(loc);
         is_shown.then_some(item)
@@ -332,11 +332,11 @@ impl<'r> View<'r> {
     }
 
     /// Returns the item of `found` if it is live and its slot is not busy. Otherwise unlinks a dead
-    /// item or waits for the slot a little, and returns `None`: the caller must look again.
+    /// item or waits a little for the slot, and returns `None`: the caller must look again.
     fn shown(self, hash: u64, found: &Found<'r>, rounds: &mut u32) -> Option<Item<'r>> {
         let loc = found.slot.loc();
-        // SAFETY: what was found is borrowed from the handle, so its slot was read since the
-        // column's last quiescent point.
+        // SAFETY: `found` is borrowed from the handle, so its slot was read since the column's last
+        // quiescent point.
         let item = unsafe { self.item(loc) };
         if found.is_busy() {
             wait_a_little(rounds);
@@ -480,7 +480,7 @@ impl<'r> View<'r> {
         Some(Taken::Lasting(loc, pinned))
     }
 
-    /// Appends a value that may be rewritten to `out`, or returns another value without a copy.
+    /// Appends the value to `out` if it may be rewritten; otherwise returns it without a copy.
     #[inline(always)]
     fn append(self, loc: u64, item: &Item<'r>, out: &mut Vec<u8>) -> Option<Appended<'r>> {
         let Some(log) = item.lasting_value() else {

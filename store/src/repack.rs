@@ -3,8 +3,8 @@
 //!
 //! Where: when the memory limit was lowered, before items are evicted for it.
 //! Invariant: a published chain is never changed: the whole value is copied, and a new item that
-//! names the copy replaces the old item. Every reader of the old chain holds it, and the last
-//! holder frees it.
+//! names the copy replaces the old item. Every reader of the old chain holds a reference to it, and
+//! the last holder frees it.
 
 #![allow(unsafe_code, reason = "writes frames in the mapping")]
 
@@ -19,7 +19,7 @@ use memory::sync::Ordering;
 /// Longest value that is copied, in bytes. A longer value would take too long, and its frames fill
 /// whole segments, except at the value's ends.
 const COPIED_BYTES_MAX: u32 = 2 << 20;
-/// After a pass in vain, the next begins once one in this many of the lacking segments is gained.
+/// After a pass that copied nothing, the next begins once `lacking` fell by one part in this many.
 const IN_VAIN_PART: u32 = 16;
 /// Most segments that one call looks at to find one to walk.
 const LOOKS_MAX: u32 = 4096;

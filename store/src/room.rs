@@ -2,9 +2,9 @@
 //! with which an append pays for them.
 //!
 //! Where: before an append; `maintain` makes room ahead of need.
-//! Invariant: no append pays for more than a slice of work unless no segment is free, and then for
-//! a bounded number of slices. No append waits here: if other columns hold what will be room, the
-//! append is answered with `Later`.
+//! Invariant: an append does at most one slice of work while a segment is free, and otherwise a
+//! bounded number of slices. No append waits here: if other columns hold memory that will be freed,
+//! the append is answered with `Later`.
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK); compaction as in log-structured stores.
 
 mod choice;
@@ -27,14 +27,14 @@ use crate::verbs::Refused;
 use memory::random::Random;
 use memory::sync::{Ordering, spin_loop};
 
-/// Number of appends that do not look for room after a look that could make none.
+/// After a search for room that found none, this many appends do not search.
 const REST_APPENDS: u32 = 64;
-/// Most slices of work that an append does while no segment is free; then its answer is `Later`.
+/// Most slices of work that an append does while no segment is free. After them it gets `Later`.
 const SLICES_MAX: u32 = 16;
-/// An append is refused after this many looks that found neither work to do nor another column at
-/// work. One look is not enough: another column may have been between two steps.
+/// An append is refused once it has found this many times neither work to do nor another column at
+/// work. Once is not enough: another column may have been between two steps.
 const VAIN_LOOKS_MAX: u32 = 4;
-/// Number of appends refused without a look once one found the store full, if nothing is evicted.
+/// If nothing is evicted, this many appends are refused at once after one found the store full.
 const FULL_APPENDS: u32 = 256;
 
 /// Bytes of work per byte appended where memory would otherwise grow. In segments that are half
@@ -46,14 +46,14 @@ const REUSE_FACTOR: u32 = 3;
 pub(crate) struct Room {
     /// The walk through a segment that is under way.
     drain: Option<Drain>,
-    /// Bytes that the column's drains have spared beyond those that they freed.
+    /// The column's debt: bytes that its drains spared, in excess of the bytes that they freed.
     debt: Debt,
-    /// Number of further appends that do not look for room, after a look that could make none.
+    /// Number of further appends that do not search for room, after a search that found none.
     rest: u32,
-    /// Number of further appends that are refused without a look, after one found that nothing can
-    /// be freed. Ignored once this column has made enough bytes dead for a segment to be worth
-    /// compacting; reset when the clock moves on. Bytes that other columns have made dead are found
-    /// once the number is 0.
+    /// Number of further appends that are refused at once, after one found that nothing can be
+    /// freed. Ignored once this column has made enough bytes dead for a segment to be worth
+    /// compacting; reset when the clock moves on. Bytes that other columns have made dead are
+    /// noticed once the number is 0.
     pub(crate) full_appends: u32,
     /// The hash of the last key answered with `Later` because the index lacked a line.
     pub(crate) lacks_line: Option<u64>,
@@ -91,7 +91,7 @@ impl Room {
         })
     }
 
-    /// Returns a frame for an arriving value. Like `place`, pays and may pass a quiescent point.
+    /// Like `place`, but returns a frame for an arriving value.
     ///
     /// # Errors
     /// Like `place`.
@@ -103,7 +103,7 @@ impl Room {
         })
     }
 
-    /// Pays for an append of `bytes` when free segments run low.
+    /// Makes room in payment for an append of `bytes`, if free segments run low.
     fn pay(&mut self, handle: &mut Handle, bytes: u32) {
         let high = handle.store.high();
         if handle.store.memory().segments.free() >= high {
@@ -127,8 +127,8 @@ impl Room {
         }
     }
 
-    /// Pays for dead memory to be used again, before an append of `bytes` while enough segments are
-    /// free, if few of these are warm and too much of the touched memory is dead.
+    /// Before an append of `bytes` while enough segments are free: makes dead memory reusable if
+    /// few of the free segments are warm and too much of the touched memory is dead.
     #[inline]
     fn pay_for_reuse(&mut self, handle: &mut Handle, bytes: u32) {
         if handle.store.memory().segments.warm() <= handle.store.keep()
@@ -148,7 +148,7 @@ impl Room {
         }
         let Some(dead_percent) = handle.store.dead_percent_to_reuse() else { return };
         let budget = bytes.saturating_mul(REUSE_FACTOR).clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
-        // Relaxed: a hint whether other columns are making room.
+        // Relaxed: only a hint that other columns are making room.
         if !self.make_reusable(handle.view(), budget, dead_percent)
             && handle.store.tokens.load(Ordering::Relaxed) == 0
         {
@@ -207,7 +207,7 @@ impl Room {
         Err(Refused::Later)
     }
 
-    /// True if an earlier look has shown that nothing can be freed.
+    /// True if an earlier search found that nothing can be freed.
     fn is_full(&self, view: View<'_>) -> bool {
         self.full_appends > 0
             && view.config.eviction.is_none()
@@ -224,9 +224,9 @@ fn pass_and_reclaim(handle: &mut Handle) {
 }
 
 impl Store {
-    /// True if other columns hold what may become room: retired segments that wait for quiescent
-    /// points, walks, a pass through the index, gathered segments. Relaxed: hints, since an append
-    /// that is answered with `Later` is tried again.
+    /// True if other columns hold memory that may be freed: retired segments that wait for
+    /// quiescent points, walks, a pass through the index, gathered segments. Relaxed: hints
+    /// suffice, since an append that is answered with `Later` is tried again.
     pub(crate) fn others_make_room(&self) -> bool {
         self.memory().segments.limbo() > 0
             || self.tokens.load(Ordering::Relaxed) != 0

@@ -1,5 +1,5 @@
-//! Counts the cache lines that an operation writes and other columns' operations touch. The fewer
-//! such lines, the better the operation scales with the number of cores.
+//! Counts the cache lines that one column's operation writes and that other columns' operations
+//! touch. The fewer such lines, the better the operation scales with the number of cores.
 //!
 //! Where: `RUSTFLAGS="--cfg shuttle" cargo test -p hypostyle-store --lib shared_writes`.
 //! Invariant: every access through `memory::sync`, and every byte of the log, is recorded as the
@@ -41,7 +41,7 @@ const INDEX_LINE: &str = "line of the index";
 const INDEX_GROUP: &str = "group of the index";
 const ENTRY_FIRST: &str = "segment's entry, first line";
 const ENTRY_SECOND: &str = "segment's entry, second line";
-/// The lines that an append writes.
+/// The names of the lines that an append writes.
 const APPENDED: [&str; 5] = [COUNTERS, INDEX_GROUP, INDEX_LINE, ENTRY_FIRST, ENTRY_SECOND];
 const VALUE: [u8; 100] = [b'v'; 100];
 /// A value of another length, so that storing it does not rewrite the old item in place.
@@ -56,7 +56,7 @@ struct Scene {
     made: u32,
 }
 
-/// The names of the shared lines that an operation writes, and its number of lines of the log.
+/// The names of the shared lines that an operation writes, and the number of its lines of the log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Written {
     shared: Vec<String>,
@@ -256,7 +256,7 @@ fn a_set_of_a_new_key_writes_its_segments_entry_too() {
 
 #[test]
 fn a_set_with_another_length_writes_no_more_lines_than_one_of_a_new_key() {
-    // All sets replace items of one segment, so the second line is mostly that segment's.
+    // All sets replace items of one segment, so the entry's second line is usually that segment's.
     let looks = || Scene::new(16).filled().look(|a, key| set(a, key, &LONGER));
     writes(looks, &APPENDED, (3..=4, 5.6));
 }

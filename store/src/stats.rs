@@ -37,7 +37,7 @@ macro_rules! counters {
         pub struct Stats {
             /// Bytes that the index takes now.
             pub hash_bytes: u64,
-            /// Bytes of the index's overflow lines: many where keys collide.
+            /// Bytes of the index's overflow lines; there are many if keys collide.
             pub hash_overflow_bytes: u64,
             /// Binary logarithm of the index's number of slots, rounded down.
             pub hash_power_level: u32,
@@ -47,7 +47,7 @@ macro_rules! counters {
         }
 
         impl Stats {
-            /// Returns the increase of each count since `earlier`, and the rest as it is now.
+            /// Returns the increase of each count since `earlier`, and all gauges as they are now.
             #[must_use]
             pub fn since(&self, earlier: &Stats) -> Stats {
                 Stats { $($name: since!($kind, self.$name, earlier.$name),)+ ..*self }
@@ -56,7 +56,7 @@ macro_rules! counters {
     };
 }
 
-/// Most evictions in the mean that `eviction_age` returns. At this number both sums are halved.
+/// Most evictions over which `eviction_age` takes the mean; at this number both sums are halved.
 const LATE_EVICTIONS: u64 = 1 << 14;
 
 impl Counters {
@@ -158,7 +158,7 @@ counters! {
     count drained_segments,
     /// Segments looked at to find one to compact or drain.
     count segment_looks,
-    /// Number of evictions in the mean that `eviction_age` returns.
+    /// Number of evictions over which `eviction_age` takes the mean.
     gauge late_evictions,
     /// Sum of the ages in seconds of the `late_evictions`.
     gauge late_eviction_seconds,

@@ -1,8 +1,8 @@
 //! The background walk through one segment: it unlinks items that have expired or were flushed, and
 //! leaves the others where they are.
 //!
-//! Where: in slices, a segment that is due by the calendar, or one of an earlier epoch if there are
-//! too few of these for a pass through the index.
+//! Where: segments that are due by the calendar, and segments of an earlier epoch if they are too
+//! few for a pass through the index. Each is walked in slices.
 //! Invariant: an item is found dead under its group's lock, so that a touch either came before or
 //! finds no item. A live item is not looked up in the index: its own exptime shows that it lives,
 //! and at worst it is no longer linked.
@@ -22,7 +22,7 @@ use memory::segments::{Segment, State};
 const BATCH: usize = 32;
 /// Distance in bytes from the current record to the one that is prefetched.
 const RECORDS_AHEAD_BYTES: u64 = 1 << 10;
-/// A segment is walked again once one byte in this many will have expired.
+/// A segment is walked again once one byte in this many has expired.
 const DEAD_PART: u32 = 8;
 /// Number of classes of the seconds until an exptime: one for each power of two.
 const SPANS: usize = 32;
@@ -72,7 +72,7 @@ impl Sweep {
         Self { segment, all, from: there.reset_min_exp(), ahead: [0; SPANS], last: 0 }
     }
 
-    /// Walks on from `at` for about `budget` bytes. Returns the bytes walked and the bytes freed.
+    /// Continues the walk at `at` for about `budget` bytes. Returns the bytes walked and freed.
     pub(crate) fn slice(&mut self, view: View<'_>, at: &mut u32, budget: u32) -> (u32, u64) {
         let region = &view.memory().region;
         let (start, end) = (region.start(self.segment), view.log.segment(self.segment).end());
@@ -118,7 +118,7 @@ impl Sweep {
         ((*at - first).max(1), gone.bytes)
     }
 
-    /// True if the item may be dead, so that its slot needs a look. Notes a live item's exptime.
+    /// True if the item may be dead, so that its slot must be found. Notes a live item's exptime.
     fn may_be_dead(&mut self, view: View<'_>, item: &Item<'_>) -> bool {
         if self.all {
             return true;
@@ -197,7 +197,7 @@ impl Sweep {
     }
 
     /// Returns the second by which one byte in `DEAD_PART` of the segment, or every item with an
-    /// exptime, will have expired, so that another walk pays. `None`: no item will expire.
+    /// exptime, will have expired, so that another walk is worthwhile. `None`: no item will expire.
     fn due(&self, now: u32, segment_bytes: u32) -> Option<u32> {
         let mut bytes = 0;
         let mut spans = self.ahead.iter().zip(1..);

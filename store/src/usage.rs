@@ -122,8 +122,8 @@ impl Store {
         self.usage_in_looks(u32::MAX)
     }
 
-    /// Like `usage`, but looks at 4,096 segments at most. Of more segments (above 8 GiB) it looks
-    /// at every second, third and so on, and counts each also for the segments skipped.
+    /// Like `usage`, but looks at 4,096 segments at most. If there are more (above 8 GiB), it looks
+    /// at every second or n-th segment, and counts it for the segments skipped as well.
     #[must_use]
     pub fn usage_estimate(&self) -> Usage {
         self.usage_in_looks(LOOKS_MAX)

@@ -19,7 +19,7 @@ pub enum Verb {
     Add,
     /// Stores if the key exists (`replace`).
     Replace,
-    /// Stores if `Put::cas` equals the item's (`cas`).
+    /// Stores if `Put::cas` equals the item's CAS unique (`cas`).
     Cas,
     /// Appends the value to the existing one; flags and exptime stay (`append`).
     Append,
@@ -37,7 +37,7 @@ pub enum Body<'a> {
     /// The whole value, in the receive buffer.
     Bytes(&'a [u8]),
     /// A complete value that was received straight into the store's frames. Storing it consumes the
-    /// draft; a draft that was refused may be given again.
+    /// draft; a draft that was refused may be passed again.
     Draft(&'a mut Draft),
 }
 
@@ -56,7 +56,7 @@ pub struct Put<'a> {
     pub exptime: u32,
     /// The CAS unique that the item must have; 0 = none was given.
     pub cas: u64,
-    /// The CAS unique that the new item gets (meta `E`); `None` = the next of the store's own.
+    /// The CAS unique that the new item gets (meta `E`); `None` = the store's next unique.
     pub cas_in: Option<u64>,
     /// With `Verb::Cas`: if `cas` is lower than the item's, stores the value as stale (meta `I`).
     pub stale: bool,
@@ -104,9 +104,9 @@ pub enum Refused {
     TooLarge,
     /// There is no room, and none can be made (with `-M`, or while slow readers hold all memory).
     NoMemory,
-    /// There is no room yet: other columns hold what will be room, or more must be drained than one
-    /// request's share. Nothing was changed, and a draft may be given again. The caller tries again
-    /// after a quiescent point, and after its other work if there is any.
+    /// There is no room yet: other columns hold memory that will be freed, or more must be drained
+    /// than one request's share. Nothing was changed, and a draft may be passed again. The caller
+    /// tries again after a quiescent point, and after its other work if there is any.
     Later,
 }
 
@@ -214,7 +214,7 @@ pub enum MetaStep {
 pub struct MetaGet<'a> {
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// True if the key was given in base64: a vivified item remembers it.
+    /// True if the key was given in base64; a vivified item keeps this mark.
     pub key_binary: bool,
     /// `E`: the CAS unique that a vivified item gets.
     pub cas_in: Option<u64>,
@@ -226,7 +226,7 @@ pub struct MetaGet<'a> {
     pub steps: &'a [MetaStep],
 }
 
-/// The result of a meta get: that of a get, and the data for meta flags.
+/// The result of a meta get: the result of a get, and the data for the meta flags.
 #[derive(Debug)]
 pub struct MetaHit<'s> {
     /// The item as `get` returns it.

@@ -1,4 +1,4 @@
-//! Values in the arena that rings share: a chunk stays in use as long as anybody may read it.
+//! Values in the arena that the rings share: a chunk stays in use while any reader may read it.
 //!
 //! Where: the whole store, under a virtual clock, without rings.
 //! Invariant: a held value keeps its bytes, whatever happens to the item; a chunk is free again
@@ -14,7 +14,7 @@ use store::{Body, Column, Config, Counted, Delta, Pinned, Put, Start, Store, Sto
 const CHUNK_BYTES: usize = 2048;
 /// Bytes of a chunk that a value may fill.
 const ROOM_BYTES: usize = CHUNK_BYTES - VALUE_AT;
-/// Bytes of the shortest value in the arena.
+/// Bytes of the shortest value that is stored in the arena.
 const BYTES_MIN: usize = 1000;
 
 struct World {
@@ -71,7 +71,7 @@ impl World {
         })
     }
 
-    /// Holds the key's value, if all of it lies in the arena.
+    /// Returns a reference that holds the key's value, if the whole value lies in the arena.
     fn hold(&mut self, key: u32) -> Option<Pinned> {
         let hit = self.column.get(&key.to_le_bytes())?;
         let Value::Frames(pinned, []) = hit.value else { return None };
@@ -83,7 +83,7 @@ impl World {
         self.arena.chunks() - self.arena.ring_chunks() - self.arena.free()
     }
 
-    /// Lets a few seconds pass, in which all background work is done.
+    /// Advances the clock by a few seconds, and does all background work.
     fn settle(&mut self) {
         for _ in 0..3 {
             self.now += 1;
@@ -149,7 +149,7 @@ fn a_value_that_is_held_stays_what_it_was_however_its_item_goes() {
         let held = world.hold(1).expect("in the arena");
         end(&mut world);
         assert!(world.get(1).is_none_or(|now| now != value), "{ending}");
-        // Values of other bytes overwrite all other memory.
+        // Other values then overwrite all memory that is not held.
         for seed in 100..150 {
             world.set(seed, &bytes(seed, 2 * ROOM_BYTES));
         }
@@ -186,7 +186,7 @@ fn a_full_arena_evicts_nothing_and_takes_values_again() {
     for key in 0..40 {
         assert!(world.get(key) == Some(value(key + 2000)));
     }
-    // A value for which the arena has too few chunks goes elsewhere, and gives its chunks back.
+    // A value that needs too many chunks is stored elsewhere, and returns the chunks that it took.
     world.set(100, &bytes(100, 100_000));
     assert!(world.get(100) == Some(bytes(100, 100_000)));
     (0..41_u32).chain([100]).for_each(|key| _ = world.column.delete(&key.to_le_bytes()));

@@ -1,4 +1,4 @@
-//! One column: the effect of each verb, at the default size and at 8 MiB, under every policy.
+//! Tests each verb on one column, at the default size and at 8 MiB, under every policy.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -274,12 +274,12 @@ fn counts_where_spaces_lie_in_frames(store: &Store, column: &mut Column) {
     }
     // Only the sets are counted as new items.
     assert_eq!(store.stats().total_items, items + 3 * 5);
-    // memcached splits such a value into chunks, in which it does not count.
+    // memcached splits such a value into chunks, and refuses to increment it.
     set(column, b"n", &[&b"5"[..], &[b' '; 512 << 10]].concat());
     assert_eq!(column.delta(&delta(1, 1)), Ok(Counted::NonNumeric));
 }
 
-/// The new value is built before the lock is taken, so the old value may have changed meanwhile.
+/// The new value is built before the lock is taken, so the item's value may have changed meanwhile.
 #[test]
 fn what_several_columns_count_in_frames_adds_up() {
     const EACH: u64 = 1000;
@@ -409,7 +409,7 @@ fn without_eviction_what_has_expired_makes_room_at_once() {
         let key = key.to_le_bytes();
         column.put(&Put { exptime, ..Put::new(Verb::Set, &key) }, Body::Bytes(&[7; 1000])).is_ok()
     };
-    // Every other item expires.
+    // Every second item expires at 110.
     let full = (0..).find(|key| !set(&mut column, *key, 110 * (key % 2))).unwrap();
     column.set_now(110);
     let again = (0..).find(|key| !set(&mut column, 100_000 + key, 0)).unwrap();
@@ -442,7 +442,7 @@ fn a_working_set_that_fits_is_overwritten_for_ever_without_eviction(eviction: Ev
     }
 }
 
-/// Seven of eight sets rewrite the item; the eighth appends a new item, and the old one is dead.
+/// Seven of eight sets rewrite the item. The eighth set appends a new item; the old item is dead.
 fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
     let (store, mut column) = store(eviction, 8);
     let long = pattern(1025, 1);
@@ -477,7 +477,7 @@ fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
     assert_eq!((stats.rewritten, stats.total_items, stats.curr_items), (21, 26, 2));
     let extent = 5 + 4 + 4 + 4 + 1 + 1024;
     assert_eq!(stats.dead_bytes, 3 * extent, "{stats:?}");
-    // A set appends an item that is too long, has another length or other fields, or was flushed.
+    // These sets append: the item is too long, has another length or other fields, or was flushed.
     set(&mut column, b"long", &long);
     put(&mut column, &pattern(1023, 1), 5, 300);
     put(&mut column, &pattern(1023, 1), 0, 300);

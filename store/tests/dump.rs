@@ -1,8 +1,8 @@
-//! A dump shows each present item once, however the store changes meanwhile.
+//! A dump shows each present item once, however the store changes during the dump.
 //!
 //! Where: one column that dumps and changes the store by turns, and several threads.
-//! Invariant: an item that is there from a dump's beginning to its end is shown exactly once, while
-//! the index grows and contracts; an item is shown with its own exptime, flags and CAS unique.
+//! Invariant: an item that is present during a whole dump is shown exactly once, while the index
+//! grows and contracts. An item is shown with its own exptime, flags and CAS unique.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
@@ -135,7 +135,7 @@ fn wherever_a_dump_stands_when_the_index_contracts_or_grows_it_shows_each_key_on
 fn dead_items_are_not_shown() {
     let mut column = store(1).column();
     (0..10).for_each(|number| set(&mut column, number));
-    column.set_now(105); // those up to number 5 have expired
+    column.set_now(105); // items up to number 5 have expired
     let mut shown = HashMap::new();
     let mut at = Some(Dumped::default());
     while let Some(from) = at {

@@ -1,4 +1,4 @@
-//! Items that expire: when their memory is free, what finding them costs, and touches in time.
+//! Expired items: when their memory becomes free, the cost of finding them, and touches in time.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -103,7 +103,7 @@ fn what_has_expired_is_free_within_its_second_for_a_few_looks_an_item(eviction: 
         }
         idle(&mut column, START + second);
         let (stats, used) = (store.stats(), store.used_bytes() as u64);
-        // Live items, the index, and 12 % of the memory for up to 50 classes not wholly dead.
+        // Live items, the index, and 12 % of memory for up to 50 classes that have live items.
         let most = live * item_bytes + stats.hash_bytes + (64 << 20) * 12 / 100;
         assert!(used <= most, "{used} bytes, not {most}, for {live} items in second {second}");
         assert!(stats.curr_items >= live, "nothing goes before its time");
@@ -167,7 +167,7 @@ fn a_life_cut_short_is_found_without_a_lookup(eviction: Eviction) {
     (0..20_000).filter(|key| !short(key)).for_each(|key| {
         set(&mut column, key, &[4; 100], START + 200);
     });
-    // All are rewritten, except items behind another item of the same tag in their index line.
+    // All items are rewritten, except those behind an item with the same tag in their index line.
     let rewritten = store.stats().rewritten;
     assert!(rewritten > 9_900, "{rewritten} in place");
     idle(&mut column, START + 400);
@@ -192,7 +192,7 @@ fn a_life_prolonged_is_not_ended_by_the_walk(eviction: Eviction) {
     assert_eq!(store.stats().get_expired, 0, "all of it unprompted");
 }
 
-/// At 1 MiB there are too few segments for many classes: items of different lives share segments.
+/// At 1 MiB there are too few segments for many classes, so items of different lives share one.
 fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
     let (store, mut column) = one(eviction, 1);
     for key in 0..3_000_u32 {
@@ -209,7 +209,7 @@ fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
     assert!((1500..1500 + OPEN / 2).contains(&left), "{left} left, of which 1500 live");
 }
 
-/// One of two columns is a second behind: it touches expiring items while the other unlinks them.
+/// One column's clock is a second behind: it touches expiring items while another unlinks them.
 fn what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not(eviction: Eviction) {
     const ITEMS: u32 = 200_000;
     let (store, mut columns) = make(eviction, 64, 2);
@@ -318,7 +318,7 @@ fn frames_of_what_a_lookup_finds_expired_are_free_again(eviction: Eviction) {
     assert_eq!(store.usage().frame_bytes, 0);
 }
 
-/// Sets in place prolong items whose segments are due to be freed at the first exptime.
+/// Sets in place extend the lives of items whose segments are due to be freed at the first exptime.
 fn a_life_prolonged_by_a_set_in_place_is_not_ended_with_its_segment(eviction: Eviction) {
     const ITEMS: u32 = 50_000;
     let (store, mut column) = one(eviction, 16);

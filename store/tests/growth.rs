@@ -12,7 +12,7 @@ use store::policy::Eviction;
 use store::{Body, Column, Config, Put, Start, Store, Verb};
 
 const MIB: usize = 1 << 20;
-/// Maximum bytes beyond twice those of the items: most of the 8 MiB allowed to the whole process.
+/// Maximum bytes beyond twice the items' bytes: most of the 8 MiB allowed for the whole process.
 const BESIDE_BYTES: u64 = 5 << 20;
 
 fn make(memory_mb: usize, eviction: Option<Eviction>) -> (Arc<Store>, Column) {
@@ -37,7 +37,7 @@ fn set(column: &mut Column, key: u32, bytes: usize, exptime: u32) {
     column.quiesce();
 }
 
-/// Bytes of memory that was touched, by the store's account.
+/// Bytes of memory that was touched, as the store reports them.
 fn touched_bytes(store: &Store) -> u64 {
     let usage = store.usage();
     usage.log_bytes() + usage.index_bytes + usage.ghost_bytes
@@ -163,7 +163,7 @@ fn grow(helped: bool) -> u64 {
             }
         })
     };
-    // These sets touch the memory that is taken once: the index, tables, the thread's own.
+    // These sets touch memory that is taken only once: index, tables, and the thread's own memory.
     (0..2000).for_each(|key| set(&mut column, key, 1000, 0));
     let before = faults();
     for first in (2000..32_000).step_by(SLICE as usize) {

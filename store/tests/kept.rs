@@ -1,8 +1,8 @@
 //! Values that stay where they were received.
 //!
 //! Where: the whole store, under a virtual clock, with a ring that overwrites each free chunk.
-//! Invariant: a value that can stay is not copied; its bytes last as long as its item or a reader
-//! has it; then its chunk is free again. The ring always has the same number of chunks.
+//! Invariant: a value that can stay in place is not copied. Its bytes stay until its item and all
+//! readers are gone; then its chunk is free again. The ring always has the same number of chunks.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test")]
 
@@ -16,7 +16,7 @@ use store::policy::Eviction;
 use store::{Body, Column, Config, Counted, Delta, Pinned, Put, Start, Store, Stored, Value, Verb};
 
 const CHUNK_BYTES: usize = 2048;
-/// Bytes of the shortest value in the arena.
+/// Bytes of the shortest value that is stored in the arena.
 const BYTES_MIN: usize = 500;
 /// Bytes of a chunk before a value: headroom, the datagram's headers, and the request's beginning.
 const BEFORE: usize = 256 + 42 + 8 + 30;
@@ -83,7 +83,7 @@ impl World {
         })
     }
 
-    /// Holds the key's value, if all of it lies in the arena.
+    /// Returns a reference that holds the key's value, if the whole value lies in the arena.
     fn hold(&mut self, key: u32) -> Option<Pinned> {
         let hit = self.column.get(&key.to_le_bytes())?;
         let Value::Frames(pinned, []) = hit.value else { return None };
@@ -96,7 +96,7 @@ impl World {
         self.arena.chunks() - self.arena.ring_chunks() - self.arena.free()
     }
 
-    /// Lets a few seconds pass, in which all background work is done.
+    /// Advances the clock by a few seconds, and does all background work.
     fn settle(&mut self) {
         for _ in 0..3 {
             self.now += 1;
@@ -163,7 +163,7 @@ fn of_two_values_in_one_chunk_the_second_is_copied() {
     assert_eq!((world.used(), world.counted()), (2, (600, 700)));
     assert!(world.column.delete(&1_u32.to_le_bytes()));
     assert_eq!((world.used(), world.get(2)), (1, Some(other)));
-    // The second value replaces the first while the request that has both is still being read.
+    // The second value replaces the first while the request that holds both is still being read.
     let World { ring, column, .. } = &mut world;
     ring.receive(BEFORE, &[one.clone(), one.clone()].concat(), |both| {
         put(column, Verb::Set, 1, &both[..600]);
@@ -203,7 +203,7 @@ fn a_value_that_is_held_stays_what_it_was_however_its_item_goes() {
         let held = world.hold(1).expect("in the arena");
         end(&mut world);
         assert!(world.get(1).is_none_or(|now| now != value), "{ending}");
-        // Values of other bytes overwrite all other chunks, those of the ring included.
+        // Other values then overwrite all chunks that are not held, those of the ring included.
         for seed in 100..200 {
             world.set(seed, &bytes(seed, 1500));
         }
@@ -303,7 +303,7 @@ fn a_value_of_many_pieces_lies_in_as_many_chunks_and_is_read_in_order() {
         kept[0].cut(16..1416);
         column.draft_of(4200, kept)
     });
-    // Other values are stored before that of the draft.
+    // Other values are stored before the draft is stored.
     (2..20).for_each(|key| world.set(key, &bytes(key, 1500)));
     let stored = world.column.put(&Put::new(Verb::Set, &key), Body::Draft(&mut draft));
     assert!(matches!(stored, Ok(Stored::Stored { .. })), "{stored:?}");

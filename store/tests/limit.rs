@@ -66,7 +66,7 @@ fn settle(column: &mut Column, now: &mut u32) {
     }
 }
 
-/// Bytes of all segments that are not withheld, by the store's account.
+/// Bytes of all segments that are not withheld, as the store reports them.
 fn present_bytes(store: &Store) -> u64 {
     let usage = store.usage();
     let present = usage.segments_allowed.max(
@@ -100,7 +100,7 @@ fn less_memory_evicts_the_rest_and_gives_it_back(eviction: Eviction) {
     let (after, usage) = (store.stats(), store.usage());
     assert_eq!(present_bytes(&store), 8 << 20, "{usage:?}");
     assert!(usage.sum_bytes() - usage.table_bytes <= 8 << 20, "{usage:?}");
-    // More than a third of the bytes is still there, and no more than the new limit allows.
+    // More than a third of the item bytes are still there, and no more than the new limit allows.
     assert!(after.bytes > before.bytes / 3 && after.bytes < 8 << 20, "{before:?} {after:?}");
     let evictions = after.evictions;
     settle(&mut column, &mut now);
@@ -133,7 +133,7 @@ fn nobody_is_refused_while_the_memory_shrinks_under_load(eviction: Eviction) {
     let mut key = fill(&store, &mut column, 700);
     column.limit_memory(8 * MIB).expect("within bounds");
     let mut sets = 0;
-    // The column does as much background work as a busy one: a slice for every 20 requests.
+    // The column does as much background work as a busy server does: a slice for every 20 requests.
     while present_bytes(&store) > 8 << 20 {
         for _ in 0..20 {
             key += 1;
@@ -266,7 +266,7 @@ fn without_eviction_it_shrinks_as_far_as_it_goes_and_loses_nothing() {
     assert_eq!(store.stats().curr_items, 30_000);
     let more = (0..1000).take_while(|key| set(&mut column, 40_000 + key, 300).is_ok()).count();
     assert!(more < 300, "two open segments take {more} items more");
-    // Every other item is deleted, and compaction brings the rest together.
+    // Every second item is deleted, and compaction brings the remaining items together.
     (0..15_000_u32).for_each(|key| assert!(column.delete(&(2 * key).to_le_bytes())));
     settle(&mut column, &mut now);
     assert_eq!(present_bytes(&store), 8 << 20, "{:?}", store.usage());
@@ -277,7 +277,7 @@ fn without_eviction_it_shrinks_as_far_as_it_goes_and_loses_nothing() {
 fn a_limit_out_of_bounds_is_refused_and_changes_nothing() {
     let (store, mut column) = make(&config(Some(Eviction::default()), 8, 1));
     set(&mut column, 1, 300).expect("room");
-    // A limit is at most 16 times the first, at least two largest items, and at least 16 segments.
+    // A limit is at most 16 times the first limit, and at least two largest items and 16 segments.
     for bytes in [8 * 16 * MIB + MIB, 2 * MIB - 1, MIB, 0, usize::MAX] {
         assert_eq!(column.limit_memory(bytes), Err(OutOfBounds), "{bytes}");
     }
@@ -287,7 +287,7 @@ fn a_limit_out_of_bounds_is_refused_and_changes_nothing() {
     assert!(column.get(&1_u32.to_le_bytes()).is_some());
 }
 
-/// With larger pages a segment is at least a page, so giving a segment back affects no other.
+/// With larger pages a segment is at least a page, so returning a segment affects no other segment.
 #[test]
 #[cfg(debug_assertions)]
 fn pages_of_16_and_64_kib_lose_nothing() {

@@ -1,4 +1,4 @@
-//! Lookups that write straight to a reply's buffer: their output, and the effects of a call-off.
+//! Lookups that write straight to a reply's buffer: their output, and the effects of `CallOff`.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 

@@ -10,7 +10,7 @@ use store::{Body, Column, Config, MetaGet, Put, Store, Stored, Verb};
 /// The approximate number of items of `VALUE` that 4 MiB hold.
 const ROOM: u32 = 17_000;
 const VALUE: [u8; 200] = [7; 200];
-/// Number of items that are used: a tenth of those that fit.
+/// Number of items that are read: a tenth of the items that fit.
 const USED: u32 = ROOM / 10;
 /// Number of keys tested. At least `MOST` behave as they should, and at most `FEW` do not: the
 /// ghost takes about one new key in a hundred for a key that it remembers.
@@ -147,7 +147,7 @@ fn who_comes_back_after_probation_widens_it_where_shares_follow() {
         let mut fresh = SCAN..;
         fresh.by_ref().take(2 * ROOM as usize).for_each(|key| set(&mut column, key));
         let before = store.stats();
-        // Each key is requested twice: probation has evicted it by then; the ghost remembers it.
+        // By its second request, probation has evicted each key, and the ghost remembers it.
         for round in 0..3 {
             let again = 4 * SCAN + round * 5000..4 * SCAN + (round + 1) * 5000;
             for key in again.clone().chain(again) {
@@ -189,7 +189,7 @@ fn evictions_have_an_age_and_dead_bytes_are_counted() {
     for (name, eviction) in Eviction::ALL {
         let (store, mut column) = store(eviction);
         assert_eq!((store.stats().eviction_age(), store.stats().dead_bytes), (0, 0), "{name}");
-        // A thousand items are set each second: the age in seconds is the thousands that fit.
+        // A thousand items are set each second: the age is a second per thousand items that fit.
         for key in 0..4 * ROOM {
             column.set_now(100 + key / 1000);
             set(&mut column, SCAN + key);

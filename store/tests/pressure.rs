@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use store::policy::Eviction;
 use store::{Body, Column, Config, MetaGet, Pinned, Put, Refused, Store, Stored, Value, Verb};
 
-/// Maximum time of a test's operations that can only be refused, on a busy machine: half the time
-/// of a hundred operations if each waited for other columns for the maximum time.
+/// Maximum time, on a busy machine, for a test's operations that must all be refused: half the time
+/// of a hundred operations that each wait for other columns for the maximum time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 each::policies! {
@@ -178,7 +178,7 @@ fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up(eviction: Evi
         for _ in 0..20 {
             for column in &mut columns {
                 column.online();
-                // These sets are few enough to begin a walk but not to end it.
+                // These sets suffice to begin a walk, but not to complete it.
                 for _ in 0..200 {
                     key += 1;
                     let slot = if evict { key } else { key % 6000 };
@@ -191,7 +191,7 @@ fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up(eviction: Evi
     }
 }
 
-/// Holds a hit by one column while another fills the memory. Returns true if the hit is unchanged.
+/// Holds a hit in one column while another fills the memory. Returns true if the hit is unchanged.
 fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
     let (store, mut columns) = make(&config(eviction, 3, 2));
     let (reader, writer) = columns.split_at_mut(1);

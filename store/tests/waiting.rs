@@ -21,7 +21,7 @@ each::policies! {
     a_whole_draft_is_kept_until_there_is_room_for_its_item,
 }
 
-/// Maximum segments looked at per refusal: 10 looks at all 512 segments in 256 refusals, plus 4.
+/// Maximum segments looked at per refusal: 10 passes over 512 segments per 256 refusals, plus 4.
 const LOOKS_A_REFUSAL_MAX: u64 = 24;
 
 fn config(eviction: Option<Eviction>, columns: usize) -> Config {

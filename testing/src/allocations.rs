@@ -48,13 +48,13 @@ pub fn leave_this_thread_out() {
 }
 
 fn add() {
-    // The variable of an ending thread is destroyed; its allocations are not counted then.
+    // A thread that ends has destroyed this variable; its allocations are no longer counted.
     if IS_LEFT_OUT.try_with(Cell::get).unwrap_or(true) {
         return;
     }
     ALLOCATIONS.fetch_add(1, Ordering::Relaxed); // as in `count`
     if IS_WATCHED.swap(false, Ordering::Relaxed) {
-        // The capture allocates as well.
+        // The capture allocates too, and must not be counted.
         IS_LEFT_OUT.set(true);
         if let Ok(mut first) = FIRST.lock() {
             *first = Some(Backtrace::force_capture());

@@ -13,8 +13,8 @@ use std::process::{Command, Output, Stdio};
 pub fn skip(reason: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
     let test = std::thread::current();
-    // Unlike a print, this write is not captured, and its line is not mixed with other output: a
-    // script counts the line.
+    // A script counts these lines. Unlike a print, this write is not captured, and its line is not
+    // mixed with other output.
     let line = format!("SKIPPED {}: {reason}\n", test.name().unwrap_or_default());
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

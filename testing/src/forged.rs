@@ -1,6 +1,6 @@
 //! Forges datagrams with any sender's address, and Ethernet frames that no kernel sends.
 //!
-//! Where: under tests of which senders and requests a server answers.
+//! Where: in tests that check which senders and requests a server answers.
 //! Invariant: packets leave their namespace only by the interface `WIRE`.
 //! Source: raw(7): a socket of `IPPROTO_RAW` sends packets with their IP headers; packet(7).
 #![allow(clippy::panic, reason = "a test fails by panicking")]
@@ -115,7 +115,7 @@ fn send(from: SocketAddr, to: SocketAddr, packet: &[u8]) -> io::Result<usize> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::RAW, flags, Some(ipproto::RAW))?;
     sockopt::set_socket_broadcast(&socket, true)?;
-    // In a raw socket's address, the port is a protocol number; 0 stands for the socket's own.
+    // In a raw socket's address, the port is a protocol number; 0 means the socket's own protocol.
     let to = match to.ip() {
         IpAddr::V6(ip) if ip.is_multicast() => {
             by_wire(ip, netdevice::name_to_index(&socket, WIRE)?)

@@ -181,7 +181,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Gives the interface its addresses and the route to the other end, and sets it up.
+    /// Sets the interface's addresses and its route to the other end, and brings it up.
     fn join(&self, other: &Namespace, mtu: u32) {
         let [mac, there] =
             [self.mac, other.mac].map(|mac| mac.map(|it| format!("{it:02x}")).join(":"));
@@ -190,7 +190,7 @@ impl Namespace {
         self.ip(&format!("address add {}/24 broadcast + dev {WIRE}", self.v4));
         self.ip(&format!("address add {}/64 dev {WIRE} nodad", self.v6));
         self.ip(&format!("link set {WIRE} up"));
-        // The kernel adds this route only together with an address that it makes.
+        // The kernel adds this route only together with an address that the kernel generates.
         self.ip(&format!("-6 route add multicast ff00::/8 dev {WIRE} table local"));
         // Static entries, so that no neighbour discovery is needed.
         for ip in [IpAddr::from(other.v4), other.v6.into()] {
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(near.on(|| std::fs::read_to_string(variable).unwrap()), "7\n");
         assert_ne!(far.on(|| std::fs::read_to_string(variable).unwrap()), "7\n");
         assert_eq!(std::fs::read_to_string(variable).unwrap(), before);
-        // The last descriptor of one end removes the link, also from the other end.
+        // Closing the last descriptor of one end removes the link from both ends.
         drop(far);
         while near.on(interfaces).1.contains(&WIRE.to_owned()) {
             thread::yield_now();

@@ -117,7 +117,7 @@ struct Budget {
 /// The rule by which the next thread is chosen.
 #[derive(Debug)]
 enum Strategy {
-    /// At one access in `one_in` a random thread runs next; at the others the same thread goes on.
+    /// At one access in `one_in` a random thread runs next; at the others the running one goes on.
     Random { one_in: u64 },
     /// The thread of highest priority runs next. At a few accesses, the running thread gets the
     /// lowest priority.

@@ -1,10 +1,10 @@
-//! Measures at the receiver whether kvblaster sends requests at the right times.
+//! Measures whether kvblaster sends requests at the right times, by their arrival at the receiver.
 //!
-//! Where: the last part. Invariant: one thread of this process does nothing but record the time of
-//! each datagram's arrival and answer it with a miss. The first tenth of the times is left out.
-//! Source: over loopback a datagram has reached its receiver when `sendmsg` returns. So the gaps
-//! between arrivals are those between sends, to within one or two microseconds of the receiver's
-//! own delay.
+//! Where: the last part of the bench. Invariant: one thread of this process only records the
+//! arrival time of each datagram and answers it with a miss. The first tenth of the times is left
+//! out.
+//! Source: over loopback, a datagram has reached the receiver's socket when `sendmsg` returns. So
+//! gaps between arrivals equal gaps between sends, to within the receiver's delay of 1 to 2 µs.
 
 use super::Settings;
 use super::peers::run;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Most arrival times recorded.
+/// The largest number of arrival times that are recorded.
 const ARRIVALS_MAX: usize = 1 << 21;
 /// Bytes of memcached's UDP header.
 const HEADER_BYTES: usize = 8;
@@ -61,7 +61,7 @@ pub(crate) fn measure(settings: Settings) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the measured gaps, and the expected ones of the distribution `law`.
+/// Prints the measured gaps, and the gaps expected from the distribution `law`.
 fn row(law: &str, rate: u32, arrivals_ns: &[u64]) {
     let settled = &arrivals_ns[arrivals_ns.len() / 10..];
     let mut gaps: Vec<f64> =
@@ -130,7 +130,7 @@ impl Receiver {
 }
 
 /// Records the arrival times of gets until `is_over`, in nanoseconds since the start. The loop
-/// spins without sleeping.
+/// polls without sleeping.
 fn record_arrivals(socket: &UdpSocket, is_over: &AtomicBool) -> io::Result<Vec<u64>> {
     let start = Instant::now();
     let mut arrivals_ns = Vec::with_capacity(ARRIVALS_MAX);
@@ -154,11 +154,11 @@ fn record_arrivals(socket: &UdpSocket, is_over: &AtomicBool) -> io::Result<Vec<u
         } else {
             b"VERSION 0\r\n"
         };
-        // The reply's header: the request's id; datagram 0 of 1.
+        // The reply's header has the request's id, and the numbers for datagram 0 of 1.
         reply[..2].copy_from_slice(&header[..2]);
         reply[2..HEADER_BYTES].copy_from_slice(&[0, 0, 0, 1, 0, 0]);
         reply[HEADER_BYTES..HEADER_BYTES + said.len()].copy_from_slice(said);
-        // A reply that cannot be sent is dropped, like a datagram lost on the way.
+        // A reply that cannot be sent is dropped, as if the network had lost it.
         let _ = socket.send_to(&reply[..HEADER_BYTES + said.len()], source);
     }
     Ok(arrivals_ns)

@@ -1,10 +1,10 @@
-//! Compares kvblaster's figures with other tools', and its send times with its schedule.
+//! Compares kvblaster's figures with those of other tools, and its send times with its schedule.
 //!
 //! Where: outside the program, run by hand on a quiet machine with at least two CPUs. It needs
-//! memcached, memcaslap, redis-server and redis-benchmark (`make peers`), and reports which are
-//! missing. Invariant: each tool runs as its own process, started as a user would start it, on the
-//! same CPU, against the same running server. The tools take turns in each round, so that slow
-//! changes of the machine affect all alike. Source: issue 5, "Verification"; Little's law.
+//! memcached, memcaslap, redis-server and redis-benchmark (`make peers`), and reports which of
+//! these are missing. Invariant: each tool runs as its own process, started as a user would start
+//! it, on the same CPU, against the same running server. The tools take turns in each round, so
+//! slow changes of the machine affect all alike. Source: issue 5, "Verification"; Little's law.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
@@ -28,12 +28,12 @@ cargo bench -p kvblaster --bench agree -- [--rounds N] [--seconds N] [PART...]
 
 const PARTS: [&str; 4] = ["memcaslap", "redis-benchmark", "rates", "gaps"];
 
-/// The settings of every part.
+/// The settings of all parts of the bench.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     rounds: u32,
     seconds: u32,
-    /// CPU of the client, and of the server.
+    /// The CPU of the client, and the CPU of the server.
     client_cpu: usize,
     server_cpu: usize,
 }
@@ -117,7 +117,7 @@ fn compare(rival: Rival, settings: Settings) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns one figure of a run; none if the tool does not report it.
+/// A function that reads one figure of a run. `None` if the tool does not report the figure.
 type Figure = fn(&RunFigures) -> Option<f64>;
 
 /// Prints the figures of both tools, and their ratios.
@@ -158,7 +158,7 @@ fn print(rival: Rival, connections: u32, ours: &[RunFigures], theirs: &[RunFigur
     println!();
 }
 
-/// Returns `server`; prints a line if there is none.
+/// Returns `server`. If it is `None`, prints a line about that.
 fn started(server: Option<Server>, name: &str) -> Option<Server> {
     if server.is_none() {
         println!("\n{name} is not installed (make peers): left out");

@@ -1,7 +1,7 @@
-//! Runs the tools as their users would, and parses their figures.
+//! Runs the tools as their users would run them, and parses the figures that they print.
 //!
-//! Where: between the servers and the comparison. Invariant: each run is one process on one CPU.
-//! Its output is parsed strictly: a missing line is an error.
+//! Where: between the servers and the comparison. Invariant: each run is one process on one CPU. If
+//! an expected line is missing in the output, that is an error.
 
 use super::servers;
 use super::{Settings, started};
@@ -14,8 +14,8 @@ use std::process::{Command, Output};
 /// Number of keys, and bytes of their values.
 const KEYS: u32 = 16_000;
 const VALUE_BYTES: u32 = 128;
-/// Bytes of memcaslap's keys; it sends nine gets for each set. redis-benchmark has keys of 16
-/// bytes, and sends only gets.
+/// Bytes of memcaslap's keys. memcaslap sends nine gets for each set. redis-benchmark has keys of
+/// 16 bytes and sends only gets.
 const SLAP_KEY_BYTES: u32 = 32;
 
 /// The tools that kvblaster is compared with.
@@ -32,7 +32,7 @@ pub(crate) struct RunFigures {
     pub(crate) mean_us: f64,
     pub(crate) p50_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
-    /// Ranges of p50 and p99, for a tool that reports no exact values.
+    /// The ranges in which p50 and p99 lie, for a tool that prints no exact values.
     pub(crate) p50_p99: Option<(String, String)>,
     /// CPU time of the process per request.
     pub(crate) cpu_us: f64,
@@ -58,7 +58,7 @@ impl Rival {
     }
 }
 
-/// Returns kvblaster's arguments for the rival's workload.
+/// Returns the arguments that give kvblaster the same workload as the rival.
 fn words(rival: Rival, server: &Server) -> Vec<String> {
     let (key_bytes, mix) = match rival {
         Rival::Memcaslap => (SLAP_KEY_BYTES, "get=9,set=1"),
@@ -82,7 +82,7 @@ pub(crate) fn fill(
     filling.args(words(rival, server)).args(["--keep", "-n", "1"]);
     run(&mut filling)?;
     if rival == Rival::RedisBenchmark {
-        // Its sets draw keys at random. Ten times as many sets as keys miss almost none of them.
+        // redis-benchmark draws keys at random. With ten sets per key, almost all keys are stored.
         let many = (10 * KEYS).to_string();
         let words = ["-t", "set", "-n", &many, "-c", "8", "-P", "16"];
         run(redis_benchmark(server, settings).args(words))?;
@@ -125,7 +125,7 @@ pub(crate) fn kvblaster(
     })
 }
 
-/// Runs the rival once, and returns its figures. `rate` is the expected rate, roughly.
+/// Runs the rival once, and returns its figures. `rate` is the approximate rate that is expected.
 pub(crate) fn rival(
     rival: Rival,
     server: &Server,
@@ -152,7 +152,7 @@ fn memcaslap(
     let mut command = Command::new("taskset");
     command.args(["-c", &settings.client_cpu.to_string(), "memcaslap", "-T", "1"]);
     command.args(["-s", &server.target, "-c", &connections.to_string()]);
-    // `-w 1k`: keys per connection. `-S`: without it memcaslap prints no times.
+    // `-w 1k` is the number of keys per connection. Without `-S`, memcaslap prints no times.
     command.args(["-w", "1k", "-S", "1h", "-t", &format!("{}s", settings.seconds), "-F"]);
     let outcome = run(command.arg(&config));
     let _ = std::fs::remove_file(&config);
@@ -248,7 +248,7 @@ pub(crate) fn run(command: &mut Command) -> Result<(Output, f64), Box<dyn Error>
     Err(format!("{command:?}: {}\n{}", output.status, text.concat()).into())
 }
 
-/// CPU time in microseconds of the child processes that have been waited for.
+/// Returns the CPU time in microseconds of the child processes that have been waited for.
 fn children_us() -> Result<f64, Box<dyn Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let (_, figures) = stat.rsplit_once(')').ok_or("/proc/self/stat")?;

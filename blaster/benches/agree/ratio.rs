@@ -1,8 +1,8 @@
 //! Means and ratios, with their confidence intervals.
 //!
-//! Where: used by both comparisons. Invariant: intervals of ratios are computed like those of
-//! `kvblaster compare`, and those of means by the bootstrap over the rounds. A wide interval shows
-//! that the machine was not quiet, not that the tools agree.
+//! Where: used by both comparisons. Invariant: intervals of ratios are computed as in `kvblaster
+//! compare`, and intervals of means by the bootstrap over the rounds. A wide interval shows that
+//! the machine was not quiet, not that the tools agree.
 
 use super::{Figure, RunFigures};
 use blaster::run::compare::figures::{Finding, Kind, found};
@@ -11,8 +11,8 @@ use blaster::search::bootstrap;
 const CONFIDENCE: f64 = 0.95;
 const RESAMPLES: u32 = 2000;
 
-/// Formats the ratio of the second value of each pair to the first, and the finding. None if there
-/// are no pairs.
+/// Formats the median ratio of the second to the first value of the pairs, and the verdict on it.
+/// `None` if there are no pairs.
 pub(crate) fn ratio(pairs: &[(f64, f64)]) -> Option<String> {
     let compared = found(pairs, Kind::Rate)?;
     let words = match compared.finding {
@@ -25,7 +25,7 @@ pub(crate) fn ratio(pairs: &[(f64, f64)]) -> Option<String> {
     Some(format!("{:.3}{}  {words}", compared.value, interval.unwrap_or_default()))
 }
 
-/// Formats a mean and half the width of its interval.
+/// Formats a mean, and half the width of its confidence interval.
 pub(crate) fn mean(samples: &[f64], digits: usize) -> String {
     let Some((low, high)) = bootstrap::interval(samples, CONFIDENCE, RESAMPLES, 1) else {
         return "-".to_owned();

@@ -1,7 +1,7 @@
 //! The servers under load, started as their users would start them.
 //!
-//! Where: a server is started once for each comparison. Invariant: it has one thread, on one CPU.
-//! There is none if it is not installed.
+//! Where: a server is started once for each comparison. Invariant: a server has one thread, on one
+//! CPU. If the program is not installed, there is no server.
 
 use blaster::launch::{self, Server};
 use std::error::Error;

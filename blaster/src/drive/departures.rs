@@ -1,10 +1,10 @@
 //! The schedule of an open loop: due times that do not depend on answers.
 //!
-//! Where: the sending half reads it before each request of an open loop.
+//! Where: the sending half reads the schedule before each request of an open loop.
 //! Invariant: the time at which a request is due depends on the gaps alone, never on when earlier
 //! requests could be sent. So a stall of the server makes requests late, not fewer.
-//! Source: the trap is called coordinated omission; the paper's Tx threads keep the same kind of
-//! schedule (section 5.2.2).
+//! Source: the mistake that this avoids is known as coordinated omission. The paper's Tx threads
+//! keep the same kind of schedule (section 5.2.2).
 
 /// The schedule of one thread.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl Departures {
         Departures { mean_ns, due_ns: start_ns, rest_ns: 0.0 }
     }
 
-    /// Sets the due time to now; the first gap starts here.
+    /// Starts the schedule at `now_ns`, from which the first gap is counted.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.due_ns = now_ns;
     }

@@ -1,8 +1,8 @@
 //! The receiving half: reads answers, matches them with requests, times and counts them.
 //!
-//! Where: after the sockets; on the sending half's thread, or on one of its own.
-//! Invariant: each request that is entered ends once: answered, timed out or failed with its
-//! connection. `Feedback` then tells the sending half what to do.
+//! Where: after the sockets, on the sending half's thread or on a thread of its own.
+//! Invariant: each request that is entered ends exactly once: it is answered, times out, or fails
+//! with its connection. `Feedback` then reports the end to the sending half.
 //! Source: memcached's `protocol.txt`, "UDP protocol". memcached answers a multiget over UDP with
 //! one datagram for each value, all with the request's id. Only the protocol's end of answer
 //! (`END`) shows that the answer is complete.
@@ -29,11 +29,11 @@ use interfaces::Interfaces;
 pub(super) use messages::{Feedback, Message, Messages, ReceivingHalf};
 
 const READ_BYTES: usize = 256 << 10;
-/// Most bytes of an incomplete answer that are kept; a connection with more is broken.
+/// The most bytes of an incomplete answer that are kept. A connection with more is broken.
 const HELD_BYTES_MAX: usize = VALUE_BYTES_MAX as usize + (1 << 20);
-/// Most reads of one connection in a turn; then other connections are read.
+/// The most reads of one connection before other connections are read.
 const READS_MAX: usize = 16;
-/// Most multigets over several targets that wait at a time: the most requests of an open loop.
+/// The most multigets over several targets that may wait at a time: `OUTSTANDING_MAX`.
 const SPLITS_MAX: usize = 1 << 20;
 
 /// The receiving half of one connection.
@@ -43,7 +43,7 @@ struct InLine {
     reader: Reader,
     held: Vec<u8>,
     ring: Ring,
-    /// UDP: the number of the latest request that was answered.
+    /// UDP: of the requests that were answered, the number of the one that was sent last.
     newest: u16,
     assemblies: Assemblies,
     is_closing: bool,
@@ -71,8 +71,8 @@ pub(super) struct Options {
     pub(super) timeout_ns: u64,
     pub(super) verify: bool,
     pub(super) fill: bool,
-    /// True if a line's server answers in the order of the requests; answers in another order were
-    /// then reordered by the network.
+    /// True if a line's server answers requests in their order. If answers arrive in another order,
+    /// the network has reordered them.
     pub(super) has_order: bool,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct Inward {
     /// `BATCHES_MAX`.
     unread: Vec<u32>,
     pub(super) waiting: u64,
-    /// The time of the last read since `poll_queues` was called; none if nothing was read.
+    /// The time of the last read since `poll_queues` was called. `None` if nothing was read since.
     read_ns: Option<u64>,
     /// The messages of the sending half, if it runs on another thread. A message is put here before
     /// its request is sent. So the mailbox is emptied after each read of a socket and before the
@@ -231,7 +231,7 @@ impl Inward {
         }
         let at = &mut self.lines[line as usize];
         if at.socket.is_none() {
-            // The line is broken, and the sending half did not know that yet.
+            // The sending half did not know yet that the line is broken.
             let entry = Entry::failed(sent, split);
             state.score.cut_off(1);
             return self.over(line, &entry, Outcome::GIVEN_UP, None, state);
@@ -254,8 +254,8 @@ impl Inward {
         u32::try_from(self.splits.len() - 1).ok()
     }
 
-    /// Sleeps until there is an event or `limit` has passed. True if an event had a token that is
-    /// neither a line's nor a queue's, such as `other_half`.
+    /// Sleeps until there is an event or `limit` has passed. Returns true if an event's token
+    /// belongs to neither a line nor a queue, like `other_half`.
     #[inline]
     pub(super) fn wait(&mut self, limit: Timeout, other_half: u64) -> std::io::Result<bool> {
         let mut is_other_half = false;
@@ -273,7 +273,7 @@ impl Inward {
     }
 
     /// Reads the sockets and queues that `wait` has reported. Returns the time of the last read
-    /// since `poll_queues` was called; none if nothing was read.
+    /// since `poll_queues` was called, or `None` if nothing was read.
     #[inline]
     pub(super) fn read_all(&mut self, clock: &Clock, state: &mut DriveState) -> Option<u64> {
         let ready = std::mem::take(&mut self.ready);
@@ -333,7 +333,7 @@ impl Inward {
             let generation = self.lines[line as usize].generation;
             self.take_messages(state);
             if !self.lines[line as usize].is_same(generation) {
-                // A message broke the line, and may have opened it again: the bytes are of no use.
+                // A message reported the line as broken. The bytes come from its old connection.
                 is_drained = true;
                 break;
             }
@@ -361,8 +361,8 @@ impl Inward {
         self.close_if_idle(line, state);
     }
 
-    /// Decodes and applies all complete pieces of `input`. Returns their length in bytes; none if
-    /// the bytes are no valid answer.
+    /// Decodes and applies all complete pieces of `input`. Returns their length in bytes, or `None`
+    /// if `input` is not a valid answer.
     #[inline]
     fn decode(
         &mut self,
@@ -391,7 +391,7 @@ impl Inward {
         Some(at)
     }
 
-    /// Applies a piece to the request that waits at `index`.
+    /// Applies a piece of an answer to the request that waits at `index`.
     #[inline]
     fn piece(
         &mut self,
@@ -446,7 +446,7 @@ impl Inward {
     }
 
     /// Finds the key of a value and marks it as a hit (`STRUCK`). Verifies the value if
-    /// `options.verify`.
+    /// `options.verify` is set.
     fn match_value(
         &mut self,
         line: u32,
@@ -472,7 +472,7 @@ impl Inward {
         }
     }
 
-    /// Requests a set for each missed key of a get. True if the last set keeps the get's token.
+    /// Requests a set for each key that a get missed. True if the last set keeps the get's token.
     fn fill(&mut self, line: u32, index: usize, entry: &Entry, state: &mut DriveState) -> bool {
         if entry.refused {
             return false;
@@ -496,9 +496,9 @@ impl Inward {
     }
 }
 
-/// Finds a value's key among the keys of a request: among those marked as hits if `struck` is
-/// `STRUCK`, among the others if it is 0. The search begins at `place`. In the text protocol the
-/// values have the order of the keys, but missed keys are left out, so `place` may be too low.
+/// Finds a value's key among a request's keys. If `struck` is `STRUCK`, searches the keys marked as
+/// hits; if it is 0, the other keys. The search begins at `place`. The text protocol returns values
+/// in the order of the keys but leaves out missed keys, so `place` may be too low.
 fn place_of(
     (names, scratch): (&Names, &mut Vec<u8>),
     keys: &[u64],
@@ -519,8 +519,8 @@ fn place_of(
     }
 }
 
-/// Keeps the undecoded rest of the input in `held`. The input is in `buffer`; if that is none, it
-/// is in `held` itself.
+/// Keeps the undecoded part of the input, `rest`, in `held`. The input is in `buffer`, or in `held`
+/// itself if `buffer` is `None`.
 #[inline]
 fn keep(held: &mut Vec<u8>, buffer: Option<&Vec<u8>>, rest: Range<usize>) {
     let Some(buffer) = buffer else {

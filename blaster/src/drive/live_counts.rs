@@ -1,12 +1,12 @@
-//! Live counts of a driving thread between two reports, with times to within 6 %.
+//! Counts of a driving thread that are read while it runs. Response times are within 6 %.
 //!
 //! ```text
 //! driving thread -> LiveCounts (counts, buckets of times) <- live view, about 4 times a second
 //! ```
 //!
-//! Where: `Score` writes them together with the tally.
+//! Where: `Score` updates these counts together with the tally.
 //! Invariant: one thread writes the counts, without waiting, allocating or locking. A reader sees
-//! counts that only grow. Each count is exact; together they are from about the same moment.
+//! counts that only grow. Each count is exact; counts read together are of about the same moment.
 //! Source: HdrHistogram's log-linear buckets, here 16 for each doubling.
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Number of buckets per doubling of the time.
 const PARTS: usize = 1 << PARTS_LOG2;
 const PARTS_LOG2: u32 = 4;
-/// Doublings above `PARTS` ns: up to 137 s, more than any timeout.
+/// Number of doublings above `PARTS` ns. They reach 137 s, more than any timeout.
 const DOUBLINGS: usize = 33;
 /// Number of buckets.
 const BUCKETS: usize = (DOUBLINGS + 1) * PARTS;
@@ -31,9 +31,9 @@ pub enum Count {
     Sent,
     /// Requests given up, answered with an error or with a wrong value.
     Failed,
-    /// Keys that had a value.
+    /// Keys for which a get returned a value.
     Hits,
-    /// Keys that had no value.
+    /// Keys for which a get returned no value.
     Misses,
     /// Requests that have ended, answered or given up.
     Over,
@@ -43,7 +43,7 @@ pub enum Count {
 pub struct LiveCounts {
     counts: [AtomicU64; COUNTS],
     late: AtomicU64,
-    /// Responses by bucket of time.
+    /// Number of responses in each bucket of response times.
     times: [AtomicU64; BUCKETS],
     longest_ns: AtomicU64,
 }
@@ -78,19 +78,19 @@ impl LiveCounts {
         raise(&self.counts[what as usize], by);
     }
 
-    /// Counts a request that was given up; it counts as late.
+    /// Counts a request that was given up. It counts as late.
     pub(super) fn record_given_up(&self) {
         raise(&self.late, 1);
     }
 
-    /// Counts a response by its time.
+    /// Counts a response in the bucket of its response time, `ns`.
     #[inline]
     pub(super) fn record(&self, ns: u64, late_limit_ns: u64) {
         raise(&self.times[bucket(ns)], 1);
         if ns > late_limit_ns {
             raise(&self.late, 1);
         }
-        // Relaxed, both: like in `raise`. If a reader resets the cell between load and store, one
+        // Relaxed, both: as in `raise`. If a reader resets the cell between load and store, one
         // maximum is lost.
         if ns > self.longest_ns.load(Ordering::Relaxed) {
             self.longest_ns.store(ns, Ordering::Relaxed);
@@ -115,14 +115,14 @@ fn upper_ns(bucket: usize) -> u64 {
     ((part as u64 + 1) << doubling) - 1
 }
 
-/// The live counts of several threads added up: up to one moment, or between two moments.
+/// The sum of several threads' live counts: since the start, or between two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveSnapshot {
     counts: [u64; COUNTS],
-    /// Number of responses later than the target, and of requests given up.
+    /// Number of responses that exceeded the latency limit, plus requests given up.
     pub late: u64,
     times: Vec<u64>,
-    /// The longest response time since the previous reading.
+    /// The longest response time since the previous snapshot.
     pub longest_ns: u64,
 }
 
@@ -191,8 +191,8 @@ impl LiveSnapshot {
         self.count(Count::Sent).saturating_sub(self.count(Count::Over))
     }
 
-    /// Returns the response time that this share of the responses does not exceed: the upper end of
-    /// its bucket, and at most the longest time. None if there are no responses.
+    /// Returns the response time that this share of the responses does not exceed, rounded up to
+    /// the end of its bucket or to the longest time. `None` if there are no responses.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         let answered = self.answered();

@@ -1,9 +1,9 @@
 //! The sending half: draws requests, routes them, writes them, and keeps the connections up.
 //!
 //! Where: before the sockets.
-//! Invariant: a drawn request is sent or given up before the next one is drawn. So a delay of one
-//! request delays the later ones too, and the figures show it. A line that breaks is opened again
-//! after a pause that grows up to `PAUSE_MAX`.
+//! Invariant: a drawn request is sent or given up before the next one is drawn. So a request that
+//! is delayed also delays the later ones, and the measured times include it. A line that breaks is
+//! opened again after a pause, which doubles each time up to `PAUSE_MAX`.
 
 mod bursts;
 mod lines;
@@ -28,9 +28,9 @@ use crate::workload::{Names, Stream, Verb, WorkloadRequest};
 use bursts::Picks;
 use lines::OutLine;
 
-/// Most requests sent between two readings of the clock.
+/// The most requests sent between two readings of the clock.
 const BURST_MAX: usize = 32;
-/// Most requests of an open loop sent before answers are read again.
+/// The most requests of an open loop sent before answers are read again.
 const TURN_MAX: usize = 256;
 /// The token of `waker` in the sending half's epoll.
 const WAKER_TOKEN: u64 = u64::MAX;
@@ -66,7 +66,7 @@ pub(super) struct Outward {
     /// The outbox through which the UDP lines send.
     outbox: Outbox,
     gso: bool,
-    /// The needs of all threads of this process at each AF_XDP interface.
+    /// The resources that the threads of this process need at each AF_XDP interface.
     wanted: Vec<InterfaceNeeds>,
     /// This thread's number among the threads of this process.
     here: usize,
@@ -92,7 +92,7 @@ pub(super) struct Outward {
     has_own: bool,
     departures: Departures,
     is_open: bool,
-    /// Lines with unused tokens, and their number.
+    /// Each line with unused tokens, and the number of its tokens.
     tokens: Vec<(u32, u32)>,
     /// An empty vector that is swapped with `tokens`, so that neither is allocated again.
     spare_tokens: Vec<(u32, u32)>,
@@ -105,13 +105,13 @@ pub(super) struct Outward {
     /// Lines whose bytes could not all be flushed; they are flushed again in the next turn.
     later: Vec<u32>,
     key: Vec<u8>,
-    /// For each target, the keys of the current multiget that it has.
+    /// For each target, the keys of the current multiget that are stored there.
     split: Vec<Vec<u64>>,
     /// For each target, the line to which its part of the current multiget is sent.
     chosen: Vec<Option<u32>>,
     /// True if the last request that was due could not be sent.
     pub(super) is_stuck: bool,
-    /// True if a due request could not be sent, and not all due requests are sent since.
+    /// True from the time when a due request cannot be sent until all due requests are sent.
     is_behind: bool,
     /// The error of the last line that could not be opened.
     pub(super) open_error: Option<io::Error>,
@@ -141,7 +141,7 @@ impl Outward {
         epoll.add(&*waker, WAKER_TOKEN, Interest::Wake, &calls)?;
         let of_target = |target| (0..lines_each).map(move |_| OutLine::new(target));
         let lines: Vec<OutLine> = (0..drive.targets.len()).flat_map(of_target).collect();
-        // A line starts with `depth` tokens. The ring decides to which target each one is used.
+        // A line starts with `depth` tokens. The hash ring decides which target uses a token.
         let tokens = (0..lines.len()).map(|line| (u32::try_from(line).unwrap_or(0), depth));
         let tokens = tokens.filter(|(_, depth)| *depth > 0);
         Ok(Outward {
@@ -232,7 +232,7 @@ impl Outward {
         state.feedback.fills = fills;
     }
 
-    /// Sends the set that follows a miss, on the connection that missed.
+    /// Sends the set that follows a miss, on the connection of the get.
     fn fill(
         &mut self,
         line: u32,
@@ -321,7 +321,7 @@ impl Outward {
         Ok(())
     }
 
-    /// Closed loop: sends one request for each token. It reads the clock once per `BURST_MAX`
+    /// Closed loop: sends one request for each token. Reads the clock once per `BURST_MAX`
     /// requests.
     fn send_for_tokens(
         &mut self,
@@ -411,7 +411,7 @@ impl Outward {
     }
 
     /// Sends the drawn request if each of its parts finds a line that accepts it. Returns true if
-    /// it was sent. `hint` is the line whose token pays for the request.
+    /// it was sent. `hint` is the line whose token the request uses.
     #[inline]
     fn try_to_send(
         &mut self,
@@ -463,7 +463,7 @@ impl Outward {
     }
 
     /// Sends a multiget as one part for each target that has some of its keys. Sends nothing and
-    /// returns false if a part finds no line.
+    /// returns false if no line accepts one of the parts.
     fn send_split(
         &mut self,
         hint: Option<u32>,
@@ -522,9 +522,9 @@ impl Outward {
         self.ring.place(&self.key)
     }
 
-    /// Returns a line to a target that accepts a request now. A token (`hint`) is used on its own
-    /// line or, with several targets, on this target's line of the same place. Without a token, the
-    /// lines take turns.
+    /// Returns a line to `target` that accepts a request now. With a token, this is the token's
+    /// line `hint` or, if there are several targets, the line to `target` at the same place.
+    /// Without a token, the lines take turns.
     #[inline]
     fn choose(&mut self, target: usize, hint: Option<u32>) -> Option<u32> {
         let first = target * self.lines_each;
@@ -545,7 +545,7 @@ impl Outward {
     }
 
     /// Returns a place (a line's index among those to its target) at which the lines to all targets
-    /// accept a request now: the token's place, or without a token the next in turn.
+    /// accept a request now. A token is used at its own place; without one, places take turns.
     fn own_place(&mut self, hint: Option<u32>) -> Option<usize> {
         let each = self.lines_each;
         let accepts =
@@ -559,8 +559,8 @@ impl Outward {
         Some(place)
     }
 
-    /// The time at which the next request is due. None in a closed loop, if the requests have
-    /// ended, or if a request waits for an answer or for a line.
+    /// The time at which the next request is due. `None` if the loop is closed, if no requests are
+    /// left, or if the next one cannot be sent before an answer arrives or a connection is free.
     pub(super) fn due_ns(&self) -> Option<u64> {
         let is_waiting = self.is_open && !self.is_stuck && !self.is_ended;
         is_waiting.then(|| match self.request_state {

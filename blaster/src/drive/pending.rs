@@ -7,13 +7,13 @@
 //!
 //! Where: the receiving half enters requests here when they are sent, and finds them when they are
 //! answered.
-//! Invariant: numbers are consecutive, so a slot is found without hashing; the oldest entry always
-//! waits, or there is none. At most `WAITING_MAX` numbers lie between the oldest and the newest, so
-//! that 16-bit numbers identify them.
+//! Invariant: numbers are consecutive, so a slot is found without hashing. Either no request waits,
+//! or `oldest` waits. At most `WAITING_MAX` numbers lie between the oldest and the newest request,
+//! so that 16-bit numbers identify them.
 
 use crate::workload::Verb;
 
-/// Most requests from the oldest that waits to the newest one, including both.
+/// The most requests from the oldest waiting one to the newest one, both included.
 pub(super) const WAITING_MAX: usize = 1 << 15;
 const SLOTS_MIN: usize = 16;
 
@@ -22,13 +22,13 @@ pub(super) struct Sent {
     /// The request's number on its line.
     pub(super) number: u16,
     pub(super) verb: Verb,
-    /// 1 for a whole request. If a multiget is split over several targets, its first part has the
-    /// number of parts, and the other parts have 0.
+    /// 1 for a whole request. If a multiget is split over several targets, this is the number of
+    /// parts in the first part, and 0 in the other parts.
     pub(super) parts: u16,
     pub(super) keys: u16,
     /// The first key.
     pub(super) key: u64,
-    /// The time at which it was due.
+    /// The time at which the request was due.
     pub(super) intended_ns: u64,
     pub(super) sent_ns: u64,
     pub(super) cause: Cause,
@@ -45,7 +45,7 @@ pub(super) struct Pick {
 pub(super) enum Cause {
     /// The schedule made the request due (open loop).
     Due,
-    /// An earlier request's end freed a token (closed loop).
+    /// The end of an earlier request freed a token (closed loop).
     Token,
     /// A get missed, and this set fills the key. The last such set of a get keeps the get's token.
     Fill {
@@ -75,7 +75,7 @@ pub(super) struct Entry {
     /// Number of keys for which an answer has arrived.
     pub(super) keys_answered: u16,
     pub(super) hits: u16,
-    /// Number of values other than the stored ones.
+    /// Number of values that differ from the stored ones.
     pub(super) corrupt: u16,
     /// True if the server sent an error.
     pub(super) refused: bool,
@@ -83,7 +83,7 @@ pub(super) struct Entry {
     pub(super) split: Option<u32>,
     /// UDP: true if the answer has several datagrams, and one of them has arrived.
     pub(super) has_parts: bool,
-    /// True if the request has one key, is no part of another and no fill, and has no answer yet.
+    /// True if the unanswered request has one key, and is neither a fill nor part of a multiget.
     pub(super) is_plain: bool,
 }
 
@@ -91,15 +91,15 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Vec<Entry>,
-    /// The keys of multigets, by slot. Keys that hit are marked with `STRUCK` if the caller needs
-    /// to know the others.
+    /// The keys of multigets, by slot. Hits are marked with `STRUCK` if the caller needs to know
+    /// which keys missed.
     several: Vec<Vec<u64>>,
     oldest: u32,
     next: u32,
     waiting: u32,
 }
 
-/// This bit marks a key that has hit: no key of a workload has it.
+/// This bit marks a key as a hit. No key of a workload has the bit set.
 pub(super) const STRUCK: u64 = 1 << 63;
 
 const NOTHING: Entry = Entry {
@@ -165,8 +165,8 @@ impl Ring {
         std::mem::replace(&mut self.slots[index], entry).state
     }
 
-    /// Enters one request for each pick. They are like `first`, and their numbers count up from its
-    /// number. There must be enough slots. Returns how many overwritten entries had timed out.
+    /// Enters one request for each pick, like `first` except for verb, key and number, which counts
+    /// up. There must be enough slots. Returns how many overwritten entries had timed out.
     #[inline]
     pub(super) fn push_all(&mut self, first: &Sent, picks: &[Pick]) -> u64 {
         let mask = self.slots.len().wrapping_sub(1);
@@ -239,7 +239,7 @@ impl Ring {
         &mut self.several[index]
     }
 
-    /// Ends the waiting of the entry in a slot; `state` is its new state.
+    /// Changes the state of a waiting entry to `state`.
     #[inline(always)]
     pub(super) fn settle(&mut self, index: usize, state: State) {
         debug_assert_eq!(self.slots[index].state, State::Waiting);
@@ -253,9 +253,9 @@ impl Ring {
         }
     }
 
-    /// Marks a request as answered: the one with `number`, or without a number the oldest. Returns
-    /// the request; none if it is not plain, or if the answer is a get's (`is_get`) and the request
-    /// is not, or the reverse.
+    /// Marks a request as answered: the one with `number`, or the oldest if `number` is `None`.
+    /// Returns the request, or `None` if it is not plain or if `is_get` (true for the answer to a
+    /// get) does not match its verb.
     #[inline(always)]
     pub(super) fn answer(&mut self, number: Option<u16>, is_get: bool) -> Option<&Sent> {
         let mask = self.slots.len().wrapping_sub(1);
@@ -293,7 +293,7 @@ impl Ring {
         self.oldest = oldest;
     }
 
-    /// Removes all entries. The next number is 0 if `anew`, and otherwise stays as it is.
+    /// Removes all entries. If `anew` is true, the next number becomes 0.
     pub(super) fn clear(&mut self, anew: bool) {
         for entry in &mut self.slots {
             entry.state = State::Free;
@@ -334,7 +334,7 @@ mod tests {
             let oldest = ring.oldest().map(|index| ring.entry(index).sent.number);
             assert_eq!(oldest, (number > 0).then_some(0));
         }
-        // An answered request is still known, so a second answer is recognized.
+        // The entry of an answered request is kept, so a second answer is recognized.
         let index = ring.find(7).unwrap();
         assert_eq!(ring.entry(index).state, State::Answered);
     }

@@ -1,4 +1,4 @@
-//! A thread's counts since the last report, which also update the live counts.
+//! A thread's counts since its last report. Each change also updates the live counts.
 //!
 //! Where: the sending and the receiving half write here; the thread hands the tally over each time
 //! the epoch changes.
@@ -14,7 +14,7 @@ use crate::workload::{VERBS, Verb};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The outcome of a request, counted by key.
+/// The outcome of a request: the number of keys with each result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) hits: u32,
@@ -80,8 +80,8 @@ pub(super) struct DriveState {
     pub(super) feedback: Feedback,
 }
 
-/// Consecutive requests with the same figures, which are counted together: requests written with
-/// one call have the same time, and so have answers received with one call.
+/// Consecutive requests with equal figures, which are counted in one step. Requests written in one
+/// call have equal times, and so do answers received in one call.
 #[derive(Clone, Copy, Debug)]
 struct EqualRequests {
     verb: Verb,
@@ -111,7 +111,7 @@ impl EqualRequests {
 pub(super) struct Score {
     tally: Tally,
     sent: EqualRequests,
-    /// Number of one-key requests sent when they were due, by verb.
+    /// For each verb, the number of requests of one key that were sent when due.
     sent_when_due: [u64; VERBS.len()],
     answered: EqualRequests,
     /// True in a closed loop: every request is sent when it is due. Response and service times are
@@ -122,7 +122,7 @@ pub(super) struct Score {
     busy_from_ns: u64,
     /// Clock time that a spinning thread spent on polls that found nothing.
     pub(super) idle_ns: u64,
-    /// The live counts; none if there is no live view.
+    /// The live counts. `None` if there is no live view.
     live: Option<Arc<LiveCounts>>,
 }
 
@@ -154,7 +154,7 @@ impl Score {
         }
     }
 
-    /// Sets `has_answered` and `has_lost` if the current tally shows it.
+    /// Sets `has_answered` if bytes were received, and `has_lost` if requests were given up.
     pub(super) fn signal(&self, signals: &ThreadSignals) {
         // Relaxed, both: see `ThreadSignals`.
         if self.tally.received_bytes > 0 {
@@ -208,8 +208,8 @@ impl Score {
         self.show(Count::Sent, 1);
     }
 
-    /// Counts requests of one key each that were sent as soon as they were due. `counts` has their
-    /// numbers by verb.
+    /// Counts requests of one key each that were sent as soon as they were due. `counts` has one
+    /// number for each verb.
     #[inline]
     pub(super) fn sent_at_once(&mut self, counts: &[u64; VERBS.len()]) {
         self.sent_when_due.iter_mut().zip(counts).for_each(|(ours, more)| *ours += more);
@@ -235,7 +235,7 @@ impl Score {
         self.tally.held_back += 1;
     }
 
-    /// Counts a request that has ended. `now_ns` is the time of its answer; none: it was given up.
+    /// Counts a request that has ended: answered at `now_ns`, or given up if that is `None`.
     #[inline]
     pub(super) fn over(
         &mut self,
@@ -288,7 +288,7 @@ impl Score {
         }
     }
 
-    /// Counts keys of gets with a value and without one.
+    /// Counts the keys that gets found and did not find.
     #[inline]
     pub(super) fn found(&mut self, hits: u64, misses: u64) {
         let gets = &mut self.tally.verbs[Verb::Get as usize];
@@ -319,7 +319,7 @@ impl Score {
         self.tally.broken += 1;
     }
 
-    /// Counts a server's refusal by the reason in its error text.
+    /// Counts an error reply of the server by the reason in its text.
     #[cold]
     pub(super) fn refused(&mut self, words: &[u8]) {
         self.tally.refusals.count(words);
@@ -351,7 +351,7 @@ impl Score {
         self.tally.udp.timeouts += 1;
     }
 
-    /// Counts a UDP request that timed out, and whose answer has not arrived late either.
+    /// Counts a UDP request that timed out and was never answered.
     pub(super) fn lost(&mut self) {
         self.tally.udp.lost += 1;
     }

@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The deadline of a run. Only a run that hangs reaches it.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// The timeout of a request, longer than a loaded machine delays an answer.
+/// The timeout of a request. Even on a loaded machine, answers are not delayed this long.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The timeout in tests where the server drops answers. It is shorter, because it passes in full.
+/// The timeout in tests where the server drops answers. It is shorter, because it always runs out.
 const PATIENCE_FOR_THE_LOST: Duration = Duration::from_secs(10);
 
 fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
@@ -110,7 +110,7 @@ fn every_protocol_over_every_transport_closed_and_open_together_and_apart() {
     let places = [tcp(), Place::Tcp(v6), Place::Unix(file), udp(), Place::Udp(v6)];
     let running = server(&places, plan());
     let workload = workload(&[]);
-    // A datagram socket's buffer holds this many requests while no thread reads it.
+    // A datagram socket's buffer holds 200 requests, so none is lost while no thread reads it.
     let open = Pace::Open { rate_per_s: 20_000.0, connections: 2, outstanding_max: 200 };
     for place in running.addresses() {
         for protocol in PROTOCOLS {
@@ -212,7 +212,7 @@ fn every_verb_is_answered() {
     }
 }
 
-/// The way to start, find and drive a null server whose faults are counted.
+/// How to start a null server whose faults are counted, get its address, and drive it.
 struct Way<'w> {
     start: &'w dyn Fn(Plan) -> RunningServer,
     place: &'w dyn Fn(&Place) -> Place,
@@ -264,7 +264,7 @@ fn dropped_doubled_or_swapped(way: &Way<'_>) {
 
 #[test]
 fn requests_come_to_the_columns_that_they_are_steered_to() {
-    // Few keys, so that columns have unequal shares.
+    // With few keys, the columns have unequal shares of them.
     let workload = workload(&[("keys", "7")]);
     let columns = [NonZeroU16::new(3).unwrap()];
     let names = Names::new(&workload);
@@ -295,7 +295,7 @@ fn requests_come_to_the_columns_that_they_are_steered_to() {
         let reached = counts.received().concat();
         assert_eq!(reached.iter().sum::<u64>(), 3000, "{what}");
         for (reached, keys) in reached.iter().zip(keys) {
-            // Within five standard deviations: the keys are equally popular.
+            // The keys are equally popular, so the count is within five standard deviations.
             let share = keys as f64 / workload.keys() as f64;
             let off = (*reached as f64 - 3000.0 * share).abs();
             let most = 5.0 * (3000.0 * share * (1.0 - share)).sqrt();
@@ -413,7 +413,7 @@ fn what_is_due_while_too_much_is_outstanding_is_late_and_not_left_out() {
     assert_eq!((get.answered, tally.offered), (60, 60));
     assert!(tally.held_back > 0);
     assert!(get.service_ns.min_ns().unwrap() >= 19_900_000);
-    // The last of 60 requests is due after 60 ms. It is sent after 29 earlier pairs, after 580 ms.
+    // The last of 60 requests is due after 60 ms. It is sent after 29 pairs of 20 ms: at 580 ms.
     assert!(get.response_ns.max_ns().unwrap() > 500_000_000);
     assert!(tally.lateness_ns.max_ns().unwrap() > 480_000_000);
 }
@@ -429,7 +429,7 @@ fn connections_are_left_and_opened_again_after_their_share() {
             let drive = Drive { churn_requests: Some(100), receive_cpu: apart, ..drive };
             let tally = ran(drive);
             assert_all_hit(&tally, 3000, &format!("{place:?}, {apart:?}"));
-            // 3,000 requests at 100 per connection take 30 connections; the rest is tolerance.
+            // 3,000 requests at 100 per connection take 30 connections, give or take a few.
             assert!((27..=32).contains(&tally.connects), "{}", tally.connects);
             assert!(tally.connects - tally.disconnects <= 2, "{}", tally.disconnects);
         }
@@ -533,11 +533,11 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
         assert!(parts.len() == 4 || pace == open, "{pace:?}: {parts:?}");
     }
     let few = self::workload(&[("keys-per", "connection"), ("keys", "1")]);
-    // The check counts the keys of all threads, and here there is one key for two connections.
+    // Two connections need two keys, and there is one. The check counts all threads' keys.
     let error = outcome(drive(&few, &[Place::Tcp("127.0.0.1:9".parse().unwrap())], Protocol::Text))
         .unwrap_err()
         .to_string();
-    assert!(error.starts_with("fewer keys than connections"), "{error}");
+    assert!(error.starts_with("there are fewer keys than connections"), "{error}");
 }
 
 #[test]

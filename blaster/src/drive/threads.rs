@@ -1,4 +1,4 @@
-//! The loops: both halves on one thread, or each on its own.
+//! The loops of a drive: both halves on one thread, or each half on a thread of its own.
 //!
 //! Where: the main function of a driving thread.
 //! Invariant: the message about a request reaches the receiving half before the request's bytes
@@ -23,8 +23,8 @@ use super::score::{DriveState, Score};
 use super::{Clock, Drive, DriveError, Pace};
 use crate::measure::Tally;
 
-/// The token of the other half in `Inward::epoll`: its epoll on the same thread, or its waker from
-/// another thread.
+/// The token in `Inward::epoll` that stands for the sending half: for its epoll if it runs on the
+/// same thread, or for `Exchange::waker` if it runs on another.
 const OTHER_HALF: u64 = u64::MAX;
 /// Longest sleep, which bounds the delay of a stop or a new epoch. A periodic timer ends each
 /// sleep. A timeout for each sleep would make the kernel start and stop a timer each time, which
@@ -50,9 +50,9 @@ struct Watch<'a> {
     seen: u32,
     tick_ns: u64,
     next_tick_ns: u64,
-    /// Start of the current span in which a spinning thread has only polled.
+    /// The time of the last send or poll of a spinning thread.
     looked_ns: u64,
-    /// The time since which nothing more is sent; none while the thread still sends.
+    /// The time at which sending ended; `None` while the thread still sends.
     ended_ns: Option<u64>,
 }
 
@@ -74,10 +74,10 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Hands the tally over if the epoch has changed.
+    /// Hands over the tally if the epoch has changed.
     #[inline]
     fn report(&mut self, state: &mut DriveState) {
-        // Acquire: like in `new`.
+        // Acquire: as in `new`.
         let epoch = self.epoch.load(Ordering::Acquire);
         if epoch != self.seen {
             self.hand_over(state);
@@ -87,11 +87,11 @@ impl<'a> Watch<'a> {
 
     fn hand_over(&self, state: &mut DriveState) {
         let tally = state.score.take(self.clock.now_ns());
-        // Without a receiver the tally is not needed.
+        // An error means that there is no receiver, so the tally is not needed.
         let _ = self.sink.send((self.drive.thread, self.seen, tally));
     }
 
-    /// True if it is time for the periodic work.
+    /// True if it is time for the periodic tasks: timeouts, and opening broken lines again.
     #[inline]
     fn is_tick(&mut self, now_ns: u64) -> bool {
         let is_tick = now_ns >= self.next_tick_ns;
@@ -238,7 +238,7 @@ fn on_one_thread(
         watch.report(&mut state);
         let now_ns = read_ns.unwrap_or_else(|| clock.now_ns());
         if watch.drive.spin {
-            // The clock time of a poll that found nothing. Without spinning the thread would sleep.
+            // A poll that found nothing is idle time: a thread that does not spin would have slept.
             let idle_ns =
                 if read_ns.is_none() { now_ns.saturating_sub(watch.looked_ns) } else { 0 };
             state.score.idle_ns += idle_ns;
@@ -258,7 +258,7 @@ fn on_one_thread(
     }
 }
 
-/// True if no request is in flight, or if the last ones have waited for longer than the timeout.
+/// True if no request is in flight, or if the last ones have waited longer than the timeout.
 fn is_done(watch: &mut Watch<'_>, inward: &Inward, state: &DriveState, now_ns: u64) -> bool {
     let since_ns = *watch.ended_ns.get_or_insert(now_ns);
     let timeout_ns = u64::try_from(watch.drive.timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -268,7 +268,7 @@ fn is_done(watch: &mut Watch<'_>, inward: &Inward, state: &DriveState, now_ns: u
 
 /// The state that the two threads share.
 struct Exchange {
-    /// Messages from the sending half, in their order.
+    /// Messages from the sending half, in the order of the events.
     messages: Arc<Mutex<Messages>>,
     /// Feedback from the receiving half.
     feedback: Mutex<Feedback>,
@@ -278,8 +278,7 @@ struct Exchange {
     is_ended: AtomicBool,
     /// True if the receiving half has nothing more to receive, or if one of the halves has failed.
     is_done: AtomicBool,
-    /// True if the sending half cannot send the next request now, so that any answer has to wake
-    /// it.
+    /// True if the sending half cannot send the next request now. Each answer then has to wake it.
     is_stuck: AtomicBool,
 }
 
@@ -365,9 +364,9 @@ fn transmit(
     Ok(())
 }
 
-/// Appends messages to those that wait in the exchange. Wakes the receiving half unless all of them
-/// are about requests: a new socket has to be watched at once, while a request is only looked up
-/// when its answer arrives.
+/// Appends messages to those that wait in the exchange. Wakes the receiving half unless all
+/// `messages` are about requests: a new socket has to be watched at once, while a request is only
+/// looked up when its answer arrives.
 fn hand_over_messages(exchange: &Exchange, messages: &mut Messages) {
     if messages.queue.is_empty() {
         return;

@@ -1,6 +1,6 @@
-//! The manual pages and the shells' completions, made from the same command as `--help`.
+//! The manual pages and the shells' completions, generated from the same `Command` as `--help`.
 //!
-//! Where: `main` prints them. Invariant: they list the verbs and flags that `parse` accepts.
+//! Where: printed by `main`. Invariant: they list exactly the verbs and flags that `parse` accepts.
 
 use super::command;
 use clap::Command;
@@ -19,14 +19,14 @@ pub(super) fn verb(name: &str) -> Result<Box<Command>, String> {
 /// Returns the manual page of a verb, or of the whole command.
 ///
 /// # Errors
-/// None in practice: the page is rendered into memory.
+/// Rendering fails. In practice it does not, because the page is written to memory.
 pub fn man(verb: Option<Box<Command>>) -> io::Result<String> {
     let mut page = verb.map_or_else(command, |verb| *verb);
     page.build();
     let about = page.get_before_help().or(page.get_about()).cloned().unwrap_or_default();
     let mut out = Vec::new();
-    // Without the quotes, an empty date would be no argument of `.TH`, and the next argument would
-    // be taken for the date.
+    // The quotes keep the empty date as an argument of `.TH`; otherwise the next argument would
+    // become the date.
     let page = Man::new(page.long_about(about)).date("\"\"");
     page.source(concat!("kvblaster ", env!("CARGO_PKG_VERSION"))).render(&mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
@@ -35,7 +35,7 @@ pub fn man(verb: Option<Box<Command>>) -> io::Result<String> {
 /// Returns all manual pages, each with the name of its file.
 ///
 /// # Errors
-/// Like `man`.
+/// The same as those of `man`.
 pub fn manual() -> io::Result<Vec<(String, String)>> {
     let mut pages = vec![("kvblaster.1".to_owned(), man(None)?)];
     let mut whole = command();
@@ -47,7 +47,7 @@ pub fn manual() -> io::Result<Vec<(String, String)>> {
     Ok(pages)
 }
 
-/// Returns the script with which a shell completes verbs and flags.
+/// Returns the script that lets a shell complete verbs and flags.
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let mut out = Vec::new();

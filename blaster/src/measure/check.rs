@@ -11,11 +11,11 @@ use super::interval::Interval;
 use crate::words::{grouped, time, whole};
 use serde::{Deserialize, Serialize};
 
-/// Least share of the offered requests that a server answers if it keeps up.
+/// A server keeps up if it answers at least this share of the offered requests.
 pub const ACHIEVED_SHARE_MIN: f64 = 0.99;
-/// Lateness up to this is the timers' imprecision, and leads to no remark.
+/// Lateness up to this is due to imprecise timers, and leads to no remark.
 pub const LATENESS_NS_MIN: f64 = 50_000.0;
-/// Greatest share of the response time that lateness may take without blaming the generator.
+/// If lateness is more than this share of the response time, the generator is blamed.
 pub const LATENESS_SHARE_MAX: f64 = 0.1;
 /// A thread that is on its CPU for more than this share of the time is full.
 pub const THREAD_BUSY_MAX: f64 = 0.95;
@@ -23,11 +23,11 @@ pub const THREAD_BUSY_MAX: f64 = 0.95;
 pub const THREAD_IDLE_MAX: f64 = 0.5;
 /// Requests count as held back if more than this share of the due ones could not be sent when due.
 pub const HELD_BACK_SHARE_MAX: f64 = 0.01;
-/// Lateness is not judged if less than this share of the requests was not held back.
+/// Lateness is judged only if at least this share of the requests was not held back.
 pub const JUDGED_SHARE_MIN: f64 = 0.1;
-/// A server that keeps less than this much of one CPU busy is idle.
+/// A server that uses less than this number of CPUs is idle.
 pub const SERVER_IDLE_CPUS_MAX: f64 = 0.5;
-/// A machine is full if its idle share of CPU time is smaller.
+/// A machine is full if less than this share of its CPU time is idle.
 pub const MACHINE_IDLE_MIN: f64 = 0.05;
 /// A process is disturbed if it waits for a CPU for more than this share of the time in which it
 /// runs or waits.
@@ -35,16 +35,16 @@ pub const WAITING_SHARE_MAX: f64 = 0.1;
 /// A virtual machine is disturbed if the hypervisor gives more than this share of its CPU time to
 /// others.
 pub const STEAL_MAX: f64 = 0.05;
-/// Least ratio of a null server's rate to the measured rate. Below it the generator was measured.
+/// A null server's rate is at least this many times the measured rate, or the result is invalid.
 pub const HEADROOM_MIN: f64 = 1.2;
-/// Least number of answers for a 99.9th percentile: ten answers are then later.
+/// Least number of answers for a 99.9th percentile: ten answers then take longer.
 pub const ANSWERS_MIN: u64 = 10_000;
 
 /// Names of the rules that blame the generator.
 const GENERATOR_FAULTS: [&str; 4] = ["not-offered", LATE_SENDS, "thread-full", GENERATOR_BOUND];
 /// The rule that requests are sent when they are due.
 pub const LATE_SENDS: &str = "late-sends";
-/// The rule that a null server must answer many more requests.
+/// The rule that a null server's rate must be at least `HEADROOM_MIN` times the measured rate.
 pub const GENERATOR_BOUND: &str = "generator-bound";
 
 /// The kind of loop that drove the requests.
@@ -62,7 +62,7 @@ pub enum Loop {
 pub enum Severity {
     /// The result does not show what the server can do.
     Invalid,
-    /// The result is valid, but the reader has to know this.
+    /// The result is valid, but a reader has to know of the remark.
     Warning,
 }
 
@@ -103,7 +103,7 @@ impl Verdict {
         self.remarks.iter().find(|remark| GENERATOR_FAULTS.contains(&remark.rule.as_str()))
     }
 
-    /// True if there is a remark by this rule.
+    /// True if there is a remark of this rule.
     #[must_use]
     pub fn has(&self, rule: &str) -> bool {
         self.remarks.iter().any(|remark| remark.rule == rule)
@@ -152,16 +152,16 @@ struct Facts {
     answered: u64,
     /// Requests that were due and that no connection accepted.
     unsent: u64,
-    /// The requested rate, if fewer requests fell due.
+    /// The requested rate. `None` if the rate of due requests reached it.
     not_offered: Option<f64>,
     offered_per_s: f64,
     achieved_per_s: f64,
-    /// The generator's own lateness: only of requests that were not held back.
+    /// The generator's own lateness, which is the lateness of requests that were not held back.
     lateness_ns: f64,
     response_ns: f64,
     held_back: f64,
     busiest: f64,
-    /// CPUs used plus CPUs waited for: a server that lacks a CPU is not idle.
+    /// CPUs used plus CPUs waited for, because a server that waits for a CPU is not idle.
     server_cpus: Option<f64>,
     machine_idle: Option<f64>,
 }
@@ -180,8 +180,8 @@ impl Facts {
             not_offered: interval.asked_per_s.filter(|_| !interval.is_offered_in_full()),
             offered_per_s: interval.offered_per_s(),
             achieved_per_s: interval.achieved_per_s(),
-            // Held-back requests are sent latest, so the quantile is taken of the other requests.
-            // If these are too few, lateness is not judged.
+            // The quantile is taken only of the requests that were not held back, because held-back
+            // ones are the latest. If there are too few such requests, lateness is not judged.
             lateness_ns: match 1.0 - held_back {
                 rest if rest < JUDGED_SHARE_MIN => 0.0,
                 rest => at(&interval.tally.lateness_ns, 0.99 * rest),
@@ -213,11 +213,11 @@ impl Facts {
 
 fn open(facts: &Facts, verdict: &mut Verdict) {
     let is_held_back = facts.held_back > HELD_BACK_SHARE_MAX;
-    // While a request is held back, no later one is drawn, so too few fall due. That is then no
-    // fault of the generator.
+    // While a request is held back, no later one is drawn, so too few fall due. This is not the
+    // generator's fault.
     if let Some(asked) = facts.not_offered.filter(|_| !is_held_back) {
         let sentence = format!(
-            "the generator offered only {:.0} of the {asked:.0} requests a second requested: \
+            "the generator offered only {:.0} of the {asked:.0} requests a second that were due: \
              give it more threads",
             facts.offered_per_s
         );
@@ -226,7 +226,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     let late = facts.lateness_ns > LATENESS_NS_MIN.max(LATENESS_SHARE_MAX * facts.response_ns);
     if late {
         let sentence = format!(
-            "one request in a hundred was sent {} late or later, and one response in a \
+            "one request in a hundred was sent at least {} late, and one response in a \
              hundred took {}: the generator's own delay is in the figures. Give it more \
              threads, or a machine of its own",
             time(whole(facts.lateness_ns)),
@@ -237,7 +237,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     if facts.is_full() && (facts.falls_short() || late) {
         verdict.add("thread-full", Severity::Invalid, full(facts.busiest));
     }
-    // If an earlier rule blames the generator, the server's idleness is its consequence.
+    // If an earlier rule blames the generator, the server is idle because of the generator.
     let is_to_blame = !verdict.is_valid();
     if is_held_back {
         let sentence = format!(
@@ -247,10 +247,10 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
         );
         let advice = match facts.idle_server().filter(|_| !is_to_blame) {
             Some(cpus) => format!(
-                ", while the server kept {cpus:.2} CPUs busy: it waits for something else, or \
-                 accepts more over more connections"
+                ", while the server kept {cpus:.2} CPUs busy: the server waits for something \
+                 else than a CPU, or accepts more over more connections"
             ),
-            None => ": the server, or the way to it, was behind".to_owned(),
+            None => ": the server, or the network to it, was behind".to_owned(),
         };
         verdict.add("held-back", Severity::Warning, sentence + &advice);
     }
@@ -288,7 +288,7 @@ fn full(busiest: f64) -> String {
     )
 }
 
-/// Checks for disturbances, independent of which side was the limit.
+/// Checks for disturbances, which do not depend on the side that was the limit.
 fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     let warning = Severity::Warning;
     if facts.server_cpus.is_some() && facts.machine_idle.is_some_and(|i| i < MACHINE_IDLE_MIN) {
@@ -301,8 +301,8 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
         let share = waiting / (waiting + used.map_or(0.0, |used| used.cpus())).max(0.01);
         if share > WAITING_SHARE_MAX {
             let sentence = format!(
-                "the {name} was ready to run and had no CPU for {:.0} % of the time that it \
-                 needed one: other programs run here, or this one has too many threads",
+                "the {name} waited for a CPU in {:.0} % of the time that it needed one: other \
+                 programs run on its machine, or it has too many threads",
                 100.0 * share
             );
             verdict.add(&format!("{name}-waited"), warning, sentence);
@@ -311,8 +311,8 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     let steal = interval.usage.machine.as_ref().map_or(0.0, |cpus| cpus.total.steal);
     if steal > STEAL_MAX {
         let sentence = format!(
-            "{:.0} % of this virtual machine's CPU time went to its neighbours: repeat when they \
-             are quiet",
+            "{:.0} % of this virtual machine's CPU time went to other virtual machines: repeat \
+             when they are quiet",
             100.0 * steal
         );
         verdict.add("steal", warning, sentence);
@@ -382,8 +382,8 @@ mod tests {
     use crate::measure::process::ProcessUse;
     use crate::workload::Verb;
 
-    /// A second of ten thousand requests, sent and answered after these µs by a server that keeps
-    /// one CPU busy.
+    /// One second with ten thousand requests. They are sent and answered after these times, in µs,
+    /// by a server that keeps one CPU busy.
     fn made(lateness_us: u64, service_us: u64, answered: u64) -> Interval {
         let mut interval = Interval { seconds: 1.0, busiest: 0.5, ..Interval::default() };
         interval.asked_per_s = Some(10_000.0);
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(rules(&made(2, 100, 10_000), Loop::Closed), []);
         // One request is not answered, but the server is busy: the shortfall leads to no remark.
         assert_eq!(rules(&made(2, 100, 9_999), Loop::Open), one("few-answers", false));
-        // Half was held back; the rest was sent in time.
+        // Half of the requests were held back; the others were sent in time.
         let mut slow = made(2, 100, 1_000);
         slow.tally.merge(&made(9_000, 10_000, 9_000).tally);
         slow.tally.held_back = 10_000;
@@ -436,11 +436,12 @@ mod tests {
         let late = check(&made(60, 100, 10_000), Loop::Open);
         assert_eq!(late.why_invalid().unwrap().rule, "late-sends");
         assert!(
-            !late.is_valid() && late.why_invalid().unwrap().sentence.contains("sent 60.0 µs late")
+            !late.is_valid()
+                && late.why_invalid().unwrap().sentence.contains("sent at least 60.0 µs late")
         );
         // The lateness is within a tenth of the response time.
         assert_eq!(rules(&made(60, 1000, 10_000), Loop::Open), []);
-        // The lateness is within that of timers.
+        // The lateness is less than `LATENESS_NS_MIN`.
         assert_eq!(rules(&made(40, 20, 10_000), Loop::Open), []);
     }
 
@@ -484,7 +485,7 @@ mod tests {
         let names: Vec<&str> = both.remarks.iter().map(|remark| remark.rule.as_str()).collect();
         assert_eq!(names, ["held-back", "server-idle"]);
         assert!(both.is_valid() && both.remarks[0].sentence.contains("more connections"));
-        // A server elsewhere is not known to be idle.
+        // It is not known whether a server on another machine is idle.
         idle.usage.server = None;
         assert_eq!(rules(&idle, Loop::Open), one("held-back", false));
     }
@@ -513,7 +514,7 @@ mod tests {
         few.usage.server = used(0.3);
         few.busiest = 0.3;
         assert_eq!(rules(&few, Loop::Closed), one("both-idle", false));
-        // The generator is busy.
+        // The generator is not idle.
         few.busiest = 0.6;
         assert_eq!(rules(&few, Loop::Closed), []);
         (few.busiest, few.usage.server) = (0.3, used(0.6));

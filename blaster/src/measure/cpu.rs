@@ -1,4 +1,4 @@
-//! The use of this machine's CPUs by category, in total and one by one.
+//! The use of this machine's CPUs by category, in total and per CPU.
 //!
 //! Where: read before and after each report.
 //! Invariant: the shares of one CPU add up to 1. A figure that the kernel does not report is 0, and
@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Most CPUs read from /proc/stat; further ones are ignored.
+/// The most CPUs read from /proc/stat; further ones are ignored.
 const CPUS_MAX: usize = 4096;
 /// Number of categories per CPU in /proc/stat.
 const CATEGORIES: usize = 8;
@@ -53,12 +53,12 @@ impl Categories {
         std::array::from_fn(|at| (NAMES[at], figures[at]))
     }
 
-    /// The share that is neither idle, waiting nor stolen: 1 is a whole CPU.
+    /// The share of CPU time that is neither idle, waiting for I/O nor stolen. 1 is a whole CPU.
     pub(crate) fn busy(&self) -> f64 {
         self.usr + self.nice + self.sys + self.irq + self.softirq
     }
 
-    /// Returns the mean of two spans, weighted by their lengths.
+    /// Returns the mean of the shares in two spans of time, weighted by their lengths.
     fn merged_with(&self, weight: f64, other: &Categories, other_weight: f64) -> Categories {
         let all = (weight + other_weight).max(f64::MIN_POSITIVE);
         let (ours, theirs) = (self.figures(), other.figures());
@@ -66,7 +66,7 @@ impl Categories {
         Categories::of(std::array::from_fn(mean))
     }
 
-    /// Shares of the time between two readings; none if no time has passed.
+    /// Shares of the time between two readings. `None` if no time has passed.
     fn shares(now: &[u64; CATEGORIES], before: &[u64; CATEGORIES]) -> Option<Categories> {
         // The kernel's idle and iowait counters may decrease.
         let passed: [u64; CATEGORIES] =
@@ -91,7 +91,7 @@ pub(crate) struct CpuTicks {
 pub struct CpuShares {
     /// The mean of all CPUs.
     pub total: Categories,
-    /// Each CPU by its number.
+    /// Each CPU, with its number.
     pub cores: Vec<Core>,
 }
 
@@ -105,7 +105,7 @@ pub struct Core {
 }
 
 impl CpuShares {
-    /// Merges two spans of time, weighted by their lengths. A CPU that is in only one is left out.
+    /// Merges two spans of time, weighted by their lengths. A CPU must be in both to be included.
     pub(crate) fn merged_with(
         &self,
         seconds: f64,
@@ -147,12 +147,12 @@ impl CpuTicks {
         ticks
     }
 
-    /// Reads /proc/stat; empty if it cannot be read.
+    /// Reads /proc/stat. The result is empty if the file cannot be read.
     pub(crate) fn read() -> CpuTicks {
         CpuTicks::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
     }
 
-    /// Shares of the time since an earlier reading; none if either is empty.
+    /// Shares of the time since an earlier reading; `None` if either reading is empty.
     pub(crate) fn since(&self, before: &CpuTicks) -> Option<CpuShares> {
         let total = Categories::shares(self.total.as_ref()?, before.total.as_ref()?)?;
         let mut cores = Vec::new();

@@ -12,22 +12,22 @@ use super::schedule::MergedTally;
 use super::{Tally, watch::Usage};
 use serde::Deserialize;
 
-/// A deviation of the number of due requests by this many times its square root counts as chance.
-/// With exponential gaps its standard deviation is its square root; with Pareto gaps it is larger.
+/// If the number of due requests deviates by up to this many times its square root, this is chance.
+/// With exponential gaps the root is the standard deviation, which Pareto gaps exceed.
 const GAP_DEVIATIONS: f64 = 6.0;
 
 /// One report.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Interval {
-    /// The number of the report's run if there are several, from 0.
+    /// The number of the run that the report belongs to, from 0.
     pub run: u32,
     /// Seconds from the start of the run's traffic.
     pub start_s: f64,
     /// The length in seconds.
     pub seconds: f64,
-    /// The requested rate; none in a closed loop.
+    /// The requested rate; `None` in a closed loop.
     pub asked_per_s: Option<f64>,
-    /// The rate at which a null server answers the same traffic; none if it was not measured.
+    /// The rate at which a null server answers the same traffic; `None` if it was not measured.
     #[serde(default)]
     pub reflected_per_s: Option<f64>,
     /// The share of its time that the busiest driving thread was on a CPU.
@@ -46,7 +46,7 @@ impl Interval {
         Interval { start_s, seconds, busiest, tally, usage, ..Interval::default() }
     }
 
-    /// Merges several reports; none if there are none.
+    /// Merges several reports. `None` if `intervals` is empty.
     #[must_use]
     pub fn merged(intervals: &[Interval]) -> Option<Interval> {
         let (first, others) = intervals.split_first()?;
@@ -76,28 +76,28 @@ impl Interval {
         if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
     }
 
-    /// Requests answered a second.
+    /// Requests answered per second.
     #[must_use]
     pub fn achieved_per_s(&self) -> f64 {
         self.per_s(self.tally.verbs.iter().map(|verb| verb.answered).sum())
     }
 
-    /// The null server's rate divided by the achieved rate. None if the null server was not
-    /// measured or nothing was answered.
+    /// The null server's rate divided by the achieved rate. `None` if the null server was not
+    /// measured or no request was answered.
     #[must_use]
     pub fn headroom(&self) -> Option<f64> {
         let achieved = self.achieved_per_s();
         self.reflected_per_s.filter(|_| achieved > 0.0).map(|reflected| reflected / achieved)
     }
 
-    /// Requests per second that were due; in a closed loop, that were sent.
+    /// Requests per second that were due, or in a closed loop that were sent.
     #[must_use]
     pub fn offered_per_s(&self) -> f64 {
         let sent: u64 = self.tally.verbs.iter().map(|verb| verb.sent).sum();
         self.per_s(if self.tally.offered > 0 { self.tally.offered } else { sent })
     }
 
-    /// True if as many requests fell due as requested, but for the randomness of their gaps.
+    /// True if as many requests fell due as requested, except for the randomness of their gaps.
     pub(crate) fn is_offered_in_full(&self) -> bool {
         let Some(asked) = self.asked_per_s else { return true };
         let due = asked * self.seconds;

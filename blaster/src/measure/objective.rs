@@ -1,9 +1,9 @@
 //! Objectives of a result: `p99<1ms`, `mean<800us`, `errors<0.1%`, `hit>95%`, `rate>100k`.
 //!
-//! Where: the capacity search finds the highest rate that meets them, and `--assert` sets the exit
-//! status by them.
+//! Where: the capacity search finds the highest rate that meets all objectives. `--assert` sets the
+//! exit status by objectives.
 //! Invariant: an objective whose figure is unknown (such as the p99 without answers) is not met. A
-//! request that was given up counts as late, and as later than any answer.
+//! request that was given up counts as late, and as later than every answer.
 //! Source: the paper's section 6.
 
 use super::check::Verdict;
@@ -21,7 +21,7 @@ enum Figure {
     Max,
     Sd,
     Quantile(f64),
-    /// Requests answered later than the target or given up, as a share of all requests that ended.
+    /// Requests answered late or given up, as a share of all requests that ended.
     Late,
     /// Errors, wrong values and requests never answered, as a share of all requests that ended. If
     /// the objective names no type of request, refused and reset connections are counted too.
@@ -56,9 +56,9 @@ pub struct Objective {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no objective: {1}.\nAn objective is FIGURE<VALUE or FIGURE>VALUE (also <= and >=). \
-     Times: mean min max sd p50 p99 p99.9 (any percentile), with ns us ms s. Shares: late errors \
-     timeouts hit, with % or as a ratio. rate, with k or M. One type of request: get:p99<1ms. \
-     From sending instead of from the intended time: service:p99<1ms."
+     Times are mean min max sd p50 p99 p99.9 (any percentile), with ns us ms s. Shares are late \
+     errors timeouts hit, with % or as a ratio. rate takes k or M. get:p99<1ms counts only gets. \
+     service:p99<1ms counts from sending instead of from the intended time."
 )]
 pub struct ObjectiveError(String, &'static str);
 
@@ -67,7 +67,7 @@ pub struct ObjectiveError(String, &'static str);
 pub struct TimedTally<'a> {
     /// All counts and times.
     pub tally: &'a Tally,
-    /// The seconds in which they were counted.
+    /// The seconds during which `tally` was counted.
     pub seconds: f64,
 }
 
@@ -76,7 +76,7 @@ pub struct TimedTally<'a> {
 pub struct Judgement {
     /// The objective's text, without spaces.
     pub objective: String,
-    /// The figure: a time in nanoseconds, a ratio, or a rate per second; none if it is unknown.
+    /// The figure: a time in nanoseconds, a ratio, or a rate per second; `None` if it is unknown.
     pub value: Option<f64>,
     /// True if the objective is met.
     pub is_met: bool,
@@ -85,7 +85,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Judges the assertion that the result is valid.
+    /// Judges whether the result is valid, for the assertion `valid`.
     pub(crate) fn of_validity(verdict: &Verdict) -> Judgement {
         let sentence = match verdict.why_invalid() {
             None => "valid is met: the self-check found nothing against it".to_owned(),
@@ -97,12 +97,12 @@ impl Judgement {
 }
 
 impl Objective {
-    /// The objective without its spaces.
+    /// The objective's text, without spaces.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The figure that the objective bounds.
+    /// The value of the figure that the objective bounds.
     pub(crate) fn value(&self, judged: TimedTally<'_>) -> Option<f64> {
         let total;
         let seen: &VerbTally = match self.verb {
@@ -114,7 +114,7 @@ impl Objective {
         };
         let times: &Times = if self.is_service { &seen.service_ns } else { &seen.response_ns };
         // Requests that were given up count as later than all answers. So a quantile of all
-        // requests is a higher quantile of the answers.
+        // requests is at a higher quantile of the answers.
         let grown = 1.0 + seen.never() as f64 / times.len().max(1) as f64;
         let at = |quantile: f64| {
             let share = Some(quantile * grown).filter(|share| *share <= 1.0)?;
@@ -140,9 +140,9 @@ impl Objective {
         self.value(judged).is_some_and(|value| self.accepts(value))
     }
 
-    /// True if a late generator cannot make the objective easier to meet. Its lateness adds to
-    /// response times, and changes no hits, errors or answers. But objectives for service times,
-    /// and lower bounds of times, become easier.
+    /// True if lateness of the generator cannot make the objective easier to meet. Lateness
+    /// lengthens response times, and does not change hits, errors or answers. But it makes
+    /// objectives for service times, and lower bounds of times, easier to meet.
     pub(crate) fn is_harder_when_late(&self) -> bool {
         let is_upper = matches!(self.order, Order::Below | Order::AtMost);
         match self.figure {
@@ -211,7 +211,7 @@ impl Figure {
         })
     }
 
-    /// Reads a bound in the figure's own unit.
+    /// Reads a bound in the unit of the figure.
     fn bound(self, text: &str) -> Option<f64> {
         match self {
             Figure::Late | Figure::Errors | Figure::Timeouts | Figure::Hit => {
@@ -267,7 +267,7 @@ impl FromStr for Objective {
 
     fn from_str(text: &str) -> Result<Objective, ObjectiveError> {
         let refused = |why| ObjectiveError(text.to_owned(), why);
-        let at = text.find(['<', '>']).ok_or(refused("it compares nothing"))?;
+        let at = text.find(['<', '>']).ok_or(refused("it has no < or >"))?;
         let (left, right) = (text[..at].trim(), &text[at..]);
         let (order, bound) = match right.as_bytes() {
             [b'<', b'=', ..] => (Order::AtMost, &right[2..]),

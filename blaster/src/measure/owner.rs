@@ -3,8 +3,8 @@
 //! Where: used once, before the traffic.
 //! Invariant: no privilege is needed. Other users' processes are not found, which is no error; the
 //! user can name them with `--server-pid`. If no socket of this network namespace serves the
-//! address, other namespaces that have the address are searched.
-//! Source: proc_pid_net(5): a socket's inode, and the processes that have it open.
+//! address, the other namespaces that have the address are searched.
+//! Source: proc_pid_net(5), for a socket's inode and the processes that have the socket open.
 
 use procfs::net::{TcpNetEntry, TcpState, UdpNetEntry, UdpState, tcp, tcp6, udp, udp6};
 use procfs::process::{FDTarget, Process, all_processes};
@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 const PROCESSES_MAX: usize = 100_000;
-/// Most open files read of one process.
+/// The most open files that are read of one process.
 const FILES_MAX: usize = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +23,8 @@ pub(crate) enum ServerAddress<'a> {
     Unix(&'a Path),
 }
 
-/// Returns the ids of the processes that have the listening socket open, in ascending order. There
-/// are none if the server is another user's or on another machine.
+/// Returns the ids of the processes that have the listening socket open, in ascending order. The
+/// list is empty if the server runs as another user or on another machine.
 pub(crate) fn owners(served: ServerAddress<'_>) -> Vec<u32> {
     let inodes = match served {
         ServerAddress::Tcp(address) => {
@@ -59,8 +59,8 @@ fn udp_inodes(tables: Sockets<UdpNetEntry>, address: SocketAddr) -> BTreeSet<u64
     ours.filter(|one| takes(one.local_address, address)).map(|one| one.inode).collect()
 }
 
-/// Returns the inodes from the other network namespaces that have the address. `of` reads them
-/// through one process of each namespace.
+/// Returns the inodes in all other network namespaces that have the address. `of` reads the inodes
+/// of a namespace through one of its processes.
 fn elsewhere(ip: IpAddr, of: impl Fn(&Process) -> BTreeSet<u64>) -> BTreeSet<u64> {
     let namespace =
         |process: &Process| std::fs::read_link(format!("/proc/{}/ns/net", process.pid)).ok();
@@ -85,7 +85,7 @@ fn has_address(process: &Process, ip: IpAddr) -> bool {
     }
 }
 
-/// True if the routing trie (/proc/net/fib_trie) has a leaf of this address that is a local host.
+/// True if the routing trie (/proc/net/fib_trie) has a leaf that shows the address as local.
 fn has_v4(trie: &str, ip: Ipv4Addr) -> bool {
     let leaf = format!("|-- {ip}");
     let lines = trie.lines().map(str::trim);
@@ -93,7 +93,7 @@ fn has_v4(trie: &str, ip: Ipv4Addr) -> bool {
 }
 
 /// True if a socket bound to `local` receives requests to `address`. A socket bound to `[::]` also
-/// receives those to IPv4 addresses.
+/// receives requests to IPv4 addresses.
 fn takes(local: SocketAddr, address: SocketAddr) -> bool {
     let (ip, asked) = (local.ip().to_canonical(), address.ip().to_canonical());
     local.port() == address.port() && (ip.is_unspecified() || ip == asked)
@@ -113,7 +113,7 @@ fn unix_inodes(table: &str, path: &str) -> BTreeSet<u64> {
     table.lines().skip(1).filter_map(inode).collect()
 }
 
-/// Returns the ids of the processes that have one of the sockets open.
+/// Returns the ids of the processes that have at least one of the sockets open.
 fn holders(inodes: &BTreeSet<u64>) -> Vec<u32> {
     let is_one =
         |target: &FDTarget| matches!(target, FDTarget::Socket(inode) if inodes.contains(inode));

@@ -11,38 +11,38 @@ use serde::{Deserialize, Serialize};
 /// The kernel's figures of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reading {
-    /// User time, counted in clock ticks; `sys_s` is system time.
+    /// User time, measured in clock ticks. `sys_s` is the system time.
     usr_s: f64,
     sys_s: f64,
-    /// User and system time of the threads that exist now, counted in nanoseconds.
+    /// User and system time of the threads that exist now, measured in nanoseconds.
     run_s: Option<f64>,
-    /// Time for which threads were ready to run and had no CPU, summed over the threads.
+    /// Time for which threads were ready to run but had no CPU, summed over the threads.
     waiting_s: Option<f64>,
     rss_bytes: Option<u64>,
     rss_bytes_max: Option<u64>,
     threads: Option<u32>,
 }
 
-/// The use of a process between two moments.
+/// The resources that a process used between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessUse {
-    /// CPUs kept busy by user code: 1 is one whole CPU.
+    /// CPUs kept busy by user code, where 1 is one whole CPU.
     pub usr_cpus: f64,
     /// CPUs kept busy by the kernel on behalf of the process.
     pub sys_cpus: f64,
     /// CPU seconds, user and kernel.
     pub cpu_s: f64,
-    /// Length of a clock tick in seconds: the resolution of the split into user and kernel.
+    /// Length of a clock tick in seconds. User and kernel time are measured in ticks.
     #[serde(default)]
     pub tick_s: f64,
     /// True if `cpu_s` is counted in nanoseconds, not in ticks.
     #[serde(default)]
     pub is_exact: bool,
-    /// Mean number of CPUs that the process waited for: its threads were ready to run on them.
+    /// Mean number of threads that were ready to run but had no CPU.
     pub waiting_cpus: Option<f64>,
     /// Resident memory at the end.
     pub rss_bytes: Option<u64>,
-    /// Most resident memory ever.
+    /// Most resident memory since the process started.
     pub rss_bytes_max: Option<u64>,
     /// Number of threads at the end.
     pub threads: Option<u32>,
@@ -53,12 +53,12 @@ impl ProcessUse {
         self.usr_cpus + self.sys_cpus
     }
 
-    /// CPU time per request. None without requests, or if the CPU time is too short to be measured.
+    /// CPU time per request. `None` if there are no requests or `is_measurable` is false.
     pub(crate) fn ns_per_request(&self, requests: u64) -> Option<f64> {
         (requests > 0 && self.is_measurable()).then(|| self.cpu_s * 1e9 / requests as f64)
     }
 
-    /// True if the CPU time is long enough for the resolution of its clock.
+    /// True if the CPU time is long enough for the resolution of the clock that measured it.
     pub(crate) fn is_measurable(&self) -> bool {
         (self.is_exact && self.cpu_s > 0.0) || self.is_split_measurable()
     }
@@ -68,7 +68,7 @@ impl ProcessUse {
         self.cpu_s >= TICKS_MIN * self.tick_s
     }
 
-    /// Merges the use in two spans of time, which are `seconds` and `other_seconds` long.
+    /// Merges the use in two spans of time with lengths `seconds` and `other_seconds`.
     pub(crate) fn merged_with(
         &self,
         seconds: f64,
@@ -95,7 +95,7 @@ impl ProcessUse {
 }
 
 impl Reading {
-    /// Reads a process; none if it has ended or is hidden.
+    /// Reads the figures of a process. `None` if it has ended or is hidden.
     pub(crate) fn of(pid: u32) -> Option<Reading> {
         Reading::at(&Process::new(i32::try_from(pid).ok()?).ok()?)
     }
@@ -120,21 +120,20 @@ impl Reading {
         })
     }
 
-    /// Returns the use since an earlier reading, which was made `seconds` ago.
+    /// Returns the use since an earlier reading, made `seconds` before this one.
     pub(crate) fn since(&self, before: &Reading, seconds: f64) -> ProcessUse {
-        // A difference can be negative: a new process may have the same id, and the waiting time of
-        // a thread that has ended is no longer counted.
+        // A difference can be negative: a new process may have got the same id, and the waiting
+        // time of threads that have ended is no longer included.
         let since = |now: f64, then: f64| (now - then).max(0.0);
         let (usr_s, sys_s) = (since(self.usr_s, before.usr_s), since(self.sys_s, before.sys_s));
         let (tick_s, ticks_s) = (1.0 / procfs::ticks_per_second() as f64, usr_s + sys_s);
         let run_s = self.run_s.zip(before.run_s).map(|(now, then)| since(now, then));
-        // `run_s` is too small if threads have ended, because their time is missing. Ticks are then
-        // used.
+        // If threads have ended, `run_s` lacks their time. Ticks are used in this case.
         let run_s = run_s.filter(|run_s| *run_s >= WHOLE_SHARE * ticks_s - 2.0 * tick_s);
         let cpu_s = run_s.unwrap_or(ticks_s);
         let usr_share = match ticks_s > 0.0 {
             true => usr_s / ticks_s,
-            // Without a tick in this span, the split over the whole life of the process is used.
+            // If this span had no ticks, time is split in the ratio of the process's whole life.
             false => self.usr_s / (self.usr_s + self.sys_s).max(f64::MIN_POSITIVE),
         };
         let seconds = seconds.max(f64::MIN_POSITIVE);
@@ -155,13 +154,13 @@ impl Reading {
 
 const THREADS_MAX: usize = 10_000;
 
-/// Least number of clock ticks for a figure: an error of one tick is then a tenth.
+/// Least number of clock ticks for a figure, so that an error of one tick is at most a tenth.
 pub(crate) const TICKS_MIN: f64 = 10.0;
 /// If the existing threads have less than this share of the process's CPU time, some have ended.
 const WHOLE_SHARE: f64 = 0.95;
 
-/// Returns the seconds for which the threads ran, and for which they waited for a CPU. None if the
-/// kernel does not count them.
+/// Returns the seconds for which the threads ran, and for which they waited for a CPU. `None` if
+/// the kernel does not count these times.
 fn scheduled_s(process: &Process) -> Option<(f64, f64)> {
     let tasks = process.tasks().ok()?.take(THREADS_MAX).filter_map(Result::ok);
     let all = tasks.filter_map(|task| {
@@ -206,7 +205,7 @@ mod tests {
                 Reading { run_s: None, ..after }.since(&Reading { run_s: None, ..before }, 1.0);
             assert_eq!((ticks.ns_per_request(1000), ticks.is_measurable()), (None, false));
         }
-        // Nine tenths of the CPU time are missing, because threads have ended. So ticks are used.
+        // Nine tenths of the CPU time is missing because threads have ended, so ticks are used.
         let after = Reading { usr_s: 4.0, run_s: Some(4.1), ..before };
         let ended = after.since(&before, 1.0);
         assert_eq!((ended.cpu_s, ended.is_exact, ended.is_split_measurable()), (1.0, false, true));

@@ -1,9 +1,9 @@
 //! The JSON form of times, tallies and reports.
 //!
-//! Where: between a tally and JSON.
-//! Invariant: a value that is read back equals the one that was written. It is read from the
-//! encoded histogram; the figures are written only for readers without HdrHistogram.
-//! Source: HdrHistogram's V2 compressed encoding, in base64, like in its interval logs.
+//! Where: tallies and reports are written as JSON here, and read back.
+//! Invariant: a value that is read back equals the one that was written. Times are read from the
+//! encoded histogram; their figures are written only for readers without HdrHistogram.
+//! Source: HdrHistogram's V2 compressed encoding, in base64, as in its interval logs.
 
 use super::times::{DIGITS, FIGURES, Figure};
 use super::watch::Usage;
@@ -15,10 +15,10 @@ use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _, V2De
 use serde::ser::{self, SerializeMap as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Most bytes of an encoded histogram that is read: more than this program writes.
+/// The most bytes of an encoded histogram that are read. This program writes fewer.
 const ENCODED_BYTES_MAX: usize = 1 << 20;
 
-/// Times as they are written: their count and figures (null if there are no times), and the
+/// Times in their written form: their count and figures (null if there are no times), and the
 /// histogram.
 struct WrittenTimes<'t> {
     times: &'t Times,
@@ -57,13 +57,13 @@ impl Serialize for Times {
     }
 }
 
-/// The part of written times that is read back.
+/// The part of the written times that is read back.
 #[derive(Deserialize)]
 struct Encoded {
     hdr: Option<String>,
 }
 
-/// A report as it is written. `headroom` and `totals` are derived from the rest, and not read back.
+/// A report in its written form. `headroom` and `totals` are computed, and are not read back.
 #[derive(Serialize)]
 struct Report<'r> {
     run: u32,
@@ -78,7 +78,7 @@ struct Report<'r> {
     usage: &'r Usage,
 }
 
-/// The sums over all types of request, like in the text report.
+/// The sums over all types of request, as in the text report.
 #[derive(Serialize)]
 struct Totals<'t> {
     offered_per_s: f64,

@@ -1,8 +1,8 @@
-//! The schedule of a measurement: a time to settle, then reports of equal length.
+//! The schedule of a measurement: traffic that is not reported, then reports of equal length.
 //!
-//! Where: the run's clock, which raises the epoch, follows it.
-//! Invariant: epoch 0 is the time to settle and is not reported. Epochs 1 to `reports` are
-//! reported; later epochs are not.
+//! Where: the run raises the epoch according to the schedule.
+//! Invariant: epoch 0 is the time before the first report, and is not reported. Epochs 1 to
+//! `reports` are reported; later epochs are not.
 //! Source: the paper's section 6.1: six consecutive reports of ten seconds in the stable state.
 
 use super::Tally;
@@ -10,9 +10,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Most reports of a run.
+/// The most reports of a run.
 pub const REPORTS_MAX: u32 = 10_000;
-/// The longest report, and the longest time to settle.
+/// The longest report, and the longest time before the first report.
 pub const SPAN_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The shortest report.
 pub const REPORT_MIN: Duration = Duration::from_millis(10);
@@ -20,7 +20,7 @@ pub const REPORT_MIN: Duration = Duration::from_millis(10);
 /// The schedule of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// The length of the traffic before the first report.
+    /// The length of the traffic before the first report, in which the server settles.
     pub settle: Duration,
     /// Number of reports.
     pub reports: u32,
@@ -29,15 +29,15 @@ pub struct Schedule {
 }
 
 impl Default for Schedule {
-    /// The paper's six reports of ten seconds, but after only ten seconds to settle.
+    /// Six reports of ten seconds like the paper's, but only ten seconds of traffic before them.
     fn default() -> Schedule {
         Schedule { settle: TEN_S, ..PAPER }
     }
 }
 
 const TEN_S: Duration = Duration::from_secs(10);
-/// The paper's schedule: six consecutive reports of ten seconds, beginning ten reports after the
-/// population.
+/// The paper's schedule: six consecutive reports of ten seconds. The first begins 100 seconds after
+/// the end of populating.
 const PAPER: Schedule = Schedule { settle: Duration::from_secs(100), reports: 6, report: TEN_S };
 
 /// Why a schedule is refused.
@@ -68,7 +68,7 @@ impl Schedule {
 impl FromStr for Schedule {
     type Err = ScheduleError;
 
-    /// Reads `6x10s`, or `10s+6x10s` with the time to settle, or `paper`, which is `100s+6x10s`.
+    /// Reads `6x10s`, or `10s+6x10s` (traffic before the first report), or `paper` (`100s+6x10s`).
     fn from_str(text: &str) -> Result<Schedule, ScheduleError> {
         if text.trim() == "paper" {
             return Ok(PAPER);
@@ -82,12 +82,12 @@ impl FromStr for Schedule {
             Some(settle) => span(settle).ok_or(refused("the text before + is no time"))?,
             None => Schedule::default().settle,
         };
-        let why = "it is COUNTxTIME, such as 6x10s, SETTLE+COUNTxTIME, such as 5s+6x10s, or paper";
+        let why = "write COUNTxTIME, such as 6x10s, SETTLE+COUNTxTIME, such as 5s+6x10s, or paper";
         let (count, report) = reports.split_once('x').ok_or(refused(why))?;
         let reports = count.trim().parse::<u32>().map_err(|_| refused(why))?;
         let report = span(report).ok_or(refused(why))?;
         if reports == 0 || reports > REPORTS_MAX {
-            return Err(refused("there are 1 to 10000 reports"));
+            return Err(refused("a schedule has 1 to 10000 reports"));
         }
         if report < REPORT_MIN {
             return Err(refused("a report takes at least 10 ms"));
@@ -104,8 +104,8 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// Parses a time with a unit: `10s`, `1.5ms`, `2m`, `1h`. Without a unit it is in seconds. None if
-/// the text is no time, or if the time is longer than a week.
+/// Parses a time with a unit: `10s`, `1.5ms`, `2m`, `1h`. Without a unit it is in seconds. `None`
+/// if the text is not a time, or if the time is longer than a week.
 #[must_use]
 pub fn span(text: &str) -> Option<Duration> {
     let text = text.trim();
@@ -131,7 +131,7 @@ pub struct Collector {
     open: Vec<OpenEpoch>,
 }
 
-/// An epoch that not all threads have handed over yet.
+/// An epoch for which some threads have not handed over their tallies yet.
 #[derive(Debug)]
 struct OpenEpoch {
     epoch: u32,
@@ -144,7 +144,7 @@ struct OpenEpoch {
 pub struct MergedTally {
     /// The sum of the threads' tallies.
     pub tally: Tally,
-    /// The share of its time that the busiest thread was on a CPU.
+    /// The share of its time for which the busiest thread was on a CPU.
     pub busiest: f64,
 }
 
@@ -159,8 +159,8 @@ impl MergedTally {
 }
 
 impl MergedTally {
-    /// Adds a later tally of the same threads. `busiest` becomes the mean weighted by time, which
-    /// is an upper bound.
+    /// Adds a later tally of the same threads. `busiest` becomes the time-weighted mean of both
+    /// shares, which is an upper bound of the busiest thread's share.
     pub(crate) fn join(&mut self, other: &MergedTally) {
         let (ours, theirs) = (self.tally.wall_ns as f64, other.tally.wall_ns as f64);
         let all = (ours + theirs).max(1.0);
@@ -177,8 +177,8 @@ impl Collector {
         Collector { threads, open: Vec::new() }
     }
 
-    /// Adds one thread's tally of an epoch. If all threads' tallies are there, returns the epoch
-    /// and their sum.
+    /// Adds one thread's tally of an epoch. If this was the last tally of the epoch, returns the
+    /// epoch and the sum of its tallies.
     pub fn take(&mut self, epoch: u32, tally: &Tally) -> Option<(u32, MergedTally)> {
         let at = match self.open.iter().position(|open| open.epoch == epoch) {
             Some(at) => at,
@@ -197,8 +197,8 @@ impl Collector {
         Some((epoch, merged))
     }
 
-    /// Returns the epochs for which tallies are missing, in their order. There are such epochs if
-    /// the run was stopped.
+    /// Returns the epochs for which tallies are missing, in ascending order. There are such epochs
+    /// if the run was stopped.
     #[must_use]
     pub fn rest(mut self) -> Vec<(u32, MergedTally)> {
         self.open.sort_by_key(|open| open.epoch);

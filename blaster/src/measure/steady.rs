@@ -1,30 +1,30 @@
-//! Tests whether the reports of a run agree. If they do not, figures merged from all mean little.
+//! Tests whether the reports of a run agree. If they do not, merged figures mean little.
 //!
 //! Where: called with the self-check; the report's page uses it to mark figures.
-//! Invariant: the order of the reports does not matter. If less than half of the reports are far
-//! off, the median stays among the others.
-//! Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993): the median and the
-//! median absolute deviation in place of mean and standard deviation; here of logarithms.
+//! Invariant: the order of the reports does not matter. As long as fewer than half of the reports
+//! are outliers, the median is not one of them.
+//! Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993), which uses the median
+//! and the median absolute deviation in place of mean and standard deviation; here of logarithms.
 
 use super::check::{Remark, Severity};
 use super::{Interval, Times};
 use crate::words::{grouped, time, whole};
 
-/// The rule that reports agree.
+/// The name of the rule that reports agree.
 pub const UNSTEADY: &str = "unsteady";
-/// A report differs from the others if it is more than this many median absolute deviations from
-/// the median: for normally distributed values, 3.5 standard deviations.
+/// A report is an outlier if its distance from the median is more than this many median absolute
+/// deviations. For normally distributed values these are 3.5 standard deviations.
 const DEVIATIONS_MAX: f64 = 3.5 * 1.4826;
-/// Times within this factor of the median always agree.
+/// A time within this factor of the median is never an outlier.
 pub const TIMES_NEAR: f64 = 2.0;
-/// Rates within this factor of the median always agree.
+/// A rate within this factor of the median is never an outlier.
 pub const RATES_NEAR: f64 = 1.25;
-/// A percentile is reported only if at least this many answers are later.
+/// A percentile is reported only if at least this many answers took longer.
 pub(crate) const BEYOND_MIN: f64 = 10.0;
-/// Most reports named in a sentence.
+/// The most reports that a sentence names.
 const NAMED_MAX: usize = 4;
 
-/// Returns the median: for an even number of values, the mean of the two in the middle.
+/// Returns the median. For an even number of values, this is the mean of the two in the middle.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
@@ -33,14 +33,14 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((lower + upper) / 2.0)
 }
 
-/// Returns a percentile of times, if at least `BEYOND_MIN` times are beyond it.
+/// Returns a percentile of times, if at least `BEYOND_MIN` of the times exceed it.
 pub(crate) fn reliable_quantile_ns(times: &Times, quantile: f64) -> Option<f64> {
     let is_told = times.len() as f64 * (1.0 - quantile) >= BEYOND_MIN;
     times.quantile_ns(quantile).filter(|_| is_told).map(|ns| ns as f64)
 }
 
-/// Returns the indices of the reports whose figure differs from the median. A report within a
-/// factor of `near` never differs; one beyond its square always does.
+/// Returns the indices of the reports whose figure is an outlier. A figure within a factor of
+/// `near` of the median is never an outlier; a figure beyond the square of `near` always is.
 pub(crate) fn apart(
     reports: &[Interval],
     near: f64,
@@ -57,10 +57,10 @@ pub(crate) fn apart(
 }
 
 /// A figure by which reports are compared: its name, the factor within which reports agree, the
-/// function that reads the figure, and its format.
+/// function that reads the figure, and the function that formats it.
 type Figure = (&'static str, f64, fn(&Interval) -> Option<f64>, fn(f64) -> String);
 /// The figures by which reports are compared. The rate is last, so that it can be left out if the
-/// reports have different requested rates.
+/// requested rates of the reports differ.
 const FIGURES: [Figure; 3] = [
     (
         "p99",
@@ -86,8 +86,8 @@ pub(crate) fn all_apart(reports: &[Interval], is_even: bool) -> Vec<usize> {
     figures(is_even).flat_map(|(_, near, of, _)| apart(reports, *near, of)).collect()
 }
 
-/// Returns a remark that names the reports that differ, and their figures. `is_even` is as for
-/// `all_apart`.
+/// Returns a remark that names the reports that differ, and their figures. `is_even` is true if all
+/// reports have the same requested rate.
 pub(crate) fn remark(reports: &[Interval], is_even: bool) -> Option<Remark> {
     let told: Vec<String> =
         figures(is_even).filter_map(|figure| disagreement(reports, figure)).collect();
@@ -100,7 +100,7 @@ pub(crate) fn remark(reports: &[Interval], is_even: bool) -> Option<Remark> {
     (!told.is_empty()).then_some(remark)
 }
 
-/// Describes the reports that differ by one figure; none if all agree.
+/// Describes the reports that differ by one figure. `None` if all agree.
 fn disagreement(reports: &[Interval], (name, near, of, words): &Figure) -> Option<String> {
     let apart = apart(reports, *near, of);
     let named = apart.iter().take(NAMED_MAX).filter_map(|nth| {
@@ -126,7 +126,7 @@ mod tests {
 
     const NONE: [usize; 0] = [];
 
-    /// One report for each time in ms. Half of its requests take this time, the others 0.1 ms.
+    /// Makes one report for each time in `ms`. Half of its requests take that time, half 0.1 ms.
     fn reports(ms: &[f64]) -> Vec<Interval> {
         let report = |ms: &f64| {
             let mut tally = Tally::new(1_000_000);
@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn reports_that_agree_are_not() {
         assert_eq!(apart_of(&[0.7, 1.4, 0.8, 1.3, 0.9, 0.7]), NONE);
-        // Within twice the median a report agrees, even if the others are equal. A little above, it
-        // agrees if the others differ as well.
+        // A report within twice the median agrees, even if all other reports are equal. One a
+        // little above that agrees if the other reports differ as well.
         assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 1.9]), NONE);
         assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 2.1]), [4]);
         assert_eq!(apart_of(&[0.7, 1.0, 1.4, 0.8, 2.1]), NONE);
@@ -201,7 +201,7 @@ mod tests {
         few[0].tally = Tally::default();
         few[0].tally.answered_n(Verb::Get, 9_000_000_000, None, 1);
         assert_eq!(apart(&few, TIMES_NEAR, FIGURES[0].2), NONE);
-        // For a report without answers there is another rule.
+        // Reports without answers are judged by another rule.
         few[0].tally = Tally::default();
         assert_eq!(remark(&few, true), None);
     }

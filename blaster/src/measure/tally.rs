@@ -2,7 +2,7 @@
 //!
 //! Where: a driving thread fills a tally and hands it over when the epoch changes.
 //! Invariant: for each type, over all epochs, `sent` = `answered` + `timeouts`. In one epoch the
-//! two differ by the requests in flight at its start and at its end.
+//! two sides differ by the change in the number of requests in flight.
 //! Source: the paper's section 5.2.2: counts, RTT and late responses per request type.
 
 use super::{Times, record};
@@ -17,15 +17,15 @@ macro_rules! add {
 /// The answer for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyAnswer {
-    /// A value.
+    /// The server returned a value.
     Hit,
-    /// No value.
+    /// The server returned no value.
     Miss,
-    /// Stored, deleted or appended.
+    /// The item was stored, deleted or appended to.
     Done,
-    /// Not done, which is no error: nothing to delete, nothing to append to.
+    /// There was nothing to delete or to append to. This is no error.
     NotDone,
-    /// A value other than the one that was set.
+    /// The server returned a value that differs from the one that was set.
     Corrupt,
 }
 
@@ -38,17 +38,17 @@ pub struct VerbTally {
     pub answered: u64,
     /// Keys in the requests sent.
     pub keys: u64,
-    /// Keys that had a value.
+    /// Keys for which a get returned a value.
     pub hits: u64,
-    /// Keys that had no value.
+    /// Keys for which a get returned no value.
     pub misses: u64,
     /// Keys for which the server did nothing (NOT_STORED, NOT_FOUND).
     pub not_done: u64,
-    /// Requests that the server answered with an error; they count in `answered` too.
+    /// Requests that the server answered with an error. `answered` includes them.
     pub errors: u64,
-    /// Keys with a value other than the one set; only counted if values are verified.
+    /// Keys whose value differs from the one that was set. Counted only if values are verified.
     pub corrupt: u64,
-    /// Requests answered later than the target. Those in `timeouts` and `unsent` are late as well.
+    /// Requests answered later than `late_limit_ns`. Does not include `timeouts` and `unsent`.
     pub late: u64,
     /// Requests given up: not answered in time, or their connection broke.
     pub timeouts: u64,
@@ -64,7 +64,7 @@ pub struct VerbTally {
 /// Losses, reorderings and duplicates over UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpTally {
-    /// Requests given up whose complete answer never arrived.
+    /// Requests that were given up and never answered completely.
     pub lost: u64,
     /// Answers that arrived after the answer to a later request.
     pub reordered: u64,
@@ -83,7 +83,7 @@ pub struct Refusals {
     pub too_large: u64,
     /// The server does not know the request: another protocol, an older version.
     pub not_understood: u64,
-    /// The client is not allowed to do this: it is not authenticated, or the server is a replica.
+    /// The client may not do this: it is not authenticated, or the server is a replica.
     pub not_allowed: u64,
     /// Another reason.
     pub other: u64,
@@ -94,7 +94,7 @@ pub struct Refusals {
 const FIRST_CHARS_MAX: usize = 120;
 
 impl Refusals {
-    /// Counts one refusal by its text: a line from memcached, or an error from Redis.
+    /// Counts one refusal by its text, which is a line from memcached or an error from Redis.
     #[cold]
     pub fn count(&mut self, words: &[u8]) {
         let text = String::from_utf8_lossy(words);
@@ -119,7 +119,7 @@ impl Refusals {
         });
     }
 
-    /// Adds all counts of another.
+    /// Adds all counts of `other`.
     pub fn merge(&mut self, other: &Refusals) {
         add!(self, other, out_of_memory too_large not_understood not_allowed other);
         if self.first.is_none() {
@@ -127,7 +127,7 @@ impl Refusals {
         }
     }
 
-    /// The counts that are not 0, with their names.
+    /// Returns the counts that are not 0, each with its name.
     #[must_use]
     pub fn named(&self) -> Vec<(&'static str, u64)> {
         let all = [
@@ -141,7 +141,7 @@ impl Refusals {
     }
 }
 
-/// The counts of one thread in one epoch, or the sum over several.
+/// The counts of one thread in one epoch, or the sum of several tallies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// One per type of request, in the order of `VERBS`.
@@ -151,7 +151,7 @@ pub struct Tally {
     pub lateness_ns: Times,
     /// CPU time of the driving threads, summed.
     pub busy_ns: u64,
-    /// Clock time of the epoch, summed over the threads.
+    /// Clock time of the epoch, summed over the driving threads.
     pub wall_ns: u64,
     /// Requests that fell due, sent or not.
     pub offered: u64,
@@ -168,19 +168,19 @@ pub struct Tally {
     /// Requests given up because their connection was lost.
     #[serde(default)]
     pub cut_off: u64,
-    /// The servers' refusals, by reason.
+    /// The servers' refusals by reason.
     #[serde(default)]
     pub refusals: Refusals,
-    /// The faults of UDP.
+    /// Losses, reorderings and duplicates over UDP.
     pub udp: UdpTally,
-    /// Bytes sent, as given to the transport.
+    /// Bytes passed to the transport.
     pub sent_bytes: u64,
-    /// Bytes received, as taken from the transport.
+    /// Bytes received from the transport.
     pub received_bytes: u64,
-    /// Streams given up, and datagrams ignored, because their bytes did not follow the protocol.
+    /// Streams given up and datagrams ignored because their bytes did not follow the protocol.
     pub broken: u64,
-    /// Requests sent late because a socket was full or too many requests were outstanding, and
-    /// later requests delayed by these.
+    /// Requests sent late because a socket was full, too many requests were outstanding, or an
+    /// earlier request was held back.
     pub held_back: u64,
     /// A response longer than this is late.
     pub late_limit_ns: u64,
@@ -199,13 +199,13 @@ impl Tally {
         &self.verbs[verb as usize]
     }
 
-    /// Counts a request of `keys` keys, sent at `sent_ns` instead of `intended_ns`.
+    /// Counts a request of `keys` keys that was sent at `sent_ns` and due at `intended_ns`.
     #[inline]
     pub fn sent(&mut self, verb: Verb, keys: u64, intended_ns: u64, sent_ns: u64) {
         self.sent_n(verb, keys, sent_ns.saturating_sub(intended_ns), 1);
     }
 
-    /// Counts `count` requests of `keys` keys each, all equally late.
+    /// Counts `count` requests of `keys` keys each, with equal lateness.
     pub fn sent_n(&mut self, verb: Verb, keys: u64, lateness_ns: u64, count: u64) {
         let tally = &mut self.verbs[verb as usize];
         tally.sent += count;
@@ -229,7 +229,7 @@ impl Tally {
         }
     }
 
-    /// Counts a request answered in full. A server's error (`is_error`) is an answer too.
+    /// Counts a request that was answered in full. A server's error (`is_error`) is an answer too.
     #[inline]
     pub fn answered(
         &mut self,
@@ -244,8 +244,8 @@ impl Tally {
         self.verbs[verb as usize].errors += u64::from(is_error);
     }
 
-    /// Counts `count` requests answered in full with the same times. The caller counts errors. If
-    /// `service_ns` is none, the caller also records the service times.
+    /// Counts `count` requests that were answered in full with equal times. The caller counts
+    /// errors. If `service_ns` is `None`, the caller records the service times.
     #[inline]
     pub fn answered_n(
         &mut self,
@@ -263,7 +263,7 @@ impl Tally {
         }
     }
 
-    /// Counts a request given up.
+    /// Counts a request that was given up.
     pub fn timed_out(&mut self, verb: Verb) {
         self.verbs[verb as usize].timeouts += 1;
     }
@@ -280,7 +280,7 @@ impl Tally {
     }
 
     /// Adds only the requests that `other` gave up. `other` is the tally of the time after this
-    /// one, and those requests were sent in this tally's time.
+    /// tally, but these requests were sent in this tally's time.
     pub fn give_up(&mut self, other: &Tally) {
         for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
             ours.timeouts += theirs.timeouts;
@@ -294,7 +294,7 @@ impl Tally {
         add!(self.udp, other.udp, lost timeouts);
     }
 
-    /// Adds all counts of another.
+    /// Adds all counts of `other`.
     pub fn merge(&mut self, other: &Tally) {
         for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
             ours.merge(theirs);
@@ -327,14 +327,14 @@ impl Tally {
         sums
     }
 
-    /// The first number of `not_found` divided by the second; none if the second is 0.
+    /// The first number of `not_found` divided by the second; `None` if the second is 0.
     #[must_use]
     pub fn not_found_ratio(&self) -> Option<f64> {
         let (missing, keys) = self.not_found();
         (keys > 0).then(|| missing as f64 / keys as f64)
     }
 
-    /// The share of failures among requests and failed connections; none if there are neither.
+    /// Failures as a share of requests and failed connections; `None` if there are neither.
     #[must_use]
     pub fn failure_ratio(&self) -> Option<f64> {
         let (total, connections) = (self.total(), self.failed_connections());
@@ -352,7 +352,7 @@ impl Tally {
 }
 
 impl VerbTally {
-    /// Adds all counts of another.
+    /// Adds all counts of `other`.
     pub fn merge(&mut self, other: &VerbTally) {
         add!(self, other, sent answered keys hits misses not_done errors corrupt late);
         add!(self, other, timeouts unsent);
@@ -360,7 +360,7 @@ impl VerbTally {
         self.service_ns.merge(&other.service_ns);
     }
 
-    /// Number of requests given up, sent or not.
+    /// Number of requests given up, including those that were never sent.
     #[must_use]
     pub fn never(&self) -> u64 {
         self.timeouts + self.unsent
@@ -372,32 +372,32 @@ impl VerbTally {
         self.errors + self.never() + self.corrupt
     }
 
-    /// Number of requests answered later than the target, or not at all.
+    /// Number of requests that were answered late or given up.
     #[must_use]
     pub fn late_or_lost(&self) -> u64 {
         self.late + self.never()
     }
 
-    /// The share of `late_or_lost` among the requests that ended; none if none did.
+    /// `late_or_lost` as a share of the requests that ended. `None` if no request ended.
     #[must_use]
     pub fn late_ratio(&self) -> Option<f64> {
         self.of_ended(self.late_or_lost())
     }
 
-    /// The share of hits among the keys looked up; none if no key was.
+    /// Hits as a share of the keys looked up. `None` if no key was looked up.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
         let found = self.hits + self.misses;
         (found > 0).then(|| self.hits as f64 / found as f64)
     }
 
-    /// The share of failures among the requests that ended; none if none did.
+    /// Failures as a share of the requests that ended. `None` if no request ended.
     #[must_use]
     pub fn failure_ratio(&self) -> Option<f64> {
         self.of_ended(self.failed())
     }
 
-    /// The share of requests given up among the requests that ended; none if none did.
+    /// Requests given up as a share of the requests that ended. `None` if no request ended.
     #[must_use]
     pub fn timeout_ratio(&self) -> Option<f64> {
         self.of_ended(self.never())
@@ -413,7 +413,7 @@ impl VerbTally {
 mod tests {
     use super::*;
 
-    /// A tally of artificial requests, which depend only on their numbers.
+    /// Returns a tally of artificial requests, which are determined by their numbers.
     fn of(requests: std::ops::Range<u64>) -> Tally {
         let mut tally = Tally::new(1_000_000);
         for request in requests {

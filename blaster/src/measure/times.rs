@@ -1,18 +1,18 @@
 //! A histogram of times: 1 ns to 100 s with three significant digits, in bounded memory.
 //!
-//! Where: in each tally; each answer is recorded here.
-//! Invariant: each time is counted; one above `TIME_NS_MAX` counts as `TIME_NS_MAX`.
+//! Where: in each tally. The time of each answer is recorded here.
+//! Invariant: each time is counted. A time above `TIME_NS_MAX` counts as `TIME_NS_MAX`.
 //! Source: Gil Tene's HdrHistogram, whose V2 format and interval logs other tools read.
 
 use super::steady::reliable_quantile_ns;
 use hdrhistogram::Histogram;
 
-/// The longest time that can be recorded; longer times count as this one.
+/// The longest time that can be recorded. Longer times count as this one.
 pub const TIME_NS_MAX: u64 = 100_000_000_000;
 /// Significant decimal digits kept of each time.
 pub const DIGITS: u8 = 3;
 
-/// Times, most in nanoseconds; memory is allocated with the first one.
+/// A histogram of times, most in nanoseconds. Memory is allocated when the first time is recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Times(Option<Histogram<u64>>);
 
@@ -28,11 +28,11 @@ impl Times {
         self.record_n(ns, 1);
     }
 
-    /// Counts a time that `count` requests had.
+    /// Counts a time `count` times.
     #[inline]
     pub fn record_n(&mut self, ns: u64, count: u64) {
         if self.0.is_none() {
-            // These constant bounds are valid, which a test checks, so `ok` is never none.
+            // The bounds are valid, as a test checks, so `ok` is never `None`.
             self.0 = Histogram::new_with_bounds(1, TIME_NS_MAX, DIGITS).ok();
         }
         if let Some(histogram) = &mut self.0 {
@@ -40,12 +40,12 @@ impl Times {
         }
     }
 
-    /// Adds all times of another.
+    /// Adds all times of `other`.
     pub fn merge(&mut self, other: &Times) {
         let Some(theirs) = &other.0 else { return };
         match &mut self.0 {
-            // `add` fails if their range exceeds ours, as that of a histogram read from a file may.
-            // Then each bucket is added on its own, so that no time is lost.
+            // `add` fails if `theirs` has a greater range, as a histogram from a file may. Each
+            // bucket is then added on its own, so that no time is lost.
             Some(ours) => {
                 if ours.add(theirs).is_err() {
                     for step in theirs.iter_recorded() {
@@ -72,37 +72,37 @@ impl Times {
         self.len() == 0
     }
 
-    /// The mean; none without times.
+    /// The mean. `None` without times.
     #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
         self.some().map(Histogram::mean)
     }
 
-    /// The standard deviation; none without times.
+    /// The standard deviation. `None` without times.
     #[must_use]
     pub fn sd_ns(&self) -> Option<f64> {
         self.some().map(Histogram::stdev)
     }
 
-    /// The shortest time; none without times.
+    /// The shortest time. `None` without times.
     #[must_use]
     pub fn min_ns(&self) -> Option<u64> {
         self.some().map(Histogram::min)
     }
 
-    /// The longest time; none without times.
+    /// The longest time. `None` without times.
     #[must_use]
     pub fn max_ns(&self) -> Option<u64> {
         self.some().map(Histogram::max)
     }
 
-    /// The time that a share `quantile` (0 to 1) of the times does not exceed; none without times.
+    /// The time that a share `quantile` (0 to 1) of the times does not exceed. `None` if empty.
     #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         self.some().map(|histogram| histogram.value_at_quantile(quantile))
     }
 
-    /// The histogram, to be written; none without times.
+    /// The histogram, for writing it. `None` without times.
     #[must_use]
     pub fn histogram(&self) -> Option<&Histogram<u64>> {
         self.some()
@@ -113,7 +113,7 @@ impl Times {
     }
 }
 
-/// The way to compute a figure of times, in nanoseconds.
+/// A function that computes a figure of times, in nanoseconds.
 #[derive(Clone, Copy)]
 pub(crate) enum Figure {
     /// The time that this share of the times does not exceed.
@@ -124,7 +124,7 @@ pub(crate) enum Figure {
     Computed(fn(&Times) -> Option<f64>),
 }
 
-/// All figures of times, in the order of texts, tables and results.
+/// All figures of times, in the order in which reports show them.
 pub(crate) const FIGURES: [(&str, Figure); 10] = [
     ("min", Figure::Time(Times::min_ns)),
     ("mean", Figure::Computed(Times::mean_ns)),
@@ -147,7 +147,7 @@ impl Figure {
         }
     }
 
-    /// Returns the figure; none if there are too few times for it.
+    /// Returns the figure. `None` if there are too few times for it.
     pub(crate) fn reliable_of(self, times: &Times) -> Option<f64> {
         match self {
             Figure::Quantile(share) => reliable_quantile_ns(times, share),
@@ -157,7 +157,7 @@ impl Figure {
 }
 
 impl PartialEq for Times {
-    /// True if each time was counted equally often in both.
+    /// True if both histograms count each time equally often.
     fn eq(&self, other: &Times) -> bool {
         match (self.some(), other.some()) {
             (None, None) => true,

@@ -1,7 +1,7 @@
-//! The use of the machine and of its processes during a report.
+//! The CPU and memory that the machine and its processes use during a report.
 //!
-//! Where: read when the epoch changes, between two reports.
-//! Invariant: reading never fails; an unknown figure is absent.
+//! Where: the figures are read when the epoch changes, between two reports.
+//! Invariant: reading never fails; a figure that cannot be read is absent.
 //! Source: the thesis's section 3.1.2, and section 8 of the performance analysis of memcached.
 
 use super::cpu::{CpuShares, CpuTicks};
@@ -10,7 +10,7 @@ use super::process::{ProcessUse, Reading};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// Most server processes watched; more are left out.
+/// The most server processes that are watched. Further ones are left out.
 const PIDS_MAX: usize = 256;
 
 /// The processes to watch.
@@ -19,7 +19,7 @@ pub(crate) struct Watch {
     pids: Vec<u32>,
 }
 
-/// All readings of one moment.
+/// All figures read at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     at: Instant,
@@ -28,20 +28,20 @@ pub(crate) struct Moment {
     servers: Vec<(u32, Reading)>,
 }
 
-/// The use between two moments.
+/// The use of CPU and memory between two moments.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// This machine's CPUs by category.
+    /// Shares of this machine's CPU time by category.
     pub machine: Option<CpuShares>,
-    /// This process, the generator.
+    /// The use of this process, which is the generator.
     pub client: Option<ProcessUse>,
-    /// The sum over the server processes on this machine; none if none was found.
+    /// The sum over the server processes on this machine. `None` if none was found.
     pub server: Option<ProcessUse>,
 }
 
 impl Usage {
-    /// Merges two spans of time, weighted by their lengths. A figure unknown in one of them is
-    /// unknown.
+    /// Merges two spans of time, weighted by their lengths. A figure that is unknown in one of them
+    /// is unknown in the result.
     pub(crate) fn merged_with(&self, seconds: f64, other: &Usage, other_seconds: f64) -> Usage {
         let both = |ours: Option<ProcessUse>, theirs: Option<ProcessUse>| {
             ours.zip(theirs).map(|(ours, theirs)| ours.merged_with(seconds, &theirs, other_seconds))
@@ -56,7 +56,7 @@ impl Usage {
 }
 
 impl Watch {
-    /// Returns a watch over the processes `pids`; if it is empty, over the processes of this
+    /// Returns a watch over the processes `pids`. If `pids` is empty, watches the processes of this
     /// machine that serve the addresses `served`.
     pub(crate) fn new<'a>(served: impl Iterator<Item = ServerAddress<'a>>, pids: &[u32]) -> Watch {
         let mut pids = pids.to_vec();
@@ -128,7 +128,7 @@ mod tests {
         let watch = Watch::new([served].into_iter(), &[]);
         assert!(watch.pids.contains(&std::process::id()));
         let before = watch.moment();
-        // The loop uses CPU until the kernel has counted 20 ms for this process.
+        // The loop ends when the kernel has counted 20 ms of CPU time for this process.
         let usage = loop {
             let usage = watch.moment().since(&before);
             if usage.client.is_some_and(|client| client.cpu_s > 0.02) {

@@ -1,4 +1,4 @@
-//! The probe for source ports whose answers come through a thread's own queues, before the first
+//! Probes which source ports get their answers through a thread's own queues, before the first
 //! request.
 //!
 //! ```text
@@ -6,11 +6,11 @@
 //!        queue r <---- answer ------ server         a thread that has q and r can use port p
 //! ```
 //!
-//! Where: when an interface is opened for several threads, each with queues of its own. A server
-//! that bypasses its kernel answers through the queue by which the request came; kernels and
-//! network cards spread answers over queues by a hash of addresses and ports.
-//! Invariant: the probe ends: it sends at most `ROUNDS_MAX` requests per port, and waits at most
-//! `ANSWER_WAIT` for an answer.
+//! Where: used when an interface is opened for several threads, each with its own queues. A server
+//! that bypasses its kernel answers through the queue by which the request came. Kernels and
+//! network cards distribute answers over queues by a hash of addresses and ports.
+//! Invariant: the probe ends, because it sends at most `ROUNDS_MAX` requests per port and waits at
+//! most `ANSWER_WAIT` for an answer.
 //! Source: `skb_tx_hash` of Linux; Microsoft, "Introduction to Receive Side Scaling", for cards.
 
 use std::fmt::Write as _;
@@ -24,9 +24,9 @@ use net::{Calls, Epoll, Interest, Timeout};
 use protocol::flow;
 use protocol::udp::Header;
 
-/// Most requests sent from one port; they go through different queues.
+/// The most requests that are sent from one port. They are sent through different queues.
 const ROUNDS_MAX: u16 = 8;
-/// Most requests under way: the receive buffer of a server's socket has room for these.
+/// The most requests in flight. The receive buffer of a server's socket has room for these.
 const WAITING_MAX: usize = 64;
 /// Longest wait for the first answer.
 const ANSWER_WAIT: Duration = Duration::from_millis(500);
@@ -38,11 +38,11 @@ const NEXT_WAIT: Duration = Duration::from_millis(50);
 pub(super) struct ProbeParameters<'a> {
     /// The addresses and ports of a packet from the first source port to the server.
     pub(super) ends: Ends,
-    /// Number of threads: thread n has queues n, n + threads, ...
+    /// Number of threads. Thread n has queues n, n + threads, ...
     pub(super) threads: usize,
     /// Number of ports that each thread needs.
     pub(super) each: usize,
-    /// The request that is sent: every server answers it.
+    /// The request to send. Every server answers it.
     pub(super) request: &'a [u8],
 }
 
@@ -52,7 +52,7 @@ pub(super) struct ThreadPort {
     /// The index of the port among all source ports.
     pub(super) place: usize,
     pub(super) thread: usize,
-    /// The index, among the thread's queues, of the queue with which the port was tried.
+    /// The queue with which the port was tried: its index among the thread's queues.
     pub(super) queue: usize,
 }
 
@@ -62,13 +62,13 @@ struct Candidate {
     place: usize,
     /// The queue through which the next request is sent.
     queue: usize,
-    /// The queue through which the last answer came.
+    /// The queue through which the last answer arrived.
     answer_queue: Option<usize>,
     is_found: bool,
     is_waiting: bool,
 }
 
-/// A probe under way.
+/// A probe that is being made.
 #[derive(Debug)]
 pub(super) struct Probe<'a> {
     parameters: ProbeParameters<'a>,
@@ -79,7 +79,7 @@ pub(super) struct Probe<'a> {
 }
 
 impl<'a> Probe<'a> {
-    /// Returns a probe of the source ports with these indices.
+    /// Returns a probe of the source ports with the indices `places`.
     pub(super) fn new(parameters: ProbeParameters<'a>, places: Range<usize>) -> Probe<'a> {
         let candidate = |place| Candidate {
             place,
@@ -93,7 +93,7 @@ impl<'a> Probe<'a> {
         Probe { parameters, candidates, found, calls: Calls::default() }
     }
 
-    /// Finds at least as many source ports as each thread needs.
+    /// Finds at least the number of source ports that each thread needs.
     ///
     /// # Errors
     /// A thread has too few source ports, or the server does not answer.
@@ -130,8 +130,8 @@ impl<'a> Probe<'a> {
         !one.is_found && self.found[one.queue % self.parameters.threads] < self.parameters.each
     }
 
-    /// Chooses the queue for each port's next request: in even rounds, all queues in turn; in odd
-    /// rounds, the queue through which the last answer came.
+    /// Chooses the queue for each port's next request. Even rounds use all queues in turn; odd
+    /// rounds use the queue through which the port's last answer arrived.
     fn assign(&mut self, round: u16, queues: usize) {
         for (at, one) in self.candidates.iter_mut().enumerate() {
             if one.is_found {
@@ -151,7 +151,7 @@ impl<'a> Probe<'a> {
             one.is_waiting = true;
             let mut ends = self.parameters.ends;
             ends.ports.from += u16::try_from(one.place).unwrap_or(0);
-            // If the queue is full, the port is tried in the next round.
+            // If the queue is full, the port is tried again in the next round.
             ports[one.queue].outbox.add(&Peer::at(ends), &header, [self.parameters.request]);
         }
         for port in ports {
@@ -192,7 +192,7 @@ impl<'a> Probe<'a> {
         Ok(())
     }
 
-    /// Notes that an answer to a source port came through a queue. False if none was awaited.
+    /// Records the queue through which an awaited answer arrived. False if it was not awaited.
     fn note_answer(&mut self, own: u16, queue: usize) -> bool {
         let first = self.candidates.first().map_or(0, |one| one.place);
         let place = usize::from(own.wrapping_sub(self.parameters.ends.ports.from));
@@ -217,7 +217,7 @@ impl<'a> Probe<'a> {
         found.collect()
     }
 
-    /// Describes through which queues answers came, so that a user can act on it.
+    /// Returns an error that lists the queues through which answers arrived, to help the user.
     fn failed(&self, queues: usize) -> io::Error {
         let ProbeParameters { ends, threads, each, .. } = self.parameters;
         let thread = self.lacking_thread().unwrap_or(0);
@@ -229,8 +229,8 @@ impl<'a> Probe<'a> {
         let own: Vec<String> = (thread..queues).step_by(threads).map(|it| it.to_string()).collect();
         io::Error::other(format!(
             "thread {thread} needs {each} source ports whose answers come by its own queues ({}), \
-             and has {}: of {} that were tried, the answers of {} came: {came}. Fewer threads (-t) \
-             have more queues each",
+             and has only {}. Of {} ports that were tried, the answers of {} came: {came}. With \
+             fewer threads (-t), each has more queues",
             own.join(", "),
             self.found[thread],
             self.candidates.len(),

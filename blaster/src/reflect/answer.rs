@@ -1,8 +1,8 @@
-//! The null server's answers: requests are parsed only as far as their ends and answers need.
+//! The null server's answers. Requests are parsed only to find their ends and their answers.
 //!
 //! Where: between the bytes that are read and the bytes that are written.
-//! Invariant: bytes that are not a request end the connection; a value that a request would store
-//! is skipped, whatever its length, and never held.
+//! Invariant: bytes that are not a request end the connection. A value that a request would store
+//! is skipped, however long it is, and is never held.
 //! Source: memcached's `protocol.txt` and `protocol_binary.h`; the Redis serialization protocol.
 
 use std::collections::VecDeque;
@@ -12,30 +12,30 @@ use protocol::number::{strict_u32, strict_u64};
 use protocol::reply::number;
 use protocol::resp::{self, Decoded, Reply};
 
-/// Most bytes of a line: room for a multiget of a thousand keys of 60 bytes.
+/// The most bytes of a line. There is room for a multiget of a thousand keys of 60 bytes.
 const LINE_BYTES_MAX: usize = super::HELD_BYTES_MAX;
-/// Opcodes of binary commands that are answered with a value: get, getq, getk, getkq.
+/// Opcodes of the binary commands that are answered with a value: get, getq, getk, getkq.
 const GETS: [u8; 4] = [0x00, 0x09, 0x0c, 0x0d];
-/// The commands among `GETS` whose answer contains the key.
+/// The commands in `GETS` whose answers contain the key.
 const GETKS: [u8; 2] = [0x0c, 0x0d];
 const NOOP: u8 = 0x0a;
 const VERSION: u8 = 0x0b;
 
-/// Answers the requests of one connection or datagram, and keeps the state between reads.
+/// Answers the requests of one connection or datagram. Keeps the state between two reads.
 #[derive(Debug, Default)]
 pub(super) struct Responder {
     /// Bytes of the current request's value that are still to be skipped.
     skip: usize,
-    /// The answer to the current request, which is given when the value is skipped.
+    /// The answer to the current request. It is given once the value has been skipped.
     after: Vec<u8>,
 }
 
-/// The value that all keys have, in the form of each protocol.
+/// The value of all keys, in the form of each protocol.
 #[derive(Debug)]
 pub(super) struct Value {
-    /// For the text protocol: client flags, length, value.
+    /// For the text protocol: client flags, length and value.
     classic: Vec<u8>,
-    /// For RESP: length, value.
+    /// For RESP: length and value.
     bulk: Vec<u8>,
     plain: Vec<u8>,
 }
@@ -53,11 +53,11 @@ impl Value {
     }
 }
 
-/// A buffer of answers, which contains values or only their places.
+/// A buffer of answers. It contains values, or only the positions where they belong.
 #[derive(Debug)]
 pub(super) struct ReplyBuffer<'o> {
     text: &'o mut Vec<u8>,
-    /// Positions in `text` at which values belong, ascending; none if values are copied.
+    /// Positions in `text` where values belong, ascending. `None` if values are copied.
     places: Option<&'o mut VecDeque<usize>>,
     value_bytes: usize,
 }
@@ -68,8 +68,8 @@ impl<'o> ReplyBuffer<'o> {
         ReplyBuffer { text, places: None, value_bytes: 0 }
     }
 
-    /// Returns a buffer that leaves out values of `value_bytes` > 0 bytes, and records their
-    /// places.
+    /// Returns a buffer that omits values, which have `value_bytes` > 0 bytes, and records their
+    /// positions.
     pub(super) fn in_place(
         text: &'o mut Vec<u8>,
         places: &'o mut VecDeque<usize>,
@@ -78,7 +78,7 @@ impl<'o> ReplyBuffer<'o> {
         ReplyBuffer { text, places: Some(places), value_bytes }
     }
 
-    /// Bytes of all answers, including the values that are left out.
+    /// Returns the bytes of all answers, including the omitted values.
     fn bytes(&self) -> usize {
         let values = self.places.as_ref().map_or(0, |places| places.len());
         self.text.len() + values * self.value_bytes
@@ -88,7 +88,7 @@ impl<'o> ReplyBuffer<'o> {
         self.text.extend_from_slice(part);
     }
 
-    /// Adds `framed`: a value, text before it, and `behind` bytes of text after it.
+    /// Adds `framed`, which is text, a value, and `behind` bytes of text.
     #[inline]
     fn value(&mut self, framed: &[u8], behind: usize) {
         let Some(places) = &mut self.places else { return self.text.extend_from_slice(framed) };
@@ -103,7 +103,7 @@ impl<'o> ReplyBuffer<'o> {
 enum Step {
     /// The request is incomplete.
     More,
-    /// The bytes to pass over, and the number of answers.
+    /// The number of bytes that were used, and the number of answers.
     Taken(usize, u64),
     /// The bytes are not a request.
     Broken,
@@ -117,7 +117,7 @@ impl Responder {
     }
 
     /// Answers the requests in `input` until `out` has `most` bytes. Returns the number of bytes
-    /// taken and the number of answers; none if the bytes are not a request.
+    /// used and the number of answers, or `None` if the bytes are not a request.
     #[inline]
     pub(super) fn respond(
         &mut self,
@@ -156,7 +156,7 @@ impl Responder {
         Some((at, answers))
     }
 
-    /// Skips the next `bytes` bytes, a value, and then answers `word`.
+    /// Skips a value, the next `bytes` bytes, and then answers with `word`.
     fn store(&mut self, bytes: usize, word: &[u8]) {
         self.skip = bytes;
         self.after.extend_from_slice(word);
@@ -191,7 +191,7 @@ impl Responder {
             b"touch" => out.add(b"TOUCHED\r\n"),
             b"incr" | b"decr" => out.add(b"1\r\n"),
             b"flush_all" | b"verbosity" => out.add(b"OK\r\n"),
-            // The null server always reports that it is empty.
+            // The null server always reports that it has no items.
             b"stats" => out.add(b"STAT curr_items 0\r\nEND\r\n"),
             b"version" => {
                 for part in [b"VERSION ", super::NAME.as_bytes(), b"\r\n"] {
@@ -203,7 +203,7 @@ impl Responder {
         Step::Taken(end + 1, answers)
     }
 
-    /// Answers `mg`, `ms`, `md`, `ma`, including flags that return parts of the request.
+    /// Answers `mg`, `ms`, `md` and `ma`. Honours flags that return parts of the request.
     fn meta(&mut self, line: &[u8], used: usize, value: &Value, out: &mut ReplyBuffer<'_>) -> Step {
         let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
         let (name, Some(key)) = (words.next().unwrap_or_default(), words.next()) else {
@@ -270,7 +270,7 @@ impl Responder {
             opaque: request.opaque,
             ..Header::default()
         };
-        // Quiet commands other than gets are not answered.
+        // Quiet commands are not answered, except for gets.
         let is_quiet = !is_get
             && protocol::binary::opcode::find(request.opcode).is_some_and(|opcode| opcode.quiet);
         if value_bytes > 0 {
@@ -307,7 +307,7 @@ impl Responder {
         } else if is(b"PING") {
             out.add(b"+PONG\r\n");
         } else if is(b"CONFIG") {
-            // Benchmarks send CONFIG before they begin.
+            // Benchmark programs send CONFIG first.
             out.add(b"*0\r\n");
         } else {
             out.add(b"+OK\r\n");
@@ -315,8 +315,8 @@ impl Responder {
         Step::Taken(used, answers)
     }
 
-    /// Answers an incomplete `SET KEY VALUE` or `APPEND KEY VALUE`, once the length of VALUE is
-    /// known, and skips VALUE.
+    /// Answers an incomplete `SET KEY VALUE` or `APPEND KEY VALUE` as soon as the length of VALUE
+    /// is known, and skips VALUE.
     fn long_command(&mut self, input: &[u8]) -> Step {
         let Decoded::Whole(Reply::Array(words), mut at) = Reply::decode(input) else {
             return Step::More;

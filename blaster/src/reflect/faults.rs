@@ -1,8 +1,8 @@
-//! Planned faults: messages over UDP that are dropped, duplicated or reordered.
+//! Planned faults: UDP messages that are dropped, duplicated or reordered.
 //!
 //! Where: before a reply over UDP is sent.
 //! Invariant: the fault of a message depends only on the message's number, and each fault is
-//! counted; a thread holds back at most one message at a time.
+//! counted. A thread holds back at most one message at a time.
 
 use crate::flags::{number, or};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,10 +34,10 @@ pub(super) enum Fault {
 }
 
 impl Faults {
-    /// The fault of message `number`, counted from 0.
+    /// Returns the fault of message `number`. Messages are counted from 0.
     pub(super) fn fault_of(&self, number: u64) -> Fault {
         let is_one = |every: u64, of: u64| every > 0 && number % every == of % every;
-        // Each fault has an offset of its own, so that equal periods choose different messages.
+        // Each fault has its own offset, so that equal periods choose different messages.
         if is_one(self.drop_every, 0) {
             Fault::Drop
         } else if is_one(self.duplicate_every, 1) {
@@ -55,7 +55,7 @@ impl Faults {
 pub(super) struct MessageCounter(AtomicU64);
 
 impl MessageCounter {
-    /// The next number. Relaxed: only uniqueness matters.
+    /// Returns the next number. Relaxed: numbers only have to be unique.
     pub(super) fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }

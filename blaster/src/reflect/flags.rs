@@ -1,6 +1,6 @@
-//! The flags of `reflect`, and the command itself.
+//! The flags of the command `reflect`, and the command itself.
 //!
-//! Where: called by `flags` and `main`.
+//! Where: `flags` and `main` call this module.
 //! Invariant: the places where the server listens are printed, with their actual ports, before the
 //! first request can arrive.
 
@@ -17,18 +17,18 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(50);
 
 pub(super) const ABOUT: &str = "\
-A null server: it answers requests of every protocol, and stores nothing. No
-server can be faster on this machine; its rate also shows how fast a generator
-is. Planned faults show whether a generator measures faults right. It runs until
-Ctrl-C.";
+A null server: it answers requests of every protocol and stores nothing. No real
+server can be faster on this machine, so the rate measured against it is the
+limit of the load generator. It can also inject faults, to check that a
+generator measures them correctly. It runs until Ctrl-C.";
 
-/// Reads the period and the length of stalls.
+/// Parses the period and the length of stalls.
 pub(super) fn stall(text: &str) -> Result<(Duration, Duration), String> {
-    let (every, length) = text.split_once(',').ok_or("two times, as in 1s,100ms")?;
+    let (every, length) = text.split_once(',').ok_or("must be two times, as in 1s,100ms")?;
     Ok((time(every)?, time(length)?))
 }
 
-/// Reads a place to listen on. The port may be 0, unlike that of a target.
+/// Parses a place to listen on. Its port may be 0, unlike a target's.
 pub(super) fn place(text: &str) -> Result<Place, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(Place::Unix(path.into()));
@@ -75,16 +75,16 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         writeln!(out, "udp://{address}: datagrams by thread: {}", received.join(" "))?;
     }
     if plan.send == SendMethod::Referred {
-        // Relaxed: statistics, like in `Counts::add`.
+        // Relaxed: these are statistics, as in `Counts::add`.
         let [referred, copied] = [&running.counts().referred, &running.counts().copied]
             .map(|count| count.load(Ordering::Relaxed));
         writeln!(out, "{referred} sends of values by reference, {copied} copied nevertheless")?;
     }
-    // Relaxed: a statistic, like in `Counts::add`.
+    // Relaxed: this is a statistic, as in `Counts::add`.
     match running.counts().misrouted.load(Ordering::Relaxed) {
         0 => {}
         misrouted => {
-            writeln!(out, "{misrouted} datagrams came to another thread than their flow names")?;
+            writeln!(out, "{misrouted} datagrams reached another thread than their flow names")?;
         }
     }
     running.stop()
@@ -126,8 +126,8 @@ mod tests {
         let rows = [
             ("", "not provided: <PLACE>..."),
             ("a:b", "<PLACE>...: a:b: "),
-            ("127.0.0.1:0 --stall 1s", "--stall: two times"),
-            ("127.0.0.1:0 --drop 0", "--drop: a number"),
+            ("127.0.0.1:0 --stall 1s", "--stall: must be two times"),
+            ("127.0.0.1:0 --drop 0", "--drop: must be a number"),
             ("127.0.0.1:0 --send gathered --delay 1ms", "--delay"),
         ];
         refused("reflect", &rows);

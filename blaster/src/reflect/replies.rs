@@ -1,4 +1,4 @@
-//! The unsent replies of one connection, and several methods to send their values.
+//! The unsent replies of one connection, and several methods of sending their values.
 //!
 //! ```text
 //! text     | VALUE k 0 3\r\n | \r\nEND\r\nVALUE k 0 3\r\n | \r\nEND\r\n |
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Where: between a `Responder` and the socket. If values are copied, there are no places, and the
-//! text contains the whole replies.
+//! text contains the complete replies.
 //! Invariant: values that are not copied never change and are never freed, because a splice does
-//! not report when the kernel has read their bytes.
+//! not report that the kernel has read their bytes.
 //! Source: splice(2), vmsplice(2); `Documentation/networking/msg_zerocopy.rst` of Linux.
 
 use std::collections::VecDeque;
@@ -19,12 +19,12 @@ use net::{Calls, Pipe, Stream, WriteResult};
 use super::Counts;
 use super::answer::ReplyBuffer;
 
-/// Most pieces of one gathered write: a text and a value of 32 replies.
+/// The most pieces of one gathered write: text and value of 32 replies.
 const PIECES_MAX: usize = 64;
-/// The alignment of a value's bytes, a page: the kernel splices and refers to pages.
+/// The alignment of a value's bytes. It is a page, because the kernel splices and refers to pages.
 const PAGE_BYTES: usize = 4096;
 
-/// The method by which values get into the socket.
+/// The method of passing values to the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendMethod {
     /// Values are copied into the text, and the kernel copies the text.
@@ -32,9 +32,9 @@ pub enum SendMethod {
     Copied,
     /// Only the kernel copies values, from their own memory (writev).
     Gathered,
-    /// Values go by reference through a pipe (vmsplice and splice).
+    /// Values are passed by reference through a pipe (vmsplice and splice).
     Spliced,
-    /// Values go by reference (MSG_ZEROCOPY), unless the kernel reports that it has copied them.
+    /// Values are passed by reference (MSG_ZEROCOPY). The kernel may report that it copied them.
     Referred,
 }
 
@@ -55,13 +55,13 @@ pub(super) struct Broken;
 pub(super) struct ReplyQueue {
     method: SendMethod,
     pipe: Option<Pipe>,
-    /// The bytes of every value; empty if values are copied.
+    /// The bytes that all values have. Empty if values are copied.
     value: &'static [u8],
     text: Vec<u8>,
     text_done: usize,
-    /// Places in the text of the values that are not sent, or sent in part.
+    /// Positions in the text of the values that are not sent, or are sent in part.
     places: VecDeque<usize>,
-    /// Bytes of the first of these values that are sent or in the pipe.
+    /// Bytes of the first such value that are sent or in the pipe.
     value_done: usize,
 }
 
@@ -70,7 +70,7 @@ impl SendMethod {
         SEND_METHODS.iter().find(|(_, own)| *own == name).map(|(method, _)| *method)
     }
 
-    /// The bytes of every value, if values are not copied; else none. They are never freed.
+    /// Returns the bytes of all values, which are never freed. Empty if values are copied.
     pub(super) fn constant(self, bytes: usize) -> &'static [u8] {
         if self == SendMethod::Copied || bytes == 0 {
             return &[];
@@ -109,24 +109,24 @@ impl ReplyQueue {
         }
     }
 
-    /// Adds replies that were made earlier.
+    /// Adds the bytes of replies that were made earlier.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.text.extend_from_slice(bytes);
     }
 
-    /// Bytes that the socket has not taken yet.
+    /// Number of bytes that the socket has not accepted yet.
     pub(super) fn bytes_left(&self) -> usize {
         let piped = self.pipe.as_ref().map_or(0, Pipe::bytes);
         self.text.len() - self.text_done + self.places.len() * self.value.len() + piped
             - self.value_done
     }
 
-    /// True if some, but not all, bytes of the replies are sent.
+    /// True if some but not all bytes of the replies are sent.
     pub(super) fn is_begun(&self) -> bool {
         self.text_done > 0 || self.value_done > 0
     }
 
-    /// Sends as many bytes as the socket takes. Returns true if all bytes are sent.
+    /// Sends as many bytes as the socket accepts. Returns true if all bytes are sent.
     pub(super) fn send(
         &mut self,
         stream: &Stream,
@@ -154,7 +154,7 @@ impl ReplyQueue {
         Ok(true)
     }
 
-    /// The text up to the next value, or to the end.
+    /// The unsent text up to the next value, or to the end.
     fn text_next(&self) -> &[u8] {
         let end = self.places.front().copied().unwrap_or(self.text.len());
         self.text.get(self.text_done..end).unwrap_or(&[])
@@ -182,7 +182,7 @@ impl ReplyQueue {
         sent
     }
 
-    /// Marks the bytes that a gathered write has taken as sent.
+    /// Marks the bytes that a gathered write has sent.
     fn advance(&mut self, mut bytes: usize) {
         while bytes > 0 {
             let text = self.text_next().len().min(bytes);
@@ -194,7 +194,7 @@ impl ReplyQueue {
         }
     }
 
-    /// Sends bytes in the pipe, else text up to the next value, else bytes of the next value.
+    /// Sends bytes from the pipe; if it is empty, text up to the next value, or else the value.
     fn send_next(&mut self, stream: &Stream, calls: &Calls) -> WriteResult {
         if let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.bytes() > 0) {
             return pipe.drain(stream, calls);

@@ -1,8 +1,8 @@
-//! The null server's loop: one thread, its sockets and its connections.
+//! The loop of the null server: one thread, its sockets and its connections.
 //!
 //! Where: between the sockets and the `Responder`s.
-//! Invariant: a connection is read once each time that it has its turn; delayed replies are sent in
-//! the order in which they were made.
+//! Invariant: in each turn, a connection is read once. Delayed replies are sent in the order in
+//! which they were made.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,20 +27,20 @@ use crate::wire::{Protocol, ReadOutcome, Reader};
 
 const EVENTS_MAX: usize = 256;
 const READ_BYTES: usize = 256 << 10;
-/// Most batches of datagrams that one socket has in a turn, before other sockets have theirs.
+/// The most batches of datagrams of one socket in a turn, before other sockets get theirs.
 const BATCHES_MAX: usize = 16;
-/// Most replies that are delayed at a time; further replies are sent at once.
+/// The most replies that are delayed at a time. Further replies are sent at once.
 const DELAYED_MAX: usize = 1 << 20;
-/// Longest time for which a message over UDP is held back so that another message can overtake it.
+/// The longest time for which a UDP message is held back, so that another can overtake it.
 const HOLD_MAX: Duration = Duration::from_millis(5);
 
 const WAKER: u64 = 0;
-/// The first token of listeners; the tokens of datagram sockets, AF_XDP ports and connections
-/// follow.
+/// The first token of listeners. The tokens of datagram sockets, AF_XDP ports and connections
+/// follow it.
 const FIRST: u64 = 1;
 
 struct Connection {
-    /// Distinguishes the connection from earlier and later connections with the same number.
+    /// Distinguishes the connection from earlier and later ones with the same number.
     generation: u64,
     stream: Stream,
     responder: Responder,
@@ -48,7 +48,7 @@ struct Connection {
     out: ReplyQueue,
     /// True if the socket has no room to write.
     is_full: bool,
-    /// True if there may be bytes that are not answered, in `held` or in the socket.
+    /// True if there may be unanswered bytes, in `held` or in the socket.
     is_unread: bool,
 }
 
@@ -61,7 +61,7 @@ struct DelayedReply {
 enum Destination {
     /// A connection's number and generation.
     Stream(u64, u64),
-    /// The index of a socket, and the peer that sent the request.
+    /// The index of a socket, and the peer to which the reply is sent.
     Udp(usize, Peer),
 }
 
@@ -76,20 +76,20 @@ struct Thread<'a> {
     connections: Slab<Connection>,
     delayed: VecDeque<DelayedReply>,
     value: Value,
-    /// The value's bytes; empty if values are copied.
+    /// The bytes of all values. Empty if values are copied.
     constant: &'static [u8],
     numbers: MessageCounter,
-    /// A message over UDP that is held back: bytes, peer, index of the socket, time.
+    /// The UDP message that is held back: bytes, peer, index of the socket, time of holding.
     held: Option<(Vec<u8>, Peer, usize, Instant)>,
     buffer: Vec<u8>,
     /// The answer to the current packet.
     answer: Vec<u8>,
     inbox: Option<Inbox>,
-    /// Answers the datagrams that are neither delayed nor faulty; it is reset for each datagram.
+    /// Answers datagrams that are neither delayed nor faulty. It is reset for each datagram.
     datagram_responder: Responder,
-    /// Datagram sockets that may have more datagrams after `BATCHES_MAX` batches.
+    /// Datagram sockets that were read for `BATCHES_MAX` batches, so may have more datagrams.
     full_inboxes: Vec<u64>,
-    /// AF_XDP ports that may have more packets after `BATCHES_MAX` batches.
+    /// AF_XDP ports that were read for `BATCHES_MAX` batches, so may have more packets.
     full_ports: Vec<u64>,
     batch: DatagramBatch,
     outbox: Outbox,
@@ -200,7 +200,7 @@ impl Thread<'_> {
         })
     }
 
-    /// Sleeps for the planned time, if a stall is due.
+    /// Sleeps for the planned time if a stall is due.
     fn stall(&mut self) {
         let (Some((every, lasting)), Some(next)) = (self.plan.stall, self.next_stall) else {
             return;
@@ -238,7 +238,7 @@ impl Thread<'_> {
         });
     }
 
-    /// Gives a connection its turn: sends waiting replies, then reads once and answers.
+    /// Gives a connection a turn: sends waiting replies, then reads once and answers.
     fn connection(&mut self, number: u64, is_writable: bool) {
         let Ok(at) = usize::try_from(number) else { return };
         let mut connections = std::mem::take(&mut self.connections);
@@ -251,7 +251,7 @@ impl Thread<'_> {
         self.connections = connections;
     }
 
-    /// Returns false if the connection has ended.
+    /// Sends, reads and answers once. Returns false if the connection has ended.
     fn serve(&mut self, number: u64, own: &mut Connection) -> bool {
         if !self.flush(number, own) {
             return false;
@@ -281,7 +281,7 @@ impl Thread<'_> {
         let is_good = taken.is_some_and(|(used, answers)| {
             Counts::add(&self.counts.answers, answers);
             own.held.extend_from_slice(&input[used..]);
-            // Bytes above `HELD_BYTES_MAX` are requests that wait for room for their answers.
+            // Beyond `HELD_BYTES_MAX`, the bytes are requests that wait for room for their answers.
             own.held.len() <= HELD_BYTES_MAX + READ_BYTES / 2
         });
         let may_be_more = held + came == buffer.len();
@@ -303,7 +303,7 @@ impl Thread<'_> {
         true
     }
 
-    /// Returns false if the connection has ended.
+    /// Sends waiting replies. Returns false if the connection has ended.
     fn flush(&mut self, number: u64, own: &mut Connection) -> bool {
         if own.is_full {
             return true;
@@ -350,7 +350,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Takes the waiting datagrams of a socket, and answers them.
+    /// Receives the waiting datagrams of a socket, and answers them.
     fn answer_datagrams(&mut self, socket: u64) {
         let Ok(socket) = usize::try_from(socket) else { return };
         let Some(mut inbox) = self.inbox.take() else { return };
@@ -389,7 +389,7 @@ impl Thread<'_> {
         FIRST + (listeners.len() + datagrams.len() + ports.len()) as u64
     }
 
-    /// Takes the waiting packets of a port, and answers them.
+    /// Receives the waiting packets of a port, and answers them.
     fn answer_packets(&mut self, number: u64) {
         let at = usize::try_from(number).unwrap_or(usize::MAX);
         let Some(port) = self.sockets.ports.get_mut(at) else { return };
@@ -427,15 +427,15 @@ impl Thread<'_> {
         self.full_ports.push(number);
     }
 
-    /// True if a flow names another thread than this thread.
+    /// True if a flow names a thread other than this one.
     fn is_misrouted(&self, flow: u16) -> bool {
         let threads = 1..=self.plan.threads;
         let flow = usize::from(flow);
         !self.plan.has_ports && threads.contains(&flow) && flow != self.number + 1
     }
 
-    /// Answers in one datagram, which is written into the batch directly. Returns false if the
-    /// answer needs several datagrams.
+    /// Writes an answer of one datagram directly into the batch. Returns false if the answer needs
+    /// several datagrams.
     fn answer_at_once(&mut self, header: Header, bytes: &[u8], source: &Peer) -> bool {
         let out = self.batch.begin(Some(source), flow::ANY);
         let head = Header { id: header.id, number: 0, total: 1, flow: 0 };
@@ -484,7 +484,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Sends a message, unless a planned fault drops or holds it back, or sends it twice.
+    /// Sends a message, unless a planned fault drops it, holds it back or sends it twice.
     fn deliver(&mut self, socket: usize, source: Peer, bytes: &[u8]) {
         let copies = match self.plan.faults.fault_of(self.numbers.next()) {
             Fault::Drop => return Counts::add(&self.counts.dropped, 1),
@@ -506,14 +506,14 @@ impl Thread<'_> {
         }
     }
 
-    /// Sends the held message, although no message has overtaken it, if `HOLD_MAX` has passed or
+    /// Sends the held message, which no message has overtaken, if `HOLD_MAX` has passed or
     /// `at_once` is true.
     fn release(&mut self, at_once: bool) {
         let is_due = |since: &Instant| at_once || since.elapsed() >= HOLD_MAX;
         if self.held.as_ref().is_some_and(|(.., since)| is_due(since))
             && let Some((held, source, socket, _)) = self.held.take()
         {
-            // The batch may hold datagrams of another socket: they are put aside.
+            // The batch may contain datagrams of another socket, so it is put aside.
             let waiting = std::mem::take(&mut self.batch);
             self.append(source, &held);
             self.post(socket);
@@ -529,7 +529,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Sends the datagrams in the batch. Those that the socket does not take are lost.
+    /// Sends the datagrams in the batch. Datagrams that the socket does not accept are lost.
     fn post(&mut self, socket: usize) {
         let Some(own) = self.sockets.datagrams.get(socket) else { return };
         let _ = self.batch.post(&mut self.outbox, own, &self.calls);
@@ -537,7 +537,7 @@ impl Thread<'_> {
     }
 }
 
-/// The ends of the pieces of an answer: of each value, and of the line that ends the answer.
+/// Returns the end of each piece of an answer. Pieces are values, and the line after the last one.
 fn ends(answer: &[u8]) -> Vec<usize> {
     let protocol = match answer {
         [MAGIC_REPLY, ..] => Protocol::Binary,
@@ -555,7 +555,7 @@ fn ends(answer: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// Returns an answer as datagrams, back to back, each but the last of `ANSWER_BYTES_MAX` bytes.
+/// Returns an answer as consecutive datagrams. Each except the last has `ANSWER_BYTES_MAX` bytes.
 fn messages(id: u16, answer: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (head, part) in parts(id, answer) {
@@ -565,7 +565,7 @@ fn messages(id: u16, answer: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the datagrams of an answer, each as its header and its part.
+/// Returns the datagrams of an answer, each as a header and a part of the answer.
 fn parts(id: u16, answer: &[u8]) -> impl Iterator<Item = ([u8; udp::HEADER_BYTES], &[u8])> {
     let each = udp::ANSWER_BYTES_MAX - udp::HEADER_BYTES;
     let total = u16::try_from(answer.len().div_ceil(each)).unwrap_or(u16::MAX);

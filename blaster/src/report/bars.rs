@@ -1,7 +1,7 @@
-//! Bars of shares of a whole, one per run: the use of the CPUs' time.
+//! Stacked bars, one per run: the shares of CPU time by use.
 //!
-//! Where: one figure of the page.
-//! Invariant: a bar's parts are its shares, to scale; each part has its name and figure as text.
+//! Where: in one figure of the page.
+//! Invariant: the parts of a bar are drawn to scale, and each part's name and share are also text.
 //! Source: the thesis's section 3.1.2.
 
 use super::chart::Figure;
@@ -14,16 +14,16 @@ use std::fmt::Write;
 pub struct Bar {
     /// The run's name.
     pub name: String,
-    /// The names of the bar's parts, and the parts' shares of 1.
+    /// The name of each part of the bar, and the part's share, from 0 to 1.
     pub parts: Vec<(&'static str, f64)>,
 }
 
 const WIDTH: f64 = 420.0;
-/// The height of a bar together with the name above the bar.
+/// The height of a bar and of the name above it.
 const ROW: f64 = 44.0;
 const BAR: f64 = 20.0;
 
-/// Returns a `figure` of HTML; empty without bars.
+/// Returns an HTML `figure`, or an empty text if there are no bars.
 #[must_use]
 pub fn html(id: &str, title: &str, caption: &str, bars: &[Bar]) -> String {
     let Some(first) = bars.first() else { return String::new() };

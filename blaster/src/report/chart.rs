@@ -1,9 +1,9 @@
-//! Charts in SVG: a chart on the page, which scales with the page and has its figures as a table
-//! below; or several charts on a sheet.
+//! Charts in SVG: a single chart on the page, which scales with the page and has a table of its
+//! figures below it, or several charts on a sheet.
 //!
-//! Where: each figure of the page, and the sheet that `simulate` draws.
-//! Invariant: lines differ in marks and dashes as well as in colour; the figures of every chart on
-//! the page are also text; a chart contains no script and no font.
+//! Where: in each figure of the page, and on the sheet that `simulate` draws.
+//! Invariant: lines differ in marks and dashes as well as in colour. The figures of every chart on
+//! the page are also there as text. A chart contains no script and no font.
 //! Source: WCAG 2.2, 1.1.1 and 1.4.1.
 
 use super::table::Table;
@@ -11,7 +11,7 @@ use super::words::escaped;
 use crate::axis::{Axis, Spread};
 use std::fmt::Write;
 
-/// The size and margins of a chart, in units that are pixels on a small phone.
+/// The size and margins of a chart, in SVG units. On a small phone, a unit is a pixel.
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 78.0;
@@ -20,13 +20,13 @@ const TOP: f64 = 10.0;
 const BOTTOM: f64 = 44.0;
 /// The width of a character of a label on a phone, where labels are largest.
 const LETTER: f64 = 9.0;
-/// Number of kinds of lines in the style sheet.
+/// Number of line styles in the style sheet.
 pub const KINDS: usize = 8;
 /// The space above a chart on a sheet, for its title.
 const TITLE: f64 = 24.0;
 /// The space beside a chart on a sheet, for the names of its lines.
 const NAMES: f64 = 130.0;
-/// The height of such a name.
+/// The height of a line's name on a sheet.
 const NAME: f64 = 17.0;
 const STYLE: &str = include_str!("chart.css");
 /// The file that defines the colours of the style sheet.
@@ -41,9 +41,9 @@ pub type Format = fn(f64) -> String;
 pub struct Line {
     /// The line's name.
     pub name: String,
-    /// The number of the run that the line belongs to: lines of one run have the same colour.
+    /// The number of the run. Lines with the same number have the same colour.
     pub kind: usize,
-    /// True for a second line of the same run.
+    /// True for the second line of a run.
     pub is_dashed: bool,
     /// The points, in the order in which the line connects them.
     pub points: Vec<Dot>,
@@ -73,14 +73,14 @@ pub struct Chart {
     pub x: (&'static str, Spread, Format),
     /// The vertical axis: name, spread, format.
     pub y: (&'static str, Spread, Format),
-    /// Ticks of the horizontal axis with their labels; none if ticks are round figures.
+    /// Ticks of the horizontal axis with their labels. `None` puts ticks at round figures.
     pub x_ticks: Option<Vec<(f64, String)>>,
     /// All lines.
     pub lines: Vec<Line>,
 }
 
 impl Chart {
-    /// Returns a `figure` of HTML; empty if there is nothing to draw.
+    /// Returns an HTML `figure`, or an empty text if there is nothing to draw.
     #[must_use]
     pub fn html(&self) -> String {
         if self.lines.iter().all(|line| line.points.is_empty()) {
@@ -167,7 +167,7 @@ impl Chart {
     }
 }
 
-/// A drawing on the page with its legend, its figures as a table, and a text for screen readers.
+/// A drawing on the page with a legend, a table of its figures, and a text for screen readers.
 pub(super) struct Figure<'a> {
     pub(super) id: &'a str,
     pub(super) title: &'a str,
@@ -249,14 +249,14 @@ pub fn sheet(charts: &[Chart]) -> String {
     out
 }
 
-/// A sample of a line for a legend, 34 by 12 units.
+/// Returns a sample of the line for a legend, 34 by 12 units.
 fn sample(line: &Line) -> String {
     let mark = if line.is_dashed { String::new() } else { mark(line.kind, 17.0, 6.0, false) };
     format!("<path class=\"line {}\" d=\"M0 6H34\"/>{mark}", class(line))
 }
 
-/// Returns the least step between labelled ticks at which labels do not overlap. The last tick is
-/// always labelled.
+/// Returns the least `n` for which the labels do not overlap if every `n`th tick is labelled. The
+/// last tick is always labelled.
 fn label_every(ticks: &[(f64, String)]) -> usize {
     let widest = ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0);
     let apart = ticks.windows(2).map(|pair| (pair[1].0 - pair[0].0).abs());
@@ -293,8 +293,8 @@ fn draw(out: &mut String, line: &Line, x: &Axis, y: &Axis, words: (Format, Forma
             escaped(&words.0(dot.x)),
             escaped(&words.1(dot.y)),
             if line.is_dashed {
-                // A second line is recognized by its dashes. Its points are invisible, and only
-                // show their text under the pointer.
+                // A dashed line has no visible marks. Its points are invisible circles that show
+                // their text under the pointer.
                 format!("<circle class=\"spot\" cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"5\"/>")
             } else {
                 mark(line.kind, at_x, at_y, dot.is_hollow)
@@ -305,7 +305,7 @@ fn draw(out: &mut String, line: &Line, x: &Axis, y: &Axis, words: (Format, Forma
     let _ = writeln!(out, "<path class=\"line {class}\" d=\"{path}\"/>{marks}");
 }
 
-/// Draws the mark of a line's kind.
+/// Draws the mark of a run's lines at a point.
 fn mark(kind: usize, x: f64, y: f64, is_hollow: bool) -> String {
     let class = format!("mark k{}{}", kind % KINDS, if is_hollow { " hollow" } else { "" });
     let shape = match kind % 4 {

@@ -1,8 +1,8 @@
 //! The head of the page: its title, and the conclusions above all figures.
 //!
 //! Where: the top of the page.
-//! Invariant: a difference is stated only if the rounds show it; a result whose figures cannot be
-//! trusted is named.
+//! Invariant: a difference is stated only if the rounds show it. Results whose figures cannot be
+//! trusted are named.
 
 use super::Entry;
 use super::words::{escaped, shortened};
@@ -12,17 +12,17 @@ use crate::run::text::compared::{findings as sentences, most_telling};
 use crate::words::{grouped, percent, sentence as whole_sentence, time, whole};
 use std::fmt::Write;
 
-/// Most results named in the title, and described in a sentence.
+/// The largest number of results that are named in the title and described in sentences.
 const NAMED_MAX: usize = 3;
 const TITLE_CHARS: usize = 100;
 
-/// The letter and the name of each server of a comparison.
+/// Returns the letter and the name of each server of a comparison.
 fn servers(one: &Comparison) -> Vec<(String, String)> {
     let letters = ('A'..='Z').map(|letter| letter.to_string());
     letters.zip(one.servers.iter().map(|server| server.manifest.label.clone())).collect()
 }
 
-/// The title: the results' names.
+/// Returns the title of the page, which consists of the results' names.
 #[must_use]
 pub fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
     let names: Vec<String> = match compared {
@@ -38,7 +38,7 @@ pub fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
     if more > 0 { format!("{some} and {more} more") } else { some }
 }
 
-/// The date of the first result, and that of the last result if it was on another day.
+/// Returns the date of the first result, and the date of the last result if it is another day.
 #[must_use]
 pub fn when(entries: &[Entry]) -> String {
     let mut all: Vec<&str> =
@@ -54,12 +54,12 @@ pub fn when(entries: &[Entry]) -> String {
     }
 }
 
-/// The conclusion in a few sentences.
+/// Returns the conclusion in a few sentences.
 #[must_use]
 pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
     let mut conclusions: Vec<String> = compared.iter().flat_map(of_comparison).collect();
     if compared.is_empty() {
-        // A single result has room for more goals.
+        // If there is only one result, more of its goals fit.
         let goals = if entries.len() > 1 { 1 } else { NAMED_MAX };
         conclusions
             .extend(entries.iter().take(NAMED_MAX).filter_map(|entry| of_entry(entry, goals)));
@@ -74,7 +74,7 @@ pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
     if !doubted.is_empty() {
         let names = doubted.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
         conclusions.push(match doubted.len() == entries.len() && entries.len() > 1 {
-            true => "None of these is to be used unchecked; the reasons are below.".to_owned(),
+            true => "Use none of these unchecked; the reasons are below.".to_owned(),
             false => {
                 whole_sentence(&format!("{names}: not to be used unchecked; the reasons are below"))
             }
@@ -126,7 +126,7 @@ fn of_entry(entry: &Entry, goals: usize) -> Option<String> {
     Some(text + ".")
 }
 
-/// The findings of comparisons, one sentence per figure.
+/// Returns the findings of the comparisons, one sentence per figure.
 #[must_use]
 pub fn findings(compared: &[Comparison]) -> String {
     let mut out = String::new();

@@ -1,6 +1,6 @@
-//! The figures of the page, in their order.
+//! The charts of the page, in the order in which they are shown.
 //!
-//! Where: between the tables. Invariant: a figure without data in any result is left out.
+//! Where: between the tables. Invariant: a chart is left out if no result has data for it.
 //! Source: the figures of the paper's section 6.2 and of the thesis's chapter 3.
 
 use super::Entry;
@@ -14,12 +14,12 @@ use crate::search::curve::{Point, Row, median, rows};
 
 /// Most marks on a curve of latency against throughput.
 const MARKS_MAX: usize = 24;
-/// Points of a percentile curve per factor of ten of its tail.
+/// Points of a percentile curve for each factor of ten of the tail: from 90 % to 99 %, and so on.
 const POINTS_A_DECADE: u32 = 8;
 /// The rarest tail that is drawn: one in 10^9.
 const DECADES_MAX: u32 = 9;
 
-/// All figures, as HTML.
+/// Returns all charts as HTML.
 #[must_use]
 pub fn all(entries: &[Entry]) -> Vec<String> {
     vec![
@@ -138,7 +138,7 @@ fn percentiles(entries: &[Entry]) -> Chart {
     }
 }
 
-/// The points of a percentile curve on a logarithmic axis: x is 1 at 90 %, 2 at 99 %.
+/// Returns the points of a percentile curve on a logarithmic axis: x is 1 at 90 % and 2 at 99 %.
 fn tail(times: &Times) -> Vec<Dot> {
     let mut dots = Vec::new();
     for nth in 0..=POINTS_A_DECADE * DECADES_MAX {
@@ -156,12 +156,12 @@ fn tail(times: &Times) -> Vec<Dot> {
     dots
 }
 
-/// Formats a place on the axis of a percentile curve: 1 is 90 %, 2 is 99 %.
+/// Formats an x of `tail` as a percentage: 1 is 90 %, 2 is 99 %.
 fn percent(x: f64) -> String {
     let percent = 100.0 * (1.0 - 10f64.powf(-x));
     let text = format!("{percent:.7}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
-    // A percentage between 90 %, 99 % and so on needs only enough digits to be distinct.
+    // A percentage at a fraction of x, such as 1.5, is shortened: it only has to be distinct.
     let digits = if x.fract() == 0.0 {
         text.len()
     } else {
@@ -182,7 +182,7 @@ fn by_time(
             let x = report.start_s + report.seconds;
             Some(Dot { x, y: figure(report)?, is_hollow: false })
         };
-        // The reports of a search are its trials, which have no common clock: none is drawn.
+        // The reports of a search are trials without a common clock, so they are not drawn.
         let is_course = entry.result.merged.is_some();
         let reports = entry.result.reports.iter().filter(|_| is_course);
         let points = reports.filter_map(dot).collect();

@@ -1,28 +1,28 @@
 //! The command line of `kvblaster report`.
 //!
 //! Where: called by `flags`.
-//! Invariant: a page is written whole or not at all, and the path of its file is printed.
+//! Invariant: a page is written completely or not at all, and the path of its file is printed.
 
 use super::{ReportError, report};
 use std::fs;
 use std::path::PathBuf;
 
-/// A page to be made.
+/// The flags of `kvblaster report`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[command(before_help = "\
-Puts results side by side on one HTML page. It needs no network and no other
+Puts results side by side on one HTML page, which needs no network and no other
 file.")]
 pub struct Plan {
-    /// The folder that --out of run, capacity or compare named
+    /// Folder into which run, capacity or compare wrote a result (--out)
     #[arg(required = true, value_name = "DIR")]
     pub folders: Vec<PathBuf>,
-    /// File of the page; - is stdout
+    /// File that the page is written to; - is stdout
     #[arg(long, short, value_name = "FILE", default_value = "report.html")]
     pub out: PathBuf,
 }
 
 impl Plan {
-    /// Makes the page. Returns the text to print: the page itself, or a line with its file's path.
+    /// Makes the page. Returns the text to print: the page itself, or a line with the file's path.
     ///
     /// # Errors
     /// A result cannot be read, or the page cannot be written.

@@ -1,8 +1,8 @@
 //! A table of the page. It scrolls sideways within the page, and can be copied.
 //!
-//! Where: everywhere on the page.
-//! Invariant: a cell is text, which `html` escapes; the first column names the row.
-//! Source: WCAG 2.2, 1.3.1; the page's script copies it as tab-separated values.
+//! Where: in all parts of the page.
+//! Invariant: each cell is text, and `html` escapes it. The first column names the row.
+//! Source: WCAG 2.2, 1.3.1. The page's script copies a table as tab-separated values.
 
 use super::words::escaped;
 use std::fmt::Write;
@@ -26,7 +26,7 @@ impl Table {
         self.rows.push((cells.to_vec(), false));
     }
 
-    /// Adds a row. The row is marked if its cells after the first differ.
+    /// Adds a row, which is marked if its values differ. The first cell is the row's name.
     pub fn compared(&mut self, cells: &[String]) {
         let values = cells.get(1..).unwrap_or_default();
         let differs = values.windows(2).any(|pair| pair[0] != pair[1]);

@@ -1,5 +1,5 @@
-//! Tests of the page as text: its contents, and texts that must not get into it. `browser.rs` tests
-//! its look.
+//! Tests of the page as text: texts that it must contain, and texts that it must not contain.
+//! `browser.rs` tests its layout.
 //!
 //! Where: tests. Invariant: see `report`. Source: none.
 
@@ -146,7 +146,7 @@ fn a_title_says_what_and_when_and_a_sentence_what_came_of_it() {
     let told = told.split_once("</p>").unwrap().0;
     assert!(told.starts_with("ours answered 200 a second"), "{told}");
     assert!(told.contains("ours: not to be used unchecked; the reasons are below."), "{told}");
-    // The reason against the figures is shown at once; a note is in a folded list.
+    // The reason why the figures are invalid is shown unfolded. A note is in a folded list.
     let (seen, folded) =
         page.split_once("id=\"glance\"").unwrap().0.split_once("<details>").unwrap();
     assert!(seen.contains("p99&lt;1ms is not met") && folded.contains("Note (broken)"), "{seen}");

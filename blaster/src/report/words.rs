@@ -1,7 +1,7 @@
 //! Formats of figures and texts on the page.
 //!
-//! Where: in every cell and label.
-//! Invariant: the output of `escaped` is text in HTML and in quoted attributes, whatever the input.
+//! Where: used for every cell and label of the page.
+//! Invariant: a browser reads the output of `escaped` as text, also in quoted attributes.
 //! Source: the HTML standard, section 13.1.
 
 use crate::words::{grouped, size, whole};
@@ -27,7 +27,7 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// The first `chars` characters of a text, and an ellipsis if the text has more.
+/// Returns the first `chars` characters of a text, and an ellipsis if the text is longer.
 #[must_use]
 pub fn shortened(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
@@ -36,7 +36,7 @@ pub fn shortened(text: &str, chars: usize) -> String {
     }
 }
 
-/// Shortens a text of more than `chars` characters to its two ends: names often differ at the ends.
+/// Removes the middle of a text of over `chars` characters. Names often differ at the ends.
 #[must_use]
 pub fn elided(text: &str, chars: usize) -> String {
     let count = text.chars().count();
@@ -48,10 +48,10 @@ pub fn elided(text: &str, chars: usize) -> String {
     first + "…" + &text.chars().skip(count - last).collect::<String>()
 }
 
-/// The sign for an unknown figure.
+/// The character that is shown for an unknown figure.
 pub const UNKNOWN: &str = "–";
 
-/// Formats a number with `decimals` and thousands separators; a dash if it is unknown.
+/// Formats a number with `decimals` and thousands separators. An unknown number is a dash.
 #[must_use]
 pub fn number(value: Option<f64>, decimals: usize) -> String {
     match value {
@@ -76,7 +76,7 @@ pub fn bytes(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| UNKNOWN.to_owned(), |bytes| size(bytes as f64))
 }
 
-/// Formats a share of 1 in percent.
+/// Formats a share between 0 and 1 as a percentage.
 #[must_use]
 pub fn percent(ratio: Option<f64>) -> String {
     let percent = ratio.map(|ratio| 100.0 * ratio);

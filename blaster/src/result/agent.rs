@@ -1,6 +1,6 @@
-//! The part of a result that one of several generators measured.
+//! The part of a result that one of several agents measured.
 //!
-//! Where: in a result, in addition to the figures of the whole run.
+//! Where: in a `RunResult`, next to the figures of the whole run.
 //! Invariant: the counts and histograms of all agents add up to those of the whole run.
 
 use super::machine::Machine;
@@ -19,12 +19,12 @@ pub struct AgentPart {
     pub threads: u32,
     /// Number of the agent's connections to each server.
     pub connections: u32,
-    /// The time from the command to begin to the agent's answer. The agent began within this time.
+    /// The time from the controller's `Go` to the agent's reply. The agent began within this time.
     pub round_trip_ns: Option<u64>,
-    /// The reason why the agent was lost; none if it was not lost.
+    /// The reason why the agent was lost. `None` if it was not lost.
     pub lost: Option<String>,
     /// The self-check of the agent's part; empty in a search.
     pub verdict: Verdict,
-    /// All reports of the agent merged; in a search, all trials.
+    /// All reports of the agent merged. In a search, all its trials merged.
     pub merged: Option<Interval>,
 }

@@ -1,8 +1,8 @@
 //! The figures of a result as CSV tables for spreadsheets and scripts.
 //!
-//! Where: in the result's folder.
-//! Invariant: `reports.csv` has one row per report and type of request, and then one for `all`; the
-//! columns of a schema keep their order; the cell of an unknown figure is empty.
+//! Where: files in the result's folder.
+//! Invariant: for each report, `reports.csv` has one row per type of request, and then a row `all`.
+//! The columns of a schema keep their order. The cell of an unknown figure is empty.
 //! Source: RFC 4180.
 
 use crate::measure::times::{FIGURES, Figure};
@@ -11,7 +11,7 @@ use crate::search::curve::Point;
 use crate::workload::VERBS;
 use std::fmt::Write;
 
-/// Columns of `reports.csv`: times in microseconds, CPU in CPUs.
+/// Columns of `reports.csv`. Times are in microseconds, CPU use is in CPUs.
 pub(crate) const REPORTS: &str = "\
 run,report,start_s,seconds,verb,asked_per_s,offered_per_s,sent,answered,answered_per_s,keys,\
 hits,misses,not_done,errors,corrupt,late,timeouts,min_us,mean_us,sd_us,p50_us,p90_us,p95_us,\
@@ -19,10 +19,10 @@ p99_us,p99_9_us,p99_99_us,max_us,service_mean_us,service_p50_us,service_p99_us,s
 server_usr_cpus,server_sys_cpus,server_rss_bytes,client_cpus,machine_idle,machine_softirq,\
 unsent\r\n";
 
-/// The figures of service times in `reports.csv`.
+/// The statistics of service times in `reports.csv`.
 const SERVICE: [&str; 4] = ["mean", "p50", "p99", "max"];
 
-/// Columns of `cpus.csv`: shares of one CPU's time.
+/// Columns of `cpus.csv`. The figures are shares of one CPU's time.
 const CPUS: &str = "run,report,start_s,seconds,cpu,usr,nice,sys,iowait,irq,softirq,steal,idle,busy";
 
 const CURVE: &str = "trial,asked_per_s,offered_per_s,achieved_per_s,mean_us,p50_us,p99_us,\
@@ -34,7 +34,7 @@ pub(crate) fn reports(reports: &[Interval]) -> String {
     std::iter::once(REPORTS.to_owned()).chain(rows).collect()
 }
 
-/// Returns the rows of one report: one per type of request, and then `all`.
+/// Returns the rows of one report: one per type of request, and then the row `all`.
 pub(crate) fn rows(nth: usize, report: &Interval) -> String {
     let mut out = String::new();
     for verb in VERBS {
@@ -90,8 +90,8 @@ fn row(out: &mut String, nth: usize, report: &Interval, verb: &str, tally: &Verb
     );
 }
 
-/// Returns the table of this machine's CPUs. Each report has a row for all CPUs together, then one
-/// for each CPU.
+/// Returns the table of this machine's CPUs. For each report it has a row for all CPUs together,
+/// and then a row for each CPU.
 pub(crate) fn cpus(reports: &[Interval]) -> String {
     let mut out = format!("{CPUS}\r\n");
     for (nth, report) in reports.iter().enumerate() {
@@ -140,7 +140,7 @@ pub(crate) fn curve(curve: &[Point]) -> String {
     out
 }
 
-/// Formats a figure; empty if it is unknown.
+/// Formats a figure. An unknown figure is empty.
 fn cell(value: Option<f64>, decimals: usize) -> String {
     value.map_or(String::new(), |value| format!("{value:.decimals$}"))
 }

@@ -1,9 +1,9 @@
-//! Times as HdrHistogram interval logs, which HistogramLogProcessor, hdr-plot and others read.
+//! Times as HdrHistogram interval logs, for tools such as HistogramLogProcessor and hdr-plot.
 //!
-//! Where: in the result's folder.
+//! Where: files in the result's folder.
 //! Invariant: each report has one interval per type of request, tagged with the type, and one
-//! interval without a tag for all types, which tools read unless a tag is given. Times are in
-//! nanoseconds, but the longest time of an interval is in milliseconds, as the Java tools print it.
+//! untagged interval for all types. Tools read the untagged interval unless a tag is given. Times
+//! are in nanoseconds, except an interval's longest time: as in Java's tools, it is in ms.
 //! Source: HdrHistogram's interval log format 1.3.
 
 use super::{ResultError, RunResult};
@@ -19,9 +19,9 @@ const DIVISOR: f64 = 1e6;
 /// The kind of times in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Times from when a request was due.
+    /// Times from the moment at which a request was due.
     Response,
-    /// Times from when a request was sent.
+    /// Times from the moment at which a request was sent.
     Service,
 }
 

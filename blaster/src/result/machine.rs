@@ -13,7 +13,7 @@ use std::path::Path;
 const NICS_MAX: usize = 32;
 /// Most characters kept of a setting's value.
 const VALUE_CHARS_MAX: usize = 200;
-/// Settings of the system: a name, and the file with its value.
+/// Settings of the system: the setting's name, and the file with its value.
 const FILES: [(&str, &str); 18] = [
     ("clocksource", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
     ("smt", "/sys/devices/system/cpu/smt/active"),
@@ -34,7 +34,7 @@ const FILES: [(&str, &str); 18] = [
     ("net.ipv4.tcp_rmem", "/proc/sys/net/ipv4/tcp_rmem"),
     ("net.ipv4.tcp_wmem", "/proc/sys/net/ipv4/tcp_wmem"),
 ];
-/// Parameters of the kernel's command line that change its speed. Other parameters are left out,
+/// Parameters of the kernel's command line that affect performance. Other parameters are left out,
 /// because they may be private.
 const BOOT_WORDS: [&str; 8] = [
     "mitigations",
@@ -62,7 +62,7 @@ pub struct Machine {
     pub governor: Option<String>,
     /// Bytes of memory.
     pub memory_bytes: Option<u64>,
-    /// Other settings that affect speed: mitigations, clock, limits of sockets.
+    /// Other settings that affect performance: mitigations, clock, limits of sockets.
     #[serde(default)]
     pub settings: Vec<Setting>,
     /// Network interfaces, loopback included.
@@ -76,7 +76,7 @@ pub struct Nic {
     pub name: String,
     /// `up`, `down` or `unknown`.
     pub state: Option<String>,
-    /// Most bytes of a packet.
+    /// Size of the largest packet in bytes.
     pub mtu: Option<u32>,
     /// Speed in megabits per second.
     pub speed_mbps: Option<u32>,
@@ -86,13 +86,13 @@ pub struct Nic {
     pub rx_queues: u32,
     /// Transmit queues.
     pub tx_queues: u32,
-    /// Nanoseconds for which the kernel (GRO) waits for more packets to merge.
+    /// Nanoseconds for which GRO holds packets in order to merge later ones with them.
     pub gro_flush_timeout: Option<u64>,
-    /// Polls without packets before interrupts are enabled again.
+    /// Number of polls without packets after which interrupts are enabled again.
     pub napi_defer_hard_irqs: Option<u64>,
-    /// True if the kernel polls the interface in threads of its own.
+    /// True if the kernel polls the interface in dedicated threads.
     pub threaded: Option<bool>,
-    /// Offloads (1 is on), coalescing, rings and channels by ethtool's names; packet steering.
+    /// Offloads (1 is on), coalescing, rings and channels, under ethtool's names; packet steering.
     #[serde(default)]
     pub settings: Vec<Setting>,
 }
@@ -117,7 +117,7 @@ impl Machine {
     }
 }
 
-/// The settings of the system, except those of its interfaces.
+/// Returns the settings of the system, without those of its network interfaces.
 fn settings() -> Vec<Setting> {
     let mut settings = Vec::new();
     let mut add = |name: &str, value: Option<String>| {
@@ -141,7 +141,7 @@ fn setting(name: &str, value: &str) -> Setting {
     Setting { name: name.to_owned(), value }
 }
 
-/// The parameters of the kernel's command line that are in `BOOT_WORDS`.
+/// Returns the parameters of the kernel's command line that are in `BOOT_WORDS`.
 fn boot(words: &[String]) -> Option<String> {
     let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
     let is_known = |word: &&String| BOOT_WORDS.contains(&name(word).as_str());
@@ -149,7 +149,7 @@ fn boot(words: &[String]) -> Option<String> {
     (!known.is_empty()).then(|| known.join(" "))
 }
 
-/// The vulnerabilities that affect the processor, and their mitigations.
+/// Returns the vulnerabilities that affect the processor, and their mitigations.
 fn vulnerabilities(folder: &Path) -> Vec<(String, String)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<(String, String)> = entries
@@ -220,7 +220,7 @@ fn nic(path: &Path) -> Nic {
     }
 }
 
-/// Returns a file's text without surrounding space; none if the file is missing or empty.
+/// Returns a file's text without surrounding space. `None` if the file is missing or empty.
 fn word(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();
@@ -257,7 +257,7 @@ mod tests {
         }
         fs::write(eth.join("queues/rx-0/rps_cpus"), "3\n").unwrap();
         let mut found = nics(&folder);
-        // If this machine has an interface eth7, ethtool's settings of it are added.
+        // If this machine has an eth7, its ethtool settings were added, which the test ignores.
         found[0].settings.retain(|setting| setting.name.contains("rps"));
         fs::remove_dir_all(&folder).unwrap();
         let expected = Nic {

@@ -1,9 +1,9 @@
 //! The conditions of a result: command line, workload, servers, machine and settings.
 //!
 //! Where: made before the traffic.
-//! Invariant: the run can be repeated from the manifest alone: it has the command line, the seed
-//! and the whole workload.
-//! Source: the thesis's section 2.3 (the same seed); published figures often lack such conditions.
+//! Invariant: the run can be repeated from the manifest alone, because it contains the command
+//! line, the seed and the whole workload.
+//! Source: the thesis's section 2.3 (the same seed). Published figures often lack these conditions.
 
 use super::machine::Machine;
 use serde::{Deserialize, Serialize};
@@ -12,13 +12,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The conditions of a result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The run's name in reports: the user's word, or the servers' names.
+    /// The run's name in reports: the one that the user gave, or else the names of the servers.
     pub label: String,
     /// The version of kvblaster.
     pub kvblaster: String,
-    /// The start: Unix time in seconds.
+    /// The time of the start, as Unix time in seconds.
     pub started_unix_s: f64,
-    /// The start for people, in UTC.
+    /// The time of the start in UTC, as text.
     pub started: String,
     /// The command line, word by word.
     pub command_line: Vec<String>,
@@ -26,7 +26,7 @@ pub struct Manifest {
     pub machine: Machine,
     /// The seed of all random choices of the run.
     pub seed: u64,
-    /// The workload, as a file that can be read back.
+    /// The workload as TOML, from which it can be read back.
     pub workload_toml: String,
     /// The servers.
     pub targets: Vec<TargetRecord>,
@@ -47,7 +47,7 @@ pub struct Manifest {
 /// A setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The setting's name, like that of the flag.
+    /// The setting's name, which is the flag's name.
     pub name: String,
     /// The setting's value.
     pub value: String,
@@ -56,13 +56,13 @@ pub struct Setting {
 /// A server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetRecord {
-    /// The name on the command line.
+    /// The target as it is written on the command line.
     pub name: String,
     /// The address: `tcp 127.0.0.1:11211`.
     pub place: String,
     /// The server's weight in the distribution of keys over servers.
     pub weight: u32,
-    /// The version that the server reports; none if it reports no version.
+    /// The version that the server reports, if it reports one.
     pub version: Option<String>,
     /// The server's process ids, if it is on this machine.
     pub pids: Vec<u32>,
@@ -100,8 +100,8 @@ impl Manifest {
 #[must_use]
 pub fn utc(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);
-    // Days in cycles of 400 years from 1 March 0000 (Howard Hinnant, "chrono-compatible low-level
-    // date algorithms").
+    // Days are counted in cycles of 400 years from 1 March 0000 (Howard Hinnant, "chrono-compatible
+    // low-level date algorithms").
     let days = days + 719_468;
     let (cycle, day_of_cycle) = (days / 146_097, days % 146_097);
     let year_of_cycle = (day_of_cycle - day_of_cycle / 1_460 + day_of_cycle / 36_524

@@ -1,6 +1,6 @@
 //! A made-up result that uses every field.
 //!
-//! Where: tests. Invariant: the same at every call. Source: none.
+//! Where: tests. Invariant: every call returns the same result. Source: none.
 
 use super::agent::AgentPart;
 use super::machine::Machine;
@@ -13,8 +13,8 @@ use crate::measure::{Interval, KeyAnswer, Tally, steady};
 use crate::search::{Capacity, SearchResult, bracket::Limit, curve::Point};
 use crate::workload::Verb;
 
-/// Returns a result of six reports of a server that answers in about `us` µs. Some texts in the
-/// result contain HTML, CSV and shell syntax.
+/// Returns a result with six reports of a server that answers in about `us` µs. Some of its texts
+/// contain HTML, CSV and shell syntax, to test escaping.
 pub(crate) fn result(label: &str, us: u64) -> RunResult {
     let reports: Vec<Interval> = (0..6).map(|nth| report(nth, us)).collect();
     let merged = Interval::merged(&reports);
@@ -78,7 +78,7 @@ fn report(nth: u64, us: u64) -> Interval {
     for request in 0..2000_u64 {
         let verb = if request % 31 == 0 { Verb::Set } else { Verb::Get };
         let (intended, sent) = (request * 1000, request * 1000 + request % 20);
-        // A long tail, and a stall in the fourth report.
+        // A few requests take much longer than most, and the fourth report has a stall.
         let stall = if nth == 3 && request < 50 { 100_000_000 } else { 0 };
         let ns = us * 1000 * (100 + request % 100) / 100 + us * 20_000_000 / (request + 1) + stall;
         tally.offered += 1;

@@ -1,8 +1,8 @@
-//! A server's own information: version, process, items and memory.
+//! The information that a server gives about itself: version, process, items and memory.
 //!
-//! Where: queried before the traffic; the manifest records it.
-//! Invariant: a query takes seconds at most, whatever listens there. If an answer or a field of it
-//! is missing, the field is unknown, which is no error.
+//! Where: queried before the traffic, and recorded in the manifest.
+//! Invariant: a query takes a few seconds at most, whatever program listens there. A field that the
+//! answer lacks is unknown, which is not an error.
 //! Source: memcached's `version` and `stats` (over UDP after an 8-byte header); Redis's `INFO`.
 
 use crate::target::{Place, Target};
@@ -18,15 +18,15 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Time that a server has to accept a connection.
+/// Longest wait for a server to accept a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// Time that a server has to answer.
+/// Longest wait for an answer.
 const WAIT: Duration = Duration::from_secs(1);
-/// Most bytes of an answer that are read: `INFO` is about 7,000 bytes, `stats` 4,000.
+/// Most bytes that are read of an answer. `INFO` has about 7,000 bytes, and `stats` 4,000.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
 const VERSION_CHARS_MAX: usize = 100;
 const DATAGRAMS_MAX: usize = 64;
-/// memcached's header in each datagram: request 1, datagram 0 of 1.
+/// memcached's UDP header of a request: request 1, datagram 0 of 1.
 const HEADER: [u8; 8] = [0, 1, 0, 0, 0, 1, 0, 0];
 
 /// A server's information about itself.
@@ -51,7 +51,7 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// Reads an answer: memcached's lines, or those of Redis's `INFO`.
+    /// Parses an answer: the lines of memcached, or of Redis's `INFO`.
     fn read(answer: &str) -> ServerInfo {
         let is_redis = answer.contains("redis_version:") || answer.contains("valkey_version:");
         ServerInfo {
@@ -72,7 +72,7 @@ impl ServerInfo {
 /// Queries a server. `is_resp` is true if the server speaks Redis's protocol.
 ///
 /// # Errors
-/// Nothing accepts connections there. Over UDP that may go unnoticed.
+/// No server accepts connections there. Over UDP this may go unnoticed.
 pub fn query(target: &Target, is_resp: bool) -> io::Result<ServerInfo> {
     let question = match (&target.place, is_resp) {
         (Place::Udp(_) | Place::Xdp(..), _) => "version\r\n",
@@ -87,11 +87,11 @@ pub fn query(target: &Target, is_resp: bool) -> io::Result<ServerInfo> {
     Ok(ServerInfo::read(&all))
 }
 
-/// Queries a server with a UDP port for its number of threads, over TCP at the same port; none if
-/// the answer lacks the number.
+/// Queries a UDP server for its number of threads, over TCP on the same port. `None` if the answer
+/// lacks the number.
 ///
 /// # Errors
-/// Nothing accepts connections there.
+/// No server accepts connections there.
 pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
     let place = match &target.place {
         Place::Udp(address) | Place::Xdp(_, address) => Place::Tcp(*address),
@@ -103,10 +103,10 @@ pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
     Ok(threads.and_then(|threads| threads.parse().ok()))
 }
 
-/// Returns the answer to a question: the complete answer, or the part that arrived in time.
+/// Sends a command and returns the answer, or the part of the answer that arrived in time.
 ///
 /// # Errors
-/// Like `query`.
+/// The same as those of `query`.
 pub(crate) fn answer(target: &Target, question: impl AsRef<[u8]>) -> io::Result<String> {
     let question = question.as_ref();
     let answer = match &target.place {
@@ -122,7 +122,7 @@ pub(crate) fn answer(target: &Target, question: impl AsRef<[u8]>) -> io::Result<
     Ok(String::from_utf8_lossy(&answer.unwrap_or_default()).into_owned())
 }
 
-/// Connects to a Unix socket with a time limit. Without a limit, connecting would wait for ever if
+/// Connects to a Unix socket with a time limit. Without the limit, `connect` would block forever if
 /// the server's backlog is full.
 fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -151,8 +151,8 @@ fn query_udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     let (end, mut datagram) = (Instant::now() + WAIT, [0; ANSWER_BYTES_MAX]);
     loop {
         let bytes = socket.recv(&mut datagram)?;
-        // The header: number of the request, number of the datagram, number of datagrams, zero; two
-        // bytes each.
+        // The header has four numbers of two bytes: the request, the datagram, the number of
+        // datagrams, and zero.
         let [_, _, a, b, c, d, _, _, part @ ..] = &datagram[..bytes] else { continue };
         let (number, all) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
         parts.insert(number, part.to_vec());
@@ -163,7 +163,7 @@ fn query_udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads until the answer is complete, the stream ends, or time is up.
+/// Reads until the answer is complete, the stream ends, or `WAIT` has passed.
 fn until_whole(stream: &mut impl Read) -> Vec<u8> {
     let end = Instant::now() + WAIT;
     let mut answer = Vec::new();
@@ -180,8 +180,8 @@ fn until_whole(stream: &mut impl Read) -> Vec<u8> {
     answer
 }
 
-/// True if the answer is complete: it ends with the last line of an answer or with an error, or has
-/// all bytes that Redis announces.
+/// True if the answer is complete: it ends with a line that ends answers, such as `END`, or with an
+/// error, or has as many bytes as Redis announced.
 fn is_whole(answer: &str) -> bool {
     let errors = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "-"];
     let last = answer.strip_suffix("\r\n").map(|lines| lines.rsplit('\n').next());
@@ -194,7 +194,7 @@ fn is_whole(answer: &str) -> bool {
     announced.is_some_and(is_all) || last.flatten().is_some_and(is_last)
 }
 
-/// The number after the prefix, in the first complete line that begins with one of `begins`.
+/// Returns the number after the prefix in the first complete line that begins with one of `begins`.
 fn figure(answer: &str, begins: &[&str]) -> Option<u64> {
     let mut lines = answer.split_inclusive('\n').filter_map(|line| line.strip_suffix("\r\n"));
     let figure = lines.find_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
@@ -212,7 +212,7 @@ fn redis_keys(answer: &str) -> u64 {
     answer.lines().filter_map(keys).sum()
 }
 
-/// The version in an answer; none unless the line with the version is complete.
+/// Returns the version in an answer. `None` if the line with the version is incomplete or missing.
 fn version(answer: &str) -> Option<String> {
     let mut lines = answer.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     lines.find_map(|line| {
@@ -308,7 +308,7 @@ mod tests {
         let flags = SocketFlags::CLOEXEC;
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        // One connection may wait in the backlog.
+        // A backlog of 0 lets one connection wait; `_waiting` takes this place.
         rustix::net::listen(&listener, 0).unwrap();
         let _waiting = connect_unix(&path).unwrap();
         let target = parse(&format!("unix:{}", path.display()), Family::Any).unwrap();

@@ -1,12 +1,12 @@
-//! Agents: other processes, often on other machines, that drive in place of this one.
+//! Agents: processes, often on other machines, that send the requests in place of this process.
 //!
 //! ```text
 //! course -> Workers -> Agents ==stdin/stdout of `ssh HOST kvblaster agent`==> host -> Threads
 //! ```
 //!
 //! Where: `Workers` uses `Agents` in place of `Threads`.
-//! Invariant: if an agent fails or misbehaves, the controller goes on or reports which agent it
-//! was. No agent outlives the controller, because then the agent's standard input ends.
+//! Invariant: if an agent fails or misbehaves, the controller continues or reports which agent it
+//! was. An agent exits when its standard input ends, so no agent outlives the controller.
 //! Source: the KV-Cache paper, section 5.2: traffic generators and their controller.
 
 mod host;
@@ -37,42 +37,42 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 use talk::{AgentFacts, FromAgent, Lines, ORDERS_MAX, SILENCE_MAX, ToAgent};
 
-/// Most agents of one run.
+/// The largest number of agents in one run.
 pub const AGENTS_MAX: usize = 256;
-/// Longest wait for an agent's `Hello`; a command such as ssh connects and logs in before it.
+/// Longest wait for an agent's `Hello`. It includes the time in which ssh connects and logs in.
 const GREETING_MAX: Duration = Duration::from_secs(10);
-/// Wait for `Hello` after which the user is told which agent is silent.
+/// Time after which the user is told which agents have not sent `Hello`.
 const NAMED_AFTER: Duration = Duration::from_secs(2);
 /// Time between two checks for Ctrl-C.
 const TICK: Duration = Duration::from_millis(100);
 /// Longest wait for the end of a process, and for the last line of its standard error.
 const END_MAX: Duration = Duration::from_secs(2);
-/// Time between two checks whether a process has ended.
+/// Interval at which the controller checks whether a process has ended.
 const END_TICK: Duration = Duration::from_millis(2);
-/// A longer line of an agent's standard error is passed on in pieces.
+/// Longest piece of an agent's standard error that is copied at once. Longer lines are split.
 const WORDS_BYTES_MAX: u64 = 4096;
-/// Most characters shown of a line of standard error, or of an agent's reason for a failure.
+/// Longest line of standard error, and longest failure message of an agent, that is shown.
 const WORDS_CHARS_MAX: usize = 4096;
 
-/// Checks that each agent has something to do.
+/// Checks the agents' commands, and that there is at least one thread for each agent.
 ///
 /// # Errors
-/// Options contradict each other.
+/// Options contradict each other, or a command is empty.
 pub(crate) fn check(plan: &mut Plan) -> Result<(), String> {
     let agents = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
     if agents as usize > AGENTS_MAX {
         return Err(format!("--agent: more than {AGENTS_MAX}"));
     }
     if agents > 0 && !(plan.cpus.is_empty() && plan.receive_cpus.is_empty()) {
-        let why = "--cpus: with --agent, give it to each agent: 'kvblaster agent --cpus 0-3'";
+        let why = "--cpus: with --agent, give it to each agent, as in 'kvblaster agent --cpus 0-3'";
         return Err(why.to_owned());
     }
     if plan.agents.iter().any(|command| command.trim().is_empty()) {
-        return Err("--agent: empty; give a command, as 'ssh HOST kvblaster agent'".to_owned());
+        return Err("--agent: empty; give a command, as in 'ssh HOST kvblaster agent'".to_owned());
     }
     if plan.threads < agents {
         if plan.given.iter().any(|given| given.long == "threads") {
-            let why = "that is the number of all agents' threads together; each agent needs one";
+            let why = "these are the threads of all agents together, and each agent needs one";
             return Err(format!("--threads {}: {why}", plan.threads));
         }
         plan.threads = agents;
@@ -88,26 +88,26 @@ pub(crate) struct Agents {
     epoch: Cell<u32>,
 }
 
-/// The agent's index, the time of arrival, and the message, or the reason why it was the last.
+/// The agent's index, the time of arrival, and the message. An error is the last message.
 type Arrival = (usize, Instant, Result<FromAgent, String>);
 
 #[derive(Debug)]
 struct Agent {
-    /// The agent's name in errors.
+    /// The agent's name in error messages.
     name: String,
     command: String,
     task: Task,
     child: Child,
-    /// The queue of messages to the agent; none once the agent is lost.
+    /// The queue of messages to the agent. `None` if the agent is lost.
     to: Option<SyncSender<ToAgent>>,
-    /// Receives the last line of the agent's standard error, once that has ended.
+    /// Receives the last line of the agent's standard error when the agent closes it.
     words: Receiver<String>,
     phase: Phase,
     facts: Option<AgentFacts>,
     traffic: TrafficState,
     /// The servers that do not answer the agent: its reply to `Ask`.
     silent: Option<Vec<String>>,
-    /// The servers that went away or were restarted: the reply to `Compare`.
+    /// The servers that went away or were restarted: the agent's reply to `Compare`.
     changed: Option<Vec<String>>,
     lost: Option<String>,
     /// The time at which `Go` was sent.
@@ -123,7 +123,7 @@ struct TrafficState {
     is_unheard: bool,
     is_over: bool,
     snapshot: LiveSnapshot,
-    /// The reason why the agent did not do its task, though it still sends messages.
+    /// The reason why the agent could not do its task. The agent still sends messages.
     failed: Option<String>,
 }
 
@@ -131,7 +131,7 @@ struct TrafficState {
 enum Phase {
     Started,
     Greeted,
-    /// The agent has found the servers, or cannot do its share.
+    /// The agent has found the servers, or has reported that it cannot do its share.
     Prepared,
     /// The agent's threads have connected.
     Ready,
@@ -139,11 +139,11 @@ enum Phase {
 }
 
 impl Agents {
-    /// Starts the plan's agents and gives each its share. Returns the servers as the first agent
-    /// reports them.
+    /// Starts the plan's agents and gives each its share of the work. Returns the servers that the
+    /// first agent reports.
     ///
     /// # Errors
-    /// An agent does not start, is another version, or cannot do its share; or Ctrl-C was pressed.
+    /// An agent does not start, has another version, or cannot do its share; or Ctrl-C was pressed.
     pub(crate) fn gather(plan: &Plan, stop: &AtomicBool) -> Result<(Agents, Servers), RunError> {
         let (sender, arrivals) = arrival_channel();
         let count = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
@@ -203,7 +203,7 @@ impl Agents {
         if stop.load(Ordering::Relaxed) { Err(RunError::Stopped) } else { Ok(()) }
     }
 
-    /// The error of the first agent that is lost or could not do its task.
+    /// Returns the error of the first agent that is lost or could not do its task.
     fn failed(&self) -> Option<RunError> {
         self.each.borrow().iter().find_map(|agent| {
             let why = agent.lost.as_ref().or(agent.traffic.failed.as_ref())?;
@@ -211,8 +211,7 @@ impl Agents {
         })
     }
 
-    /// Makes all agents connect, and lets them begin together; `pace` is that of all agents
-    /// together.
+    /// Makes all agents connect, and then begin together. `pace` is the sum of all agents' rates.
     pub(crate) fn start(&self, (mode, pace): (Mode, Pace), is_watched: bool, stop: &AtomicBool) {
         for agent in self.each.borrow_mut().iter_mut() {
             (agent.phase, agent.traffic) = (Phase::Prepared, TrafficState::default());
@@ -235,8 +234,8 @@ impl Agents {
         self.each.borrow().iter().any(|agent| agent.lost.is_some())
     }
 
-    /// For each agent, its number and the servers that do not answer it: all servers for an agent
-    /// that has had no answer at all.
+    /// Returns the number of each agent, and the servers that do not answer it: all servers if the
+    /// agent has never had an answer.
     pub(crate) fn silent(&self, servers: &Servers, stop: &AtomicBool) -> Vec<(u32, Vec<String>)> {
         self.send(|_| ToAgent::Ask);
         let ends = Instant::now() + SILENCE_MAX;
@@ -249,7 +248,7 @@ impl Agents {
         (1..).zip(self.each.borrow_mut().iter_mut()).filter_map(silent).collect()
     }
 
-    /// Describes each server that an agent saw go away or be restarted.
+    /// Describes each server that went away or was restarted, as seen by any agent.
     pub(crate) fn changed(&self) -> Vec<String> {
         self.send(|_| ToAgent::Compare);
         let ends = Instant::now() + SILENCE_MAX;
@@ -265,7 +264,7 @@ impl Agents {
         changes
     }
 
-    /// Each agent's part of the result; `rate` is the rate of all agents together.
+    /// Returns each agent's part of the result. `rate` is the sum of all agents' rates.
     pub(crate) fn parts(&self, merged: Parts, plan: &Plan, rate: Option<f64>) -> Vec<AgentPart> {
         let driven = if plan.is_open() { Loop::Open } else { Loop::Closed };
         let part = |(agent, merged): (&Agent, Option<Interval>)| {
@@ -296,14 +295,15 @@ impl Agents {
         }
     }
 
-    /// Receives messages until all agents that are not lost have reached `phase`, or Ctrl-C. For a
-    /// phase before `Ended`, one failed agent ends the wait, because nothing begins without it.
+    /// Receives messages until all agents that are not lost have reached `phase`, or until Ctrl-C.
+    /// Before `Ended`, a failed agent ends the wait, because the run needs every agent.
     fn wait_for(&self, stop: &AtomicBool, phase: Phase) {
         let is_vain = || phase < Phase::Ended && self.failed().is_some();
         self.wait(stop, |agent| agent.phase < phase && !is_vain());
     }
 
-    /// Receives messages while `is_waiting` holds for any agent that is not lost, or until Ctrl-C.
+    /// Receives messages until `is_waiting` is false for all agents that are not lost, or until
+    /// Ctrl-C.
     fn wait(&self, stop: &AtomicBool, is_waiting: impl Fn(&Agent) -> bool) {
         let is_any = || {
             let each = self.each.borrow();
@@ -315,7 +315,7 @@ impl Agents {
         }
     }
 
-    /// Receives one message within `patience`; false if none arrives.
+    /// Receives one message. Returns false if none arrives within `patience`.
     fn take(&self, patience: Duration) -> bool {
         let Ok((nth, at, message)) = self.arrivals.recv_timeout(patience) else { return false };
         let mut each = self.each.borrow_mut();
@@ -351,7 +351,7 @@ impl WorkerGroup for &Agents {
     fn next(&self, patience: Duration) -> Option<EpochTally> {
         let ends = Instant::now() + patience;
         loop {
-            // Once all agents are over there is no wait: `end` receives the remaining tallies.
+            // If all agents have finished, do not wait: `end` receives the remaining tallies.
             let handed = self.tallies.borrow_mut().pop_front();
             let left = ends.saturating_duration_since(Instant::now());
             if handed.is_some() || WorkerGroup::is_over(self) || !self.take(left) {
@@ -391,7 +391,7 @@ impl Agent {
         task: Task,
         (nth, arrivals): (usize, SyncSender<Arrival>),
     ) -> io::Result<Agent> {
-        // The agent ignores Ctrl-C: the controller still wants its counts.
+        // The agent ignores Ctrl-C, because the controller still needs the agent's counts.
         let mut child = Command::new("sh")
             .arg("-c")
             .arg(format!("trap '' INT; {}", exec_text(command)))
@@ -441,7 +441,7 @@ impl Agent {
             FromAgent::Hello(version) if version != env!("CARGO_PKG_VERSION") => {
                 let ours = env!("CARGO_PKG_VERSION");
                 let theirs = talk::harmless(&version, 20);
-                self.lose(&format!("it is kvblaster {theirs}, and this is {ours}"));
+                self.lose(&format!("its version is {theirs}, that of this kvblaster is {ours}"));
             }
             FromAgent::Hello(_) => self.phase = Phase::Greeted,
             FromAgent::Found(found) => {
@@ -474,7 +474,7 @@ impl Agent {
         }
     }
 
-    /// Marks the agent as lost because of `why`; if `why` is empty, because its output ended.
+    /// Marks the agent as lost for the reason `why`. If `why` is empty, the agent's output ended.
     fn lose(&mut self, why: &str) {
         if self.to.take().is_none() {
             return;
@@ -491,8 +491,8 @@ impl Agent {
         self.lost = Some(why + &words);
     }
 
-    /// Waits for the process to end, and kills it after `patience`. Returns its exit status if it
-    /// was not killed.
+    /// Waits for the process to end, and kills it after `patience`. Returns its exit status, or
+    /// `None` if it was killed.
     fn reap(&mut self, patience: Duration) -> Option<ExitStatus> {
         let began = Instant::now();
         while began.elapsed() < patience {
@@ -519,18 +519,18 @@ impl Drop for Agents {
     }
 }
 
-/// Escapes an agent's words for display.
+/// Escapes control characters in an agent's text for display.
 fn all_harmless(words: &[String]) -> Vec<String> {
     words.iter().map(|word| talk::harmless(word, WORDS_CHARS_MAX)).collect()
 }
 
 /// Makes the channel for agents' messages. It has no queue: at most one message of each agent, of
-/// at most `LINE_BYTES_MAX` bytes, waits in memory, and the agent waits with its next one.
+/// at most `LINE_BYTES_MAX` bytes, is in memory, and the agent cannot send its next one meanwhile.
 fn arrival_channel() -> (SyncSender<Arrival>, Receiver<Arrival>) {
     mpsc::sync_channel(0)
 }
 
-/// Forwards an agent's messages, and finally the reason why no more will come.
+/// Forwards an agent's messages, and at their end the reason why there are no more.
 fn listen<F: AsFd>(mut lines: Lines<F>, nth: usize, arrivals: &SyncSender<Arrival>) {
     loop {
         let message = lines.next().and_then(|message| message.ok_or(String::new()));
@@ -542,13 +542,13 @@ fn listen<F: AsFd>(mut lines: Lines<F>, nth: usize, arrivals: &SyncSender<Arriva
     }
 }
 
-/// Copies an agent's standard error to that of this process, line by line, marked with the agent's
-/// `number`; without a number nothing is copied. Sends the last line to `last`.
+/// Copies an agent's standard error to that of this process, line by line, each with the agent's
+/// `number` before it. Copies nothing if `number` is `None`. Sends the last line to `last`.
 fn pass_on(stderr: ChildStderr, number: Option<usize>, last: &SyncSender<String>) {
     let _ = last.send(copy_words(stderr, number, &mut io::stderr()));
 }
 
-/// Copies like `pass_on`, but to any writer. Returns the last line.
+/// Copies as `pass_on` does, but to any writer. Returns the last line.
 fn copy_words(stderr: impl Read, number: Option<usize>, to: &mut impl Write) -> String {
     let (mut from, mut kept) = (BufReader::new(stderr), String::new());
     let mut line = Vec::new();

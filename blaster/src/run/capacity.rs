@@ -1,10 +1,10 @@
 //! The search for capacity on real servers.
 //!
 //! Where: called by `main`; each trial is a `course` at one rate.
-//! Invariant: the servers are populated before each trial, unless `--populate-once` was given;
-//! Ctrl-C ends the search and keeps what it found.
-//! Source: the KV-Cache paper, section 6: the highest rate that meets the objective, with servers
-//! populated again for each trial.
+//! Invariant: the servers are populated before each trial, unless `--populate-once` was given.
+//! Ctrl-C ends the search; the results so far are kept.
+//! Source: the KV-Cache paper, section 6: the highest rate that meets the objective; the servers
+//! are populated again for each trial.
 
 use super::agents::parts;
 use super::course;
@@ -22,12 +22,12 @@ use crate::search::{Outcome, SearchPlan, Trial, search};
 use crate::words::{clock, grouped, time_or_dash};
 use std::time::Instant;
 
-/// Rules of the self-check whose remarks are reported for a search. Other rules concern the limits
-/// that the search itself finds.
+/// Rules of the self-check whose remarks a search reports. A search looks for the limits that the
+/// other rules report.
 const DISTURBANCES: [&str; 5] =
     ["machine-full", "generator-waited", "server-waited", "steal", "broken"];
 
-/// Trials against the servers of a plan.
+/// The trials of one search.
 struct Trials<'p> {
     plan: &'p Plan,
     context: &'p RunContext,
@@ -95,8 +95,8 @@ pub fn run(plan: &Plan, aim: &SearchPlan) -> Result<RunResult, RunError> {
     })
 }
 
-/// Returns remarks on disturbances of trials: for each rule, its first remark with the number of
-/// trials that have it.
+/// Returns remarks on disturbed trials: for each rule, the first trial's remark and the number of
+/// trials with such a remark.
 fn disturbed(trials: &[Interval]) -> Vec<Remark> {
     let mut remarks: Vec<(Remark, usize)> = Vec::new();
     for one in trials.iter().flat_map(|trial| check(trial, Loop::Open).remarks) {
@@ -187,10 +187,10 @@ impl Trials<'_> {
     }
 }
 
-/// Formats a trial as a line of progress.
+/// Formats a trial as a line for the progress display.
 fn noted(point: &Point, goals: usize) -> String {
     format!(
-        "{:>9.0}/s asked {:>9.0} answered: mean {:>7} p99 {:>7}; {}",
+        "{:>9.0}/s due {:>9.0} answered: mean {:>7} p99 {:>7}; {}",
         point.asked_per_s,
         point.achieved_per_s,
         time_or_dash(point.mean_ns),

@@ -1,15 +1,15 @@
-//! A comparison: runs several servers under the same work in turns, and compares their figures.
+//! A comparison: runs several servers in turns under the same load, and compares their figures.
 //!
 //! ```text
 //! targets, started servers -> rounds: a run of each -> figures: ratios by round -> text, results
 //! ```
 //!
-//! Where: called by `main`; each server's part of a round is a `run`.
+//! Where: called by `main`; in each round it calls `run` once for each server.
 //! Invariant: in one round all servers get the same requests, which differ from round to round;
 //! only complete rounds count. Servers started here are paused while another is measured, and are
 //! killed at the end.
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation":
-//! repeated, interleaved, with intervals.
+//! measurements are repeated and interleaved, and figures have intervals.
 
 pub mod figures;
 
@@ -37,23 +37,24 @@ use std::time::{Duration, Instant};
 
 const COMPARED: &str = "What is compared";
 const ROUNDS_MAX: u32 = 1000;
-/// Most servers: each is named by a letter.
+/// The largest number of servers, each of which is named by a letter.
 pub const SERVERS_MAX: usize = 26;
 /// Share of the servers' CPUs that other programs may use without a remark.
 const OTHERS_MAX: f64 = 0.05;
-/// Wait for the end of a server that stopped answering.
+/// Time in which a server that stopped answering may end.
 const END_PATIENCE: Duration = Duration::from_millis(200);
 /// The name of a comparison's file; its folder also has a folder for each server.
 const FILE: &str = "comparison.json";
-/// Rules whose remarks are kept for each round, because a merged result does not have them.
+/// Rules whose remarks are collected from each round, because a merged result lacks them.
 const CARRIED: [&str; 4] = ["not-populated", "not-warm", "cut-short", GONE];
 
 const ABOUT: &str = "\
 Gives servers the same work in turns, and reports how each differs from the
-first: requests, CPU, times, hits and memory, each as a ratio with its interval,
-or that no difference is known. Targets and workloads are those of kvblaster
-run. A server of --start gets a free port for {port}, or a path for {socket}; it
-is paused while another is measured, and killed at the end.
+first in requests, CPU, times, hits and memory: as a ratio with its confidence
+interval, or that no difference is known. Targets and workloads are those of
+kvblaster run. In a command of --start, {port} stands for a free port, and
+{socket} for a path; the server is paused while another is measured, and killed
+at the end.
 
   kvblaster compare old:11211 new:11211
   kvblaster compare --server-cpus 0 --start 'memcached -p {port}' --start \\
@@ -76,7 +77,7 @@ pub struct Plan {
     #[arg(value_parser = number(1..=ROUNDS_MAX), default_value = "10")]
     pub rounds: u32,
     /// The servers' CPUs: started servers are pinned to them, kvblaster avoids them, and all CPU
-    /// time there counts as the servers', also that of interrupts
+    /// time there, also that of interrupts, counts as the servers'
     #[arg(long, help_heading = COMPARED, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub server_cpus: std::vec::Vec<usize>,
@@ -95,15 +96,15 @@ pub struct Plan {
 pub(crate) fn checked_start(text: &str) -> Result<String, String> {
     match [PORT, SOCKET].iter().any(|place| text.contains(place)) {
         true => Ok(text.to_owned()),
-        false => Err(format!("where is it to listen? Write {PORT} in it, or {SOCKET}: {text}")),
+        false => Err(format!("write {PORT} or {SOCKET} where the command has its address: {text}")),
     }
 }
 
 impl Plan {
-    /// Completes the plan, and checks flags against each other.
+    /// Completes the plan, and checks that its flags agree with each other.
     pub(crate) fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         match self.run.targets.len() + self.starts.len() {
-            0 | 1 => Err("two servers at least: give targets, or --start servers".to_owned()),
+            0 | 1 => Err("at least two servers are needed: give targets or --start".to_owned()),
             2..=SERVERS_MAX => {
                 self.paced.give(&mut self.run);
                 self.asserted.give(&mut self.run);
@@ -172,19 +173,19 @@ struct Contestant {
     letter: char,
     target: String,
     server: Option<Server>,
-    /// The state before the first round, of a server that was not started here.
+    /// The state before the first round. `None` for a server that was started here.
     context: Option<RunContext>,
     manifest: Manifest,
     windows: Vec<Interval>,
-    /// The rounds in which kvblaster was the limit, and why.
+    /// The rounds in which kvblaster was the limit, with the reasons.
     bound: Vec<(usize, String)>,
     remarks: Vec<Remark>,
     left_behind: Vec<String>,
 }
 
-/// Returns the order of servers in a round. The second round of each pair reverses the first, so
-/// that a drift affects all servers alike; each pair begins with the next server, so that each
-/// server has each place equally often.
+/// Returns the order of servers in a round. The second round of each pair reverses the order of the
+/// first, so that a drift affects all servers alike. Each pair begins with the next server, so that
+/// every server comes first, second and so on equally often.
 fn order(round: usize, count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).map(|at| (at + round / 2) % count).collect();
     if round % 2 == 1 {
@@ -200,7 +201,7 @@ fn order(round: usize, count: usize) -> Vec<usize> {
 pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
     has_cpus(&[("server-cpus", &plan.server_cpus)])?;
     let failed = |error| CompareError::System("CPUs".to_owned(), error);
-    // This thread, and threads that it starts, avoid the servers' CPUs if there are other CPUs.
+    // This thread, and the threads that it starts, run on the other CPUs, if there are any.
     let mut rest = net::thread_cpus().map_err(failed)?;
     rest.retain(|cpu| !plan.server_cpus.contains(cpu));
     launch::on_cpus(&rest, || compared(plan)).map_err(failed)?
@@ -209,7 +210,7 @@ pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
 fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
     let seed = plan.run.seed;
     let mut all = contestants(plan)?;
-    // Runs do not remove the items: those stored in the first round are used until the last.
+    // Runs do not remove the items: later rounds use the items stored in the first round.
     plan.run.is_part = true;
     let rounds = rounds(plan, &mut all);
     (plan.run.is_part, plan.run.seed) = (false, seed);
@@ -299,7 +300,7 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
     let targets = plan.run.targets.clone();
     for target in &targets {
         has_own_cpus(target, plan)?;
-        // This checks all targets for items of others before any server is filled.
+        // All targets are checked for items of other workloads before any server is filled.
         plan.run.targets = vec![target.clone()];
         let context = super::prepare_context(&plan.run).map_err(|error| match error {
             held @ RunError::ForeignItems(_) => CompareError::from(held),
@@ -307,7 +308,7 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
         });
         add(target.clone(), None, Some(context?));
     }
-    // The servers were checked for items of others: runs need not repeat that.
+    // The targets were checked for items of other workloads, so the runs skip the check.
     (plan.run.targets, plan.run.force) = (targets, true);
     for command in &plan.starts {
         live::tell(&plan.run, &format!("starting {command}"));
@@ -318,9 +319,9 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
     Ok(all)
 }
 
-/// Checks that a server that was not started here stays on `--server-cpus`, if they are given:
-/// otherwise it may use CPU time that is not counted. A process that we may not inspect passes;
-/// its CPU time is not known either.
+/// Checks, if `--server-cpus` is given, that a server that was not started here runs only on these
+/// CPUs. Otherwise some of its CPU time would not be counted. A process that we may not inspect
+/// passes, because its CPU time is not known either.
 fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
     if plan.server_cpus.is_empty() {
         return Ok(());
@@ -335,7 +336,7 @@ fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
 }
 
 impl Contestant {
-    /// Makes one run; false if it ended early, for example by Ctrl-C.
+    /// Makes one run. Returns false if the run ended early, for example by Ctrl-C.
     fn measure(
         &mut self,
         plan: &mut super::Plan,
@@ -438,19 +439,19 @@ impl Contestant {
     }
 }
 
-/// Names a server by its program and version, as far as they are known.
+/// Returns the program and version of a server, if known, and otherwise the target's name.
 fn name(target: &TargetRecord) -> String {
     let program = target.command_line.as_ref().and_then(|line| line.split_whitespace().next());
     let program = program.and_then(|path| path.rsplit('/').next());
     match (program, &target.version) {
-        // A version of Redis contains the name of the program.
+        // Redis's version string already contains the name of the program.
         (_, Some(version)) if version.contains(' ') => version.clone(),
         (Some(program), Some(version)) => format!("{program} {version}"),
         _ => target.name.clone(),
     }
 }
 
-/// The folders of the servers' results, in the folder of the comparison.
+/// Returns the folders of the servers' results; they are in the comparison's folder.
 pub(crate) fn folders(folder: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
     let folder = folder.to_owned();
     ('A'..='Z').take(count).map(move |letter| folder.join(letter.to_string()))
@@ -459,7 +460,7 @@ pub(crate) fn folders(folder: &Path, count: usize) -> impl Iterator<Item = PathB
 /// Checks that all results can be written, before time is spent on them.
 ///
 /// # Errors
-/// A result exists already, or cannot be written.
+/// A result already exists, or cannot be written.
 pub fn prepare(plan: &Plan) -> Result<(), ResultError> {
     let Some(folder) = &plan.run.out else { return Ok(()) };
     let count = plan.run.targets.len() + plan.starts.len();
@@ -489,7 +490,7 @@ impl Comparison {
         result::read(&path)
     }
 
-    /// Writes `comparison.json`, and a folder for each server that `kvblaster report` reads.
+    /// Writes `comparison.json`, and for each server a folder that `kvblaster report` can read.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -518,8 +519,8 @@ mod tests {
         assert_eq!((plan.starts[1].as_str(), plan.server_cpus.len()), ("{socket}", 1));
         assert_eq!(plan.run.schedule.reports, 1);
         let rows = [
-            ("a", "two servers at least"),
-            ("a b --start memcached", "--start: where is it to listen? Write {port}"),
+            ("a", "at least two servers are needed"),
+            ("a b --start memcached", "--start: write {port} or {socket} where"),
             ("a b --rounds 0", "--rounds"),
             ("a b -t 3 -c 2", "--threads 3"),
             (&"a ".repeat(27), "more than 26 servers"),

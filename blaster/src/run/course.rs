@@ -1,8 +1,8 @@
-//! The course of a run: populate, settle, report after report, end.
+//! The course of a run: populating, settling, the reports one after another, and the end.
 //!
 //! Where: called by `run`; `capacity` calls it once for each trial.
 //! Invariant: an epoch ends for all threads at once, and CPU use is read at that time. Ctrl-C, a
-//! failed thread and the last request end a run early, and the measurements so far are kept.
+//! failed thread or the last request ends a run early; the measurements so far are kept.
 //! Source: the KV-Cache paper, section 6.1: six consecutive reports of ten seconds after settling.
 
 use super::agents::Parts;
@@ -22,9 +22,9 @@ use crate::result::agent::AgentPart;
 use crate::words::{clock, grouped, percent, time};
 use std::time::{Duration, Instant};
 
-/// Longest wait for a tally; between two waits, Ctrl-C is checked.
+/// Longest wait for a tally. Ctrl-C is checked between two waits.
 const TICK: Duration = Duration::from_millis(100);
-/// The length of an epoch while populating.
+/// The length of an epoch during populating.
 const POPULATE_EPOCH: Duration = Duration::from_millis(500);
 
 /// The length of an epoch while the hit ratio settles.
@@ -33,13 +33,13 @@ const WARM_EPOCH: Duration = Duration::from_secs(1);
 /// The measurements of one phase of traffic.
 #[derive(Debug, Default)]
 pub(crate) struct TrafficResult {
-    /// The reports in their order.
+    /// The reports, in chronological order.
     pub(crate) intervals: Vec<Interval>,
-    /// The reason why the traffic ended early.
+    /// The reason why the traffic ended early, if it did.
     pub(crate) cut_short: Option<String>,
     /// A remark that the hit ratio had not settled when the first report began.
     pub(crate) unsettled: Option<String>,
-    /// The part of each agent, if agents drove.
+    /// The part of each agent, if agents sent the requests.
     pub(crate) agents: Vec<AgentPart>,
     /// A remark on the reports if an agent was lost.
     pub(crate) lost: Option<(Severity, &'static str)>,
@@ -50,7 +50,7 @@ pub(crate) struct TrafficResult {
 /// Stores every key once. Returns a description of the keys that were not stored.
 ///
 /// # Errors
-/// A thread failed, no request is answered, or fewer keys could be stored than not.
+/// A thread failed, no request was answered, or more than half of the keys could not be stored.
 pub(crate) fn populate(
     plan: &Plan,
     context: &RunContext,
@@ -68,7 +68,7 @@ pub(crate) fn populate(
     live.populating(context.workload.keys());
     let workers = Workers::start(plan, context, (Mode::Populate, pace), live.is_watched())?;
     let start = workers.start;
-    // Populating may be over before the loop draws.
+    // Show the progress once now, because populating may end before the loop first shows it.
     live.tick(start.elapsed(), 0, || workers.group.snapshot(), Some(watch));
     let mut stored = PopulateCounts::default();
     let mut detector = StallDetector::new(plan.timeout, context.workload.keys());
@@ -111,8 +111,7 @@ pub(crate) fn populate(
     }
 }
 
-/// Returns the error for giving up: why the remaining keys are not stored, and which servers are at
-/// fault.
+/// Returns the error of a run that gave up populating: the reason, and the servers at fault.
 fn given_up(
     context: &RunContext,
     stored: &PopulateCounts,
@@ -161,11 +160,11 @@ fn has_udp(context: &RunContext) -> bool {
     context.servers.targets.iter().any(|target| target.place.datagrams().is_some())
 }
 
-/// Requests under way on a connection while populating. Over UDP there is only one: requests that
-/// overflow the server's socket are lost.
+/// Outstanding requests per connection while populating. Over UDP there is only one, because
+/// requests that overflow the server's socket buffer are lost.
 const POPULATE_DEPTH: u32 = 32;
 
-/// Drives at `pace` by the plan's schedule.
+/// Sends requests at `pace` for the time of the plan's schedule.
 ///
 /// # Errors
 /// No thread could be started, or no server ever answers. A later failure ends the traffic early.
@@ -184,7 +183,7 @@ pub(crate) fn drive(
     let (agents, on_demand) = (context.agents.as_ref(), OnDemandReports::new(watch, rate_of(pace)));
     let reporters = (workers.group.reporters(), Parts::new(agents));
     let mut builder = ReportBuilder::new(watch, plan.schedule, on_demand, reporters);
-    // A cut must leave both parts of an epoch long enough for each thread to notice them.
+    // A report on demand cuts an epoch in two. Each thread must have time to notice both parts.
     let part_min = TICK.min(plan.schedule.report / 4);
     let mut epoch = 0;
     while epoch <= plan.schedule.reports && is_on(plan, context, &workers) {
@@ -206,13 +205,13 @@ pub(crate) fn drive(
         live.tick(workers.start.elapsed(), epoch, || workers.group.snapshot(), Some(watch));
     }
     if let Some(silence) = silence(plan, &workers) {
-        // The silence explains more than the error with which a thread ended.
+        // The silence is reported, not a thread's error, because it explains more.
         let _ = workers.end();
         return Err(RunError::Silent(context.silent(), unheard(context, silence)));
     }
     if is_cold {
         let why = workers.end().1.map(|failed| failed.to_string());
-        let cut_short = why.or_else(|| Some("it ended before it was warm".to_owned()));
+        let cut_short = why.or_else(|| Some("it ended before the hits had settled".to_owned()));
         return Ok(TrafficResult { cut_short, ..TrafficResult::default() });
     }
     let (elapsed, early) = (workers.start.elapsed(), epoch <= plan.schedule.reports);
@@ -236,19 +235,19 @@ pub(crate) fn drive(
     })
 }
 
-/// True if the workers run, Ctrl-C was not pressed, and servers answer.
+/// True if workers are running, Ctrl-C was not pressed, and `silence` returns `None`.
 fn is_on(plan: &Plan, context: &RunContext, workers: &Workers<'_>) -> bool {
     !workers.group.is_over() && !context.is_stopped() && silence(plan, workers).is_none()
 }
 
-/// The time since the start if no answer has come at all and that is too long; else none.
+/// Returns the time since the start if it is too long and no answer has arrived at all.
 fn silence(plan: &Plan, workers: &Workers<'_>) -> Option<Duration> {
     let silence = workers.born.elapsed();
     (silence >= silence_max(plan.timeout) && workers.group.is_unheard()).then_some(silence)
 }
 
-/// Drives traffic until the hit ratio has settled, but at most for `limit`; then restarts the
-/// workers' epochs and time. Returns a remark if the hit ratio has not settled.
+/// Runs traffic until the hit ratio has settled, but at most for `limit`. Then restarts the
+/// workers' epoch count and time. Returns a remark if the hit ratio has not settled.
 fn warm(
     plan: &Plan,
     context: &RunContext,
@@ -290,12 +289,12 @@ fn warm(
 /// Collects the tallies of one phase of traffic and builds the reports.
 struct ReportBuilder {
     schedule: Schedule,
-    /// For each epoch in their order: the time of its end, and the CPU use in it.
+    /// For each epoch, in order: the time of its end, and the CPU use during the epoch.
     ends: Vec<(Duration, Usage)>,
     last: Moment,
     collector: Collector,
     on_demand: OnDemandReports,
-    /// The counts of epochs, whole or up to the last cut.
+    /// The counts of each epoch: of the whole epoch, or up to the last report on demand in it.
     merged: Vec<(u32, MergedTally)>,
     /// The last epoch that is complete.
     whole: u32,
@@ -338,15 +337,15 @@ impl ReportBuilder {
         }
         live.reported(epoch, &all.tally);
         self.whole = self.whole.max(epoch);
-        // Threads that are done hand over before the epoch has ended: `close` adds those parts.
-        // Epoch 0 is settling; only `close` knows whether it is the only report.
+        // If all threads are done, their tallies arrive before the epoch ends, and `close` adds
+        // them. Epoch 0 is settling; only `close` knows whether that is the only report.
         if epoch > 0 && (epoch as usize) < self.ends.len() {
             self.add_parts(epoch);
         }
     }
 
-    /// Joins the counts for one of the threads' numbers to its epoch. Returns the epoch, its counts
-    /// so far, and the report on demand that ends there, if any.
+    /// Adds the counts for one of the threads' epoch numbers to the schedule's epoch. Returns that
+    /// epoch, its counts so far, and the report on demand that ends with that number, if any.
     fn join(&mut self, (number, part): (u32, MergedTally)) -> (u32, &MergedTally, Option<Report>) {
         let (epoch, report) = self.on_demand.take(number, &part);
         self.parts.number(number, epoch);
@@ -366,7 +365,8 @@ impl ReportBuilder {
         }
     }
 
-    /// Drops the current report, because a lost agent's part is missing. Returns a remark on that.
+    /// Drops the current report, which lacks the part of a lost agent. Returns a remark on the
+    /// loss.
     fn lose(&mut self) -> (Severity, &'static str) {
         if self.whole == 0 {
             let message = "the figures of the lost agent are missing: fewer requests were made \
@@ -380,9 +380,8 @@ impl ReportBuilder {
         (Severity::Warning, message)
     }
 
-    /// Returns the reports, and the agents' parts. If traffic ended during settling, settling is
-    /// the only report. An epoch that no thread counted, because the machine gave it no CPU time,
-    /// is an empty report.
+    /// Returns the reports and the agents' parts. If traffic ended during settling, settling is the
+    /// only report. If no thread got CPU time in an epoch, the epoch's report is empty.
     fn close(mut self, asked_per_s: Option<f64>) -> (Vec<Interval>, Parts) {
         let collector = std::mem::replace(&mut self.collector, Collector::new(0));
         collector.rest().into_iter().for_each(|part| _ = self.join(part));
@@ -403,7 +402,7 @@ impl ReportBuilder {
             let interval = Interval::new(merged, from, seconds, std::mem::take(usage));
             intervals.push(Interval { asked_per_s, ..interval });
         }
-        // After the last report the threads only wait for answers to its requests.
+        // After the last report, threads only wait for answers to requests of the last report.
         let after = self.schedule.reports + 1;
         self.add_parts(after);
         let after = self.merged.iter().find(|(epoch, _)| *epoch == after);
@@ -414,7 +413,7 @@ impl ReportBuilder {
     }
 }
 
-/// Returns the start and length of an epoch in seconds, and its usage; none if it has not ended.
+/// Returns the epoch's start and length in seconds, and its usage. `None` if it has not ended.
 fn span(ends: &mut [(Duration, Usage)], epoch: u32) -> Option<(f64, f64, &mut Usage)> {
     let before = epoch.checked_sub(1).and_then(|before| ends.get(before as usize));
     let from = before.map_or(Duration::ZERO, |(end, _)| *end);
@@ -424,7 +423,7 @@ fn span(ends: &mut [(Duration, Usage)], epoch: u32) -> Option<(f64, f64, &mut Us
 
 fn rate_of(pace: Pace) -> Option<f64> {
     match pace {
-        // A workload's own pace is NaN.
+        // NaN means that the workload sets the pace.
         Pace::Open { rate_per_s, .. } => Some(rate_per_s).filter(|rate| !rate.is_nan()),
         Pace::Closed { .. } => None,
     }

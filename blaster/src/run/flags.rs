@@ -49,10 +49,10 @@ libmemcached does.
                         ends the run and reports what was measured";
 
 const ABOUT_CAPACITY: &str = "\
-Finds the highest rate at which the servers answer 99 % of the requests, with
-hardly an error, and each objective is met. Prints all trials, latency against
-throughput, as a table and a plot. Targets and workloads are those of
-kvblaster run.
+Finds, for each objective, the highest rate at which it is met, the servers
+answer 99 % of the requests, and hardly any request fails. Prints all trials as
+a table, and latency against throughput as a plot. Targets and workloads are
+those of kvblaster run.
 
   kvblaster capacity localhost:11211
   kvblaster capacity -O 'p99.9<500us' --start 50k -o mine localhost:11211";
@@ -69,10 +69,10 @@ pub struct Plan {
         help_heading = None::<&str>,
         help = "\
 HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH, redis://HOST:PORT or redis://unix:/PATH; \
-xdp://INTERFACE/HOST:PORT is UDP that bypasses the kernel (AF_XDP, as root), with at least one \
-queue for each thread; ?mode=native or ?mode=generic at its end allows only that mode. The default \
-port is 11211, of Redis 6379; :PORT alone is a port of this machine. With several targets, /WEIGHT \
-at the end of each shares the keys unequally"
+xdp://INTERFACE/HOST:PORT is UDP that bypasses the kernel (AF_XDP; needs root, and an \
+interface with at least one queue for each thread); append ?mode=native or ?mode=generic to allow \
+only that mode. The default port is 11211 (6379 for Redis); :PORT alone is a port of this machine. \
+With several targets, append /WEIGHT to each (,WEIGHT to a path) to divide the keys unequally"
     )]
     pub targets: Vec<String>,
 
@@ -87,12 +87,12 @@ at the end of each shares the keys unequally"
     #[arg(long, help_heading = ASKED, value_name = "N")]
     #[arg(value_parser = number(0..=u64::MAX), default_value = "1")]
     pub seed: u64,
-    /// The protocol (default text; redis:// means resp)
+    /// The protocol (default: text, or resp for redis:// targets)
     #[arg(long = "protocol", short = 'P', help_heading = ASKED, value_name = "NAME")]
     #[arg(value_parser = PossibleValuesParser::new(PROTOCOLS.map(Protocol::name))
         .try_map(|name| Protocol::named(&name).ok_or("no protocol")))]
     pub protocol: Option<Protocol>,
-    /// Fill nothing, because the servers hold the keys already; and remove nothing afterwards
+    /// Fill nothing, because the servers already hold the keys, and remove nothing afterwards
     #[arg(long = "no-populate", help_heading = ASKED, action = clap::ArgAction::SetFalse)]
     pub populate: bool,
     /// Fill a server even if it holds items of another workload, which are then overwritten or
@@ -126,7 +126,7 @@ at the end of each shares the keys unequally"
     #[arg(long, help_heading = DRIVEN, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub cpus: std::vec::Vec<usize>,
-    /// Receive on threads of their own, pinned to these CPUs
+    /// Receive answers on separate threads, pinned to these CPUs
     #[arg(long, help_heading = DRIVEN, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub receive_cpus: std::vec::Vec<usize>,
@@ -142,14 +142,16 @@ at the end of each shares the keys unequally"
     /// bursts
     #[arg(long, help_heading = DRIVEN)]
     pub gso: bool,
-    /// Choose a server's column for requests over UDP: the next one, or that of the key, by two
-    /// bytes of the memcached UDP header; or ports: one for each connection, by its port, PORT to
+    /// How requests over UDP choose a column (thread) of the server. round-robin: each request
+    /// takes the next one; key: each request takes that of its key; both name it in two bytes of
+    /// the memcached UDP header. ports: each connection takes the next one, by its port, PORT to
     /// PORT + columns - 1
     #[arg(long, help_heading = DRIVEN, value_name = "HOW")]
     #[arg(value_parser = PossibleValuesParser::new(STEERS.map(|(_, name)| name))
         .try_map(|name| Steer::named(&name).ok_or("no way to steer")))]
     pub steer: Option<Steer>,
-    /// Columns of each server to steer to, if it does not report its number of threads over TCP
+    /// Number of columns of each server; needed if the server does not report its number of threads
+    /// over TCP
     #[arg(long, help_heading = DRIVEN, value_name = "N", requires = "steer")]
     #[arg(value_parser = number(NonZeroU16::MIN..=NonZeroU16::MAX))]
     pub columns: Option<NonZeroU16>,
@@ -157,10 +159,10 @@ at the end of each shares the keys unequally"
     /// waking kvblaster
     #[arg(long, help_heading = DRIVEN, conflicts_with = "receive_cpus")]
     pub spin: bool,
-    /// Use only IPv4 addresses of a name
+    /// Use only the IPv4 addresses of a host name
     #[arg(long, short = '4', help_heading = DRIVEN, overrides_with = "ipv6")]
     pub ipv4: bool,
-    /// Use only IPv6 addresses of a name
+    /// Use only the IPv6 addresses of a host name
     #[arg(long, short = '6', help_heading = DRIVEN)]
     pub ipv6: bool,
 
@@ -168,9 +170,10 @@ at the end of each shares the keys unequally"
     /// seconds; paper is 100s+6x10s, as in the KV-Cache paper
     #[arg(long, help_heading = MEASURED, value_name = "WHEN", default_value = "1s+5x1s")]
     pub schedule: Schedule,
-    /// Before the schedule, drive until the hit ratio has settled, at most for this time: the last
-    /// two quarters of the time so far differ by at most half a point and a fiftieth of hits or
-    /// misses, or by no more than chance explains
+    /// Before the schedule, drive until the hit ratio has settled, but at most for this time. It
+    /// has settled when the last two quarters of the time so far differ by at most half a
+    /// percentage point, and by no more than a fiftieth of the hits or misses or than chance
+    /// explains
     #[arg(long, help_heading = MEASURED, value_name = "TIME", value_parser = time)]
     pub warm: Option<Duration>,
     /// End after this many requests, or with the schedule if that ends first
@@ -193,22 +196,22 @@ at the end of each shares the keys unequally"
     #[arg(long, short, help_heading = MEASURED)]
     pub quiet: bool,
 
-    /// True if the process that started this run removes what it stored.
+    /// True if this run is part of a larger measurement, which removes the stored items itself.
     #[arg(skip)]
     pub is_part: bool,
-    /// The options of the command line, in their order.
+    /// The options, in the order of the command line.
     #[arg(skip)]
     pub given: Vec<CliOption>,
     /// The flags of `capacity`, if this is the plan of a search.
     #[arg(skip)]
     pub capacity: Option<Capacity>,
-    /// Requests due per second in an open loop; NaN means the workload's own gaps.
+    /// Requests due per second in an open loop. NaN means that the workload sets the gaps.
     #[arg(skip)]
     pub rate_per_s: Option<f64>,
-    /// Requests under way on a connection of a closed loop.
+    /// Outstanding requests per connection in a closed loop.
     #[arg(skip = 1_u32)]
     pub depth: u32,
-    /// Commands of the agents that drive in place of this process.
+    /// Commands that start agents, which send the requests in place of this process.
     #[arg(skip)]
     pub agents: Vec<String>,
     /// The objectives that must be met.
@@ -217,7 +220,7 @@ at the end of each shares the keys unequally"
     /// True if the result must be valid.
     #[arg(skip)]
     pub asserts_valid: bool,
-    /// Process ids of the servers; if empty, kvblaster finds them.
+    /// Process ids of the servers. If there are none, kvblaster finds them.
     #[arg(skip)]
     pub server_pids: Vec<u32>,
     /// The run's name; without one, the targets are its name.
@@ -251,14 +254,14 @@ impl PaceFlags {
 /// Flags for assertions, of verbs that are no search.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AssertFlags {
-    /// Exit with 1 unless this holds: 'p99<1ms', 'mean<800us', 'errors<0.1%', 'hit>95%',
-    /// 'rate>100k'; and with 2 if the result is INVALID. 'valid' asserts only a valid result. May
-    /// be given several times
+    /// Exit with 1 unless this holds, as in 'p99<1ms', 'mean<800us', 'errors<0.1%', 'hit>95%' or
+    /// 'rate>100k', and with 2 if the result is INVALID. 'valid' asserts only that the result is
+    /// valid. May be given several times
     #[arg(long = "assert", short, help_heading = MEASURED, value_name = "WHAT")]
     asserts: Vec<Assertion>,
 }
 
-/// The word that asserts a valid result.
+/// The value of `--assert` that asserts a valid result.
 pub(super) const VALID: &str = "valid";
 
 #[derive(Clone, Debug)]
@@ -292,12 +295,12 @@ impl AssertFlags {
 /// Flags for agents and the name of the run, of verbs that measure all their targets together.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AgentFlags {
-    /// Drive by an agent in place of this process: a command that runs 'kvblaster agent', as in
-    /// 'ssh HOST kvblaster agent'. May be given several times; threads, connections and rates are
+    /// Command that runs 'kvblaster agent', as in 'ssh HOST kvblaster agent'; the agent then drives
+    /// in place of this process. May be given several times; threads, connections and rates are
     /// divided among all agents
     #[arg(long = "agent", help_heading = DRIVEN, value_name = "COMMAND")]
     agents: Vec<String>,
-    /// Name of the run in reports (default the targets)
+    /// Name of the run in reports (default: the targets)
     #[arg(long, help_heading = MEASURED, value_name = "NAME")]
     label: Option<String>,
 }
@@ -312,7 +315,7 @@ impl AgentFlags {
 /// Flags for the servers' processes, of verbs that do not compare their targets.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ProcessFlags {
-    /// Processes of the servers, if kvblaster does not find them itself
+    /// Process ids of the servers, if kvblaster does not find them itself
     #[arg(long = "server-pid", help_heading = MEASURED, value_name = "LIST")]
     #[arg(value_delimiter = ',', action = clap::ArgAction::Set, value_parser = number(1..=PID_MAX))]
     server_pids: Vec<u32>,
@@ -388,7 +391,7 @@ pub struct Search {
 }
 
 impl Run {
-    /// Completes the plan, and checks flags against each other.
+    /// Completes the plan, and checks that its flags agree with each other.
     pub(crate) fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         let plan = &mut self.plan;
         self.paced.give(plan);
@@ -401,14 +404,14 @@ impl Run {
 }
 
 impl Plan {
-    /// Makes the workload, and checks flags against each other.
+    /// Builds the workload, and checks that the flags agree with each other.
     pub(crate) fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         self.workload =
             workload(&self.workload_name).map_err(|why| format!("--workload: {why}"))?;
         let value = |given: &CliOption| given.value.clone().unwrap_or_default();
         for one in given.iter().filter(|one| settings::names().any(|name| name == one.long)) {
             let set = self.workload.set(&one.long, &value(one));
-            // The error begins with the setting's name, or with that of a law within the setting.
+            // The error already begins with the name of the setting, or of a law in it.
             set.map_err(|error| match error.to_string() {
                 why if why.starts_with(&format!("{}: ", one.long)) => format!("--{why}"),
                 why => format!("--{}: {why}", one.long),
@@ -434,7 +437,7 @@ impl Plan {
         if self.connections < self.threads {
             let threads = self.threads;
             return Err(format!(
-                "--threads {threads}: more than --connections; give at least {threads} of them"
+                "--threads {threads}: more threads than --connections; give at least {threads}"
             ));
         }
         if self.is_open() && self.depth != 1 {
@@ -445,12 +448,12 @@ impl Plan {
         Ok(())
     }
 
-    /// The steering of UDP requests, and the number of columns if the user gave it.
+    /// Returns the steering of UDP requests, and the number of columns if the user gave it.
     pub(crate) fn steered(&self) -> Option<(Steer, Option<NonZeroU16>)> {
         self.steer.map(|steer| (steer, self.columns))
     }
 
-    /// The address family to which host names are limited.
+    /// Returns the address family that host names must have.
     #[must_use]
     pub fn family(&self) -> Family {
         match (self.ipv4, self.ipv6) {
@@ -462,7 +465,7 @@ impl Plan {
 }
 
 impl Search {
-    /// Makes the objectives, and checks flags against each other.
+    /// Builds the objectives, and checks that the flags agree with each other.
     pub(crate) fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         let mut capacity = self.capacity.clone();
         capacity.aim.seed = self.plan.seed;
@@ -482,7 +485,7 @@ impl Search {
     }
 }
 
-/// Returns a preset by its name, or the workload in a file.
+/// Returns the preset with this name, or the workload in the file with this name.
 fn workload(text: &str) -> Result<Workload, String> {
     match Workload::preset(text) {
         Some(workload) => Ok(workload),
@@ -500,14 +503,13 @@ fn settings() -> impl Iterator<Item = Arg> {
     })
 }
 
-/// Parses a rate, such as 500, 20k or 1.5m.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let number = without_suffix(text).parse::<f64>().ok();
     let number = number.filter(|number| *number > 0.0 && *number <= RATE_MAX);
     number.ok_or_else(|| format!("a rate as in 500, 20k or 1.5m: {text}"))
 }
 
-/// The plan with all flags at their defaults.
+/// Returns a plan in which all flags have their defaults.
 #[cfg(test)]
 pub(crate) fn plan(searches: bool) -> Result<Box<Plan>, String> {
     tests::planned(if searches { "capacity a" } else { "run a" })
@@ -561,8 +563,8 @@ mod tests {
         let plan = planned("a --keys 5m -n 20k --outstanding 1k --churn 1.5k -w etc-as-printed");
         assert_eq!((plan.requests, plan.churn_requests), (Some(20_000), Some(1500)));
         assert_eq!((plan.outstanding_max, plan.workload_name.as_str()), (1000, "etc-as-printed"));
-        // The last value of a repeated flag holds; settings apply to the workload wherever
-        // `-w` stands.
+        // The last value of a repeated flag counts. Settings apply to the workload even if they
+        // precede `-w`.
         let plan = planned("a --keys 5 --keys 6m -t 3 -w etc -t 4 --cpus 1 --cpus none");
         assert_eq!((plan.workload.keys(), plan.threads, plan.cpus.len()), (6_000_000, 4, 0));
     }
@@ -611,7 +613,7 @@ mod tests {
             ("a --warm 10s --mix set", "--warm"),
             ("a --steer keys", "a similar value exists: 'key'"),
             ("a --columns 3", "--steer <HOW>"),
-            ("a --steer key --columns 0", "--columns: a number from 1 to 65535"),
+            ("a --steer key --columns 0", "--columns: must be a number from 1 to 65535"),
         ];
         refused("run", &rows);
         let rows = [("a -r 3", "'-r'"), ("a -a p99<1ms", "'-a'"), ("a -O p99", "--objective: ")];

@@ -1,10 +1,10 @@
-//! Protects items of others on the servers: checks for them before the first write, and at the end
-//! removes only items that kvblaster stored.
+//! Protects the items that are already on the servers: looks for them before the first write, and
+//! at the end removes only items that kvblaster stored.
 //!
-//! Where: called before a run fills servers, and when it is over.
-//! Invariant: a server that holds items of others is not filled, unless the user allows it. At the
-//! end, the stored items are deleted, or the server is flushed if it was empty before, or the items
-//! are reported as still there.
+//! Where: called before a run fills servers, and when the run is over.
+//! Invariant: a server that holds items of other workloads is not filled unless the user allows it.
+//! At the end, the stored items are deleted, or the server is flushed if it was empty before, or
+//! the items are reported as still there.
 //! Source: memcached's `stats` (curr_items), `mg`, `flush_all`; Redis's `INFO`, `EXISTS`,
 //! `FLUSHDB`.
 
@@ -28,16 +28,16 @@ use std::time::Duration;
 /// than the workload has keys, the items are the workload's: if a twentieth of the keys were
 /// missing, a sample of this size would almost surely miss one.
 const SAMPLE_KEYS: u64 = 256;
-/// Keys per second from which the announcement estimates the time, without `--fill-rate`.
+/// Rate by which the announcement estimates the filling time if there is no `--fill-rate`.
 const USUAL_PER_S: f64 = 100_000.0;
-/// Deletes under way on a connection.
+/// Outstanding deletes per connection.
 const DEPTH: u32 = 32;
-/// Number of failed deletes after which clearing ends if none has succeeded.
+/// Number of failed deletes after which clearing is given up if no delete has succeeded.
 const FAILED_MAX: u64 = 1000;
-/// Longest wait for a tally; between two waits, Ctrl-C is checked.
+/// Longest wait for a tally. Ctrl-C is checked between two waits.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Checks that no server holds items of others, or that the user allows filling it.
+/// Checks that no server holds items of other workloads, or that the user allows filling it.
 ///
 /// # Errors
 /// A server holds items that are not of this workload.
@@ -60,12 +60,12 @@ pub(super) fn announce(plan: &Plan, context: &RunContext) {
     }
 }
 
-/// Describes the items that are about to be stored, and the time that it takes.
+/// Describes the items that are about to be stored, and estimates the time for storing them.
 fn announced(plan: &Plan, servers: &Servers, workload: &Workload) -> String {
     let keys = workload.keys() as f64;
     let (rate, bounds) = match plan.fill_rate_per_s {
         Some(rate) => (rate, "--fill-rate"),
-        None => (USUAL_PER_S, "if the servers take that many; --fill-rate bounds it"),
+        None => (USUAL_PER_S, "if the servers accept that many; --fill-rate limits it"),
     };
     let took = Duration::try_from_secs_f64(keys / rate).unwrap_or(Duration::MAX);
     let after = if plan.keep { "kept (--keep)" } else { "removed in the end, unless --keep" };
@@ -79,7 +79,7 @@ fn announced(plan: &Plan, servers: &Servers, workload: &Workload) -> String {
     )
 }
 
-/// Describes each server that holds items of others.
+/// Describes each server that holds items of other workloads.
 fn foreign_items(context: &RunContext) -> Vec<String> {
     let RunContext { servers, names, workload, .. } = context;
     let all = servers.targets.iter().zip(&servers.infos).enumerate();
@@ -141,7 +141,7 @@ fn has_sample(
     sampled > 0 && found == sampled
 }
 
-/// Asks the user at a terminal to allow filling; false without a terminal.
+/// Asks the user whether to fill the servers. Returns false without a terminal.
 fn is_allowed(held: &[String]) -> bool {
     let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
@@ -155,7 +155,7 @@ fn is_allowed(held: &[String]) -> bool {
     is_read && matches!(line.trim(), "y" | "yes")
 }
 
-/// Removes the stored items, unless the user keeps them. Describes the outcome for each server.
+/// Removes the stored items, unless `--keep` is given. Describes the outcome for each server.
 pub(super) fn clean_up(plan: &Plan, context: &RunContext, live: &Live) -> Vec<String> {
     if !plan.populate || plan.is_part || context.stored.get() == 0 {
         return Vec::new();
@@ -164,7 +164,7 @@ pub(super) fn clean_up(plan: &Plan, context: &RunContext, live: &Live) -> Vec<St
     // not end the removal, but a second Ctrl-C does.
     let was_stopped = context.stop.swap(false, Ordering::Relaxed);
     let left = match plan.keep {
-        true => sentences(context, |_| "is left with what was stored (--keep)".to_owned()),
+        true => sentences(context, |_| "still holds what was stored (--keep)".to_owned()),
         false => removed(plan, context, live),
     };
     context.stop.fetch_or(was_stopped, Ordering::Relaxed);
@@ -174,7 +174,7 @@ pub(super) fn clean_up(plan: &Plan, context: &RunContext, live: &Live) -> Vec<St
 fn removed(plan: &Plan, context: &RunContext, live: &Live) -> Vec<String> {
     let servers = &context.servers;
     let now = match &context.agents {
-        // This process may be unable to reach the agents' servers.
+        // The agents' servers may not be reachable from this process.
         Some(_) => Vec::new(),
         None => servers.query(),
     };
@@ -256,7 +256,7 @@ fn cleared(plan: &Plan, context: &RunContext, live: &Live) -> Option<String> {
     let over = delete.answered - delete.errors;
     failed.map(|error| error.to_string()).or_else(|| {
         let is_whole = over >= context.workload.keys();
-        (!is_whole).then(|| format!("{} were, and then kvblaster gave up", grouped(over as f64)))
+        (!is_whole).then(|| format!("only {} were, then kvblaster gave up", grouped(over as f64)))
     })
 }
 

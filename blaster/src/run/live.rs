@@ -1,13 +1,13 @@
-//! The progress of a run on stderr. On a terminal, a few lines are redrawn in place; otherwise
-//! there is a line per report, and one every few seconds between reports.
+//! The progress of a run on stderr. On a terminal, a few lines are redrawn in place. Otherwise a
+//! line is written for each report, and every few seconds between reports.
 //!
 //! ```text
 //! drive: counts -> course: tick -> live: the last second -> view: lines -> indicatif: the terminal
 //! ```
 //!
-//! Where: called by `course` in each turn of its loop.
+//! Where: `course` calls `tick` in each iteration of its loop.
 //! Invariant: nothing is written to stdout, nothing at all with `--quiet`, and no control
-//! characters if stderr is no terminal. The driving threads' counts are only read.
+//! characters if stderr is no terminal. The counts of the driving threads are read, never changed.
 
 mod view;
 
@@ -25,16 +25,16 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 use view::{CURVE_MAX, View};
 
-/// Time between two drawings.
+/// Time between two updates of the lines on a terminal.
 const REDRAWN: Duration = Duration::from_millis(250);
-/// Time between two lines, without a terminal.
+/// Time between two lines of progress if stderr is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(3);
-/// Number of drawings in a second, which is the time that the shown rates and times cover.
+/// Number of updates per second. The displayed rates and times are those of the last second.
 const DRAWINGS_A_SECOND: usize = 4;
-/// The first line, whose bar fills the width; further lines of the message follow below it.
+/// The first line, with a bar as wide as the terminal allows. The other lines are in `msg`.
 const TEMPLATE: &str = "{prefix:.bold} [{wide_bar}] {percent} % {msg}";
 const STEPS: u32 = 10_000;
-/// The width if the terminal does not report its own.
+/// The width in columns if the terminal does not report its width.
 const COLUMNS: u16 = 80;
 
 /// The display of one run's progress.
@@ -43,17 +43,17 @@ pub(crate) struct Live {
     schedule: Schedule,
     /// Number of requests after which the run ends.
     requests: Option<u64>,
-    /// True if requests fall due by a schedule.
+    /// True if requests are sent on a schedule (open loop).
     is_open: bool,
-    /// True for a search, which shows its trials itself.
+    /// True for a search, which displays its trials itself.
     is_search: bool,
-    /// Longest wait for the hit ratio to settle; none outside of that phase.
+    /// Longest wait for the hit ratio to settle. `None` if no such wait is under way.
     warm: Cell<Option<Duration>>,
     is_quiet: bool,
     state: RefCell<State>,
 }
 
-/// The stage that is displayed.
+/// The phase that is displayed.
 #[derive(Clone, Debug, PartialEq)]
 enum Phase {
     Populate(u64),
@@ -62,7 +62,7 @@ enum Phase {
     Traffic(Option<String>),
 }
 
-/// The state of the display within a phase.
+/// The state of the display in the current phase.
 #[derive(Debug)]
 struct State {
     phase: Phase,
@@ -71,7 +71,7 @@ struct State {
     drawn: Option<Instant>,
     /// The time of the last line, or the start of the phase.
     last_line: Instant,
-    /// The counts at each drawing of the last second, the oldest first.
+    /// The counts at each update in the last second, the oldest first.
     seen: VecDeque<(Instant, LiveSnapshot)>,
     drawings: usize,
     /// The newest reading of CPU use.
@@ -115,7 +115,7 @@ impl Live {
     }
 
     /// True if the threads have to publish live counts. Without a terminal, only filling and
-    /// clearing need live counts: for traffic, the reports are shown.
+    /// clearing need them, because traffic is displayed by its reports.
     pub(crate) fn is_watched(&self) -> bool {
         let phase = &self.state.borrow().phase;
         let is_filling = matches!(phase, Phase::Populate(_) | Phase::Clear(_));
@@ -143,17 +143,17 @@ impl Live {
         }
     }
 
-    /// Begins traffic; in a search, `which` names the trial.
+    /// Begins the traffic phase. In a search, `which` names the trial.
     pub(crate) fn driving(&self, which: Option<String>) {
         self.state.replace(State::new(Phase::Traffic(which), self.is_quiet));
     }
 
-    /// Begins the traffic before the schedule, of at most `limit`; `None` ends it.
+    /// Begins to wait, at most for `limit`, for the hit ratio to settle. `None` ends the wait.
     pub(crate) fn warming(&self, limit: Option<Duration>) {
         self.warm.set(limit);
     }
 
-    /// Writes a line for a complete report, unless its counts were drawn on a terminal.
+    /// Writes a line for a complete report, unless the progress is displayed on a terminal.
     pub(crate) fn reported(&self, epoch: u32, tally: &Tally) {
         let is_told = self.schedule.is_reported(epoch) && !self.is_search;
         if !self.is_terminal() && is_told {
@@ -161,7 +161,7 @@ impl Live {
         }
     }
 
-    /// Redraws if it is time; only then are `snapshot` and `watch` read.
+    /// Updates the display if an update is due. Reads `snapshot` and `watch` only then.
     pub(crate) fn tick(
         &self,
         elapsed: Duration,
@@ -191,7 +191,7 @@ impl Live {
         draw(&state.bar, &view);
     }
 
-    /// Writes the progress as a line, if the last line was written `LINE_EVERY` ago.
+    /// Writes the progress as a line, if the last line is at least `LINE_EVERY` old.
     fn line(&self, at: (Duration, u32), snapshot: impl FnOnce() -> LiveSnapshot) {
         let phase = {
             let state = self.state.borrow();
@@ -264,7 +264,7 @@ impl Live {
         view
     }
 
-    /// Returns the stage's name, the part of it that is done, and the time left.
+    /// Returns the phase's name, the fraction of the phase that is done, and the time left.
     fn progress(
         &self,
         phase: &Phase,
@@ -305,7 +305,7 @@ impl Live {
         }
     }
 
-    /// Writes a line that later drawings do not overwrite.
+    /// Writes a line that later updates do not overwrite.
     pub(crate) fn note(&self, text: &str) {
         if !self.is_quiet {
             let mut state = self.state.borrow_mut();
@@ -314,13 +314,13 @@ impl Live {
         }
     }
 
-    /// Removes the drawing.
+    /// Clears the progress display from the terminal.
     pub(crate) fn done(&self) {
         self.state.borrow().bar.finish_and_clear();
     }
 }
 
-/// Returns a progress bar; it is not drawn yet.
+/// Returns a progress bar that is not displayed yet.
 fn bar(is_quiet: bool) -> ProgressBar {
     let style = ProgressStyle::with_template(TEMPLATE);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("#-");
@@ -341,19 +341,19 @@ fn draw(bar: &ProgressBar, view: &View) {
     bar.set_message(format!("{left}\n{}", lines.join("\n")));
 }
 
-/// Writes a line before the display begins.
+/// Writes a line to stderr before there is a `Live`, unless `--quiet` is given.
 pub(crate) fn tell(plan: &Plan, text: &str) {
     if !plan.quiet {
         write(text);
     }
 }
 
-/// Writes a line to stderr in one call. Errors are ignored: nobody would see them.
+/// Writes a line to stderr in one call. Errors are ignored, because they could not be displayed.
 fn write(text: &str) {
     let _ = std::io::stderr().lock().write_all(format!("{text}\n").as_bytes());
 }
 
-/// Adds the newest value; drops the oldest beyond `CURVE_MAX`.
+/// Appends a value. Removes the oldest value if there are `CURVE_MAX` already.
 fn keep(values: &mut VecDeque<f64>, value: f64) {
     if values.len() == CURVE_MAX {
         values.pop_front();

@@ -6,9 +6,9 @@
 //!                                       ^ SIGUSR1: a cut
 //! ```
 //!
-//! Where: `course` checks for a request in each turn of its loop.
-//! Invariant: the schedule's reports are the same as without cuts, because their parts are joined.
-//! There is at most one report per `SPACING`; an earlier request waits.
+//! Where: `course` checks for a SIGUSR1 in each iteration of its loop.
+//! Invariant: a cut does not change the schedule's reports, because the parts of an epoch are added
+//! up. There is at most one report per `SPACING`; an earlier request waits.
 //! Source: the KV-Cache paper, section 5.2.2: counts, throughput, RTT, late responses by type.
 
 use super::live::Live;
@@ -33,7 +33,7 @@ const FILE: &str = "asked.csv";
 /// The reports on demand in one phase of traffic.
 #[derive(Debug)]
 pub(crate) struct OnDemandReports {
-    /// For each report, the last of the threads' numbers that it covers, and the report without the
+    /// For each report, the last of the threads' epoch numbers in it, and the report without the
     /// threads' counts.
     cuts: Vec<(u32, Interval)>,
     asked_per_s: Option<f64>,
@@ -50,13 +50,13 @@ impl OnDemandReports {
         OnDemandReports { asked_per_s, cuts: Vec::new(), seen, from, moment }
     }
 
-    /// The threads' number for an epoch, or for its part after the last cut.
+    /// Returns the threads' number for an epoch, or for the part of the epoch after the last cut.
     pub(crate) fn number(&self, epoch: u32) -> u32 {
         epoch + u32::try_from(self.cuts.len()).unwrap_or(u32::MAX)
     }
 
-    /// Ends a report now if one is requested and the last one is long enough ago. Returns true if
-    /// it did: then the caller moves the threads to the next number.
+    /// Ends a report on demand now, if one is requested and the last report is at least `SPACING`
+    /// old. If this returns true, the caller moves the threads to the next number.
     pub(crate) fn cut_if_requested(
         &mut self,
         context: &RunContext,
@@ -80,8 +80,8 @@ impl OnDemandReports {
         (self.from, self.moment) = (elapsed, now);
     }
 
-    /// Adds all threads' counts for one of their numbers. Returns the epoch to which the counts
-    /// belong, and the report that ends there; without a report, they are the epoch's last part.
+    /// Adds all threads' counts for one of the threads' numbers. Returns the counts' epoch, and the
+    /// report that ends with them. If there is none, they are the epoch's last part.
     pub(crate) fn take(&mut self, number: u32, all: &MergedTally) -> (u32, Option<Report>) {
         self.seen.join(all);
         let before = self.cuts.iter().filter(|(cut, _)| *cut < number).count();
@@ -101,7 +101,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Shows the report, and appends it to the file in a result's folder, if there is one.
+    /// Displays the report, and appends it to `FILE` in the result's folder, if there is a folder.
     pub(crate) fn tell(&self, live: &Live, folder: Option<&Path>) {
         live.note(&table(&self.interval));
         if let Some(Err(error)) = folder.map(|folder| self.keep(folder)) {
@@ -117,7 +117,7 @@ impl Report {
     }
 }
 
-/// Formats a report for people: a line per type of request, at most as wide as a terminal.
+/// Formats a report as a table with a line for each type of request, at most 80 columns wide.
 fn table(report: &Interval) -> String {
     let mut out = format!(
         "on demand: {:.1} s from {:.1} s on\n{:<8}{:>9}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>6}",

@@ -114,13 +114,13 @@ fn process(pid: u32) -> Option<Process> {
     Process::new(i32::try_from(pid).ok()?).ok()
 }
 
-/// The CPUs that a process may run on, as the kernel lists them.
+/// Returns the CPUs that a process may run on, in the kernel's format.
 pub(super) fn cpus(pid: u32) -> Option<String> {
     Some(listed(&process(pid)?.status().ok()?.cpus_allowed_list?))
 }
 
-/// Returns the CPUs of the first thread of a process that may run on CPUs outside `cpus`; none if
-/// there is no such thread.
+/// Finds the first thread of a process that may run on a CPU outside `cpus`. Returns the CPUs on
+/// which that thread may run.
 pub(super) fn strays(pid: u32, cpus: &[usize]) -> Option<String> {
     let is_own = |cpu: u32| cpus.contains(&(cpu as usize));
     let is_free = |ranges: &Ranges| !ranges.iter().all(|(from, to)| (*from..=*to).all(is_own));
@@ -129,7 +129,7 @@ pub(super) fn strays(pid: u32, cpus: &[usize]) -> Option<String> {
     allowed.find(is_free).map(|ranges| listed(&ranges))
 }
 
-/// Ranges of CPUs: the first and the last CPU of each.
+/// Ranges of CPUs: the first and the last CPU of each range.
 type Ranges = Vec<(u32, u32)>;
 
 fn listed(ranges: &Ranges) -> String {
@@ -141,7 +141,7 @@ fn listed(ranges: &Ranges) -> String {
     list.chars().take(COMMAND_CHARS_MAX).collect()
 }
 
-/// The command line of a process; none if this process may not read it.
+/// Returns the command line of a process. `None` if this process may not read it.
 fn command_line(pid: u32) -> Option<String> {
     let text = process(pid)?.cmdline().ok()?.join(" ");
     let text: String = text.trim().chars().take(COMMAND_CHARS_MAX).collect();

@@ -1,7 +1,7 @@
 //! The servers of a run: resolves names, chooses the protocol, and checks that each server answers.
 //!
-//! Where: called before any other step of a run.
-//! Invariant: every error here tells the user what to do, for example if nothing listens or the
+//! Where: called before the other steps of a run.
+//! Invariant: every error tells the user what to do, for example if no server listens or if the
 //! protocol is wrong.
 
 use crate::result::version::{self, ServerInfo};
@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 const QUERIES_MAX: usize = 128;
 /// Number of queries without an answer after which a server counts as silent.
 const QUERIES_BEFORE_SILENT: u32 = 3;
-/// Seconds by which a server's uptime may lag behind this machine's clock.
+/// Seconds by which a server's reported uptime may lag behind without a restart.
 const UPTIME_SLACK_S: u64 = 3;
 /// Most names listed in a message.
 const NAMES_MAX: usize = 5;
 
-/// The servers that requests go to.
+/// The servers to which requests are sent.
 #[derive(Debug)]
 pub(crate) struct Servers {
     pub(crate) targets: Arc<[Target]>,
@@ -34,7 +34,7 @@ pub(crate) struct Servers {
     pub(crate) infos: Vec<ServerInfo>,
     /// The time at which `infos` were queried.
     queried: Instant,
-    /// The rule that gives each request its column of a server.
+    /// The rule that chooses the server's column for each request.
     pub(crate) steering: Steering,
 }
 
@@ -51,7 +51,7 @@ pub enum ServersError {
     #[error("{0}: one run has one protocol: redis:// contradicts another target or --protocol")]
     Mixed(String),
     /// The protocol has no datagrams.
-    #[error("{0}: over UDP there are memcached's protocols, but not resp")]
+    #[error("{0}: only memcached's protocols work over UDP, not resp")]
     NoDatagrams(String),
     /// The target is not reached over UDP.
     #[error("{0}: --steer: requests are steered over UDP only (udp://HOST:PORT)")]
@@ -90,7 +90,7 @@ impl Servers {
         Ok(Servers { steering, ..Servers::known(targets, infos, protocol) })
     }
 
-    /// Builds the servers from an agent's findings.
+    /// Builds the servers from the facts that an agent reports.
     pub(crate) fn known(
         targets: Vec<Target>,
         infos: Vec<ServerInfo>,
@@ -113,13 +113,13 @@ impl Servers {
         query(&self.targets, self.protocol)
     }
 
-    /// Describes each server that went away or is another process than before.
+    /// Describes each server that went away or was restarted.
     pub(crate) fn changed(&self) -> Vec<String> {
         let mut now = self.query();
         let is_silent = |now: &io::Result<ServerInfo>, before: &ServerInfo| {
             before.version.is_some() && now.as_ref().is_ok_and(|info| info.version.is_none())
         };
-        // A busy server may answer only to a later query.
+        // A busy server may miss a query and answer a later one.
         for _ in 1..QUERIES_BEFORE_SILENT {
             if now.iter().zip(&self.infos).any(|(now, before)| is_silent(now, before)) {
                 now = self.query();
@@ -144,14 +144,14 @@ impl Servers {
             (share > limit).then(|| {
                 format!(
                     "{} may hold {limit_told}, but its keys and values alone are {share_told}: it \
-                     will not keep them all. Give it more memory, or ask for fewer --keys",
+                     will not keep them all. Give it more memory, or use fewer --keys",
                     target.name
                 )
             })
         })
     }
 
-    /// The names of the servers that do not answer now.
+    /// Returns the names of the servers that do not answer now.
     pub(crate) fn silent(&self) -> Vec<String> {
         let infos = query(&self.targets, self.protocol);
         let is_silent =
@@ -165,8 +165,8 @@ impl Servers {
     }
 
     /// Lists the servers that do not answer. `silent` has a row for each agent: its number, and the
-    /// servers that do not answer it. A server that answers some of the agents is listed with the
-    /// agents that it does not answer. If no server is silent, lists all servers.
+    /// servers that do not answer it. A server that answers only some agents is listed with the
+    /// other agents' numbers. If no server is silent, all servers are listed.
     pub(crate) fn named(&self, silent: &[(u32, Vec<String>)]) -> String {
         let named = |name: String| {
             let to = silent.iter().filter(|(_, names)| names.contains(&name));
@@ -188,7 +188,7 @@ impl Servers {
     }
 }
 
-/// Describes the change of a server between two queries; none if it is the same process.
+/// Describes how a server changed between two queries. `None` if it is the same process.
 fn change(before: &ServerInfo, now: io::Result<ServerInfo>, passed: Duration) -> Option<String> {
     let now = match now {
         Ok(now) => now,
@@ -210,7 +210,7 @@ fn change(before: &ServerInfo, now: io::Result<ServerInfo>, passed: Duration) ->
     })
 }
 
-/// Returns steering to the given number of columns, or to the number that each server reports.
+/// Returns the steering for the given number of columns, or for the number that servers report.
 fn steering(
     targets: &[Target],
     how: Steer,
@@ -252,7 +252,7 @@ fn protocol(requested: Option<Protocol>, targets: &[Target]) -> Result<Protocol,
     Ok(protocol)
 }
 
-/// Queries servers in parallel, because a query to a server that is not there takes seconds.
+/// Queries servers in parallel, because a query takes seconds if no server answers.
 fn query(targets: &[Target], protocol: Protocol) -> Vec<io::Result<ServerInfo>> {
     let mut infos = Vec::new();
     for some in targets.chunks(QUERIES_MAX) {
@@ -286,7 +286,7 @@ mod tests {
         };
         let after = |now, passed_s| change(&info(7, 100), now, Duration::from_secs(passed_s));
         assert_eq!(after(Ok(info(7, 160)), 60), None);
-        // In a container a restarted server has the same process id.
+        // In a container, a restarted server may have the same process id as before.
         let message = after(Ok(info(7, 30)), 60).unwrap();
         assert_eq!(message, "was restarted: it was up for 100 s before, and is up for 30 s now");
         assert!(after(Ok(info(8, 160)), 60).is_some());

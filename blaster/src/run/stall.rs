@@ -1,22 +1,22 @@
-//! Detects when filling a server is hopeless: it is silent, or too many requests are lost.
+//! Detects when filling servers cannot succeed: they do not answer, or too many requests are lost.
 //!
-//! Where: called by `course` for each tally that a thread hands over.
-//! Invariant: the caller gives the time. Filling is never given up only for being slow: either no
-//! request was answered at all, or lost requests make it slow.
+//! Where: called by `course` for each tally that a worker sends.
+//! Invariant: no clock is read; the caller passes the time. Filling is never given up only because
+//! it is slow: either no request was answered, or lost requests make it slow.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Longest silence, in addition to the time that one answer may take (`--timeout`).
+/// Longest time without an answer, in addition to `--timeout`, which is the time for one answer.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// Longest remaining time for filling, if many requests are lost.
+/// Longest remaining time for which filling goes on if many requests are lost.
 const LOSSY_MAX: Duration = Duration::from_secs(600);
-/// `LOSSY_MAX` applies if at least one request in this number is lost.
+/// `LOSSY_MAX` applies only if at least one request in a hundred is lost.
 const LOST_SHARE: u64 = 100;
-/// Least time between two observations, to bound the length of the window.
+/// Least time between two observations, which bounds the length of `seen`.
 const SPACING: Duration = Duration::from_millis(250);
 
-/// Longest silence that is no stall, if each request is given up after `timeout`.
+/// Returns the longest time without an answer that is no stall, for this timeout of requests.
 pub(crate) fn silence_max(timeout: Duration) -> Duration {
     timeout.saturating_add(SILENCE_MAX)
 }
@@ -38,23 +38,23 @@ struct Seen {
     lost: u64,
 }
 
-/// Detects stalls by the sums of the last seconds.
+/// Detects stalls from the sums of the last seconds.
 #[derive(Debug)]
 pub(crate) struct StallDetector {
     keys: u64,
     window: Duration,
-    /// Oldest first. The first is at least as old as the window, or is that of the start.
+    /// The observations, oldest first. The first is at least as old as the window, or is the start.
     seen: VecDeque<Seen>,
 }
 
 impl StallDetector {
-    /// Begins to observe the filling of `keys` keys, with requests given up after `timeout`.
+    /// Returns a detector for the filling of `keys` keys by requests with this `timeout`.
     pub(crate) fn new(timeout: Duration, keys: u64) -> StallDetector {
         let seen = VecDeque::from([Seen::default()]);
         StallDetector { keys, window: silence_max(timeout), seen }
     }
 
-    /// Adds the sums at a time after the start. Returns the stall if there is one.
+    /// Adds the sums at the time `at` after the start. Returns the stall, if there is one.
     pub(crate) fn observe(&mut self, at: Duration, answered: u64, lost: u64) -> Option<Stall> {
         if self.seen.back().is_some_and(|last| at.saturating_sub(last.at) < SPACING) {
             return None;
@@ -74,7 +74,7 @@ impl StallDetector {
         let over = now_answered + now_lost;
         let left = self.keys.saturating_sub(answered + lost) as f64 / over as f64;
         let left = Duration::try_from_secs_f64(left * took.as_secs_f64()).unwrap_or(Duration::MAX);
-        // If no answer came in the last half of the window, `Silent` will be the reason.
+        // If the last half of the window has no answer, wait: the reason will soon be `Silent`.
         let is_late = |seen: &&Seen| at.saturating_sub(seen.at) < self.window / 2;
         let is_answering = self.seen.iter().find(is_late).is_some_and(|s| s.answered < answered);
         let is_lossy = is_answering && now_lost * LOST_SHARE >= over && left > LOSSY_MAX;
@@ -88,8 +88,8 @@ mod tests {
 
     const KEYS: u64 = 1_000_000;
 
-    /// The seconds until filling is given up, and the reason; `each` gives the numbers of requests
-    /// answered and lost in each half second.
+    /// Returns the seconds until filling is given up, and the reason. `each` returns the numbers of
+    /// requests that are answered and lost in a half second.
     fn filling(keys: u64, each: impl Fn(u64) -> (u64, u64)) -> Option<(f64, Stall)> {
         let mut detector = StallDetector::new(Duration::from_secs(1), keys);
         let (mut answered, mut lost, mut half) = (0, 0, 0);
@@ -117,8 +117,8 @@ mod tests {
 
     #[test]
     fn what_is_slow_for_lost_requests_is_given_up() {
-        // One of three servers is not there: each lost request occupies one of 16 connections for a
-        // second.
+        // One of three servers does not run: each request to it occupies one of 16 connections for
+        // a second.
         let (at, why) = filling(KEYS, |_| (16, 8)).unwrap();
         let Stall::Lossy(left) = why else { panic!("{why:?}") };
         assert_eq!((at, left.as_secs() / 3600), (4.0, 5));

@@ -1,8 +1,8 @@
 //! The report of a run for people.
 //!
 //! Where: printed by `main` when a run is over.
-//! Invariant: every figure covers only the reports, not settling. A figure that was not measured is
-//! left out, never printed as zero. No line is wider than a terminal's 80 columns, except names and
+//! Invariant: every figure covers the reports and excludes settling. A figure that was not measured
+//! is left out, never printed as zero. No line is wider than 80 columns, except for names and
 //! commands, which users copy.
 //! Source: the KV-Cache paper, sections 5.2.2 and 6.2: counts, RTT and CPU.
 
@@ -73,7 +73,7 @@ fn remarks(out: &mut String, done: &RunResult) {
     }
 }
 
-/// Writes which items are left on the servers, and whether stored items were removed.
+/// Writes which items remain on the servers, and whether the stored items were removed.
 pub(crate) fn left(out: &mut String, done: &RunResult) {
     out.extend(done.left_behind.iter().map(|told| wrapped("left: ", &sentence(told))));
 }
@@ -125,7 +125,7 @@ pub(crate) fn head(out: &mut String, plan: &Plan, manifest: &Manifest) {
     );
 }
 
-/// Describes a server by its version and process, as far as they are known.
+/// Describes a server by its version and process, if they are known.
 fn server(target: &TargetRecord) -> String {
     let version = target.version.as_ref().map(|version| format!("says it is {version}"));
     let program = target.command_line.as_ref().and_then(|line| line.split_whitespace().next());
@@ -166,9 +166,9 @@ fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
     out.push('\n');
 }
 
-/// The width of a column of times.
+/// Width of a column of times, in characters.
 const COLUMN: usize = 11;
-/// The width of the names before the first column.
+/// Width of the names in front of the first column.
 const NAMES: usize = 11;
 
 /// Writes response and service times of each type of request.
@@ -203,7 +203,7 @@ fn times(out: &mut String, plan: &Plan, all: &Interval) {
 
 /// Writes a row for each figure, with a column for each item of `columns`.
 fn rows<'t>(out: &mut String, columns: impl Iterator<Item = &'t Times> + Clone) {
-    // A screen has too few rows for all figures; p95 is in the tables of `kvblaster report`.
+    // A screen has too few rows for all figures. p95 is only in the tables of `kvblaster report`.
     for (name, figure) in FIGURES.into_iter().filter(|(name, _)| *name != "p95") {
         let _ = write!(out, "{name:>NAMES$}");
         for times in columns.clone() {
@@ -213,7 +213,7 @@ fn rows<'t>(out: &mut String, columns: impl Iterator<Item = &'t Times> + Clone) 
     }
 }
 
-/// Writes hits, errors, late requests and the transport's counts.
+/// Writes the numbers of hits, errors and late requests, and the counts of the transport.
 fn keys(out: &mut String, all: &Interval) {
     let (total, tally) = (all.tally.total(), &all.tally);
     if let Some(ratio) = total.hit_ratio() {
@@ -253,7 +253,7 @@ fn keys(out: &mut String, all: &Interval) {
         crate::words::time(tally.late_limit_ns),
         total.never(),
     );
-    // If only gets look for keys, the line `hits` has the same numbers.
+    // This line is omitted if only gets look up keys: `hits` has the same numbers.
     let (missing, looked_for) = tally.not_found();
     if looked_for > total.hits + total.misses {
         let percent = 100.0 * missing as f64 / looked_for as f64;
@@ -346,9 +346,7 @@ pub(crate) fn agents(out: &mut String, parts: &[AgentPart]) {
             part.name,
         );
     }
-    out.push_str(
-        "began: at most this long after the order to begin, when its answer came back\n\n",
-    );
+    out.push_str("began: the agent began at most this long after the order to begin was sent\n\n");
 }
 
 /// Formats nanoseconds as microseconds, with at least three digits.

@@ -1,7 +1,7 @@
-//! Keys that could not be stored before the traffic: their number, the reasons and the advice.
+//! Keys that could not be stored before the traffic: how many, why, and what the user can do.
 //!
-//! Where: `course` counts while it populates; `run` and `capacity` report.
-//! Invariant: each key that is not stored counts once, by the outcome of its request.
+//! Where: `course` counts the requests while it populates; `run` and `capacity` report the keys.
+//! Invariant: each key that is not stored is counted once, by the outcome of its request.
 //! Source: the KV-Cache paper, section 5.2.2; keys that were never stored lower the hit ratio.
 
 use crate::measure::Tally;
@@ -31,18 +31,18 @@ impl PopulateCounts {
         set.errors + set.not_done + set.never()
     }
 
-    /// Number of requests that were answered, and number of those given up.
+    /// Returns the number of requests that were answered, and the number that were given up.
     pub(crate) fn over(&self) -> (u64, u64) {
         let set = self.tally.verb(Verb::Set);
         (set.answered, set.never())
     }
 
-    /// True if a server sent bytes that are not of the protocol.
+    /// True if a server sent bytes that do not conform to the protocol.
     pub(crate) fn is_broken(&self) -> bool {
         self.tally.broken > 0
     }
 
-    /// Describes the keys that could not be stored, by kind of failure; none if all were stored.
+    /// Describes the keys that could not be stored, by kind of failure. `None` if all were stored.
     pub(crate) fn description(&self) -> Option<String> {
         let lacking = self.lacking();
         if lacking == 0 {
@@ -55,8 +55,8 @@ impl PopulateCounts {
             kinds.push((format!("refused, {kind}"), count));
         }
         kinds.push(("not answered in time".to_owned(), set.timeouts - cut_off));
-        kinds.push(("cut off with their connections".to_owned(), cut_off));
-        kinds.push(("never sent, for no connection took them".to_owned(), set.unsent));
+        kinds.push(("lost with their connections".to_owned(), cut_off));
+        kinds.push(("never sent, because no connection accepted them".to_owned(), set.unsent));
         kinds.push(("not stored, without a reason".to_owned(), set.not_done));
         kinds.retain(|(_, count)| *count > 0);
         let kinds: Vec<String> =
@@ -69,19 +69,19 @@ impl PopulateCounts {
         Some(out)
     }
 
-    /// Advice against the most frequent failure.
+    /// Returns advice on the most frequent failure.
     pub(crate) fn advice(&self) -> &'static str {
         let set = self.tally.verb(Verb::Set);
         let refusals = &self.tally.refusals;
         let cut_off = self.tally.cut_off.min(set.timeouts);
         let helps = [
-            (refusals.out_of_memory, "give the server more memory, or ask for fewer --keys"),
-            (refusals.too_large, "ask for a smaller --value-size, or let the server take more"),
-            (refusals.not_understood, "--protocol names another protocol"),
+            (refusals.out_of_memory, "give the server more memory, or use fewer --keys"),
             (
-                refusals.not_allowed,
-                "kvblaster does not log in: ask a server that needs no password",
+                refusals.too_large,
+                "use a smaller --value-size, or let the server accept larger ones",
             ),
+            (refusals.not_understood, "--protocol names another protocol"),
+            (refusals.not_allowed, "kvblaster cannot log in: use a server that needs no password"),
             (set.timeouts - cut_off, "a longer --timeout or fewer --connections may help"),
             (cut_off, "does the server take that many --connections, and values of that size?"),
             (refusals.other + set.not_done, "the server's log may say more"),
@@ -94,7 +94,7 @@ impl PopulateCounts {
 mod tests {
     use super::*;
 
-    /// The counts after `keys` keys were stored, and others were refused, late or cut off.
+    /// Returns the counts after `keys` keys were stored and others were refused, late or cut off.
     fn stored(keys: u64, refused: &[(&[u8], u64)], late: u64, cut_off: u64) -> PopulateCounts {
         let mut tally = Tally::new(0);
         (0..keys).for_each(|_| tally.answered(Verb::Set, false, 0, 0, 1));
@@ -124,7 +124,7 @@ mod tests {
         let some = stored(80, &[(large, 4), (full, 9)], 5, 2);
         assert_eq!((some.keys(), some.lacking()), (80, 20));
         let expected = "20 of 100 keys could not be stored: 9 refused, out of memory; 4 refused, \
-                        too large; 5 not answered in time; 2 cut off with their connections (the \
+                        too large; 5 not answered in time; 2 lost with their connections (the \
                         first: SERVER_ERROR object too large for cache)";
         assert_eq!(some.description().as_deref(), Some(expected));
         assert!(some.advice().contains("more memory"), "{}", some.advice());

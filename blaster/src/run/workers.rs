@@ -1,7 +1,7 @@
-//! The workers that make one phase of traffic: the threads of this process, or agents.
+//! The workers that generate one phase of traffic: the threads of this process, or agents.
 //!
-//! Where: between `course`, which decides when an epoch ends, and `drive`, which runs per thread.
-//! Invariant: agents together make the requests that one process with as many threads would make.
+//! Where: between `course`, which ends each epoch, and `drive`, which runs in each thread.
+//! Invariant: together, agents send the requests that one process with as many threads would send.
 
 mod threads;
 
@@ -25,17 +25,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time between two checks whether all threads have connected.
+/// Interval at which the group checks whether all threads have connected.
 const READY_TICK: Duration = Duration::from_millis(1);
 
-/// The work of one process: all of it, or an agent's share of the threads.
+/// The work of one process: the whole run, or an agent's share of the threads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
     pub(crate) targets: Vec<String>,
     pub(crate) family: Family,
     pub(crate) protocol: Option<Protocol>,
     pub(crate) seed: u64,
-    /// Number of threads of the whole run; this process has `count` of them, the first is `first`.
+    /// Number of threads of the whole run. This process has `count` of them, beginning with number
+    /// `first`.
     pub(crate) threads: u32,
     pub(crate) first: u32,
     pub(crate) count: u32,
@@ -53,7 +54,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Returns the whole work of `plan`.
+    /// Returns the task of a process that does all the work of `plan`.
     pub(crate) fn whole(plan: &Plan) -> Task {
         Task {
             targets: plan.targets.clone(),
@@ -76,7 +77,7 @@ impl Task {
         }
     }
 
-    /// Returns the share of agent `nth` of `agents`.
+    /// Returns the task of agent `nth` of `agents`.
     pub(crate) fn share(&self, nth: u32, agents: u32) -> Task {
         let edge = |nth: u32| {
             let edge = u64::from(self.threads) * u64::from(nth) / u64::from(agents.max(1));
@@ -85,28 +86,28 @@ impl Task {
         Task { first: edge(nth), count: edge(nth + 1) - edge(nth), ..self.clone() }
     }
 
-    /// Returns one thread's part of `all` connections.
+    /// Returns the number of connections, out of `all`, that one thread has.
     pub(crate) fn part(&self, thread: u32, all: u32) -> u32 {
         all / self.threads + u32::from(thread < all % self.threads)
     }
 }
 
-/// A tally of one epoch, handed over by a thread or an agent.
+/// A tally of one epoch, sent by a thread or an agent.
 #[derive(Debug)]
 pub(crate) struct EpochTally {
     pub(crate) epoch: u32,
     pub(crate) tally: Tally,
-    /// Further figures of the epoch, if an agent reported it.
+    /// The other figures of the epoch, if an agent sent the tally.
     pub(crate) part: Option<Part>,
 }
 
-/// The state that all phases of one run share.
+/// The state that is shared by all phases of a run.
 #[derive(Debug)]
 pub(crate) struct RunContext {
     pub(crate) servers: Servers,
     pub(crate) workload: Arc<Workload>,
     pub(crate) names: Names,
-    /// The agents, if they drive in place of this process.
+    /// The agents, if they send the requests in place of this process.
     pub(crate) agents: Option<Agents>,
     /// True after Ctrl-C or SIGTERM.
     pub(crate) stop: Arc<AtomicBool>,
@@ -122,8 +123,8 @@ impl RunContext {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The names of the servers that do not answer this process or its agents now; all names if
-    /// every server answers.
+    /// Returns the names of the servers that do not answer this process or its agents now. Returns
+    /// all names if every server answers.
     pub(crate) fn silent(&self) -> String {
         self.servers.named(&match &self.agents {
             Some(agents) => agents.silent(&self.servers, &self.stop),
@@ -148,20 +149,19 @@ impl RunContext {
 
 /// The workers of one phase: threads or agents. Epochs are counted from the start of the phase.
 pub(crate) trait WorkerGroup: Debug {
-    /// Number of workers that hand over a tally for each epoch.
+    /// Number of workers that send a tally for each epoch.
     fn reporters(&self) -> u32;
     /// Begins `epoch` for all workers.
     fn move_on(&self, epoch: u32);
-    /// Returns the next tally; none if no worker hands one over within `patience`.
+    /// Returns the next tally. `None` if no worker sends one within `patience`.
     fn next(&self, patience: Duration) -> Option<EpochTally>;
-    /// The sum of the workers' live counts at this moment.
+    /// Returns the current sum of the workers' live counts.
     fn snapshot(&self) -> LiveSnapshot;
-    /// True if this process, or one of the agents, has given up requests and has had no answer
-    /// since the start.
+    /// True if this process or one of the agents has given up requests and has never had an answer.
     fn is_unheard(&self) -> bool;
-    /// True if all workers have ended by themselves, one has failed, or an agent is lost.
+    /// True if all workers have finished, or if a worker has failed or is lost.
     fn is_over(&self) -> bool;
-    /// Stops all workers. Returns the tallies that were still to come, and the first error.
+    /// Stops all workers. Returns the tallies that were not received before, and the first error.
     fn end(&mut self) -> (Vec<EpochTally>, Option<RunError>);
 }
 
@@ -172,17 +172,17 @@ pub(crate) struct Workers<'g> {
     pub(crate) born: Instant,
     /// The time at which the observed traffic began.
     pub(crate) start: Instant,
-    /// The workers' number of the epoch that is epoch 0 of the observed traffic.
+    /// The workers' number for epoch 0 of the observed traffic.
     first: u32,
     pub(crate) group: Box<dyn WorkerGroup + 'g>,
 }
 
 impl<'g> Workers<'g> {
-    /// Starts the workers of `plan`, at `pace`. They begin once all have connected, one has failed
-    /// or Ctrl-C is pressed. If `is_watched`, they publish live counts.
+    /// Starts the workers of `plan`, at `pace`. They begin when all have connected, or when one has
+    /// failed or Ctrl-C is pressed. If `is_watched` is true, they publish live counts.
     ///
     /// # Errors
-    /// A thread cannot be started; those that were started have ended.
+    /// A thread cannot be started. The threads that were started before it have ended.
     pub(crate) fn start(
         plan: &Plan,
         context: &'g RunContext,
@@ -212,7 +212,7 @@ impl<'g> Workers<'g> {
         self.group.move_on(self.first + epoch);
     }
 
-    /// Restarts the time and the count of epochs: epoch `first` becomes epoch 0.
+    /// Restarts the time and the epoch count: the current epoch, `first`, becomes epoch 0.
     pub(crate) fn begin_anew(&mut self, first: u32) {
         self.first += first;
         self.start = Instant::now();
@@ -223,13 +223,13 @@ impl<'g> Workers<'g> {
         self.renumbered(self.group.next(patience)?)
     }
 
-    /// Stops all workers. Returns the tallies that were still to come, and the first error.
+    /// Stops all workers. Returns the tallies that were not received before, and the first error.
     pub(crate) fn end(mut self) -> (Vec<EpochTally>, Option<RunError>) {
         let (handed, failed) = self.group.end();
         (handed.into_iter().filter_map(|handed| self.renumbered(handed)).collect(), failed)
     }
 
-    /// Renumbers the tally's epoch, with `first` as epoch 0; none for an earlier epoch.
+    /// Renumbers the tally's epoch so that `first` is epoch 0. `None` for an earlier epoch.
     fn renumbered(&self, handed: EpochTally) -> Option<EpochTally> {
         Some(EpochTally { epoch: handed.epoch.checked_sub(self.first)?, ..handed })
     }

@@ -2,15 +2,15 @@
 //!
 //! Where: applied to the rounds of a search or a comparison, and to the reports of a run.
 //! Invariant: the same samples and seed give the same interval.
-//! Source: Efron's bootstrap: percentiles of the figures of resampled samples.
+//! Source: Efron's bootstrap. The interval's ends are percentiles of the resampled figures.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// Most samples that are resampled; further ones are ignored.
+/// The most samples that are resampled; further ones are ignored.
 const SAMPLES_MAX: usize = 10_000;
 
-/// Returns the confidence interval of the mean, for a confidence such as 0.95. None if there are
+/// Returns the confidence interval of the mean, for a confidence such as 0.95. `None` if there are
 /// fewer than two samples.
 #[must_use]
 pub fn interval(samples: &[f64], confidence: f64, times: u32, seed: u64) -> Option<(f64, f64)> {
@@ -18,7 +18,7 @@ pub fn interval(samples: &[f64], confidence: f64, times: u32, seed: u64) -> Opti
     interval_of(mean, samples, confidence, times, seed)
 }
 
-/// Like `interval`, but for another figure than the mean.
+/// Like `interval`, but for a figure other than the mean.
 #[must_use]
 pub fn interval_of(
     figure: impl Fn(&mut [f64]) -> f64,
@@ -34,7 +34,7 @@ pub fn interval_of(
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let count = samples.len() as u64;
     let mut draw = || {
-        // At most 10,000 samples: the bias of the remainder is below one in 10^15.
+        // For at most 10,000 samples, the bias of this remainder is below one in 10^15.
         let at = usize::try_from(random.next_u64() % count).unwrap_or(0);
         samples[at]
     };

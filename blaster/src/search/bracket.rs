@@ -1,29 +1,29 @@
 //! The bracket of a capacity: a rate that passed and a higher one that failed.
 //!
-//! Where: one for each objective and round.
+//! Where: each round has one bracket for each objective.
 //! Invariant: `low` < `high`. The rate that `next` returns lies between them, and its result
 //! narrows the bracket or closes an open end, so the search ends.
-//! Source: the paper's section 6.1; doubling, then bisection on a logarithmic scale.
+//! Source: the paper's section 6.1. Rates are doubled, then bisected on a logarithmic scale.
 
 use serde::{Deserialize, Serialize};
 
-/// Steps grow up to this factor while one end of the bracket is open.
+/// While one end of the bracket is open, steps grow up to this factor.
 const STEP_GROWTH: f64 = 2.0;
 
-/// The largest estimate of `steps_left`.
+/// The largest number that `steps_left` returns.
 const STEPS_ESTIMATED_MAX: u32 = 64;
 
-/// The reason why a capacity is not higher. Of several rounds' reasons, the greatest counts.
+/// The reason why a capacity is not higher. If rounds have different reasons, the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
-    /// The server fails to meet the objective at a slightly higher rate.
+    /// The server does not meet the objective at a slightly higher rate.
     Server,
-    /// The objective does not hold even at the lowest rate.
+    /// The objective is not met even at the lowest rate.
     LowestRate,
-    /// The objective holds at the highest allowed rate: the capacity is that rate, or more.
+    /// The objective is met at the highest allowed rate. The capacity is that rate or higher.
     HighestRate,
-    /// The generator cannot send at a higher rate: the capacity is the rate found, or more.
+    /// The generator cannot send at a higher rate. The capacity is the rate found or higher.
     Generator,
     /// The search ended before the bracket was narrow enough.
     Unknown,
@@ -48,8 +48,8 @@ pub struct Bracket {
     /// True if only the generator failed at `high`.
     is_client_bound: bool,
     start: f64,
-    /// Rates below the floor are tried only after the server has failed at a higher rate. Neither
-    /// the trials of other goals nor a failure of the generator alone lead below it.
+    /// Rates below the floor are tried only after the server has failed at a higher rate. Trials of
+    /// other goals do not lead below it, nor do trials in which only the generator failed.
     floor: f64,
     step: f64,
     range: (f64, f64),
@@ -58,7 +58,7 @@ pub struct Bracket {
 
 impl Bracket {
     /// Returns a bracket that starts at the rate `start`. `step` is the factor between the first
-    /// rates. Rates stay in `range`, and only a failure of the server leads below `floor`.
+    /// rates. Rates are in `range`. Only after the server has failed are rates below `floor` tried.
     pub(crate) fn new(
         start: f64,
         floor: f64,
@@ -93,8 +93,7 @@ impl Bracket {
         }
     }
 
-    /// Estimates the number of rates left to try, on the assumption that the next rate closes an
-    /// open end.
+    /// Estimates the number of rates left to try. Assumes that the next rate closes an open end.
     pub(crate) fn steps_left(&self) -> u32 {
         let ratio = match (self.low, self.high) {
             _ if self.next() == Next::Done => return 0,
@@ -133,8 +132,8 @@ impl Bracket {
         self.grow();
     }
 
-    /// Squares the step, up to `STEP_GROWTH`, so that a capacity far from the start is reached
-    /// soon.
+    /// Squares the step, up to `STEP_GROWTH`, so that a capacity far from the start is reached in
+    /// few steps.
     fn grow(&mut self) {
         self.step = (self.step * self.step).min(self.step.max(STEP_GROWTH));
     }
@@ -157,7 +156,7 @@ impl Bracket {
 mod tests {
     use super::*;
 
-    /// Narrows a bracket around a known capacity; returns the rates tried.
+    /// Narrows a bracket around a known capacity. Returns the rates that were tried.
     fn narrow(bracket: &mut Bracket, capacity: f64) -> Vec<f64> {
         let mut tried = Vec::new();
         while let Next::Try(rate) = bracket.next() {
@@ -205,7 +204,7 @@ mod tests {
         let mut bracket = Bracket::new(1000.0, 400.0, 2.0, (10.0, 1e4), 0.02);
         bracket.failed(1000.0, true);
         assert_eq!((bracket.next(), bracket.limit()), (Next::Try(500.0), Limit::Unknown));
-        // If the server fails, the search goes on below, down to the range's end.
+        // If the server fails, lower rates are tried, down to the lowest of the range.
         let mut server = bracket.clone();
         server.failed(500.0, false);
         assert_eq!(server.next(), Next::Try(250.0));

@@ -1,6 +1,6 @@
 //! Latency against throughput: one point per trial.
 //!
-//! Where: kept in the result with the capacities, and printed and drawn from there.
+//! Where: kept in the result with the capacities, from which it is printed and drawn.
 //! Invariant: a point has the requested rate as well as the achieved one, so that it shows where
 //! the server falls behind.
 //! Source: the paper's section 6.2.
@@ -17,7 +17,7 @@ pub struct Point {
     pub offered_per_s: f64,
     /// Requests per second that were answered.
     pub achieved_per_s: f64,
-    /// The shortest response time. Response times count from the intended time of sending.
+    /// The shortest response time. Response times count from the time at which requests were due.
     #[serde(default)]
     pub min_ns: Option<u64>,
     /// The mean response time.
@@ -27,23 +27,23 @@ pub struct Point {
     pub sd_ns: Option<f64>,
     /// The median response time.
     pub p50_ns: Option<u64>,
-    /// The time that one response in a hundred exceeds.
+    /// The response time that one response in a hundred exceeds.
     pub p99_ns: Option<u64>,
-    /// The time that one response in a thousand exceeds.
+    /// The response time that one response in a thousand exceeds.
     pub p99_9_ns: Option<u64>,
     /// The longest response time.
     pub max_ns: Option<u64>,
-    /// Requests answered later than the target or given up, as a share of all requests that ended.
+    /// Requests answered late or given up, as a share of all requests that ended.
     pub late_ratio: f64,
     /// Errors, timeouts and wrong values, as a share of all requests that ended.
     pub failure_ratio: f64,
     /// Hits, as a share of all keys looked up.
     pub hit_ratio: Option<f64>,
-    /// CPUs that the server kept busy; none if it is not on this machine.
+    /// Number of CPUs that the server kept busy. `None` if it is not on this machine.
     pub server_cpus: Option<f64>,
     /// The share of its time that the generator's busiest thread was on a CPU.
     pub busiest: f64,
-    /// The reason why the trial measured the generator; none if it measured the server.
+    /// The reason why the trial measured the generator. `None` if it measured the server.
     pub client_bound: Option<String>,
     /// The names of the goals that were met.
     pub met: Vec<String>,
@@ -80,14 +80,14 @@ impl Point {
     }
 }
 
-/// Trials at nearly the same rate.
+/// A row of the printed curve: trials at nearly the same rate.
 pub type Row<'f> = Vec<&'f Point>;
 
-/// Factors within which rates share a row. The first factor that gives few enough rows is used.
+/// Rates that differ by at most this factor share a row. The first factor that suffices is used.
 const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];
 
-/// Groups all trials by rate: into at most `rows_max` rows, unless even the last of `WIDTHS` gives
-/// more.
+/// Groups all trials by rate into at most `rows_max` rows. There are more rows only if even the
+/// last of `WIDTHS` gives more.
 pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     let mut points: Vec<&Point> = curve.iter().collect();
     points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
@@ -106,7 +106,7 @@ pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     all.find(|rows| rows.len() <= rows_max).unwrap_or(last)
 }
 
-/// Returns the median of a figure over the trials of a row that have it.
+/// Returns the median of a figure over the trials of a row for which the figure is known.
 pub(crate) fn median(row: &Row<'_>, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
     steady::median(row.iter().filter_map(|point| of(point)).collect())
 }

@@ -1,8 +1,8 @@
 //! A simulated server: a queue whose capacities are known.
 //!
 //! Where: tests. Invariant: the same seed gives the same trials.
-//! Source: the M/D/1 queue at load ρ with service time s: a share ρ of the requests waits, and the
-//! mean wait of all is ρs / 2(1 - ρ). Here the waits are exponentially distributed.
+//! Source: the M/D/1 queue at load ρ with service time s. A share ρ of the requests waits, and the
+//! mean wait over all requests is ρs / 2(1 - ρ). Here the waits are exponentially distributed.
 
 use super::{Outcome, Trial};
 use crate::measure::Interval;
@@ -16,9 +16,9 @@ use std::time::Duration;
 /// Number of requests of a trial: enough to find the distribution's 99.9th percentile.
 const REQUESTS: u64 = 10_000;
 
-/// Additional time of a request in the slow mode.
+/// Additional time of each request in the slow mode (see `slow`).
 pub(super) const SLOW_S: f64 = 5e-3;
-/// The factor by which waits grow in the dip.
+/// The factor by which waits are longer between the two rates of `dip`.
 const DIP: f64 = 1000.0;
 
 /// A server, and the generator in front of it.
@@ -29,19 +29,19 @@ pub(super) struct Simulated {
     pub(super) noise: f64,
     /// Share of trials in which one request in a hundred takes 100 ms.
     pub(super) stalls: f64,
-    /// Share of requests that take `SLOW_S` longer at any rate: a second mode.
+    /// Share of requests that take `SLOW_S` longer at any rate, so that times have two modes.
     pub(super) slow: f64,
-    /// All waits are `DIP` times as long between these two rates, so that times do not even grow
+    /// All waits are `DIP` times as long between these two rates, so that times do not grow
     /// monotonically with the rate.
     pub(super) dip: (f64, f64),
     /// The highest rate that the generator can send.
     pub(super) client_per_s: f64,
-    /// The generator's lateness in seconds, and the trials in which the generator is late. Lateness
-    /// adds to each response time.
+    /// The generator's lateness in seconds, and the trials in which it is late. The lateness is
+    /// added to each response time.
     pub(super) late: (f64, Range<u32>),
     pub(super) errors: u64,
     pub(super) lost: u64,
-    /// Number of trials after which it reports that the user stopped it.
+    /// Number of trials after which the server reports that the user stopped the search.
     pub(super) trials_max: u32,
     pub(super) random: Xoshiro256PlusPlus,
     pub(super) trials: u32,
@@ -73,7 +73,7 @@ impl Simulated {
         load * self.service_s / (2.0 * (1.0 - load))
     }
 
-    /// Returns the response time that a share of the requests does not exceed.
+    /// Returns the response time that a share `share` of the requests does not exceed.
     pub(super) fn quantile_s(&self, rate: f64, share: f64) -> f64 {
         let load = rate * self.service_s;
         if load >= 1.0 {

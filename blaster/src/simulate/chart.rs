@@ -1,8 +1,8 @@
 //! A plot of miss ratio against size, drawn in characters, below each trace's table.
 //!
-//! Where: in the report, for users with a terminal and no browser; `plot` draws the same as SVG.
+//! Where: in the report, for users without a browser. `plot` draws the same curves as SVG.
 //! Invariant: no line is longer than `COLUMNS`. A curve passes within half a row of each of its
-//! points. Where several curves pass the same cells, their letters take turns.
+//! points. Where several curves cross the same cells, their letters alternate.
 
 use crate::axis::{Axis, Spread};
 use crate::text_plot::{COLUMNS, Frame, Plot, span};
@@ -11,14 +11,14 @@ use std::fmt::Write;
 
 /// Columns to the left of the frame, for a ratio and a space.
 const LEFT: usize = 7;
-/// Columns inside the frame; `HEIGHT` has its rows.
+/// Columns inside the frame. `HEIGHT` is its number of rows.
 const WIDTH: usize = 68;
 const HEIGHT: usize = 21;
-/// Plot rows between two ratio labels.
+/// Number of rows between two labels of ratios.
 const TICK_ROWS: usize = 5;
 const _: () = assert!(LEFT + WIDTH + 2 <= COLUMNS);
 
-/// The letters of the curves; the baseline has the first one. Curves beyond 26 share the last one.
+/// The letters of the curves. The baseline has the first. Curves after the 26th share the last.
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 
 /// Appends a plot of all policies, unless there is only one size or all ratios are equal.
@@ -37,7 +37,7 @@ pub fn draw(out: &mut String, plan: &Plan, outcome: &Outcome) {
     legend(out, plan);
 }
 
-/// Makes the frame and the axes; none if there is only one size or all ratios are equal.
+/// Makes the frame and the axes. `None` if there is only one size or if all ratios are equal.
 fn plot(outcome: &Outcome) -> Option<Plot> {
     let sizes = || outcome.sizes.iter().map(bytes);
     let misses = || outcome.sizes.iter().flat_map(|(_, misses)| misses);
@@ -57,7 +57,7 @@ fn ratio(outcome: &Outcome, misses: u64) -> f64 {
     misses as f64 / (outcome.requests as f64).max(1.0)
 }
 
-/// The row of a curve in each column; none in columns that it does not pass.
+/// The row of a curve in each column. `None` in columns that the curve does not cross.
 type Curve = [Option<usize>; WIDTH];
 
 /// Draws the curve of the policy with index `at`: straight lines between its points.
@@ -79,8 +79,8 @@ fn curve(outcome: &Outcome, plot: &Plot, at: usize) -> Curve {
     rows
 }
 
-/// Returns the character of a cell: the letter of a curve that passes there. Several curves take
-/// turns from column to column.
+/// Returns the character of a cell: the letter of a curve that crosses the cell. If several curves
+/// do, their letters alternate from column to column.
 fn cell(curves: &[Curve], row: usize, column: usize) -> char {
     let passing: Vec<usize> =
         (0..curves.len()).filter(|at| curves[*at][column] == Some(row)).collect();
@@ -92,7 +92,7 @@ fn letter(at: usize) -> char {
     char::from(LETTERS[at.min(LETTERS.len() - 1)])
 }
 
-/// Writes the legend of letters.
+/// Writes the legend: the letter and the name of each policy.
 fn legend(out: &mut String, plan: &Plan) {
     let mut line = format!("{:LEFT$}", "");
     for (at, contestant) in plan.policies.iter().enumerate() {
@@ -129,11 +129,11 @@ mod tests {
     fn curves_go_from_their_first_to_their_last_point() {
         let text = drawn(&["1k", "1m"], &[1 << 10, 1 << 20], &[&[900, 900], &[900, 100]]);
         let rows: Vec<&str> = text.lines().collect();
-        // Both curves start in the same cells, where their letters take turns; then they separate.
+        // Both curves start in the same cells, where their letters alternate, and then diverge.
         assert_eq!(rows[1], format!("0.9000 |ab{}|", "a".repeat(WIDTH - 2)), "{text}");
         assert!(rows[HEIGHT].ends_with(" bb|"), "{text}");
         assert!(rows[HEIGHT].starts_with("0.1000 | "), "{text}");
-        // `b` is in every column except the first, where `a` has its turn, and once in the legend.
+        // `b` is once in every column except the first, which shows `a`, and once in the legend.
         assert_eq!(text.matches('b').count(), WIDTH - 1 + 1, "{text}");
         assert_eq!(rows[HEIGHT + 2], format!("{:8}1k{:64}1m", "", ""));
         assert_eq!(rows[HEIGHT + 3].trim(), "a lru  b memcached");

@@ -1,6 +1,6 @@
 //! The flags of `simulate`.
 //!
-//! Where: a part of `flags`. Invariant: `--help` shows the default that each flag has.
+//! Where: a part of `flags`. Invariant: `--help` shows the default of each flag.
 
 use crate::flags::{number, one, or};
 use simulate::contestant::SimulatedPolicy;
@@ -11,11 +11,11 @@ use simulate::sizes::Items;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
-/// More threads than any machine has cores.
+/// The largest number of threads, which exceeds the number of cores of any machine.
 const THREADS_MAX: usize = 1024;
 const COPIES_MAX: u32 = 1 << 16;
 const SEGMENTS_MAX: u32 = 1 << 20;
-/// Most keys that a ghost remembers for each item: in practice, all keys.
+/// Most keys that a ghost remembers for each item. In practice, this many are all keys.
 const GHOST_MAX: f64 = 16.0;
 
 const ABOUT: &str = "\
@@ -29,32 +29,32 @@ counters of two bits, compaction. The other policies are exact, item by item.";
 #[derive(Debug, clap::Args)]
 #[command(before_help = ABOUT)]
 pub struct Plan {
-    /// Files of little-endian u32 key numbers, compressed with zstd, or a cache-trace CSV as for
-    /// run --trace, of which the gets are replayed
+    /// Files of little-endian u32 key numbers, compressed with zstd; or a cache-trace CSV as for
+    /// run --trace, whose gets are replayed
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// Sizes of the caches: 1% of the distinct keys, 5000 objects, or bytes as in 64m
+    /// Sizes of the caches: parts of the distinct keys (1%), objects (5000) or bytes (64m)
     #[arg(long, short, value_name = "LIST", default_value = "0.3%,1%,3%,10%,30%")]
     #[arg(value_parser = one::<CacheSize>, value_delimiter = ',', action = clap::ArgAction::Set)]
     pub sizes: Vec<CacheSize>,
-    /// Policies to simulate (default all but live:): lru, memcached, clock, sieve, arc, lirs,
-    /// belady; Hypostyle's: fifo, nbq-clock, s3-fifo, clock2q; these in the real store, by bytes:
-    /// live:fifo and so on
+    /// Policies to simulate: lru, memcached, clock, sieve, arc, lirs, belady; Hypostyle's own:
+    /// fifo, nbq-clock, s3-fifo, clock2q. Prefix one of Hypostyle's with live: (as in live:fifo) to
+    /// run it in the real store, limited by bytes (default: all without live:)
     #[arg(long = "policies", short = 'p', value_name = "LIST", hide_default_value = true)]
     #[arg(value_parser = one::<SimulatedPolicy>)]
     #[arg(value_delimiter = ',', action = clap::ArgAction::Set)]
     #[arg(default_values_t = SimulatedPolicy::all())]
     pub contestants: Vec<SimulatedPolicy>,
-    /// Sizes of items, drawn from hash(id): equal, KEY/VALUE in bytes as 20/20 or 30/1-100, or etc
-    /// for Facebook's ETC
+    /// Sizes of items, drawn by a hash of the key number: equal; KEY/VALUE in bytes, as in 20/20 or
+    /// 30/1-100; or etc for the sizes of Facebook's ETC
     #[arg(long, short, value_name = "SIZES", default_value = "equal")]
     pub items: Items,
-    /// Segments of Hypostyle's store, or item for one segment per item
+    /// Number of segments of Hypostyle's store, or the word item for one segment per item
     #[arg(long, value_name = "N", default_value = "256")]
     #[arg(value_parser = or("item", None, segments))]
     pub segments: std::option::Option<u32>,
-    /// Measure of a cache's size: memory (whole segments, free ones too, as in the server) or live
-    /// (only live items, which shows the policy alone)
+    /// Measure of a cache's size: memory (whole segments, also free ones, as in the server) or
+    /// live (only live items, which shows the policy alone)
     #[arg(long, value_name = "WHAT", value_parser = budget, default_value = "memory")]
     pub budget: Budget,
     /// Keys that the ghost of Hypostyle's policies remembers for each item
@@ -88,18 +88,18 @@ fn budget(text: &str) -> Result<Budget, String> {
     match text {
         "memory" => Ok(Budget::Memory),
         "live" => Ok(Budget::Live),
-        _ => Err(format!("memory or live: {text}")),
+        _ => Err(format!("must be memory or live, not {text}")),
     }
 }
 
-/// Parses a share, and rounds it to whole percent.
+/// Parses a fraction, and converts it to percent, rounded to an integer.
 fn percent(text: &str) -> Result<u64, String> {
     let least = number(0.0..=1.0)(text)? * 100.0 - 0.5;
     Ok((0..100_u8).find(|whole| f64::from(*whole) >= least).map_or(100, u64::from))
 }
 
 impl Plan {
-    /// Puts the baseline first, and checks flags against each other.
+    /// Puts the baseline first, and checks that the flags agree with each other.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.contestants.retain(|contestant| *contestant != SimulatedPolicy::BASELINE);
         self.contestants.insert(0, SimulatedPolicy::BASELINE);
@@ -108,14 +108,14 @@ impl Plan {
         }
         if let Some(size) = self.sizes.iter().find(|size| size.is_bytes()) {
             return Err(format!(
-                "--sizes {size}: a size in bytes needs sizes of items, see --items"
+                "--sizes {size}: a cache size in bytes needs the sizes of items; give --items"
             ));
         }
         let is_live =
             |contestant: &&SimulatedPolicy| matches!(contestant, SimulatedPolicy::Live(_));
         match self.contestants.iter().find(is_live) {
             Some(live) => {
-                Err(format!("--policies {live}: the real store needs sizes of items, see --items"))
+                Err(format!("--policies {live}: the real store needs sizes of items; give --items"))
             }
             None => Ok(()),
         }
@@ -136,7 +136,7 @@ impl Plan {
     }
 }
 
-/// Returns the plan with all defaults.
+/// Returns a plan in which all flags have their defaults.
 #[cfg(test)]
 pub(crate) fn plan() -> Plan {
     tests::planned("a")

@@ -1,6 +1,6 @@
 //! Miss ratio against size, drawn as SVG: one chart per trace, one line per policy.
 //!
-//! Where: written to the file of `--svg`. Invariant: as for the charts of a report.
+//! Where: written to the file that `--svg` names. Invariant: see `report::chart`.
 
 use crate::axis::Spread;
 use crate::report::chart::{Chart, Dot, KINDS, Line, sheet};

@@ -1,8 +1,8 @@
 //! The results of a simulation: tables and plots for people, JSON for programs.
 //!
 //! Where: printed at the end.
-//! Invariant: text and JSON give the sizes of the items and what counts against the budget, because
-//! traces record neither.
+//! Invariant: text and JSON give the sizes of the items and the kind of budget, because traces do
+//! not record them.
 
 use super::chart;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use std::fmt::Write;
 /// Width in characters of a column of figures.
 const CELL: usize = 10;
 
-/// Formats tables and plots of the misses of each policy on each trace, and a summary.
+/// Formats tables and plots of each policy's misses on each trace, and a summary.
 #[must_use]
 pub fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     let mut out = String::new();
@@ -80,8 +80,8 @@ fn trace(out: &mut String, plan: &Plan, outcome: &Outcome) {
     out.push('\n');
 }
 
-/// Writes the mean reduction of misses over all traces and sizes, and the worst cases, against LRU
-/// and against FIFO.
+/// Writes the mean reduction of misses compared with LRU and with FIFO, over all traces and sizes,
+/// and the worst cases.
 fn summary(out: &mut String, plan: &Plan, outcomes: &[Outcome]) {
     let fifo = SimulatedPolicy::Ours(Eviction::Fifo);
     let fifo = plan.policies.iter().position(|contestant| *contestant == fifo);

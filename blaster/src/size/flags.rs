@@ -1,8 +1,8 @@
 //! The flags of `size`, and the command itself.
 //!
 //! Where: a part of `flags`; called by `main`.
-//! Invariant: without a server nothing is sent; a server that only `--stats` names gets no other
-//! request.
+//! Invariant: if no server is given, nothing is sent. A server that only `--stats` names gets no
+//! requests but those for statistics.
 
 use super::servers::{DrivenServer, ServerStats};
 use super::text::{SizeReport, text};
@@ -23,10 +23,10 @@ const SIZES_MAX: usize = 64;
 const SIZED: &str = "What is sized";
 
 const ABOUT: &str = "\
-Finds out the hits that each size of memory gives at this rate: the real store
-runs in process, on the clock of the requests, so that an hour of traffic takes
+Finds out how many hits each size of memory gives at this rate: Hypostyle's
+store runs in this process, in simulated time, so that an hour of traffic takes
 seconds. Servers that are named or started are then driven at this rate, and at
-the highest rate that keeps the objective; the report has their p99 and CPUs.
+the highest rate that meets the objective; the report has their p99 and CPUs.
 
   kvblaster size -r 40k --mix get=95,set=5 --value-size 5000 --ttl 60-300
   kvblaster size -r 40k -w mine.toml -O 'p99<1ms' \\
@@ -43,8 +43,8 @@ pub struct Sizing {
     #[arg(long = "rate", short, help_heading = SIZED, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
     rate_per_s: f64,
-    /// Memory of the simulated stores, in megabytes like a server's -m (default: parts of the
-    /// memory that all live items take)
+    /// Memory sizes to simulate, in megabytes as in a server's -m (default: several fractions of
+    /// the memory needed to hold all live items)
     #[arg(long = "memory", short = 'm', help_heading = SIZED, value_name = "MB,...")]
     #[arg(value_delimiter = ',', value_parser = number(1..=MB_MAX))]
     memory_mb: Vec<u64>,
@@ -52,17 +52,18 @@ pub struct Sizing {
     /// passed 4 times)
     #[arg(long, help_heading = SIZED, value_name = "TIME", value_parser = time)]
     span: Option<Duration>,
-    /// Drive the server that this shell command starts; {mb} stands for the memory found, {port} or
-    /// {socket} for its place; may be repeated
+    /// Start a server with this shell command and drive it; {mb} is replaced by the memory size
+    /// that was found, {port} or {socket} by the port or the Unix socket to listen on; may be
+    /// repeated
     #[arg(long = "start", help_heading = SIZED, value_name = "CMD")]
     #[arg(value_parser = |text: &str| checked_start(text))]
     starts: Vec<String>,
-    /// Objective that a server keeps at its highest rate
+    /// Objective that a server must meet at its highest rate
     #[arg(long, short = 'O', help_heading = SIZED, value_name = "WHAT", value_parser = goal)]
     #[arg(default_value = "p99<1ms")]
     objective: Goal,
-    /// Query this server for its hits, and for its estimate of the hits with more or less memory;
-    /// it gets no other request; may be repeated
+    /// Ask this server for its hits, and for its estimate of hits with more or less memory (nothing
+    /// but statistics is requested from it); may be repeated
     #[arg(long = "stats", help_heading = SIZED, value_name = "TARGET")]
     stats: Vec<String>,
     #[command(flatten)]
@@ -72,7 +73,7 @@ pub struct Sizing {
 }
 
 impl Sizing {
-    /// Checks the flags against each other, when all of them are known.
+    /// Checks that the flags agree with each other, after all are parsed.
     pub(crate) fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         if self.memory_mb.len() > SIZES_MAX {
             return Err(format!("--memory: more than {SIZES_MAX}"));
@@ -82,7 +83,7 @@ impl Sizing {
         self.plan.finish(given)
     }
 
-    /// Requests per second of all threads; without `--rate`, the rate of the workload's gaps.
+    /// Returns the requests per second of all threads. Without `--rate`, the workload sets it.
     fn rate_per_s(&self) -> f64 {
         let threads = self.plan.threads;
         let own = || self.plan.workload.own_gap_ns(threads).filter(|gap_ns| *gap_ns > 0.0);
@@ -91,13 +92,13 @@ impl Sizing {
         asked.or_else(own).unwrap_or(f64::NAN)
     }
 
-    /// Simulates stores, then drives servers. Returns the report and the exit status, which is
-    /// `Met` if all servers were driven without trouble.
+    /// Simulates stores, then drives servers. Returns the report and the exit status. The status is
+    /// `Met` if all servers were driven without an error.
     ///
     /// # Errors
     /// A store cannot be made, or a server of `--stats` does not answer.
     pub fn run(mut self) -> Result<(String, Exit), String> {
-        // The servers of `--stats` come first, so that errors appear before minutes are spent.
+        // Query the servers of `--stats` first, so that errors appear before minutes are spent.
         let said = self.stats.iter().map(|place| Ok((place.clone(), ServerStats::query(place)?)));
         let said = said.collect::<Result<Vec<_>, String>>()?;
         run::check_room(&mut self.plan).map_err(|error| error.to_string())?;

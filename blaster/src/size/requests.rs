@@ -1,8 +1,8 @@
-//! The requests of a workload for a store in process: those that `run` would send, one key each.
+//! The requests of a workload for a store in this process: those of `run`, split by key.
 //!
-//! Where: between a workload and the store in process.
-//! Invariant: the same workload, seed and rate give the same requests; the requests of a sample
-//! keep the times that they have among all requests.
+//! Where: between a workload and a store in this process.
+//! Invariant: the same workload, seed and rate give the same requests. A sampled request has the
+//! same time as in the full sequence.
 
 use crate::workload::{Names, Stream, Verb, Workload, WorkloadRequest};
 use simulate::sizes::Size;
@@ -17,21 +17,21 @@ pub(crate) struct Requests<'p> {
     pub(crate) workload: &'p Arc<Workload>,
     pub(crate) names: &'p Names,
     pub(crate) seed: u64,
-    /// Requests per second; NaN if the workload itself sets the gaps between requests.
+    /// Requests per second. NaN means that the workload sets the gaps between requests.
     pub(crate) rate_per_s: f64,
     /// True if every key is stored once before the first request.
     pub(crate) populates: bool,
-    /// Number of connections, which take turns.
+    /// Number of connections, which send requests in turns.
     pub(crate) connections: u32,
-    /// Keys that each key of the sample stands for.
+    /// Number of keys that each key of the sample represents.
     pub(crate) one_in: u64,
     /// The time in ns from the start at which the requests end.
     pub(crate) span_ns: u64,
 }
 
 impl Requests<'_> {
-    /// Returns the requests of the sample. Keys looked up within `counted_ns`, in the sample or
-    /// not, are counted in `gets`; milliseconds on the requests' clock are added to `passed_ms`.
+    /// Returns the requests of the sample. Adds all keys looked up within `counted_ns` to `gets`,
+    /// including those outside the sample, and adds the simulated milliseconds to `passed_ms`.
     pub(crate) fn of_sample<'r>(
         &'r self,
         counted_ns: Range<u64>,
@@ -54,7 +54,7 @@ impl Requests<'_> {
                 key = 0;
                 let at_ms = at_ns.min(self.span_ns) / 1_000_000;
                 if at_ms > added_ms {
-                    // Relaxed: progress only; nothing else becomes visible with it.
+                    // Relaxed: the number is only displayed, and guards no other data.
                     passed_ms.fetch_add(at_ms - added_ms, Ordering::Relaxed);
                     added_ms = at_ms;
                 }
@@ -62,7 +62,7 @@ impl Requests<'_> {
                     return None;
                 }
                 if drawn.verb == Verb::Get && counted_ns.contains(&at_ns) {
-                    // Relaxed: a count, read after the counting threads have ended.
+                    // Relaxed: the count is read after the counting threads have ended.
                     gets.fetch_add(drawn.keys.len() as u64, Ordering::Relaxed);
                 }
             }
@@ -72,7 +72,7 @@ impl Requests<'_> {
         filled.chain(requests.filter(is_sampled)).map(|request| self.with_key_size(request))
     }
 
-    /// The request that stores a key when the cache is filled.
+    /// Returns the request that stores a key when the cache is filled.
     fn stored(&self, key: u64) -> Request {
         let size = Size { key: 0, value: self.names.value_bytes(key) };
         let ttl_s = self.names.exptime_s(key);
@@ -99,8 +99,8 @@ impl Requests<'_> {
         Request { at_ns, ..request }
     }
 
-    /// Adds the length of the key's name, only to requests of the sample, because it is slow to
-    /// compute.
+    /// Adds the length of the key's name, which is slow to compute. Only requests of the sample
+    /// need it.
     fn with_key_size(&self, request: Request) -> Request {
         let mut name = Vec::with_capacity(64);
         self.names.key(request.key, &mut name);

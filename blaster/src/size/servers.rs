@@ -1,10 +1,10 @@
-//! Servers driven at the workload's rate: times, CPU, capacity, and their own estimates of hits
-//! with other sizes of memory.
+//! Drives servers at the workload's rate: measures times, CPU use and capacity, and queries their
+//! own estimates of hits with other memory sizes.
 //!
-//! Where: after the simulation, for servers that are named or started.
-//! Invariant: servers are driven one at a time; figures that show only the generator are marked; if
-//! a server fails, the others are driven nevertheless. A server that only `--stats` names is not
-//! driven.
+//! Where: after the simulation, for servers that the user names or that kvblaster starts.
+//! Invariant: servers are driven one at a time. Figures that only show the generator's limit are
+//! marked. If a server fails, the others are still driven. A server that only `--stats` names is
+//! not driven.
 
 use super::{APART_MAX, Memory};
 use crate::launch;
@@ -17,9 +17,9 @@ use crate::target::{self, Family};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 
-/// The placeholder in a server's command for the memory found, in megabytes.
+/// The placeholder in a server's command for the memory size that was found, in megabytes.
 pub(crate) const MEMORY: &str = "{mb}";
-/// The relative precision of the capacity: coarse, because the number of CPUs is rounded up.
+/// The relative precision of the capacity. It is coarse because the number of CPUs is rounded up.
 const PRECISION: f64 = 0.1;
 
 /// The figures of one server.
@@ -27,40 +27,40 @@ const PRECISION: f64 = 0.1;
 pub(crate) struct DrivenServer {
     /// The server's command or target, and its version.
     pub(crate) name: String,
-    /// Answers per second at the given rate; none if the server could not be driven. Response
-    /// times, hits and busy `cpus` below are those at the same rate.
+    /// Answers per second at the given rate. `None` if the server could not be driven. The response
+    /// times, hits and busy `cpus` below are measured at the same rate.
     pub(crate) answered_per_s: Option<f64>,
     pub(crate) p50_ns: Option<u64>,
     pub(crate) p99_ns: Option<u64>,
     pub(crate) p999_ns: Option<u64>,
     pub(crate) hit_ratio: Option<f64>,
-    /// Seconds from the filling of the server to the end of the measurement, if they are too few,
-    /// so that `hit_ratio` is an upper bound.
+    /// Seconds from the filling of the server to the end of the measurement, if this time is too
+    /// short: `hit_ratio` is then an upper bound.
     pub(crate) hits_bound_s: Option<f64>,
     pub(crate) cpus: Option<f64>,
-    /// Reasons why the figures at the given rate are not, or not only, the server's.
+    /// Reasons why the figures at the given rate do not show the server alone.
     pub(crate) remarks: Vec<String>,
     /// The reason why the server could not be driven, or why the search for its capacity ended
     /// early.
     pub(crate) trouble: Option<String>,
-    /// The highest rate at which the objective held; none if it held at no rate.
+    /// The highest rate at which the objective was met. `None` if no rate met it.
     pub(crate) capacity_per_s: Option<f64>,
     /// True if the capacity may be higher: the generator was the limit, or the search ended early.
     pub(crate) is_at_least: bool,
-    /// CPUs busy at the trial nearest to the capacity.
+    /// Number of busy CPUs in the trial nearest to the capacity.
     pub(crate) capacity_cpus: Option<f64>,
-    /// The server's own statistics of memory.
+    /// The server's own statistics on memory and hits.
     pub(crate) said: Option<ServerStats>,
 }
 
-/// A server's own statistics.
+/// Statistics that a server reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct ServerStats {
     /// The hit ratio since the server's start, or since its statistics were reset.
     pub(crate) hit_ratio: Option<f64>,
-    /// The server's limit of memory.
+    /// The memory limit of the server.
     pub(crate) memory_bytes: Option<u64>,
-    /// Sizes of memory in bytes and estimated hit ratios, from `stats mrc`, which only Hypostyle
+    /// Memory sizes in bytes with the estimated hit ratios, from `stats mrc`, which only Hypostyle
     /// has.
     pub(crate) estimates: Vec<(u64, f64)>,
 }
@@ -104,9 +104,9 @@ impl ServerStats {
 }
 
 impl DrivenServer {
-    /// Drives each server that the plan names, and each server that a command of `starts` starts
-    /// with the memory found. A server that fails is listed with its trouble. After Ctrl-C no
-    /// further server is driven.
+    /// Drives each server that the plan names. Then starts a server with each command of `starts`,
+    /// with the memory size that was found, and drives it. A server that fails is listed with its
+    /// error. After Ctrl-C no other server is driven.
     ///
     /// # Errors
     /// Signals cannot be caught.
@@ -126,7 +126,7 @@ impl DrivenServer {
             }
         }
         let mb = memory.enough_for(super::ENOUGH).map_or(64, |point| point.memory_bytes >> 20);
-        // The items of a server that is started here need not be removed: the server is ended.
+        // A server that is started here is killed at the end, so its items need not be removed.
         plan.is_part = !starts.is_empty();
         for words in starts {
             if is_stopped() {
@@ -150,7 +150,7 @@ impl DrivenServer {
         Ok(all)
     }
 
-    /// Measures the server, and queries its statistics; none if Ctrl-C came before anything was
+    /// Measures the server and queries its statistics. `None` if Ctrl-C came before anything was
     /// measured.
     fn drive(mut self, plan: &mut Plan, target: &str, goal: &Goal) -> Option<DrivenServer> {
         plan.targets = vec![target.to_owned()];
@@ -204,7 +204,7 @@ impl DrivenServer {
         if searched.is_interrupted {
             let why = searched.verdict.remarks.into_iter().next().map(|remark| remark.sentence);
             self.trouble =
-                why.or_else(|| Some("the search for its capacity was not ended".to_owned()));
+                why.or_else(|| Some("the search for its capacity was not completed".to_owned()));
         }
         Ok(())
     }
@@ -218,15 +218,15 @@ impl DrivenServer {
         self.cpus = all.usage.server.map(|server| server.cpus());
     }
 
-    /// The number of CPUs for a rate, if each is as busy as at the capacity.
+    /// Returns the number of CPUs needed for a rate, if each CPU is as busy as at the capacity.
     pub(crate) fn cpus_for(&self, rate_per_s: f64) -> Option<f64> {
         let cpus = self.capacity_cpus? * rate_per_s / self.capacity_per_s?;
         cpus.is_finite().then(|| cpus.ceil().max(1.0))
     }
 }
 
-/// Returns the seconds from the filling of the server to the end of the reports, if the hits are an
-/// upper bound: not all of the first items have reached their TTL, and the hits do not rise.
+/// Returns the seconds from the filling of the server to the end of the reports, if the hit ratio
+/// is an upper bound: some of the first items have not expired, and hits do not rise.
 fn bound_s(reports: &[Interval], ttl_s: u32) -> Option<f64> {
     let (first, last) = (reports.first()?, reports.last()?);
     let hits = |report: &Interval| report.tally.total().hit_ratio();

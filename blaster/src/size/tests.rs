@@ -1,6 +1,6 @@
-//! Tests of the hits that sizes of memory give, against closed forms.
+//! Tests that compare simulated hit ratios with closed-form solutions.
 //!
-//! Where: tests of `size`. Invariant: seeds are fixed, and tolerances match the sample's size.
+//! Where: tests of `size`. Invariant: seeds are fixed. Tolerances depend on the size of the sample.
 
 use super::*;
 
@@ -22,8 +22,8 @@ fn parameters(settings: &[(&str, &str)], rate_per_s: f64) -> Parameters {
 
 #[test]
 fn ttls_decide_what_lives_and_so_how_much_memory_is_worth_having() {
-    // Each key is requested every ten seconds on average, and lives for 30 seconds: so three of
-    // four random lookups hit, and three of four keys are live.
+    // Each key is requested every ten seconds on average, and lives for 30 seconds. Therefore three
+    // of four random lookups hit, and three of four keys are live.
     let settings = [
         ("keys", "20k"),
         ("mix", "get=1"),
@@ -81,7 +81,7 @@ fn a_sample_of_a_zipf_population_tells_what_the_whole_does() {
         let found = simulation.curve(&whole.memory_bytes).unwrap();
         simulation.point(&found[0])
     });
-    // A cold cache has far fewer hits.
+    // A cache that starts empty would have far fewer hits.
     assert!(whole.hit_ratio > 0.5, "{whole:?}");
     assert!((whole.hit_ratio - sampled.hit_ratio).abs() < 0.01, "{whole:?} {sampled:?}");
     assert!((whole.items as f64 / sampled.items as f64 - 1.0).abs() < 0.05);
@@ -95,7 +95,7 @@ fn a_store_is_no_larger_than_its_limit_and_nothing_read_is_no_hit() {
     large.memory_bytes = vec![8 << 30];
     assert_eq!(one_in(&large), 8);
     let found = memory(&parameters(&[("keys", "1k"), ("mix", "set=1")], 1000.0)).unwrap();
-    assert!(found.doubts.iter().any(|doubt| doubt.contains("no key is looked up")), "{found:?}");
+    assert!(found.doubts.iter().any(|doubt| doubt.contains("looks up no key")), "{found:?}");
     assert_eq!(
         found.enough_for(0.9).map(|point| point.memory_bytes),
         Some(found.points.last().unwrap().memory_bytes)
@@ -128,7 +128,7 @@ fn each_connection_asks_for_keys_of_its_own_if_it_has_such() {
         requests.iter().for_each(|one| *counts.entry(one.key).or_insert(0) += 1);
         f64::from(counts.into_values().max().unwrap()) / requests.len() as f64
     };
-    // The hottest of 100 keys has a share of 0.28; the hottest of 10,000, one of 0.21.
+    // The hottest of 100 keys gets 0.28 of the requests, and the hottest of 10,000 keys gets 0.21.
     let (own, all) = (hottest("connection"), hottest("run"));
     assert!((0.002..0.006).contains(&own) && (0.15..0.25).contains(&all), "{own} {all}");
 }

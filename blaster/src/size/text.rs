@@ -1,4 +1,4 @@
-//! The readable report of `kvblaster size`.
+//! The report of `kvblaster size` for people.
 //!
 //! Where: printed by `kvblaster size`.
 //! Invariant: memory is in megabytes, as `-m` takes it; the limits of the figures are printed below
@@ -12,19 +12,19 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Shares of the largest memory's hits for which the report gives the memory.
+/// Shares of the largest memory's hits for which the report gives the memory that they need.
 const PARTS: [f64; 3] = [ENOUGH, 0.95, 0.9];
 
 #[derive(Debug, Serialize)]
 pub(crate) struct SizeReport {
-    /// The given rate; NaN, and null in JSON, if the workload itself sets the rate.
+    /// The given rate. NaN (in JSON, null) means that the workload sets the rate.
     pub(crate) rate_per_s: f64,
     pub(crate) objective: String,
     pub(crate) memory: Memory,
     pub(crate) driven: Vec<DrivenServer>,
-    /// Number of servers left out because of Ctrl-C.
+    /// Number of servers that were not driven because of Ctrl-C.
     pub(crate) left_out: usize,
-    /// The statistics of servers, by target.
+    /// The statistics of the servers that `--stats` names, with their targets.
     pub(crate) said: Vec<(String, ServerStats)>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn text(workload: &Workload, answer: &SizeReport) -> String {
     out
 }
 
-/// Converts a time; one that is too long becomes the longest `Duration`.
+/// Converts seconds. A time that is too long becomes the longest `Duration`.
 pub(crate) fn span(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
@@ -55,8 +55,8 @@ fn memory(memory: &Memory) -> String {
         one_in => format!("one key in {}", grouped(one_in as f64)),
     };
     let mut out = format!(
-        "memory, by the store in process: {span} of traffic on the requests' clock, {of}, the \
-         second half counted\n"
+        "memory, by Hypostyle's store in this process: {span} of simulated traffic, {of}; only the \
+         second half is counted\n"
     );
     let head = ["-m", "hits", "misses/s", "items", "of bytes", "evicted/s"].map(str::to_owned);
     for row in std::iter::once(head).chain(memory.points.iter().map(row)) {
@@ -133,7 +133,7 @@ fn at_rate(out: &mut String, driven: &DrivenServer, answered_per_s: f64) {
         let _ = writeln!(
             out,
             "  these hits are an upper bound: {} after the server was filled, TTLs had not passed; \
-             a longer --schedule lets them",
+             use a longer --schedule",
             clock(span(bound_s))
         );
     }
@@ -153,7 +153,7 @@ fn capacity(out: &mut String, answer: &SizeReport, driven: &DrivenServer) {
         let _ = write!(out, " with {cpus:.2} CPUs");
     }
     if let Some(cpus) = driven.cpus_for(answer.rate_per_s) {
-        let _ = write!(out, ": {cpus:.0} for {}/s", grouped(answer.rate_per_s));
+        let _ = write!(out, "; for {}/s it needs {cpus:.0}", grouped(answer.rate_per_s));
     }
     out.push('\n');
 }
@@ -172,7 +172,7 @@ fn statistics(stats: &ServerStats) -> String {
     out
 }
 
-/// The limits of the figures, in words.
+/// Returns sentences on the limits of the figures.
 fn unknown(workload: &Workload, answer: &SizeReport) -> Vec<String> {
     let mut unknown = answer.memory.doubts.clone();
     if workload.trace_requests().is_none() {
@@ -188,7 +188,8 @@ fn unknown(workload: &Workload, answer: &SizeReport) -> Vec<String> {
             .to_owned(),
     );
     if answer.left_out > 0 {
-        unknown.push(format!("{} of the servers: Ctrl-C came before they ran", answer.left_out));
+        let left_out = answer.left_out;
+        unknown.push(format!("figures of {left_out} of the servers: Ctrl-C came before they ran"));
     }
     if answer.driven.is_empty() {
         unknown.push(format!(
@@ -197,8 +198,8 @@ fn unknown(workload: &Workload, answer: &SizeReport) -> Vec<String> {
         ));
     } else {
         unknown.push(
-            "more CPUs than were busy: a server may not bear twice the rate with twice as many \
-             CPUs; effects of the network and of other clients"
+            "effects of more CPUs than were busy (twice as many may not bear twice the rate), of \
+             the network and of other clients"
                 .to_owned(),
         );
     }

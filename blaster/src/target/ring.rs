@@ -1,29 +1,29 @@
-//! Ketama: assigns each key to one of several servers, like libmemcached.
+//! Ketama: assigns each key to one of several servers in the same way as libmemcached.
 //!
-//! Where: called with a key's name, before its request is written.
-//! Invariant: the index that a key gets is below the number of targets; the same targets in the
-//! same order give the same indices.
-//! Source: libmemcached 1.1.4, `update_continuum` and `dispatch_host`. libmemcached computes points
-//! in single precision, and so does this file, because a different rounding moves keys.
+//! Where: called with the name of a key, before the key's request is written.
+//! Invariant: a key's index is less than the number of targets. The same targets in the same order
+//! give the same indices.
+//! Source: libmemcached 1.1.4, `update_continuum` and `dispatch_host`. Points are computed in
+//! single precision, as in libmemcached: other rounding would move keys.
 
 use super::{MEMCACHED_PORT, Target};
 use md5::{Digest, Md5};
 
-/// Points of a server without weights.
+/// Number of points of each server if no server has a weight.
 const POINTS_PLAIN: u32 = 100;
-/// Average number of points of a server with weights.
+/// Average number of points of a server if servers have weights.
 const POINTS_WEIGHTED: u32 = 160;
-/// Points that one MD5 sum yields.
+/// Number of points that are computed from one MD5 sum.
 const POINTS_PER_SUM: u32 = 4;
 
-/// The setting of libmemcached whose points and hash are computed.
+/// The libmemcached setting that determines the points of servers and the hash of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ketama {
-    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`: MD5 throughout. Other clients call this ketama.
+    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`: MD5 for points and keys. Others call this ketama.
     #[default]
     Weighted,
     /// `MEMCACHED_BEHAVIOR_KETAMA` with the default hash (one-at-a-time). As in libmemcached, a
-    /// weight above 1 yields the points of `Weighted`, while keys are still hashed one-at-a-time.
+    /// weight above 1 changes the points to those of `Weighted`, but not the hash.
     Plain,
 }
 
@@ -42,13 +42,13 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Builds the circle of `Ketama::Weighted`, which other clients compute too.
+    /// Builds the circle of `Ketama::Weighted`, which is the one that other clients compute.
     #[must_use]
     pub fn new(targets: &[Target]) -> Ring {
         Ring::with(Ketama::Weighted, targets)
     }
 
-    /// Builds libmemcached's circle for one of its settings.
+    /// Builds the circle that libmemcached has with this setting.
     #[must_use]
     pub fn with(ketama: Ketama, targets: &[Target]) -> Ring {
         let weighted = ketama == Ketama::Weighted || targets.iter().any(|one| one.weight > 1);
@@ -72,7 +72,7 @@ impl Ring {
         Ring { points, hash: ketama, targets: targets.len() }
     }
 
-    /// The index of the target of `key`.
+    /// Returns the index of the target that has `key`.
     #[must_use]
     pub fn place(&self, key: &[u8]) -> usize {
         if self.targets <= 1 {
@@ -90,7 +90,7 @@ impl Ring {
     }
 }
 
-/// Number of MD5 sums that yield the points of a server of this weight.
+/// Returns the number of MD5 sums from which the points of a server of this weight are computed.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -104,7 +104,7 @@ fn sums(weight: u32, total: u64, targets: usize) -> u32 {
     ((points + 1e-10).floor() as u32).min(per_target as u32 * targets as u32)
 }
 
-/// The text that is hashed for one of a server's points: memcached's default port is left out.
+/// Returns the text that is hashed for one of a server's points. It omits memcached's default port.
 fn label(target: &Target, number: u32) -> String {
     let (host, port) = (&target.host, target.port());
     if port == MEMCACHED_PORT {
@@ -114,7 +114,7 @@ fn label(target: &Target, number: u32) -> String {
     }
 }
 
-/// Bob Jenkins's one-at-a-time hash, over signed bytes as where C's `char` is signed.
+/// Bob Jenkins's one-at-a-time hash. Bytes are signed, as in C on platforms whose `char` is signed.
 fn one_at_a_time(bytes: &[u8]) -> u32 {
     let mut hash = 0_u32;
     for byte in bytes {

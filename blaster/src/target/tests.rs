@@ -51,7 +51,7 @@ fn of_a_names_addresses_the_one_that_listens_is_taken() {
     let address = listener.local_addr().unwrap();
     let named = format!("localhost:{}", address.port());
     assert_eq!(place(&named), Place::Tcp(address));
-    // `:PORT` means this machine; a number without the colon is refused.
+    // `:PORT` means a port of this machine. A number without the colon is refused.
     assert_eq!(place(&format!(":{}", address.port())), Place::Tcp(address));
     let message = parse("15200", Family::Any).unwrap_err().to_string();
     assert_eq!(message, "15200: a port without a host; for a port of this machine write :15200");
@@ -93,7 +93,7 @@ fn what_is_no_target_is_refused() {
     assert!(matches!(parse(&long, Family::Any), Err(TargetError::Form(..))));
     let family = parse("127.0.0.1", Family::V6).unwrap_err();
     assert!(matches!(family, TargetError::Family(..)), "{family}");
-    // The name is too long for a host name, so the resolver fails without asking a name server.
+    // The name is too long for a host name, so resolving it fails without a query to a name server.
     let unknown = parse(&"x".repeat(300), Family::Any).unwrap_err();
     assert!(matches!(unknown, TargetError::Unknown(..)), "{unknown}");
 }

@@ -26,7 +26,7 @@ pub(super) const NOT_FOUND: u16 = 0x01;
 const EXISTS: u16 = 0x02;
 const NOT_STORED: u16 = 0x05;
 
-/// A complete request: a NOOP.
+/// A complete request, which is a NOOP.
 pub(super) const PING: [u8; HEADER_BYTES] = {
     let mut bytes = [0; HEADER_BYTES];
     (bytes[0], bytes[1]) = (MAGIC_REQUEST, NOOP);
@@ -36,7 +36,7 @@ pub(super) const PING: [u8; HEADER_BYTES] = {
 /// The offset of the opaque in a header, in bytes.
 const OPAQUE_AT: usize = 12;
 
-/// The largest relative exptime, in seconds; servers take a larger one for a Unix time.
+/// The largest relative exptime, in seconds. Servers interpret a larger one as a Unix time.
 const EXPTIME_RELATIVE_MAX: u32 = 60 * 60 * 24 * 30;
 
 #[inline]
@@ -78,7 +78,7 @@ pub(super) fn write(
     Positions { key_end, tag: TagPosition::Word(OPAQUE_AT), value_at: key_end }
 }
 
-/// Appends the NOOP that ends a multiget; the multiget bit of its tag is clear.
+/// Appends the NOOP that ends a multiget. The multiget bit of its tag is clear.
 pub(super) fn end_several(tag: Tag, out: &mut Vec<u8>) {
     out.extend_from_slice(&header(NOOP, tag).to_bytes());
 }
@@ -111,7 +111,7 @@ pub(super) fn read(input: &[u8]) -> ReadOutcome<'_> {
     ReadOutcome::Piece(Piece { tag: Some(tag), content, ends: !tag.is_of_several() }, used)
 }
 
-/// The text of a status, as the text protocols write it.
+/// The text of a status, in the words of the text protocols.
 #[cold]
 fn words(status: u16) -> &'static [u8] {
     match status {

@@ -1,7 +1,7 @@
 //! memcached's meta commands, from the client's side.
 //!
 //! Where: called by `Writer` and `Reader`.
-//! Invariant: every request but `mn` carries a tag as its opaque; an opaque in an answer that is no
+//! Invariant: every request except `mn` has a tag as its opaque. An answer whose opaque is not a
 //! tag breaks the stream. `EN` and `MN` have no opaque and answer the oldest request. A multiget is
 //! a quiet `mg` for each key, whose misses are not answered, and an `mn`, which ends the multiget.
 //! Source: memcached's `protocol.txt`, "Meta commands".
@@ -86,7 +86,7 @@ pub(super) fn read(input: &[u8]) -> ReadOutcome<'_> {
     ReadOutcome::Piece(Piece { tag, content, ends }, used)
 }
 
-/// The tag in the opaque among the flags; none without an opaque, an error for any other opaque.
+/// Returns the tag in `flags`, or `None` if there is no opaque. Another opaque is an error.
 #[inline]
 fn tag(flags: Args<'_>) -> Result<Option<Tag>, ()> {
     let Some(at) = memchr_opaque(flags.text) else { return Ok(None) };
@@ -97,7 +97,7 @@ fn tag(flags: Args<'_>) -> Result<Option<Tag>, ()> {
     strict_u32(digits).map(|tag| Some(Tag(tag))).ok_or(())
 }
 
-/// The position of the digits of the opaque in the flags.
+/// Returns the position of the opaque's digits in the flags.
 #[inline]
 fn memchr_opaque(text: &[u8]) -> Option<usize> {
     if text.first() == Some(&b'O') {

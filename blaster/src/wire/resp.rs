@@ -78,7 +78,7 @@ pub(super) fn read<'a>(input: &'a [u8], elements: &mut u32) -> ReadOutcome<'a> {
             return ReadOutcome::Broken;
         }
         *elements = count;
-        // Only a server that errs sends an empty array; its end keeps the reader in step.
+        // Only a faulty server sends an empty array. It must end the request all the same.
         let array = Piece { tag: None, content: Content::End, ends: count == 0 };
         return ReadOutcome::Piece(array, used);
     }

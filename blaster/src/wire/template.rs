@@ -1,4 +1,4 @@
-//! Templates for requests of one key, and for keys of multigets: requests of the same verb and
+//! Templates for requests of one key and for keys of multigets. Requests with the same verb and
 //! sizes differ only in the key's number and the tag.
 //!
 //! ```text
@@ -8,10 +8,10 @@
 //!
 //! Where: `Writer` tries its templates first.
 //! Invariant: the bytes are those that the protocol's own `write` appends. A template exists only
-//! if all keys have one length: the number is then at the same offset in each request.
-//! Source: none; a template writes a request by two stores and one copy, instead of a dozen
+//! if all keys have equal length, so that the number has the same offset in each request.
+//! Source: none. A template writes a request with two stores and one copy instead of a dozen
 //! appends. Without templates a GET costs 14 to 86 % more instructions (`bench drive` under
-//! callgrind, 32 requests under way, all four protocols).
+//! callgrind, 32 requests in flight, all four protocols).
 
 use protocol::reply::number;
 
@@ -26,33 +26,33 @@ pub(super) struct Template {
     /// The bytes before the value, with spare bytes on both sides.
     head: Vec<u8>,
     head_bytes: usize,
-    /// The bytes behind the value.
+    /// The bytes after the value.
     tail: Vec<u8>,
-    /// The position of the `DIGITS_MAX` bytes that end with the key's number.
+    /// The position of the `DIGITS_MAX` bytes that end where the key's number ends.
     digits_at: usize,
-    /// The bytes around the number in these sixteen bytes; `mask` has the number's bits.
+    /// The bytes around the number in these 16 bytes. `mask` selects the bits of the number.
     around: u128,
     mask: u128,
     tag: TagPosition,
     writes_value: bool,
 }
 
-/// Requests up to this length are copied by a copy of fixed length, without a call of `memcpy`.
+/// Requests up to this length are copied with a fixed length, without a call of `memcpy`.
 const CHUNK_BYTES: usize = 64;
 
 /// The position of the tag in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TagPosition {
     Absent,
-    /// Four bytes in network byte order, from this position.
+    /// Four bytes in network byte order, at this position.
     Word(usize),
     /// Decimal digits, from the first position up to the second.
     Digits(usize, usize),
 }
 
 impl Template {
-    /// Makes a template from the bytes `written` for a request of `key`; none if keys differ in
-    /// length.
+    /// Makes a template from the bytes `written` for a request of `key`. Returns `None` if keys
+    /// differ in length.
     pub(super) fn new(
         request: &WireRequest<'_>,
         key: u64,
@@ -75,14 +75,14 @@ impl Template {
         };
         let head_bytes = head.len() - DIGITS_MAX;
         head.resize(head.len() + CHUNK_BYTES, 0);
-        // `DIGITS_MAX` spare bytes stand before the request, so these bytes end at the key's end.
+        // `DIGITS_MAX` spare bytes precede the request, so the bytes from here end with the key.
         let digits_at = places.key_end;
         let there = head.get(digits_at..digits_at + DIGITS_MAX)?.first_chunk()?;
-        // The number's digits are the last bytes, which are the upper ones in little endian.
+        // The number's digits are the last bytes, which are the most significant in little endian.
         let mask = !(u128::MAX.checked_shr(8 * u32::try_from(pattern.digits).ok()?).unwrap_or(0));
         let own = u128::from_le_bytes(pattern.number(key)) & mask;
         let there = u128::from_le_bytes(*there);
-        // Without the key's number at the expected position, there is no template.
+        // If the key's number is not at the expected position, no template is made.
         (there & mask == own).then_some(Template {
             value_bytes: request.value_bytes,
             exptime_s: request.exptime_s,
@@ -98,7 +98,7 @@ impl Template {
         })
     }
 
-    /// True if this request has the template's value size and exptime.
+    /// True if the request has the value size and the exptime of the template.
     #[inline]
     pub(super) fn fits(&self, request: &WireRequest<'_>) -> bool {
         request.value_bytes == self.value_bytes && request.exptime_s == self.exptime_s
@@ -142,7 +142,7 @@ fn upper(word: u128) -> u64 {
     (word >> 64) as u64
 }
 
-/// Appends the request up to `end`. A copy of fixed length and a truncation are the fastest way.
+/// Appends the request up to `end`. Copying a fixed length and truncating is the fastest way.
 #[inline(always)]
 fn append(head: &[u8], end: usize, out: &mut Vec<u8>) {
     let bytes = end - DIGITS_MAX;

@@ -136,7 +136,7 @@ fn redis_understands_what_is_written() {
     assert_eq!(words(Verb::Replace, &[7]), [&set[..], &[b"XX".to_vec()]].concat());
 }
 
-/// Describes all pieces of a stream, and returns the bytes used; none if the stream is broken.
+/// Describes all pieces of a stream, and returns the bytes used. `None` if the stream is broken.
 fn pieces(protocol: Protocol, bytes: &[u8]) -> Option<(Vec<String>, usize)> {
     let mut reader = Reader::new(protocol);
     let (mut at, mut words) = (0, Vec::new());
@@ -203,7 +203,7 @@ fn a_refusal_has_the_servers_words() {
     }
 }
 
-/// A stream of each protocol, and the descriptions of its pieces.
+/// For each protocol, a stream and the descriptions of its pieces.
 fn streams() -> Vec<(Protocol, Vec<u8>, Vec<&'static str>)> {
     let text: &[u8] =
         b"VALUE k 0 2\r\nhi\r\nEND\r\nVALUE a 0 0\r\n\r\nVALUE b 7 1 9\r\nx\r\nEND\r\n\
@@ -280,8 +280,8 @@ fn answers_are_read_wherever_the_stream_is_cut() {
         for cut in 0..bytes.len() {
             let (mut words, used) = pieces(protocol, &bytes[..cut]).unwrap();
             if protocol == Protocol::Resp {
-                // A reader counts the elements of an array that are still to come, so a new reader
-                // cannot continue in the middle of an array.
+                // A reader counts how many elements of an array are still to come, so a new reader
+                // cannot continue within an array.
                 assert!(words.len() <= expected.len() && used <= cut);
                 continue;
             }
@@ -293,7 +293,7 @@ fn answers_are_read_wherever_the_stream_is_cut() {
     }
 }
 
-/// Splits a value that ends its request into a value and an end, as if a read had cut off the END.
+/// Splits the last value of a reply into a value and a separate `End`, as if the END came later.
 fn apart(word: &str) -> Vec<String> {
     match word.strip_suffix('.') {
         Some(value) if value.contains('=') && !value.contains('#') => {

@@ -1,8 +1,8 @@
 //! memcached's classic text protocol, from the client's side.
 //!
 //! Where: called by `Writer` and `Reader`.
-//! Invariant: answers come in the order of the requests, so no piece has a tag; the answer to a get
-//! ends with `END`, or with an error.
+//! Invariant: answers come in the order of the requests, so no piece has a tag. The answer to a get
+//! ends with `END` or with an error.
 //! Source: memcached's `protocol.txt`.
 
 use protocol::Reply;

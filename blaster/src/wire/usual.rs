@@ -1,9 +1,9 @@
 //! Fast path for the most common answers to requests of one key.
 //!
-//! Where: `Reader::next_usual` tries it before the protocol's own `read`.
-//! Invariant: an answer recognized here is the one that `read` would have returned, as a test
-//! checks with random bytes; all other answers are left to `read`.
-//! Source: that of each protocol. An item's flags are 0, because the client writes 0.
+//! Where: `Reader::next_usual` tries this path before the protocol's own `read`.
+//! Invariant: an answer recognized here is the answer that `read` would return, which a test checks
+//! with random bytes. All other answers are left to `read`.
+//! Source: the sources of each protocol. An item's flags are 0 because the client sets them to 0.
 
 use protocol::binary::{HEADER_BYTES, MAGIC_REPLY};
 
@@ -25,7 +25,7 @@ pub enum UsualKind {
 pub struct UsualAnswer {
     /// The answer's kind.
     pub kind: UsualKind,
-    /// The tag of the request; an answer without a tag is to the oldest waiting request.
+    /// The tag of the request. An answer without a tag is for the oldest waiting request.
     pub tag: Option<Tag>,
     /// Length of the answer in bytes.
     pub used: usize,
@@ -44,14 +44,14 @@ impl UsualAnswer {
     }
 }
 
-/// The line before the last value. The next value's line is mostly the same and is then recognized
-/// by one comparison, without parsing its digits.
+/// The line before the most recent value. Most values have the same line, which one comparison then
+/// recognizes, without parsing digits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memo {
     /// Text protocol: length of the key.
     pub(super) key_bytes: usize,
-    /// The line, or in the text protocol its rest behind the key, including the line end: those of
-    /// its 8 bytes that `mask` selects.
+    /// The first 8 bytes of the line with its line end (in the text protocol, after the key). Bytes
+    /// that `mask` does not select are 0.
     word: u64,
     mask: u64,
     line_bytes: usize,
@@ -66,7 +66,7 @@ impl Default for Memo {
 }
 
 impl Memo {
-    /// Parses a line of `lead`, a number and the line end. Returns the line's length and number.
+    /// Parses a line of `lead`, a number and a line end. Returns the line's length and the number.
     #[inline(always)]
     fn line<const N: usize>(&mut self, line: &[u8], lead: &[u8; N]) -> Option<(usize, usize)> {
         let word = u64::from_le_bytes(*line.first_chunk()?);
@@ -76,7 +76,7 @@ impl Memo {
         Some((self.line_bytes, self.value_bytes))
     }
 
-    /// Like `line`, but only if the line equals the last one.
+    /// Like `line`, but only if the line is the same as the last one.
     #[inline(always)]
     fn known(&self, line: &[u8]) -> Option<(usize, usize)> {
         let word = u64::from_le_bytes(*line.first_chunk()?);
@@ -99,14 +99,14 @@ impl Memo {
     }
 }
 
-/// Most digits of a number that is parsed here.
+/// The most digits of a number that is parsed here.
 const DIGITS_MAX: usize = 8;
-/// Most digits of a tag: 32 bits.
+/// The most digits of a tag, which has 32 bits.
 const TAG_DIGITS_MAX: usize = 10;
 const LINE_END: [u8; 2] = *b"\r\n";
 
-/// Recognizes `VALUE <key> 0 <bytes>` with its value and `END`, if the key is as long as the last
-/// one; `END` alone; and `STORED`.
+/// Recognizes `STORED`, `END`, and `VALUE <key> 0 <bytes>` with its value and `END` if the key is
+/// as long as the previous one.
 #[inline(always)]
 pub(super) fn text(input: &[u8], memo: &mut Memo) -> Option<UsualAnswer> {
     const START: &[u8; 6] = b"VALUE ";
@@ -194,8 +194,8 @@ pub(super) fn resp(input: &[u8], memo: &mut Memo) -> Option<UsualAnswer> {
     }
 }
 
-/// Parses a number of 1 to `digits_max` digits, followed by another character. Returns the number
-/// and the count of its digits.
+/// Parses a number of 1 to `digits_max` digits, which another character must follow. Returns the
+/// number and how many digits it has.
 #[inline(always)]
 fn decimal(text: &[u8], digits_max: usize) -> Option<(u32, usize)> {
     let mut sum = 0_u64;
@@ -216,7 +216,7 @@ fn ended<const N: usize>(input: &[u8], value_end: usize, last: &[u8; N]) -> Opti
     is_right.then_some(value_end + N)
 }
 
-/// True if all bytes are greater than a space, as in a valid key. Checks sixteen bytes at a time.
+/// True if all bytes are greater than a space, as in valid keys. Checks sixteen bytes at a time.
 #[inline(always)]
 fn is_name(key: &[u8]) -> bool {
     let is_above = |word: &[u8; 16]| word.iter().fold(true, |all, &byte| all & (byte > b' '));

@@ -1,7 +1,7 @@
 //! Sampling from weights in constant time.
 //!
-//! Where: under sizes, gaps and popularity.
-//! Invariant: place `n` is drawn with its weight's share of all weights, to within 2^-32.
+//! Where: used to draw sizes, gaps and keys.
+//! Invariant: the probability of place `n` is its share of all weights, to within 2^-32.
 //! Source: M. Vose, "A linear algorithm for generating random numbers with a given distribution",
 //! 1991.
 
@@ -9,10 +9,10 @@ use super::random::below;
 
 pub(crate) const WEIGHTS_MAX: usize = 1 << 20;
 
-/// Two places share a cell; the lower 32 random bits decide between them.
+/// Two places share a cell. The lower 32 random bits select one of them.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    /// The first place is drawn if the lower 32 bits are below this limit.
+    /// The first place is selected if the lower 32 bits are below this limit.
     limit: u32,
     first: u32,
     second: u32,
@@ -25,8 +25,8 @@ pub(crate) struct Alias {
 }
 
 impl Alias {
-    /// Makes a table of weights. Returns none if there are more than `WEIGHTS_MAX`, if no weight is
-    /// above 0, or if a weight is negative or not finite.
+    /// Makes a table of weights. Returns `None` if there are more than `WEIGHTS_MAX`, if no weight
+    /// is above 0, or if a weight is negative or not finite.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -38,8 +38,8 @@ impl Alias {
         if !is_usable || weights.len() > WEIGHTS_MAX {
             return None;
         }
-        // The share of each place, in cells. A place with a share above 1 fills up the cells of
-        // places with a share below 1.
+        // The share of each place, in cells. A place with a share above 1 fills the cells of places
+        // with a share below 1.
         let count = weights.len() as f64;
         let mut shares: Vec<f64> = weights.iter().map(|weight| weight / sum * count).collect();
         let all = 0..weights.len() as u32;
@@ -57,8 +57,8 @@ impl Alias {
                 small.push(more);
             }
         }
-        // The remaining places have a share of 1, up to rounding. A place of weight 0 must not keep
-        // its cell.
+        // Apart from rounding, each remaining place has a share of 1. A place of weight 0 must not
+        // keep its cell.
         let heaviest = (0..).zip(weights).max_by(|one, other| one.1.total_cmp(other.1));
         let heaviest = heaviest.map_or(0, |(place, _)| place);
         for place in small.into_iter().filter(|place| weights[*place as usize] == 0.0) {
@@ -67,7 +67,7 @@ impl Alias {
         Some(Alias { cells })
     }
 
-    /// Returns the place that 64 random bits choose.
+    /// Returns the place that `bits`, 64 random bits, select.
     #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
     pub(crate) fn draw(&self, bits: u64) -> u32 {
         let at = below(bits, self.cells.len() as u64) as usize;

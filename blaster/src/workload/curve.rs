@@ -1,10 +1,9 @@
-//! Continuous distributions between two bounds, drawn by inverting them.
+//! Continuous distributions between two bounds. Values are drawn by inverting the distribution.
 //!
 //! Where: sizes and gaps are drawn from them.
-//! Invariant: drawn values lie within the bounds, and a greater fraction never gives a smaller
-//! value.
+//! Invariant: drawn values lie within the bounds. A greater fraction never gives a smaller value.
 //! Source: Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012,
-//! section 5; the exact shares of ETC's shortest values as in mutilate and Lancet.
+//! section 5. The exact shares of ETC's shortest values are those of mutilate and Lancet.
 
 use std::fmt;
 
@@ -24,39 +23,39 @@ pub(crate) enum Form {
     Exponential {
         mean: f64,
     },
-    /// Sizes of the values in Facebook's ETC pool: a share for each size up to 14 bytes,
-    /// generalized Pareto beyond.
+    /// Sizes of the values in Facebook's ETC pool: a share for each size up to 14 bytes, and a
+    /// generalized Pareto distribution for longer ones.
     Facebook,
 }
 
-/// The shares of ETC's values of 0 to 14 bytes.
+/// The shares of ETC's values of 0 to 14 bytes, by size.
 const FACEBOOK_SHORT: [f64; 15] = [
     0.00536, 0.00047, 0.17820, 0.09239, 0.00018, 0.02740, 0.00065, 0.00606, 0.00023, 0.00837,
     0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
 ];
-/// The form of ETC's longer values.
+/// The distribution of ETC's longer values.
 const FACEBOOK_LONG: Form = Form::Pareto { location: 15.0, scale: 214.476, shape: 0.348_238 };
-/// Half a byte below the least of the longer values.
+/// The lower bound of the longer values: half a byte below the shortest of them.
 const FACEBOOK_LONG_FROM: f64 = 14.5;
-/// The least share of a distribution that has to lie between its bounds.
+/// The least share of a distribution that must lie between its bounds.
 const MASS_MIN: f64 = 1e-9;
 /// Number of intervals over which a mean is integrated: even, for Simpson's rule.
 const INTERVALS: u32 = 1 << 14;
 
-/// A form cut off at its bounds.
+/// A distribution that is cut off at two bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Curve {
     form: Form,
     min: f64,
     max: f64,
-    /// The form's share of values less than `min`.
+    /// The share of the form's values that are less than `min`.
     below: f64,
-    /// The form's share of values between `min` and `max`.
+    /// The share of the form's values that lie between `min` and `max`.
     mass: f64,
 }
 
 impl Curve {
-    /// Cuts a form off at `min` and `max`. The error tells which number is wrong.
+    /// Cuts a form off at `min` and `max`. The error names the number that is wrong.
     pub(crate) fn new(form: Form, min: f64, max: f64) -> Result<Curve, &'static str> {
         let is_sane = match form {
             Form::Pareto { location, scale, shape } | Form::Gev { location, scale, shape } => {
@@ -83,12 +82,12 @@ impl Curve {
         (self.min, self.max)
     }
 
-    /// Returns the curve with both bounds moved outwards by `by`.
+    /// Returns a curve whose bounds are each further out by `by`.
     pub(crate) fn widened(&self, by: f64) -> Option<Curve> {
         Curve::new(self.form, self.min - by, self.max + by).ok()
     }
 
-    /// Returns the part of the curve above `value`; none if its share is less than `MASS_MIN`.
+    /// Returns the part of the curve above `value`. `None` if its share is less than `MASS_MIN`.
     pub(crate) fn above(&self, value: f64) -> Option<Curve> {
         Curve::new(self.form, value, self.max).ok()
     }
@@ -99,13 +98,13 @@ impl Curve {
         if value < self.min { 0.0 } else { share.clamp(0.0, 1.0) }
     }
 
-    /// The value below which the share `fraction` of all values lies.
+    /// The value below which a share `fraction` of all values lies.
     pub(crate) fn at(&self, fraction: f64) -> f64 {
         self.form.at(self.below + fraction * self.mass).clamp(self.min, self.max)
     }
 
     /// The mean: the least value plus the integral of the share above each value. Steps grow with
-    /// the distance from the least value, near which the curve bends most.
+    /// the distance from the least value, where the curvature is greatest.
     pub(crate) fn mean(&self) -> f64 {
         let last = (self.max - self.min).ln_1p();
         let step = last / f64::from(INTERVALS);
@@ -151,12 +150,12 @@ impl Form {
             Form::Exponential { mean } => -(-value.max(0.0) / mean).exp_m1(),
             Form::Facebook => {
                 let short = (0..).zip(FACEBOOK_SHORT).filter(|(bytes, _)| {
-                    // A size stands for all values that are rounded to it.
+                    // A size represents all values that are rounded to it.
                     f64::from(*bytes) + 0.5 <= value
                 });
                 let short: f64 = short.map(|(_, share)| share).sum();
                 let long = 1.0 - FACEBOOK_SHORT.iter().sum::<f64>();
-                // The long values begin half a byte lower, so that the least of them, 15, has the
+                // The longer values begin half a byte lower, so that the shortest size, 15, has the
                 // share of a whole byte.
                 short + long * FACEBOOK_LONG.share_below(value.max(FACEBOOK_LONG_FROM) + 0.5)
             }

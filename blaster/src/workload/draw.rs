@@ -1,8 +1,8 @@
-//! Samplers of laws, fast enough for many million draws per second.
+//! Samplers of laws, fast enough for many millions of draws per second.
 //!
 //! Where: `stream` and `names` draw from them.
-//! Invariant: the same 64 random bits give the same number; a draw takes constant time and no
-//! memory.
+//! Invariant: the same 64 random bits give the same number. A draw takes constant time and
+//! allocates no memory.
 
 use super::alias::Alias;
 use super::curve::Curve;
@@ -10,8 +10,8 @@ use super::law::Law;
 use super::random::{below, fraction};
 use simulate::sizes::mix;
 
-/// Most whole numbers of a curve that are drawn from a table, which then fits a core's cache. The
-/// greater numbers of the curve are computed.
+/// The most whole numbers of a curve that are drawn from a table, so that the table fits a core's
+/// cache. Greater numbers of the curve are computed.
 const HEAD_MAX: u32 = 4096;
 /// A salt that makes the tail's fraction independent of the bits that chose the tail.
 const TAIL_SALT: u64 = 0x7a11_0000;
@@ -26,7 +26,7 @@ pub(crate) enum IntegerSampler {
 }
 
 impl IntegerSampler {
-    /// Makes a sampler of a law whose numbers are whole and fit a u32; none if it has no weights.
+    /// Makes a sampler of a law whose numbers are whole and fit a u32. `None` if all weights are 0.
     pub(crate) fn new(law: &Law) -> Option<IntegerSampler> {
         let (min, max) = law.bounds();
         match law {
@@ -38,8 +38,7 @@ impl IntegerSampler {
             Law::List(pairs) => IntegerSampler::list(pairs),
             Law::File(_, histogram) => IntegerSampler::list(histogram.pairs()),
             Law::Curve(curve) => {
-                // A whole number stands for all values that are rounded to it, at the bounds as
-                // well.
+                // A whole number represents all values that are rounded to it, also at the bounds.
                 let curve = curve.widened(0.5)?;
                 let (from, to) = (rounded(min), rounded(max));
                 let head = (to - from).saturating_add(1).min(HEAD_MAX);
@@ -59,7 +58,7 @@ impl IntegerSampler {
         Some(IntegerSampler::List { alias: Alias::new(&weights)?, values })
     }
 
-    /// Returns the number that 64 random bits choose.
+    /// Returns the number that `bits`, 64 random bits, select.
     pub(crate) fn draw(&self, bits: u64) -> u32 {
         match self {
             IntegerSampler::Fixed(value) => *value,
@@ -81,7 +80,7 @@ impl IntegerSampler {
         }
     }
 
-    /// The number, if all draws give the same number.
+    /// Returns the number if all draws give the same one.
     #[inline(always)]
     pub(crate) fn fixed(&self) -> Option<u32> {
         if let IntegerSampler::Fixed(value) = self { Some(*value) } else { None }
@@ -107,8 +106,8 @@ pub(crate) fn mean(law: &Law) -> f64 {
     }
 }
 
-/// The mean of a curve whose values are rounded to whole numbers: a sum over the numbers of the
-/// table, and the mean of the rest of the curve.
+/// The mean of a curve whose values are rounded to whole numbers: a sum over the numbers in the
+/// table, plus the share of the other values times their mean.
 fn whole_mean(curve: &Curve) -> Option<f64> {
     let (min, max) = curve.bounds();
     let wide = curve.widened(0.5)?;
@@ -135,12 +134,12 @@ pub(crate) enum RealSampler {
         alias: Alias,
         values: Vec<f64>,
     },
-    /// Whole microseconds, of which the paper's histograms of gaps consist.
+    /// Whole numbers of microseconds, as in the paper's histograms of gaps.
     Whole(IntegerSampler),
 }
 
 impl RealSampler {
-    /// Makes a sampler of a law; none if it has no weights.
+    /// Makes a sampler of a law. `None` if all weights are 0.
     pub(crate) fn new(law: &Law) -> Option<RealSampler> {
         let list = |pairs: &[(f64, f64)]| {
             let weights: Vec<f64> = pairs.iter().map(|(_, weight)| *weight).collect();
@@ -156,7 +155,7 @@ impl RealSampler {
         }
     }
 
-    /// Returns the number that 64 random bits choose.
+    /// Returns the number that `bits`, 64 random bits, select.
     pub(crate) fn draw(&self, bits: u64) -> f64 {
         match self {
             RealSampler::Fixed(value) => *value,

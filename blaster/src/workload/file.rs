@@ -1,7 +1,7 @@
-//! Workloads as TOML files: settings by their names.
+//! Workloads as TOML files, which contain settings by name.
 //!
 //! Where: `Workload::read` and `Workload::to_toml`.
-//! Invariant: an error in a file names the line; a printed workload reads back as the same
+//! Invariant: an error in a file names the line. A printed workload is read back as the same
 //! workload.
 
 use super::histogram::Histogram;
@@ -15,7 +15,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The setting that names the preset to be changed.
+/// The setting that names the preset that the other settings change.
 const PRESET: &str = "preset";
 
 pub(super) fn read(path: &Path) -> Result<Workload, WorkloadError> {
@@ -32,7 +32,7 @@ pub(super) fn read(path: &Path) -> Result<Workload, WorkloadError> {
         .map_err(|(line, why)| WorkloadError(format!("{}:{line}: {why}", path.display())))
 }
 
-/// Reads the text of a file; an error comes with its line number.
+/// Reads the text of a file. An error has its line number.
 pub(super) fn parse(text: &str, base: &Path) -> Result<Workload, (usize, String)> {
     let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
     let table = DeTable::parse(text).map_err(|error| {
@@ -60,7 +60,7 @@ pub(super) fn parse(text: &str, base: &Path) -> Result<Workload, (usize, String)
     Ok(workload)
 }
 
-/// Formats a value as a flag takes it: `{ get = 9, set = 1 }` as `get=9,set=1`.
+/// Formats a value in the form that flags take: `{ get = 9, set = 1 }` as `get=9,set=1`.
 fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),

@@ -1,8 +1,8 @@
 //! The times between requests.
 //!
 //! Where: after `stream` has made a request, to compute when the request is due.
-//! Invariant: over many requests the gaps have the requested mean: the remainder of rounding to
-//! nanoseconds is carried over to the next gap.
+//! Invariant: over many requests, the gaps have the requested mean. When a gap is rounded to
+//! nanoseconds, the remainder is carried over to the next gap.
 //! Source: the paper, table 2.
 
 use super::WorkloadError;
@@ -38,7 +38,7 @@ const USAGE: Usage = Usage {
     etc: Some(["pareto:16.0292,0.154971,1,1000", "pareto:0.154971,16.0292,1,1000"]),
 };
 
-/// A shape of gaps.
+/// A distribution of gaps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Gap {
     Fixed,
@@ -83,7 +83,7 @@ impl fmt::Display for Gap {
     }
 }
 
-/// A gap's sampler, shared by all threads.
+/// The sampler of a gap distribution, shared by all threads.
 #[derive(Clone, Debug)]
 pub(crate) enum GapSampler {
     Fixed,
@@ -101,12 +101,12 @@ impl GapSampler {
         }
     }
 
-    /// The mean gap in ns, if a law gives it.
+    /// The mean gap in ns, if a law determines it.
     pub(crate) fn own_ns(&self) -> Option<f64> {
         if let GapSampler::Real(_, mean_ns) = self { Some(*mean_ns) } else { None }
     }
 
-    /// Draws the next gap in ns. If `mean_ns` is NaN, the gaps of a law are not scaled.
+    /// Draws the next gap in ns. If `mean_ns` is NaN, gaps that follow a law are not scaled.
     pub(crate) fn draw(&self, mean_ns: f64, random: &mut Xoshiro256PlusPlus) -> f64 {
         match self {
             GapSampler::Fixed => mean_ns,
@@ -136,7 +136,7 @@ impl Rounding {
     )]
     pub(crate) fn whole(&mut self, gap_ns: f64) -> u64 {
         let exact = if gap_ns.is_nan() { 0.0 } else { gap_ns.clamp(0.0, GAP_NS_MAX) + self.left };
-        // The processor converts to i64, but not to u64, in one instruction; the range fits.
+        // The processor converts to i64 in one instruction, but not to u64. The gap fits an i64.
         let rounded = exact as i64;
         self.left = exact - rounded as f64;
         rounded as u64

@@ -46,8 +46,8 @@ fn entries(grammar: &str) -> Vec<(&str, String)> {
     entries
 }
 
-/// Returns the end of an error text: the form of the distribution `kind` in a grammar, or, if the
-/// grammar lacks `kind`, the name that was probably meant.
+/// Returns the end of an error text. If the grammar has the distribution `kind`, this is its form;
+/// otherwise it suggests the name that was probably meant.
 pub(super) fn form(grammar: &str, kind: &str) -> String {
     let entries = entries(grammar);
     let forms = || entries.iter().flat_map(|(names, _)| names.split(", "));
@@ -55,7 +55,7 @@ pub(super) fn form(grammar: &str, kind: &str) -> String {
     match forms().find(|form| form[..name_end(form)] == *kind) {
         Some(form) if form == kind => String::new(),
         Some(form) => format!("; it is written {form}"),
-        // `N` and `A-B` stand for numbers: forms with capital letters are not suggested.
+        // Forms with capital letters (`N`, `A-B`) stand for numbers, so they are not suggested.
         None => {
             let is_name = |name: &&str| !name.contains(|one: char| one.is_ascii_uppercase());
             suggestion(kind, forms().map(|form| &form[..name_end(form)]).filter(is_name))

@@ -1,8 +1,8 @@
 //! Histograms from files, for distributions that are not built in.
 //!
 //! Where: read for a setting with the value `file:PATH`.
-//! Invariant: a histogram has 1 to `ROWS_MAX` rows, of which at least one has a weight above 0; an
-//! error in a file names the line.
+//! Invariant: a histogram has 1 to `ROWS_MAX` rows, and at least one of them has a weight above 0.
+//! An error in a file names the line.
 //! Source: the paper, section 5.2.2: inverse transform sampling of histograms.
 
 use super::WorkloadError;
@@ -20,7 +20,7 @@ const WEIGHT_MAX: f64 = 1e12;
 /// Values and their weights.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Histogram {
-    /// The first word of each row, as it is written.
+    /// The first word of each row, as it is in the file.
     words: Vec<String>,
     /// Each row's first word as a number (0 if the word is not a number), and its weight.
     pairs: Vec<(f64, f64)>,
@@ -47,7 +47,7 @@ impl Histogram {
         Histogram::parse(&text).map_err(|(line, why)| wrong(format!("line {line}: {why}")))
     }
 
-    /// Reads the text of such a file; an error comes with its line number.
+    /// Reads the text of such a file. An error has its line number.
     pub(crate) fn parse(text: &str) -> Result<Histogram, (usize, String)> {
         let sum = hex(&Md5::digest(text.as_bytes()));
         let none = Histogram { words: vec![], pairs: vec![], lines: vec![], word_at: None, sum };

@@ -1,10 +1,10 @@
 //! Keys from a file, one per line.
 //!
 //! Where: in place of computed names, if a workload names a file of keys.
-//! Invariant: there are 1 to `KEYS_MAX` keys; all differ, and memcached accepts each of them. An
-//! error names its line.
-//! Source: the paper, section 5.2.2: a set of keys made beforehand, in the order of the histogram
-//! of their popularity.
+//! Invariant: there are 1 to `KEYS_MAX` keys. All keys differ, and memcached accepts each of them.
+//! An error names its line.
+//! Source: the paper, section 5.2.2: a set of keys that was made beforehand, in the order of the
+//! histogram of their popularity.
 
 use super::{KEY_BYTES_MAX, WorkloadError};
 use crate::words::hex;
@@ -15,16 +15,16 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Most keys of a file: with the longest keys, their offsets still fit 32 bits.
+/// The most keys of a file. Even if all have the greatest length, their offsets fit 32 bits.
 pub(crate) const KEYS_MAX: usize = 1 << 24;
-/// Most bytes of a line: the longest key and the longest line end.
+/// The most bytes of a line: the longest key and the longest line end.
 const LINE_BYTES_MAX: u64 = KEY_BYTES_MAX as u64 + 2;
 
-/// The keys of a file. The first has number 0.
+/// The keys of a file. The first key has number 0.
 #[derive(Debug)]
 pub(crate) struct KeyFile {
     pub(crate) path: PathBuf,
-    /// All keys, without anything between them.
+    /// All keys, without separators.
     text: Vec<u8>,
     /// The end of each key in `text`.
     ends: Vec<u32>,
@@ -94,7 +94,7 @@ impl KeyFile {
         self.text.len()
     }
 
-    /// The key of this number; empty if there is none.
+    /// The key with this number. Empty if there is none.
     pub(crate) fn key(&self, key: u64) -> &[u8] {
         let at = usize::try_from(key).unwrap_or(usize::MAX);
         let end = |at: usize| self.ends.get(at).map(|end| *end as usize);

@@ -2,8 +2,8 @@
 //!
 //! Where: settings are parsed to laws, from which `draw` makes samplers.
 //! Invariant: a parsed law can be drawn from, and its printed form is read as the same law.
-//! Source: the paper, table 2; the paper swaps scale and shape of both Pareto rows, compared with
-//! the publication from which the rows come (see `curve`).
+//! Source: the paper, table 2. In both of its Pareto rows, scale and shape are swapped, compared
+//! with the publication from which the rows come (see `curve`).
 
 use super::WorkloadError;
 use super::curve::{Curve, Form};
@@ -44,7 +44,7 @@ pub(crate) enum Law {
     File(PathBuf, Arc<Histogram>),
 }
 
-/// The usage of a law: the numbers that are allowed, and the meaning of its named forms.
+/// The use of a law: the numbers that are allowed, and the meaning of its named forms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Usage {
     pub(crate) name: &'static str,
@@ -58,7 +58,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Returns a usage of whole numbers without a law for `etc`.
+    /// Returns a usage with whole numbers and without a law for `etc`.
     pub(crate) const fn whole(name: &'static str, unit: &'static str, min: f64, max: f64) -> Usage {
         Usage { name, unit, min, max, is_whole: true, etc: None }
     }
@@ -149,7 +149,7 @@ impl Law {
         }
     }
 
-    /// The histogram, if the law comes from a file.
+    /// The histogram, if the law was read from a file.
     pub(crate) fn histogram(&self) -> Option<&Histogram> {
         if let Law::File(_, histogram) = self { Some(histogram) } else { None }
     }
@@ -170,7 +170,7 @@ impl Law {
     }
 }
 
-/// Reads a finite number, which may have k, m or g after it.
+/// Reads a finite number, which may have the suffix k, m or g.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let starts = text.starts_with(|first: char| first.is_ascii_digit() || "-.".contains(first));
     without_suffix(text).parse().ok().filter(|value: &f64| starts && value.is_finite())

@@ -1,6 +1,6 @@
 //! The mix of verbs: the choice of the next request's verb.
 //!
-//! Where: `stream` draws a request's verb before its keys.
+//! Where: `stream` draws the verb of a request before its keys.
 //! Invariant: shares count keys, so a multiget of 48 keys counts 48 times.
 //! Source: the paper, table 2 (drawn); memtier_benchmark and OpenOnload's test (dealt).
 
@@ -70,10 +70,10 @@ impl fmt::Display for Mix {
 /// Chooses verbs by their shares.
 #[derive(Clone, Debug)]
 pub(crate) enum VerbSampler {
-    /// At random. Each verb has a range of the numbers below 2^32; these are the ranges' ends.
+    /// Verbs are drawn at random. Each has a range of the numbers below 2^32; these are the ends.
     Drawn([u64; VERBS.len()]),
-    /// In turn, as evenly as the shares allow. For each request every verb earns its share in
-    /// `behind`; the verb that has the most there is chosen, and pays 1.
+    /// Verbs take turns, as evenly as shares allow. Each request adds each verb's share to its
+    /// `behind`, chooses the verb with the greatest `behind`, and subtracts 1 from that.
     Dealt { behind: [f64; VERBS.len()], shares: [f64; VERBS.len()] },
 }
 
@@ -92,18 +92,18 @@ impl VerbSampler {
             sum += share;
             (sum * 2_f64.powi(32)).round() as u64
         });
-        // Rounding must not leave a gap between the last verb that has a share and 2^32.
+        // Rounding must not leave numbers below 2^32 that no verb has.
         if let Some(last) = shares.iter().rposition(|share| *share > 0.0) {
             limits[last..].fill(1 << 32);
         }
         VerbSampler::Drawn(limits)
     }
 
-    /// Chooses the next verb by the upper half of 64 random bits.
+    /// Chooses the next verb. `Drawn` uses the upper half of `bits`, 64 random bits.
     #[inline(always)]
     pub(crate) fn next(&mut self, bits: u64) -> Verb {
         match self {
-            // GET first: the most frequent verb.
+            // GET is compared first, because it is the most frequent verb.
             VerbSampler::Drawn(limits) if bits >> 32 < limits[0] => VERBS[0],
             VerbSampler::Drawn(limits) => {
                 let at = limits.iter().position(|limit| bits >> 32 < *limit);
@@ -149,7 +149,7 @@ mod tests {
     fn dealt_verbs_come_in_turn() {
         assert_eq!(counts("get=9,set=1", 1.0, true, 1000), [900, 100, 0, 0, 0, 0]);
         let mix = Mix::parse("get=9,set=1", Path::new("")).unwrap();
-        // Each read of 48 keys is followed by 5 or 6 writes.
+        // Each GET of 48 keys is followed by 5 or 6 SETs.
         let mut choice = VerbSampler::new(mix.shares(48.0), true);
         let verbs: Vec<Verb> = (0..1900).map(|_| choice.next(0)).collect();
         let runs: Vec<usize> = verbs.split(|verb| *verb == Verb::Get).map(<[_]>::len).collect();

@@ -1,20 +1,20 @@
-//! The bytes of keys and values, computed from a key's number alone.
+//! Computes the bytes of keys and values from a key's number alone.
 //!
-//! Where: while a request is encoded, and while an answer is verified.
-//! Invariant: two numbers never have the same name; every thread, and every run of the same
-//! workload, gives a key the same name and value, whatever the seed of the requests.
+//! Where: used when a request is encoded and when an answer is verified.
+//! Invariant: two numbers never have the same name. For the same workload, a key has the same name
+//! and value in each thread and in each run, whatever the seed of the requests.
 //!
 //! ```text
-//! key:    prefix | filler .................. | number, all names of a size with as many digits
+//! key:    prefix | filler .................. | number; equally long in all names of one size
 //! value:  8 letters of the pool | letters of the pool: a hash of key and size chooses both places
 //!                                 in the pool, with 31 bits that distinguish values
 //! ```
 //!
-//! Names of different sizes differ; names of one size differ in their number. The number is written
-//! in decimal if the size has room for its digits, else in base 94. If the size has no room for the
-//! digits of base 94 either, the name is longer than the size drawn for it (a million keys need 4
-//! bytes). The lines of a key file replace these names; the sizes that a trace records replace the
-//! drawn sizes.
+//! Names of different sizes differ by their length, and names of one size by their number. The
+//! number is written in decimal if the size has room for its digits, otherwise in base 94. If the
+//! size is too small even for base 94, the name is longer than the size that was drawn for it (a
+//! million keys need 4 bytes). A key file replaces these names by its lines. A trace that records
+//! sizes replaces the drawn sizes.
 
 use super::draw::IntegerSampler;
 use super::key_file::KeyFile;
@@ -23,19 +23,19 @@ use super::replay::Replay;
 use super::{KEY_BYTES_MAX, Workload};
 use std::sync::Arc;
 
-/// The size of the pool from which values are cut: small enough for a core's cache. The letters
+/// The size of the pool from which values are cut, small enough for a core's cache. The letters
 /// after a value's stamp begin in the first half of the pool.
 const POOL_BYTES: usize = 1 << 16;
-/// Length of the stamp, the characters with which a value begins.
+/// Length of the stamp, which is the first characters of a value.
 const STAMP_BYTES: usize = 8;
-/// The alphabet of values: 6 bits a character, readable for people.
+/// The letters of values, 6 bits each. They are printable.
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-";
 /// The digit 0 of base 94, whose digits are the printable ASCII characters except the space.
 const FIRST_DIGIT: u8 = 0x21;
 const WIDE: u64 = 94;
-/// Room for the digits of a number in either base: the greatest has 13 decimal digits.
+/// Room for the digits of a number in either base: the greatest number has 13 decimal digits.
 pub(crate) const DIGITS_MAX: usize = 16;
-/// Fills keys up to their size.
+/// This character fills keys up to their size.
 const FILLER: u8 = b'.';
 
 /// The layout of names of one size.
@@ -57,8 +57,8 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// Returns the key's number as eight decimal digits, the first digit in the lowest byte; none
-    /// if the number has more digits or another base.
+    /// Returns the key's number as eight decimal digits, with the first digit in the lowest byte.
+    /// `None` if the number has more digits or is not decimal.
     #[inline(always)]
     pub(crate) fn short_number(self, key: u64) -> Option<u64> {
         (self.is_decimal && self.digits <= 8).then(|| eight_digits(key))
@@ -88,9 +88,9 @@ struct Inner {
     ttl: IntegerSampler,
     ttl_seed: u64,
     value_seed: u64,
-    /// True if a key's value always has the size drawn for the key.
+    /// True if a key's value always has the size that was drawn for the key.
     is_sized_by_key: bool,
-    /// True if values may have been appended to.
+    /// True if the workload appends to values.
     appends: bool,
     pool: Vec<u8>,
     trace: Option<Arc<Replay>>,
@@ -129,7 +129,7 @@ impl Names {
         }))
     }
 
-    /// The layout of the names' numbers, if all names are of one size.
+    /// The layout of the number in names. `None` if names differ in size.
     pub(crate) fn pattern(&self) -> Option<Pattern> {
         let inner = &*self.0;
         let bytes =
@@ -158,7 +158,7 @@ impl Names {
         out.extend_from_slice(&number[DIGITS_MAX - usize::from(digits).min(DIGITS_MAX)..]);
     }
 
-    /// Appends the key's value of `bytes` bytes.
+    /// Appends the value of `key` that has `bytes` bytes.
     pub fn value(&self, key: u64, bytes: u32, out: &mut Vec<u8>) {
         let (stamp, mut from) = self.0.beginning(key, bytes);
         let mut left = bytes as usize;
@@ -175,7 +175,7 @@ impl Names {
     }
 
     /// True if `value` is the key's value. If the workload appends, a value consists of one or more
-    /// pieces, each of the size drawn for the key (see `verifies`).
+    /// pieces, each with the size that was drawn for the key (see `verifies`).
     #[must_use]
     pub fn verify(&self, key: u64, value: &[u8]) -> bool {
         if !self.0.is_sized_by_key {
@@ -189,14 +189,14 @@ impl Names {
         rest == 0 && !value.is_empty() && parts.into_iter().all(|one| self.0.is_value(key, one))
     }
 
-    /// True if values can be verified. If appended pieces differ in size, values cannot be
-    /// verified, because the ends of the pieces are unknown.
+    /// True if values can be verified. If appended pieces have different sizes, they cannot,
+    /// because the ends of the pieces are unknown.
     #[must_use]
     pub fn verifies(&self) -> bool {
         self.0.is_sized_by_key || !self.0.appends
     }
 
-    /// The size of the value that is written for the key when the cache is filled, and after a
+    /// The size of the value that is written for the key when the cache is populated, and after a
     /// miss.
     #[must_use]
     pub fn value_bytes(&self, key: u64) -> u32 {
@@ -208,8 +208,8 @@ impl Names {
     }
 
     /// The time to live, in seconds, of the value that is written for the key when the cache is
-    /// filled, and after a miss; 0 means for ever. The time is drawn once per key, because the
-    /// sequence of requests must not depend on answers.
+    /// populated, and after a miss. 0 means that it never expires. The time is drawn once per key,
+    /// because the sequence of requests must not depend on answers.
     #[must_use]
     pub fn exptime_s(&self, key: u64) -> u32 {
         self.0.ttl.draw(hash(self.0.ttl_seed, key))
@@ -224,7 +224,7 @@ fn recorded(trace: &Replay, key: u64) -> Option<(u8, u32)> {
 }
 
 impl Inner {
-    /// The stamp of a value, and the place in the pool where the rest of the value begins.
+    /// Returns a value's stamp, and the place in the pool where the rest of the value begins.
     #[expect(clippy::cast_possible_truncation, reason = "some bits of a hash are wanted")]
     fn beginning(&self, key: u64, bytes: u32) -> (&[u8], usize) {
         let hash = hash(self.value_seed ^ (u64::from(bytes) << 32), key);
@@ -252,8 +252,8 @@ impl Inner {
 }
 
 impl Layout {
-    /// Returns the layout of `keys` names of `bytes` bytes. If `bytes` is too small for that many
-    /// different names, the names are longer.
+    /// Returns the layout of `keys` names of `bytes` bytes. If `bytes` is too small for this number
+    /// of different names, the names are longer.
     fn new(bytes: usize, prefix_bytes: usize, keys: u64) -> Layout {
         let small = |bytes: usize| u8::try_from(bytes).unwrap_or(u8::MAX);
         let form = |bytes: usize, digits: usize, is_decimal| Layout {
@@ -265,7 +265,7 @@ impl Layout {
         if prefix_bytes + decimal <= bytes {
             return form(bytes, decimal, true);
         }
-        // Every byte of room is a digit, so that all names of one size have one layout.
+        // The digits fill all of the room, so that all names of one size have one layout.
         let digits = bytes.saturating_sub(prefix_bytes).max(wide).min(DIGITS_MAX);
         form(prefix_bytes + digits, digits, false)
     }
@@ -279,7 +279,7 @@ fn digits(base: u64, count: u64) -> usize {
         .max(1)
 }
 
-/// The decimal digits of a number below 10^16, with zeros before them.
+/// The decimal digits of a number below 10^16, with leading zeros.
 #[inline]
 fn decimal(number: u64) -> [u8; DIGITS_MAX] {
     let (mut digits, mut lower) = ([b'0'; DIGITS_MAX], number);
@@ -291,8 +291,8 @@ fn decimal(number: u64) -> [u8; DIGITS_MAX] {
     digits
 }
 
-/// The digits of a number below 10^8, the first in the lowest byte. Halves, then quarters, then
-/// eighths are divided side by side: the factors are 1/100 and 1/10 in fixed point.
+/// The digits of a number below 10^8, with the first in the lowest byte. Halves, then quarters,
+/// then eighths are divided in parallel; the factors are 1/100 and 1/10 in fixed point.
 #[inline]
 fn eight_digits(number: u64) -> u64 {
     let halves = (number / 10_000) | ((number % 10_000) << 32);

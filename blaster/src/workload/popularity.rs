@@ -1,9 +1,9 @@
 //! Distributions of popularity: how often each key is requested.
 //!
 //! Where: `stream` draws a request's keys.
-//! Invariant: every key that is drawn is below the number of keys. The population's seed shuffles
-//! keys over ranks, so popular keys are not neighbours. Keys of a file have the ranks of their
-//! lines instead.
+//! Invariant: each drawn key is below the number of keys. The population's seed shuffles the keys
+//! over the ranks, so popular keys are not neighbours. If there is a key file, the line of a key is
+//! its rank.
 //! Source: the paper, section 5.2.2 and table 2 (power law over buckets); memtier_benchmark
 //! (Gaussian); see `zipf` for Zipf.
 
@@ -26,30 +26,32 @@ use std::sync::Arc;
 /// The forms of popularity, for `--help`.
 pub(crate) const GRAMMAR: &str = "\
 uniform                        all keys equally often
-zipf:S                         the n-th most popular key in proportion to 1/n^S; S is 0 to 10
+zipf:S                         the n-th most popular key is requested in proportion to 1/n^S;
+                               S is 0 to 10
 power-law:ALPHA,FROM[,BUCKETS[,GROUPS]]
-                               density a x^(a-1) from FROM to 1, in 10000 BUCKETS of equally
-                               popular keys; with GROUPS, that many disjoint sets of keys, each
-                               with such a law (the KV-Cache paper: power-law:0.01,0.001,10000,4)
-gaussian[:DEVIATION[,MIDDLE]]  normal over the key numbers: the mean MIDDLE (default 0.5) and the
-                               DEVIATION (default 1/6) are parts of their range, at most 1
+                               density ALPHA x^(ALPHA-1) for x from FROM to 1, in BUCKETS
+                               (default 10000) of equally popular keys; with GROUPS, that many
+                               disjoint sets of keys, each with this law (in the KV-Cache paper
+                               power-law:0.01,0.001,10000,4)
+gaussian[:DEVIATION[,MIDDLE]]  normal distribution over the key numbers; its mean MIDDLE (default
+                               0.5) and its DEVIATION (default 1/6) are fractions of the number of
+                               keys, at most 1
 sequential                     keys in the order of their numbers, divided among the threads
 file:PATH                      a histogram: each row is a bucket; all buckets have equally many keys
 ";
 
 /// The default number of buckets of a power law.
 const BUCKETS: u64 = 10_000;
-/// Most groups of keys.
+/// The most groups of keys.
 const GROUPS_MAX: u64 = 1024;
-/// Most buckets of all groups together.
+/// The most buckets of all groups together.
 const ALL_BUCKETS_MAX: u64 = 1 << 23;
 /// The greatest exponent of Zipf.
 const EXPONENT_MAX: f64 = 10.0;
-/// Memtier's deviation: a sixth of the range.
+/// Memtier's standard deviation: a sixth of the range.
 const DEVIATION: f64 = 1.0 / 6.0;
-/// Number of draws that may fall outside the range before a key is drawn uniformly instead. At the
-/// greatest deviation a third of all draws falls inside, so this number is practically never
-/// reached.
+/// After this number of draws outside the range, a key is drawn uniformly. At the greatest standard
+/// deviation a third of all draws is inside the range, so this practically never happens.
 const TRIES_MAX: usize = 64;
 
 /// A distribution over keys.
@@ -126,8 +128,8 @@ impl Popularity {
         if let Popularity::File(_, histogram) = self { Some(histogram) } else { None }
     }
 
-    /// Makes a table for each of `parts`, ranges of the `keys` keys. A law is applied within each
-    /// part. From a histogram, a part gets the rows in which its keys lie.
+    /// Makes a table for each of `parts`, which are ranges of the `keys` keys. A law is applied
+    /// within each part. A histogram gives a part the rows in which its keys lie.
     pub(crate) fn tables(&self, parts: &[Range<u64>], keys: u64) -> Vec<Arc<Table>> {
         if let Some(histogram) = self.histogram() {
             let weights = histogram.ordered_weights();
@@ -165,12 +167,12 @@ impl Popularity {
     }
 }
 
-/// Returns the table of a part: the rows of a histogram of `keys` keys that overlap the part, with
-/// the bounds of `Table::buckets`. If none of these rows has a weight, the part's keys are equally
-/// popular.
+/// Returns the table of a part: the rows of a histogram over `keys` keys that overlap the part,
+/// with the bounds of `Table::buckets`. If all of these rows have weight 0, the part's keys are
+/// equally popular.
 fn rows_of(weights: &[f64], part: &Range<u64>, keys: u64) -> Table {
     let rows = weights.len() as u64;
-    // The product is at most 2^40 * 2^20.
+    // The product is at most 2^40 * 2^20, so it fits a u64.
     let edge = |row: u64| keys * row / rows;
     let (mut there, mut shares) = (Vec::new(), Vec::new());
     for row in part.start * rows / keys.max(1)..rows {
@@ -186,7 +188,7 @@ fn rows_of(weights: &[f64], part: &Range<u64>, keys: u64) -> Table {
     Alias::new(&shares).map_or(Table::Uniform, |alias| Table::Rows { alias, rows: there })
 }
 
-/// Returns the share of each bucket. The buckets divide the law's range, `from` to 1, equally.
+/// Returns the share of each bucket. The buckets divide the law's range, `from` to 1, evenly.
 pub(crate) fn power_law(alpha: f64, from: f64, buckets: u64) -> Vec<f64> {
     let edge = |n: u64| from + (1.0 - from) * n as f64 / buckets as f64;
     let below = |x: f64| (x.powf(alpha) - from.powf(alpha)) / (1.0 - from.powf(alpha));
@@ -204,14 +206,14 @@ pub(crate) enum Table {
         middle: f64,
     },
     /// `each` is the number of keys per bucket if all buckets have equally many, which saves two
-    /// divisions, else 0.
+    /// divisions; otherwise it is 0.
     Buckets {
         alias: Alias,
         buckets: u64,
         groups: u64,
         each: u64,
     },
-    /// `rows` has the first key and the end of the keys of each row.
+    /// `rows` has the start and the end of each row's keys.
     Rows {
         alias: Alias,
         rows: Vec<(u64, u64)>,
@@ -226,19 +228,19 @@ impl Table {
     }
 }
 
-/// The state with which one thread draws keys.
+/// The state of one thread, with which it draws keys.
 #[derive(Clone, Debug)]
 pub(crate) struct KeySampler {
     keys: u64,
     shuffle: Shuffle,
-    /// The next key, if keys are drawn in their order.
+    /// The next key, if keys are drawn in ascending order.
     next: u64,
-    /// The difference from one such key to the next.
+    /// The difference between two successive keys of this order.
     step: u64,
 }
 
 impl KeySampler {
-    /// The state of thread `thread` of `threads`; without a seed keys are not shuffled.
+    /// Returns the state of thread `thread` of `threads`. Without a seed, keys are not shuffled.
     pub(crate) fn new(keys: u64, seed: Option<u64>, thread: u32, threads: u32) -> KeySampler {
         let seed = seed.map(|seed| seed_for(seed, usage::SHUFFLE));
         let shuffle = seed.map_or(Shuffle::none(keys), |seed| Shuffle::new(keys, seed));
@@ -268,8 +270,8 @@ impl KeySampler {
             Table::Buckets { alias, buckets, groups, each } => {
                 let group = if *groups == 1 { 0 } else { below(random.next_u64(), *groups) };
                 let bucket = group * buckets + u64::from(alias.draw(random.next_u64()));
-                // If the keys do not divide evenly, buckets differ by one key. The product is at
-                // most 2^40 * 2^23.
+                // If the keys cannot be divided evenly, the sizes of buckets differ by one key. The
+                // product is at most 2^40 * 2^23, so it fits a u64.
                 let edge = |bucket| self.keys * bucket / (buckets * groups);
                 let (from, to) = match each {
                     0 => (edge(bucket), edge(bucket + 1)),

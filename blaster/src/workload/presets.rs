@@ -1,7 +1,7 @@
 //! Presets: named workloads.
 //!
 //! Where: `Workload::preset`.
-//! Invariant: a preset is a list of settings, so a file or flags can give the same workload, and
+//! Invariant: a preset is a list of settings. So files and flags can define the same workload, and
 //! can change it.
 //! Source: the paper, table 2 and section 6 (mix-a to mix-c, etc); Atikoglu et al. and mutilate
 //! (facebook); a thesis that compares memcached with Redis, tables 2.1 and 3.2 (thesis);
@@ -11,9 +11,9 @@
 pub struct Preset {
     /// The preset's name.
     pub name: &'static str,
-    /// A description in a line.
+    /// A description in one line.
     pub about: &'static str,
-    /// The settings that differ from the default, as `NAME=VALUE`, with spaces between them.
+    /// The settings that differ from the default, as `NAME=VALUE`, separated by spaces.
     settings: &'static str,
 }
 
@@ -58,7 +58,7 @@ pub const PRESETS: [Preset; 10] = [
     preset(
         "etc",
         "KV-Cache's realistic load: mix C with values of 64 to 1024 bytes and gaps by the Pareto \
-         laws of its table 2, in which scale and shape are swapped and are corrected here",
+         laws of its table 2, whose swapped scale and shape are corrected here",
         "mix=get=70,set=25,delete=5 popularity=power-law:0.01,0.001,10000,4 key-size=etc \
          value-size=etc gap=etc",
     ),

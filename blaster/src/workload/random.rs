@@ -1,18 +1,18 @@
 //! Random numbers: seeded hashes, fractions, and a shuffled order that takes no memory.
 //!
-//! Where: under every distribution. Invariant: the same seed gives the same numbers everywhere.
+//! Where: used by all distributions. Invariant: the same seed gives the same numbers everywhere.
 //! Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014 (`mix`);
 //! Black and Rogaway, "Ciphers with arbitrary finite domains", 2002 (cycle walking).
 
 use simulate::sizes::mix;
 
-/// Hashes a number under the seed of one use (see `seed_for`).
+/// Hashes a number with a seed from `seed_for`.
 #[must_use]
 pub(crate) fn hash(seed: u64, number: u64) -> u64 {
     mix(number ^ seed)
 }
 
-/// Derives the seed of one use, so that uses are independent of each other.
+/// Derives a seed for one usage, so that the numbers of different usages are independent.
 #[must_use]
 pub(crate) fn seed_for(seed: u64, usage: u64) -> u64 {
     mix(mix(seed) ^ usage)
@@ -31,7 +31,7 @@ pub(crate) fn below(bits: u64, end: u64) -> u64 {
     ((u128::from(bits) * u128::from(end)) >> 64) as u64
 }
 
-/// The uses for which seeds are derived.
+/// The usages for which seeds are derived.
 pub(crate) mod usage {
     pub(crate) const SHUFFLE: u64 = 1;
     pub(crate) const KEY_SIZE: u64 = 2;
@@ -43,11 +43,11 @@ pub(crate) mod usage {
     pub(crate) const TTL: u64 = 8;
 }
 
-/// Rounds of a shuffle: with fewer, neighbours stay near each other.
+/// Number of rounds of a shuffle. With fewer rounds, neighbours stay near each other.
 const ROUNDS: usize = 3;
 
-/// A permutation of the numbers below `end`. It is computed, because a table would not stay in the
-/// cache and might not fit the memory.
+/// A permutation of the numbers below `end`. It is computed, because a table would exceed the cache
+/// and might exceed the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Shuffle {
     end: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Shuffle {
 }
 
 impl Shuffle {
-    /// Returns the permutation of a seed. `end` is at most 2^63.
+    /// Returns the permutation that a seed determines. `end` is at most 2^63.
     pub(crate) fn new(end: u64, seed: u64) -> Shuffle {
         let bits = u64::BITS - end.saturating_sub(1).leading_zeros();
         let mask = (1_u64 << bits.min(63)) - 1;
@@ -70,14 +70,14 @@ impl Shuffle {
         Shuffle { end, mask: u64::MAX, shift: 63, rounds: [(1, 0); ROUNDS] }
     }
 
-    /// The number at `place`, which is below `end`.
+    /// Returns the number at `place`, which must be below `end`.
     pub(crate) fn at(&self, place: u64) -> u64 {
         debug_assert!(place < self.end);
         let mut number = place;
         // Each round is a bijection of the numbers up to the mask: it multiplies by an odd number,
-        // adds, and folds a higher part into the lower. Repeated from a number below `end`, the
-        // rounds lead to a number below `end` again: at the latest to the first one. The mask is
-        // less than twice `end`, so that takes at most two repetitions on average.
+        // adds, and folds a higher part into the lower. If the rounds are repeated from a number
+        // below `end`, they reach a number below `end` again, at the latest the first one. The mask
+        // is less than twice `end`, so at most two repetitions are needed on average.
         loop {
             for (factor, addend) in self.rounds {
                 number = number.wrapping_mul(factor).wrapping_add(addend) & self.mask;
@@ -115,11 +115,11 @@ mod tests {
         let (one, other) = (Shuffle::new(end, 1), Shuffle::new(end, 2));
         let same = (0..end).filter(|place| one.at(*place) == other.at(*place)).count();
         assert!(same < 20, "{same} places are equal");
-        // Neighbours land far apart: the mean distance of two random places is a third of all.
+        // Neighbours are as far apart as two random places: on average a third of the range.
         let distance = |place| one.at(place).abs_diff(one.at(place + 1));
         let mean = (0..end - 1).map(distance).sum::<u64>() / (end - 1);
         assert!((30_000..37_000).contains(&mean), "{mean}");
-        // The first tenth is spread over all ten tenths.
+        // The first tenth of the places is spread over all tenths.
         let mut tenths = [0; 10];
         (0..end / 10)
             .for_each(|place| tenths[usize::try_from(one.at(place) / 10_000).unwrap()] += 1);

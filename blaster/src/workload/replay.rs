@@ -1,9 +1,9 @@
 //! Traces: recorded requests that are replayed.
 //!
 //! Where: in place of drawn requests, if a workload names a trace.
-//! Invariant: keys are numbered without gaps in order of first appearance; there is at least one
-//! request, and at most `REQUESTS_MAX`.
-//! Source: the form of Twitter's cache-trace (Yang et al., OSDI 2020), and `simulate::trace`.
+//! Invariant: keys are numbered without gaps, in the order in which they first appear. There are 1
+//! to `REQUESTS_MAX` requests.
+//! Source: the CSV format of Twitter's cache-trace (Yang et al., OSDI 2020), and `simulate::trace`.
 
 use super::{EXPTIME_S_MAX, VALUE_BYTES_MAX, Verb, WorkloadError};
 use crate::words::hex;
@@ -14,14 +14,14 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Most requests of a trace, so that a small file cannot fill the memory.
+/// The most requests of a trace, so that a small file cannot fill the memory.
 pub(crate) const REQUESTS_MAX: usize = 1 << 26;
-/// Most bytes of a line of a CSV.
+/// The most bytes of a line of a CSV.
 const LINE_BYTES_MAX: u64 = 4096;
-/// Most bytes of a key.
+/// The most bytes of a key.
 const KEY_BYTES_MAX: u8 = 250;
 
-/// A recorded sequence.
+/// A recorded sequence of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Replay {
     pub(crate) path: PathBuf,
@@ -29,9 +29,9 @@ pub(crate) struct Replay {
     pub(crate) keys: u32,
     /// The key of each request.
     pub(crate) requests: Vec<u32>,
-    /// The rest of each request, if it was recorded.
+    /// The other fields of each request, if they were recorded.
     pub(crate) details: Option<Details>,
-    /// The MD5 sum of all that is replayed, which identifies a trace.
+    /// The MD5 sum of all that is replayed. It identifies the trace.
     pub(crate) sum: String,
 }
 
@@ -39,13 +39,13 @@ pub(crate) struct Replay {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Details {
     pub(crate) operations: Vec<Operation>,
-    /// The seconds that have requests, each with the index of its first request.
+    /// Each second that has requests, with the index of its first request.
     pub(crate) seconds: Vec<(u32, u32)>,
-    /// Bytes of each key.
+    /// Number of bytes of each key.
     pub(crate) key_bytes: Vec<u8>,
-    /// Bytes of the first value of each key that is not empty.
+    /// Number of bytes of each key's first value that is not empty.
     pub(crate) value_bytes: Vec<u32>,
-    /// Number of requests whose operation `Verb` lacks, so that the nearest verb replaces it.
+    /// Number of requests with an operation that `Verb` lacks. The nearest verb replaces it.
     pub(crate) replaced: u64,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Operation {
 }
 
 impl Replay {
-    /// Reads a trace; if `requests` is not 0, only that many of its first requests.
+    /// Reads a trace. If `requests` is not 0, reads only this number of requests.
     pub(crate) fn read(path: &Path, requests: u64) -> Result<Replay, WorkloadError> {
         let wrong = |why: String| WorkloadError(format!("trace: {}: {why}", path.display()));
         let most = usize::try_from(requests).unwrap_or(REQUESTS_MAX).min(REQUESTS_MAX);
@@ -92,14 +92,14 @@ impl Replay {
         first_line().is_some_and(is_row)
     }
 
-    /// The key of each get; empty if the trace records only keys.
+    /// The key of each get. Empty if the trace records only keys.
     pub(crate) fn looked_up(&self) -> Vec<u32> {
         let operations = self.details.iter().flat_map(|details| &details.operations);
         let gets = self.requests.iter().zip(operations).filter(|(_, one)| one.verb == Verb::Get);
         gets.map(|(key, _)| *key).collect()
     }
 
-    /// Reads a CSV; an error comes with its line number.
+    /// Reads a CSV. An error has its line number.
     fn decode(path: &Path, source: impl Read, most: u64) -> Result<Replay, (u64, String)> {
         let mut source = BufReader::new(source);
         let mut numbers: HashMap<Vec<u8>, u32> = HashMap::new();
@@ -159,9 +159,9 @@ impl Replay {
         Replay { path: path.to_owned(), keys, requests, details, sum }
     }
 
-    /// The time of a request in ns from the start: the requests of one second are spread evenly
-    /// over that second. `cursor` keeps the index of the second, from which the search for the next
-    /// request's second starts.
+    /// The due time of a request, in ns from the start. The requests of one second are spread
+    /// evenly over that second. `cursor` keeps the index of the second, where the search for the
+    /// next request's second begins.
     pub(crate) fn due_ns(&self, request: usize, cursor: &mut usize) -> Option<u64> {
         let seconds = &self.details.as_ref()?.seconds;
         let first = |at: usize| seconds.get(at).map_or(self.requests.len(), |one| one.1 as usize);
@@ -189,7 +189,7 @@ impl Details {
         self.replaced += u64::from(!is_exact);
         let bytes = if verb.writes() { value_bytes } else { 0 };
         self.operations.push(Operation { verb, value_bytes: bytes, exptime_s });
-        // If the recorded clock was set back, the latest second so far is used instead.
+        // If the recorded clock went back, the latest second so far is used instead.
         let second = second.max(self.seconds.last().map_or(0, |last| last.0));
         if self.seconds.last().is_none_or(|last| last.0 < second) {
             self.seconds.push((second, request));
@@ -212,13 +212,13 @@ struct Fields<'a> {
     key: &'a [u8],
     key_bytes: u8,
     value_bytes: u32,
-    /// The verb; true if it is exactly the recorded operation.
+    /// The verb, and true if it is exactly the recorded operation.
     verb: (Verb, bool),
     exptime_s: u32,
 }
 
 impl<'a> Fields<'a> {
-    /// Splits a line. A key may contain commas: the other fields are counted from both ends.
+    /// Splits a line. A key may contain commas, so the other fields are counted from both ends.
     fn parse(row: &'a [u8]) -> Option<Fields<'a>> {
         let row = row.trim_ascii_end();
         let comma = row.iter().position(|byte| *byte == b',')?;
@@ -243,8 +243,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Returns the verb of a memcached operation and true; or, if `Verb` lacks the operation, the
-/// nearest verb and false.
+/// Returns the verb of a memcached operation, and true. If `Verb` lacks the operation, returns the
+/// nearest verb, and false.
 fn verb_of(name: &str) -> Option<(Verb, bool)> {
     match name {
         "get" => Some((Verb::Get, true)),

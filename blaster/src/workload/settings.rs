@@ -24,13 +24,13 @@ pub struct Setting {
     pub help: &'static str,
     /// Sets the value in a workload. Paths in the value are relative to the given folder.
     pub(crate) set: fn(&mut Workload, &str, &Path) -> Result<(), WorkloadError>,
-    /// Formats the workload's value; none if the setting is not set.
+    /// Formats the workload's value. `None` if the setting is not set.
     pub(crate) get: fn(&Workload) -> Option<String>,
 }
 
-/// Most times that a trace is replayed.
+/// The most times that a trace can be replayed.
 const LOOPS_MAX: u64 = 1 << 32;
-/// Most bytes of a prefix, so that a key's number fits after it.
+/// The most bytes of a prefix. A key's number still fits after it.
 const PREFIX_BYTES_MAX: usize = 200;
 
 pub(crate) const KEY_SIZE: Usage = Usage {
@@ -112,7 +112,7 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "popularity",
         value: "WHICH",
-        help: "Distribution of the requests over the keys (below)",
+        help: "Distribution of the requests over the keys (forms below)",
         set: |to, text, base| {
             let popularity = Popularity::parse(text, base)?;
             to.table = table("popularity", text, &popularity, to.drawn_keys())?;
@@ -132,7 +132,7 @@ pub const SETTINGS: [Setting; 19] = [
     law_setting!(
         KEY_SIZE,
         key_size,
-        "Bytes of a key, 1 to 250 (below); a key is longer if its number does not fit"
+        "Bytes of a key, 1 to 250 (forms below); a key is longer if its number does not fit"
     ),
     Setting {
         name: "key-prefix",
@@ -149,7 +149,7 @@ pub const SETTINGS: [Setting; 19] = [
         },
         get: |of| (!of.key_prefix.is_empty()).then(|| of.key_prefix.clone()),
     },
-    law_setting!(VALUE_SIZE, value_size, "Bytes of a value, 0 to 2^27 (below)"),
+    law_setting!(VALUE_SIZE, value_size, "Bytes of a value, 0 to 2^27 (forms below)"),
     either!(
         "value-size-per",
         "key",
@@ -180,11 +180,11 @@ pub const SETTINGS: [Setting; 19] = [
         "drawn: the keys of sets are drawn like those of gets; oldest: each set takes the key \
          that was set longest ago"
     ),
-    law_setting!(BATCH, batch, "Keys of one get, 1 to 1024 (below)"),
+    law_setting!(BATCH, batch, "Keys of one get, 1 to 1024 (forms below)"),
     Setting {
         name: "gap",
         value: "HOW",
-        help: "Distribution of the times between requests, in an open loop (below)",
+        help: "Distribution of the times between requests, in an open loop (forms below)",
         set: |to, text, base| {
             let gap = Gap::parse(text, base)?;
             let pace = GapSampler::new(&gap).ok_or_else(|| no_table("gap", text))?;
@@ -196,7 +196,8 @@ pub const SETTINGS: [Setting; 19] = [
     law_setting!(
         TTL,
         ttl,
-        "Time to live of written items in seconds, 0 (for ever) to 30 days (below)"
+        "Time to live of written items, in seconds: 0 (never expires) to 2592000 (30 days); for \
+         the forms see below"
     ),
     Setting {
         name: "cache-aside",
@@ -270,7 +271,7 @@ impl SampledLaw {
     }
 }
 
-/// Reads a whole number, which may have underscores between its digits, or k, m or g after them.
+/// Reads a whole number, which may contain underscores and have the suffix k, m or g.
 fn count(name: &str, text: &str, min: u64, max: u64) -> Result<u64, WorkloadError> {
     let digits = text.replace('_', "");
     let digits = without_suffix(&digits);

@@ -1,11 +1,11 @@
 //! The deterministic sequence of requests of one driving thread.
 //!
-//! Where: `drive` takes from it the next request, and the time at which that request is due.
+//! Where: `drive` takes the next request from it, and the time at which that request is due.
 //! Invariant: the same workload, seed, thread and number of threads give the same sequence; another
-//! seed gives another sample of the same population. The threads of a run draw from disjoint parts
-//! of one random sequence, and share a trace. With `set-order` oldest, a thread (or a connection
-//! that has keys of its own) sets the keys that it has filled, in the order of filling, again and
-//! again; no other thread sets these keys.
+//! seed gives another sample of the same population. The threads of a run use disjoint parts of one
+//! random sequence, and divide a trace among them. With `set-order` oldest, a thread (or a
+//! connection that has its own keys) sets the keys that it has filled, repeatedly, in the order in
+//! which it filled them; no other thread sets these keys.
 
 use super::gaps::{Gap, Rounding};
 use super::mix::VerbSampler;
@@ -18,19 +18,19 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The requests of one thread, one after the other.
+/// The sequence of requests of one thread.
 #[derive(Debug)]
 pub struct Stream {
     workload: Arc<Workload>,
     random: Xoshiro256PlusPlus,
-    /// The generator of gaps. It is separate, so that the requests are the same at every rate.
+    /// The generator of gaps. It is separate, so that the requests do not depend on the rate.
     gap_random: Xoshiro256PlusPlus,
     rounding: Rounding,
-    /// The extra share of a gap that the first request waits, so that threads with equal gaps take
-    /// turns.
+    /// The additional share of a gap by which the first request is delayed, so that threads with
+    /// equal gaps take turns.
     turn: f64,
     choice: VerbSampler,
-    /// One part for all connections, or one for each.
+    /// One part for all connections, or one part for each connection.
     parts: Vec<Part>,
     value_size_seed: u64,
     trace_cursor: Option<TraceCursor>,
@@ -47,7 +47,7 @@ struct Part {
     from: u64,
     /// The keys that are set in turn with `set-order` oldest.
     filled: Range<u64>,
-    /// The next key that is set in turn.
+    /// The next key to be set in turn.
     oldest: u64,
 }
 
@@ -57,19 +57,19 @@ struct TraceCursor {
     trace: Arc<Replay>,
     /// The index of the next request of this thread.
     next: u64,
-    /// The difference from the index of one request of this thread to the next.
+    /// The difference between the indices of two successive requests of this thread.
     step: u64,
-    /// The end of the requests; none if the trace is replayed for ever.
+    /// The end of the requests. `None` if the trace is repeated without end.
     end: Option<u64>,
     second: usize,
-    /// The due time of this thread's last request.
+    /// The due time of this thread's latest request.
     due_ns: u64,
-    /// The due time of the request before the last one of this thread.
+    /// The due time of the request before this thread's latest one.
     previous_due_ns: u64,
 }
 
 impl Stream {
-    /// The sequence of thread `thread` of `threads`.
+    /// Returns the sequence of thread `thread` of `threads`.
     #[must_use]
     pub fn new(workload: &Arc<Workload>, seed: u64, thread: u32, threads: u32) -> Stream {
         let threads = threads.max(1);
@@ -81,7 +81,7 @@ impl Stream {
         };
         let shares = workload.mix.shares(workload.keys_per_get());
         let share = workload.share(thread, threads);
-        // With more threads than keys, some threads have filled nothing: they set all keys in turn.
+        // With more threads than keys, some threads have filled no keys. They set all keys in turn.
         let filled = if share.is_empty() { 0..workload.keys() } else { share };
         let has_order = workload.sets_oldest || workload.per_connection;
         Stream {
@@ -109,8 +109,8 @@ impl Stream {
         }
     }
 
-    /// Returns the stream of a thread that has these `connections` of `all`. If the workload gives
-    /// each connection a part of the keys, the sizes of the parts differ by at most one key.
+    /// Returns the stream of a thread that has the connections `connections` of `all`. If each
+    /// connection has its own keys, connections differ by at most one in their numbers of keys.
     #[must_use]
     pub fn over(mut self, connections: Range<u32>, all: u32) -> Stream {
         if self.workload.per_connection && !connections.is_empty() {
@@ -133,13 +133,13 @@ impl Stream {
         self
     }
 
-    /// Makes `request` the next request; false if a replayed trace has ended.
+    /// Fills in `request` with the next request. Returns false if a trace has ended.
     pub fn next(&mut self, request: &mut WorkloadRequest) -> bool {
         self.next_on(0, request)
     }
 
-    /// Like `next`, for one connection of the thread: it matters if connections have keys of their
-    /// own.
+    /// Like `next`, for one connection of the thread. The connection matters only if connections
+    /// have their own keys.
     pub fn next_on(&mut self, connection: usize, request: &mut WorkloadRequest) -> bool {
         let connection = connection.min(self.parts.len() - 1);
         request.keys.clear();
@@ -198,14 +198,14 @@ impl Stream {
         part.from + part.sampler.draw(&part.table, &mut self.random)
     }
 
-    /// Draws the key of a request of one key, unless a trace has given it.
+    /// Draws the key of a request with one key, unless a trace has given the key.
     fn draw_one(&mut self, connection: usize, request: &mut WorkloadRequest) {
         if request.keys.is_empty() {
             request.keys.push(self.draw(connection));
         }
     }
 
-    /// Draws the keys of a get; if a trace has given the first, it gives the others too.
+    /// Draws the keys of a get. If a trace has given the first key, it gives the others too.
     fn draw_batch(&mut self, connection: usize, request: &mut WorkloadRequest) {
         let batch = &self.workload.batch.sampler;
         let count = match batch.fixed() {
@@ -224,7 +224,7 @@ impl Stream {
         }
     }
 
-    /// Draws the size and the time to live that the last request writes for `key`.
+    /// Draws the size and the time to live that the latest request writes for `key`.
     pub(crate) fn sizes(&mut self, key: u64) -> (u32, u32) {
         let Workload { value_size, ttl, size_per_request, .. } = &*self.workload;
         let value_bytes = match value_size.sampler.fixed() {
@@ -239,10 +239,10 @@ impl Stream {
         (value_bytes, exptime_s)
     }
 
-    /// The gap in ns from the previous request to the request that `next` made last; for the first
-    /// request, from the start. The workload's gaps are scaled to the mean `mean_ns`. If `mean_ns`
-    /// is NaN, gaps are not scaled (see `Workload::own_gap_ns`); a workload without gaps of its own
-    /// then has gaps of 0.
+    /// The gap in ns from the previous request to the latest request that `next` made; for the
+    /// first request, from the start. The workload's gaps are scaled to the mean `mean_ns`. If
+    /// `mean_ns` is NaN, gaps are not scaled (see `Workload::own_gap_ns`); a workload that does not
+    /// set gaps then has gaps of 0.
     pub fn gap_ns(&mut self, mean_ns: f64) -> u64 {
         if self.workload.gap == Gap::Trace
             && let Some(cursor) = &self.trace_cursor
@@ -260,7 +260,7 @@ impl Stream {
 }
 
 impl Part {
-    /// Returns the key that was set longest ago, and advances to the next.
+    /// Returns the key that was set longest ago, and advances to the next key.
     fn next_oldest(&mut self) -> u64 {
         let key = self.oldest;
         self.oldest = if key + 1 < self.filled.end { key + 1 } else { self.filled.start };
@@ -276,7 +276,7 @@ impl TraceCursor {
         TraceCursor { trace, next, step, end, second: 0, due_ns: 0, previous_due_ns: 0 }
     }
 
-    /// Returns the index in the trace of this thread's next request, and advances; none at the end.
+    /// Returns this thread's next index in the trace, and advances. `None` at the end of the trace.
     fn advance(&mut self) -> Option<usize> {
         if self.end.is_some_and(|end| self.next >= end) {
             return None;

@@ -1,8 +1,7 @@
 //! Tests of workloads against references: statistics at fixed seeds, files, and sequences.
 //!
 //! Where: unit tests.
-//! Invariant: nothing is left to chance: every draw has a seed, so a test that passes once passes
-//! always.
+//! Invariant: each draw has a fixed seed, so a test always has the same result.
 
 mod files;
 mod keys;
@@ -16,7 +15,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A preset, changed by some settings.
+/// Returns a preset with some settings changed.
 fn made(preset: &str, settings: &[(&str, &str)]) -> Arc<Workload> {
     let mut workload = Workload::preset(preset).unwrap();
     for (name, value) in settings {
@@ -25,7 +24,7 @@ fn made(preset: &str, settings: &[(&str, &str)]) -> Arc<Workload> {
     Arc::new(workload)
 }
 
-/// The first requests of one thread.
+/// Returns the first requests of one thread.
 fn requests(workload: &Arc<Workload>, seed: u64, count: usize) -> Vec<WorkloadRequest> {
     let mut stream = Stream::new(workload, seed, 0, 1);
     let mut request = WorkloadRequest::new();
@@ -56,9 +55,9 @@ impl Drop for Folder {
     }
 }
 
-/// The greatest distance between the samples' distribution and the given one (Kolmogorov and
-/// Smirnov), times the square root of the number of samples. It exceeds `DISTANCE_MAX` in one case
-/// of a hundred.
+/// Returns the greatest distance between the samples' distribution and the given one (Kolmogorov
+/// and Smirnov), times the square root of the number of samples. It exceeds `DISTANCE_MAX` for one
+/// set of samples in a hundred.
 fn distance(samples: &mut [f64], share_below: impl Fn(f64) -> f64) -> f64 {
     samples.sort_by(f64::total_cmp);
     let count = samples.len() as f64;
@@ -82,5 +81,5 @@ fn distance_of_whole(samples: &[u32], share_to: impl Fn(u32) -> f64) -> f64 {
     most * (samples.len() as f64).sqrt()
 }
 
-/// The distance that one sample in a hundred exceeds.
+/// The distance that one set of samples in a hundred exceeds.
 const DISTANCE_MAX: f64 = 1.63;

@@ -2,42 +2,42 @@
 //!
 //! Where: `popularity` draws ranks. Invariant: a rank is below the number of keys.
 //! Source: W. Hörmann and G. Derflinger, "Rejection-inversion to generate variates from monotone
-//! discrete distributions", 1996, like in Apache Commons RNG; the most popular ranks come from an
-//! alias table instead, which costs a tenth.
+//! discrete distributions", 1996, as in Apache Commons RNG. Here an alias table gives the most
+//! popular ranks, at a tenth of the cost.
 
 use super::alias::Alias;
 use super::random::fraction;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
 
-/// Most ranks in the table, which then fits a core's cache.
+/// The most ranks in the table, so that it fits a core's cache.
 const HEAD_MAX: u64 = 4096;
-/// Number of draws that may be rejected; then the last one is taken. Nine in ten are accepted.
+/// After this number of rejected draws, the last one is taken. Nine draws in ten are accepted.
 const TRIES_MAX: usize = 64;
 
-/// The law for a number of keys.
+/// Zipf's law for a number of keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Zipf {
     exponent: f64,
     keys: u64,
     head: u64,
-    /// A table of the head's ranks. The whole tail is its last place.
+    /// A table of the first ranks. Its last place stands for all other ranks, the tail.
     alias: Alias,
     /// The area under the density up to the first rank of the tail.
     area_from: f64,
     /// The area under the density up to the last rank.
     area_to: f64,
-    /// A draw within this distance of its rank need not be checked.
+    /// A draw within this distance of its rank is accepted without a check.
     near: f64,
 }
 
 impl Zipf {
-    /// Returns none if `keys` is 0.
+    /// Returns `None` if `keys` is 0.
     pub(crate) fn new(exponent: f64, keys: u64) -> Option<Zipf> {
         let head = keys.min(HEAD_MAX);
         let density = |rank: f64| (-exponent * rank.ln()).exp();
         let (first, last) = (head as f64, keys as f64);
-        // Euler and Maclaurin's sum: at rank 4096 its error is below 1e-12.
+        // The Euler-Maclaurin formula. At rank 4096 its error is below 1e-12.
         let ends = (density(last) - density(first)) / 2.0;
         let slopes = exponent / 12.0 * (density(first) / first - density(last) / last);
         let tail = area(exponent, last) - area(exponent, first) + ends + slopes;

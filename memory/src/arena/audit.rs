@@ -1,6 +1,6 @@
-//! Checks that each chunk is either a ring's, free, or in one chain.
+//! Checks that each chunk belongs to a ring, is free, or is in one chain.
 //!
-//! Where: the store's audit, in tests and debug builds, while no column works.
+//! Where: called by the store's audit, in tests and debug builds, while no column runs.
 //! Invariant: the check changes nothing.
 //! Source: none.
 
@@ -8,8 +8,8 @@ use super::{Arena, GROUP};
 use std::collections::BTreeSet;
 
 impl Arena {
-    /// Appends the faults of the chunks to `faults`; `used` has all chunks in chains of items. A
-    /// chunk that only a reader or a descriptor holds counts as a fault.
+    /// Appends a message for each faulty chunk to `faults`. `used` has the chunks of all items. A
+    /// chunk that only a reader or a descriptor holds counts as faulty.
     pub(crate) fn audit(&self, used: &BTreeSet<u32>, faults: &mut Vec<String>) {
         let mut ring_chunks = 0;
         for chunk in 0..self.chunks {

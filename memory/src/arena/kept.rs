@@ -3,10 +3,10 @@
 //! ```text
 //! received chunk  -- keep -->     a chain with two references: the receiver's and `KeptBytes`'
 //! free chunk      -- keep -->     the spare: the received chunk's extent word has its number
-//! spare           -- recycle -->  the ring's; the receiver drops its reference to the chain
+//! spare           -- recycle -->  a ring chunk; the receiver drops its reference to the chain
 //! ```
 //!
-//! Where: between an inbox, which shows the bytes in a chunk, and a value that lies there.
+//! Where: between an inbox, which shows the received bytes, and a value that stays in their chunk.
 //! Invariant: `keep` and `recycle` exchange one chunk for one, so that a ring's number of chunks
 //! never changes. Kept bytes do not change: their chunk becomes a ring's only after the last
 //! reference is dropped, and each reader of the packet has a reference.
@@ -32,8 +32,8 @@ impl Arena {
     /// Keeps received bytes in their chunk. `None` if `keeps` is false, the bytes lie outside the
     /// arena, their chunk has kept bytes already, or no chunk is free for the ring in exchange.
     ///
-    /// The caller must have the bytes from their receiver, which afterwards gives their chunk to
-    /// `recycle`.
+    /// The caller got the bytes from their receiver, which must pass their chunk to `recycle`
+    /// afterwards.
     #[inline]
     #[must_use]
     pub fn keep(self: &Arc<Self>, bytes: &[u8]) -> Option<KeptBytes> {
@@ -45,8 +45,8 @@ impl Arena {
         is_kept.then(|| KeptBytes { arena: Arc::clone(self), chunk })
     }
 
-    /// Like `keep`, but for a range of a chunk. If true, the chunk has two references: the caller's
-    /// and the receiver's, which `recycle` drops.
+    /// Like `keep`, but for a range of a chunk. On success the chunk has two references: the
+    /// caller's, and the receiver's, which `recycle` drops.
     pub(super) fn keep_in(&self, chunk: u32, (offset, bytes): (usize, usize)) -> bool {
         if bytes > self.chunk_bytes - offset || self.chains.snapshot(chunk).0 > 0 {
             return false;
@@ -63,8 +63,8 @@ impl Arena {
         true
     }
 
-    /// Ends the use of a chunk by its receiver. Returns the chunk to receive into next: the same,
-    /// or a free one if bytes of the chunk are kept.
+    /// Ends the use of a chunk by its receiver. Returns the chunk to receive into next: the same
+    /// chunk, or a free one if bytes of this one are kept.
     #[inline]
     #[must_use]
     pub fn recycle(&self, chunk: u32) -> u32 {
@@ -80,10 +80,10 @@ impl Arena {
 }
 
 impl KeptBytes {
-    /// Keeps only this range of the bytes.
+    /// Keeps only the bytes in `range`.
     ///
     /// # Panics
-    /// The range is longer than the bytes.
+    /// The range does not lie within the bytes.
     pub fn cut(&mut self, range: Range<usize>) {
         let (offset, bytes) = self.arena.extent(self.chunk);
         assert!(
@@ -97,9 +97,9 @@ impl KeptBytes {
         &self.arena
     }
 
-    /// Returns the chunk as a chain of its own; the caller gets the reference.
+    /// Returns the chunk, which is a chain of its own. The caller gets a reference to it.
     pub(crate) fn into_chunk(self) -> u32 {
-        // Dropping `self` gives its own reference back.
+        // This reference is the caller's: dropping `self` drops the reference that `self` has.
         let is_held = self.arena.hold(self.chunk);
         debug_assert!(is_held, "`self` holds a reference");
         self.chunk
@@ -111,8 +111,8 @@ impl Deref for KeptBytes {
 
     fn deref(&self) -> &[u8] {
         let (at, bytes) = self.arena.piece(self.chunk);
-        // SAFETY: the extent lies within the chunk, which was received into as a whole. Nobody
-        // writes to the chunk while it has references, and this value has one.
+        // SAFETY: the extent lies within the chunk, and all bytes of the mapping are initialised.
+        // Nobody writes to the chunk while it has references, and this value has one.
         unsafe { std::slice::from_raw_parts(at, bytes) }
     }
 }

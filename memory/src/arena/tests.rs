@@ -1,7 +1,7 @@
 //! Tests of the arena: taking, holding, chaining and giving back chunks.
 //!
-//! Where: below the store; no store is made.
-//! Invariant: each test ends with every chunk free, as the audit counts them.
+//! Where: without a store.
+//! Invariant: at the end of each test, the audit finds every chunk free.
 //! Source: none.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -60,7 +60,7 @@ fn a_descriptor_keeps_its_chunk_and_those_behind_it_when_the_value_goes() {
     assert!(arena.hold(chunks[1]));
     assert_eq!(arena.release(chunks[0]), 1, "the other two are still being sent");
     let read = |chunk: u32, at: usize| {
-        // SAFETY: nobody writes to the chunk, because this test has all chunks that are in use.
+        // SAFETY: nobody writes to the chunk, because this test holds all chunks that are in use.
         unsafe { arena.at(chunk).add(at).read() }
     };
     assert_eq!((read(chunks[1], 0), read(chunks[2], 2047)), (7, 7));
@@ -131,10 +131,10 @@ fn a_value_is_read_from_where_it_lies_in_its_chunks() {
     assert_eq!((arena.free(), faults(&arena, &[])), (8, vec![]));
 }
 
-/// Writes bytes at `offset` in a chunk, like a ring that receives, and returns them.
+/// Writes bytes at `offset` in a chunk, as if a ring had received them, and returns them.
 fn received(arena: &Arena, chunk: u32, offset: usize, text: &[u8]) -> &'static [u8] {
-    // SAFETY: the chunk is a ring's, into which only the test receives. It reads the bytes only
-    // until it lets go of the chunk, and the arena lives longer than that.
+    // SAFETY: the chunk belongs to a ring, and only the test writes to it. The test reads the bytes
+    // only until it recycles the chunk, and the arena lives longer than that.
     unsafe {
         let at = arena.at(chunk).add(offset);
         at.copy_from(text.as_ptr(), text.len());
@@ -185,7 +185,7 @@ fn what_is_kept_outlives_its_keeper_while_the_packet_is_read() {
     let shown = received(&arena, 0, 42, b"a request, and its value");
     drop(arena.keep(&shown[19..]).expect("a free chunk"));
     assert_eq!((arena.free(), shown), (0, &b"a request, and its value"[..]));
-    // The bytes are not kept twice: nobody could tell which `KeptBytes` has the reference.
+    // The bytes are not kept twice: there would be two `KeptBytes` but one reference.
     assert!(arena.keep(shown).is_none());
     assert_eq!((arena.recycle(0), arena.free()), (1, 1));
     let shown = received(&arena, 1, 0, b"the next");

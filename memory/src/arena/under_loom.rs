@@ -18,7 +18,7 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// Builds a chain of two chunks, not published.
+/// Builds an unpublished chain of two chunks.
 fn draft(arena: &Arena) -> Option<u32> {
     let first = arena.take()?;
     let Some(second) = arena.take() else {
@@ -62,7 +62,7 @@ fn a_reader_with_a_stale_number_frees_nothing_of_the_chunks_next_owner() {
     });
 }
 
-/// A value is overwritten and its chunks are taken while its second chunk's descriptor completes.
+/// A value is overwritten and its chunks are taken, while its second chunk's send completes.
 #[test]
 fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
     model(|| {
@@ -127,7 +127,7 @@ fn a_chunk_is_handed_out_once() {
     });
 }
 
-/// A value that stayed where it was received is unlinked while the request is still being read.
+/// A value that was kept in its packet's chunk is unlinked while the packet is still being read.
 #[test]
 fn what_is_kept_is_nobody_elses_before_value_and_packet_have_gone() {
     model(|| {
@@ -154,7 +154,7 @@ fn what_is_kept_is_nobody_elses_before_value_and_packet_have_gone() {
     });
 }
 
-/// A reader has the number of a chunk that meanwhile became a ring's and now keeps another value.
+/// A reader has the number of a chunk that has since become a ring's and now keeps another value.
 #[test]
 fn a_reader_with_a_stale_number_frees_nothing_that_is_kept() {
     model(|| {
@@ -175,7 +175,7 @@ fn a_reader_with_a_stale_number_frees_nothing_that_is_kept() {
         };
         linked.store(NONE, Ordering::Release);
         arena.release(old);
-        // The ring gets a chunk, and bytes received into it are kept too.
+        // The ring gets another chunk, and bytes received into that chunk are kept too.
         assert!(arena.keep_in(0, (300, 100)));
         let next = arena.recycle(0);
         let is_kept = arena.keep_in(next, (300, 100));

@@ -1,7 +1,7 @@
 //! Checks that each frame is either in one chain or free.
 //!
-//! Where: the store's audit, in tests and debug builds, while no column works.
-//! Invariant: the check changes nothing, and ends whatever faults it finds.
+//! Where: called by the store's audit, in tests and debug builds, while no column runs.
+//! Invariant: the check changes nothing, and terminates even if a chain is cyclic.
 //! Source: none.
 
 use super::{ARENA, Memory};
@@ -9,9 +9,9 @@ use crate::segments::{NONE, State};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Memory {
-    /// Appends the faults of the frames to `faults`. `chains` has the head and the length of each
-    /// chain that an item names. A frame that a reader or an arriving value holds counts as a
-    /// fault.
+    /// Checks the frames and appends a message for each fault to `faults`. `chains` maps the head
+    /// of each item's chain to the chain's length in bytes. A reference held by a reader or an
+    /// arriving value counts as a fault.
     pub fn audit_frames(&self, chains: &BTreeMap<u32, u32>, faults: &mut Vec<String>) {
         let mut used = BTreeSet::new();
         for (head, bytes) in chains {
@@ -47,7 +47,7 @@ impl Memory {
         }
     }
 
-    /// Appends the faults of one segment's frames; `used` has all frames in chains.
+    /// Checks the frames of one segment. `used` has the frames of all chains.
     fn audit_cut(&self, segment: u32, used: &BTreeSet<u32>, faults: &mut Vec<String>) {
         let frames = &self.frames;
         let free = frames.vacant.free(segment);

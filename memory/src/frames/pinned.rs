@@ -12,7 +12,7 @@ use super::Memory;
 use crate::segments::NONE;
 use std::sync::Arc;
 
-/// A reference to the body of a large value, with a read position. Any thread may read the body.
+/// A reference to a large value's body, with a read position. Any thread may read the body.
 #[derive(Debug)]
 pub struct Pinned {
     memory: Arc<Memory>,
@@ -30,8 +30,8 @@ impl Pinned {
     ///
     /// # Safety
     /// `head` and `bytes` come from one item or draft. If others may unlink the item, the caller
-    /// checks after this call, and before reading any piece, that the item is still linked; if it
-    /// is not, the frames may belong to another value, and the caller drops the reference.
+    /// checks after this call, before reading, that it is still linked. If not, the frames may be
+    /// another value's, and the caller drops the reference.
     #[must_use]
     pub unsafe fn hold(memory: &Arc<Memory>, head: u32, bytes: usize) -> Option<Self> {
         let pinned =
@@ -39,7 +39,7 @@ impl Pinned {
         memory.hold(head).then(pinned)
     }
 
-    /// Returns the bytes from the read position on, in order, each frame's as one piece.
+    /// Iterates over the bytes from the read position to the end, one piece per frame.
     #[must_use]
     pub fn pieces(&self) -> Pieces<'_> {
         Pieces { memory: &self.memory, at: self.at, left: self.left }
@@ -59,7 +59,7 @@ impl Pinned {
         self.left
     }
 
-    /// True if any frame of the body lies in a segment from `from` on that has free frames.
+    /// True if a frame of the body lies in a segment not below `from` that has free frames.
     #[must_use]
     pub fn is_scattered(&self, from: u32) -> bool {
         let frames = &self.memory.frames;
@@ -81,13 +81,13 @@ impl Pinned {
     }
 }
 
-/// The pieces of a body, which stays pinned as long as they are used.
+/// Iterates over the pieces of a body. The body stays pinned while the iterator exists.
 #[derive(Clone, Debug)]
 pub struct Pieces<'p> {
     memory: &'p Memory,
     /// The frame of the next piece, and the number of its bytes before that piece.
     at: (u32, usize),
-    /// Number of bytes of all pieces to come.
+    /// Number of bytes that `next` has not returned yet.
     left: usize,
 }
 
@@ -102,7 +102,7 @@ impl Pieces<'_> {
         Some((at.wrapping_add(passed), (bytes - passed).min(self.left)))
     }
 
-    /// Skips `bytes` of the bytes that are left.
+    /// Skips the next `bytes` bytes.
     fn skip_bytes(&mut self, mut bytes: usize) {
         while bytes > 0
             && let Some((_, there)) = self.next_piece()

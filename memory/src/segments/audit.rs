@@ -1,7 +1,7 @@
 //! Checks that each segment is in the list that its state names.
 //!
-//! Where: the store's audit, in tests and debug builds, while no column works.
-//! Invariant: the check changes nothing, and ends whatever faults it finds.
+//! Where: called by the store's audit, in tests and debug builds, while no column runs.
+//! Invariant: the check changes nothing, and terminates even if a list is cyclic.
 //! Source: none.
 
 use super::{NONE, Segment, Segments, State};
@@ -9,7 +9,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::words::low;
 
 impl Segment {
-    /// Returns the segment's state; `None` if it is not a valid one.
+    /// Returns the segment's state, or `None` if the state's number is invalid.
     #[must_use]
     pub fn state(&self) -> Option<State> {
         use State::{Draining, Frames, Free, Index, Limbo, Open, Sealed, Withheld};
@@ -20,7 +20,7 @@ impl Segment {
 
 impl Segments {
     /// Appends the faults of the lists to `faults`. A free, retired or withheld segment must be in
-    /// its list once and in no other, and the length of each list must be its counter's.
+    /// its own list once and in no other. The length of each list must equal its counter.
     pub fn audit(&self, faults: &mut Vec<String>) {
         let warm: Vec<&AtomicU64> = self.heads.iter().map(|heads| &*heads.warm).collect();
         let fresh: Vec<&AtomicU64> = self.heads.iter().map(|heads| &*heads.fresh).collect();

@@ -1,12 +1,13 @@
 //! One segment's entry: its state, its fill, and the number of its live bytes.
 //!
-//! Where: columns append, unlink items and choose a segment to drain by the entries alone.
+//! Where: columns use the entries to reserve room, to count unlinked items and to choose a segment
+//! to drain.
 //! Invariant: a thread whose `change` of the state succeeds owns the segment. A segment is
 //! drainable when it is sealed and its committed bytes equal its end.
 //! Source: none.
 //!
-//! An entry is two cache lines: every append writes the first; unlinks write the second, and the
-//! choice of a segment to drain reads it.
+//! An entry is two cache lines. Every append writes the first. Unlinks write the second, and a
+//! column that chooses a segment to drain reads it.
 //!
 //! ```text
 //!   line 0: cursor 8 | end 4 | committed 4 | cas_base 8 | epoch 4 | free-list link 4 | birth 8
@@ -19,7 +20,7 @@ use super::NONE;
 use crate::plant::{self, Fault};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// `end` of a segment that is still open.
+/// The value of `end` while a segment is open.
 pub const UNSEALED: u32 = u32::MAX;
 /// The use of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +38,13 @@ pub enum State {
     Limbo = 4,
     /// Cut into frames.
     Frames = 5,
-    /// Given to the index: its memory was given back, so that the index may use that amount.
+    /// Out of use, and its memory given back to the system, so that the index may use as much more.
     Index = 6,
     /// Out of use, and its memory given back to the system, because the limit was lowered.
     Withheld = 7,
 }
 
-/// The fields that appends write.
+/// The fields written by appends.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct AppendFields {
@@ -56,7 +57,7 @@ pub(super) struct AppendFields {
     birth: AtomicU64,
 }
 
-/// The fields that links, unlinks and walks write.
+/// The fields written by links, unlinks and walks.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct LifeFields {
@@ -91,8 +92,7 @@ pub struct Opening {
     pub cas_base: u64,
     /// The flush epoch.
     pub epoch: u32,
-    /// The segment's queue, and its number among the segments opened for that queue, as the log
-    /// packs them.
+    /// The segment's queue, and the segment's sequence number in that queue, packed by the log.
     pub birth: u64,
     /// The second in which the segment is opened.
     pub now: u32,
@@ -140,11 +140,11 @@ impl Segment {
         }
     }
 
-    /// Opens a segment that was taken off the free list for appends.
+    /// Opens a segment for appends. The caller has taken it off the free list.
     pub fn open(&self, opening: Opening) {
         let (appended, lived) = (&self.appended, &self.lived);
-        // Relaxed: published by the Release of the cursor below, and of whoever shares the
-        // segment's number.
+        // Relaxed: these stores are published by the Release of the cursor below, and by the
+        // Release of the thread that shares the segment's number.
         appended.end.store(UNSEALED, Ordering::Relaxed);
         appended.committed.store(0, Ordering::Relaxed);
         appended.cas_base.store(opening.cas_base, Ordering::Relaxed);
@@ -159,14 +159,14 @@ impl Segment {
         lived.has_frames.store(0, Ordering::Relaxed);
         lived.uncounted.store(0, Ordering::Relaxed);
         self.set_state(State::Open);
-        // Last, because a column may still know the segment's number from its former use: that
-        // column's `reserve` finds the segment full before this store, and open with all fields set
-        // after it. Release pairs with the Acquire in `reserve`.
+        // This store is last, because a column may still know the segment's number from its former
+        // use. Before this store that column's `reserve` finds the segment full; after it, open and
+        // with all fields set. Release pairs with the Acquire in `reserve`.
         appended.cursor.store(0, Ordering::Release);
     }
 
-    /// Reserves `bytes` of an open segment of `segment_bytes`. If `bytes` exceeds `segment_bytes`,
-    /// the call only seals the segment.
+    /// Reserves `bytes` bytes in an open segment, whose size is `segment_bytes`. If `bytes` exceeds
+    /// `segment_bytes`, only seals the segment.
     pub fn reserve(&self, bytes: u32, segment_bytes: u32) -> Reservation {
         // AcqRel: Acquire pairs with the Release in `open`. Reservations are ordered by the cursor
         // itself.
@@ -217,7 +217,7 @@ impl Segment {
         self.appended.committed.load(Ordering::Relaxed) // a hint
     }
 
-    /// Number of bytes that were requested by `reserve`, which may be more than a segment.
+    /// Number of bytes requested from `reserve`. May exceed the segment's size.
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.appended.cursor.load(Ordering::Relaxed) // a hint
@@ -251,7 +251,7 @@ impl Segment {
         self.lived.opened.load(Ordering::Relaxed) // as in `epoch`
     }
 
-    /// Notes that the first `bytes` are populated: they were written to.
+    /// Notes that the segment's first `bytes` bytes are populated.
     #[inline]
     pub fn touch(&self, bytes: u32) {
         // Relaxed, here and in the two functions below: the number orders nothing.
@@ -277,15 +277,15 @@ impl Segment {
         self.lived.live.load(Ordering::Relaxed) // a hint while other columns link and unlink
     }
 
-    /// Counts an item of `bytes` that expires at `exptime` (0: never). Call it before the item's
+    /// Counts an item of `bytes` that expires at `exptime` (0: never). Call this before the item's
     /// slot is set.
     pub fn link(&self, bytes: u32, exptime: u32, has_frames: bool) {
         self.raise_exp(exptime);
         if has_frames {
-            // Relaxed: published with the slot, and by the commit.
+            // Relaxed: the store is published with the item's slot, and by the commit.
             self.lived.has_frames.store(1, Ordering::Relaxed);
         }
-        // Relaxed: a sum, exact for a reader that holds the group locks of all who change it.
+        // Relaxed: the sum is exact for a reader that holds the group locks of all who change it.
         self.lived.live.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -296,7 +296,7 @@ impl Segment {
     }
 
     /// Counts all items as unlinked and returns the number of their bytes. If another column has
-    /// yet to count an item that it unlinked, `live` becomes negative later, and `miscounted`
+    /// unlinked an item but not counted it yet, `live` becomes negative later, and `miscounted`
     /// returns the difference.
     pub fn unlink_all(&self) -> u32 {
         self.lived.live.swap(0, Ordering::AcqRel) // as in `unlink`
@@ -305,34 +305,34 @@ impl Segment {
     /// Notes that the segment's owner has unlinked items without counting their bytes: from now on
     /// `live` is too high, and does not become 0 with the last item.
     pub fn set_uncounted(&self) {
-        self.lived.uncounted.store(1, Ordering::Relaxed); // published when it is sealed again
+        self.lived.uncounted.store(1, Ordering::Relaxed); // published when the segment is resealed
     }
 
-    /// True if `live` is too high.
+    /// True if `live` is too high, because the owner has called `set_uncounted`.
     #[must_use]
     pub fn is_uncounted(&self) -> bool {
         self.lived.uncounted.load(Ordering::Relaxed) != 0 // as in `set_uncounted`
     }
 
-    /// The number of bytes that were unlinked but not counted; negative for bytes that were counted
-    /// twice. Call it for a retired segment after all columns have passed a quiescent point.
+    /// The number of bytes that were unlinked but not counted. Negative if bytes were counted
+    /// twice. Call this for a retired segment after all columns have passed a quiescent point.
     #[must_use]
     pub fn miscounted(&self) -> i32 {
         // Acquire pairs with the Release of `unlink`.
         self.lived.live.load(Ordering::Acquire).cast_signed()
     }
 
-    /// Counts an item of `bytes` as unlinked. True if it was the last one.
+    /// Counts an item of `bytes` as unlinked. True if it was the segment's last linked item.
     pub fn unlink(&self, bytes: u32) -> bool {
         // AcqRel, paired with itself: the last unlink comes after all others.
         self.lived.live.fetch_sub(bytes, Ordering::AcqRel) == bytes
     }
 
-    /// Extends the range from the earliest to the latest exptime by `exptime` (0: never). Call it
-    /// before an item gets that exptime.
+    /// Extends the range from the earliest to the latest exptime to include `exptime` (0: never).
+    /// Call this before an item gets that exptime.
     pub fn raise_exp(&self, exptime: u32) {
         let exptime = if exptime == 0 { u32::MAX } else { exptime };
-        // Relaxed: hints for background walks, which look again every second.
+        // Relaxed: these are hints for background walks, which read them again every second.
         if self.lived.max_exp.load(Ordering::Relaxed) < exptime {
             self.lived.max_exp.fetch_max(exptime, Ordering::Relaxed);
         }
@@ -347,7 +347,7 @@ impl Segment {
         self.lived.min_exp.load(Ordering::Relaxed) // a hint
     }
 
-    /// The latest exptime of the segment's items, or a later one; `u32::MAX` for never.
+    /// The latest exptime of the segment's items, or a later one; `u32::MAX` if one never expires.
     #[must_use]
     pub fn max_exp(&self) -> u32 {
         self.lived.max_exp.load(Ordering::Relaxed) // a hint
@@ -356,8 +356,8 @@ impl Segment {
     /// Resets the earliest exptime and returns the old one. A walk calls this before it reads the
     /// exptimes of all items; no linked item expires before the exptime returned.
     pub fn reset_min_exp(&self) -> u32 {
-        // Relaxed: ordered by the fence. A swap, so that an exptime that another column sets
-        // meanwhile is either returned or stays.
+        // Relaxed: the fence orders the swap. It is a swap so that an exptime that another column
+        // sets meanwhile is either returned or kept.
         let earliest = self.lived.min_exp.swap(u32::MAX, Ordering::Relaxed);
         fence(Ordering::SeqCst); // pairs with the one in `shorten_exp`
         earliest
@@ -370,7 +370,7 @@ impl Segment {
         }
     }
 
-    /// Lowers the earliest exptime to `exptime`. Call it after an item's exptime was lowered to
+    /// Lowers the earliest exptime to `exptime`. Call this after an item's exptime was lowered to
     /// `exptime`.
     ///
     /// It is not enough to call `raise_exp` first: a walk may reset the earliest exptime after that
@@ -384,10 +384,10 @@ impl Segment {
         self.lower_min_exp(exptime);
     }
 
-    /// The second in which a walk must next look for expired items; `u32::MAX` for never.
+    /// The second in which a walk must next look for expired items; `u32::MAX` if no walk has to.
     #[must_use]
     pub fn due(&self) -> u32 {
-        self.lived.due.load(Ordering::Relaxed) // ordered by the calendar, which has it too
+        self.lived.due.load(Ordering::Relaxed) // the calendar has the number too, and orders it
     }
 
     /// Sets the second in which a walk must next look for expired items.
@@ -395,7 +395,7 @@ impl Segment {
         self.lived.due.store(due, Ordering::Relaxed); // as in `due`
     }
 
-    /// Lowers the second of the next walk to `due`; false if it was not later.
+    /// Lowers the second of the next walk to `due`. False if it was `due` or earlier already.
     pub fn lower_due(&self, due: u32) -> bool {
         self.lived.due.fetch_min(due, Ordering::Relaxed) > due // as in `due`
     }

@@ -1,6 +1,6 @@
-//! The entries of all segments, in address space for the most segments that there may be.
+//! The entries of all segments, in address space for the maximum number of segments.
 //!
-//! Where: under `Segments`.
+//! Where: used by `Segments`.
 //! Invariant: an entry is zero until it is used, and its address never changes.
 //! Source: none.
 
@@ -45,9 +45,9 @@ impl std::ops::Deref for Table {
     type Target = [Segment];
 
     fn deref(&self) -> &[Segment] {
-        // SAFETY: the map has room for `entries` entries, is readable and writable, begins with a
-        // page and lives as long as `self`. A `Segment` consists of atomic integers, for which
-        // zeroes are valid.
+        // SAFETY: the map has room for `entries` entries, is readable and writable, is page-aligned
+        // and lives as long as `self`. A `Segment` consists of atomic integers, for which zeroes
+        // are valid.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.entries) }
     }
 }

@@ -1,7 +1,7 @@
-//! Tests of one segment's entry, and of the lists through which segments go.
+//! Tests of one segment's entry, and of the lists of segments.
 //!
-//! Where: below the store, on one thread; `under_loom` tests races.
-//! Invariant: each number on which a column bases a decision is the expected one.
+//! Where: without a store, on one thread; `under_loom` tests races.
+//! Invariant: each number that a column uses for a decision is the expected one.
 //! Source: none.
 
 #![allow(unsafe_code, reason = "a column passes its quiescent point")]

@@ -36,7 +36,7 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// Does `work` in two threads concurrently, with two free segments.
+/// Runs `work` in two concurrent threads, with two free segments.
 fn twice(work: fn(&Shared)) {
     model(move || {
         let shared = Shared::new(2);

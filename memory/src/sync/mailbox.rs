@@ -1,9 +1,9 @@
 //! A bounded mailbox: passes messages from any thread to one thread, its owner.
 //!
-//! Where: outside the path of a request; columns give connections to each other.
-//! Invariant: a message that was put in is taken out once, in the order of the `put` calls. If the
-//! mailbox is full or closed, the message stays with its sender. Nothing allocates after `new`, and
-//! the lock is held only while a few bytes are moved or two pointers swapped.
+//! Where: columns give connections to each other through mailboxes, outside the path of a request.
+//! Invariant: each accepted message is taken out once, in the order of the `put` calls. If the
+//! mailbox is full or closed, the sender keeps the message. Nothing allocates after `new`. The lock
+//! is held only while one message is moved or two vectors are swapped.
 
 use std::mem;
 
@@ -32,7 +32,7 @@ impl<T> Mailbox<T> {
         lock_soon(&self.0)
     }
 
-    /// Puts `message` in. The caller must wake the owner afterwards: the owner takes once per wake.
+    /// Puts `message` in. The caller must then wake the owner, which calls `take` once per wake.
     ///
     /// # Errors
     /// Returns `message` if there is no room, or if the mailbox is closed.
@@ -45,7 +45,7 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Takes all out, into the empty `messages`, whose memory the mailbox uses from now on. Call it
+    /// Moves all messages into the empty `messages`; the mailbox takes over its memory. Call this
     /// after clearing the wake, so that a later `put` wakes the owner again.
     pub fn take(&self, messages: &mut Vec<T>) {
         debug_assert!(messages.is_empty(), "messages left in the vector would be put in again");
@@ -54,7 +54,7 @@ impl<T> Mailbox<T> {
         mem::swap(&mut inside.messages, messages);
     }
 
-    /// Takes all messages out for the last time; from now on `put` fails.
+    /// Closes the mailbox and returns its messages. From now on `put` fails.
     pub fn close(&self) -> Vec<T> {
         let mut inside = self.lock();
         inside.is_closed = true;
@@ -91,7 +91,7 @@ mod under_loom {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// A mailbox, and the flag that wakes its owner, like an eventfd.
+    /// A mailbox, and a flag that wakes its owner, like an eventfd.
     #[derive(Clone)]
     struct Owned(Arc<(Mailbox<u32>, AtomicBool)>);
 
@@ -100,16 +100,16 @@ mod under_loom {
             Owned(Arc::new((Mailbox::new(messages_max), AtomicBool::new(false))))
         }
 
-        /// Puts messages in like a column; returns the sum of those that the mailbox refuses.
+        /// Puts messages in and wakes the owner. Returns the sum of those that the mailbox refuses.
         fn give(&self, messages: [u32; 2]) -> u32 {
             let kept = messages.into_iter().filter(|message| self.0.0.put(*message).is_err()).sum();
-            // In one step, like a write to an eventfd. Release pairs with the Acquire of `look`;
-            // the real system calls order more.
+            // One step, like a write to an eventfd. Release pairs with the Acquire in `look`; the
+            // system calls on an eventfd order more than that.
             self.0.1.swap(true, Ordering::Release);
             kept
         }
 
-        /// Takes messages like a woken column; returns their sum, or 0 if there was no wake.
+        /// Takes all messages if there was a wake. Returns their sum, or 0 if there was no wake.
         fn look(&self, last: &mut u32) -> u32 {
             let mut taken = Vec::new();
             if self.0.1.swap(false, Ordering::Acquire) {
@@ -122,8 +122,8 @@ mod under_loom {
         }
     }
 
-    /// In every interleaving each message is taken once, in order, or kept by its sender; and
-    /// nothing is left after the last wake.
+    /// In every interleaving, each message is taken once and in order, or its sender keeps it. No
+    /// message is left after the last wake.
     #[test]
     fn a_letter_is_taken_once_and_no_wake_is_lost() {
         loom::model(|| {
@@ -139,8 +139,8 @@ mod under_loom {
         });
     }
 
-    /// The owner closes the mailbox while two senders put messages in: afterwards the owner or the
-    /// sender has each message.
+    /// The owner closes the mailbox while two senders put messages in. Afterwards each message is
+    /// with the owner or with its sender.
     #[test]
     fn a_letter_that_comes_while_the_owner_stops_is_not_lost() {
         loom::model(|| {

@@ -1,8 +1,8 @@
 //! The standard library's atomics, with a scheduling point and a record of each access.
 //!
-//! Where: in place of the standard library's atomics under `--cfg shuttle`, in tests alone.
-//! Invariant: a type here has the layout of the type that it replaces, so that it may lie in a
-//! mapping as well. All accesses are `SeqCst`; the effects of weaker orderings are left to loom.
+//! Where: replaces the standard library's atomics under `--cfg shuttle`, only in tests.
+//! Invariant: a type here has the layout of the type that it replaces, so that it may also lie in a
+//! mapping. All accesses are `SeqCst`; loom tests the effects of weaker orderings.
 //! Source: shuttle, whose own atomics are larger than the values they hold.
 
 use shuttle::sync::atomic::AtomicBool as Point;
@@ -26,8 +26,8 @@ thread_local! {
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` without scheduling points, which is several times faster. The test must have no
-/// other thread meanwhile.
+/// Runs `work` without scheduling points, which is several times faster. No other thread of the
+/// test may run meanwhile.
 pub fn alone<T>(work: impl FnOnce() -> T) -> T {
     let before = ALONE.replace(true);
     let done = work();
@@ -42,7 +42,7 @@ pub fn watch<T>(work: impl FnOnce() -> T) -> (T, Vec<Access>) {
     (done, WATCHED.with(RefCell::take).unwrap_or_default())
 }
 
-/// Records an access that is about to be made, and lets another thread go on first.
+/// Records an access that is about to be made, and lets another thread run first.
 #[inline(never)]
 pub fn access(at: usize, bytes: usize, is_write: bool) {
     note(at, bytes, is_write);
@@ -51,7 +51,7 @@ pub fn access(at: usize, bytes: usize, is_write: bool) {
 
 fn point() {
     if !ALONE.get() {
-        // Loading an atomic of shuttle's that no other thread sees is only a scheduling point.
+        // This load has no effect other than a scheduling point: no other thread sees the atomic.
         Point::new(false).load(SeqCst);
     }
 }
@@ -112,7 +112,7 @@ macro_rules! atomic {
             /// Like the standard library's.
             ///
             /// # Errors
-            /// The value was not `current`. The error is the value.
+            /// The value was not `current`. The error is the actual value.
             pub fn compare_exchange(
                 &self,
                 current: $value,

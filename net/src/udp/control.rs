@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! 0      8       12     16
-//! | len  | level | type | value ...     the next begins at a multiple of 8
+//! | len  | level | type | value ...     the next message begins at a multiple of 8
 //! ```
 //!
 //! Where: below `inbox`, which reads control messages, and `outbox`, which writes them; `in_place`
 //! reads control messages that report completed sends.
-//! Invariant: at most the number of bytes that the kernel has written is read.
+//! Invariant: no more bytes are read than the kernel has written.
 //! Source: cmsg(3); `struct cmsghdr` of a 64-bit Linux.
 
-/// Size of the room for control messages: one of `UDP_GRO` or `UDP_SEGMENT` (24 bytes) and one of
-/// `IPV6_PKTINFO` (40), or one of `IPV6_RECVERR` (60).
+/// Number of bytes for the control messages of one datagram: `UDP_GRO` or `UDP_SEGMENT` (24 bytes)
+/// and `IPV6_PKTINFO` (40 bytes), or `IPV6_RECVERR` (60 bytes).
 pub(crate) const CONTROL_BYTES: usize = 64;
 
 const HEAD_BYTES: usize = 16;
@@ -26,7 +26,7 @@ impl Control {
     pub(crate) const EMPTY: Control = Control([0; CONTROL_BYTES]);
 
     /// Writes a message after the first `bytes` bytes; returns the new number of bytes. A message
-    /// for which there is no room is left out.
+    /// that does not fit is left out.
     pub(super) fn push(&mut self, bytes: usize, level: i32, kind: i32, value: &[u8]) -> usize {
         let len = HEAD_BYTES + value.len();
         let end = bytes + len.next_multiple_of(ALIGN_BYTES);

@@ -5,10 +5,9 @@
 //!        | d0 | d1 | d2 | d3 |        a burst: of equal length except the last, from one sender
 //! ```
 //!
-//! Where: a column's receive, before the turn that executes requests; a load generator's answers.
+//! Where: a column's requests, before the turn that executes them; a load generator's answers.
 //! Invariant: `datagrams` shows only whole datagrams. A datagram that is longer than its slot is
-//! counted as cut and not shown; of a burst longer than its slot, the datagrams that fit whole are
-//! shown.
+//! counted as cut and not shown. A burst that is longer than its slot is shown up to the cut.
 //! Source: recvmmsg(2); udp(7), `UDP_GRO`.
 #![allow(unsafe_code, reason = "rustix lacks recvmmsg, which is called as in C")]
 
@@ -28,8 +27,8 @@ use crate::xdp::Pieces;
 
 /// Size of a slot that holds every datagram and every burst.
 pub const SLOT_BYTES_MAX: usize = 1 << 16;
-/// Size of a cache line. Slots begin an odd number of cache lines apart. At a power of two, their
-/// first cache lines, which even short requests use, would evict each other from the cache.
+/// Size of a cache line. Slots begin an odd number of cache lines apart: if the distance were a
+/// power of two, the first lines of the slots, which all requests use, would evict each other.
 const LINE_BYTES: usize = 64;
 
 /// Room for the datagrams of one `receive`.
@@ -38,10 +37,10 @@ pub struct Inbox {
     slot_bytes: usize,
     stride_bytes: usize,
     arrivals: Box<[Arrival]>,
-    /// Number of slots that the last call filled.
+    /// Number of slots that the last `receive` filled.
     filled: usize,
-    /// Number of slots that the next call offers to the kernel, a few more than are likely to be
-    /// filled: an offered slot costs time, but an empty slot shows that no more datagrams wait.
+    /// Number of slots that the next `receive` offers: a few more than it is likely to fill. Each
+    /// offered slot costs time, but an empty slot shows that no more datagrams wait.
     offered: usize,
     /// Most slots that one `receive` offers.
     offered_max: usize,
@@ -52,7 +51,7 @@ pub struct Inbox {
 struct Arrival {
     peer: Peer,
     control: Control,
-    /// Number of bytes of whole datagrams.
+    /// Number of bytes of the datagrams that are whole.
     bytes: usize,
     /// Number of bytes of each datagram but the last.
     each_bytes: usize,
@@ -107,7 +106,7 @@ impl std::fmt::Debug for Inbox {
 }
 
 impl Inbox {
-    /// Makes `slots` slots, 1 to `BATCH_MAX`, of `slot_bytes` each, 1 to `SLOT_BYTES_MAX`. The
+    /// Makes `slots` slots (1 to `BATCH_MAX`) of `slot_bytes` bytes (1 to `SLOT_BYTES_MAX`). The
     /// system provides a slot's pages when datagrams first touch them. Slots shorter than
     /// `SLOT_BYTES_MAX` cannot hold the longest bursts, which are cut.
     #[must_use]
@@ -153,7 +152,7 @@ impl Inbox {
         self.arrivals[..self.filled].iter().map(|arrival| arrival.bytes).sum()
     }
 
-    /// Adapts the number of offered slots to the number of filled ones. An empty receive changes
+    /// Adapts the number of offered slots to the number of filled slots. An empty receive changes
     /// nothing, because it does not predict the next receive.
     fn adapt(&mut self, offered: usize, filled: usize) {
         let wanted = filled + filled / 4 + 2;
@@ -169,13 +168,13 @@ impl Inbox {
 /// An iterator over received datagrams.
 #[derive(Clone, Debug)]
 pub struct DatagramIter<'a> {
-    /// The slots not yet begun.
+    /// The slots whose datagrams are not returned yet.
     slots: Zip<slice::Iter<'a, Arrival>, ChunksExact<'a, u8>>,
     /// The slot whose datagrams are being returned; `None` before the first slot.
     arrival: Option<&'a Arrival>,
     /// Number of datagrams left in the slot `arrival`.
     left: usize,
-    /// The bytes of the datagrams left.
+    /// The bytes of the datagrams left in that slot.
     rest: &'a [u8],
 }
 
@@ -198,8 +197,8 @@ impl<'a> Iterator for DatagramIter<'a> {
 }
 
 impl Arrival {
-    /// Records a message of `bytes` bytes in a slot of `slot_bytes`, which may hold only the
-    /// message's beginning. Returns the number of datagrams that were cut.
+    /// Records a message of `bytes` bytes. Its slot has `slot_bytes` bytes and may hold only the
+    /// beginning of the message. Returns the number of datagrams that were cut.
     fn note(&mut self, bytes: usize, slot_bytes: usize, control_bytes: usize) -> usize {
         let mut each_bytes = None;
         self.peer.destination = Destination::Bound;
@@ -231,7 +230,7 @@ impl Arrival {
 
 impl Datagrams {
     /// Receives at most one datagram or burst per slot of `inbox`, and forgets the datagrams of the
-    /// last call. If the peer's system has reported that a port is closed, nothing is received.
+    /// last call. Receives nothing if the peer's system has reported that the port is closed.
     #[must_use]
     pub fn receive(&self, inbox: &mut Inbox, calls: &Calls) -> Received {
         calls.reads.add(1);
@@ -256,12 +255,13 @@ impl Datagrams {
             header.msg_hdr.msg_controllen = CONTROL_BYTES;
             offered += 1;
         }
-        // SAFETY: the loop above has filled in the first `offered` headers and counted them. Each
-        // points to one element of `pieces`, which points to `slot_bytes` bytes of a slot, whose
-        // size is at least that (`stride_bytes`); and to the `NAME_BYTES` and `CONTROL_BYTES` bytes
-        // of one arrival. Slots and arrivals are borrowed mutably through `inbox` as long as the
-        // call lasts, and any bytes are valid for them. A null timeout is allowed. `MSG_TRUNC` has
-        // the kernel return the full length of a datagram, but never write beyond a slot.
+        // SAFETY: the loop above has filled in the first `offered` headers and counted them. A
+        // header points to the `NAME_BYTES` and `CONTROL_BYTES` bytes of one arrival, and to one
+        // element of `pieces`, which points to the first `slot_bytes` bytes of a slot of
+        // `stride_bytes` bytes. Slots and arrivals are borrowed mutably through `inbox` until the
+        // call ends, and any bytes are valid for them. A null timeout is allowed. `MSG_TRUNC` makes
+        // the kernel return the full length of a datagram, but the kernel never writes beyond a
+        // slot.
         let count = unsafe {
             libc::recvmmsg(
                 self.0.as_raw_fd(),
@@ -281,7 +281,7 @@ impl Datagrams {
             cut += arrival.note(bytes, slot_bytes, control);
             datagrams += arrival.datagrams;
         }
-        // After another error than `EAGAIN`, such as `ECONNREFUSED`, datagrams may still wait.
+        // After an error other than `EAGAIN`, such as `ECONNREFUSED`, datagrams may be waiting.
         let is_conclusive =
             count >= 0 || io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
         inbox.filled = filled;

@@ -7,11 +7,11 @@
 //!          | datagram | datagram | ...    or a run: of equal length except the last, to one peer
 //! ```
 //!
-//! Where: a column's replies, after the turns that made them; a load generator's requests.
-//! Invariant: an outbox only has memory for datagrams, and keeps none: pieces and peers are
-//! borrowed until the `SendBatch` is dropped, and its unsent datagrams are dropped with it. Nothing
-//! is allocated after `new`. The number of datagrams bounds the system calls of one `post`, because
-//! a call sends at least one datagram, ends the post, or splits a run.
+//! Where: a column's replies, sent after the turns that made them; a load generator's requests.
+//! Invariant: an outbox provides memory for a `SendBatch`, which borrows pieces and peers. A
+//! `SendBatch` that is dropped drops its unsent datagrams. Nothing is allocated after `new`. The
+//! number of datagrams bounds the system calls of one `post`, because each call sends at least one
+//! datagram, ends the post, or splits a run.
 //! Source: sendmmsg(2); udp(7), `UDP_SEGMENT`, and `UDP_MAX_SEGMENTS` for its limit.
 #![allow(unsafe_code, reason = "rustix lacks sendmmsg of runs to many peers; it is called as in C")]
 
@@ -31,13 +31,13 @@ use crate::calls::Calls;
 
 /// Most bytes of a datagram's head.
 pub const HEAD_BYTES_MAX: usize = 8;
-/// Most datagrams of a run, which the kernel splits (Linux before 6.9 takes 64).
+/// Most datagrams of a run, which the kernel splits. (Linux before 6.9 accepts 64.)
 const RUN_DATAGRAMS_MAX: usize = 64;
-/// Most bytes of a run: the most that one IPv4 datagram could carry.
+/// Most bytes of a run: the number that one IPv4 datagram can carry.
 const RUN_BYTES_MAX: usize = 65_507;
 /// Most pieces of a message (`UIO_MAXIOV`).
 const MESSAGE_PIECES_MAX: usize = 1024;
-/// Most attempts at one send, each of which may only return the error of an earlier datagram.
+/// Most attempts at one send. An attempt may fail with the error of an earlier datagram.
 const REFUSALS_MAX: u32 = 4;
 /// After this number of consecutive refused runs, datagrams are sent one by one.
 const RUNS_REFUSED_MAX: u32 = 8;
@@ -52,7 +52,7 @@ pub struct Outbox {
     /// The pieces of all entries, in order.
     pieces: Vec<libc::iovec>,
     pieces_max: usize,
-    /// Heads and pieces of the messages of one system call; those adjacent in memory are joined.
+    /// Heads and pieces for one system call. Adjacent ones are joined into one element.
     joined: Box<[MaybeUninit<libc::iovec>]>,
     runs: Runs,
 }
@@ -60,8 +60,8 @@ pub struct Outbox {
 // SAFETY: the fields of an outbox that are not `Send` are the pointers in `entries`, `pieces` and
 // `joined`. Only `SendBatch::send` follows these pointers. A `SendBatch` exists only as long as the
 // memory to which they point is borrowed; `open` removes the entries and pieces of an earlier
-// `SendBatch`; and of `joined`, `send` uses only elements that it has written itself. The borrowed
-// memory is `[u8]` and `Peer`, shared, which any thread may read; heads lie in `entries` itself.
+// `SendBatch`; and of `joined`, `send` uses only elements that it has written itself. Any thread
+// may read the borrowed memory: `&[u8]` and `&Peer`. Heads are stored in `entries`, not borrowed.
 unsafe impl Send for Outbox {}
 
 impl std::fmt::Debug for Outbox {
@@ -90,7 +90,7 @@ impl Entry {
     }
 }
 
-/// The place of a datagram, from which sending continues.
+/// The position of a datagram in the outbox.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     entry: usize,
@@ -101,7 +101,7 @@ struct Place {
 }
 
 impl Place {
-    /// Returns the place `datagrams` datagrams later, in `entry`, the entry at this place.
+    /// Returns the place `datagrams` datagrams after this one. `entry` is the entry at this place.
     fn within(self, entry: &Entry, datagrams: usize) -> Place {
         let (inside, datagrams) = (self.inside + datagrams, self.datagrams + datagrams);
         match inside * entry.each_bytes < entry.bytes {
@@ -183,9 +183,9 @@ impl std::ops::AddAssign for Tally {
 }
 
 impl Outbox {
-    /// Makes an outbox for at most `entries_max` entries and, over all entries, `pieces_max`
-    /// pieces, at least one each. With `runs`, datagrams of equal length to one peer become one
-    /// send, if the kernel accepts such sends.
+    /// Makes an outbox for at most `entries_max` entries, which have at most `pieces_max` pieces in
+    /// total; both limits are at least 1. With `runs`, datagrams of equal length to one peer become
+    /// one send, if the kernel accepts such sends.
     #[must_use]
     pub fn new(entries_max: usize, pieces_max: usize, runs: bool) -> Outbox {
         let (entries_max, pieces_max) = (entries_max.max(1), pieces_max.max(1));
@@ -229,8 +229,8 @@ impl<'a> SendBatch<'a> {
     /// Adds a datagram: `head`, of at most `HEAD_BYTES_MAX` bytes, which is copied, followed by
     /// `pieces`. If `to` is `None` the datagram goes to the connected peer.
     ///
-    /// Returns false and adds nothing if there is no room: then post, and add the datagram again. A
-    /// datagram that does not fit an empty outbox never fits.
+    /// Returns false and adds nothing if there is no room. Then post, and add the datagram again. A
+    /// datagram that does not fit into an empty outbox never fits.
     #[inline]
     pub fn add(
         &mut self,
@@ -275,7 +275,7 @@ impl<'a> SendBatch<'a> {
     }
 
     /// Adds the datagrams in `bytes`, of `each_bytes` bytes each except the last, which may be
-    /// shorter; empty `bytes` are one empty datagram. All of them are one entry with one piece.
+    /// shorter. Empty `bytes` are one empty datagram. The datagrams form one entry with one piece.
     ///
     /// Like `add`, returns false and adds nothing if there is no room.
     #[inline]
@@ -364,8 +364,8 @@ impl<'a> SendBatch<'a> {
         (self.datagrams, self.separate_until) = (0, 0);
     }
 
-    /// Sends at most `BATCH_MAX` messages from the next datagram on, by one system call, which is
-    /// repeated if it only returns the error of an earlier datagram.
+    /// Sends at most `BATCH_MAX` messages from the next datagram on, by one system call. The call
+    /// is repeated if it only returns the error of an earlier datagram.
     fn send(&mut self, socket: &Datagrams, calls: &Calls) -> CallResult {
         let mut batch = MessageBatch::new();
         self.write(&mut batch);
@@ -373,9 +373,9 @@ impl<'a> SendBatch<'a> {
             calls.writes.add(1);
             // SAFETY: `write` has filled in the first `messages` headers. A header points to pieces
             // in `joined`, and may point to an address in a peer and to an element of `controls`.
-            // Pieces lie within heads in `entries` and within slices; these slices and the peers
-            // are borrowed for `'a`, which outlives `self`, and the outbox does not change before
-            // the call ends. The call only reads the memory to which all of these point.
+            // Each piece lies in a head in `entries` or in a slice. The slices and the peers are
+            // borrowed for `'a`, which outlives `self`, and the outbox does not change before the
+            // call ends. The call only reads through all these pointers.
             let count = unsafe {
                 libc::sendmmsg(
                     socket.0.as_raw_fd(),
@@ -396,7 +396,7 @@ impl<'a> SendBatch<'a> {
                     return CallResult::Stopped(Obstacle::Full);
                 }
                 Some(libc::EINTR | libc::ECONNREFUSED) => {}
-                // The run's datagrams are too long for the path, or the device lacks checksums.
+                // The datagrams are too long for the path, or the device cannot compute checksums.
                 Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP | libc::EMSGSIZE) if is_run => {
                     self.outbox.runs.refused += 1;
                     return CallResult::RunRefused(first);
@@ -477,8 +477,8 @@ impl MessageBatch {
     }
 }
 
-/// Returns the end of the longest message from `place` on. The message is a part of the entry at
-/// that place, or the entry and the entries after it. The entry's pieces begin at `start`.
+/// Returns the end of the longest message that begins at `place`: a part of the entry at `place`,
+/// or this entry and entries after it. The entry's pieces begin at `start`.
 #[inline]
 fn run((first, others): (&Entry, &[Entry]), place: Place, start: usize) -> Place {
     let each = first.each_bytes;
@@ -511,7 +511,7 @@ fn run((first, others): (&Entry, &[Entry]), place: Place, start: usize) -> Place
     place.behind(count, datagrams)
 }
 
-/// Returns the bytes of `datagrams` datagrams, from datagram `inside` on, in an entry's only piece.
+/// Returns the bytes of `datagrams` datagrams of `entry`, from datagram `inside` on.
 fn part(piece: libc::iovec, entry: &Entry, inside: usize, datagrams: usize) -> libc::iovec {
     let from = (inside * entry.each_bytes).min(piece.iov_len);
     let iov_len = (datagrams * entry.each_bytes).min(piece.iov_len - from);
@@ -519,9 +519,9 @@ fn part(piece: libc::iovec, entry: &Entry, inside: usize, datagrams: usize) -> l
     libc::iovec { iov_base, iov_len }
 }
 
-/// Writes the heads and pieces of `entries` into `room`, which is long enough, and joins those that
-/// are adjacent in memory. The pieces of the first entry begin at `start`. Returns the number of
-/// elements written.
+/// Writes the heads and pieces of `entries` into `room`, which is long enough. Heads and pieces
+/// that are adjacent in memory are joined. The pieces of the first entry begin at `start`. Returns
+/// the number of elements written.
 #[inline]
 fn join(
     entries: &[Entry],
@@ -565,9 +565,9 @@ fn address(
     entry: &Entry,
     count: usize,
 ) {
-    // SAFETY: `to` is null, or comes from a reference that was given to `SendBatch::add` and that
-    // outlives the `SendBatch` which has called this function: `Outbox::open` has removed the
-    // entries of an earlier `SendBatch`.
+    // SAFETY: `to` is null, or comes from a reference that was given to `SendBatch::add`. The
+    // reference outlives the `SendBatch` that calls this function, because `Outbox::open` has
+    // removed the entries of an earlier `SendBatch`.
     let to = unsafe { entry.to.as_ref() };
     if let Some(to) = to {
         header.msg_name = to.address.bytes.as_ptr().cast_mut().cast();
@@ -585,14 +585,14 @@ fn address(
     header.msg_controllen = bytes;
 }
 
-/// Decides if runs are tried. The refused runs of one peer with a narrow path do not end the runs
-/// of other peers, and a device that refuses all runs does not cost a failed call for each.
+/// Decides if runs are tried. If the path to one peer is too narrow for runs, runs to other peers
+/// go on. A device that refuses all runs does not cost a failed call for each run.
 #[derive(Debug)]
 struct Runs {
     wanted: bool,
     /// Number of consecutive refused runs.
     refused: u32,
-    /// Number of datagrams sent separately since `refused` has reached its limit.
+    /// Number of datagrams sent separately since `refused` reached `RUNS_REFUSED_MAX`.
     rested: usize,
 }
 
@@ -604,7 +604,7 @@ impl Runs {
         self.wanted && self.refused < RUNS_REFUSED_MAX
     }
 
-    /// Records the numbers of messages and datagrams that the kernel has taken in one call.
+    /// Records the numbers of messages and datagrams that the kernel has accepted in one call.
     fn passed(&mut self, messages: usize, datagrams: usize) {
         if datagrams > messages {
             self.refused = 0;

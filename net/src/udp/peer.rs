@@ -1,8 +1,8 @@
-//! The peer of a datagram: its sender, and the address of ours that it was sent to.
+//! A datagram's peer: its sender, and our address to which the datagram was sent.
 //!
-//! Where: `inbox` gives a peer with each datagram; `outbox` gets it with each answer.
-//! Invariant: a datagram to a peer leaves from the address that the peer has sent to, whatever the
-//! route back is, because some clients accept answers only from that address.
+//! Where: `inbox` returns a peer with each datagram; `outbox` takes a peer with each answer.
+//! Invariant: a datagram to a peer is sent from the address to which the peer sent, whatever the
+//! route back is. Some clients accept answers only from that address.
 //! Source: ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_RECVPKTINFO`; RFC 3542, section 6.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,7 +14,7 @@ pub(super) const ADDRESS_BYTES: usize = 28;
 /// Size of a `sockaddr_in`.
 const V4_ADDRESS_BYTES: usize = 16;
 
-/// The sender of a datagram, and the address of ours that it was sent to.
+/// The sender of a datagram, and our address to which the datagram was sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     pub(super) address: Address,
@@ -41,8 +41,8 @@ pub(super) struct Address {
 pub(super) enum Destination {
     /// The address to which the socket is bound.
     Bound,
-    /// The destination, with the number of the interface that received the datagram. `ours` equals
-    /// `destination` or, for a broadcast or multicast address, is the interface's own address.
+    /// `interface` is the index of the interface that received the datagram. `ours` equals
+    /// `destination`; for broadcast and multicast, it is the interface's own address.
     V4 {
         destination: Ipv4Addr,
         ours: Ipv4Addr,
@@ -121,10 +121,10 @@ impl Peer {
     }
 
     /// Writes a control message after the first `bytes` bytes, so that a datagram leaves from the
-    /// address that the peer has sent to. Returns the new number of bytes.
+    /// address to which the peer sent. Returns the new number of bytes.
     ///
-    /// The message names an interface only for a link-local address, which needs it; any other
-    /// reply may leave by another interface than the request arrived on.
+    /// Only for a link-local address does the message name an interface. Any other reply may leave
+    /// through another interface than that on which the request arrived.
     pub(super) fn leave_from(&self, control: &mut Control, bytes: usize) -> usize {
         match self.destination {
             Destination::Bound => bytes,
@@ -150,8 +150,8 @@ impl Destination {
     /// Reads a control message. Returns `None` if it does not hold the datagram's destination.
     ///
     /// ```text
-    /// 0           4      8       12      in_pktinfo: interface, our address, the datagram's
-    /// 0                        16    20  in6_pktinfo: the datagram's, interface
+    /// 0           4      8       12      in_pktinfo: interface, our address, destination
+    /// 0                        16    20  in6_pktinfo: destination, interface
     /// ```
     pub(super) fn read(level: i32, kind: i32, value: &[u8]) -> Option<Destination> {
         match (level, kind) {

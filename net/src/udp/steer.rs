@@ -5,13 +5,13 @@
 //! | id, number, total   | flow | request       flow n: column n - 1; other flows: any column
 //! ```
 //!
-//! Where: opened before the columns' loops begin; the kernel runs the program for each arrival. A
-//! burst that the kernel has joined goes to the column of its first datagram.
+//! Where: opened before the columns' loops begin. The kernel runs the program for each datagram
+//! that arrives; a burst that the kernel has joined goes to the column of its first datagram.
 //! Invariant: socket n of the group is column n's, because the kernel numbers sockets in the order
-//! in which they are bound. A port at which another process has a socket is refused, because the
+//! in which they are bound. Opening fails if another process has a socket at the port, because the
 //! first socket is bound before it allows sharing the port.
 //! Source: socket(7), `SO_ATTACH_REUSEPORT_CBPF`; `run_bpf_filter` in `net/core/sock_reuseport.c`,
-//! which gives the program the payload of UDP from its first byte on.
+//! which passes the UDP payload to the program.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,18 +21,18 @@ use rustix::net::{bind, sockopt};
 use super::{Datagrams, Sizes, udp_socket};
 use crate::option::set_option;
 
-/// The offset of a datagram's flow.
+/// Offset of the flow in a datagram.
 const FLOW_AT: u32 = 6;
-/// Fewest bytes of a datagram with a flow.
+/// Length of the shortest datagram that has a flow.
 const FLOW_END: u32 = 8;
 /// Most attempts to find a free port that is followed by further free ports.
 const ATTEMPTS_MAX: usize = 64;
 
-/// The program's result for no socket: the kernel then selects one by a hash of the sender.
+/// The program's result if it selects no socket: the kernel then selects by a hash of the sender.
 const NOBODY: u32 = u32::MAX;
 
 /// The program: `if len >= 8 { (u16 at offset 6) - 1 } else { NOBODY }`. Flow 0 also results in
-/// `NOBODY`. The length is checked because a load beyond it would return 0, which is a column.
+/// `NOBODY`. The length is checked because a load beyond the end would select column 0.
 const PROGRAM: [libc::sock_filter; 6] = [
     step(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0, 0),
     step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 3, FLOW_END),
@@ -50,8 +50,8 @@ const fn step(code: u32, or_else: u8, k: u32) -> libc::sock_filter {
 }
 
 /// Makes a socket for each column, all at one port; for port 0 the system chooses a free port. A
-/// datagram of flow n goes to the socket of column n - 1. The kernel spreads other datagrams, which
-/// name no column or are too short for a flow; all of one sender go to one column.
+/// datagram of flow n goes to the socket of column n - 1. If a datagram names no column or is too
+/// short for a flow, the kernel selects a column, the same for all datagrams of a sender.
 ///
 /// # Errors
 /// Another socket is bound to the port; the address is not this machine's; no descriptor left.
@@ -85,8 +85,8 @@ fn bind_steered(
     Ok(sockets)
 }
 
-/// Makes a socket for each column, each at a port of its own: column n's port is n above the first
-/// port. For port 0 the system chooses the first port.
+/// Makes a socket for each column, each at its own port: column n has the first port plus n. For
+/// port 0 the system chooses the first port.
 ///
 /// # Errors
 /// One of the ports is taken, or beyond 65,535; the address is not this machine's; no descriptor
@@ -127,7 +127,7 @@ mod tests {
         [&[0, 7, 0, 0, 0, 1][..], &flow.to_be_bytes(), b"version\r\n"].concat()
     }
 
-    /// Sends each datagram from a port of its own. Loopback has delivered all when this returns.
+    /// Sends each datagram from its own port. Loopback has delivered all of them on return.
     fn send(to: &Datagrams, datagrams: &[Vec<u8>]) {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(1, 1, true));
         for datagram in datagrams {
@@ -155,7 +155,7 @@ mod tests {
         sockets.iter().map(got).collect()
     }
 
-    /// Number of datagrams that name one column and were received by another.
+    /// Number of datagrams that name one column and were received by another column.
     fn misrouted(got: &[Vec<u16>]) -> usize {
         let wrong = |(column, flows): (usize, &Vec<u16>)| {
             let own = |flow: u16| usize::from(flow) == column + 1;
@@ -174,7 +174,7 @@ mod tests {
             let got = flows(&sockets);
             assert_eq!(misrouted(&got), 0, "{got:?}");
             assert!(got.iter().all(|flows| flows.len() == 20), "{got:?}");
-            // The planted fault: without its subtraction the program names the next column.
+            // The planted fault: a program without the subtraction selects the next column.
             let mut planted = PROGRAM;
             planted[3].k = 0;
             let sockets = bind_steered(address, COLUMNS, Sizes::default(), &planted).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of `udp` over loopback, which neither drops nor reorders datagrams that fit its buffers.
+//! Tests of `udp` over loopback, which neither drops nor reorders datagrams that fit the buffers.
 //!
 //! Where: outside the path of a request.
 //! Invariant: every wait ends by a deadline.
@@ -138,7 +138,7 @@ fn as_many_datagrams_as_came_before_take_one_call() {
             }
         }
         assert_eq!(datagrams, 16);
-        // An inbox offers two slots to its first receive, and adapts the number with each receive.
+        // An inbox offers two slots in its first receive, and adapts the number in each receive.
         assert!(round < 4 || calls.reads.get() - before == 1, "round {round}");
     }
 }
@@ -156,10 +156,10 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(300, 4000, runs));
         let (mut batch, mut expected) = (outbox.open(), [Vec::new(), Vec::new()]);
         for number in 0..300_usize {
-            // Five datagrams go to one peer, then five to the other. Some, all or no pieces of a
-            // datagram are adjacent in memory. In every other group of ten, the fifth datagram is a
-            // byte shorter, so that its length ends a run; in the other groups only the change of
-            // the peer ends a run.
+            // Five datagrams go to one peer, then five to the other peer. Some, all or no pieces of
+            // a datagram are adjacent in memory. In every other group of ten, the fifth datagram is
+            // a byte shorter, which ends a run. In the other groups only the change of the peer
+            // ends a run.
             let shorter = usize::from(number % 5 == 4 && number % 20 < 10);
             let (to, each) = (number / 5 % 2, 40 + number / 50 * 30 - shorter);
             let (cut, gap) = (number % 7, number % 3);
@@ -181,7 +181,7 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
 fn datagrams_side_by_side_are_one_letter_and_go_as_if_each_were_one() {
     let (server, client) = pair("127.0.0.1:0");
     let bytes: Vec<u8> = (0..=255).cycle().take(80_000).collect();
-    // For each entry, the bytes of each datagram and of all its datagrams.
+    // For each entry, the length of one datagram and of all its datagrams together.
     let shapes = [
         (9, 9),
         (9, 27),
@@ -266,7 +266,7 @@ fn what_the_system_refuses_is_dropped_and_told_and_the_rest_goes() {
     assert_eq!(tally, Tally { sent: 3, full: 0, too_long: 1, refused: 1, ..Tally::default() });
     assert!(batch.is_empty());
     assert_eq!(texts(&arrive(&client, 3)), [b"one", b"two", b"end"]);
-    // An entry counts with the number of its datagrams.
+    // Each datagram of an entry is counted.
     assert!(batch.add_several(Some(&nowhere), b"112233", 2));
     assert!(batch.add_several(Some(&peer), b"4455", 2));
     let tally = batch.post_or_drop(&server, &calls);

@@ -1,7 +1,7 @@
 //! The Internet checksum.
 //!
-//! Where: below `ipv4`, for its header, and `udp`, for a pseudo header, a header and a payload. The
-//! sender of a packet in several parts adds up the parts after the first.
+//! Where: `ipv4` sums its header; `udp` sums a pseudo header, its header and the payload. The
+//! sender of a packet in several parts sums the parts after the first.
 //! Invariant: words and their sum are in memory order; the machine's byte order does not matter.
 //! Source: RFC 1071, section 2; "the sum of 16-bit integers can be computed in either byte order".
 
@@ -17,8 +17,8 @@ impl Sum {
     #[inline]
     #[must_use]
     pub(super) fn add(self, bytes: &[u8]) -> Sum {
-        // Words of four bytes are added to a wider sum, which is folded at the end; the compiler
-        // adds several words in one instruction.
+        // Words of four bytes are added to a wider sum, which is folded at the end. The compiler
+        // can then add several words with one instruction.
         let (words, rest) = bytes.as_chunks::<4>();
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);
@@ -44,7 +44,7 @@ impl Sum {
         Sum(self.0 + other.0)
     }
 
-    /// Returns the sum as a word, as the packet holds it.
+    /// Returns the sum as one word, in the byte order of a packet.
     #[inline]
     #[must_use]
     pub(super) fn folded(self) -> [u8; 2] {
@@ -64,7 +64,7 @@ impl Sum {
         self.folded().map(|byte| !byte)
     }
 
-    /// True if the words include a valid checksum.
+    /// True if the words that were added include a valid checksum.
     #[inline]
     #[must_use]
     pub(super) fn is_right(self) -> bool {

@@ -15,7 +15,7 @@ pub(super) const HEADER_BYTES: usize = 14;
 
 const IPV4: [u8; 2] = 0x0800_u16.to_be_bytes();
 const IPV6: [u8; 2] = 0x86dd_u16.to_be_bytes();
-/// The types of VLAN tags: 802.1Q, 802.1ad, and the latter's predecessor.
+/// The types of VLAN tags: 802.1Q, 802.1ad, and the predecessor of 802.1ad.
 const TAGS: [[u8; 2]; 3] =
     [0x8100_u16.to_be_bytes(), 0x88a8_u16.to_be_bytes(), 0x9100_u16.to_be_bytes()];
 

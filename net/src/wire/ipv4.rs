@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where: after the Ethernet header.
-//! Invariant: a packet that is read is whole; bytes after its last byte are padding of a short
-//! frame. A packet that is written forbids fragmentation, and therefore needs no id.
+//! Invariant: a packet that is read is whole; bytes after its end are padding of a short frame. A
+//! packet that is written forbids fragmentation, and therefore needs no id.
 //! Source: RFC 791, section 3.1; RFC 6864, section 4.1, on atomic datagrams.
 
 use std::net::Ipv4Addr;
@@ -21,12 +21,12 @@ pub(super) const HEADER_BYTES: usize = 20;
 
 /// Version 4, and a header of five words of four bytes.
 const VERSION_AND_WORDS: u8 = 0x45;
-/// Flags of the field `parts`: do not fragment; more fragments follow, or the offset is not 0.
+/// The field `parts`: `WHOLE` forbids fragmentation; the bits of `PART` are set only in fragments.
 const WHOLE: [u8; 2] = 0x4000_u16.to_be_bytes();
 const PART: u16 = 0x3fff;
 
-/// Reads the header. Returns the addresses, the bytes from the UDP header on, and the number of
-/// further bytes of the packet among the `beyond` bytes after `packet`.
+/// Reads the header. Returns the addresses, the bytes from the UDP header on, and how many of the
+/// `beyond` bytes after `packet` belong to the packet.
 #[inline]
 pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), Rejected> {
     let header = packet.first_chunk::<HEADER_BYTES>().ok_or(Rejected::Short)?;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Where: after the Ethernet header.
-//! Invariant: a packet that is read is whole; bytes after its last byte are padding.
+//! Invariant: a packet that is read is whole; bytes after its end are padding.
 //! Source: RFC 8200, section 3.
 
 use std::net::Ipv6Addr;
@@ -21,8 +21,8 @@ const VERSION: u8 = 6;
 /// fragment, authentication, destination options, mobility, host identity, shim6, experiments.
 const EXTENSIONS: [u8; 10] = [0, 43, 44, 51, 60, 135, 139, 140, 253, 254];
 
-/// Reads the header. Returns the addresses, the bytes from the UDP header on, and the number of
-/// further bytes of the packet among the `beyond` bytes after `packet`.
+/// Reads the header. Returns the addresses, the bytes from the UDP header on, and how many of the
+/// `beyond` bytes after `packet` belong to the packet.
 #[inline]
 pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), Rejected> {
     let (header, rest) = packet.split_first_chunk::<HEADER_BYTES>().ok_or(Rejected::Short)?;

@@ -304,9 +304,9 @@ proptest! {
         prop_assert_eq!(&frame[ends.header_bytes()..], &payload[..]);
     }
 
-    /// A flipped bit may go unnoticed in the Ethernet addresses, which no checksum protects; in the
-    /// traffic class, flow label and hop limit of IPv6, which may have any value; and in the UDP
-    /// length, which determines the bytes that are summed.
+    /// A flipped bit may go unnoticed in three places: the Ethernet addresses, which no checksum
+    /// protects; traffic class, flow label and hop limit of IPv6, which may have any value; and the
+    /// UDP length, which determines the bytes that are summed.
     #[test]
     fn a_bit_that_flips_is_noticed(
         ends in any_ends(),
@@ -359,7 +359,7 @@ proptest! {
         kind in 0..3_usize,
     ) {
         let mut frame = frame;
-        // With a valid beginning, more of the random bytes are read.
+        // With a valid beginning, `read` looks at more of the random bytes.
         let [(v4, _), (v6, _)] = both();
         let start = [&[][..], &v4[..20], &v6[..21]][kind];
         let bytes = start.len().min(frame.len());

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Where: after the IP header.
-//! Invariant: a packet over IPv6 has a checksum; a packet that is written always has one.
+//! Invariant: a packet over IPv6 must have a checksum; every packet that is written has one.
 //! Source: RFC 768; RFC 8200, section 8.1; RFC 9868 on bytes after the payload.
 
 use memory::plant::{Fault, is};
@@ -42,7 +42,7 @@ pub(super) fn read<'p>(
     let is_right = match (sum, ips) {
         ([0, 0], Ips::V4 { .. }) => true,
         ([0, 0], Ips::V6 { .. }) => false,
-        // The partial checksum is compared first, because this does not read the payload.
+        // The partial checksum is compared first, because this needs no read of the payload.
         _ if sums == Sums::PartialToo && sum == pseudo.folded() => true,
         _ => {
             let (mut sum, mut summed) = (pseudo.add(counted), counted.len());
@@ -60,8 +60,8 @@ pub(super) fn read<'p>(
     Ok((ports, payload_bytes))
 }
 
-/// Writes the header of a packet that consists of `packet` and `beyond` further bytes with the sum
-/// `rest`. Without that sum the checksum covers only the pseudo header.
+/// Writes the header of a packet that consists of `packet` and `beyond` further bytes, whose sum is
+/// `rest`. If `rest` is `None`, the checksum covers only the pseudo header.
 #[inline]
 pub(super) fn write(
     packet: &mut [u8],
@@ -77,9 +77,9 @@ pub(super) fn write(
     header[6..].copy_from_slice(&[0; 2]);
     let pseudo = pseudo(ips, bytes);
     let sum = match rest {
-        // The kernel or the card adds the rest, and then inverts the sum.
+        // The kernel or the card adds the other bytes, and then inverts the sum.
         None => pseudo.folded(),
-        // Zero would mean that there is no checksum; in ones' complement all ones are equal to it.
+        // Zero would mean that there is no checksum. In ones' complement, all ones are zero too.
         Some(rest) => Some(pseudo.add(packet).with(rest).checksum())
             .filter(|it| *it != [0; 2] || is(Fault::ZeroSumWritten))
             .unwrap_or([0xff; 2]),

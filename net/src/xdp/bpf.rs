@@ -23,15 +23,15 @@ const LINK_CREATE: u32 = 28;
 
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
-/// The kernel's hook for XDP programs.
+/// The attach type of XDP programs.
 const ATTACH_XDP: u32 = 37;
-/// Flag of a program that accepts packets in several pieces. (Our program reads only the first.)
+/// Flag of a program that accepts packets in several pieces. (Ours reads only the first piece.)
 const HAS_FRAGMENTS: u32 = 1 << 5;
 const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
 const NAME_BYTES: usize = 16;
-/// A name that ends in 0, for tools to show.
+/// A name that tools show. It ends in 0.
 pub(super) type Name = [u8; NAME_BYTES];
 /// The name of our programs and maps.
 pub(super) const NAME: Name = *b"hypostyle_udp\0\0\0";
@@ -82,7 +82,7 @@ struct UpdateElement {
     flags: u64,
 }
 
-/// Enters a socket into a map. The kernel removes the socket from the map when it is closed.
+/// Enters a socket into a map. The kernel removes the socket when the socket is closed.
 pub(super) fn enter(map: BorrowedFd<'_>, number: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let value = raw(socket);
     let mut update = UpdateElement {
@@ -174,7 +174,7 @@ struct AskInfo {
     info: u64,
 }
 
-/// The kernel's description of a program, up to its name.
+/// The kernel's description of a program, up to the field `name`.
 #[repr(C)]
 #[derive(Default)]
 struct ProgramInfo {
@@ -211,8 +211,8 @@ fn info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     let mut ask =
         AskInfo { object: raw(program), bytes, info: (&raw mut info).expose_provenance() as u64 };
     // SAFETY: OBJ_GET_INFO_BY_FD takes this structure, and writes at most `bytes` bytes to `info`,
-    // which has that number, outlives the call, and may hold any bytes. The kernel writes nothing
-    // to `jited`, `translated` and `map_ids`, because their lengths are 0.
+    // which has this size, outlives the call, and may hold any bytes. The kernel writes nothing to
+    // `jited`, `translated` and `map_ids`, because their lengths are 0.
     unsafe { call(OBJ_GET_INFO_BY_FD, &mut ask) }?;
     Ok(info)
 }
@@ -267,7 +267,7 @@ unsafe fn call<T>(command: u32, attributes: &mut T) -> io::Result<libc::c_long> 
 
 fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
     let fd = i32::try_from(result).map_err(io::Error::other)?;
-    // SAFETY: the commands with results passed here return a new descriptor, which has no owner.
+    // SAFETY: each command whose result is passed here returns a new descriptor without an owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,11 +1,11 @@
-//! Counts of value chunks that the kernel sends in place.
+//! Counts the references to value chunks that the kernel sends in place.
 //!
 //! ```text
 //! a value's chunk   -- hold --> transmit ring -> kernel -> completion ring -- release -->
 //! references          + 1                                                    - 1
 //! ```
 //!
-//! Where: beside a socket, whose outbox writes descriptors with such chunks.
+//! Where: beside a socket, whose outbox writes descriptors that name such chunks.
 //! Invariant: for each descriptor that names a value's chunk and has not completed, the arena has a
 //! reference to that chunk. All these references are released when the socket is closed.
 //! Source: the KV-Cache paper, section 4.1.3.
@@ -16,7 +16,7 @@ use memory::arena::Arena;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU32, Ordering};
 
-/// For each chunk of the arena, the number of incomplete descriptors of a socket that name it.
+/// Counts a socket's incomplete descriptors by the chunk of the arena that they name.
 #[derive(Debug)]
 pub(super) struct InFlight {
     arena: Arc<Arena>,
@@ -26,15 +26,15 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// Makes a table of zeros; without `has_values`, when no value is sent in place, an empty one.
+    /// Makes a table of zeros, or an empty table if no value is sent in place (`has_values`).
     pub(super) fn new(arena: &Arc<Arena>, has_values: bool) -> InFlight {
         let chunks = if has_values { arena.chunks() } else { 0 };
         let counts = (0..chunks).map(|_| AtomicU32::new(0)).collect();
         InFlight { arena: Arc::clone(arena), counts, sum: AtomicU32::new(0) }
     }
 
-    /// Adds a reference to the chunk for a descriptor that names it. Returns false if the chunk has
-    /// no reference so far, and therefore no value.
+    /// Adds a reference to the chunk for a descriptor that names it. Returns false if the chunk had
+    /// no reference before, because it then has no value.
     #[inline]
     pub(super) fn hold(&self, chunk: u32) -> bool {
         let Some(count) = self.counts.get(chunk as usize) else { return false };
@@ -47,8 +47,8 @@ impl InFlight {
         true
     }
 
-    /// Releases a reference to the chunk, whose descriptor has completed or was not handed to the
-    /// kernel. Returns false if there was no reference.
+    /// Releases the reference of a descriptor that has completed or was not handed to the kernel.
+    /// Returns false if the chunk had no such reference.
     #[inline]
     pub(super) fn release(&self, chunk: u32) -> bool {
         let Some(count) = self.counts.get(chunk as usize) else { return false };

@@ -6,11 +6,11 @@
 //!          | its start |  | its rest |              in several chunks: shown joined, or in pieces
 //! ```
 //!
-//! Where: a column's receive, before its turn, like `udp::inbox` for sockets.
+//! Where: a column's requests, before the turn that executes them, like `udp::inbox` for sockets.
 //! Invariant: each chunk of the inbox is either lent to the kernel or held with a datagram, and the
 //! kernel always has some chunks. If the arena keeps values, part of a datagram may stay in its
-//! chunk when the inbox gives up the chunk; the inbox then gets another chunk in exchange. A chunk
-//! in the kernel's descriptor that was not lent to the kernel is a stray, and is not accessed.
+//! chunk when the inbox gives up the chunk; the inbox then gets another chunk in exchange. If the
+//! kernel's descriptor names a chunk that was not lent, the chunk is a stray and is not accessed.
 //! `datagrams` shows only whole datagrams that `wire` has read.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_rcv`.
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -31,11 +31,11 @@ use crate::wire::{self, Ends, Rejected, Sums};
 
 /// Number of chunks after which one `receive` takes no further frame, valid or not.
 const LOOKED_AT_MAX: u32 = 256;
-/// Most frames in several chunks that one `receive` joins.
+/// Most frames of several chunks that one `receive` joins.
 const JOINED_MAX: usize = 16;
 
-/// Most frames of several chunks that one `receive` leaves in their chunks. Such a frame has at
-/// least two chunks, and an inbox holds at most `BATCH_MAX` chunks.
+/// Most frames of several chunks that one `receive` does not join. Such a frame has at least two
+/// chunks, and an inbox holds at most `BATCH_MAX` chunks.
 const PARTED_MAX: usize = BATCH_MAX / 2;
 
 /// The sender of a datagram, and our address and port that it was sent to.
@@ -46,7 +46,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Makes the peer to which datagrams with these ends go.
+    /// Makes the peer to which a datagram with these ends is sent.
     #[must_use]
     pub fn at(ends: Ends) -> Peer {
         Peer { back: ends }
@@ -123,7 +123,7 @@ struct JoinBuffer {
 }
 
 impl Inbox {
-    /// Makes the only inbox of `queue`.
+    /// Makes the inbox of `queue`. A queue has only one inbox.
     pub(super) fn new(queue: Arc<Queue>) -> Inbox {
         let umem = &queue.socket.umem;
         let (joined, parted) = match (queue.frames.are_long, umem.arena().keeps()) {
@@ -150,9 +150,9 @@ impl Inbox {
         self.queue.receive_half().receive.look() > 0
     }
 
-    /// Receives at most `BATCH_MAX` datagrams, and forgets those of the last call. A rejected frame
-    /// is dropped and counted; a frame that is longer than the interface's MTU allows counts as
-    /// cut. Makes no system call, unless the driver ran out of chunks and sleeps.
+    /// Receives at most `BATCH_MAX` datagrams, and forgets the datagrams of the last call. A
+    /// rejected frame is dropped and counted. A frame that is longer than the interface's MTU
+    /// allows counts as cut. Makes no system call, unless the driver ran out of chunks and sleeps.
     #[must_use]
     pub fn receive(&mut self, calls: &Calls) -> Received {
         let Inbox { queue, batch } = self;
@@ -178,9 +178,9 @@ impl Inbox {
         self.batch.datagrams(&self.queue.socket.umem)
     }
 
-    /// Gives all chunks back to the kernel and forgets the datagrams in them, like `receive`. Call
-    /// it before a sleep, so that the kernel has all chunks during the sleep. Without the call the
-    /// kernel still has at least `CHUNKS_MIN / 2 - BATCH_MAX` chunks.
+    /// Forgets the datagrams and gives their chunks back to the kernel, as the next `receive` does.
+    /// Call this before a sleep, so that the kernel has all chunks during the sleep. Otherwise the
+    /// kernel has at least `CHUNKS_MIN / 2 - BATCH_MAX` chunks.
     pub fn release(&mut self) {
         let Inbox { queue, batch } = self;
         batch.forget();
@@ -219,7 +219,7 @@ impl Drop for Inbox {
 }
 
 impl ReceivedBatch {
-    /// Makes room for `datagrams_max` datagrams, and `room_bytes` for copied frames.
+    /// Makes room for `datagrams_max` datagrams, and `room_bytes` bytes for copied frames.
     pub(super) fn new(datagrams_max: usize, room_bytes: usize, frames: Frames) -> ReceivedBatch {
         let bytes = vec![0; room_bytes].into_boxed_slice();
         ReceivedBatch {
@@ -419,7 +419,7 @@ enum FrameResult {
 }
 
 impl FrameResult {
-    /// Reads a frame; `place` makes a `Place` of an offset in the frame and a length.
+    /// Reads a frame; `place` makes a `Place` from an offset in the frame and a length.
     #[inline]
     fn of(frame: &[u8], sums: Sums, place: impl FnOnce(usize, usize) -> Place) -> FrameResult {
         match wire::read(frame, sums) {

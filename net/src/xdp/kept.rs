@@ -1,7 +1,7 @@
 //! Tests of received datagrams that are kept in their chunks: a port at one end of a link, sockets
 //! of the kernel at the other end.
 //!
-//! Where: in network namespaces of their own, which need root.
+//! Where: in separate network namespaces, which need root.
 //! Invariant: a kept datagram does not change, whatever arrives afterwards; the kernel has the same
 //! number of chunks as before, and finds no descriptor invalid.
 
@@ -32,8 +32,8 @@ fn what_is_kept_stays_as_it_came_while_others_come_and_is_sent_from_there() {
         for (family, to) in [far.v4.into(), std::net::IpAddr::from(far.v6)].into_iter().enumerate()
         {
             let client = client(&near, to);
-            // The first datagrams, sent over IPv4, take all chunks for values. The second half,
-            // sent over IPv6, cannot be kept.
+            // The datagrams over IPv4 are sent first; keeping them takes all chunks for values. The
+            // later datagrams, over IPv6, cannot be kept.
             for number in family * all..(family + 1) * all {
                 client.send(&text(number)).unwrap();
                 await_that(|| port.inbox.receive(&calls).datagrams > 0);

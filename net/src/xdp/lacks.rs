@@ -12,13 +12,13 @@ pub(super) enum Lack {
     /// Metadata before a frame, which kernels before 6.8 do not support.
     Metadata,
     /// Checksums computed by the kernel. Kernels before 6.18 accept metadata and ignore them if the
-    /// driver sends pages in place (`IFF_TX_SKB_NO_LINEAR`). With this lack, the kernel does not
-    /// count as one that was seen to obey metadata.
+    /// driver sends pages in place (`IFF_TX_SKB_NO_LINEAR`). With this lack, our code computes the
+    /// checksums, as on a kernel that was not seen to obey metadata.
     Sums,
     /// Frames in several descriptors, which kernels before 6.6 and many zero-copy drivers do not
     /// support.
     Parts,
-    /// Copying by the kernel, which does not take place if the driver uses our memory itself.
+    /// Copying by the kernel, which does not take place if the driver uses our memory directly.
     Copies,
 }
 

@@ -1,4 +1,4 @@
-//! The sending half of a queue: puts datagrams into chunks, and chunks into descriptors.
+//! The sending half of a queue: writes datagrams into chunks, and makes descriptors of the chunks.
 //!
 //! ```text
 //! copied     | frame: headers, head, piece, piece ...                |  one descriptor
@@ -7,14 +7,14 @@
 //!                                      | value's part |                 ... and one between them
 //! ```
 //!
-//! The UDP checksum covers all parts. It is computed here or, on kernels that were seen to obey
-//! metadata (`link`), by the kernel, as metadata request.
+//! The UDP checksum covers all parts. This module computes the checksum, unless the kernel is one
+//! that was seen to compute it when metadata request it (`link`).
 //!
 //! Where: below `outbox`, under the lock of the queue's sending half.
 //! Invariant: each chunk of the outbox is free, or in transmission until each descriptor that names
 //! it has completed. Only descriptors that the kernel accepts are written, because an invalid
-//! descriptor may never complete. A part of a value that is sent in place has a reference until the
-//! part has left.
+//! descriptor may never complete. For each part of a value that is sent in place, the outbox has a
+//! reference until the part has left.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_generic_xmit`,
 //! `xsk_build_skb`.
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -38,14 +38,14 @@ pub(super) const PARTS_MAX: usize = 8;
 pub(super) struct SendHalf {
     transmit: Producing<XdpDesc>,
     completion: Consuming<u64>,
-    /// The first of the outbox's chunks; the others follow it.
+    /// The number of the outbox's first chunk; the other chunks follow it.
     first: u32,
     /// For each chunk, the number of descriptors that name it and have not completed.
     sent: Box<[u8]>,
     free: Vec<FreeChunk>,
     /// Most bytes of a frame.
     frame_bytes_max: usize,
-    /// Parts of values with at least this number of bytes are sent in place; `None` copies all.
+    /// Fewest bytes of a value's part that is sent in place. With `None`, all parts are copied.
     in_place_min: Option<usize>,
     strays: u64,
 }
@@ -118,8 +118,8 @@ impl SendHalf {
         true
     }
 
-    /// Adds a datagram: sends those pieces in place that lie in the arena, and copies the head and
-    /// all other pieces to `own`.
+    /// Adds a datagram. Pieces that lie in the arena are sent in place if possible; the head and
+    /// all other pieces are copied to `own`.
     fn add_in_place<'p>(
         &mut self,
         socket: &Socket,
@@ -185,7 +185,7 @@ impl SendHalf {
         }
     }
 
-    /// Records that a descriptor of this chunk has completed. Returns false if none was sent.
+    /// Records the completion of a descriptor of this chunk. Returns false if none was pending.
     #[inline]
     fn take_back(&mut self, socket: &Socket, chunk: u32) -> bool {
         let own = chunk.checked_sub(self.first).and_then(|own| self.sent.get_mut(own as usize));
@@ -240,7 +240,7 @@ struct Draft<'s> {
     /// The chunk whose bytes are `room`.
     chunk: u32,
     room: &'s mut [u8],
-    /// Bytes of `room` from this offset to `to` are copied, and not yet in a part.
+    /// The copied bytes of `room` from this offset to `to` are not in a part yet.
     from: usize,
     /// End of the copied bytes in `room`.
     to: usize,
@@ -251,7 +251,7 @@ struct Draft<'s> {
     own: u8,
     /// Number of bytes in the parts that lie in chunks of values.
     named_bytes: usize,
-    /// Sum over the parts after the first, unless the kernel computes the checksum.
+    /// Sum of the parts after the first. Not used if the kernel computes the checksum.
     rest: Sum,
 }
 
@@ -282,7 +282,7 @@ impl<'s> Draft<'s> {
     /// Makes `bytes` a part that is sent in place. Returns false if they must be copied.
     #[inline]
     fn name(&mut self, bytes: &[u8], bytes_min: usize) -> bool {
-        // Bytes copied before this part become a part of their own, and later bytes may do too.
+        // Bytes copied before this part become a separate part; so may bytes copied later.
         let more = usize::from(self.to > self.from) + 2;
         if bytes.len() < bytes_min || self.count + more > PARTS_MAX {
             return false;
@@ -313,7 +313,7 @@ impl<'s> Draft<'s> {
         }
     }
 
-    /// True if metadata let the kernel compute the checksum.
+    /// True if metadata make the kernel compute the checksum.
     fn is_summed_later(&self) -> bool {
         self.socket.umem.metadata_bytes() > 0
     }

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Where: at start, as root. Afterwards the ports need no privilege.
-//! Invariant: the program is attached as long as there is a port; when the process ends, in any
-//! way, the kernel detaches the program. Another process's program is named in the error and left
-//! attached. If opening fails, the error gives the reason, and nothing stays open.
+//! Invariant: the program is attached as long as there is a port; however the process ends, the
+//! kernel detaches the program. Another process's program stays attached and is named in the error.
+//! If opening fails, the error gives the reason, and nothing stays open.
 //! Source: `Documentation/networking/af_xdp.rst` of Linux; `net/core/dev.c`, `dev_xdp_attach`.
 
 #[cfg(test)]
@@ -110,12 +110,12 @@ pub struct Facts {
     pub mtu: u32,
     /// True if the program runs in the driver, false if at the entry to the kernel's stack. At that
     /// entry, several datagrams may arrive as one packet: the kernel has joined them, or a sender
-    /// on this machine has left the segmentation to a card. If together they are no longer than a
-    /// packet may be, they look like one datagram.
+    /// on this machine has left the segmentation to a card. If that packet is no longer than the
+    /// MTU allows, it looks like one datagram.
     pub is_native: bool,
-    /// True if the driver uses our memory itself; otherwise the kernel copies each packet once.
+    /// True if the driver uses our memory directly; otherwise the kernel copies each packet once.
     pub is_zero_copy: bool,
-    /// True if packets may be longer than a chunk, and then arrive in several chunks.
+    /// True if packets may be longer than a chunk. A longer packet arrives in several chunks.
     pub is_long: bool,
     /// Our addresses.
     pub addresses: Vec<IpAddr>,
@@ -127,7 +127,7 @@ pub struct Facts {
     pub sends_in_place: bool,
 }
 
-/// Reports the state of an interface with our program, to any thread.
+/// Reports to any thread the state of an interface with our program.
 #[derive(Debug)]
 pub struct Watch {
     netlink: Netlink,
@@ -139,15 +139,15 @@ pub struct Watch {
 /// The state of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Packets pass.
+    /// The interface is up, and our program is attached.
     Up {
         /// Most bytes of an IP packet.
         mtu: u32,
     },
     /// The interface is switched off, or has no carrier.
     Down,
-    /// Our program is not on the interface: another process has detached it, or the ports are
-    /// closed. Packets pass to the kernel's stack.
+    /// Our program is not attached: another process has detached it, or the ports are closed.
+    /// Packets pass to the kernel's stack.
     Detached,
     /// The interface no longer exists.
     Gone,
@@ -160,7 +160,7 @@ impl Watch {
         &self.facts
     }
 
-    /// The present state of the interface, by two system calls; `None` if they fail.
+    /// The current state of the interface, by two system calls; `None` if they fail.
     #[must_use]
     pub fn health(&self) -> Option<Health> {
         match Interface::numbered(&self.netlink, self.index) {
@@ -188,7 +188,7 @@ pub enum OpenError {
         /// Number of queues of the interface.
         count: u32,
     },
-    /// The interface lacks a requested address; or there are no addresses, too many, or no ports.
+    /// The interface lacks a requested address, or the request has none, too many, or no port.
     Addresses(String),
     /// There are more networks than a program can hold.
     Networks(usize),
@@ -198,11 +198,11 @@ pub enum OpenError {
     Privilege,
     /// The kernel does not support the named feature.
     Unsupported(&'static str, io::Error),
-    /// Another program is on the interface.
+    /// Another program is attached to the interface.
     Program {
         /// The program's id.
         id: u32,
-        /// The program's name. With our own name, the program is another server's.
+        /// The program's name. A program with our own name belongs to another server.
         name: String,
     },
     /// Another socket has this queue.
@@ -226,43 +226,46 @@ impl fmt::Display for OpenError {
             OpenError::NotEthernet(name) => write!(out, "{name} is no Ethernet interface"),
             OpenError::Queues { wanted, count } => {
                 let last = wanted.end.saturating_sub(1);
-                write!(out, "queues {} to {last} are requested, of {count} queues", wanted.start)
+                let first = wanted.start;
+                write!(out, "queues {first} to {last} are requested, but there are only {count}")
             }
             OpenError::Addresses(why) => write!(out, "{why}"),
             OpenError::Networks(count) => {
-                write!(out, "{count} networks are more than {NETWORKS_MAX}")
+                write!(out, "{count} networks are given, at most {NETWORKS_MAX} are possible")
             }
             OpenError::Vlans(names) => write!(
                 out,
-                "there are VLANs on it ({}), and its card hides their tags: ethtool -K ... \
-                 rxvlan off",
+                "it has VLANs ({}), and its card hides their tags; to show them, run \
+                 ethtool -K INTERFACE rxvlan off",
                 names.join(", ")
             ),
             OpenError::Privilege => write!(
                 out,
                 "no privilege: AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
             ),
-            OpenError::Unsupported(what, error) => write!(out, "no {what} in this kernel: {error}"),
+            OpenError::Unsupported(what, error) => {
+                write!(out, "this kernel does not support {what}: {error}")
+            }
             OpenError::Program { id, name } if bpf::is_ours(name) => {
-                write!(out, "another server has its program there ({name}, number {id})")
+                write!(out, "another server's XDP program is on it ({name}, number {id})")
             }
             OpenError::Program { id, name } => {
-                write!(out, "the XDP program {name} is there (number {id})")
+                write!(out, "the XDP program {name} (number {id}) is on it")
             }
-            OpenError::QueueTaken(queue) => write!(out, "another AF_XDP socket has queue {queue}"),
+            OpenError::QueueTaken(queue) => write!(out, "another AF_XDP socket uses queue {queue}"),
             OpenError::Mtu(mtu) => {
-                write!(out, "packets of {mtu} bytes need a kernel of 6.6 or newer, or a lower MTU")
+                write!(out, "an MTU of {mtu} needs Linux 6.6 or newer; upgrade, or lower the MTU")
             }
-            OpenError::TooLittle(bytes) => write!(out, "its packets need {bytes} bytes at least"),
+            OpenError::TooLittle(bytes) => write!(out, "its packets need at least {bytes} bytes"),
             OpenError::Memory(error) => {
-                write!(out, "no memory for its packets, or none to lock (ulimit -l): {error}")
+                write!(out, "cannot allocate or lock (ulimit -l) memory for its packets: {error}")
             }
-            OpenError::System(what, error) => write!(out, "{what}: {error}"),
+            OpenError::System(what, error) => write!(out, "{what} failed: {error}"),
         }
     }
 }
 
-/// Opens a port for each requested queue, and directs the interface's packets for us to the ports.
+/// Opens a port for each requested queue, and directs packets to our addresses to the ports.
 ///
 /// Uses the thread's network namespace, and privileges that may be dropped afterwards.
 ///
@@ -295,7 +298,7 @@ pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
     let map = bpf::create_map(queues.end).map_err(|error| refused("XSKMAP", error))?;
     let code = program(&filter, map.as_raw_fd().unsigned_abs());
     let loaded = bpf::load(&code, is_long, bpf::NAME);
-    let loaded = loaded.map_err(|error| refused("such XDP programs", error))?;
+    let loaded = loaded.map_err(|error| refused("the XDP program", error))?;
     let (link, place) = attach(&loaded, &interface, &netlink, wanted.mode)?;
     let link = Arc::new(link);
     let arena = arena(wanted, (chunks, queues.len()), chunk_bytes).map_err(OpenError::Memory)?;
@@ -322,8 +325,8 @@ pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
             PortError::Bind(error) => refused("AF_XDP on this interface", error),
         })?);
     }
-    let program =
-        bpf::id_of(loaded.as_fd()).map_err(|error| OpenError::System("program", error))?;
+    let program = bpf::id_of(loaded.as_fd())
+        .map_err(|error| OpenError::System("reading the XDP program's id", error))?;
     let facts = Facts {
         interface: interface.name,
         queues: count,
@@ -339,7 +342,7 @@ pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
     Ok(Opened { arena, ports, watch: Watch { netlink, index: interface.index, program, facts } })
 }
 
-/// Returns the number of chunks of each of `ports` ports.
+/// Returns the number of chunks of each port, if there are `ports` ports.
 fn chunks(wanted: &OpenOptions<'_>, ports: usize, chunk_bytes: usize) -> Result<u32, OpenError> {
     let afforded = wanted.memory_bytes_max / chunk_bytes / ports;
     if afforded < CHUNKS_MIN as usize {
@@ -368,9 +371,9 @@ fn sums_of(kind: &str) -> Sums {
     if ["veth", "bridge"].contains(&kind) { Sums::PartialToo } else { Sums::Whole }
 }
 
-/// Kinds of interfaces, each with a kernel version that was seen to compute checksums when metadata
-/// request it. Any other pair may accept metadata and ignore them without an error, as virtio does
-/// before 6.18; for any other pair our code computes the checksum.
+/// Pairs of an interface's kind and a kernel version that were seen to compute checksums when
+/// metadata request it. Any other pair may accept metadata and ignore them without an error, as
+/// virtio does before 6.18; our code then computes the checksum.
 const SEEN_TO_SUM: [(&str, &str); 1] = [("veth", "6.18")];
 
 fn is_seen_to_sum(kind: &str) -> bool {
@@ -429,9 +432,9 @@ fn addresses(
     match all.len() {
         0 => Err(OpenError::Addresses(format!("{} has no IP address", interface.name))),
         1..=ADDRESSES_MAX => Ok(all),
-        count => {
-            Err(OpenError::Addresses(format!("{count} addresses are more than {ADDRESSES_MAX}")))
-        }
+        count => Err(OpenError::Addresses(format!(
+            "{count} addresses are given, at most {ADDRESSES_MAX} are possible"
+        ))),
     }
 }
 
@@ -462,7 +465,7 @@ fn attach(
         let id = now.map_or(0, |now| now.program);
         let name = if id == 0 { Ok(String::new()) } else { bpf::name_of(id) };
         let name = name.unwrap_or_default();
-        // Only a program with our name may go soon: it may belong to a process that is ending.
+        // A program with our name may be of a process that is ending, and be detached soon.
         let may_go = id == 0 || bpf::is_ours(&name);
         if !may_go || Instant::now() >= deadline {
             return Err(OpenError::Program { id, name });

@@ -5,10 +5,10 @@
 //! frame     | Ethernet | IP | UDP | head | piece | piece | ...
 //! ```
 //!
-//! Where: a column's replies, after the turns that made them, like `udp::outbox` for sockets. An
-//! idle column that has stolen requests from a queue also sends its answers by that queue.
+//! Where: a column's replies, sent after the turns that made them, like `udp::outbox` for sockets.
+//! An idle column that has stolen requests from a queue also sends its answers through that queue.
 //! Invariant: when `add` returns, its caller may reuse the given bytes: they were copied, or a
-//! reference to their chunk is held until they have left.
+//! reference to their chunk is held until the bytes have left.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_generic_xmit`.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::udp::Tally;
 /// Longest sleep of a column while the kernel has not taken all of its datagrams.
 pub const UNSENT_WAIT: Duration = Duration::from_millis(1);
 
-/// Number of waiting packets that every kernel sends in one call in copy mode.
+/// Number of packets that even the oldest kernel can send in one call in copy mode.
 const SENT_PER_CALL_MIN: u32 = 32;
 
 /// The sending half of a port.
@@ -76,8 +76,8 @@ impl Outbox {
     }
 
     /// Hands all datagrams to the kernel, which sends them. Datagrams that the kernel cannot send
-    /// now stay in the ring (`waiting`) until the next post; those for which the device has no room
-    /// count as refused.
+    /// now stay in the ring (`waiting`) until the next post. Datagrams for which the device has no
+    /// room count as refused.
     pub fn post_or_drop(&mut self, calls: &Calls) -> Tally {
         self.queue.post(std::mem::take(&mut self.tally), calls)
     }
@@ -90,8 +90,8 @@ impl Outbox {
         self.queue.waiting()
     }
 
-    /// Number of datagrams that have not left, whose chunks are still the kernel's. The number is
-    /// current after `reap`; `add` and posts reap by themselves when they need chunks.
+    /// Number of datagrams that have not left, so that the kernel still has their chunks. The
+    /// number is current after `reap`; `add` and posts reap by themselves when they need chunks.
     #[must_use]
     pub fn in_transmission(&self) -> usize {
         self.queue.send_half().in_transmission()
@@ -116,7 +116,7 @@ impl Outbox {
 }
 
 impl<'q> SendBatch<'q> {
-    /// Makes an empty batch that is sent by `queue`.
+    /// Makes an empty batch that is sent through `queue`.
     #[inline]
     #[must_use]
     pub fn of(queue: &'q Queue) -> SendBatch<'q> {
@@ -143,13 +143,13 @@ impl<'q> SendBatch<'q> {
 }
 
 impl Queue {
-    /// Publishes all datagrams added so far, by this thread and others, and calls the kernel to
-    /// send them. Other threads may add datagrams during the calls. The kernel lets only one thread
-    /// send by a socket at a time.
+    /// Publishes all datagrams that this thread and others have added, and calls the kernel to send
+    /// them. Other threads may add datagrams during the calls. The kernel lets only one thread at a
+    /// time send on a socket.
     pub fn post(&self, mut tally: Tally, calls: &Calls) -> Tally {
         let (mut left, mut sleeps) = self.send_half().publish();
-        // When a kernel before 6.17 has reached its limit in one call, only the next call updates
-        // the number of descriptors that it has taken.
+        // A kernel before 6.17 that reaches its limit in one call reports the number of descriptors
+        // that it has taken only in the next call.
         let mut untold_max =
             if is(Fault::SilentKernelCalledOnce) { 0 } else { left / SENT_PER_CALL_MIN };
         while left > 0 && sleeps {
@@ -159,8 +159,8 @@ impl Queue {
                 tally.refused += 1;
             }
             // Each call takes descriptors, up to the kernel's limit, unless the device is full or
-            // down. `left` also does not decrease if another thread has added as many meanwhile;
-            // that thread posts them.
+            // down. If another thread has added as many descriptors meanwhile, `left` does not
+            // decrease either; that thread then posts its datagrams itself.
             let before = left;
             (left, sleeps) = self.send_half().publish();
             if left >= before {

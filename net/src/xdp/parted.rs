@@ -5,8 +5,8 @@
 //! shown             | Datagram::bytes       |  | Datagram::more ...                 |
 //! ```
 //!
-//! Where: beside the arrivals of an inbox. If the arena keeps no values, such frames are joined
-//! instead.
+//! Where: beside the arrivals of an inbox. If the arena keeps no values, frames of several chunks
+//! are joined instead.
 //! Invariant: each piece lies in a chunk that the inbox holds as long as it shows the datagram.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -41,7 +41,7 @@ impl Pieces {
     }
 
     /// Reads a frame that begins in `first` and continues in `spans`, all in the caller's chunks.
-    /// Returns the packet and the span of the payload's first piece; `self` has the others.
+    /// Returns the packet and the payload's first piece; puts the other pieces into `self`.
     ///
     /// # Errors
     /// Like `wire::read_parted`.

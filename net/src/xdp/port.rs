@@ -6,11 +6,11 @@
 //!            receive ring   <- kernel            completion ring <- kernel
 //! ```
 //!
-//! Where: in a column, in the place of a UDP socket.
-//! Invariant: one thread uses a port; other threads may steal from the port's queue and answer by
-//! that queue. The inbox and the outbox share only the socket, so that the outbox can send an
-//! answer while the inbox shows the request. When a port is dropped, packets of its queue pass to
-//! the kernel's stack again.
+//! Where: in a column, in place of a UDP socket.
+//! Invariant: one thread uses a port. Other threads may steal from the port's queue, and send
+//! answers through that queue. The inbox and the outbox share only the socket, so that the outbox
+//! can send an answer while the inbox shows the request. When a port is dropped, packets of its
+//! queue pass to the kernel's stack again.
 //! Source: `Documentation/networking/af_xdp.rst` of Linux.
 
 #[cfg(test)]
@@ -49,15 +49,15 @@ use crate::udp::BATCH_MAX;
 use crate::wire::{ETHERNET_BYTES, Sums};
 
 /// Fewest chunks of a port. The inbox holds at most `BATCH_MAX` chunks of the receiving half, so
-/// that the kernel always has some. A kernel without chunks would drop all packets and report none,
-/// and a column that waits for a packet would sleep for ever.
+/// that the kernel always has chunks. Without chunks, the kernel would drop all packets and report
+/// none, and a column that waits for a packet would sleep for ever.
 pub const CHUNKS_MIN: u32 = 256;
 /// Most chunks of a port.
 pub const CHUNKS_MAX: u32 = 1 << 16;
-/// Number of packets that one call may send in copy mode, on kernels with this setting (6.17).
+/// Number of packets that one call may send in copy mode. Needs Linux 6.17.
 const SENT_PER_CALL: u32 = 256;
-/// Number of descriptors per sending chunk if values are sent in place: a datagram of memcached's
-/// length consists of headers and text, and one or two parts of a value.
+/// Number of descriptors per sending chunk if values are sent in place. A datagram of the length
+/// that memcached uses has headers and text, and one or two parts of a value.
 const PARTS_PER_CHUNK: u32 = 4;
 const _: () = assert!(CHUNKS_MIN as usize / 2 >= 2 * BATCH_MAX);
 const _: () = assert!((CHUNKS_MIN / 2 * PARTS_PER_CHUNK) as usize >= 2 * PARTS_MAX);
@@ -77,14 +77,14 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Calls the kernel to take the transmit ring's descriptors.
+    /// Makes the kernel take descriptors from the transmit ring.
     pub(super) fn kick_transmit(&self) -> Result<usize, Errno> {
         send(&self.fd, &[], SendFlags::DONTWAIT)
     }
 
-    /// Calls the driver to take chunks from the fill ring.
+    /// Makes the driver take chunks from the fill ring.
     pub(super) fn kick_receive(&self) {
-        // After a failure, the next receive calls again.
+        // If the call fails, the next receive repeats it.
         let _ = recv(&self.fd, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 }
@@ -97,7 +97,7 @@ pub struct Port {
     /// The sending half.
     pub outbox: Outbox,
     socket: Arc<Socket>,
-    /// The program's link, which all ports share. The program stays attached as long as it is open.
+    /// The link, shared by all ports. The program stays attached as long as the link is open.
     _link: Arc<OwnedFd>,
     queue: u32,
     /// Number of the port's own chunks.
@@ -107,16 +107,16 @@ pub struct Port {
 }
 
 impl AsFd for Port {
-    /// A descriptor for epoll, edge-triggered or level-triggered: readable while datagrams wait and
-    /// the interface is up. While the interface is down, the kernel reports nothing, and loses
-    /// pending events. If all chunks hold datagrams then, no new datagram can arrive and cause an
-    /// event. A thread that sleeps therefore has to call `receive` regularly even without an event.
+    /// A descriptor for epoll, edge-triggered or level-triggered. It is readable while datagrams
+    /// wait and the interface is up. While the interface is down, the kernel reports nothing and
+    /// loses pending events. If all chunks then hold datagrams, no datagram can arrive and cause an
+    /// event. A thread that sleeps must therefore call `receive` regularly even without an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.fd.as_fd()
     }
 }
 
-/// Number of a port's chunks in each state. The states' sum is always `all`.
+/// Numbers of a port's chunks by state. The four states add up to `all`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
     /// All of the port's chunks.
@@ -127,10 +127,10 @@ pub struct Chunks {
     pub held: usize,
     /// Chunks that are free for sending.
     pub free: usize,
-    /// Chunks that the kernel has, to be sent.
+    /// Chunks that the kernel has and has not sent yet.
     pub sent: usize,
-    /// Number of descriptors of parts of values that the kernel sends in place. Their chunks are
-    /// not the port's, and are not part of the sum.
+    /// Number of descriptors for parts of values that the kernel sends in place. These parts are in
+    /// chunks for values, which are not the port's and not part of the sum.
     pub values: usize,
 }
 
@@ -144,7 +144,7 @@ pub struct Statistics {
     /// Number of times that no chunk was lent when a packet arrived. If the kernel copies packets,
     /// `dropped` counts these packets too; otherwise the card has dropped them.
     pub no_chunk: u64,
-    /// Descriptors of ours that the kernel found invalid; it is 0 unless our code is wrong.
+    /// Descriptors of ours that the kernel found invalid. The number is 0 unless our code is wrong.
     pub invalid: u64,
 }
 
@@ -174,7 +174,7 @@ pub(super) struct Plan {
     pub(super) mtu: u32,
     /// The port's chunks, whose number is a power of two; half of them receive, and half send.
     pub(super) chunks: Range<u32>,
-    /// True if the socket may let the driver use our memory itself.
+    /// True if the driver may use our memory directly, so that the kernel copies no packet.
     pub(super) may_zero_copy: bool,
     pub(super) sums: Sums,
     /// True if a kernel that supports metadata may compute the checksum of frames in several parts.
@@ -204,7 +204,7 @@ impl Plan {
     }
 
     /// Opens the socket and binds it; `enter` puts it into the program's map. The socket shares the
-    /// memory of the port `shared`; without that port, it registers the memory.
+    /// memory of the port `shared`, or registers the memory if `shared` is `None`.
     pub(super) fn open(
         self,
         umem: &mut Umem,
@@ -231,8 +231,8 @@ impl Plan {
         let flying = InFlight::new(umem.arena(), has_values);
         let socket = Arc::new(Socket { fd, umem: umem.clone(), flying });
         let fd = socket.fd.as_fd();
-        // The kernel counts bytes in transmission against this size, and a part as a whole page.
-        // The default size would limit the number of datagrams in transmission.
+        // The kernel counts the bytes in transmission against this size, and a part of a frame as a
+        // whole page. The default size would limit the number of datagrams in transmission.
         let part_bytes = if has_values { memory::map::page_bytes() } else { umem.chunk_bytes() };
         let send_bytes = send_entries as usize * 2 * part_bytes;
         let _ = set_socket_send_buffer_size_force(fd, send_bytes.min(i32::MAX as usize / 2));
@@ -260,7 +260,7 @@ impl Plan {
         port.is_zero_copy = Lack::Copies.is_planted()
             || xdp_options(fd)
                 .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
-        // No driver that uses our memory itself was seen to send frames in several parts.
+        // No zero-copy driver was seen to send frames in several parts.
         if let Some(bytes_min) = self.in_place_min
             && is_parted
             && !port.is_zero_copy
@@ -306,7 +306,7 @@ impl Plan {
                     continue;
                 }
                 Err(Errno::BUSY) => Err(PortError::Taken),
-                // The kernel is too old, or the driver does not support parts: values are copied.
+                // The kernel is too old, or the driver supports no parts: values are copied.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) if is_parted && !is_long => {
                     is_parted = false;
                     continue;
@@ -352,7 +352,7 @@ impl Port {
         self.queue
     }
 
-    /// True if the driver uses our memory itself; otherwise the kernel copies each packet once.
+    /// True if the driver uses our memory directly; otherwise the kernel copies each packet once.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         self.is_zero_copy

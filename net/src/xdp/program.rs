@@ -5,12 +5,12 @@
 //! everything else                                                     ->  the kernel's stack
 //! ```
 //!
-//! Where: the kernel runs the program on every packet that the interface receives, before its own
-//! stack.
-//! Invariant: the program passes every packet to the kernel's stack that is not certainly ours:
-//! with a VLAN tag, a fragment, with options or extension headers, to a group address, or in a
-//! queue without a socket. It drops and changes no packet. It reads a byte only after checking that
-//! the packet has this byte; the kernel verifies this when the program is loaded.
+//! Where: the kernel runs the program on every packet that the interface receives, before the
+//! packet reaches the kernel's stack.
+//! Invariant: packets that are not certainly ours pass to the kernel's stack: fragments, packets
+//! with a VLAN tag, options or extension headers, packets to a group address, and packets in a
+//! queue without a socket. The program drops and changes no packet. It reads a byte only after
+//! checking that the packet has this byte; the kernel verifies this when the program is loaded.
 //! Source: `Documentation/bpf/standardization/instruction-set.rst` of Linux; bpf-helpers(7),
 //! `bpf_redirect_map`.
 
@@ -22,8 +22,8 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-/// Most addresses that a program compares. With the most addresses and the most networks, a program
-/// has less than half of the 4,096 instructions that every kernel accepts.
+/// Most addresses that a program compares. A program with this number of addresses and with
+/// `NETWORKS_MAX` networks has less than half of the 4,096 instructions that every kernel accepts.
 pub(super) const ADDRESSES_MAX: usize = 64;
 /// Most networks that a program compares.
 pub(super) const NETWORKS_MAX: usize = 64;
@@ -54,7 +54,7 @@ pub(super) struct Instruction {
     immediate: u32,
 }
 
-/// Registers. A call leaves its result in R0 and clobbers R1 to R5.
+/// Registers. A call leaves its result in R0, and destroys R1 to R5.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 enum Register {
@@ -105,11 +105,11 @@ const JUMP_IF_IMMEDIATE_4: u8 = 0x06;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 
-/// Offsets of fields in `struct xdp_md`, four bytes each; R1 points to it at the beginning.
+/// Offsets of four-byte fields in `struct xdp_md`, to which R1 points when the program starts.
 const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const QUEUE: i16 = 16;
-/// The verdict that leaves a packet to the kernel's stack.
+/// The verdict that passes a packet to the kernel's stack.
 const XDP_PASS: u32 = 2;
 /// The number of `bpf_redirect_map`.
 const REDIRECT_MAP: u32 = 51;
@@ -176,8 +176,8 @@ impl Assembler {
     fn finish(mut self) -> Vec<Instruction> {
         for (at, label) in self.jumps {
             let far = self.places[label.0].wrapping_sub(at + 1);
-            // No program within the limits has an offset that does not fit. With -1 the jump leads
-            // back to itself, and the kernel refuses the program.
+            // No program within the limits has an offset that does not fit. With -1 the jump would
+            // lead back to itself, and the kernel would refuse the program.
             self.instructions[at].offset = i16::try_from(far).unwrap_or(-1);
         }
         self.instructions
@@ -272,7 +272,7 @@ fn is_to_our_port(a: &mut Assembler, ports: &RangeInclusive<u16>, offset: i16, p
     a.jump_if(If::Greater, R4, last.saturating_sub(first), pass);
 }
 
-/// Jumps to `ours` if R4 is one of our addresses and R5 in an allowed network; otherwise to `pass`.
+/// Jumps to `ours` if R4 is our address and R5 is in an allowed network; otherwise to `pass`.
 fn is_v4_ours(a: &mut Assembler, filter: &Filter, ours: Label, pass: Label) {
     let from = a.label();
     for ip in filter.addresses.iter().filter_map(v4) {
@@ -347,7 +347,7 @@ fn halves(ip: Ipv6Addr) -> [[u8; 8]; 2] {
     [[a, b, c, d, e, f, g, h], low]
 }
 
-/// The number that a two-byte load of `value`, big-endian in a packet, puts into a register.
+/// The number that a two-byte load of `value`, big-endian in the packet, leaves in a register.
 fn two(value: u16) -> u32 {
     u32::from(u16::from_ne_bytes(value.to_be_bytes()))
 }

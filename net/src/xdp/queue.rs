@@ -8,8 +8,8 @@
 //!
 //! Where: below a port's inbox and outbox, and used by other columns that steal from the queue.
 //! Invariant: a ring is used only under the lock of its half. A lock is held during one receive, or
-//! while the datagrams of one post are added, and never during a system call that sends; a holder
-//! takes no second lock. An answer leaves by the queue of its request, whichever column answers.
+//! while the datagrams of one post are added, and never during a system call that sends. A holder
+//! takes no second lock. Any column that answers a request answers through the request's queue.
 //! Source: `net/xdp/xsk.c` of Linux, whose socket takes one sender at a time.
 
 use std::ops::Range;
@@ -28,7 +28,7 @@ use crate::wire::Sums;
 /// Most chunks of one frame.
 pub(super) const PIECES_MAX: u32 = 18;
 
-/// A queue: one column receives from it and sends by it, and others may steal from it.
+/// A queue. One column receives and sends through it; other columns may steal from it.
 #[derive(Debug)]
 pub struct Queue {
     receive_half: Mutex<ReceiveHalf>,
@@ -64,14 +64,14 @@ pub(super) struct ReceiveHalf {
     first: u32,
     /// For each chunk from `first` on, true if the kernel has the chunk.
     is_lent: Box<[bool]>,
-    /// Chunks to be lent to the kernel.
+    /// Chunks that are to be lent to the kernel.
     pub(super) spare: Vec<u32>,
     /// Number of system calls that are not yet counted in a column's `Calls`.
     pub(super) kicks: u64,
 }
 
 impl Queue {
-    /// Makes a queue that receives into the first half of `chunks`, all of it lent to the kernel,
+    /// Makes a queue. It receives into the first half of `chunks`, which are lent to the kernel,
     /// and sends from the second half.
     pub(super) fn new(
         socket: Arc<Socket>,
@@ -122,8 +122,8 @@ impl Queue {
         self.send_half().waiting() as usize
     }
 
-    /// True if another post is needed, even without new datagrams: the kernel has not taken all
-    /// datagrams, or parts of values that may have left still have references.
+    /// True if another post is needed, even without new datagrams. Either the kernel has not taken
+    /// all datagrams, or there are references to parts of values that may have left.
     #[must_use]
     pub fn is_unsettled(&self) -> bool {
         self.socket.flying.sum() > 0 || self.waiting() > 0
@@ -148,8 +148,8 @@ impl ReceiveHalf {
         last.map(|ahead| ahead + 1).or(is_as_long.then_some(there))
     }
 
-    /// Takes the chunk in the entry `ahead` entries ahead from the kernel. Returns `None` if the
-    /// chunk is not the inbox's, or was not lent.
+    /// Takes back the chunk of the entry that is `ahead` entries ahead. Returns `None` if the chunk
+    /// is not the inbox's, or was not lent.
     pub(super) fn take(&mut self, umem: &Umem, ahead: u32) -> Option<Span> {
         let descriptor = self.receive.peek(ahead);
         let span = umem.span(descriptor.addr, descriptor.len)?;

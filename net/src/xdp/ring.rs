@@ -32,7 +32,7 @@ struct Mapped<T> {
     consumer: NonNull<AtomicU32>,
     flags: Option<NonNull<AtomicU32>>,
     entries: NonNull<T>,
-    /// Number of entries minus one; the number is a power of two.
+    /// Number of entries minus one. The number of entries is a power of two.
     mask: u32,
 }
 
@@ -130,7 +130,7 @@ fn unmap(mapping: NonNull<u8>, bytes: usize) {
 #[derive(Debug)]
 pub(super) struct Producing<T> {
     ring: Mapped<T>,
-    /// Number of entries written; the kernel sees the published ones.
+    /// Number of entries written. The kernel sees only the published entries.
     written: u32,
     /// Number of entries that the kernel had taken when the consumer was last read.
     taken: u32,
@@ -171,7 +171,7 @@ impl<T: Copy> Producing<T> {
         true
     }
 
-    /// Number of entries that can be written, according to the kernel's present count.
+    /// Number of entries that can be written, according to the kernel's current count.
     pub(super) fn room(&mut self) -> usize {
         (self.ring.mask + 1).saturating_sub(self.waiting()) as usize
     }
@@ -194,14 +194,14 @@ impl<T: Copy> Producing<T> {
         // Acquire, pairs with the kernel's release of the consumer: the kernel has read the entries
         // before we overwrite them.
         let taken = self.ring.consumer().load(Ordering::Acquire);
-        // A count beyond the written entries is ignored; with it, a post would not end.
+        // A count beyond the written entries is ignored, because a post would not end with it.
         let waiting = self.written.wrapping_sub(self.taken);
         if self.written.wrapping_sub(taken) <= waiting || is(Fault::TakenCountTrusted) {
             self.taken = taken;
         }
     }
 
-    /// True if the kernel sleeps until it is called, or if the kernel does not report this.
+    /// True if the kernel sleeps until a system call, or if the kernel does not report its sleep.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
         self.ring.flags.is_none_or(|flags| {
@@ -242,7 +242,7 @@ impl<T: Copy> Consuming<T> {
         // Acquire, pairs with the kernel's release of the producer: we see the entries, and the
         // bytes that the kernel has written to the chunks named in the entries.
         self.written = self.ring.producer().load(Ordering::Acquire);
-        // A count beyond the ring's size counts as a full ring.
+        // A count beyond the ring's size is treated as a full ring.
         let most = if is(Fault::WrittenCountTrusted) { u32::MAX } else { self.ring.mask + 1 };
         self.written.wrapping_sub(self.taken).min(most)
     }
@@ -297,7 +297,7 @@ pub(super) mod tests {
     }
 
     impl<T> Consuming<T> {
-        /// Sets the flag by which the kernel reports that it sleeps, or that it does not.
+        /// Sets the flag by which the kernel reports if it sleeps.
         pub(in crate::xdp) fn need_wakeup(&self, is_asleep: bool) {
             // SAFETY: as in `Mapped::producer`.
             let flags = unsafe { self.ring.flags.unwrap().as_ref() };

@@ -38,7 +38,7 @@ const NEIGHBOUR_MAC: u16 = 2;
 
 /// Size of `struct rtmsg` and of `struct ndmsg`.
 const MESSAGE_BYTES: usize = 12;
-/// A flag of a neighbour: the kernel is to resolve it (`NTF_USE`).
+/// A flag of a neighbour that makes the kernel resolve it (`NTF_USE`).
 const USE: u8 = 1;
 /// A state of a neighbour: the kernel could not resolve it (`NUD_FAILED`).
 const FAILED: u16 = 0x20;
@@ -69,7 +69,7 @@ impl fmt::Display for Unreachable {
     }
 }
 
-/// Returns the ends of a datagram from our port `own_port` to `to`. Needs the privilege of `open`.
+/// Returns the ends of a datagram from our port `own_port` to `to`. Needs privilege, like `open`.
 ///
 /// # Errors
 /// The reason why `to` cannot be reached.
@@ -98,7 +98,7 @@ struct Route {
 
 impl Route {
     fn find(netlink: &Netlink, interface: u32, to: IpAddr) -> Result<Route, Unreachable> {
-        // `struct rtmsg`: the family at 0, the bits of the destination at 1.
+        // In `struct rtmsg`, the family is at 0 and the destination's prefix length at 1.
         let mut question = vec![0; MESSAGE_BYTES];
         let value = octets(to);
         question[0] = family(to);
@@ -124,9 +124,9 @@ impl Route {
     }
 }
 
-/// Returns the MAC of a neighbour, which the kernel requests from the neighbour if necessary.
+/// Returns a neighbour's MAC. If the kernel does not know it, makes the kernel request it.
 fn neighbour(netlink: &Netlink, interface: u32, of: IpAddr) -> Result<Mac, Unreachable> {
-    // `struct ndmsg`: the family at 0, the interface at 4, flags at 10.
+    // In `struct ndmsg`, the family is at 0, the interface at 4, and flags at 10.
     let mut question = vec![0; MESSAGE_BYTES];
     question[0] = family(of);
     question[4..8].copy_from_slice(&interface.to_ne_bytes());
@@ -163,7 +163,7 @@ impl Neighbour {
     fn find(netlink: &Netlink, question: &[u8]) -> io::Result<Neighbour> {
         let mut known = Neighbour::default();
         let answer = netlink.ask(libc::RTM_GETNEIGH, HowMany::One, question, |_, body| {
-            // `struct ndmsg`: the state at 8.
+            // In `struct ndmsg`, the state is at 8.
             let Some((header, attributes)) = body.split_first_chunk::<MESSAGE_BYTES>() else {
                 return;
             };

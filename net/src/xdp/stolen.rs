@@ -5,9 +5,9 @@
 //!                     '--- fill ring --- kernel
 //! ```
 //!
-//! Where: in an idle column, in addition to its own inbox if it has one.
-//! Invariant: chunks never leave their queue: when `steal` returns, the kernel has them again, so
-//! that the thief has no chunks to give back. Answers leave by the queue of the requests.
+//! Where: in an idle column, beside the column's own inbox if there is one.
+//! Invariant: chunks never leave their queue. When `steal` returns, the kernel has them again, so
+//! that the thief has no chunks to give back. Each answer is sent through its request's queue.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const STOLEN_MAX: usize = 32;
 #[derive(Debug)]
 pub struct StolenBatch {
     batch: ReceivedBatch,
-    /// The queue from which the datagrams were stolen, until `release`.
+    /// The queue from which the datagrams were stolen; `None` after `release`.
     from: Option<Arc<Queue>>,
 }
 
@@ -60,8 +60,8 @@ impl StolenBatch {
         received
     }
 
-    /// Returns the stolen datagrams in the order of their arrival, and the queue by which answers
-    /// must leave. Returns `None` if there was no `steal` since the last release.
+    /// Returns the stolen datagrams in the order of their arrival, and the queue through which to
+    /// answer them. Returns `None` if there was no `steal` since the last release.
     #[inline]
     #[must_use]
     pub fn halves(&self) -> Option<(DatagramIter<'_>, &Queue)> {
@@ -69,7 +69,7 @@ impl StolenBatch {
         Some((self.batch.datagrams(&from.socket.umem), from))
     }
 
-    /// Forgets the stolen datagrams, which are answered; returns their queue.
+    /// Forgets the stolen datagrams, once they are answered; returns their queue.
     pub fn release(&mut self) -> Option<Arc<Queue>> {
         self.batch.forget();
         self.from.take()

@@ -1,6 +1,6 @@
 //! Tests of ports: an echo server at one end of a link, sockets of the kernel at the other end.
 //!
-//! Where: in network namespaces of their own, which need root.
+//! Where: in separate network namespaces, which need root.
 //! Invariant: a client gets back what it sent, and all chunks are accounted for.
 
 use std::net::{IpAddr, UdpSocket};
@@ -14,12 +14,12 @@ use super::*;
 use crate::{Calls, Datagrams, Epoll, Interest, Sizes, Timeout};
 
 const PORT: u16 = 11_211;
-/// Longest wait for anything that must happen.
+/// Longest wait for an event that must happen.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
 const UNSPECIFIED: [IpAddr; 2] =
     [IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)];
 
-/// Makes options that take all UDP packets to the addresses of a link's end.
+/// Makes options that take UDP packets to `PORT` at all addresses of a link's end.
 pub(super) fn wanted(mode: Mode) -> OpenOptions<'static> {
     OpenOptions {
         interface: WIRE,
@@ -92,7 +92,7 @@ pub(super) fn answer(socket: &UdpSocket) -> Vec<u8> {
     let mut buffer = vec![0; 1 << 16];
     loop {
         match socket.recv(&mut buffer) {
-            // A signal ends a wait that has a timeout.
+            // A signal interrupts a receive that has a timeout.
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             bytes => return buffer[..bytes.unwrap()].to_vec(),
         }
@@ -235,7 +235,7 @@ fn letters_find_room_again_when_those_before_them_have_left() {
         let before = calls.writes.get();
         let tally = port.outbox.post_or_drop(&calls);
         assert_eq!((tally.sent, tally.full, tally.too_long, tally.refused), (128, 0, 0, 0));
-        // One call if the kernel lets us set the packets per call; otherwise a call per 32 packets.
+        // One call if the kernel lets us set the packets per call; otherwise one per 32 packets.
         let writes = calls.writes.get() - before;
         assert!(writes <= 5, "{writes} calls");
         for number in 0..128 {
@@ -317,7 +317,7 @@ fn frames_longer_than_a_chunk_are_joined() {
         let Opened { mut ports, watch, .. } = open_on(&far, &wanted);
         assert!(watch.facts().is_long);
         let client = client(&near, far.v4);
-        // Resolves the neighbour first: the kernel keeps only a few packets for an unknown one.
+        // Until the kernel has resolved the neighbour, it keeps only a few packets for it.
         client.send(b"who are you").unwrap();
         serve(&mut ports, 1);
         let (port, calls) = (&mut ports[0], Calls::default());
@@ -344,7 +344,7 @@ fn frames_longer_than_a_chunk_are_joined() {
     }
 }
 
-/// The sender's kernel leaves it to a network card to split a burst, but the link has no card.
+/// The sender's kernel lets a network card split bursts, but the link has no card.
 #[test]
 fn bursts_come_cut_to_a_driver_and_are_dropped_elsewhere_if_they_are_longer_than_packets() {
     for mode in [Mode::Native, Mode::Generic] {
@@ -425,7 +425,7 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
         expected[reason as usize] += 1;
     }
     // Frames passed to the kernel's stack never arrive in the inbox. When the last frame arrives,
-    // the kernel's stack has got the others.
+    // the kernel has handled all earlier frames.
     let tag = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
     for frame in [tag(&v4), with(&v4, 20, &[0x20, 0]), with(&v6, 20, &[44]), v4[..30].to_vec()] {
         send(&frame);
@@ -443,7 +443,7 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
 }
 
 /// A column that sleeps until the next datagram still holds the last datagrams. The kernel must
-/// have chunks for the next one.
+/// have chunks for the next datagram.
 #[test]
 fn the_kernel_has_chunks_however_many_datagrams_are_held() {
     let Some([near, far]) = pair(Veth::default()) else { return };

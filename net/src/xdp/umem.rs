@@ -15,7 +15,7 @@
 //! Where: below `inbox` and `outbox`. The first socket of an interface registers the memory, and
 //! the other sockets share it, so that each socket may send from any chunk.
 //! Invariant: a chunk belongs to the kernel or to us, and only its owner accesses it. The inbox and
-//! the outbox keep track of their own chunks, and the arena of the chunks for values.
+//! the outbox keep track of their own chunks; the arena keeps track of the chunks for values.
 //! Source: `net/xdp/xdp_umem.c` of Linux, `xdp_umem_reg`; `net/xdp/xsk_queue.h`,
 //! `xp_aligned_validate_desc`; `Documentation/networking/xsk-tx-metadata.rst`.
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -36,8 +36,8 @@ use crate::wire::SumAt;
 
 /// Bytes that the kernel reserves before a received frame.
 const HEADROOM_BYTES: usize = 256;
-/// Bytes of metadata before a frame to send. Once they are registered, the kernel expects room for
-/// them before each part that is sent, including parts of values.
+/// Bytes of metadata before a frame to send. If metadata are registered, the kernel expects room
+/// for metadata before each part that is sent, including parts of values.
 const METADATA_BYTES: usize = 16;
 /// A flag of the registration: the registration gives the number of bytes of metadata.
 const HAS_METADATA_BYTES: XdpUmemRegFlags = XdpUmemRegFlags::from_bits_retain(1 << 2);
@@ -80,15 +80,15 @@ impl Umem {
         Umem { arena, metadata_bytes: 0 }
     }
 
-    /// Makes a memory in the state after registration with a kernel that supports metadata.
+    /// Makes a memory as it is after registration with a kernel that supports metadata.
     #[cfg(test)]
     pub(super) fn with_metadata(arena: &Arc<Arena>) -> Umem {
         Umem { arena: Arc::clone(arena), metadata_bytes: METADATA_BYTES }
     }
 
-    /// Registers the memory with the socket. The kernel pins its pages as long as the socket or its
-    /// rings exist. With `with_metadata`, room for metadata is before each part that is sent, if
-    /// the kernel supports metadata (since 6.8).
+    /// Registers the memory with the socket. The kernel pins the memory's pages as long as the
+    /// socket or its rings exist. With `with_metadata`, each part that is sent has room for
+    /// metadata in front of it, if the kernel supports metadata (since 6.8).
     pub(super) fn register(&mut self, socket: impl AsFd, with_metadata: bool) -> io::Result<()> {
         let mut registration = XdpUmemReg {
             addr: self.arena.base().as_ptr().expose_provenance() as u64,
@@ -124,7 +124,7 @@ impl Umem {
         &self.arena
     }
 
-    /// Bytes of metadata before a frame to send, in its chunk.
+    /// Number of bytes of metadata in a chunk, before a frame to send.
     #[inline]
     pub(super) fn metadata_bytes(&self) -> usize {
         self.metadata_bytes
@@ -257,7 +257,7 @@ mod tests {
         one.fill(1);
         two.fill(2);
         let span = Span { chunk: 1, at: 0, bytes: 2 };
-        // SAFETY: as above; no code writes any more.
+        // SAFETY: as above; no code writes to the chunks any more.
         let read = unsafe { umem.read(span) };
         assert_eq!((read, one[4095], umem.address(1)), (&[2, 2][..], 1, 4096));
     }

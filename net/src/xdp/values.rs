@@ -1,6 +1,6 @@
-//! Tests of values sent in place: a port at one end of a link, sockets of the kernel at the other.
+//! Tests of values sent in place: a port at one end of a link, kernel sockets at the other end.
 //!
-//! Where: in network namespaces of their own, which need root.
+//! Where: in separate network namespaces, which need root.
 //! Invariant: a client gets each value as it was at `add`, even if the value is overwritten
 //! afterwards. Each reference is released, and the kernel finds no descriptor invalid.
 #![allow(unsafe_code, reason = "fills chunks as the store does")]
@@ -109,7 +109,7 @@ fn values_arrive_as_they_lie_by_each_queue_over_both_families() {
                 let client = client(&near, to);
                 let (number, peer) = request_from(&client, &mut ports);
                 used[number] = true;
-                // One part, up to the length of a packet; the ends of two parts; pieces of three.
+                // One part, up to a packet's length; the ends of two parts; pieces of three parts.
                 let first = &parts[0].bytes()[..room.min(part_bytes)];
                 let [_, b, c] = &parts;
                 let two = [
@@ -155,7 +155,7 @@ fn a_value_is_sent_as_it_was_though_it_is_overwritten_while_the_link_is_down() {
         port.outbox.post_or_drop(&calls);
         assert_eq!((port.chunks().values, port.outbox.waiting()), (1000, 2000));
         assert!(port.inbox.queue().is_unsettled());
-        // Three times, all other chunks are taken and overwritten.
+        // All other chunks are taken and overwritten, three times.
         drop(value);
         for seed in 0..3 {
             let room =

@@ -1,8 +1,8 @@
 //! Reads a server's frames, on the client's side.
 //!
 //! Where: a load generator's half of the binary protocol.
-//! Invariant: reading never panics, and never waits for more bytes than a frame's header gives, at
-//! most `BODY_BYTES_MAX`.
+//! Invariant: reading never panics. It waits for no more bytes than a frame's header states, and
+//! refuses a body over `BODY_BYTES_MAX`.
 //! Source: memcached 1.6.45 `protocol_binary.h`.
 
 pub use crate::decoded::Decoded;
@@ -14,7 +14,7 @@ use super::{BODY_BYTES_MAX, HEADER_BYTES, Header, MAGIC_REPLY};
 pub struct Frame<'a> {
     /// The header.
     pub header: Header,
-    /// The extras; with a value, the client flags.
+    /// The extras: the client flags, if the answer shows a value.
     pub extras: &'a [u8],
     /// The key, if the command's answer shows it; a statistic's name in an answer to `stat`.
     pub key: &'a [u8],

@@ -1,6 +1,6 @@
 //! The table of all binary commands.
 //!
-//! Where: `binary::parse` finds a frame's command here, `binary::write` the fields to show.
+//! Where: `binary::parse` looks up a frame's command, `binary::write` which fields to show.
 //! Invariant: a binary command exists if and only if it has a row. To add one, write a row here, an
 //! arm in the server's executor, and a transcript.
 //! Source: memcached 1.6.45 `protocol_binary.h`, `dispatch_bin_command`.
@@ -20,7 +20,7 @@ pub struct Opcode {
     pub quiet: bool,
 }
 
-/// The parts of a command's frame. The numbers in parentheses are the bytes of the extras.
+/// The parts of a command's frame. A number in parentheses is the extras' length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A key.

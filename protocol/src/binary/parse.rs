@@ -2,7 +2,7 @@
 //!
 //! Where: called by the session at the start of each frame.
 //! Invariant: the result depends on the frame alone. A frame whose lengths do not fit its command
-//! ends the connection. For any other refused frame, the number of bytes skipped is memcached's.
+//! ends the connection. For any other refused frame, as many bytes are skipped as in memcached.
 //! Source: memcached 1.6.45 `try_read_command_binary`, `dispatch_bin_command`.
 
 use super::opcode::{self, Shape};
@@ -71,7 +71,7 @@ pub(crate) fn parse(input: &[u8]) -> ParsedFrame<'_> {
         .unwrap_or(ParsedFrame::Last(bytes, form.refused(Refusal::BadFormat)))
 }
 
-/// Returns the reason why a frame of these lengths is refused for any command; `None` if it is not.
+/// Returns why these lengths are invalid for every command; `None` if they are not.
 fn misshapen(header: &Header) -> Option<Refusal> {
     let body_bytes_min = u32::from(header.key_bytes) + u32::from(header.extras_bytes);
     if body_bytes_min > header.body_bytes {
@@ -86,7 +86,7 @@ fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<ParsedFrame<'a>> {
     let (key, form) = (head.key, Form::Binary(head.tag));
     let (keyed, extras_bytes) = (!key.is_empty(), head.extras.len());
     // True if the body ends with the key. If a command does not check this, the rest of the body is
-    // parsed as the next frame, like in memcached.
+    // parsed as the next frame, as in memcached.
     let ends = head.header.body_bytes as usize + HEADER_BYTES == head.bytes;
     let is_bare = !keyed && extras_bytes == 0 && ends;
     let request = match shape {
@@ -131,7 +131,7 @@ impl Head<'_> {
     }
 }
 
-/// Skips a value of `value_bytes` and refuses the command, which memcached has only with SASL.
+/// Skips a value of `value_bytes` bytes and refuses the command, which needs SASL in memcached.
 fn unknown<'a>(head: &Head<'_>, value_bytes: u32) -> ParsedFrame<'a> {
     let unknown = Form::Binary(head.tag).refused(Refusal::UnknownCommand);
     ParsedFrame::Swallow(head.bytes, value_bytes, unknown)
@@ -149,7 +149,7 @@ fn extend<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<ParsedFrame<'a>> {
     Some(ParsedFrame::Value(Request::Store(store), head.bytes, head.value_bytes()))
 }
 
-/// A storage command without extras and value.
+/// Returns a storage command without extras and value.
 fn bare<'a>(head: &Head<'a>, verb: StoreVerb) -> Store<'a> {
     Store {
         verb,

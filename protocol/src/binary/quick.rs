@@ -9,7 +9,7 @@ use crate::KEY_BYTES_MAX;
 use crate::form::GetForm;
 use crate::request::Get;
 
-/// Returns the GET at the start of `input` and its length, if it is whole and of the plainest form.
+/// Returns the GET at the start of `input` and its length, if it is whole and has only a key.
 #[inline(always)]
 pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
     let (header, rest) = input.split_first_chunk::<HEADER_BYTES>()?;

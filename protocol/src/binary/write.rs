@@ -1,8 +1,8 @@
 //! Writes all of a server's answers in the binary protocol.
 //!
 //! Where: called through `Form`, and through `Show` for the part before a value.
-//! Invariant: each write is one whole frame. Exception: if `Show::head` returns that a value
-//! follows, the caller appends the value to complete the frame.
+//! Invariant: each function appends one whole frame. Exception: if `Show::head` returns true, the
+//! caller completes the frame by appending the value.
 //! Source: memcached 1.6.45 `add_bin_header`, `write_bin_error`, `process_bin_get_or_touch`.
 
 use std::fmt::Arguments;
@@ -40,7 +40,7 @@ fn status(refusal: Refusal) -> (u16, &'static str) {
         Refusal::NoMemory => (0x82, "Out of memory allocating item"),
         Refusal::NoMemoryDelta => (0x82, "Out of memory incrementing value"),
         Refusal::NoMemoryVivify => (0x82, "Out of memory allocating new item"),
-        // The request does not have its command's form. All other refusals are for text requests.
+        // The frame does not fit its command. All other refusals are for text requests.
         _ => (0x04, "Invalid arguments"),
     }
 }
@@ -85,12 +85,12 @@ fn refuse(out: &mut Vec<u8>, tag: Tag, refusal: Refusal) {
     frame(out, Header { status, ..header(tag) }, &[words.as_bytes()]);
 }
 
-/// Appends success with a text.
+/// Appends a successful answer that shows a text.
 pub(crate) fn text(out: &mut Vec<u8>, tag: Tag, text: &str) {
     frame(out, header(tag), &[text.as_bytes()]);
 }
 
-/// Appends the number that an increment or decrement resulted in.
+/// Appends the result of an increment or decrement.
 pub(crate) fn number(out: &mut Vec<u8>, tag: Tag, number: u64, cas: u64) {
     if !tag.quiet {
         frame(out, Header { cas, ..header(tag) }, &[&number.to_be_bytes()]);
@@ -152,7 +152,7 @@ impl Show for Value<'_> {
 
     #[inline(always)]
     fn surround(&self, found: &impl FoundItem) -> Option<Surround> {
-        // Never called for TOUCH and the forms of GAT, because they take the item's lock.
+        // Never called for TOUCH or any form of GAT, which take the item's lock.
         let key = matches!(self.tag.opcode, opcode::GETK | opcode::GETKQ);
         let key_bytes = if key { self.key.len() } else { 0 };
         let header = self.header(key_bytes, found.value_bytes(), found.cas());

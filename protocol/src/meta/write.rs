@@ -1,4 +1,4 @@
-//! Writes a server's answers to meta commands; mistakes are answered as for other text requests.
+//! Writes a server's answers to meta commands. Errors are answered as for other text requests.
 //!
 //! Where: called by the executor, during a lookup without a lock or after a lookup under the lock.
 //! Invariant: flags are answered in the order they were given, and `W`, `X` and `Z` follow them.
@@ -19,7 +19,7 @@ const SLAB_CLASS: &[u8; 12] = b" cls=1 size=";
 /// The result of `ma`.
 #[derive(Clone, Copy, Debug)]
 pub struct Number {
-    /// The number after the request.
+    /// The number after the addition or subtraction.
     pub value: u64,
     /// The item's CAS unique.
     pub cas: u64,
@@ -51,7 +51,7 @@ impl<'a> RequestFields<'a> {
         RequestFields { flags: request.flags, key, key_binary: flags.binary, quiet: flags.quiet }
     }
 
-    /// Appends the outcome of `ms` or `md`; for `ms`, `value_bytes` is the value's length now.
+    /// Appends the outcome of `ms` or `md`; for `ms`, `value_bytes` is the value's new length.
     #[inline(always)]
     pub fn say(&self, outcome: Outcome, value_bytes: Option<u32>, out: &mut Vec<u8>) {
         let (code, cas) = match outcome {
@@ -189,7 +189,7 @@ impl Show for Get<'_> {
     }
 }
 
-/// The answer to an `mg` whose only flag is `v`, which takes less work for nearly all items.
+/// The answer to an `mg` whose only flag is `v`. Takes less work than `Get` for nearly all items.
 #[derive(Clone, Copy, Debug)]
 pub struct GetValue<'k> {
     /// The key, 1 to 250 bytes.
@@ -199,7 +199,7 @@ pub struct GetValue<'k> {
 }
 
 impl<'k> GetValue<'k> {
-    /// Returns the answer in the form that serves every `mg`.
+    /// Returns the same answer as a `Get`, which can answer any `mg`.
     #[must_use]
     pub fn in_full(self) -> Get<'k> {
         let Meta { flags, key, .. } = Meta::value_of(self.key);
@@ -247,7 +247,7 @@ impl Show for GetValue<'_> {
     }
 }
 
-/// Appends the answer to `me` for the item of `key`, which takes `item_bytes`; `None` for a miss.
+/// Appends the answer to `me` for the item of `key`, of `item_bytes`. `found` is `None` on a miss.
 pub fn debug(
     key: &[u8],
     found: Option<&impl FoundItem>,
@@ -263,7 +263,7 @@ pub fn debug(
         out.extend_from_slice(key);
     }
     out.extend_from_slice(b" exp=");
-    // The time left is a signed 32-bit number, like in memcached: more than 68 years are negative.
+    // The time left is a signed 32-bit number, as in memcached: over 68 years it is negative.
     let exptime = found.exptime().unwrap_or(0);
     number(out, if exptime == 0 { -1 } else { exptime.wrapping_sub(now).cast_signed() });
     number_after(out, b" la=", found.idle_seconds().unwrap_or(0));
@@ -276,7 +276,7 @@ pub fn debug(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the time left (`t`). The time left of an expired item wraps, like in memcached.
+/// Appends the time left (`t`). The time left of an expired item wraps, as in memcached.
 fn seconds_left(out: &mut Vec<u8>, exptime: u32, now: u32) {
     if exptime == 0 {
         out.extend_from_slice(b" t-1");

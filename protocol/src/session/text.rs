@@ -1,6 +1,6 @@
 //! Parses lines: whole commands, and retrieval lines that are answered while they arrive.
 //!
-//! Where: the session's states of the text protocol.
+//! Where: handles the session's states of the text protocol.
 //! Invariant: a line that has arrived whole is parsed once; only the keys of a retrieval line are
 //! yielded before the line's end arrives.
 //! Source: memcached 1.6.45 `try_read_command_ascii`, `process_get_command`.
@@ -61,7 +61,7 @@ impl Session {
             return Step::More;
         }
         if spaces > 0 {
-            // memcached waits for the end of such a line, and then refuses an unknown command.
+            // memcached waits for the end of such a line, then refuses it as an unknown command.
             self.state = State::Rest { refusal: Refusal::UnknownCommand };
             return Step::Skip(input.len());
         }
@@ -83,8 +83,8 @@ impl Session {
         Some((Get { key, exptime, form }, bytes))
     }
 
-    /// Returns the next key of a retrieval line. A line that arrived whole has been checked; a line
-    /// that is answered while it arrives has not.
+    /// Returns the next key of a retrieval line. The keys have been checked if the line arrived
+    /// whole, but not if it is answered while it arrives.
     pub(super) fn key<'a>(
         &mut self,
         input: &'a [u8],

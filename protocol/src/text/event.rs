@@ -1,7 +1,7 @@
 //! Writes the lines that report events to watchers.
 //!
-//! Where: a column with a watcher appends these lines beside its work.
-//! Invariant: every line is memcached 1.6.45's, and none is longer than `LINE_BYTES_MAX`.
+//! Where: a column appends these lines while it works, if a connection watches the events.
+//! Invariant: every line is as in memcached 1.6.45, and none is longer than `LINE_BYTES_MAX`.
 //! Source: memcached 1.6.45 `default_entries`, `_logger_parse_ige` and its neighbours.
 
 use std::fmt::Display;
@@ -19,16 +19,16 @@ pub struct Stamp {
     pub seconds: u64,
     /// The microseconds within the second.
     pub us: u32,
-    /// The event's number among those of all columns.
+    /// The event's sequence number, which counts the events of all columns.
     pub number: u64,
 }
 
-/// An event of an item.
+/// An event that concerns an item.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'w> {
     /// A lookup.
     Get {
-        /// True if there was an item.
+        /// True if the lookup found an item.
         found: bool,
         /// The descriptor of the connection that sent the request.
         descriptor: i32,
@@ -60,7 +60,7 @@ pub enum Item<'w> {
     },
 }
 
-/// Appends the event of the item of `key`, whose value has or had `value_bytes`.
+/// Appends an event of the item of `key`, whose value has (or had) `value_bytes` bytes.
 pub fn item(out: &mut Vec<u8>, stamp: Stamp, key: &[u8], value_bytes: u32, what: Item<'_>) {
     let class = |found: bool| u8::from(found);
     begin(out, stamp);
@@ -89,8 +89,8 @@ pub fn item(out: &mut Vec<u8>, stamp: Stamp, key: &[u8], value_bytes: u32, what:
     let _ = writeln!(out, " size={value_bytes}");
 }
 
-/// Appends the event that a connection was opened, or with a `reason` that it was closed. `peer` is
-/// the client's address and port; `None` for a Unix socket.
+/// Appends the event that a connection was opened or, if `reason` is given, that it was closed.
+/// `peer` is the client's address and port; `None` for a Unix socket.
 pub fn connection(
     out: &mut Vec<u8>,
     stamp: Stamp,
@@ -108,7 +108,7 @@ pub fn connection(
     let _ = writeln!(out, " cfd={descriptor}");
 }
 
-/// Appends the number of lines that were left out.
+/// Appends the number of lines that were dropped.
 pub fn skipped(out: &mut Vec<u8>, lines: u64) {
     let _ = writeln!(out, "skipped={lines}");
 }

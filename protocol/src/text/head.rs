@@ -1,4 +1,4 @@
-//! Writes the line before a value again, as short as possible.
+//! Writes a short form of the line before a value.
 //!
 //! Where: a connection keeps this short line while a large value arrives, however long the client's
 //! line was.
@@ -58,7 +58,7 @@ fn meta_head(meta: &Meta<'_>, value_bytes: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the name of the command of this shape, from the only table of names.
+/// Appends the name of the command of this shape, from the table of commands.
 fn name(shape: Shape, out: &mut Vec<u8>) {
     if let Some(command) = COMMANDS.iter().find(|command| command.shape == shape) {
         out.extend_from_slice(command.name.as_bytes());

@@ -1,7 +1,7 @@
 //! Writes the lines that show items in dumps.
 //!
 //! Where: a dump appends a line for each item that the store lists, or for each prefix of keys.
-//! Invariant: every line is memcached 1.6.45's; no byte of a key ends a line or a word early.
+//! Invariant: every line is as in memcached 1.6.45; no byte of a key ends a line or a word early.
 //! Source: memcached 1.6.45 `crawler_metadump_eval`, `crawler_mgdump_eval`, `item_cachedump`,
 //! `uriencode_init`, `stats_prefix_dump`.
 
@@ -62,7 +62,7 @@ pub fn request(line: &Line<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a line of `stats cachedump`; false if memcached shows no such key.
+/// Appends a line of `stats cachedump`. False if the key is binary: memcached does not show it.
 pub fn item(line: &Line<'_>, out: &mut Vec<u8>) -> bool {
     if line.key_binary {
         return false;
@@ -115,12 +115,12 @@ fn named(name: &[u8], number: u64, out: &mut Vec<u8>) {
     digits(out, number);
 }
 
-/// Returns a Unix time; 0 for a time before 1970, which a wrong clock may give.
+/// Returns a Unix time. A time before 1970, which a wrong clock may give, becomes 0.
 fn unsigned(seconds: i64) -> u64 {
     u64::try_from(seconds).unwrap_or(0)
 }
 
-/// Returns a key with the escapes of a URI.
+/// Returns a key, escaped as in a URI.
 #[must_use]
 pub fn escaped(key: &[u8]) -> String {
     let mut escaped = Vec::new();
@@ -128,7 +128,7 @@ pub fn escaped(key: &[u8]) -> String {
     String::from_utf8_lossy(&escaped).into_owned()
 }
 
-/// Appends a key with the escapes of a URI.
+/// Appends a key, escaped as in a URI.
 pub(super) fn escape(key: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in key {

@@ -1,4 +1,4 @@
-//! Reads the words of commands for operators like memcached, whose mistakes it repeats.
+//! Reads the words of operators' commands the way memcached does, including its mistakes.
 //!
 //! Where: the executor calls this for a `Request::Operator`. The parser does not, because the
 //! errors of a command depend on the features that are switched on.
@@ -26,7 +26,7 @@ const FRACTION_BYTES_MAX: usize = 31;
 const WINDOW_MIN: u32 = 3;
 const WINDOW_MAX: u32 = 1800;
 
-/// Largest sum of the parts that `lru tune` sets, in percent.
+/// Largest sum of the two percentages that `lru tune` sets.
 const LRU_PERCENT_MAX: u32 = 80;
 
 /// Settings of external storage that take a whole number.
@@ -78,7 +78,7 @@ pub enum Classes {
     All,
     /// All items, in the order of the hash table.
     Hash,
-    /// The items of the listed slab classes. True if the list has class 1, in which all items are.
+    /// The items of the listed slab classes. True if the list has class 1, the class of all items.
     Listed(bool),
 }
 
@@ -87,7 +87,7 @@ pub enum Classes {
 pub enum Shutdown {
     /// Immediately.
     Now,
-    /// Gracefully, like on the signal USR1.
+    /// Gracefully, as on the signal USR1.
     Gracefully,
 }
 
@@ -150,7 +150,7 @@ const WATCHABLE: [(&[u8], Streams); 10] = [
 /// Returns the action that `operator` requests with `args`.
 ///
 /// # Errors
-/// A refusal that does not depend on the features that are switched on.
+/// The words are refused, whichever features are switched on.
 pub fn read(operator: Operator, args: Args<'_>) -> Result<Control, Refusal> {
     match operator {
         Operator::CacheMemlimit => {
@@ -195,13 +195,13 @@ fn signed(args: Args<'_>, at: usize) -> Option<i32> {
     args.token(at).and_then(number::strict_i32)
 }
 
-/// Reads a number that may have a fraction, but unlike memcached no infinity, NaN or hexadecimal.
+/// Reads a number that may have a fraction. Unlike memcached, refuses infinity, NaN and hex.
 fn fraction(args: Args<'_>, at: usize) -> Option<f64> {
     let text = args.token(at).filter(|text| text.len() <= FRACTION_BYTES_MAX)?;
     std::str::from_utf8(text).ok()?.parse::<f64>().ok().filter(|number| number.is_finite())
 }
 
-/// True if `args` give a setting of external storage and a value that memcached would accept.
+/// True if `args` are a setting of external storage and a value that memcached would accept.
 fn is_storage_setting(args: Args<'_>) -> bool {
     if args.count > 2 && begins(args, b"free_memchunks") {
         return unsigned(args, 1).is_some_and(|class| class < SLAB_CLASSES)

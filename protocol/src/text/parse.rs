@@ -1,6 +1,6 @@
 //! Parses one whole command line into its request.
 //!
-//! Where: the session calls this for every line that its short cuts do not take.
+//! Where: the session calls this for every line that its short cuts do not handle.
 //! Invariant: the result depends on one whole line alone, not on any state.
 //! Source: memcached 1.6.45 `process_request`, `process_command_ascii`, `process_update_cmd_start`
 //! and similar functions, as far as they look only at the line.
@@ -95,7 +95,7 @@ fn by_shape(shape: Shape, line: &[u8]) -> ParsedLine<'_> {
     }
 }
 
-/// Parses a line whose command memcached finds by the first token, or refuses it as unknown.
+/// Parses a line whose command memcached finds by the first token. Refuses all other commands.
 fn by_first_token(line: &[u8]) -> ParsedLine<'_> {
     let tokens = Tokens::cut(line);
     let shape = tokens.get(0).and_then(command::find).filter(|shape| shape.after_spaces());
@@ -144,7 +144,7 @@ fn keys(
     ParsedLine::Keys { cas, exptime, keys_at }
 }
 
-/// Reads a value's length; `None` if memcached refuses the length whatever its limit is.
+/// Reads a value's length; `None` if memcached refuses it whatever the limit on values.
 fn value_bytes(token: Option<&[u8]>) -> Option<u32> {
     let bytes = number::strict_i32(token?)?;
     u32::try_from(bytes).ok().filter(|_| bytes <= i32::MAX - 2)

@@ -13,10 +13,10 @@ use crate::form::{Form, GetForm};
 use crate::request::{Args, Delete, Delta, Get, Meta, Request, Store};
 use crate::step::{Step, with_value};
 
-/// Most digits of a number that is read here, so that it cannot overflow.
+/// Maximum number of digits of a number that is read here, so that it cannot overflow.
 const DIGITS_MAX: usize = 9;
 
-/// The first four bytes of retrievals, as a number.
+/// The first four bytes of `get` and `gets` lines, as numbers.
 const GET: u32 = u32::from_le_bytes(*b"get ");
 const GETS: u32 = u32::from_le_bytes(*b"gets");
 
@@ -24,7 +24,7 @@ const GETS: u32 = u32::from_le_bytes(*b"gets");
 const FLAGS_MAX: usize = 10;
 const FLAGS_BYTES_MAX: usize = COMMAND_BYTES_MAX;
 
-/// Returns true for `gets` and false for `get`, and the bytes behind the name.
+/// Returns true for `gets` and false for `get`, and the bytes after the name.
 #[inline(always)]
 fn retrieval(input: &[u8]) -> Option<(bool, &[u8])> {
     let (name, rest) = input.split_first_chunk()?;
@@ -44,7 +44,7 @@ pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
     Some((Get { key, exptime: None, form: GetForm::Text { cas, last: true } }, bytes))
 }
 
-/// Reads a `get` of one key that is all of `input`.
+/// Reads a `get` of one key, if that is all of `input`.
 #[inline(always)]
 pub(crate) fn only_get(input: &[u8]) -> Option<Get<'_>> {
     let (name, rest) = input.split_first_chunk()?;
@@ -70,14 +70,14 @@ fn is_key(text: &[u8]) -> bool {
 pub(crate) fn keys(input: &[u8]) -> Option<(bool, usize)> {
     let (cas, rest) = retrieval(input)?;
     let mut keys = &rest[..memchr::memchr(b'\n', rest)?];
-    // Continue behind the last space that can end a key of at most `KEY_BYTES_MAX` bytes here.
+    // Skip to the last space in reach of the longest key. Without a space, this key is too long.
     while keys.len() > KEY_BYTES_MAX {
         keys = &keys[memchr::memrchr(b' ', &keys[..=KEY_BYTES_MAX])? + 1..];
     }
     Some((cas, input.len() - rest.len()))
 }
 
-/// Reads a key within a retrieval line; returns it, its length with the separator behind it, and
+/// Reads a key within a retrieval line; returns it, its length with the separator after it, and
 /// true if it is the last key. `None` unless one space and another key, or the line's end, follows.
 #[inline]
 pub(crate) fn key_of_many(input: &[u8]) -> Option<(&[u8], usize, bool)> {
@@ -89,8 +89,8 @@ pub(crate) fn key_of_many(input: &[u8]) -> Option<(&[u8], usize, bool)> {
     }
 }
 
-/// Reads a request other than `get` at the start of `input`, if its whole line is there and has
-/// the form that clients mostly send.
+/// Reads a request other than `get` at the start of `input`, if its line is complete and has the
+/// form that clients mostly send.
 #[inline]
 pub(crate) fn step(input: &[u8]) -> Option<Step<'_>> {
     match input {
@@ -107,14 +107,14 @@ pub(crate) fn step(input: &[u8]) -> Option<Step<'_>> {
     }
 }
 
-/// Splits a text into a key and the bytes behind it.
+/// Splits a text into a key and the bytes after it.
 #[inline(always)]
 fn key(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let (key, rest) = text.split_at_checked(scan::blank(text)?)?;
     (1..=KEY_BYTES_MAX).contains(&key.len()).then_some((key, rest))
 }
 
-/// Reads `KEY\r\n`; returns the key, and the length of both.
+/// Reads `KEY\r\n`; returns the key, and its length with the line end.
 #[inline(always)]
 fn only_key(text: &[u8]) -> Option<(&[u8], usize)> {
     let (key, rest) = key(text)?;
@@ -135,7 +135,7 @@ fn delete(rest: &[u8]) -> Option<Step<'_>> {
     Some(Step::Request(Request::Delete(delete), 7 + bytes))
 }
 
-/// Reads ` NUMBER` of at most `DIGITS_MAX` digits; returns it and the bytes behind it.
+/// Reads ` NUMBER` of at most `DIGITS_MAX` digits; returns the number and the bytes after it.
 #[inline(always)]
 fn number(text: &[u8]) -> Option<(u32, &[u8])> {
     match text {
@@ -163,7 +163,7 @@ fn longer_number(text: &[u8]) -> Option<(u32, &[u8])> {
     None
 }
 
-/// Reads `[ noreply]\r\n`; returns true if `noreply` is there, and the bytes behind the line's end.
+/// Reads `[ noreply]\r\n`; returns true if `noreply` is there, and the bytes after the line's end.
 #[inline]
 fn line_end(text: &[u8]) -> Option<(bool, &[u8])> {
     match text {
@@ -172,8 +172,8 @@ fn line_end(text: &[u8]) -> Option<(bool, &[u8])> {
     }
 }
 
-/// Reads ` KEY FLAGS EXPTIME BYTES[ noreply]\r\n` behind `set`; returns the request without its
-/// value, the value's length, and the bytes behind the line.
+/// Reads ` KEY FLAGS EXPTIME BYTES[ noreply]\r\n` after `set`; returns the request without its
+/// value, the value's length, and the bytes after the line.
 #[inline(always)]
 fn set_line(rest: &[u8]) -> Option<(Store<'_>, u32, &[u8])> {
     let (key, rest) = key(rest)?;
@@ -201,7 +201,7 @@ fn set<'a>(input: &'a [u8], rest: &'a [u8]) -> Option<Step<'a>> {
     Some(with_value(input, Request::Store(store), header_bytes, value_bytes, LINE_END_BYTES))
 }
 
-/// Reads a whole `set` that is all of `input`.
+/// Reads a `set` with its value, if that is all of `input`.
 #[inline(always)]
 pub(crate) fn only_set(input: &[u8]) -> Option<Store<'_>> {
     let (store, value_bytes, rest) = set_line(input.strip_prefix(b"set ")?)?;
@@ -218,7 +218,7 @@ fn delta(input: &[u8], incr: bool) -> Option<Step<'_>> {
     Some(Step::Request(Request::Delta(delta), 5 + (input.len() - rest.len())))
 }
 
-/// Reads `[ FLAG...]\r\n` with one space before each flag; returns the flags and the bytes behind
+/// Reads `[ FLAG...]\r\n` with one space before each flag; returns the flags and the bytes after
 /// the line.
 #[inline]
 fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
@@ -244,7 +244,7 @@ fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
     }
 }
 
-/// Reads a meta command without a value, from behind its two letters and a space.
+/// Reads a meta command without a value. `input` begins after the two letters and a space.
 #[inline(always)]
 fn meta(input: &[u8], verb: MetaVerb) -> Option<Step<'_>> {
     let (key, rest) = key(input)?;
@@ -335,8 +335,8 @@ mod tests {
         }
     }
 
-    /// Returns the requests in `input`, which starts with a line, with the offset at which each
-    /// request ends. `way` is 0 for short cuts, 1 for `next` alone, and 2 for no short cuts.
+    /// Returns the requests in `input`, and the offset at which each ends. Way 0 tries `next_get`
+    /// before `next`; way 1 calls only `next`; way 2 parses the first line without short cuts.
     fn requests(input: &[u8], way: u32) -> Vec<(Request<'_>, usize)> {
         let (mut session, mut at, mut got) = (Session::new(ProtocolMode::Ascii), 0, Vec::new());
         loop {

@@ -1,6 +1,6 @@
 //! Finds the end of a word in a line, sixteen bytes at a time.
 //!
-//! Where: the session's short cuts look for the end of a key.
+//! Where: used by the session's short cuts to find the end of a key.
 //! Invariant: the result is that of a loop over single bytes; a test compares the two.
 //! Source: "Determine if a word has a byte less than n", S. E. Anderson, Bit Twiddling Hacks.
 
@@ -10,7 +10,7 @@ const STEP: usize = 16;
 /// A word whose bytes are all 1.
 const ONES: u64 = u64::MAX / 0xff;
 
-/// Returns the index of the first byte not above a space, which nearly always ends a word.
+/// Returns the index of the first byte up to 0x20 (a space), which nearly always ends a word.
 #[inline(always)]
 pub(crate) fn blank(text: &[u8]) -> Option<usize> {
     let (mut at, mut rest) = (0, text);
@@ -21,13 +21,13 @@ pub(crate) fn blank(text: &[u8]) -> Option<usize> {
         (at, rest) = (at + STEP, behind);
     }
     match text.last_chunk::<STEP>() {
-        // The last step begins earlier, to be whole: it compares the bytes before `at` again.
+        // The last step begins before `at` so that it is whole. It compares some bytes again.
         Some(step) => step_has_blank(step).then(|| text.len() - STEP + first(step)),
         None => rest.iter().position(|&byte| byte <= b' ').map(|place| at + place),
     }
 }
 
-/// True if any byte is not above a space.
+/// True if any byte is at most 0x20 (a space).
 #[inline(always)]
 pub(crate) fn has_blank(text: &[u8]) -> bool {
     let Some(last) = text.last_chunk::<STEP>() else {
@@ -42,13 +42,13 @@ pub(crate) fn has_blank(text: &[u8]) -> bool {
     step_has_blank(&lowest)
 }
 
-/// True if any byte is not above a space; compiles to a comparison of all bytes at once.
+/// True if any byte is at most 0x20. Compiles to a comparison of all bytes at once.
 #[inline(always)]
 fn step_has_blank(step: &[u8; STEP]) -> bool {
     step.iter().fold(false, |found, &byte| found | (byte <= b' '))
 }
 
-/// Returns the index of the first byte not above a space. There must be one.
+/// Returns the index of the first byte that is at most 0x20. There must be one.
 #[inline(always)]
 fn first(step: &[u8; STEP]) -> usize {
     let (low, high) = step.split_at(STEP / 2);
@@ -58,8 +58,8 @@ fn first(step: &[u8; STEP]) -> usize {
     }
 }
 
-/// Returns a word in which the high bit of the first byte not above a space is set. The high bits
-/// of later bytes may be set as well.
+/// Marks the first byte that is at most 0x20 by the high bit of that byte in the result. The high
+/// bits of later bytes may be set as well.
 #[inline(always)]
 fn blanks(half: &[u8]) -> u64 {
     let word = half.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));

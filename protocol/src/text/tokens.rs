@@ -1,15 +1,15 @@
 //! Cuts a command line into tokens.
 //!
-//! Where: for every line that the session's short cuts do not take.
-//! Invariant: only spaces separate tokens; tokens behind the first `TOKENS_MAX` are ignored.
+//! Where: used for every line that the session's short cuts do not handle.
+//! Invariant: only spaces separate tokens; tokens after the first `TOKENS_MAX` are ignored.
 //! Source: memcached 1.6.45 `_mcmc_tokenize_meta`, `_process_token_len`.
 
 use crate::request::Args;
 
-/// Most tokens of a line that memcached sees.
+/// Maximum number of a line's tokens that memcached reads.
 pub(crate) const TOKENS_MAX: usize = 23;
 
-/// Most bytes of a line that memcached sees.
+/// Maximum number of a line's bytes that memcached reads.
 pub(crate) const SEEN_BYTES_MAX: usize = 65534;
 
 #[derive(Clone, Copy, Debug)]

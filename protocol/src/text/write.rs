@@ -1,7 +1,7 @@
 //! Writes a server's answers in the text protocol, except the codes and flags of meta commands.
 //!
 //! Where: called through `Form`, and through `Show` for the text around a value.
-//! Invariant: every line is memcached 1.6.45's, byte for byte.
+//! Invariant: every line is, byte for byte, the line that memcached 1.6.45 sends.
 //! Source: memcached 1.6.45 `proto_text.c`, `proto_parser.c`, `make_ascii_get_suffix`.
 
 use std::fmt::Arguments;
@@ -113,8 +113,8 @@ pub fn line(refusal: Refusal) -> &'static str {
     }
 }
 
-/// The answer for one key of `get`, `gets`, `gat` or `gats`: `CAS` shows the CAS unique, and `END`
-/// follows the `LAST` key of a line.
+/// The answer for one key of `get`, `gets`, `gat` or `gats`. With `CAS` it shows the CAS unique;
+/// with `LAST`, which is for the last key of a line, `END` follows.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'k, const CAS: bool, const LAST: bool> {
     /// The key, 1 to 250 bytes.
@@ -173,7 +173,7 @@ impl<const CAS: bool, const LAST: bool> Show for Value<'_, CAS, LAST> {
     }
 }
 
-/// Appends the number that `incr` or `decr` resulted in; with `noreply`, appends nothing.
+/// Appends the result of `incr` or `decr`; with `noreply`, appends nothing.
 pub(crate) fn number(out: &mut Vec<u8>, number: u64, noreply: bool) {
     if !noreply {
         digits(out, number);

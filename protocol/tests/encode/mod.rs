@@ -1,7 +1,7 @@
 //! Encodes a client's requests, and a server's text replies, as bytes.
 //!
-//! Where: the codec tests and the fuzz targets include this file, and decode its bytes.
-//! Invariant: a `Session` reads the same request, and `Reply::decode` the same reply.
+//! Where: the codec tests and the fuzz targets include this file, and decode the bytes.
+//! Invariant: a `Session` reads the same request again, and `Reply::decode` the same reply.
 //! Source: memcached's `protocol.txt`, `protocol_binary.h` (1.6.45).
 
 #![allow(dead_code, clippy::unwrap_used, reason = "a test calls a part, and fails by a panic")]
@@ -92,7 +92,7 @@ pub(crate) fn get_line<'k>(
     line(shape, &words, &[], Form::LINE, out);
 }
 
-/// Appends the line of the command of this shape: name, words, numbers, perhaps `noreply`.
+/// Appends the line of a command: name, words, numbers and, if `form` has it, `noreply`.
 fn line(shape: Shape, words: &[&[u8]], numbers: &[i128], form: Form, out: &mut Vec<u8>) {
     let command = COMMANDS.iter().find(|command| command.shape == shape).unwrap();
     out.extend_from_slice(command.name.as_bytes());

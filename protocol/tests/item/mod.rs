@@ -6,7 +6,7 @@
 
 use protocol::show::FoundItem;
 
-/// By default, the fields that not every lookup knows are `None` or false.
+/// The fields that not every lookup knows are `None` or false by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Item {
     pub(crate) client_flags: u32,

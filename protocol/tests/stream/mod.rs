@@ -1,14 +1,14 @@
-//! Feeds a stream of bytes, cut into pieces, to a session like a connection does.
+//! Feeds a stream of bytes, cut into pieces, to a session as a connection does.
 //!
 //! Where: the codec tests and the fuzz targets both include this file.
-//! Invariant: no step consumes more bytes than there are, and all but `More` and `Body` consume
-//! some.
+//! Invariant: no step consumes more bytes than there are, and each except `More` and `Body`
+//! consumes some.
 //! Source: the invariants of `protocol/src/session.rs`.
 
 use protocol::{Get, GetForm, LINE_BYTES_MAX, ProtocolMode, Request, Session, Step, meta};
 
-/// The events that a stream results in. A line's last key may be known only after it was yielded,
-/// so the end of a line counts as an event of its own.
+/// The events that a stream results in. The end of a line is a separate event, because a key may be
+/// yielded before it is known that the key is the line's last.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Events {
     /// One entry per request, in order.

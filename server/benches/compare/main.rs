@@ -101,7 +101,7 @@ fn run(options: Options) -> Outcome<()> {
     }
 }
 
-/// The plan of a `kvblaster compare`. The rival comes first, so that ratios are the subject's.
+/// The plan of a `kvblaster compare`. The rival is listed first, so that ratios are relative to it.
 fn plan(options: &Options, in_flight: u32) -> Outcome<Plan> {
     let cores = net::thread_cpus()?;
     let (server_cores, client_core) = match cores.split_last() {

@@ -1,4 +1,4 @@
-//! callgrind: runs this program under it, and reads its output.
+//! Runs this program under callgrind, and reads callgrind's output.
 //!
 //! Where: between `main`, which computes the figures, and valgrind.
 //! Invariant: an instruction is attributed to the source line from which it was compiled, even if
@@ -19,7 +19,7 @@ const COUNTED: &str = "*measured_batches*";
 /// The folder of this program's own sources.
 const OWN_FILES: &str = "server/benches/";
 
-/// A place in the code: function as linked, source file, line.
+/// A place in the code: name of the linked function, source file, line number.
 type Place = (String, String, u32);
 
 /// Number of instructions at each place. A difference of profiles may have negative numbers.
@@ -94,7 +94,7 @@ impl Profile {
                     "fn" => function = functions.resolve(value),
                     "cfi" | "cfl" => drop(files.resolve(value)),
                     "cfn" => drop(functions.resolve(value)),
-                    // The next line has the callee's cost, which the callee's lines count already.
+                    // The next line repeats the callee's cost, which the callee's own lines give.
                     "calls" => is_call = true,
                     _ => {}
                 }
@@ -126,13 +126,13 @@ impl Profile {
         difference
     }
 
-    /// Leaves out the instructions compiled from this program's own lines: calls and checks.
+    /// Returns the profile without the instructions of this program's own lines: calls and checks.
     pub(crate) fn without_this_program(mut self) -> Profile {
         self.places.retain(|(_, file, _), _| !file.contains(OWN_FILES));
         self
     }
 
-    /// Instructions by source line, most first.
+    /// Instructions by source line, in descending order.
     pub(crate) fn by_line(&self) -> Vec<(String, i64)> {
         self.by(|(function, file, line)| match is_ours(file) {
             true => format!("{}:{line}", shown(file)),
@@ -140,7 +140,7 @@ impl Profile {
         })
     }
 
-    /// Instructions by the function around the source line, most first.
+    /// Instructions by the function around the source line, in descending order.
     pub(crate) fn by_function(&self) -> Vec<(String, i64)> {
         let mut sources: HashMap<String, Vec<String>> = HashMap::new();
         self.by(|(function, file, line)| {
@@ -167,7 +167,7 @@ impl Profile {
     }
 }
 
-/// Reads the number of a line, which is absolute or relative to `line`, the one read before.
+/// Reads a line number, which is absolute or relative to `line`, the previous number.
 fn moved(line: u32, position: &str) -> Option<u32> {
     match position.as_bytes() {
         [b'*'] => Some(line),
@@ -206,7 +206,7 @@ fn is_hash(part: &str) -> bool {
     part.len() == 17 && part.starts_with('h')
 }
 
-/// Finds the function around a line: the last one that begins above and is indented less.
+/// Finds the function around a line: the nearest one that begins above it with less indentation.
 fn function_around(text: &[String], line: u32) -> (usize, String) {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let here = usize::try_from(line).unwrap_or(0).min(text.len());

@@ -1,8 +1,8 @@
 //! Requests in datagrams: received, executed and answered by the code of a column.
 //!
 //! Where: the runs under callgrind, for the rows of datagrams and of packets.
-//! Invariant: callgrind counts the column's work in user space once all requests of a batch have
-//! arrived. The clients and the checks of replies are not counted.
+//! Invariant: callgrind counts only the column's work in user space, after all requests of a batch
+//! have arrived. It does not count the clients and the checks of replies.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use crate::packets::PacketCounter;
 
 /// Number of datagrams that arrive together.
 pub(crate) const TOGETHER: usize = BATCH as usize;
-/// A bound that no reply here reaches.
+/// An upper bound of reply lengths that no reply in this bench reaches.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a reply that fit one datagram.
 const PART_BYTES: usize = ANSWER_BYTES_MAX - HEADER_BYTES;
-/// Most attempts to receive a datagram, which take seconds, before the bench fails.
+/// Number of attempts to receive a datagram after which the bench fails. They take seconds.
 const LOOKS_MAX: usize = 1 << 20;
 
-/// The part of a column for datagrams, and the clients that send requests to it.
+/// The part of a column that serves datagrams, and the clients that send requests to it.
 pub(crate) struct Site<D: Datapath> {
     column: Datagrams<D>,
     clients: Vec<net::Datagrams>,
-    /// Counts arrivals over AF_XDP, where a request has not arrived when the send returns.
+    /// Counts arrivals over AF_XDP, where a request may arrive after the send has returned.
     arrivals: Option<PacketCounter>,
     outbox: Outbox,
     inbox: Inbox,
@@ -41,7 +41,7 @@ pub(crate) struct Site<D: Datapath> {
 }
 
 impl Site<Udp> {
-    /// Returns a column with a socket of the kernel.
+    /// Returns a column that uses a UDP socket of the kernel, and its clients.
     pub(crate) fn of_socket(clients: usize) -> Outcome<Site<Udp>> {
         let socket = net::Datagrams::bind(([127, 0, 0, 1], 0).into(), Sizes::default())?;
         let at = socket.address()?;
@@ -131,8 +131,8 @@ impl<D: Datapath> Site<D> {
         Ok(())
     }
 
-    /// Receives the column's replies, which must equal `replies`, or have their lengths if not
-    /// `is_known`.
+    /// Receives the column's replies. If `is_known`, they must equal `replies`; otherwise only
+    /// their lengths must be equal.
     fn check<'r>(
         &mut self,
         replies: impl Iterator<Item = &'r [u8]>,

@@ -36,7 +36,7 @@ use testing::Random;
 
 /// Most bytes of the reply to a miss: a binary header, the key, and a few words.
 const MISS_MAX: usize = 80;
-/// Number of reads of each key beforehand; it saturates the counter of reads in the key's slot.
+/// Number of times that each key is read beforehand, which saturates the read counter of its slot.
 const WARM_READS: u32 = 3;
 /// An evicting store has room for half of the bytes that are stored.
 const TIGHT_PART: usize = 2;
@@ -75,8 +75,8 @@ pub(crate) fn run(op: Op, count: u32, options: &Options) -> Outcome<()> {
 impl Bench {
     fn new(op: Op, count: u32, options: &Options) -> Outcome<Bench> {
         let value_bytes = usize::try_from(options.value_bytes)?;
-        // The store also holds the keys of operations that use each key once. Their number is that
-        // of the longer run, so that the two runs start with the same store.
+        // Operations that use each key once need keys of their own. Both runs store as many keys as
+        // the longer run needs, so that both start with the same store.
         let once = if op.is_once_a_key() && !op.is_of_new_keys() { 2 * options.count } else { 0 };
         let keys = options.keys.max(once.next_multiple_of(BATCH) + BATCH);
         let payload_bytes = usize::try_from(keys)? * (value_bytes + KEY_BYTES + 20);
@@ -313,8 +313,8 @@ fn hits_ahead(column: &mut Column, keys: &[Key], value_bytes: usize) -> Outcome<
     keys.iter().try_for_each(|key| hit(column, key, value_bytes))
 }
 
-/// Carries out all requests, `together` of them in each turn. Each reply must have `reply_bytes`
-/// bytes; without that number, at most `MISS_MAX`.
+/// Executes all requests, `together` of them in each turn. Each reply must have `reply_bytes`
+/// bytes, or with `None` at most `MISS_MAX` bytes.
 fn answer_all(
     turn: &mut TurnState,
     requests: &Batch,

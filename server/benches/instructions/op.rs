@@ -11,7 +11,7 @@ use crate::measure::requests::Protocol;
 pub(crate) enum Op {
     /// An empty loop, which is part of every other operation's count.
     Nothing,
-    /// One operation's share, a 32nd, of the column's work between two batches.
+    /// The column's work between two batches. Each operation's share of it is 1/32.
     Loop,
     GetHit,
     /// A get of a key that has not been read yet.

@@ -1,7 +1,7 @@
 //! A link between two network namespaces, with a column's AF_XDP port at one end.
 //!
-//! Where: under the rows `packet`. The port is opened the way the server opens it, in native mode,
-//! and the store gets the memory that packets and values in the arena leave.
+//! Where: for the rows `packet`. The port is opened in native mode, the way the server opens it.
+//! The store gets the memory that packets and values in the arena do not take.
 //! Invariant: nothing outside the namespaces is changed. Values lie in the arena if the row has a
 //! mode of `-o zero_copy`.
 
@@ -32,7 +32,7 @@ const MTUS: [usize; 2] = [1500, 9000];
 /// Bytes of the headers of IPv4 and UDP, and of memcached's UDP frame.
 const HEADERS_BYTES: usize = 28 + HEADER_BYTES;
 
-/// The link, and the port before a column uses it.
+/// The link, and the port that a column will use.
 pub(crate) struct Packets {
     near: Namespace,
     far: Namespace,
@@ -44,8 +44,8 @@ pub(crate) struct Packets {
 pub(crate) struct PacketCounter(File);
 
 impl Packets {
-    /// Opens the port. Packets and values get `memory_bytes` together, like a server's `-m`; the
-    /// MTU fits requests of `request_bytes`.
+    /// Opens the port. `memory_bytes`, like a server's `-m`, is for packets and values together;
+    /// the link's MTU is large enough for requests of `request_bytes`.
     pub(crate) fn open(
         zero_copy: ZeroCopy,
         memory_bytes: usize,
@@ -74,7 +74,7 @@ impl Packets {
         }
     }
 
-    /// Returns a store with the memory that packets and values in the arena leave.
+    /// Returns a store with the memory that packets and values in the arena do not take.
     pub(crate) fn store(&self) -> Outcome<Arc<Store>> {
         let Packets { opened, settings, .. } = self;
         let value_bytes = opened.arena.as_ref().map_or(0, |arena| arena.value_bytes());

@@ -18,15 +18,15 @@ pub(crate) const BATCH: u32 = 32;
 pub(crate) const START: u32 = 62;
 const KEY_DIGITS: usize = 8;
 
-/// Most attempts at a set while other columns still use its room. More attempts would mean that
-/// another thread hangs.
+/// Most attempts at a set while other columns still use the room that it needs. More attempts would
+/// mean that another thread hangs.
 const ASKS_MAX: u32 = 1 << 20;
 const KEY_PREFIX: &[u8; 28] = b"hypostyle:bench:cluster:key:";
 /// Length of every key: the median of Twitter's published clusters.
 pub(crate) const KEY_BYTES: usize = KEY_PREFIX.len() + KEY_DIGITS;
 /// Upper bound of the keys' numbers, exclusive.
 pub(crate) const KEYS_END: u32 = 100_000_000;
-/// Longest value of these programs, which the log still holds in one piece.
+/// Longest value of these programs. The log still holds it in one piece.
 pub(crate) const VALUE_BYTES_MAX: u32 = 8_192;
 
 /// A key, which ends in the digits of its number.

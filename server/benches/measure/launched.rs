@@ -93,7 +93,7 @@ pub(crate) fn resident_bytes(server: &Server) -> Outcome<u64> {
     }
 }
 
-/// Bytes of a server in small pages that the system is to move to huge pages, perhaps much later.
+/// A server's bytes in small pages that the system is to replace by huge ones, perhaps much later.
 pub(crate) fn bytes_to_be_huge(server: &Server) -> Outcome<u64> {
     let maps = process(server)?.smaps()?;
     let small = maps.iter().map(|map| {
@@ -103,7 +103,7 @@ pub(crate) fn bytes_to_be_huge(server: &Server) -> Outcome<u64> {
     Ok(small.sum())
 }
 
-/// Number of a server's minor page faults so far, which needed no disk.
+/// Number of a server's minor page faults so far. A minor fault needs no disk access.
 pub(crate) fn minor_faults(server: &Server) -> Outcome<u64> {
     Ok(process(server)?.stat()?.minflt)
 }

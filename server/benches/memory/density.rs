@@ -18,10 +18,10 @@ use crate::{Options, TestedServer};
 
 /// Number of points through which the line is fitted.
 const POINTS: u32 = 5;
-/// `-m` is 3/2 of the keys and values with this overhead per item, the largest expected one.
+/// `-m` is 3/2 of the bytes of keys and values plus this overhead per item, the largest expected.
 const ROOM_FACTOR: u64 = 3;
 const OVERHEAD_BYTES_MAX: u64 = 120;
-/// Number of standard errors below and above the slope: about a 95 % interval.
+/// The interval of a slope extends this number of standard errors to each side: about 95 %.
 const ERRORS: f64 = 2.0;
 
 /// The rows: name, fields of the stored items, and true if the server keeps CAS uniques.

@@ -24,7 +24,7 @@ pub(crate) const LOOK: Duration = Duration::from_millis(50);
 pub(crate) const MOMENT: Duration = Duration::from_millis(2500);
 /// Most bytes that may remain in small pages, at the ends of mappings.
 const TO_BE_HUGE_MAX: u64 = 8 << 20;
-/// Size of a bucket of memcached's table, one pointer. (Our table has as many bytes per item.)
+/// Size of a bucket in memcached's table: a pointer. (Our table takes as many bytes per item.)
 const BUCKET_BYTES: u64 = 8;
 /// Longest wait for a server to settle.
 const SETTLE_MAX: Duration = Duration::from_secs(600);

@@ -55,7 +55,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Returns by how many percent the subject has fewer misses.
+/// Returns the percentage by which the subject has fewer misses than the rival.
 fn compare(
     name: &str,
     trace: &Trace,
@@ -126,7 +126,7 @@ fn replay(
         Ok(())
     };
     for &id in &trace.ids {
-        // A number that occurred twice in one batch would miss twice.
+        // A number that occurs twice in a batch would miss twice, so the batch is sent first.
         if !among.insert(id) {
             ask(&mut batch, &mut among)?;
             among.insert(id);

@@ -1,6 +1,6 @@
 //! Keys and values by number: their lengths depend on the number alone.
 //!
-//! Where: every request of this program.
+//! Where: used for every request of this program.
 //! Invariant: a number has the same key and the same length of value in every run and for every
 //! server; two numbers have different keys.
 //! Source: Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store" (2012), the ETC

@@ -2,8 +2,8 @@
 //! a byte at a time, and idle clients send nothing.
 //!
 //! Where: beside the client whose response times are measured.
-//! Invariant: each client keeps one connection for the whole run, a reader within replies and a
-//! writer within requests. A connection that the server closes is an error.
+//! Invariant: each client keeps one connection for the whole run. Between windows a reader stops
+//! within a reply, a writer within a request. It is an error if the server closes a connection.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -29,7 +29,7 @@ pub(crate) struct Peers {
     idle: Vec<TcpStream>,
     /// The request that each writer sends repeatedly.
     set: Vec<u8>,
-    /// Number of steps so far, which determines the reader or writer of the next step.
+    /// Number of steps so far, which determines the client that takes the next step.
     next: usize,
 }
 

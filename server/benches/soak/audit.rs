@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const PATIENCE_FOR_REST: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Audits a server, first with its items and then flushed. Returns a line with the result.
+/// Audits a server twice: with its items, and after a flush. Returns a line with the result.
 pub(crate) fn ask(site: &Site<'_>) -> Outcome<String> {
     let mut wire = site.text()?;
     let evictions = site.stat(&mut wire, "stats", "evictions")?;
@@ -66,8 +66,8 @@ fn arena_is_free(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     }
 }
 
-/// Has the server audit its whole structure. Repeats the audit while connections that are closing,
-/// or background work, may still cause a fault.
+/// Makes the server audit all its data structures. Repeats the audit for a while, because closing
+/// connections and background work may cause temporary faults.
 fn sound(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     let start = Instant::now();
     loop {

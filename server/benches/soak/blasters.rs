@@ -12,9 +12,9 @@ use crate::measure::{Outcome, driven, fail};
 use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
-/// Lengths of values; each range has keys of its own. The last range is too long for a datagram.
+/// Lengths of values; each range has its own keys. The last range is too long for a datagram.
 const SIZES: [&str; 5] = ["200", "1-100", "1-3000", "3000-8000", "20000-60000"];
-/// Number of keys. With values of a few kilobytes, they are several times the server's memory.
+/// Number of keys. With values of a few kilobytes, items take several times the server's memory.
 const KEYS: u32 = 100_000;
 const KEYS_OF_LARGE: u32 = 8000;
 const SECONDS_EACH: u32 = 20;
@@ -69,7 +69,7 @@ impl Blaster<'_> {
         let rate = if is_large { self.rate_per_s / 10 + 1 } else { self.rate_per_s };
         let batch = if random.number(2) == 0 { 1 } else { 5 };
         let ttl = if random.number(3) == 0 { 1 + random.number(20) } else { 0 };
-        // Datagrams may be lost. An answer after the timeout counts as an answer to no request.
+        // Lost datagrams time out; 20 s is long, since a later answer would match no request.
         let (timeout, churn) = if is_stream { ("60s", "--churn 500") } else { ("20s", "") };
         let ttl = if ttl > 0 { format!("--ttl {ttl}") } else { String::new() };
         let words = format!(

@@ -1,7 +1,7 @@
 //! Clients that misbehave: some stall, and some connect only for a request or two.
 //!
-//! Where: beside the other actors. Invariant: other clients notice nothing of them. The answers to
-//! these clients are not checked, except that a client that requests the version gets it.
+//! Where: beside the other actors. Invariant: these clients do not affect the other clients. Their
+//! answers are not checked, except that a request for the version must be answered.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use testing::random::{Random, hash};
 
 /// Longest pause between two new connections.
 const PAUSE_MS_MAX: u32 = 60;
-/// The key with a long value that a stalled client requests `GETS` times without reading replies.
+/// The key of a long value. A stalled client requests it `GETS` times and reads no reply.
 pub(crate) const WIDE: &str = "wide";
 const WIDE_BYTES: usize = 300_000;
 const GETS: usize = 100;
@@ -24,14 +24,14 @@ pub(crate) struct Stallers<'s> {
     site: &'s Site<'s>,
     random: Random,
     held: Vec<TcpStream>,
-    /// Most connections, and most bytes of a value of which a connection sends only a part.
+    /// Limits on the number of stalled connections, and on the length of a value sent in part.
     connections_max: usize,
     value_bytes_max: u32,
 }
 
 impl<'s> Stallers<'s> {
     pub(crate) fn new(site: &'s Site<'s>, seed: u64) -> Stallers<'s> {
-        // Where no item may be lost, these connections may use only little of the memory.
+        // On a server that may lose no item, these connections may use only little of the memory.
         let (connections_max, value_bytes_max) =
             if site.loses { (200, 1_000_000) } else { (20, 100_000) };
         let random = Random::new(hash(seed, 2000));

@@ -1,9 +1,8 @@
 //! Floods of datagrams that request as much work as possible, or are parts of incomplete messages.
 //!
 //! Where: beside the other actors, from loopback or from the other end of the link.
-//! Invariant: whatever else arrives, a client that gets one key over UDP is answered. A message
-//! that requests a shutdown, a flush or another limit has no effect; the other actors would find
-//! such an effect.
+//! Invariant: a client that gets one key over UDP is answered, whatever else arrives. A request for
+//! a shutdown, a flush or another limit has no effect; the other actors would find such an effect.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -16,12 +15,12 @@ use crate::measure::{Outcome, fail};
 use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
-/// Datagrams sent at once, and the longest pause after them: about 2,000 a second.
+/// Number of datagrams in a burst, and the longest pause after it: about 2,000 datagrams a second.
 const BURST: u64 = 32;
 const PAUSE_MS_MAX: u32 = 32;
 /// Sockets, each of which is a different sender to the server.
 const SENDERS: usize = 64;
-/// Longest message: packets over AF_XDP are not fragmented.
+/// Longest message. It fits one packet, because packets over AF_XDP are not fragmented.
 const MESSAGE_BYTES: usize = MTU as usize - 48;
 /// Time after which a client repeats its request.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -39,7 +38,7 @@ const REPEATED: [&str; 8] = [
     "lru_crawler metadump all\r\n",
     "mg n v k O123\r\n",
 ];
-/// Requests for operators, which the server refuses over UDP.
+/// Requests that only operators may send; over UDP the server refuses them.
 const OPERATORS: [&str; 6] = [
     "flush_all\r\n",
     "shutdown\r\n",
@@ -65,7 +64,7 @@ fn message(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Returns a datagram with such a message, marked as a whole message or as one part of eight.
+/// Returns a datagram with a random message, marked as a whole message or as one part of eight.
 fn datagram(random: &mut Random) -> Vec<u8> {
     let id = random.next().to_le_bytes();
     let id = u16::from_le_bytes([id[0], id[1]]);
@@ -82,7 +81,7 @@ fn socket(at: SocketAddr) -> Outcome<UdpSocket> {
     Ok(socket)
 }
 
-/// Sends bursts of such datagrams. After each burst, one client gets one key.
+/// Sends bursts of random datagrams. After each burst, a client gets one key.
 pub(crate) fn run(
     site: &Site<'_>,
     seed: u64,

@@ -1,6 +1,6 @@
-//! A soak test: a server under load and disturbances of all kinds at once, for any time. No wrong
-//! value is read, no item is lost that must be kept, memory keeps its bounds, and the server's
-//! audit finds no fault in the end.
+//! A soak test: a server runs for any time under load and disturbances of all kinds. The test
+//! checks that no wrong value is read, that no item that must be kept is lost, that memory stays
+//! within its bounds, and that the server's audit finds no fault at the end.
 //!
 //! ```text
 //!            narrow: not all items fit             roomy: all items fit
@@ -16,8 +16,8 @@
 //!
 //! Where: outside the cache; the soak starts servers, sends requests, and has each server audit
 //! itself.
-//! Invariant: no fault depends on the machine's speed. A step of the wall clock does not affect the
-//! server, whose clock is monotonic; after the process was stopped, that clock jumps.
+//! Invariant: a slow machine causes no fault. A step of the wall clock does not affect the server,
+//! whose clock is monotonic. That clock jumps when the stopped process resumes.
 
 mod audit;
 mod blasters;
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
     measure::run(run)
 }
 
-/// Runs the soak. Over AF_XDP the server is at one end of a link, and all else at the other end.
+/// Runs the soak. Over AF_XDP the server is at one end of a link, and the clients at the other.
 fn run(options: Options) -> Outcome<()> {
     if options.bypass.is_none() {
         return run_at(&options, None);
@@ -161,7 +161,7 @@ fn site(
         words.iter_mut().for_each(|word| *word = word.replace("127.0.0.1", "0.0.0.0"));
     }
     if name == "roomy" {
-        // Connections move to another thread after each turn.
+        // With this variable, a connection moves to another thread after each turn.
         let moves = ["env", "HYPOSTYLE_MIGRATE_AT_EACH_TURN=1"].map(str::to_owned);
         words.splice(0..0, moves);
     }

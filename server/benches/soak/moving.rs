@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Where: on a server of its own, whose columns help each other: idle columns steal datagrams, and
-//! connections move. The server decides on moves twice a second, so that connections move only if
-//! the load stays for a second or two, and mostly too late.
-//! Invariant: each request is answered once and correctly, whichever column answers. In the end the
-//! server has counted every request; and of the connections and steals, the columns have counted as
-//! many taken as given.
+//! connections move. The server decides on moves twice a second. Connections therefore move only if
+//! the load stays on a column for a second or two, and mostly too late to help.
+//! Invariant: each request is answered once and correctly, whichever column answers. At the end the
+//! server has counted every request, and the columns have counted as many connections and datagrams
+//! taken as given.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -174,8 +174,8 @@ impl MovingLoad<'_> {
         self.gets.fetch_add(gets * (MISSES as u64 + 1), Ordering::Relaxed);
     }
 
-    /// Waits until the server's counts equal the clients', and the columns have counted as many
-    /// moves and steals taken as given, at least one of each.
+    /// Waits until the server has counted as many requests as the clients, and the columns have
+    /// counted as many moves and steals taken as given, at least one of each.
     pub(crate) fn audit(&self) -> Outcome<String> {
         let (start, mut wire) = (Instant::now(), self.site.text()?);
         loop {
@@ -244,7 +244,7 @@ impl Asker {
     }
 }
 
-/// The name of a key. The numbers of TCP clients' keys follow those of UDP clients.
+/// The name of a key. The TCP clients' keys are numbered after the keys of the UDP clients.
 pub(crate) fn key_of(key: u64) -> String {
     format!("moving-{key}")
 }

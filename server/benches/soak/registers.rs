@@ -173,7 +173,7 @@ impl<'s> Registers<'s> {
             // Some replies say "out of memory", others "Out of memory".
             (_, Answer::Refused(words)) if self.site.loses && words.contains("ut of memory") => {
                 self.refused += 1;
-                // A set that finds no memory deletes the old value; other verbs change nothing.
+                // A set that finds no memory deletes the old value; other verbs leave it unchanged.
                 if matches!(verb, Verb::Set(_)) {
                     self.items[place] = None;
                 }

@@ -1,7 +1,7 @@
 //! A server of the soak, and the state that its actors share.
 //!
 //! Where: made by `main`, borrowed by every actor.
-//! Invariant: the first fault ends the soak for all; every fault is shown.
+//! Invariant: the first fault ends the soak for all actors; every fault is shown.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,8 +31,8 @@ pub(crate) struct Site<'f> {
     pub(crate) loses: bool,
     /// The range of the server's memory limit, in megabytes.
     pub(crate) limits_mb: (u32, u32),
-    /// The memory limit on which the bound of resident bytes rests. After the limit was lowered,
-    /// this is the former limit until the server complies.
+    /// The memory limit from which the bound of resident bytes is computed. After the limit was
+    /// lowered, this is the former limit until the server complies.
     pub(crate) limit_bytes: AtomicU64,
 }
 

@@ -26,13 +26,13 @@ const SERVER_THREADS: u64 = THREADS as u64 + 2;
 /// Most bytes of stack that a thread touches.
 const STACK_BYTES: u64 = 64 << 10;
 /// Most bytes that glibc's allocator caches for a thread and counts as in use (tcache): seven
-/// pieces each of 64 sizes, up to a kilobyte.
+/// pieces of each of 64 sizes, up to a kilobyte.
 const THREAD_CACHE_BYTES: u64 = 7 * 16 * (64 * 65 / 2);
-/// Bound of the program's modified data, and of what it allocates once: counters, samples, the
+/// Upper bound of the program's modified data and of its one-time allocations: counters, samples,
 /// tables of prefixes. (Measured: 0.3 MB at rest.)
 const DATA_BYTES: u64 = 1 << 20;
 
-/// Most bytes that may be resident at this memory limit, `others_bytes` not included.
+/// Most bytes without `others_bytes` that may be resident at this memory limit.
 pub(crate) fn bound_bytes(limit_bytes: u64) -> u64 {
     limit_bytes + SERVER_THREADS * (STACK_BYTES + THREAD_CACHE_BYTES) + DATA_BYTES
 }
@@ -54,7 +54,7 @@ fn others_bytes(wire: &mut Wire) -> Outcome<u64> {
     Ok(held.map(|(_, value)| value.parse::<u64>()).sum::<Result<u64, _>>()?)
 }
 
-/// A lower bound of the resident bytes, `others_bytes` not included.
+/// A lower bound of the resident bytes without `others_bytes`.
 fn resident_bytes(site: &Site<'_>, wire: &mut Wire) -> Outcome<u64> {
     let before = others_bytes(wire)?;
     let resident = launched::resident_bytes(&site.server)?;
@@ -81,7 +81,7 @@ pub(crate) fn watch(site: &Site<'_>, control: &RunControl, progress: &Progress) 
     let mut wire = site.text()?;
     let (mut most, mut fullest) = (0, 0.0_f64);
     while control.is_running() {
-        // Relaxed: `limits` raises this limit before the server's, and lowers it afterwards.
+        // Relaxed: `limits` raises this limit before the server's, and lowers it after that one.
         let limit = site.limit_bytes.load(Ordering::Relaxed);
         let resident = resident_bytes(site, &mut wire)?;
         let limit = limit.max(site.limit_bytes.load(Ordering::Relaxed)); // as above
@@ -150,7 +150,7 @@ pub(crate) fn limits(
     Ok(format!("{} changes of the limit, {lowered} down", progress.count()))
 }
 
-/// Sends `flush_all`, with a delay of 0 to 2 seconds. An item set before must vanish.
+/// Sends `flush_all`, with a delay of 0 to 2 seconds. Items set before the flush must vanish.
 pub(crate) fn flushes(
     site: &Site<'_>,
     seed: u64,
@@ -186,7 +186,7 @@ pub(crate) fn flushes(
     Ok(format!("{} flushes, {later} of them with a delay", progress.count()))
 }
 
-/// Stops the process for up to four seconds: its columns see the clock jump.
+/// Stops the server's process for up to four seconds, so that its columns see the clock jump.
 pub(crate) fn stops(
     site: &Site<'_>,
     seed: u64,

@@ -3,10 +3,10 @@
 //!
 //! Where: one column that only does background work, in each second until no work is left.
 //! Invariant: the program itself knows the number of items alive in each second. CPU time is that
-//! of background work alone, which includes contracting the index; the report also has the CPU time
-//! for an empty store. Memory counts as free in time if the store uses, in addition to the index,
-//! at most the bytes of live items, a tenth more, and eight segments. Expired memory that is not
-//! reusable is, by the store's statistics, the bytes of segments that are not free, minus those of
+//! of background work alone, which includes contracting the index; the CPU time for an empty store
+//! is reported too. Memory counts as freed in time if the store uses, apart from its index, at most
+//! 1.1 times the bytes of live items plus eight segments. Expired memory that is not reusable is
+//! computed from the store's statistics: the bytes of segments that are not free, minus those of
 //! live items.
 
 use store::{Column, Put, Store, Verb};
@@ -117,8 +117,8 @@ struct Lag {
 }
 
 impl Lag {
-    /// Adds the present lag: the number of latest seconds whose items, of which `live` has the
-    /// numbers, are not `are_enough` to account for all that the store uses.
+    /// Adds the present lag: the number of latest seconds in which the live items, counted in
+    /// `live`, are too few (by `are_enough`) to explain what the store uses.
     fn note(&mut self, live: &[u64], are_enough: impl Fn(u64) -> bool) {
         let caught_up = live.partition_point(|live| are_enough(*live));
         let lag = u32::try_from(live.len() - caught_up).unwrap_or(u32::MAX);
@@ -165,7 +165,7 @@ struct DayFigures {
     /// Most memory in use in addition to the index and the live items, in any second.
     beyond_mib: f64,
     waiting: UnusableMemory,
-    /// CPU time of each slice that did not end the work, in nanoseconds; sorted at the end.
+    /// CPU time of each slice after which work was left, in nanoseconds; sorted at the end.
     busy: Vec<u64>,
 }
 

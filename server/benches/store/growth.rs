@@ -82,11 +82,11 @@ fn clock_nanoseconds() -> u64 {
 /// A limit of address space that no bench reaches.
 const ADDRESS_BYTES_MAX: u64 = 1 << 46;
 
-/// Fills a new store. Returns nanoseconds of each insert, and of the slowest background slice.
+/// Fills a new store. Returns the nanoseconds of each insert and of the slowest background slice.
 fn grow(items: u32, value: &[u8], clock: u64, options: &Options) -> Outcome<(Vec<u32>, u32)> {
     let item_bytes = value.len() + KEY_BYTES + ROOM_BYTES_AN_ITEM;
     let memory_bytes = usize::try_from(items)? * item_bytes + (64 << 20);
-    // Under a limit of address space a store reserves only memory that it uses: all can be touched.
+    // Under a limit on address space, a store reserves only what it uses, so all can be touched.
     let limit = getrlimit(Resource::As);
     setrlimit(Resource::As, Rlimit { current: Some(ADDRESS_BYTES_MAX), ..limit })?;
     let before = mappings()?;

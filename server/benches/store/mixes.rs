@@ -36,7 +36,7 @@ const TIGHT_PERCENT: usize = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
-    /// Makes the keys only.
+    /// Only makes the keys, without requests.
     Nothing,
     /// GETs that all hit.
     A,
@@ -98,7 +98,7 @@ fn filled(
     Ok((store, columns))
 }
 
-/// CPU nanoseconds per request in each window so far, by load; and the GETs of mix C.
+/// The CPU nanoseconds per request of each window so far, by load; and the number of GETs of mix C.
 #[derive(Default)]
 struct Pairs {
     nothing: Vec<f64>,

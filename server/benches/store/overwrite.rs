@@ -2,8 +2,8 @@
 //! overwritten values must be reclaimed at a bounded cost.
 //!
 //! Where: one column; keys are drawn uniformly, or mostly from a part (`--hot-percent`).
-//! Invariant: items and index take the given share of memory, exceeded only by chance with random
-//! lengths. At the end each key is looked up.
+//! Invariant: items and index take the given share of memory; with random lengths they may exceed
+//! it by chance. At the end each key is looked up.
 
 use store::{Column, Stats};
 

@@ -23,7 +23,7 @@ const AHEAD: usize = 16;
 
 #[derive(Clone, Copy)]
 enum Op {
-    /// Makes the key only, which is part of every other operation.
+    /// Only makes the key, which every other operation does too.
     Key,
     GetHit,
     /// `GetHit` after prefetching the memory of a batch of keys, as a column does.

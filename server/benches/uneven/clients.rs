@@ -1,8 +1,8 @@
 //! Clients that put full or light load on one column.
 //!
-//! Where: threads of this process; the process's CPU time counts as the clients'.
+//! Where: threads of this process, whose CPU time counts as the clients' CPU time.
 //! Invariant: a wrong reply ends the run. Under light load each request has a planned time, and its
-//! response time counts from then.
+//! response time is measured from that time.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ use crate::site::{Site, Transport};
 /// The load of all clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Load {
-    /// Each client sends its next requests as soon as its last ones are answered.
+    /// Each client sends its next requests as soon as its last requests are answered.
     Full { warmup: f64, seconds: f64 },
     /// The clients together send `rate` requests per second.
     Light { rate: u32, seconds: f64 },
@@ -103,7 +103,7 @@ pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Run
     })
 }
 
-/// The request that all clients send, the number that each client has in flight, and the reply.
+/// The request that all clients send, its reply, and the number of requests in flight per client.
 struct Work {
     request: Vec<u8>,
     reply: Vec<u8>,

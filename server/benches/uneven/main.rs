@@ -1,5 +1,5 @@
-//! The gain from columns that help each other: all load comes to one of a server's columns, and the
-//! other columns may help, or may not.
+//! Measures the gain from columns that help each other. One column of a server gets all load; in
+//! one server the other columns may help, and in a second server they may not.
 //!
 //! ```text
 //!                                                      without help
@@ -10,8 +10,8 @@
 //!
 //! Where: outside the cache. Each transport has two servers, with help and without. Under full load
 //! the servers run in turns; under light load both run at the same time.
-//! Invariant: each reply is compared byte for byte. A connection that another column than the first
-//! has accepted is not used, so that all load begins on one column.
+//! Invariant: each reply is compared byte for byte. Only connections that the first column accepted
+//! are used, so that all load begins on one column.
 
 mod clients;
 #[path = "../measure/mod.rs"]
@@ -84,7 +84,7 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// Measurements of one transport, in pairs: helped, and alone.
+/// Pairs of measurements of one transport: of the server with help, and of the one without.
 type Pairs = Vec<[RunFigures; 2]>;
 
 fn main() -> ExitCode {

@@ -15,7 +15,7 @@ use crate::measure::launched::{EVERYBODY, Launch};
 use crate::measure::wire::{Protocol, Wire, accepted};
 use crate::measure::{Outcome, fail};
 
-/// Most connections opened per connection used. With N columns, the first column accepts one in N.
+/// Most connections opened for each one used: of N columns, the first accepts one in N.
 const TRIES: usize = 100;
 /// Longest wait for a reply.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ impl Transport {
         }
     }
 
-    /// The server's options in addition to those of every transport.
+    /// The server options for this transport, in addition to the options for every transport.
     fn words(self, is_helped: bool) -> Vec<String> {
         let words: &[&str] = match (self, is_helped) {
             (Transport::Tcp, true) => &[],
@@ -106,7 +106,7 @@ impl Site {
         self.way.name()
     }
 
-    /// Runs `work` in the server's namespace, away from the measured link.
+    /// Runs `work` in the server's namespace, so that its traffic does not use the measured link.
     fn beside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         match &self.ends {
             None => work(),

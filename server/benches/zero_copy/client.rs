@@ -3,7 +3,7 @@
 //! Where: at the other end of the link, on a CPU of its own.
 //! Invariant: a reply counts once all its parts have arrived and its value is the key's, which
 //! never changes. A lost request is not repeated, but its key is requested again in the next round.
-//! A request is a datagram.
+//! Each request is one datagram.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -31,12 +31,12 @@ pub(crate) struct Client {
 pub(crate) struct Work {
     keys: Vec<Texts>,
     in_flight: usize,
-    /// The number of requests of which one is a set; 0 means no sets. If it divides the number of
+    /// One request in this number is a set; 0 means no sets. If the number divides the number of
     /// keys, the same keys are set in every round.
     stores_one_in: u64,
 }
 
-/// The texts for one key: two requests, each after room for a UDP header, and the reply to a get.
+/// For one key: two requests, each with room for a UDP header before it, and the reply to a get.
 struct Texts {
     get: Vec<u8>,
     set: Vec<u8>,
@@ -139,7 +139,7 @@ struct Answer<'e> {
 }
 
 impl Answer<'_> {
-    /// Checks and counts a part. Returns true if the reply is complete then.
+    /// Checks and counts a part. Returns true if the part completes the reply.
     fn take(&mut self, header: Header, part: &[u8]) -> Outcome<bool> {
         let at = match usize::from(header.number) + 1 == usize::from(header.total) {
             true => self.expected.len() - part.len().min(self.expected.len()),

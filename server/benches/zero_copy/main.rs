@@ -90,7 +90,7 @@ enum Table {
     Mixes,
 }
 
-/// The server's cost of a get of one length of value.
+/// The server's cost of one get, for values of one length.
 #[derive(Clone, Copy)]
 struct Cost {
     cpu_us: f64,
@@ -235,8 +235,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Fills a server with one and a half times the values of one length that its memory could
-    /// hold. Returns the number that it keeps.
+    /// Stores values of one length in a server, one and a half times as many as its memory could
+    /// hold. Returns the number that the server keeps.
     fn held(&self, way: &str, bytes: usize) -> Outcome<f64> {
         let (_server, mut wire) = self.start(way)?;
         let most = (self.options.memory_mb as usize) << 20;

@@ -13,7 +13,7 @@ use crate::measure::wire::Wire;
 use crate::measure::{Outcome, fail};
 use crate::{Bench, Options, UDP_PORT, fill, times};
 
-/// A prime, so that the sets go to each key in turn, at any share of sets.
+/// Number of keys: a prime, so that each key is set in turn, whatever the share of sets.
 const KEYS: u32 = 1021;
 /// Upper bound of a set's bytes in addition to its value.
 const AROUND_BYTES: usize = 100;
@@ -41,7 +41,7 @@ const FIGURES: [(&str, &str, Figure); 4] = [
     ("server busy", "of 1", |it| it.busy),
 ];
 
-/// Measures both ways at each share of sets, and reports the figures.
+/// Measures both modes at each share of sets, and reports the figures.
 pub(crate) fn measure(bench: &Bench<'_>, report: &mut Report, of: &str) -> Outcome<()> {
     for stores_one_in in &bench.options.sets_one_in {
         let mut done: [Vec<MixFigures>; 2] = [Vec::new(), Vec::new()];

@@ -1,9 +1,9 @@
-//! Accepting new connections.
+//! Accepts new connections.
 //!
 //! Where: once per loop, after the turns of open connections.
 //! Invariant: a loop accepts at most `ACCEPTS_MAX` connections per listener; all columns together
-//! never have more than `-c` connections. When there is no descriptor for a connection, the
-//! listeners rest for a while instead of trying again at once.
+//! never have more than `-c` connections. If no descriptor is left for a connection, the column
+//! stops accepting for a while instead of trying again at once.
 //! Source: memcached 1.6.45 `drive_machine` (`conn_listening`), `do_accept_new_conns`.
 
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ impl Column {
     /// Makes the epoll watch the listeners that it does not watch yet.
     ///
     /// # Errors
-    /// See `Epoll::add`. The listeners before the one that failed are watched then.
+    /// See `Epoll::add`. After an error, the listeners before the one that failed are watched.
     pub(super) fn watch_listeners(&mut self) -> std::io::Result<()> {
         for (at, listener) in self.listeners.iter().enumerate() {
             if self.listeners_watched & 1 << at == 0 {
@@ -79,7 +79,7 @@ impl Column {
 
     fn is_at_limit(&self) -> bool {
         let shared = &self.turn.context.shared;
-        // Relaxed: a hint; `admit` decides.
+        // Relaxed: this is a hint; `admit` does the exact check.
         shared.connections.load(Ordering::Relaxed) >= shared.settings.connections_max
     }
 
@@ -100,9 +100,9 @@ impl Column {
         self.watch(connection);
     }
 
-    /// Accepts nothing for a while, because there is no descriptor or `-c` is reached.
+    /// Stops accepting for a while, because no descriptor is left or `-c` is reached.
     fn rest_listeners(&mut self) {
-        // If listeners rest already, some may be watched: `resume_listeners` failed at another one.
+        // `resume_listeners` may have watched some listeners before it failed at another one.
         self.unwatch_listeners();
         if !self.timers.rest_listeners(self.turn.now_ms) {
             return;
@@ -112,8 +112,8 @@ impl Column {
         self.turn.context.shared.accepting.store(false, Ordering::Relaxed);
     }
 
-    /// Accepts again, unless `-c` is still reached. If the kernel has no memory to watch a
-    /// listener, the column tries again later; the listeners before that one accept meanwhile.
+    /// Resumes accepting, unless `-c` is still reached. If the kernel has no memory to watch a
+    /// listener, the column tries again later; until then only the listeners before it are watched.
     pub(super) fn resume_listeners(&mut self) {
         let waits = !self.turn.context.shared.settings.connections_max_fast && self.is_at_limit();
         if waits || self.watch_listeners().is_err() {
@@ -203,7 +203,7 @@ mod tests {
         taken(column) - before
     }
 
-    /// Lets the time pass for which listeners rest.
+    /// Advances the clock to the end of the listeners' rest, and resumes them.
     fn after_rest(column: &mut Column) {
         column.turn.now_ms += LISTENER_REST_MS;
         assert!(column.timers.listeners_rest_is_over(column.turn.now_ms));
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(accepted(&mut column), 3);
         column.rest_listeners();
         assert_eq!(accepted(&mut column), 0);
-        // Watched under another token, the third listener cannot be added again.
+        // The third listener is watched already, under another token, so adding it fails.
         let (third, calls) = (Arc::clone(&column.listeners[2].socket), Arc::<Calls>::default());
         column.epoll.add(&*third, TOKEN_WAKER + 60, Interest::Accept, &calls).unwrap();
         for _ in 0..3 {
@@ -226,7 +226,7 @@ mod tests {
         column.epoll.remove(&*third, &calls).unwrap();
         after_rest(&mut column);
         assert!(column.turn.context.shared.accepting.load(Ordering::Relaxed));
-        // Three of them have waited in the backlog since the listeners began to rest.
+        // Three of these connections have waited in the backlog since the listeners began to rest.
         assert_eq!(accepted(&mut column), 6);
     }
 

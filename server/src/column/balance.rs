@@ -1,4 +1,4 @@
-//! Decides which connections move, so that no column queues while another has time to spare.
+//! Decides which connections move, so that no column is saturated while another has time to spare.
 //!
 //! ```text
 //! load of a column   | its load in its last period, and when  | claimed until  |
@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Where: `migration` calls it twice a second on each column that is awake.
-//! Invariant: by what was measured, no connection moves to a column that would become more loaded
-//! than the one it leaves. So a connection that is all of a column's work stays, and no move is
-//! undone. A column takes from one other column at a time, and its load is measured again before
-//! it takes again. A load that was published more than two periods ago is that of a sleeping column
-//! and counts as 0. The loads of other columns are hints.
+//! Invariant: by the measured loads, a column that takes a connection does not become more loaded
+//! than the column that gave it. So a connection that causes all of a column's load stays, and no
+//! move is undone. A column takes connections from one other column at a time, and its load is
+//! measured again before it takes more. A load published more than two periods ago belongs to a
+//! sleeping column and counts as 0. The loads of other columns are hints.
 //! Source: the KV-Cache paper, section 4.2.1, which balances requests; the rule is our own.
 
 use std::cmp::Reverse;
@@ -30,18 +30,18 @@ use crate::limits::{
 /// Number of low bits of `Load::published` that hold the load.
 const LOAD_BITS: u32 = 10;
 
-/// The load of a column that was busy all the time: loads are in thousandths of a period.
+/// The load of a column that was busy all the time. Loads are in thousandths of a period.
 pub(super) const LOAD_MAX: u32 = 1000;
 
-/// The load that a column publishes to the others.
+/// The load that a column publishes to other columns.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Load {
-    /// The load in the `LOAD_BITS` low bits; above them, when it was published, in milliseconds
-    /// since the server started.
+    /// The low `LOAD_BITS` bits are the load; the bits above are the time at which it was
+    /// published, in milliseconds since the server started.
     published: AtomicU64,
-    /// The time until which no other column may give connections to this one. 0 if it has never
-    /// taken any.
+    /// The time until which no other column may give connections to this one. 0 if this column has
+    /// never taken any.
     claimed_until_ms: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Verdict {
     Even,
     /// Count the cost of each connection from now on.
     Count,
-    /// Call `Balance::plan`: the counted costs decide which connections go.
+    /// Call `Balance::plan`, which chooses the connections to move by their counted costs.
     Give,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Balance {
     own: usize,
     /// The column's load in the period that ended last.
     load: u32,
-    /// Periods in a row in which the column was saturated while others had time to spare.
+    /// Number of periods in a row in which the column was saturated while others had time to spare.
     uneven_periods: u32,
     /// Buffers of `plan`: the connections that may move, and the columns that may take them.
     candidates: Vec<Connection>,
@@ -86,7 +86,7 @@ pub(super) struct Connection {
     pub(super) may_go: bool,
 }
 
-/// A column, and its work in the unit of the column that gives.
+/// A column that may take connections. `work` is in the unit of the column that gives them.
 #[derive(Clone, Copy, Debug)]
 struct Taker {
     column: usize,
@@ -98,11 +98,11 @@ impl Loads {
         Arc::new(Loads((0..columns).map(|_| Load::default()).collect()))
     }
 
-    /// Returns the load of a column, if it may be given connections.
+    /// Returns a column's load. `None` if the column may not be given connections.
     fn of_taker(&self, column: usize, now_ms: u64) -> Option<u32> {
         let load = &self.0[column];
-        // Relaxed, both: hints that order nothing; pair with the store of `end_period` and the
-        // exchange of `claim`.
+        // Relaxed, both loads: they read hints and order nothing. They pair with the store of
+        // `end_period` and the exchange of `claim`.
         if load.claimed_until_ms.load(Ordering::Relaxed) > now_ms {
             return None;
         }
@@ -114,11 +114,11 @@ impl Loads {
         (load <= MIGRATION_SPARE).then_some(load)
     }
 
-    /// Claims a column for the caller: for `MIGRATION_PERIODS` periods the column takes connections
-    /// from no other. Returns false if it is claimed already.
+    /// Claims a column for the caller: for `MIGRATION_PERIODS` periods no other column may give it
+    /// connections. Returns false if it is claimed already.
     fn claim(&self, column: usize, now_ms: u64) -> bool {
         let until = &self.0[column].claimed_until_ms;
-        // Relaxed, both: only one column changes the number, and nothing is ordered by it.
+        // Relaxed, load and exchange: only one column's exchange succeeds, and it orders nothing.
         let before = until.load(Ordering::Relaxed);
         let after = now_ms + u64::from(MIGRATION_PERIODS) * MIGRATION_PERIOD_MS;
         is(Fault::ClaimedByTwo)
@@ -168,14 +168,14 @@ impl Balance {
         self.uneven_periods = 0;
     }
 
-    /// The other columns, the next one first.
+    /// The other columns, beginning with the one after this column.
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (own, columns) = (self.own, self.columns());
         (1..columns).map(move |step| (own + step) % columns)
     }
 
-    /// Divides the work of the period that ended: fills `moves`, which is empty, sorted by column.
-    /// `connections` are all connections of this column.
+    /// Plans moves that divide the last period's work among the columns. Fills `moves`, which must
+    /// be empty, sorted by destination. `connections` are all connections of this column.
     pub(super) fn plan(
         &mut self,
         now_ms: u64,
@@ -187,7 +187,7 @@ impl Balance {
         self.choose_takers(now_ms, own_work);
         self.candidates.sort_unstable_by_key(|it| (Reverse(it.work), it.token));
         for Connection { work, token, .. } in self.candidates.drain(..) {
-            // The first column with the least work: the nearest, as `takers` begins behind `own`.
+            // `takers` begins with the nearest column, so that column wins a tie.
             let Some(taker) = self.takers.iter_mut().min_by_key(|it| it.work) else { break };
             let is_less = taker.work + work <= own_work - work || is(Fault::WholeWorkMoved);
             if is_less && moves.len() < MIGRATIONS_MAX {
@@ -196,7 +196,7 @@ impl Balance {
             }
         }
         moves.sort_unstable_by_key(|it| it.to);
-        // A column that another one has claimed meanwhile takes nothing from this one.
+        // Drops moves to a column that another column has claimed in the meantime.
         let (loads, mut asked) = (&self.loads, None);
         moves.retain(|it| {
             if asked.is_none_or(|(column, _)| column != it.to) {
@@ -206,8 +206,8 @@ impl Balance {
         });
     }
 
-    /// Fills `candidates` with the costliest connections that may move. Returns the sum of the work
-    /// of all connections.
+    /// Fills `candidates` with the connections that cost most, among those that may move. Returns
+    /// the sum of the work of all connections.
     fn choose_candidates(&mut self, connections: impl Iterator<Item = Connection>) -> u64 {
         let mut work_sum = 0;
         for connection in connections {
@@ -225,8 +225,8 @@ impl Balance {
         work_sum
     }
 
-    /// Fills `takers` with the columns that have time to spare. `own_work` is the work behind this
-    /// column's load: the ratio of the two converts other columns' loads into work.
+    /// Fills `takers` with the columns that have time to spare. `own_work` is the work that makes
+    /// up this column's load; the ratio of the two converts the loads of other columns into work.
     fn choose_takers(&mut self, now_ms: u64, own_work: u64) {
         self.takers.clear();
         for column in self.others() {

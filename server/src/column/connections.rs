@@ -1,8 +1,8 @@
 //! A column's connections, found by their tokens.
 //!
 //! Where: an event carries a connection's token; `Connections::get` finds the connection.
-//! Invariant: a token never names a second connection. An entry may be reused, but its next
-//! connection's token has another birth number, so the token of a closed connection finds nothing.
+//! Invariant: a token never names two connections. An entry may be reused, but the next connection
+//! in it gets another birth number, so the token of a closed connection finds nothing.
 //! Memory grows only in `insert`, when more connections are open than ever before.
 
 use memory::plant::{Fault, is};
@@ -17,7 +17,7 @@ const BIRTH_MASK: u64 = 0x7fff_ffff;
 /// The first token that names no connection.
 pub(crate) const TOKEN_OTHER: u64 = 1 << 63;
 
-/// Connections by token. A token is a birth number, above the 32 bits of the entry's index.
+/// Connections by token. A token is the entry's index in the low 32 bits, and a birth number above.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     entries: Slab<(u64, Connection)>,
@@ -37,7 +37,7 @@ impl Connections {
         token
     }
 
-    /// Returns the connection of `token`, unless it was removed.
+    /// Returns the connection with this token. `None` if it was removed.
     #[inline]
     pub(crate) fn get(&mut self, token: u64) -> Option<&mut Connection> {
         let (own, connection) = self.entries.get_mut(index(token))?;

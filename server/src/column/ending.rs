@@ -1,6 +1,6 @@
-//! A column's end: at once, or gracefully. A column that ends gracefully accepts nothing more,
-//! answers what has arrived, lets requests under way end, and closes each connection once it is at
-//! rest.
+//! A column's end: at once, or gracefully. A column that ends gracefully accepts no connections,
+//! answers the input that has arrived, finishes the requests under way, and closes each connection
+//! as soon as that is at rest.
 //!
 //! Where: `Column::run` calls `is_over` before each loop.
 //! Invariant: a graceful end closes no connection whose request or reply is under way;
@@ -14,7 +14,7 @@ use crate::connection::Connection;
 use crate::datagram::Next;
 use crate::limits::EVENTS_MAX;
 
-/// The orders to end that all columns read. A column is woken after one is given.
+/// The orders to stop, which all columns read. Every column is woken after an order is given.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     at_once: AtomicBool,
@@ -44,7 +44,7 @@ pub(super) enum Ending {
 }
 
 impl Column {
-    /// True if the column is to stop now. While it ends gracefully, closes connections at rest.
+    /// True if the column must stop now. In a graceful end, also closes the connections at rest.
     pub(super) fn is_over(&mut self) -> bool {
         if self.end.at_once.load(Ordering::Acquire) {
             return true;
@@ -66,8 +66,8 @@ impl Column {
         }
     }
 
-    /// True if no datagram is to be executed and no answer is to be sent. Answers that wait for an
-    /// interface that is down do not delay the end, because they cannot be sent.
+    /// True if no datagram waits to be executed and no answer waits to be sent. Answers that wait
+    /// for an interface that is down are ignored, because they cannot be sent.
     fn datagrams_are_over(&mut self) -> bool {
         let [sockets, packets] = self.datagrams_next();
         let bypass = self.turn.context.shared.bypass.get();
@@ -89,7 +89,7 @@ impl Column {
 }
 
 impl Connection {
-    /// True if nothing of a request or a reply is under way. A connection that watches is at rest.
+    /// True if no request or reply is under way. A connection that watches is at rest.
     fn is_at_rest(&self) -> bool {
         self.watches() || !(self.queued || self.is_under_way())
     }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Where: once per loop after the turns, and when the column is woken.
-//! Invariant: a connection is with one column, or in one mailbox, so that one thread at a time
+//! Invariant: at any time a connection is in one column or in one mailbox, so that only one thread
 //! reads from it and writes to it. It moves only between requests, with every reply sent, together
 //! with its socket, its parser, and the input that is not executed yet. Bytes that arrive during
 //! the move wait in the socket; the new column's epoll reports them as soon as the socket is added.
@@ -45,18 +45,18 @@ pub(crate) struct Migration {
     own: usize,
     /// True if every connection that had a turn moves to the next column.
     at_each_turn: bool,
-    /// When to act next, by `TurnState::now_ms`. 0 means in each loop.
+    /// When `migrate` next has work to do, by `TurnState::now_ms`. 0 means in each loop.
     due_ms: u64,
     period_ends_ms: u64,
     meter: Meter,
-    /// Connections that move as soon as they are free to go, sorted by the column they move to.
+    /// Connections that will move as soon as they are free to go, sorted by destination.
     leaving: Vec<Move>,
     /// A buffer for connections taken from the mailbox.
     taken: Vec<Connection>,
 }
 
 impl Migration {
-    /// Makes one for each column. Empty with a single column, or with `-o no_migrate`.
+    /// Makes a `Migration` for each column. Empty with a single column, or with `-o no_migrate`.
     pub(crate) fn of_columns(settings: &Settings, wakers: &[Arc<Waker>]) -> Vec<Migration> {
         if settings.migrate == Migrate::Never || wakers.len() == 1 {
             return Vec::new();
@@ -85,7 +85,7 @@ impl Migration {
         self.meter = Meter::of_this_thread();
     }
 
-    /// Sets `due_ms` to the end of the period, or to 0 while connections are to leave.
+    /// Sets `due_ms`: 0 while connections wait to move or move at each turn, else the period's end.
     fn set_due(&mut self) {
         let each_loop = self.at_each_turn || !self.leaving.is_empty();
         self.due_ms = if each_loop { 0 } else { self.period_ends_ms };
@@ -120,7 +120,7 @@ impl Column {
             let moves = had_a_turn.map(|(token, _)| Move { token, to });
             migration.leaving.extend(moves.take(MIGRATIONS_MAX));
         } else if now_ms >= migration.period_ends_ms {
-            // A connection that was not free to go in a whole period stays.
+            // Connections that were not free to go during the whole period stay.
             migration.leaving.clear();
             migration.period_ends_ms = now_ms - now_ms % MIGRATION_PERIOD_MS + MIGRATION_PERIOD_MS;
             let load = migration.meter.load(self.spin.idle_ns());
@@ -175,8 +175,8 @@ impl Column {
         }
     }
 
-    /// Puts a connection into another column's mailbox. If that is full, the connection stays, and
-    /// the result is false.
+    /// Puts a connection into another column's mailbox. Returns false if the mailbox is full; the
+    /// connection then stays.
     fn give_one(&mut self, token: u64, destination: &Destination) -> bool {
         let Some(connection) = self.connections.get(token) else { return false };
         if is(Fault::GivenConnectionKept)
@@ -197,8 +197,8 @@ impl Column {
         }
     }
 
-    /// Takes the connections in the column's mailbox. The caller has cleared the waker already, so
-    /// that a connection put there later wakes the column again.
+    /// Takes the connections out of the column's mailbox. The caller has already cleared the waker,
+    /// so that a connection put there later wakes the column again.
     #[cold]
     pub(super) fn take_given(&mut self) {
         let Some(migration) = &mut self.migration else { return };
@@ -252,9 +252,9 @@ impl Column {
 #[derive(Debug, Default)]
 struct Meter {
     /// The thread's `schedstat`. Its second number is how long the thread was ready to run but did
-    /// not run, in nanoseconds. Without the file that time counts as 0.
+    /// not run, in nanoseconds. If there is no such file, that time counts as 0.
     schedstat: Option<File>,
-    /// When the meter was read last, and the thread's busy time until then, both in nanoseconds.
+    /// The time of the last reading, and the thread's busy time until then, both in nanoseconds.
     at_ns: u64,
     busy_ns: u64,
 }
@@ -268,7 +268,7 @@ impl Meter {
     }
 
     /// Returns how much of the time since the last call the thread was busy, in thousandths.
-    /// `idle_ns` is the part of its lifetime in which it only looked for work.
+    /// `idle_ns` is the total time that it has spent looking for work without finding any.
     fn load(&mut self, idle_ns: u64) -> u32 {
         let (at_ns, busy_ns) = (monotonic_ns(), self.busy_ns().saturating_sub(idle_ns));
         let passed_ns = at_ns.saturating_sub(self.at_ns).max(1);

@@ -1,21 +1,21 @@
-//! Looking for more work for a while instead of sleeping (`-o busy_poll`).
+//! Busy polling (`-o busy_poll`): a column without work looks for more before it sleeps.
 //!
 //! Where: the column calls `goes_on` before each wait, and `note_work` for each event.
-//! Invariant: without `-o busy_poll` no clock is read. With it, a column sleeps once it has had no
-//! work for that long.
-//! Source: the idea of `net.core.busy_poll`, here for whatever an epoll watches.
+//! Invariant: without `-o busy_poll` no clock is read. With it, a column sleeps after it has had no
+//! work for the given time.
+//! Source: `net.core.busy_poll` of Linux, extended here to everything that an epoll watches.
 
 use net::{Timeout, monotonic_ns};
 
 #[derive(Debug)]
 pub(super) struct Spin {
-    /// How long the column looks for work after its last work. 0 disables spinning.
+    /// How long the column looks for more work after its last work. 0 means that it does not look.
     spin_ns: u64,
     until_ns: u64,
-    /// When `goes_on` was last called, and the total time spent looking for work in vain.
+    /// When `goes_on` was last called, and the total time spent in fruitless searches for work.
     asked_ns: u64,
     idle_ns: u64,
-    /// There was work since the last call of `goes_on`.
+    /// True if there was work since the last call of `goes_on`.
     has_worked: bool,
 }
 
@@ -35,12 +35,12 @@ impl Spin {
         self.has_worked = true;
     }
 
-    /// The total time that the column has looked for work in vain.
+    /// The total time that the column has looked for work without finding any.
     pub(super) fn idle_ns(&self) -> u64 {
         self.idle_ns
     }
 
-    /// True if the column is to look for work again instead of sleeping. `due` is how long it may
+    /// True if the column is to look for work again instead of sleeping. `due` is how long it could
     /// sleep.
     #[inline]
     pub(super) fn goes_on(&mut self, due: Timeout) -> bool {

@@ -1,4 +1,4 @@
-//! Taking datagrams from a column that is behind, instead of sleeping.
+//! Stealing: a column without work takes datagrams from a column that is behind.
 //!
 //! ```text
 //! status of a column   | word: 0, or how far behind | how many at once | where from | it sleeps |
@@ -10,12 +10,12 @@
 //! ```
 //!
 //! Where: the column calls `note_loop` after each loop, and `victim` before it sleeps.
-//! Invariant: a column is behind only after two loops in a row, with no sleep between them, each of
-//! which received `BEHIND_DATAGRAMS`, or received a quarter of those at once and took `BEHIND_NS`,
-//! or left something in the socket. So neither a lone request is stolen, nor a burst that ends
-//! before the next one arrives. Statuses are hints: a thief that reads an old word finds an empty
-//! socket, and a sleeper that is missed is woken a millisecond later. A column that is never behind
-//! publishes only whether it sleeps.
+//! Invariant: a column is behind only after two such loops in a row, with no sleep between them:
+//! each received `BEHIND_DATAGRAMS`; or received a quarter of that number at once and took
+//! `BEHIND_NS`; or left datagrams in the socket. So neither a lone request is stolen, nor a burst
+//! that is answered before the next one arrives. Statuses are hints: a thief that reads an old word
+//! finds an empty socket, and a sleeper that is overlooked is woken a millisecond later. A column
+//! that is never behind publishes only whether it sleeps.
 //! Source: the KV-Cache paper, section 4.2.1.
 
 use std::sync::Arc;
@@ -30,15 +30,15 @@ use crate::limits::{
 };
 use crate::numa::Neighbour;
 
-/// Bits of a word that name the socket; the bits above them hold log2 of the datagrams to receive
-/// at once. The highest bits hold log2 of the microseconds that a loop took.
+/// The lowest bits of a word hold the socket's number, the next log2 of the number of datagrams to
+/// receive at once, and the highest log2 of the microseconds that a loop took.
 const SOCKET_BITS: u32 = 8;
 const AT_ONCE_BITS: u32 = 8;
 
-/// The socket number that stands for an AF_XDP queue.
+/// The socket number that means an AF_XDP queue.
 pub(super) const PACKETS: usize = (1 << SOCKET_BITS) - 1;
 
-/// The state that a column publishes to the others.
+/// The state that a column publishes to other columns.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Status {
@@ -64,12 +64,12 @@ pub(crate) struct Victim {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LoopInput {
     pub(super) datagrams: usize,
-    /// Most datagrams that one receive brought: 1 if a single client waits for each answer before
-    /// its next request.
+    /// The largest number of datagrams that one receive returned. It is 1 if a single client waits
+    /// for each answer before its next request.
     pub(super) most: usize,
     /// The number of the socket that received last, or `PACKETS`.
     pub(super) socket: usize,
-    /// The sockets have more.
+    /// The sockets still hold datagrams that the column has not received.
     pub(super) is_undrained: bool,
     pub(super) steals_given: u64,
 }
@@ -84,17 +84,17 @@ pub(crate) struct Stealing {
     /// When the last loop ended, by `monotonic_ns`, if that loop was busy.
     loop_began_ns: Option<u64>,
     loops_behind: u32,
-    /// The last `LoopInput::steals_given`, and the time, by `monotonic_ns`, until which thieves are
-    /// expected to take datagrams from this column.
+    /// The latest `LoopInput::steals_given`, and the time, by `monotonic_ns`, until which this
+    /// column expects thieves to take datagrams from it.
     steals_given: u64,
     helped_until_ns: u64,
     /// Number of datagrams that the column receives at once.
     at_once: usize,
     /// The word last written to the column's status.
     word: u32,
-    /// The next sleeper is woken no earlier than this, by `monotonic_ns`.
+    /// The earliest time at which the next sleeper may be woken, by `monotonic_ns`.
     wake_due_ns: u64,
-    /// Number of attempts that may find nothing before the column sleeps.
+    /// Number of attempts to steal that may still fail before the column sleeps.
     tries_left: u32,
 }
 
@@ -128,11 +128,11 @@ impl Stealing {
         }
     }
 
-    /// Notes a loop of the column's own datagrams. Reads the clock only if the loop may be behind.
+    /// Notes one loop of this column. Reads the clock only if the column may be behind.
     #[inline]
     pub(super) fn note_loop(&mut self, input: LoopInput, now_ns: impl FnOnce() -> u64) {
-        // A column that is behind stays so until it receives much less, so that its state does not
-        // flap.
+        // A column that is behind counts as behind until it receives far fewer datagrams, so that
+        // its state does not change back and forth.
         let some = if self.word != 0 { input.datagrams } else { input.most };
         let is_busy = some >= BEHIND_DATAGRAMS / 4 || input.datagrams >= BEHIND_DATAGRAMS;
         if is_busy || input.is_undrained {
@@ -144,7 +144,7 @@ impl Stealing {
         }
     }
 
-    /// Notes a loop that ended at `now_ns` and may be behind.
+    /// Notes a loop that ended at `now_ns`, after which the column may be behind.
     #[cold]
     fn note_busy_loop(&mut self, input: LoopInput, now_ns: u64) {
         let began_ns = self.loop_began_ns.replace(now_ns);
@@ -200,8 +200,8 @@ impl Stealing {
         }
     }
 
-    /// True if the column must look for input once more before it sleeps, because the last loop was
-    /// busy and the next one may show that the column is behind.
+    /// True if the column must look for input once more before it sleeps: the last loop was busy,
+    /// and the next one may show that the column is behind.
     #[inline]
     pub(super) fn looks_again(&self) -> bool {
         self.loop_began_ns.is_some()
@@ -221,7 +221,7 @@ impl Stealing {
         self.statuses.0[self.own].is_asleep.store(is_asleep, Ordering::Relaxed);
     }
 
-    /// Returns the busiest column that is behind, the nearest of equally busy ones. `None` if no
+    /// Returns the busiest column that is behind; of equally busy ones, the nearest. `None` if no
     /// column is behind, or if this one has found nothing `STEAL_TRIES_MAX` times in a row.
     #[inline]
     pub(super) fn victim(&self) -> Option<Victim> {
@@ -240,7 +240,7 @@ impl Stealing {
         victim.filter(|_| self.tries_left > 0 || is(Fault::ThiefNeverRests))
     }
 
-    /// Notes how many datagrams an attempt has brought.
+    /// Notes how many datagrams an attempt to steal received.
     pub(super) fn note_try(&mut self, datagrams: usize) {
         self.tries_left = match datagrams {
             0 => self.tries_left.saturating_sub(1),
@@ -303,7 +303,7 @@ mod tests {
             assert_eq!(all[1].victim().map(|it| (it.socket, it.at_once)), Some((socket, 64)));
         }
         note(&mut all[0], input(0));
-        // Few datagrams that take long: some are still there when the next loop begins.
+        // A few slow datagrams: some of them are still in the socket when the next loop begins.
         let undrained = LoopInput { is_undrained: true, ..input(0) };
         note(&mut all[0], undrained);
         assert_eq!(all[1].victim(), None);
@@ -322,7 +322,7 @@ mod tests {
             }
             assert_eq!(all[1].victim().is_some(), is_behind);
             // A column that receives one datagram at a time is never behind, however long its loops
-            // take. A sleep does not count as a long loop.
+            // are. A sleep does not count as a long loop.
             let alone = LoopInput { most: 1, ..few };
             for at in 4..8 {
                 all[0].note_loop(input(0), || 0);
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn a_column_receives_few_at_once_while_others_take_from_it() {
         let mut all = columns(2);
-        // 16 in 160 us: ten are executed in 100 us; the next lower power of two is eight.
+        // 16 datagrams in 160 us are ten in 100 us; the next lower power of two is eight.
         let helped = |steals_given| LoopInput { steals_given, ..input(16) };
         let mut now_ns = 0;
         let mut step = |column: &mut Stealing, input| {

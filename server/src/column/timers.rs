@@ -2,9 +2,9 @@
 //!
 //! Where: the column calls `timeout` before each wait, and `now` after it.
 //! Invariant: a loop reads the clock once. A `SecondTimer` wakes the first column once a second to
-//! advance the store's clock; with `-o idle_timeout` it wakes every column, and with `--xdp` those
-//! with a port. Otherwise a column sleeps until an event, unless listeners rest, values arrive, or
-//! the store has work.
+//! advance the store's clock; with `-o idle_timeout` it wakes every column, and with `--xdp` every
+//! column with a port. Otherwise a column sleeps until an event, unless listeners rest, values
+//! arrive, or the store has work.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::limits::{
 
 const NANOS: i64 = 1_000_000_000;
 
-/// The longest step of the coarse clock: that of a kernel with a hundred ticks a second.
+/// The longest step of the coarse clock, on a kernel with a hundred ticks a second.
 const CLOCK_STEP_NANOS: i64 = 10_000_000;
 
 /// The times at which work of one column is due, in milliseconds since the server started.
@@ -28,12 +28,12 @@ pub(crate) struct Timers {
     /// The server's start, from `coarse_now`.
     start: Timespec,
     wakes_each_second: bool,
-    /// The last full second for which `second_has_passed` was true.
+    /// The end of the last full second that `second_has_passed` has reported.
     second_ms: u64,
     /// When listeners resume; `None` unless they rest.
     rest_until_ms: Option<u64>,
     rest_since_ms: u64,
-    /// When to look for stalled values; `None` unless values arrive.
+    /// When to search for stalled values; `None` unless values arrive.
     arrivals_due_ms: Option<u64>,
     /// The earliest time of the next search for stalled connections, by `TurnState::served_ms`.
     relief_due_ms: u64,
@@ -41,8 +41,8 @@ pub(crate) struct Timers {
     slices: Option<u32>,
 }
 
-/// The time now, on the coarse monotonic clock: cheaper to read than the exact one, and up to
-/// `CLOCK_STEP_NANOS` behind it.
+/// The current time of the coarse monotonic clock, which is cheaper to read than the exact clock
+/// and up to `CLOCK_STEP_NANOS` slow.
 pub(crate) fn coarse_now() -> Timespec {
     clock_gettime(ClockId::MonotonicCoarse)
 }
@@ -62,7 +62,7 @@ impl Timers {
         }
     }
 
-    /// Reads the clock, sets the store's and the executor's clocks, and returns the milliseconds
+    /// Reads the clock, sets the clocks of the store and the executor, and returns the milliseconds
     /// since the server started.
     pub(crate) fn now(&mut self, context: &mut Context) -> u64 {
         let coarse_now = coarse_now();
@@ -87,14 +87,14 @@ impl Timers {
         self.slices = more.then(|| self.slices.map_or(0, |slices| slices.saturating_add(1)));
     }
 
-    /// Sets the next look for stalled values if values arrive (`arrive`), or cancels it.
+    /// Schedules a search for stalled values if values arrive (`arrive`), or cancels the search.
     #[inline]
     pub(crate) fn watch_arrivals(&mut self, arrive: bool, now_ms: u64) {
         let due_ms = || self.arrivals_due_ms.unwrap_or(now_ms + ARRIVALS_CHECK_MS);
         self.arrivals_due_ms = arrive.then(due_ms);
     }
 
-    /// True, once, when it is time to look for stalled values.
+    /// True if it is time to search for stalled values; the timer is then cleared.
     pub(crate) fn arrivals_are_due(&mut self, now_ms: u64) -> bool {
         self.arrivals_due_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
     }
@@ -109,9 +109,9 @@ impl Timers {
         self.relief_due_ms = served_ms + RELIEF_REST_MS;
     }
 
-    /// Returns when the `SecondTimer` fires first, on a column that wakes each second:
-    /// `CLOCK_STEP_NANOS` after the second's end, so that the coarse clock shows the new second by
-    /// then.
+    /// Returns the time at which the `SecondTimer` first fires, if the column wakes each second.
+    /// This time is `CLOCK_STEP_NANOS` after the end of a second, so that the coarse clock then
+    /// shows the new second.
     pub(crate) fn first_second(&self) -> Option<Timespec> {
         let nanos = self.start.tv_nsec + CLOCK_STEP_NANOS;
         let tv_sec = self.start.tv_sec + 1 + nanos / NANOS;

@@ -1,7 +1,7 @@
-//! Turns of the connections that are ready.
+//! Gives the ready connections their turns.
 //!
 //! Where: once per loop, between the wait for events and the accepting of new connections.
-//! Invariant: a connection in the queue gets one turn in the loop. The requests of up to
+//! Invariant: each connection in the queue gets one turn per loop. The requests of up to
 //! `TURNS_AHEAD` connections go through one batch, as if one connection had pipelined them; each
 //! connection's replies are sent before the next one's requests are executed.
 
@@ -33,9 +33,9 @@ impl Column {
         self.queue = mem::replace(&mut self.queue_next, queue);
     }
 
-    /// Gives each of at most `TURNS_AHEAD` connections one turn: receives from all, then executes
-    /// their requests as one batch and answers. A connection whose turn needs other steps than
-    /// these gets its turn by itself.
+    /// Gives each of at most `TURNS_AHEAD` connections one turn: receives from all, executes their
+    /// requests as one batch, and answers. A connection whose turn has any other step gets its turn
+    /// separately.
     #[inline(never)]
     fn turns_together(&mut self, tokens: &[u64]) {
         let mut taken: [Option<TurnInput>; TURNS_AHEAD] = [const { None }; TURNS_AHEAD];

@@ -2,10 +2,10 @@
 //!
 //! Where: a storage command whose value is too long for the log gets a `store::Draft`, and the
 //! socket is read straight into it.
-//! Invariant: frames are taken as bytes arrive, never by the length that a peer declares, and no
-//! more of a command is kept than executing it needs. When arriving values can get no more frames,
-//! a stalled value gives way: its command fails and its remaining bytes are skipped. A value waits
-//! only if no other value is stalled, and only for a bounded time.
+//! Invariant: frames are allocated as bytes arrive, not for the length that a peer declares. Only
+//! the part of a command that its execution needs is kept. If arriving values can get no more
+//! frames, a stalled value is given up: its command fails and its remaining bytes are skipped. A
+//! value waits only if no other value is stalled, and only for a bounded time.
 
 use protocol::Request;
 use protocol::step::is_value_end;
@@ -21,7 +21,7 @@ use crate::turn::TurnState;
 /// The state of a large value after some input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
-    /// The value lacks bytes.
+    /// Some bytes of the value have not arrived.
     Hungry,
     /// There is no frame for the value's next bytes yet, or no place in the log for the whole item.
     Wait,
@@ -31,12 +31,12 @@ pub(super) enum Fill {
 
 #[derive(Debug)]
 struct Arrival {
-    /// The command before the value, in its shortest form.
+    /// The command without its value, in its shortest form.
     header: Vec<u8>,
-    /// `None` after the value gave way.
+    /// `None` after the value was given up.
     draft: Option<Draft>,
     missing_bytes: usize,
-    /// Length of the line end behind the value.
+    /// Length of the line end after the value.
     end_bytes: u32,
     received_bytes: usize,
     /// When the value last completed a multiple of `ARRIVAL_STEP_BYTES` or ended a wait, by
@@ -62,12 +62,12 @@ pub(crate) struct Arrivals {
     all: Slab<Arrival>,
     /// Number of values that have a draft.
     live: usize,
-    /// Bytes received of the values that have a draft.
+    /// Bytes received so far of all values that have a draft.
     bytes: usize,
     /// Bytes of memory outside the store: headers, and the copies that drafts keep.
     beside_bytes: usize,
-    /// If `bytes` exceeds this, stalled values give way although no value of this column needs a
-    /// frame: other columns need frames too.
+    /// If `bytes` exceeds this, stalled values are given up even if no value of this column needs a
+    /// frame, because other columns need frames too.
     bytes_share: usize,
     /// True if a value may wait for frames that other values hold (false with `-M`).
     waits: bool,
@@ -78,8 +78,8 @@ impl Arrivals {
         Arrivals { all: Slab::new(), live: 0, bytes: 0, beside_bytes: 0, bytes_share: 0, waits }
     }
 
-    /// Sets the number of bytes of all arriving values above which `drop_stalled` drops stalled
-    /// ones.
+    /// Sets the number of bytes, of all arriving values together, above which `drop_stalled` drops
+    /// stalled values.
     pub(crate) fn set_bytes_share(&mut self, bytes: usize) {
         self.bytes_share = bytes;
     }
@@ -97,7 +97,7 @@ impl Arrivals {
         self.all.capacity() * size_of::<Option<Arrival>>() + self.beside_bytes
     }
 
-    /// Adds a value. Returns its index: fewer than 2^32 values arrive at a time.
+    /// Adds a value. Returns its index. Fewer than 2^32 values arrive at a time, so it fits.
     fn add(&mut self, arrival: Arrival) -> u32 {
         self.beside_bytes += arrival.header.capacity();
         self.live += 1;
@@ -112,7 +112,7 @@ impl Arrivals {
         header
     }
 
-    /// Takes the draft of a value, to be stored or dropped.
+    /// Removes the draft from a value, so that the draft can be stored or dropped.
     fn end(&mut self, index: u32) -> Option<Draft> {
         let arrival = self.all.get_mut(index as usize)?;
         let draft = arrival.draft.take()?;
@@ -122,14 +122,14 @@ impl Arrivals {
         Some(draft)
     }
 
-    /// Returns the reason why there is no space for the value's next bytes, if there is none.
+    /// Returns why there is no space for the value's next bytes; `None` if there is space.
     fn refused(&mut self, index: u32, store: &mut Column) -> Option<Refused> {
         self.all.get_mut(index as usize)?.draft.as_mut()?.space(store).err()
     }
 
-    /// Ensures space for the value's next bytes, at the expense of other values if need be. Returns
-    /// true if there is no space yet: the caller calls again soon. If the wait was too long, drops
-    /// the value's draft.
+    /// Makes space for the value's next bytes, and gives up other values if that is necessary.
+    /// Returns true if there is no space yet; the caller then calls again soon. If the value has
+    /// waited too long, drops its draft.
     pub(crate) fn must_wait(&mut self, index: u32, store: &mut Column, served_ms: u64) -> bool {
         for _ in 0..GIVE_WAY_MAX {
             let Some(refused) = self.refused(index, store) else {
@@ -157,9 +157,9 @@ impl Arrivals {
         false
     }
 
-    /// Returns the places for about `bytes_max` of the value's next bytes, and how many bytes the
-    /// value lacks; no places and 0 if the value gave way. The caller has called `must_wait`, and
-    /// calls `filled` afterwards.
+    /// Returns space for about `bytes_max` of the value's next bytes, and how many bytes of the
+    /// value are missing; no space and 0 if the value was given up. The caller calls `must_wait`
+    /// before this and `filled` afterwards.
     pub(crate) fn spaces(
         &mut self,
         index: u32,
@@ -187,9 +187,9 @@ impl Arrivals {
         }
     }
 
-    /// Drops the draft with the oldest progress, but never that of `except`. If `stalled_at_ms` is
-    /// given, considers only values that are stalled at that time. Returns false if no draft was
-    /// dropped.
+    /// Drops the draft that has made no progress for longest, but never that of `except`. If
+    /// `stalled_at_ms` is given, considers only values that are stalled at that time. Returns false
+    /// if no draft was dropped.
     fn give_way(&mut self, except: u32, stalled_at_ms: Option<u64>) -> bool {
         let oldest = self
             .all
@@ -205,14 +205,14 @@ impl Arrivals {
         oldest.and_then(|index| self.end(u32::try_from(index).ok()?)).is_some()
     }
 
-    /// Drops stalled drafts while they hold more than the column's share.
+    /// Drops stalled drafts while the drafts hold more than the column's share.
     pub(crate) fn drop_stalled(&mut self, served_ms: u64) {
         while self.bytes > self.bytes_share && self.give_way(u32::MAX, Some(served_ms)) {}
     }
 }
 
 impl Connection {
-    /// Begins a large value: the input that follows belongs to the command in `header`.
+    /// Begins to receive a large value: the input that follows belongs to the command in `header`.
     pub(super) fn expect(
         &mut self,
         turn: &mut TurnState,

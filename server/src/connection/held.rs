@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::spares::Spares;
 use crate::limits::SPARE_SMALL_BYTES;
 
-/// Kept input. Without input it has no memory.
+/// Kept input. Has no memory if there is no input.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     buffer: Vec<u8>,
@@ -22,8 +22,8 @@ pub(crate) struct Held {
 
 impl Held {
     /// Keeps `range` of the receive buffer, and may replace that buffer by another one. With
-    /// `exact`, copies the range to a buffer of its size: it waits for more bytes, or memory is
-    /// scarce.
+    /// `exact`, copies the range into a buffer of its size, because the input waits for more bytes
+    /// or memory is scarce.
     pub(crate) fn keep(
         buffer: &mut Vec<u8>,
         range: Range<usize>,
@@ -33,7 +33,7 @@ impl Held {
         if exact || range.len() <= SPARE_SMALL_BYTES {
             return Held::copy(&buffer[range], spares);
         }
-        // The rest is long and will be executed soon: give the buffer away instead of copying.
+        // The input is long and will be executed soon: keep the buffer itself instead of a copy.
         let next = spares.swap_large(buffer);
         Held { buffer: mem::replace(buffer, next), from: range.start, to: range.end }
     }
@@ -47,7 +47,7 @@ impl Held {
         &self.buffer[self.from..self.to]
     }
 
-    /// Returns the input left after `used` bytes were executed. If `partial`, the rest waits for
+    /// Returns the input left after `used` bytes were executed. If `partial`, that input waits for
     /// more bytes and is copied to a buffer of its size.
     pub(crate) fn after(
         mut self,

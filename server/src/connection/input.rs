@@ -1,8 +1,8 @@
-//! Executing the requests in a connection's input.
+//! Executes the requests in a connection's input.
 //!
 //! Where: between the bytes that a turn received and the replies it sends.
-//! Invariant: bytes that a turn did not use are executed in a later turn, each once. The bytes of a
-//! large value go into its frames as they arrive.
+//! Invariant: bytes that a turn did not use are executed in a later turn, each byte once. The bytes
+//! of a large value go into its frames as they arrive.
 
 use protocol::text::operator::Streams;
 use protocol::{Request, Step};
@@ -18,9 +18,9 @@ use crate::turn::TurnState;
 /// The reason why a turn's execution stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The rest of the input is not a whole request.
+    /// The remaining input is not a whole request.
     Hungry,
-    /// The turn has done enough; there may be more to execute.
+    /// The turn's budget is spent; there may be more requests to execute.
     Enough,
     /// A request, or a large value's next bytes, found no room in the store: the column tries again
     /// a little later.
@@ -56,7 +56,7 @@ impl Connection {
         self.go_on(turn, streams, (input, at), &mut budget, stopped)
     }
 
-    /// Sets `may_wait` (false after too long a wait) and, for watchers, the descriptor.
+    /// Sets `may_wait`, which is false after too long a wait, and the descriptor for watchers.
     #[inline]
     pub(crate) fn set_may_wait(&self, turn: &mut TurnState) {
         turn.context.may_wait = self
@@ -77,8 +77,8 @@ impl Connection {
         budget
     }
 
-    /// Continues at byte `at`, where execution `stopped`: if it stopped at an incomplete large
-    /// value, begins to receive that. Returns why the turn stops, and how many bytes are used.
+    /// Continues at byte `at`, where execution `stopped`. If a large value begins there that is
+    /// incomplete, begins to receive it. Returns why the turn stops, and how many bytes are used.
     #[inline]
     pub(super) fn go_on(
         &mut self,
@@ -92,7 +92,7 @@ impl Connection {
             Stopped::Hungry => (Stop::Hungry, at),
             Stopped::Enough => (Stop::Enough, at),
             Stopped::Close => {
-                // A request to close (`quit`) is no fault; every other reason to close is.
+                // A request to close (`quit`) is not a fault; every other reason to close is one.
                 self.fault = match self.session.clone().next(&input[at..]) {
                     Step::Request(last, _) => matches!(last, Request::LastAnswer(_)),
                     _ => true,
@@ -104,8 +104,8 @@ impl Connection {
         }
     }
 
-    /// Takes the value of the request at byte `at` if it is too long for the log, and executes the
-    /// requests that follow.
+    /// Receives the value of the request at byte `at`, if the value is too long for the log, and
+    /// executes the requests that follow.
     #[cold]
     fn take_body(
         &mut self,
@@ -148,8 +148,8 @@ impl Connection {
         }
     }
 
-    /// Moves input from byte `at` on into the arriving value. Returns why the turn stops, or `None`
-    /// if it goes on behind the value, and how many bytes are used.
+    /// Moves input from byte `at` on into the arriving value. Returns why the turn stops (`None` if
+    /// it continues after the value), and how many bytes are used.
     fn fill(
         &mut self,
         turn: &mut TurnState,

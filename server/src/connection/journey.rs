@@ -1,9 +1,9 @@
 //! A connection's move from one column to another.
 //!
 //! Where: between turns. `column::migration` decides which connections move, and moves them.
-//! Invariant: of its column's memory, a connection that is free to go holds only input, which moves
-//! with it, but no frame and no reply. It gets its next turn at the new column, whose epoll reports
-//! its input, or because it is queued.
+//! Invariant: a connection that is free to go has no frame and no reply; its only memory is kept
+//! input, which moves with it. Its next turn is at the new column: it is queued there, or that
+//! column's epoll reports its input.
 
 use std::os::fd::AsFd;
 
@@ -15,7 +15,7 @@ use crate::limits::MIGRATION_REST_MS;
 use crate::turn::TurnState;
 
 impl Connection {
-    /// The cost since the last `count_anew`, in bytes.
+    /// The connection's cost since the last `count_anew`, in bytes.
     pub(crate) fn work_bytes(&self) -> u64 {
         self.work_bytes
     }
@@ -31,7 +31,7 @@ impl Connection {
     }
 
     /// True if the connection is between two requests, all replies are sent, and any kept input has
-    /// a turn in the next loop. So a connection that keeps an incomplete request stays.
+    /// a turn in the next loop. A connection that keeps an incomplete request is not free to go.
     pub(crate) fn is_free_to_go(&self) -> bool {
         let waits = self.awaits_write || self.waits_since_ms.is_some() || self.errand.is_some();
         let holds = self.unsent.is_some() || self.arrival.is_some();
@@ -43,13 +43,13 @@ impl Connection {
         streams.spares.leaves(self.held.capacity());
     }
 
-    /// Adds the connection's input to the column of these `streams`, to which it moves or in which
-    /// it stays after a failed move.
+    /// Counts the connection's kept input in `streams`: the state of the column to which it moves,
+    /// or in which it stays after a failed move.
     pub(crate) fn comes(&self, streams: &mut StreamState) {
         streams.spares.comes(self.held.capacity());
     }
 
-    /// Notes that the connection has moved from another column to that of this `turn`.
+    /// Notes that the connection has moved from another column to the column of `turn`.
     pub(crate) fn arrived(&mut self, turn: &TurnState) {
         debug_assert!(self.is_free_to_go(), "it left between two requests");
         // Each column has its own `served_ms`.

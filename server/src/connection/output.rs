@@ -1,8 +1,8 @@
-//! Sending a turn's replies.
+//! Sends a turn's replies.
 //!
-//! Where: at the end of a turn, or at its start when replies wait.
+//! Where: at the end of a turn, or at its start if replies of an earlier turn wait.
 //! Invariant: at most one write per turn. Bytes that the socket does not take are copied out of the
-//! column's buffers and wait with the connection; only frames stay where they are, pinned.
+//! column's buffers and wait with the connection; bytes in frames are pinned instead of copied.
 
 use std::io::IoSlice;
 
@@ -17,7 +17,7 @@ use crate::turn::TurnState;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendProgress {
     All,
-    /// The socket takes no more.
+    /// The socket's buffer is full: it took only a part of the bytes.
     Full,
     /// The socket took all pieces of this write; further pieces wait for the next write.
     Some,
@@ -29,7 +29,7 @@ enum SendProgress {
 pub(crate) struct Waiting {
     /// Bytes of memory outside the store.
     pub(crate) held_bytes: usize,
-    /// Bytes of large values pinned.
+    /// Bytes of pinned large values.
     pub(crate) pinned_bytes: usize,
     pub(crate) count: usize,
 }
@@ -49,7 +49,7 @@ impl Waiting {
 }
 
 impl Connection {
-    /// Sends the turn's replies, as far as the socket takes them.
+    /// Sends as many of the turn's reply bytes as the socket takes.
     #[inline]
     pub(super) fn send(&mut self, turn: &mut TurnState, streams: &mut StreamState) -> Next {
         if turn.out.is_empty() {

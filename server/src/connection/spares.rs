@@ -18,7 +18,7 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// Makes an empty set. `large_bytes` is the length of the receive buffer.
+    /// Makes a set without spare buffers. `large_bytes` is the length of the receive buffer.
     pub(crate) fn new(large_bytes: usize) -> Spares {
         Spares {
             small: Vec::with_capacity(SPARES_SMALL_MAX),
@@ -66,15 +66,15 @@ impl Spares {
         }
     }
 
-    /// Notes that a connection leaves the column. It has a buffer of `held_bytes` bytes, or none if
-    /// that is 0.
+    /// Notes that a connection leaves the column with a buffer of `held_bytes` bytes. 0 means no
+    /// buffer.
     pub(crate) fn leaves(&mut self, held_bytes: usize) {
         self.held -= usize::from(held_bytes > 0);
         self.held_bytes -= held_bytes;
     }
 
-    /// Notes that a connection joins the column. It has a buffer of `held_bytes` bytes, or none if
-    /// that is 0.
+    /// Notes that a connection joins the column with a buffer of `held_bytes` bytes. 0 means no
+    /// buffer.
     pub(crate) fn comes(&mut self, held_bytes: usize) {
         self.held += usize::from(held_bytes > 0);
         self.held_bytes += held_bytes;

@@ -1,8 +1,8 @@
 //! The state that a column's connections share.
 //!
 //! Where: a column has one, and lends it to the connection whose turn it is.
-//! Invariant: bytes that connections keep and pin are counted here, so that the bounds hold for all
-//! connections of the column together.
+//! Invariant: all bytes that connections keep and pin are counted here, so that the bounds hold for
+//! all connections of the column together.
 //! Source: none.
 
 use super::arrival::Arrivals;
@@ -20,7 +20,7 @@ pub(crate) struct StreamState {
     pub(crate) waiting: Waiting,
     /// Most requests that a turn executes (`-R`).
     pub(crate) requests_turn_max: u32,
-    /// Most bytes of a value in the log; longer ones are received into frames, by `arrivals`.
+    /// Most bytes of a value in the log. `arrivals` receives longer values into frames.
     pub(crate) log_value_bytes: usize,
     /// The store's memory limit, from which the two bounds below follow.
     memory_bytes: usize,

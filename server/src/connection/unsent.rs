@@ -1,7 +1,7 @@
 //! Replies that the socket did not take, and the progress of sending them.
 //!
-//! Where: `output` makes one from the turn's replies, and the connection keeps it.
-//! Invariant: bytes that have been sent are never walked again; a pinned value keeps its frames
+//! Where: `output` makes an `Unsent` from the turn's replies, and the connection keeps it.
+//! Invariant: bytes that have been sent are not visited again; a pinned value keeps its frames
 //! until its last byte is sent.
 
 use std::io::IoSlice;
@@ -15,13 +15,13 @@ use crate::out::{Body, Mark, Out};
 #[derive(Debug)]
 pub(crate) struct Unsent {
     replies: Out,
-    /// Bytes of `replies.buf` sent.
+    /// Number of bytes of `replies.buf` that have been sent.
     text_sent: usize,
 }
 
 impl Unsent {
-    /// Takes the bytes of `out`, which is settled, behind its first `sent_bytes` bytes into memory
-    /// of just their size. Leaves `out` empty.
+    /// Moves the bytes of `out` after the first `sent_bytes` into memory of exactly their size, and
+    /// leaves `out` empty. `out` must be settled.
     pub(crate) fn rest_of(out: &mut Out, sent_bytes: usize) -> Unsent {
         let mut all = Unsent { replies: mem::take(out), text_sent: 0 };
         all.advance(sent_bytes);
@@ -61,7 +61,7 @@ impl Unsent {
         self.replies.bytes_between(self.sent(), self.replies.mark())
     }
 
-    /// Fills `pieces` with the first bytes that are left. Returns how many pieces are used.
+    /// Fills `pieces` with the first unsent bytes. Returns how many pieces are used.
     pub(crate) fn gather<'a>(&'a self, pieces: &mut [IoSlice<'a>]) -> usize {
         gather(self.replies.pieces(self.sent(), self.replies.mark(), None), pieces)
     }

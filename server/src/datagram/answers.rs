@@ -1,4 +1,4 @@
-//! Cuts answers into datagrams and sends them.
+//! Splits answers into datagrams and sends them.
 //!
 //! ```text
 //! out.buf   | header | replies | header | replies | ...   answers of one datagram each
@@ -30,22 +30,22 @@ pub(super) struct Answers<P> {
 struct Answer<P> {
     peer: P,
     id: u16,
-    /// The start of the replies, behind the room for a header.
+    /// The start of the replies, after the space for a header.
     from: Mark,
     to: Mark,
     bytes: usize,
 }
 
-/// The sender of answers, and the limit on their datagrams.
+/// The path by which answers are sent, and the limit on their datagrams.
 #[derive(Debug)]
 pub(super) struct Way<O> {
     pub(super) out: O,
-    /// Most bytes that a datagram carries, the memcached UDP header included.
+    /// Most bytes of a datagram, the memcached UDP header included.
     pub(super) datagram_bytes_max: usize,
 }
 
 impl<O> Way<O> {
-    /// Most bytes that a datagram carries behind its header.
+    /// Most bytes of a datagram after its header.
     pub(super) fn payload_bytes(&self) -> usize {
         self.datagram_bytes_max - HEADER_BYTES
     }
@@ -56,7 +56,7 @@ impl<P: Copy> Answers<P> {
         Answers { all: Vec::with_capacity(ANSWERS_MAX), reply_bytes_max }
     }
 
-    /// Begins an answer at the end of `out`, behind room for a header. Returns its start.
+    /// Begins an answer at the end of `out`, after space for a header. Returns its start.
     #[inline]
     pub(super) fn begin(&self, out: &mut Out) -> Mark {
         out.buf.extend_from_slice(&[0; HEADER_BYTES]);
@@ -73,8 +73,8 @@ impl<P: Copy> Answers<P> {
         self.reply_bytes_max
     }
 
-    /// Adds the answer of `bytes` bytes that `out` holds from `from` on; drops an empty one. An
-    /// answer of at most `payload_bytes` bytes fits one datagram: its header is written before it.
+    /// Adds the answer, which is the `bytes` bytes of `out` from `from` on; drops it if it is
+    /// empty. If the answer fits one datagram (`payload_bytes`), writes the header before it.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -95,8 +95,8 @@ impl<P: Copy> Answers<P> {
         self.all.push(Answer { peer: *peer, id, from, to, bytes });
     }
 
-    /// True if the answers are to be sent before more is executed, because there are `ANSWERS_MAX`,
-    /// or because they have the `OUT_BYTES_MAX` bytes that the replies of one turn may have.
+    /// True if the answers must be sent before more requests are executed: there are `ANSWERS_MAX`,
+    /// or they have `OUT_BYTES_MAX` bytes, the most that the replies of one turn may have.
     #[inline]
     pub(super) fn are_enough(&self, out: &Out) -> bool {
         self.all.len() >= ANSWERS_MAX || Budget::new(u32::MAX, OUT_BYTES_MAX).is_spent(out)
@@ -151,7 +151,7 @@ impl<P: Copy> Answers<P> {
     }
 }
 
-/// Drops an answer, and the room for its header, from the end of `out`.
+/// Removes an answer, and the space for its header, from the end of `out`.
 pub(super) fn take_back(from: Mark, out: &mut Out) {
     out.truncate(Mark { text: from.text - HEADER_BYTES, ..from });
 }
@@ -168,7 +168,7 @@ fn header(id: u16, number: usize, total: usize) -> [u8; HEADER_BYTES] {
 #[derive(Clone)]
 struct Unsent<'o> {
     all: Pieces<'o>,
-    /// The rest of the piece that the last datagram split.
+    /// The part of a piece that did not fit the last datagram.
     first: &'o [u8],
 }
 
@@ -188,7 +188,7 @@ struct Take<'r, 'o> {
 impl<'o> Iterator for Take<'_, 'o> {
     type Item = &'o [u8];
 
-    // A call for each piece would cost more than the piece.
+    // Inlined, because a call for each piece would take longer than the work on the piece.
     #[inline(always)]
     fn next(&mut self) -> Option<&'o [u8]> {
         if self.left == 0 {

@@ -8,9 +8,9 @@
 //! Where: between a datagram whose header says that it is a part, and the execution of the whole.
 //! Invariant: a column keeps at most `ASSEMBLIES_MAX` requests of at most `MESSAGE_BYTES_MAX`
 //! bytes, at most `ASSEMBLIES_OF_ONE_MAX` of one address, and none for longer than
-//! `PARTS_WAIT_MS_MAX`. A request is whole once, however often and in whatever order its parts
-//! came. Buffers are kept for later requests, so that a request allocates only what no earlier one
-//! needed.
+//! `PARTS_WAIT_MS_MAX`. A request becomes whole only once, even if parts arrive twice or in another
+//! order. Buffers are kept and reused, so that a request allocates only memory that no earlier
+//! request needed.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,7 +31,7 @@ pub enum AddResult {
     Whole,
     /// The part contradicts its request, or arrived before.
     Ignored,
-    /// The request is longer than `MESSAGE_BYTES_MAX` or `PARTS_MAX` parts. Returned once only.
+    /// The request exceeds `MESSAGE_BYTES_MAX` or `PARTS_MAX`. Returned once per request.
     TooLong,
 }
 
@@ -47,7 +47,7 @@ pub struct RequestId {
 /// A piece of a part. Most parts are one piece.
 #[derive(Debug)]
 pub enum Piece<'d> {
-    /// Bytes that are to be copied.
+    /// Bytes that `Assembly::add` copies.
     Here(&'d [u8]),
     /// Bytes that stay in the chunk in which they were received.
     Kept(KeptBytes),
@@ -59,15 +59,15 @@ struct Parts {
     total: u16,
     came: u16,
     since_ms: u64,
-    /// Bytes of all parts that have come.
+    /// Bytes of all parts that have arrived.
     all_bytes: usize,
     /// The bytes of copied parts, in the order of arrival.
     bytes: Vec<u8>,
-    /// For each piece: the number of its part, its own number, and its place.
+    /// For each piece: the number of its part, its position in arrival order, and its place.
     pieces: Vec<(u16, usize, Place)>,
     /// Number of pieces that are kept in chunks.
     kept: usize,
-    /// The request was too long, and has been refused to its sender.
+    /// True if the request was too long and its sender got a refusal.
     is_refused: bool,
 }
 
@@ -121,7 +121,7 @@ impl Parts {
     }
 }
 
-/// A column's requests that lack parts.
+/// A column's incomplete requests.
 #[derive(Debug, Default)]
 pub struct Assembly {
     /// The requests, the oldest first.
@@ -131,7 +131,7 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Adds a part. Also returns how many other requests were dropped to make room.
+    /// Adds a part of a request. Also returns how many other requests were dropped to make room.
     pub fn add<'d>(
         &mut self,
         whose: RequestId,
@@ -174,8 +174,8 @@ impl Assembly {
     }
 
     /// Begins a request. If its address has `ASSEMBLIES_OF_ONE_MAX` requests, drops the oldest of
-    /// them; else if there are `ASSEMBLIES_MAX` requests, drops the oldest of all. Returns the new
-    /// request's position, and how many requests were dropped.
+    /// them; otherwise, if there are `ASSEMBLIES_MAX` requests, drops the oldest of all. Returns
+    /// the new request's position, and how many requests were dropped.
     fn begin(&mut self, whose: RequestId, total: u16, now_ms: u64) -> (usize, u64) {
         let is_of_one = |parts: &Parts| parts.whose.from.ip() == whose.from.ip();
         let of_one = self.parts.iter().filter(|parts| is_of_one(parts)).count();
@@ -221,12 +221,12 @@ impl Assembly {
         self.end(at);
     }
 
-    /// The pieces of a request that have arrived, in the request's order if it is whole.
+    /// The pieces of a request that have arrived; in the request's order once it is whole.
     pub fn texts(&self, whose: RequestId) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().filter(move |parts| parts.whose == whose).flat_map(Parts::texts)
     }
 
-    /// Drops the requests that have waited too long for their parts. Returns how many.
+    /// Drops the requests that have waited too long for their parts. Returns their number.
     pub fn drop_late(&mut self, now_ms: u64) -> u64 {
         let (mut late, mut at) = (0, 0);
         while let Some(parts) = self.parts.get(at) {
@@ -305,7 +305,7 @@ mod tests {
             assert_eq!(come(order[0]), (AddResult::Ignored, 0));
             assert_eq!(come(order[1]), (AddResult::Waits, 0));
             assert_eq!(come(order[2]), (AddResult::Whole, 0));
-            // A part may come again while the request waits to be executed.
+            // A part may arrive a second time while the request waits to be executed.
             assert_eq!(come(order[2]), (AddResult::Whole, 0));
             assert_eq!(taken(&mut assembly, whose(1, 9)), texts.concat());
             assert!(!assembly.any());

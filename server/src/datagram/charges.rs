@@ -1,13 +1,13 @@
-//! Limits the bytes of long answers to each network, if requests from any network are answered.
+//! Limits the bytes of long answers to each network, if any network may send requests.
 //!
 //! ```text
 //! entry   | second (32 bits) | bytes charged in it (32 bits) |
 //! ```
 //!
-//! Where: between the execution of a message and the sending of its answer. A datagram's sender may
-//! be forged. Then the answer goes to a host that sent no request, and costs the forger nothing.
-//! Invariant: in one second an entry admits answers of `AMPLIFIED_BYTES_SECOND_MAX` bytes and one
-//! more answer. The table never grows. No client can know which networks share an entry.
+//! Where: between the execution of a message and the sending of its answer. With a forged sender
+//! address, the answer goes to a host that requested nothing, at no cost for the forger.
+//! Invariant: in one second an entry admits answers of `AMPLIFIED_BYTES_SECOND_MAX` bytes, plus one
+//! answer. The table never grows. No client can know which networks share an entry.
 //! Source: C. Rossow, *Amplification Hell: Revisiting Network Protocols for DDoS Abuse* (2014);
 //! CVE-2018-1000115 (memcached).
 
@@ -32,7 +32,7 @@ impl Charges {
         }
     }
 
-    /// Charges `bytes` to the network of `ip`. Returns false if this second's share is used up.
+    /// Charges `bytes` to the network of `ip`. Returns false if its share of the second is spent.
     pub(super) fn admit(&self, ip: IpAddr, bytes: usize, second: u32) -> bool {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let hash = self.hasher.hash_one(network(ip)) % CHARGES as u64;
@@ -64,7 +64,7 @@ fn network(ip: IpAddr) -> (bool, u64) {
 mod tests {
     use super::*;
 
-    /// Returns how many answers of `bytes` bytes `ip` may have in a second.
+    /// Returns how many answers of `bytes` bytes each are admitted to `ip` in a second.
     fn admitted(charges: &Charges, ip: &str, bytes: usize, second: u32) -> usize {
         let ip = ip.parse().unwrap();
         (0..100_000).take_while(|_| charges.admit(ip, bytes, second)).count()

@@ -1,4 +1,4 @@
-//! Collects the parts of requests to one column, whichever column receives them.
+//! Collects the parts of requests to one column, even if other columns receive some of the parts.
 //!
 //! ```text
 //! column 0    part 0, part 2 --.
@@ -8,10 +8,10 @@
 //!
 //! Where: between a datagram whose header marks it as a part, and the `assembly` of the column to
 //! which it was sent.
-//! Invariant: a request becomes whole at one column, which executes it; no other column sees it
-//! again. The lock protects the assembly, is held for the copies of at most one request, and its
-//! holder takes no other lock. Times are those of `TurnState::now_ms`, which all columns read from
-//! one clock.
+//! Invariant: a request becomes whole at one column, which executes it; no other column receives it
+//! as whole. The lock protects the assembly. It is held while at most one request is copied, and
+//! its holder takes no other lock. Times are those of `TurnState::now_ms`, which all columns read
+//! from one clock.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use super::assembly::{AddResult, Assembly, Piece, RequestId};
 use super::whole::Whole;
 use crate::limits::{KEPT_OF_ONE_MIN, KEPT_OF_ONE_PART, KEPT_PART_BYTES_MIN};
 
-/// The gather of one column.
+/// The parts of the requests that were sent to one column.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Gather {
@@ -36,12 +36,12 @@ pub struct Gather {
     held_bytes: AtomicUsize,
     /// The arena in which received bytes may be kept.
     arena: Option<Arc<Arena>>,
-    /// Most pieces of one address's requests that are kept in the arena; further ones are copied.
+    /// Most pieces of one address's requests that the arena keeps; more pieces are copied.
     kept_of_one_max: usize,
 }
 
 impl Gather {
-    /// Makes one for each column. `arena` holds received bytes, and is used if it keeps values.
+    /// Makes a gather for each column. `arena` holds received bytes; it is used if it keeps values.
     #[must_use]
     pub fn for_columns(columns: usize, arena: Option<&Arc<Arena>>) -> Arc<[Gather]> {
         let arena = arena.filter(|arena| arena.keeps());
@@ -51,9 +51,9 @@ impl Gather {
         (0..columns).map(|_| gather()).collect()
     }
 
-    /// Adds a part: its first bytes, and its further pieces. A request that becomes whole is moved
-    /// from the gather into `whole`. Also returns how many other requests were dropped to make
-    /// room.
+    /// Adds a part, whose first piece is `bytes` and whose other pieces are `more`. Moves a request
+    /// that becomes whole from the gather into `whole`. Also returns how many other requests were
+    /// dropped to make room.
     pub(super) fn add(
         &self,
         whose: RequestId,
@@ -62,8 +62,8 @@ impl Gather {
         now_ms: u64,
         whole: &mut Whole,
     ) -> (AddResult, u64) {
-        // A short part that is kept would waste its chunk. The last part may be short, because a
-        // request stays in chunks only if all its parts do.
+        // A short part that is kept would waste its chunk. The last part is kept even if it is
+        // short, because a request stays in chunks only if all its parts do.
         let is_last = header.number + 1 == header.total;
         let is_long = more.is_some() || bytes.len() >= KEPT_PART_BYTES_MIN;
         let arena = self.arena.as_ref().filter(|_| is_long || is_last);
@@ -86,7 +86,7 @@ impl Gather {
         (added, gone)
     }
 
-    /// Moves a request that is one datagram in several pieces into `whole`.
+    /// Moves a request that arrived as one datagram in several pieces into `whole`.
     pub(super) fn join(&self, bytes: &[u8], more: &Pieces, whole: &mut Whole) {
         let arena = self.arena.as_ref();
         let kept = all(bytes, Some(more)).map(|piece| arena?.keep(piece));
@@ -107,8 +107,8 @@ impl Gather {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Drops requests that waited too long for their parts. Returns how many. Any column may call
-    /// this.
+    /// Drops requests that waited too long for their parts. Returns their number. Any column may
+    /// call this.
     pub(super) fn drop_late(&self, now_ms: u64) -> u64 {
         self.with(|assembly| assembly.drop_late(now_ms))
     }
@@ -159,7 +159,7 @@ mod tests {
         let gather = Gather::default();
         let done = [const { AtomicU64::new(0) }; 2];
         let texts: [&[u8]; 4] = [b"a", b"bc", b"", b"def"];
-        // Each column receives every second part of each request.
+        // Each column receives half of the parts of each request.
         let column = |first: u16| {
             let (mut whole, mut wholes) = (Whole::default(), Vec::new());
             for id in 0..ROUNDS {
@@ -181,7 +181,7 @@ mod tests {
                         other => panic!("{other:?}"),
                     }
                 }
-                // The two columns stay so close that no request has to go for another.
+                // The two columns stay close together, so that no request is dropped to make room.
                 done[usize::from(first)].store(at, Ordering::Relaxed);
                 while at > done[1 - usize::from(first)].load(Ordering::Relaxed) + 2 {
                     std::thread::yield_now();

@@ -1,11 +1,11 @@
 //! Decides which datagrams are answered.
 //!
 //! Where: called first for each datagram.
-//! Invariant: no request of a datagram that is not to be answered is executed. Refused are: sender
-//! port 0, which no real sender has; our own UDP ports, because two servers would answer each other
-//! for ever (CVE-2024-2169); senders whose address is no single host's, among them the broadcast
-//! addresses that this machine's networks have when the server starts; datagrams sent to a
-//! multicast or broadcast address; and senders that `-o udp_allow` leaves out.
+//! Invariant: a request is not executed if its datagram is refused. These are refused: sender port
+//! 0, which no real sender has; our own UDP ports, because two servers would answer each other
+//! forever (CVE-2024-2169); sender addresses that do not belong to a single host, among them the
+//! networks' broadcast addresses at the server's start; datagrams sent to a multicast or broadcast
+//! address; and senders in no network of `-o udp_allow`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use ipnet::IpNet;
 use super::charges::Charges;
 use crate::limits::AMPLIFIED_TIMES_FREE;
 
-/// The rules by which senders are answered.
+/// The rules that decide which senders are answered.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     ports: Vec<u16>,
@@ -29,7 +29,7 @@ pub struct Guard {
 /// The reason why a datagram is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// An answer could start a loop, or would go to several hosts.
+    /// An answer could start a loop of answers, or would go to several hosts.
     Sender,
     /// The sender is in no network of `-o udp_allow`.
     Network,
@@ -37,8 +37,8 @@ pub(crate) enum Refused {
 
 impl Guard {
     /// Makes a guard. `ports` are the server's own UDP ports; `broadcasts` are broadcast addresses;
-    /// `allow` are the networks whose requests are answered, all if empty. With `charges`, long
-    /// answers are charged to the networks that they go to.
+    /// `allow` are the networks whose requests are answered (if empty, all). If `charges` is true,
+    /// long answers are charged to the networks of their receivers.
     pub(crate) fn new(
         ports: Vec<u16>,
         mut broadcasts: Vec<Ipv4Addr>,
@@ -50,8 +50,8 @@ impl Guard {
         Guard { ports, broadcasts, allow, charges }
     }
 
-    /// True if a message of `request_bytes` bytes may be answered by `bytes` bytes at `now_ms`.
-    /// Charges the answer to the network of `to` if it is long.
+    /// True if a message of `request_bytes` bytes may get an answer of `bytes` bytes at `now_ms`.
+    /// Charges a long answer to the network of `to`.
     #[inline]
     pub(super) fn lets_out(
         &self,

@@ -1,7 +1,7 @@
-//! Tests of answers on an outgoing path that refuses datagrams at random.
+//! Tests of answers when the system refuses some of their datagrams.
 //!
-//! Where: `Answers::send` over an `Outgoing` that refuses by a plan drawn at random.
-//! Invariant: the parts of an answer that arrive are its first ones, unchanged; each part is sent
+//! Where: `Answers::send` with an `Outgoing` that refuses datagrams at random.
+//! Invariant: the parts of an answer that are sent are its first ones, unchanged; each part is sent
 //! or counted as not sent.
 
 use std::sync::Arc;

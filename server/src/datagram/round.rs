@@ -1,9 +1,9 @@
-//! The datagrams of one receive, executed as one batch.
+//! Executes the datagrams of one receive as one batch.
 //!
 //! Where: between the inbox and the answers.
-//! Invariant: datagrams are executed in their order, each once. A datagram whose first request must
-//! wait ends the round, and the next round begins with that datagram. Bytes that are not a whole
-//! request are dropped and counted.
+//! Invariant: datagrams are executed in order, each once. A datagram whose first request must wait
+//! ends the round, and the next round begins with that datagram. Bytes that are not a whole request
+//! are dropped and counted.
 
 use std::iter::{Enumerate, Skip};
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use crate::out::Mark;
 use crate::shared::Counters;
 use crate::turn::TurnState;
 
-/// Number of slots for open messages. A message's slot is its number modulo this. A batch reads at
-/// most `REQUESTS_AHEAD` messages ahead, so two open messages never share a slot.
+/// Number of slots for open messages. A message's slot is its number modulo `OPEN_MAX`. A batch
+/// reads at most `REQUESTS_AHEAD` messages ahead, so two open messages never share a slot.
 const OPEN_MAX: usize = 2 * REQUESTS_AHEAD;
 
 /// The parts of a column that a round uses.
@@ -38,16 +38,16 @@ pub(super) struct Round<'r, D: Datapath + 'r> {
     pub(super) guard: &'r Guard,
     /// The gather of the column to which these datagrams were sent.
     pub(super) gather: &'r Gather,
-    /// The request whose last missing part arrived.
+    /// The last request that was completed from several parts or pieces.
     pub(super) whole: &'r mut Whole,
     pub(super) answers: &'r mut Answers<D::Peer>,
     pub(super) outgoing: Way<D::Outgoing<'r>>,
 }
 
-/// A message, or the last part of one, whose requests are to be executed.
+/// A message whose requests are to be executed, or the last part of such a message.
 #[derive(Clone, Copy, Debug)]
 struct Message<'i, P> {
-    /// The position, among the received datagrams, of the message's last one.
+    /// The position of the message's last datagram among the received datagrams.
     datagram: usize,
     peer: &'i P,
     id: u16,
@@ -64,7 +64,7 @@ struct Done {
 }
 
 impl<'r, D: Datapath> Round<'r, D> {
-    /// Executes the `rest` of the datagrams that `arrived`. Returns those that are left.
+    /// Executes the datagrams of `arrived` that `rest` names. Returns those that are left.
     pub(super) fn run(
         &mut self,
         arrived: D::Arrived<'r>,
@@ -75,7 +75,7 @@ impl<'r, D: Datapath> Round<'r, D> {
         let mut executed_bytes = 0;
         let mut datagrams = arrived.enumerate().skip(rest.first);
         loop {
-            // Only the datagram that begins the round can have waited for too long.
+            // Only the first datagram of the round can have waited for too long.
             let cannot_wait = (!rest.may_wait(turn)).then_some(rest.first);
             let mut messages = Messages::<D> {
                 datagrams,
@@ -163,7 +163,7 @@ impl<'r, D: Datapath> Round<'r, D> {
     }
 }
 
-/// A message that ends a batch, because the batch cannot execute it.
+/// A message that ends the batch, because the batch cannot execute it.
 #[derive(Clone, Copy, Debug)]
 enum Special<'i, P> {
     /// The request that this datagram made whole; its bytes are in `Round::whole`.
@@ -187,7 +187,7 @@ impl<P> Special<'_, P> {
     }
 }
 
-/// The end of a round that leaves the datagrams from position `first` on in the inbox. `waits` is
+/// The end of a round, which leaves the datagrams from position `first` on in the inbox. `waits` is
 /// true if the first of them waits for room.
 #[derive(Clone, Copy, Debug)]
 struct RoundEnd {
@@ -212,28 +212,28 @@ struct Messages<'m, 'r, D: Datapath + 'r> {
     put_off: Option<(usize, AddResult)>,
     open: [Option<Message<'r, D::Peer>>; OPEN_MAX],
     opened: usize,
-    /// The sender that the guard admitted last.
+    /// The sender that the guard admitted most recently.
     admitted: Option<&'r D::Peer>,
     /// Start of the answer to the message that is being executed.
     from: Mark,
     special: Option<Special<'r, D::Peer>>,
     left: Option<RoundEnd>,
-    /// The datagram that has waited for too long: its requests are refused instead.
+    /// The datagram that has waited for too long: its requests are refused if they must wait.
     cannot_wait: Option<usize>,
-    /// Bytes of messages executed, and the costs of their requests.
+    /// The bytes of the executed messages, plus the costs of their requests.
     executed_bytes: usize,
     now_ms: u64,
 }
 
 impl<'r, D: Datapath> Messages<'_, 'r, D> {
-    /// The message in a datagram, unless it is dropped or lacks parts.
+    /// Returns the message in a datagram. `None` if the datagram is dropped, or parts are missing.
     #[inline]
     fn message(
         &mut self,
         number: usize,
         datagram: Datagram<'r, D::Peer>,
     ) -> Option<Message<'r, D::Peer>> {
-        // A datagram that is read again, because an earlier one had to wait, is not counted again.
+        // A datagram is read again if an earlier one had to wait; it is counted only once.
         let count = u64::from(number >= self.counted);
         self.counted = self.counted.max(number + 1);
         self.counters.bytes_read.add(count * datagram.len() as u64);
@@ -245,7 +245,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             }
         };
         let peer = datagram.peer;
-        // The datagrams of one burst share their sender.
+        // All datagrams of a burst have the same sender: check it once.
         if !self.admitted.is_some_and(|admitted| std::ptr::eq(admitted, peer)) {
             self.admit(peer, count)?;
         }
@@ -258,8 +258,8 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             return Some(message);
         }
         let whose = RequestId { from: peer.address()?, id: header.id };
-        // A part that is read again is not added again. If its result still needs an action,
-        // `put_off` holds that result.
+        // A part that is read a second time is not added again. If the result of adding it still
+        // needs an action, `put_off` holds that result.
         let added = match self.put_off {
             _ if count > 0 => self.gather(whose, header, (bytes, datagram.more)),
             Some((at, added)) if at == number => added,
@@ -279,7 +279,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
 }
 
 impl<'r, D: Datapath> Messages<'_, 'r, D> {
-    /// Adds one part of a request. A request in one datagram of several pieces is whole at once.
+    /// Adds a part of a request. A request in one datagram of several pieces becomes whole at once.
     fn gather(
         &mut self,
         whose: RequestId,
@@ -295,7 +295,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
         added
     }
 
-    /// Returns `None` if the guard refuses the sender, and counts `count` datagrams as dropped.
+    /// Asks the guard about a sender. If refused, counts `count` drops and returns `None`.
     fn admit(&mut self, peer: &'r D::Peer, count: u64) -> Option<()> {
         let Err(refused) = self.guard.check(peer.address()?, peer.is_for_many()) else {
             self.admitted = Some(peer);
@@ -359,8 +359,8 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
 }
 
 impl<P: Sender> Message<'_, P> {
-    /// Adds the reply, the `bytes` bytes since `from`, to the answers, or drops it if the guard
-    /// refuses it.
+    /// Adds the reply, which is the `bytes` bytes since `from`, to the answers. Drops the reply if
+    /// the guard refuses it.
     #[inline]
     fn answer<O>(
         &self,
@@ -378,7 +378,7 @@ impl<P: Sender> Message<'_, P> {
         }
     }
 
-    /// Executes the message, which is a whole request. Returns as `end` does.
+    /// Executes the message, which is a whole request. The result is that of `end`.
     fn run(
         &self,
         speak: ProtocolMode,
@@ -393,7 +393,7 @@ impl<P: Sender> Message<'_, P> {
         self.end(end, turn, from, answers.reply_bytes_max())
     }
 
-    /// Stores `value`, whose header is the message. Returns as `end` does.
+    /// Stores `value`, whose header is the message. The result is that of `end`.
     fn store(&self, value: &mut Value, turn: &mut TurnState, from: Mark) -> Option<Done> {
         let TurnState { context, out, .. } = turn;
         let Value { draft, terminated } = value;
@@ -406,8 +406,8 @@ impl<P: Sender> Message<'_, P> {
         }
     }
 
-    /// Ends the message, whose requests have been executed up to `end` with replies since `from`.
-    /// Returns `None` if its first request waits for room; nothing has been executed then.
+    /// Ends a message whose requests were executed up to `end`; the replies begin at `from`.
+    /// Returns `None` if the first request waits for room; then nothing was executed.
     #[inline]
     fn end(
         &self,
@@ -430,15 +430,15 @@ impl<P: Sender> Message<'_, P> {
             take_back(from, &mut turn.out);
             return None;
         }
-        // Requests before `at` must not be executed again, so the rest must not wait.
+        // The requests before `at` must not be executed again, so the later ones must not wait.
         turn.context.may_wait = false;
         let mut session = session.clone();
         let rest = turn::run(turn, &mut session, (self.bytes, at), budget);
         Some(self.finish(rest, (&session, budget), turn, from, reply_bytes_max))
     }
 
-    /// Ends the message, whose execution `stopped`. Refuses it if its answer is too long or its
-    /// requests take too much work.
+    /// Ends a message whose execution `stopped`. Refuses the message if its answer is too long or
+    /// its requests take too much work.
     #[inline]
     fn finish(
         &self,
@@ -466,7 +466,7 @@ impl<P: Sender> Message<'_, P> {
         Done { bytes: turn.out.bytes_between(from, turn.out.mark()), cost_bytes }
     }
 
-    /// Refuses the requests from byte `spent_at` on, or the whole answer, which is too long.
+    /// Refuses the requests from byte `spent_at` on, or the message if its answer is too long.
     #[cold]
     fn refuse(&self, spent_at: Option<usize>, turn: &mut TurnState, from: Mark) {
         let TurnState { context, out, .. } = turn;

@@ -1,8 +1,8 @@
-//! Datagrams of one column that another one receives.
+//! Tests of datagrams that were sent to one column and received by another.
 //!
 //! Where: two columns over one store in one thread, sockets on loopback.
-//! Invariant: whichever column receives a request, one answer comes from the socket to which the
-//! request was sent.
+//! Invariant: a request gets one answer, from the socket to which it was sent, even if another
+//! column receives the request.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ struct Column {
 }
 
 impl Column {
-    /// Steals from the other column. Returns how many datagrams.
+    /// Steals from the other column. Returns the number of datagrams.
     fn steal(&mut self) -> usize {
         let other = 1 - self.datagrams.path.column();
         self.datagrams.steal(other, 0, &mut self.turn)
@@ -40,7 +40,7 @@ impl Column {
     }
 }
 
-/// Two columns, each with a port of its own, and a client of the first.
+/// Makes two columns, each with its own port, and a client connected to the first.
 fn site() -> ([Column; 2], UdpSocket) {
     let settings = Settings { columns: 2, ..Settings::default() };
     let clock = Clock::new(0);
@@ -93,7 +93,7 @@ fn send_part(client: &UdpSocket, id: u16, (number, total): (u16, u16), part: &st
     client.send(&[&header.bytes()[..], part.as_bytes()].concat()).unwrap();
 }
 
-/// Receives all answers: ids and texts. The connected client receives from one address only.
+/// Receives all answers, as id and text, from the one address to which the client is connected.
 fn answers(client: &UdpSocket) -> Vec<(u16, String)> {
     let mut buffer = [0; 2000];
     let mut all = Vec::new();
@@ -157,7 +157,7 @@ fn parts_that_two_columns_receive_are_one_request() {
 fn a_part_that_was_stolen_waits_no_longer_than_others() {
     let ([mut victim, mut thief], client) = site();
     let dropped = |of: &Column| of.turn.context.counters.udp_dropped_incomplete.get();
-    // A column's served time stands still while it sleeps; late requests are dropped all the same.
+    // A sleeping column's served time does not advance; late requests are dropped even so.
     (victim.turn.now_ms, thief.turn.now_ms) = (50_000, 50_000);
     send_part(&client, 2, (0, 2), "get ");
     assert_eq!(thief.steal(), 1);
@@ -168,7 +168,7 @@ fn a_part_that_was_stolen_waits_no_longer_than_others() {
     assert_eq!(answers(&client).len(), 1);
     send_part(&client, 3, (0, 2), "get ");
     assert_eq!(thief.steal(), 1);
-    // Nothing more comes to the victim, and the thief looks after its requests too.
+    // The victim receives nothing more, so the thief drops the victim's late requests too.
     thief.turn.now_ms += PARTS_WAIT_MS_MAX;
     thief.datagrams.drop_late(&thief.turn);
     assert_eq!((dropped(&victim), dropped(&thief)), (0, 1));

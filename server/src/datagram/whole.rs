@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where: between the parts of requests, and their execution.
-//! Invariant: a request that stores one long value, and all of whose pieces are kept in chunks, is
-//! executed without a copy of the value; the pieces of any other request are first copied into one
+//! Invariant: a request that stores one long value, and whose pieces are all kept in chunks, is
+//! executed without a copy of the value. The pieces of any other request are first copied into one
 //! buffer.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 
@@ -22,7 +22,7 @@ use store::{Column, Draft};
 pub struct Whole {
     /// The whole request, or its header if the value is a draft.
     bytes: Vec<u8>,
-    /// The pieces of the request in chunks, until `settle` takes them.
+    /// The pieces of the request, in chunks, until `settle` takes them.
     kept: Vec<KeptBytes>,
     value: Option<Value>,
 }
@@ -67,8 +67,8 @@ impl Whole {
         self.bytes.capacity() + self.kept.capacity() * size_of::<KeptBytes>()
     }
 
-    /// Joins the pieces. Returns the request's bytes without a value that stays in chunks, and that
-    /// value.
+    /// Joins the pieces. Returns the request's bytes, without a value that stays in chunks, and
+    /// that value if there is one.
     pub(super) fn settle(
         &mut self,
         speak: ProtocolMode,

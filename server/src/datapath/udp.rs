@@ -16,35 +16,35 @@ use protocol::ProtocolMode;
 use super::{Datapath, Outgoing, SendBatch, Sender};
 use crate::limits::{DATAGRAM_PIECES_SENT_MAX, DATAGRAMS_RECEIVED_MAX, DATAGRAMS_SENT_MAX};
 
-/// A UDP socket as its column sees it.
+/// A UDP socket, and the limits for its datagrams.
 #[derive(Clone, Debug)]
 pub struct ColumnSocket {
     /// The socket.
     pub socket: Arc<net::Datagrams>,
-    /// The protocols that may be spoken to it.
+    /// The protocols that its clients may use.
     pub speak: ProtocolMode,
-    /// Most bytes that a datagram to its peers carries, the memcached UDP header included.
+    /// Most bytes of a datagram that it sends, the memcached UDP header included.
     pub datagram_bytes_max: usize,
 }
 
 /// A column's UDP sockets.
 #[derive(Debug)]
 pub struct Udp {
-    /// The sockets of each column; all columns have equally many.
+    /// The sockets of each column. All columns have the same number of sockets.
     sockets: Arc<[Vec<ColumnSocket>]>,
     column: usize,
     /// The column of the socket that received last, and the socket's number there.
     current: (usize, usize),
-    /// One bit for each own socket where something has arrived.
+    /// One bit for each socket of this column, set if datagrams may have arrived.
     ready: u64,
-    /// The next receive looks for a ready socket from this number on.
+    /// The number from which the next receive searches for a ready socket.
     next: u32,
     inbox: Inbox,
     outbox: Outbox,
 }
 
 impl Udp {
-    /// Makes the datapath of one column, given all columns' sockets. `None` if it has none.
+    /// Makes the datapath of one column from all columns' sockets. `None` if the column has none.
     pub fn new(sockets: Arc<[Vec<ColumnSocket>]>, column: usize) -> Option<Udp> {
         if sockets.get(column).is_none_or(Vec::is_empty) {
             return None;
@@ -60,7 +60,7 @@ impl Udp {
         })
     }
 
-    /// The number, at its column, of the socket that received last.
+    /// The number, in its column, of the socket that received last.
     pub(crate) fn socket(&self) -> usize {
         self.current.1
     }
@@ -113,7 +113,7 @@ impl Datapath for Udp {
     }
 
     fn receive(&mut self, calls: &Calls) -> Received {
-        // The search begins behind the socket that received last, and wraps around.
+        // The search begins after the socket that received last, and wraps around.
         let ahead = self.ready.rotate_right(self.next).trailing_zeros();
         let number = (self.next + ahead) % u64::BITS;
         self.next = (number + 1) % u64::BITS;

@@ -1,12 +1,12 @@
 //! AF_XDP: an interface's queue that bypasses the kernel's network stack.
 //!
 //! Where: a datapath. With `--xdp` each of the first columns has one, in addition to its UDP
-//! sockets, which receive the packets that the interface passes to the kernel. If columns steal,
+//! sockets, which receive the packets that the interface leaves to the kernel. If columns steal,
 //! the other columns have a datapath without a queue.
-//! Invariant: requests are executed in place: in the chunks of packets, or, if stolen, in the
-//! buffer to which they were copied. An answer is copied into chunks once, and is sent by the queue
-//! that received its request. The chunks of one receive are released when all of its requests have
-//! been executed.
+//! Invariant: requests are executed where they were received: in the chunks of packets, or, if
+//! stolen, in the buffer to which they were copied. An answer is copied into chunks once, and is
+//! sent by the queue that received its request. The chunks of one receive are released when all of
+//! its requests have been executed.
 //! Source: the KV-Cache paper, section 4.1.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,9 +25,9 @@ pub struct Xdp {
     port: Option<Port>,
     /// Present if columns steal.
     stolen: Option<StolenBatch>,
-    /// A queue that has not sent all answers to stolen requests yet, if the queue still exists.
+    /// A queue, if it still exists, with unsent answers to requests that this column stole.
     owed: Weak<Queue>,
-    /// The queues of all columns, as long as they exist.
+    /// The queues of all columns, each for as long as it exists.
     queues: Arc<[Weak<Queue>]>,
     column: usize,
     /// The column whose queue the last receive read.
@@ -36,18 +36,18 @@ pub struct Xdp {
     datagram_bytes_max: Arc<AtomicUsize>,
     /// Packets may have arrived.
     is_ready: bool,
-    /// The last receive brought packets, so the column checks the ring for more without a system
+    /// The last receive returned packets, so the column checks the ring for more without a system
     /// call.
     is_flowing: bool,
 }
 
-/// The result of receiving nothing.
+/// The result of a receive that found nothing.
 const NOTHING: Received = Received { datagrams: 0, cut: 0, damaged: 0, is_drained: true };
 
 impl Xdp {
-    /// Makes the datapaths of the first columns, which get these ports. If columns steal, `thieves`
-    /// is the number of all columns, and each gets a datapath. `datagram_bytes_max` may change
-    /// while the server runs.
+    /// Makes the datapaths of the first columns, one for each of `ports`. If columns steal,
+    /// `thieves` is the number of all columns, and each gets a datapath. `datagram_bytes_max` may
+    /// change while the server runs.
     #[must_use]
     pub fn of_columns(
         ports: Vec<Port>,
@@ -86,7 +86,7 @@ impl Xdp {
         self.port.is_some()
     }
 
-    /// Closes the port, as the interface is gone. Returns the bytes of its packets, a part of `-m`.
+    /// Closes the port. Returns the bytes of its packets, which are a part of `-m`.
     pub(crate) fn close(&mut self) -> usize {
         self.is_ready = false;
         self.port.take().map_or(0, |port| port.memory_bytes())
@@ -186,8 +186,8 @@ impl Datapath for Xdp {
 }
 
 impl Xdp {
-    /// If `queue` has unsent answers, makes the next receive post them: the column that owns the
-    /// queue may sleep.
+    /// If `queue` has unsent answers, makes the next receive send them, because the column that
+    /// owns the queue may sleep.
     fn owe(&mut self, queue: &Arc<Queue>) {
         if queue.is_unsettled() {
             self.owed = Arc::downgrade(queue);

@@ -2,7 +2,7 @@
 //!
 //! Where: the errand of `stats sizes` and `stats prefixes`, which counts on demand.
 //! Invariant: a count holds one of the places for dumps. Its memory is bounded by
-//! `PREFIXES_TOLD_MAX` prefixes, or by a row for each size that `row_of` returns.
+//! `PREFIXES_TOLD_MAX` prefixes, or by the number of rows that `row_of` distinguishes.
 //! Source: memcached 1.6.45 `item_stats_sizes`.
 
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +34,7 @@ pub(crate) struct Census {
     place: Place,
     at: Option<Dumped>,
     counted: Tally,
-    /// After all items are counted: the rows that are yet to be written.
+    /// The rows that are not written yet. Filled when all items are counted.
     rows: vec::IntoIter<Row>,
 }
 
@@ -57,8 +57,8 @@ struct Usage {
 enum Tally {
     /// Items of each size.
     Sizes(BTreeMap<u64, u64>),
-    /// Items and bytes of each prefix, of all prefixes for which there is no room (`others`), and
-    /// of keys without a prefix (`without`).
+    /// Items and bytes: of `each` prefix; of the prefixes for which there is no room (`others`);
+    /// and of keys without a prefix (`without`).
     Prefixes { each: HashMap<Box<[u8]>, Usage>, others: Usage, without: Usage },
 }
 
@@ -78,7 +78,7 @@ impl Census {
         Census { form, place, at: Some(Dumped::default()), counted, rows }
     }
 
-    /// Counts the items of some groups of the index, or writes some of the rows.
+    /// Counts the items of some groups of the index or, after all groups, writes some of the rows.
     pub(crate) fn step(&mut self, context: &mut Context, out: &mut Vec<u8>) -> Progress {
         if !self.place.keep(context.clock.now) {
             return Progress::Ended;
@@ -163,7 +163,7 @@ impl Tally {
 }
 
 impl Row {
-    /// Appends the row's lines. A prefix always has a line with its evictions.
+    /// Appends the row's lines. Shows 0 evictions for a prefix if evictions are not counted.
     fn write(&self, form: Form, prefixes: &Prefixes, out: &mut Vec<u8>) {
         let mut line = |name: &str, number: u64| form.stat(name, format_args!("{number}"), out);
         match self {

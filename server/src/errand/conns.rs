@@ -3,8 +3,8 @@
 //! Where: the errand requests a page from one column after another, and each column answers in its
 //! own loop.
 //! Invariant: a page lists at most `CONNECTIONS_TOLD_MAX` sockets, and the next page is requested
-//! once the page is sent. A socket that stays open is listed once. At most `PAGE_REQUESTS_MAX`
-//! requests are open at a time, and the request of an errand that has ended costs no column work.
+//! after the page is sent. A socket that stays open is listed once. At most `PAGE_REQUESTS_MAX`
+//! requests are open at a time. A column does no work for the request of an ended errand.
 //! Source: memcached 1.6.45 `process_stats_conns`, `conn_to_str`, `get_conn_text`.
 
 use std::net::SocketAddr;
@@ -51,7 +51,7 @@ pub(crate) struct Row {
     pub(crate) descriptor: i32,
     pub(crate) is_udp: bool,
     pub(crate) address: String,
-    /// The address at which the connection was accepted.
+    /// The listening address that accepted the connection.
     pub(crate) listens_at: Option<String>,
     pub(crate) state: &'static str,
     pub(crate) idle_seconds: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Conns {
     form: Form,
     /// The column that lists the next page, and the entry at which that page begins.
     next: (usize, usize),
-    /// The open request, or `None` if too many requests were open.
+    /// The open request. `None` if none could be made, because too many requests were open.
     request: Option<Arc<PageRequest>>,
 }
 
@@ -81,12 +81,12 @@ impl PageRequests {
         wakers.get(column).into_iter().for_each(|waker| waker.wake());
     }
 
-    /// Takes some of the requests to `column`. If more are left, wakes the column again.
+    /// Takes some of the page requests to `column`. If more are left, wakes the column again.
     pub(crate) fn take(shared: &Shared, column: usize) -> Vec<Arc<PageRequest>> {
         let requests = &shared.page_requests;
         let mut waiting = requests.waiting();
         let is_own = |request: &Arc<PageRequest>| request.column == column;
-        // A request that only this list holds belongs to an errand that has ended.
+        // If only this list holds a request, the errand of the request has ended.
         waiting.retain(|request| Arc::strong_count(request) > 1);
         let own =
             waiting.extract_if(.., |request| is_own(request)).take(PAGES_ANSWERED_MAX).collect();
@@ -99,8 +99,8 @@ impl PageRequests {
 }
 
 impl PageRequest {
-    /// Requests a page that begins at an entry of a column's connections. Returns `None` if too
-    /// many requests are open.
+    /// Requests the page of a column's connections that begins at entry `from`. Returns `None` if
+    /// too many requests are open.
     fn post(
         shared: &Shared,
         (column, from): (usize, usize),
@@ -181,7 +181,7 @@ impl Row {
     }
 }
 
-/// Formats an address in memcached's words. A client of a Unix socket has none.
+/// Formats an address as memcached does. A client of a Unix socket has no address.
 pub(crate) fn address(transport: &str, endpoint: Option<&Endpoint>) -> String {
     match endpoint {
         Some(Endpoint::Tcp(SocketAddr::V4(address))) => format!("{transport}:{address}"),

@@ -1,4 +1,4 @@
-//! `stats detail dump`: requests by the prefixes of their keys.
+//! `stats detail dump`: lists the counts of requests by key prefix.
 //!
 //! Where: an errand. In the text protocol the answer is lines; in the binary protocol it is one
 //! value, preceded by its length.
@@ -26,7 +26,7 @@ pub(crate) struct Detail {
 struct Value {
     place: Place,
     form: Form,
-    /// The lines formatted so far; once all are formatted, the whole answer.
+    /// The lines formatted so far. After the last line, the whole answer.
     bytes: Vec<u8>,
     /// Bytes of the answer that have been sent; `None` until the answer is complete.
     sent: Option<usize>,
@@ -38,7 +38,7 @@ impl Detail {
         Detail { shelf: 0, value: None }
     }
 
-    /// Begins a list that is sent as one value, in this form.
+    /// Begins a list that is sent as one value, in the form `form`.
     pub(crate) fn of_value(place: Place, form: Form) -> Detail {
         let value = Value { place, form, bytes: Vec::new(), sent: None };
         Detail { shelf: 0, value: Some(value) }
@@ -62,7 +62,7 @@ impl Detail {
 }
 
 impl Value {
-    /// Formats the prefixes of some shelves. Refuses if the list exceeds the length of one value.
+    /// Formats the prefixes of some shelves. Refuses a list that is longer than a value may be.
     fn gather(&mut self, prefixes: &Prefixes, shelf: &mut usize, out: &mut Vec<u8>) -> Progress {
         let end = self.bytes.len() + DUMP_STEP_BYTES;
         let progress = show(prefixes, shelf, &mut self.bytes, end);

@@ -1,8 +1,8 @@
 //! A dump: a line for each item.
 //!
 //! Where: the errand of `lru_crawler metadump`, `lru_crawler mgdump` and `stats cachedump`.
-//! Invariant: a dump holds a place, which limits how many dumps are under way at a time. An item
-//! that exists during the whole dump is listed exactly once, whatever other requests do meanwhile.
+//! Invariant: a dump holds a place, which limits the number of dumps at a time. An item that exists
+//! during the whole dump is listed exactly once, even while other requests change the store.
 //! Source: memcached 1.6.45 `item_crawler_thread`, `item_cachedump`.
 
 use protocol::text::list::{self, Line};

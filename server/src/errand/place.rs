@@ -1,10 +1,10 @@
 //! Places for errands that go through all items.
 //!
-//! Where: a dump or a count of all items takes a place, and gives it back when it is dropped.
-//! Invariant: at most `DUMPS_MAX` errands have a place. An errand that has not taken
-//! `DUMP_STEPS_MIN` steps for `DUMP_STALLED_SECONDS`, because its client reads little or nothing,
-//! keeps its place only until another errand needs one.
-//! Source: none. memcached has one crawler, which a client that does not read blocks.
+//! Where: a dump or a count of all items takes a place, and frees the place when it ends.
+//! Invariant: at most `DUMPS_MAX` errands have a place. A stalled errand loses its place if another
+//! errand needs one. An errand is stalled if it has not taken `DUMP_STEPS_MIN` steps for
+//! `DUMP_STALLED_SECONDS`, because its client reads little or nothing.
+//! Source: none. memcached has one crawler, and a client that does not read blocks it.
 
 use std::sync::{Arc, PoisonError};
 
@@ -46,14 +46,14 @@ impl Places {
 }
 
 impl Place {
-    /// Takes a free place, or that of a stalled holder. Returns `None` if there is no such place.
+    /// Takes a free place or the place of a stalled holder. Returns `None` if there is neither.
     pub(crate) fn take(context: &Context) -> Option<Place> {
         let (place, ended) = Place::of(&context.shared.places, context.clock.now)?;
         context.counters.dumps_stalled.add(u64::from(ended));
         Some(place)
     }
 
-    /// Like `take`, but also returns whether a stalled holder lost its place.
+    /// Like `take`, but also returns true if a stalled holder lost its place.
     fn of(places: &Arc<Places>, now: u32) -> Option<(Place, bool)> {
         let mut holders = places.lock();
         let ends = holders.len() >= DUMPS_MAX;
@@ -99,7 +99,7 @@ mod tests {
 
     fn taken(places: &Arc<Places>, now: u32) -> Option<bool> {
         let (place, ended) = Place::of(places, now)?;
-        // Dropping the place would give it back.
+        // Dropping the place would free it for another errand.
         std::mem::forget(place);
         Some(ended)
     }
@@ -112,7 +112,7 @@ mod tests {
         let (slow, fast) = held.split_at_mut(1);
         for second in 1..=DUMP_STALLED_SECONDS {
             assert_eq!(taken(&places, second), None, "second {second}");
-            // The slow holder takes a step every nine seconds, the others enough steps.
+            // The slow holder steps every nine seconds, the other holders often enough.
             assert!(second % 9 > 0 || slow[0].keep(second));
             assert!(fast.iter_mut().all(|it| (0..DUMP_STEPS_MIN).all(|_| it.keep(second))));
         }

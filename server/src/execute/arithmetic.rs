@@ -1,7 +1,7 @@
 //! `incr`, `decr` and `ma`.
 //!
 //! Where: called by `execute`.
-//! Invariant: a hit or a miss is counted once; a number created on a miss counts as neither.
+//! Invariant: a hit or a miss is counted once; the creation of a number counts as neither.
 //! Source: memcached 1.6.45 `process_arithmetic_cmd`, `process_marithmetic_cmd`, `do_add_delta`.
 
 use protocol::meta::write::{Number, RequestFields};
@@ -33,7 +33,7 @@ pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> 
     After::Continue
 }
 
-/// The number that `incr`, `decr` or `ma` results in.
+/// The result of `incr`, `decr` or `ma`.
 struct NumberResult {
     value: u64,
     cas: u64,
@@ -104,14 +104,14 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
     After::Continue
 }
 
-/// Converts `ma` for the store.
+/// Converts an `ma` request to the store's type.
 fn delta_of<'k>(
     context: &Context,
     request: &Meta<'_>,
     flags: &Flags,
     (key, incr): (&'k [u8], bool),
 ) -> store::Delta<'k> {
-    // A number that is created gets the last exptime in the request.
+    // A newly created number gets the last exptime in the request.
     let (mut exptime, mut last) = (None, 0);
     for change in flags.changes(request) {
         match change {

@@ -1,12 +1,12 @@
-//! Requests of several inputs, read ahead together and executed in their order.
+//! Executes the requests of several inputs in order, and reads ahead over them together.
 //!
-//! Where: between the bytes that a loop has received, by connections or in datagrams, and the
+//! Where: between the bytes that a loop has received, from connections or in datagrams, and the
 //! replies.
-//! Invariant: each input is executed from the byte at which it stopped last, each request once; an
+//! Invariant: each input is executed from the byte at which it last stopped, each request once; an
 //! input ends before the next one begins. Reading ahead changes only when memory is fetched. First
 //! all requests of a window are read, and the index lines of their keys prefetched; then their
 //! items are prefetched; then the requests are executed one by one. So a window waits for memory
-//! about twice, not twice for each key. It makes no difference how many inputs a window has.
+//! about twice, however many keys and inputs it has.
 
 use arrayvec::ArrayVec;
 use protocol::{Request, Session, Step};
@@ -20,27 +20,27 @@ use crate::turn::TurnState;
 /// Bytes received by one connection or in one datagram.
 #[derive(Debug)]
 pub struct Input<'i> {
-    /// The input's number, by which `Inputs::begin` and `Inputs::end` name it.
+    /// The input's number, with which `Inputs::begin` and `Inputs::end` are called.
     pub number: usize,
     /// All bytes of the input.
     pub bytes: &'i [u8],
-    /// Number of bytes whose requests have been executed.
+    /// Number of bytes whose requests have been executed already.
     pub at: usize,
-    /// The parser's state behind these bytes.
+    /// The parser's state after these bytes.
     pub session: Session,
-    /// The first request, if it has been read, the byte behind it, and the parser's state there.
+    /// The first request, if it is read already, the byte after it, and the parser's state there.
     pub first: Option<(Request<'i>, usize, Session)>,
 }
 
-/// The source of a batch's inputs, which also takes their results.
+/// The source of a batch's inputs, which also receives their results.
 pub trait Inputs<'i> {
-    /// Returns the next input, if there is one.
+    /// Returns the next input. `None` if there are no more.
     fn next(&mut self) -> Option<Input<'i>>;
 
     /// Begins the execution of an input. Returns its budget.
     fn begin(&mut self, number: usize, turn: &mut TurnState) -> Budget;
 
-    /// Ends an input. The implementation sends the input's replies now, or marks where they end.
+    /// Ends an input. The implementation either sends its replies now, or marks where they end.
     fn end(&mut self, number: usize, end: End<'_>, turn: &mut TurnState);
 }
 
@@ -51,13 +51,13 @@ pub struct End<'e> {
     pub stopped: Stopped,
     /// Number of bytes whose requests have been executed.
     pub at: usize,
-    /// The parser's state behind these bytes.
+    /// The parser's state after these bytes.
     pub session: &'e Session,
-    /// The rest of the input's budget.
+    /// The remaining budget of the input.
     pub budget: &'e mut Budget,
 }
 
-/// A request that has been read and not executed yet.
+/// A request that is read but not executed yet.
 struct Ahead<'i> {
     request: Request<'i>,
     hash: Option<Prefetched>,
@@ -72,12 +72,12 @@ struct Part<'i> {
     before: Session,
     /// True if earlier requests of the input were in the previous window.
     goes_on: bool,
-    /// The position in the window behind the input's last request.
+    /// The position in the window after the input's last request.
     behind: usize,
-    /// The reason why the input ends behind these requests, and the byte at which it ends. `None`
-    /// if the window was full before the input ended.
+    /// The reason why the input ends after these requests, and the byte at which it ends. `None` if
+    /// the window was full before the input ended.
     ends: Option<(Stopped, usize)>,
-    /// The parser's state behind these requests.
+    /// The parser's state after these requests.
     session: Session,
 }
 
@@ -102,8 +102,8 @@ pub fn run<'i, I: Inputs<'i>>(turn: &mut TurnState, inputs: &mut I) {
 }
 
 impl<'i> Window<'i> {
-    /// Reads requests until the window is full or no input is left. Begins with the rest of
-    /// `reading`, the input that was being read when the last window was full.
+    /// Reads requests until the window is full or no input is left. Begins with the remaining bytes
+    /// of `reading`, the input that was being read when the last window became full.
     #[inline(always)]
     fn read<I: Inputs<'i>>(
         &mut self,
@@ -136,8 +136,8 @@ impl<'i> Window<'i> {
         }
     }
 
-    /// Reads requests of one input until the window is full. Returns the reason if the input ends
-    /// first, or `None` if the window is full.
+    /// Reads requests of one input until the window is full, and then returns `None`. If the input
+    /// ends first, returns the reason.
     #[inline(always)]
     fn read_input(
         &mut self,
@@ -175,8 +175,8 @@ impl<'i> Window<'i> {
         self.ahead.push(Ahead { request, hash });
     }
 
-    /// Executes the requests of the window. If the previous window began the first input, `budget`
-    /// is that input's; afterwards `budget` is the last input's.
+    /// Executes the requests of the window. `budget` is the budget of the first input if the
+    /// previous window began that input; after the call, it is the budget of the last input.
     #[inline(always)]
     fn execute<I: Inputs<'i>>(
         &mut self,
@@ -233,8 +233,8 @@ fn execute_part(
 }
 
 impl Part<'_> {
-    /// Sets the parser back to its state behind the first `executed` requests. Returns the number
-    /// of the byte there.
+    /// Resets the parser to its state after the first `executed` requests. Returns the position of
+    /// the byte there.
     #[cold]
     fn go_back(&mut self, executed: usize) -> usize {
         let mut at = self.from;
@@ -266,8 +266,8 @@ pub(super) fn read_one<'i>(
     }
 }
 
-/// Reads the next request of any kind. Returns `None` if it only skipped bytes: the caller calls
-/// again.
+/// Reads the next request of any kind. Returns `None` if it only skipped bytes; the caller then
+/// calls again.
 #[inline(always)]
 fn read_other<'i>(
     bytes: &'i [u8],
@@ -297,8 +297,8 @@ fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
         Request::Delete(delete) => Some(delete.key),
         Request::Touch { key, .. } => Some(key),
         Request::Delta(delta) => Some(delta.key),
-        // A base64 key is decoded before it is looked up: prefetching its text is useless, but
-        // harmless.
+        // The store looks up a base64 key in decoded form, so that prefetching for its text is
+        // useless, but harmless.
         Request::Meta(meta) => Some(meta.key),
         _ => None,
     }

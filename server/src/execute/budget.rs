@@ -2,8 +2,8 @@
 //!
 //! Where: checked before each request.
 //! Invariant: a connection's turn ends after `-R` requests, or when its replies are enough for one
-//! write. A message ends after `MESSAGE_REQUESTS_MAX` requests, or when its answer is longer than
-//! allowed. A turn or a message also ends after `KEYS_TURN_MAX` keys.
+//! write. A message ends after `MESSAGE_REQUESTS_MAX` requests, or when its answer exceeds the
+//! allowed length. A turn or a message also ends after `KEYS_TURN_MAX` keys.
 
 use memory::plant::{Fault, is};
 use protocol::Request;
@@ -14,13 +14,13 @@ use crate::limits::{
 };
 use crate::out::{Mark, Out};
 
-/// The requests, keys and replies that a turn may still have.
+/// The requests, keys and reply bytes that a turn has left.
 #[derive(Clone, Debug)]
 pub struct Budget {
     requests: u32,
     keys: u32,
-    /// The budget is spent once the replies have `text_end` bytes of text, `pins_end` pinned
-    /// values, or `pinned_bytes_end` pinned bytes. `text_end` is 0 once no request or no key is
+    /// The budget is spent as soon as the replies have `text_end` bytes of text, `pins_end` pinned
+    /// values, or `pinned_bytes_end` pinned bytes. `text_end` is 0 if no requests or no keys are
     /// left.
     text_end: usize,
     pins_end: usize,
@@ -30,13 +30,13 @@ pub struct Budget {
 /// The reason why a turn's execution stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// The rest of the input is not a whole request.
+    /// The remaining input is not a whole request.
     Hungry,
-    /// The turn has done enough; there may be more to execute.
+    /// The turn's budget is spent; there may be more requests to execute.
     Enough,
     /// The connection ends here.
     Close,
-    /// A storage command lacks a part of its value. Nothing of it is consumed.
+    /// Some of a storage command's value is missing. No byte of the command is consumed.
     Body,
     /// The next request must wait for room in the store, and is executed again a little later.
     Wait,
@@ -57,7 +57,7 @@ impl Budget {
         }
     }
 
-    /// The budget of a message: `reply_bytes_max` bytes of text, and as many of pinned values.
+    /// The budget of a message: `reply_bytes_max` bytes of text, and as many pinned bytes.
     pub(crate) fn of_message(from: Mark, pinned_bytes: usize, reply_bytes_max: usize) -> Budget {
         Budget {
             requests: MESSAGE_REQUESTS_MAX,
@@ -73,8 +73,8 @@ impl Budget {
         Budget { text_end: 0, ..Budget::new(u32::MAX, 0) }
     }
 
-    /// Spends one request. For `-R`, all keys of a retrieval line are one request, and a `stats` is
-    /// `STATS_REQUESTS` requests.
+    /// Spends one request. `-R` counts all keys of a retrieval line as one request, and a `stats`
+    /// as `STATS_REQUESTS` requests.
     #[inline(always)]
     pub(super) fn spend(&mut self, request: &Request<'_>) {
         match request {
@@ -106,7 +106,7 @@ impl Budget {
         self.requests = self.requests.min(1);
     }
 
-    /// The cost in bytes of a message's requests so far.
+    /// The cost of a message's requests so far, in bytes.
     #[inline]
     pub(crate) fn spent_bytes(&self) -> usize {
         let cost = |requests: u32, keys: u32| {
@@ -124,7 +124,7 @@ impl Budget {
         self.requests == 0
     }
 
-    /// True if no further request may be executed, given the turn's replies.
+    /// True if, with the replies in `out`, no further request may be executed.
     #[inline(always)]
     pub(crate) fn is_spent(&self, out: &Out) -> bool {
         let pins = out.pins.len();

@@ -1,8 +1,8 @@
-//! The properties of a found item for the protocols' answers.
+//! The properties of a found item, for the answers of the protocols.
 //!
 //! Where: between a lookup and the answer to it.
-//! Invariant: without the item's lock, only properties that no other column can change during the
-//! lookup are returned.
+//! Invariant: without the item's lock, a property is returned only if no other column can change it
+//! during the lookup.
 //! Source: memcached 1.6.45 `process_mget_cmd`.
 
 use protocol::meta::Flags;
@@ -11,7 +11,7 @@ use store::{Head, Hit, MetaHit};
 
 use crate::clock::Clock;
 
-/// A hit while its lookup is under way, without a lock.
+/// A hit during its lookup, which holds no lock.
 pub(super) struct UnlockedItem<'a, 's>(pub(super) &'a Head<'s>);
 
 impl FoundItem for UnlockedItem<'_, '_> {
@@ -53,12 +53,12 @@ impl FoundItem for UnlockedItem<'_, '_> {
     }
     #[inline(always)]
     fn won(&self) -> Option<bool> {
-        // The first client that looks at a stale item wins, and winning needs the lock.
+        // The first client that retrieves a stale item wins; a win is recorded under the lock.
         (!self.0.stale() || self.0.token_sent()).then_some(false)
     }
 }
 
-/// The item of `gat`, whose exptime has been set under its lock.
+/// An item that `gat` found. Its exptime was set under the item's lock.
 pub(super) struct TouchedItem<'a, 's>(pub(super) &'a Hit<'s>);
 
 impl FoundItem for TouchedItem<'_, '_> {
@@ -73,7 +73,7 @@ impl FoundItem for TouchedItem<'_, '_> {
     }
 }
 
-/// The item of a meta command, looked up under its lock, and the flags that may have changed it.
+/// An item that a meta command looked up under its lock, and the flags that may have changed it.
 pub(super) struct LockedItem<'a> {
     pub(super) hit: &'a MetaHit<'a>,
     pub(super) flags: &'a Flags,

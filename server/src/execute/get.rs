@@ -1,6 +1,6 @@
 //! Retrievals: one key of `get`, `gets`, `gat`, `gats` and their binary forms; `mg` is in `meta`.
 //!
-//! Where: called by `execute` and, for a request that is all of a connection's input, by `turn`.
+//! Where: called by `execute` and, if one request is the whole input of a connection, by `turn`.
 //! Invariant: a lookup is counted once, as a hit or as a miss. The store may call the closure that
 //! appends a value's head more than once, and keeps only what the last call appended.
 //! Source: memcached 1.6.45 `process_get_command`, `process_bin_get_or_touch`.
@@ -57,7 +57,7 @@ pub(super) fn look_up<S: Show>(
     end(&context.counters, looked, show, out)
 }
 
-/// Appends the rest of a hit behind its head, or a miss, and counts it.
+/// Appends the part of a hit after its head, or a miss, and counts it.
 fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out) -> bool {
     match looked {
         Looked::Left => return false,
@@ -78,8 +78,8 @@ fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out)
     true
 }
 
-/// Converts the text that a protocol puts around a value. Neither `protocol` nor `store` knows the
-/// other, so each has its type; the copy compiles to nothing.
+/// Converts the text that a protocol puts around a value. `protocol` and `store` do not depend on
+/// each other, so each has its own type; the conversion compiles to nothing.
 #[inline(always)]
 fn around_of(surround: Surround) -> Around {
     let word = |short: ShortText| Word::new(short.text(), short.bytes());

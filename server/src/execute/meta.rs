@@ -1,8 +1,8 @@
 //! `mg`, `md` and `me`; `ms` is in `put`, `ma` in `arithmetic`.
 //!
-//! Where: called by `execute` and, for an `mg` that is all of a connection's input, by `turn`.
+//! Where: called by `execute` and, if one `mg` is the whole input of a connection, by `turn`.
 //! Invariant: an `mg` that changes nothing takes the item's lock only if its answer needs
-//! properties that are certain only under the lock.
+//! properties that can change without the lock.
 //! Source: memcached 1.6.45 `process_mget_cmd`, `process_mdelete_cmd`, `process_meta_command`.
 
 use protocol::meta::write::{self, GetValue, RequestFields};
@@ -50,7 +50,7 @@ fn get_by_looks(
     }
 }
 
-/// Executes `mg` with flag `v` alone.
+/// Executes `mg` with only flag `v`.
 #[inline(always)]
 pub(super) fn get_value(
     context: &mut Context,
@@ -65,7 +65,7 @@ pub(super) fn get_value(
     }
 }
 
-/// Executes `mg` under the item's lock: it changes the item, or its answer needs the lock.
+/// Executes an `mg` that changes the item, or whose answer needs the item's lock, under that lock.
 #[cold]
 #[inline(never)]
 fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
@@ -90,11 +90,11 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
         *step = step_of(change, &context.clock);
         count += 1;
     }
-    // memcached carries out the flags before an opaque that is too long, then fails.
+    // If the opaque is too long, memcached executes the flags before it, then fails.
     let failed = flags.opaque_too_long;
     let wanted = MetaGet {
         key,
-        // memcached does not record this for an item that a miss creates.
+        // memcached does not record this flag for an item that it creates on a miss.
         key_binary: false,
         cas_in: flags.cas_in,
         bump: !(flags.no_bump || failed && flags.locked),
@@ -115,7 +115,7 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
             } else {
                 counters.get_hits.add(1);
             }
-            // With `C` and the item's own unique, the client has this value already.
+            // If `C` gives the item's current unique, the client has this value already.
             let value = flags.value && flags.cas != Some(found.hit.cas);
             let show = write::Get { request: fields, value, now };
             let locked = LockedItem { hit: &found, flags: &flags, clock: &context.clock };
@@ -136,7 +136,7 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
     After::Continue
 }
 
-/// Converts a change that a flag requests to the store's clock.
+/// Converts a change that a flag requests to the store's type and clock.
 fn step_of(change: Change, clock: &Clock) -> MetaStep {
     match change {
         Change::Touch(exptime) => MetaStep::Touch(clock.realtime(exptime)),

@@ -1,6 +1,6 @@
-//! Notes requests for watchers, for counts by prefixes, and for samples.
+//! Notes requests for watchers, for the counts by prefix, and for the samples.
 //!
-//! Where: called by the executor for each request. A purpose that is off costs one comparison.
+//! Where: called by the executor for each request. If a purpose is off, it costs one comparison.
 //! Invariant: a request that must wait leaves no note. Noting changes no item, and does not count
 //! as a use of an item.
 //! Source: memcached 1.6.45's calls of `LOGGER_LOG`.
@@ -22,10 +22,10 @@ use crate::out::Out;
 use crate::sampled::{Kind, SAMPLED};
 use crate::watch::{DETAIL, Mark};
 
-/// The streams and bits for which each lookup is noted.
+/// If any of these streams and bits is set, each lookup is noted.
 pub(super) const LOOKUPS: Streams = Streams(Streams::FETCHERS.0 | DETAIL.0 | SAMPLED.0);
 
-/// The streams and bits for which each other request is noted.
+/// If any of these streams and bits is set, each other request is noted.
 pub(super) const OTHERS: Streams = Streams(Streams::FETCHERS.0 | SAMPLED.0);
 
 /// Returns the length of the key's value, or `None` if the key does not exist.
@@ -33,7 +33,7 @@ pub(crate) fn value_bytes(context: &mut Context, key: &[u8]) -> Option<u32> {
     peek(context, key).map(|found| found.hit.value_bytes)
 }
 
-/// Returns when the key's item expires, or 0 if it never does or does not exist.
+/// Returns the exptime of the key's item; 0 if the item never expires or does not exist.
 fn exptime(context: &mut Context, key: &[u8]) -> u32 {
     peek(context, key).map_or(0, |found| found.exptime)
 }
@@ -89,7 +89,7 @@ pub(super) fn count_for_prefix(
     }
 }
 
-/// Counts a lookup of `key` with `hits` hits for its prefix, if prefixes are counted.
+/// Counts a lookup of `key`, and its `hits`, for the prefix, if prefixes are counted.
 #[inline]
 pub(super) fn count_get_for_prefix(context: &Context, key: &[u8], hits: u64) {
     count_for_prefix(context, key, |counts| {
@@ -139,8 +139,8 @@ fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u6
     });
 }
 
-/// Like `execute_hashed`, but for a request, no retrieval, that is sampled or whose lookup is
-/// watched.
+/// Like `execute_hashed`, but for requests other than retrievals, if the request is sampled or its
+/// lookup is watched.
 #[cold]
 #[inline(never)]
 pub(super) fn execute(
@@ -160,7 +160,7 @@ pub(super) fn execute(
     let begun = begin(watched);
     let after = super::execute_hashed(context, request, hash, out);
     let took_ns = elapsed_ns(begun);
-    // Restores only the bits of `OTHERS`: the request may have changed the other bits.
+    // Restores only the bits of `OTHERS`, because the request may have changed the other bits.
     let others = Streams(watched.0 & OTHERS.0);
     context.noted.watched = context.noted.watched.without(OTHERS).with(others);
     match after {
@@ -170,8 +170,8 @@ pub(super) fn execute(
     after
 }
 
-/// Notes the lookup that a storing or deleting request makes, if lookups are watched. A request
-/// whose value is not whole looks nothing up. Returns the position before the note.
+/// If lookups are watched, notes the lookup of a request that stores or deletes. A request whose
+/// value is incomplete makes no lookup. Returns the position before the note.
 pub(super) fn looks_up(context: &mut Context, request: &Request<'_>, is_whole: bool) -> Mark {
     let (mark, mut place) = (context.noted.mark(), None);
     if is_whole && context.noted.watched.intersects(Streams::FETCHERS) {
@@ -184,7 +184,7 @@ pub(super) fn looks_up(context: &mut Context, request: &Request<'_>, is_whole: b
     mark
 }
 
-/// Records a large value, whether its request is sampled or not: there are few of them.
+/// Records a large value even if its request is not sampled, because large values are rare.
 pub(super) fn large(context: &Context, request: &Request<'_>, bytes: u32) {
     if let (_, Some(key)) = Kind::of(request)
         && let Some(samples) = context.shared.samples.get(context.column)
@@ -208,8 +208,8 @@ fn looked_up(context: &mut Context, key: &[u8]) {
     item(context, Streams::FETCHERS, key, bytes.unwrap_or(0), what);
 }
 
-/// Notes, if watched, the result of storing a value of `bytes` bytes, or the refusal of a value
-/// before it arrived. With `counts`, also counts a set for the key's prefix.
+/// If watched, notes the result of storing a value of `bytes` bytes, or the refusal of a value
+/// before its arrival. With `counts`, also counts a set for the key's prefix.
 #[inline]
 pub(super) fn stored(
     context: &mut Context,
@@ -253,8 +253,8 @@ fn note_stored(
         Verb::Prepend | Verb::PrependVivify => "prepend",
         Verb::Cas => "cas",
     };
-    // Like memcached, reports 0 for length and exptime of a refused value, and those of the whole
-    // value for an append.
+    // Like memcached, reports a refused value with length 0 and exptime 0, and an append with the
+    // length and exptime of the whole value.
     let (bytes, exptime) = match (stored, put.verb) {
         (Err(_), _) => (0, 0),
         (

@@ -1,11 +1,11 @@
 //! Operators' commands that act on a running server.
 //!
 //! Where: called by `execute`.
-//! Invariant: `flush_all` spares items that are stored in a later second than the flushed one. A
-//! new memory limit is only set here; the store frees memory down to it slice by slice. A long
-//! command becomes an errand of the connection. Commands in datagrams are obeyed only with
-//! `-o udp_admin`, because anybody can forge a sender. A command for machinery that does not exist
-//! here is answered as memcached answers it.
+//! Invariant: `flush_all` keeps items that are stored in a later second than the flushed one. A new
+//! memory limit is only set here; the store then frees memory slice by slice until it is within the
+//! limit. A long command becomes an errand of the connection. Commands in datagrams are obeyed only
+//! with `-o udp_admin`, because anybody can forge a sender. A command for a mechanism that only
+//! memcached has gets memcached's answer.
 //! Source: memcached 1.6.45 `process_flush_all_command`, `item_flush_expired`, `item_is_flushed`,
 //! `process_memlimit_command`, `process_lru_crawler_command`, `process_slabs_command`,
 //! `process_shutdown_command`.
@@ -30,7 +30,7 @@ const MEMLIMIT_MAX: u32 = 1_000_000_000;
 /// Number of slab classes in memcached.
 const CLASSES: i32 = operator::SLAB_CLASSES as i32;
 
-/// Executes `flush_all`, now or at a given time. `exptime` is `None` if it was no number.
+/// Executes `flush_all`, now or at a given time. `exptime` is `None` if it was not a number.
 pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome {
     if let Some(refusal) = context.refuses_operators() {
         return Outcome::Refused(refusal);
@@ -46,8 +46,8 @@ pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome 
         1.. => Some(context.clock.realtime(exptime) - u32::from(!is(Fault::FlushTakesItsSecond))),
         _ => None,
     };
-    // memcached drops at once all items that are at least as old as the given time. If that time is
-    // in the past, it drops everything.
+    // memcached drops at once all items stored at or before the given time. If that time is in the
+    // past, it drops everything.
     let past = oldest_live.is_some_and(|second| second > 0 && second < context.clock.now);
     context.store.flush(oldest_live.filter(|_| !past));
     Outcome::Done
@@ -101,7 +101,7 @@ pub(super) fn obey(
     After::Continue
 }
 
-/// Obeys `lru_crawler enable` and `disable`, which switch dumps and the removal of expired items.
+/// Obeys `lru_crawler enable` and `disable`: switches dumps and the removal of expired items.
 fn crawler(context: &Context, on: bool) -> Outcome {
     match (context.shared.store.set_expires_unasked(on), on) {
         (true, true) => Outcome::Refused(Refusal::CrawlerStart),
@@ -113,7 +113,7 @@ fn crawler_is_on(context: &Context) -> bool {
     context.shared.store.expires_unasked()
 }
 
-/// Obeys `lru_crawler crawl`, which has nothing to do: expired items are always removed in the
+/// Obeys `lru_crawler crawl`, which does nothing, because expired items are always removed in the
 /// background.
 fn crawl(context: &Context, classes: Option<Classes>) -> Outcome {
     Outcome::Refused(match classes {
@@ -124,7 +124,7 @@ fn crawl(context: &Context, classes: Option<Classes>) -> Outcome {
     })
 }
 
-/// Begins `lru_crawler metadump` and `mgdump`.
+/// Begins the dump of `lru_crawler metadump` or `lru_crawler mgdump`.
 fn dump(context: &Context, listing: Listing, classes: Option<Classes>) -> Result<Errand, Refusal> {
     let (lines, off) = match listing {
         Listing::Metadata => (Lines::Metadata, Refusal::MetadumpOff),
@@ -192,7 +192,7 @@ fn limit_memory(context: &mut Context, megabytes: u32) -> Outcome {
                 Err(OutOfBounds) => {
                     let (least, most) = context.shared.memory_bytes_bounds();
                     log::info!(
-                        "cache_memlimit {megabytes} is refused: this server takes {} to {}",
+                        "cache_memlimit {megabytes} is refused: this server takes {} to {} MiB",
                         least.div_ceil(1 << 20).max(MEMLIMIT_MIN as usize),
                         most >> 20
                     );

@@ -1,8 +1,8 @@
 //! Storage commands: set, add, replace, append, prepend and cas in either protocol, and `ms`.
 //!
-//! Where: called by `execute`, with the value in the receive buffer or received into a draft.
+//! Where: called by `execute`, with the value in the receive buffer or in a draft.
 //! Invariant: a command that memcached refuses before its value has arrived is refused before the
-//! value is looked at. A refused set leaves no old value behind.
+//! value is examined. A refused set deletes the old value.
 //! Source: memcached 1.6.45 `process_update_cmd_start`, `process_mset_cmd_start`,
 //! `complete_nread_ascii`, `_finalize_mset`, `process_bin_update`, `complete_update_bin`.
 
@@ -23,7 +23,7 @@ pub(super) struct ArrivedValue<'a> {
 }
 
 impl<'a> ArrivedValue<'a> {
-    /// Makes the description of a value in the receive buffer.
+    /// Describes a value that is in the receive buffer.
     #[inline]
     pub(super) fn here(value: &'a [u8], terminated: bool) -> ArrivedValue<'a> {
         ArrivedValue { body: Body::Bytes(value), bytes: value.len(), terminated }
@@ -50,7 +50,7 @@ pub(super) fn begin(
     })
 }
 
-/// Deletes the old value of a refused set; in binary also if the set is a cas.
+/// Deletes the old value after a refused set; in binary also if the set has a CAS unique.
 #[cold]
 fn forget(context: &mut Context, request: &Store<'_>) {
     if request.verb == StoreVerb::Set {
@@ -58,7 +58,7 @@ fn forget(context: &mut Context, request: &Store<'_>) {
     }
 }
 
-/// Refuses `request` after its value was admitted: the room that the store had is gone.
+/// Refuses `request` although its value was admitted, because the store has no room left.
 pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Refusal {
     let put = put_of(context, request);
     note::stored(context, (&put, 0), Err(Refused::NoMemory), true);
@@ -111,7 +111,7 @@ fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &ArrivedValue
     Refusal::BadChunk
 }
 
-/// Converts the store's result for the protocols.
+/// Converts the store's result to the protocols' type.
 fn outcome_of(stored: Stored) -> Outcome {
     match stored {
         Stored::Stored { cas, .. } => Outcome::Stored(cas),
@@ -122,8 +122,8 @@ fn outcome_of(stored: Stored) -> Outcome {
 }
 
 fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
-    // In binary, a set, add or replace with a CAS unique is a cas. Without uniques (`-C`) the verb
-    // stays as it is, and there is no unique to match.
+    // In the binary protocol, a set, add or replace with a CAS unique is a cas. Without uniques
+    // (`-C`) the verb stays, and there is no unique to match.
     let cas = if request.cas != 0 && context.shared.settings.cas { request.cas } else { 0 };
     let verb = match request.verb {
         verb if cas != 0 && !verb.is_extension() => Verb::Cas,
@@ -141,8 +141,8 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
     }
 }
 
-/// Converts a protocol's verb to the store's. Neither crate knows the other, so each has its type;
-/// both have the same order, so this compiles to nothing.
+/// Converts a protocol's verb to the store's. The two crates do not depend on each other, so each
+/// has its own type; both have the same order, so this compiles to nothing.
 #[inline]
 fn verb_of(verb: StoreVerb) -> Verb {
     match verb {
@@ -162,7 +162,7 @@ fn count_refused(context: &Context, refused: Refused) -> Refusal {
             context.counters.store_too_large.add(1);
             Refusal::TooLarge
         }
-        // A `Later` that is refused has waited for too long.
+        // A request that is refused because of `Later` has waited for too long.
         Refused::NoMemory | Refused::Later => {
             context.counters.store_no_memory.add(1);
             Refusal::NoMemory
@@ -200,7 +200,7 @@ fn meta_admit(
     Ok(())
 }
 
-/// Refuses `request` after its value was admitted: the room that the store had is gone.
+/// Refuses `request` although its value was admitted, because the store has no room left.
 pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> Refusal {
     if let Ok(flags) = Flags::parse(request) {
         let mut place = None;
@@ -278,7 +278,7 @@ fn meta_put_of<'k>(context: &Context, flags: &Flags, key: &'k [u8]) -> Result<Pu
         client_flags: flags.client_flags,
         exptime: context.clock.realtime(exptime),
         cas: flags.cas.filter(|_| context.shared.settings.cas).unwrap_or(0),
-        // `E0` requests the store's own unique; only `ms` interprets it so.
+        // `E0` requests a unique chosen by the store; only `ms` interprets it like this.
         cas_in: flags.cas_in.filter(|&cas| cas != 0),
         stale: flags.stale && verb == Verb::Cas,
     })

@@ -1,8 +1,8 @@
-//! Whole commands in, whole replies out, in one process and under the test's own clock.
+//! Tests of the replies to whole commands, in one process and with the test's own clock.
 //!
 //! Where: a session, the executor and a store, without a socket.
-//! Invariant: every reply here was first seen from memcached 1.6.45, except those to commands for
-//! machinery that this server does not have.
+//! Invariant: every reply here was first seen from memcached 1.6.45, except the replies to commands
+//! for mechanisms that this server does not have.
 //! Source: replies of memcached 1.6.45.
 
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Server {
         self.turn.context.store.set_now(self.turn.context.clock.now);
     }
 
-    /// Returns the reply to `input`, which is whole commands.
+    /// Returns the reply to `input`, which consists of whole commands.
     fn reply(&mut self, input: &[u8]) -> Vec<u8> {
         let mut out = Out::default();
         let mut at = 0;
@@ -87,7 +87,7 @@ impl Server {
     }
 }
 
-/// Returns text and values in their order.
+/// Returns the bytes of text and values, in order.
 fn bytes(out: &Out) -> Vec<u8> {
     let mut bytes = Vec::new();
     out.pieces(Mark::default(), out.mark(), None).for_each(|piece| bytes.extend_from_slice(piece));
@@ -141,7 +141,7 @@ fn flush_all_takes_what_is_older_than_its_time() {
     server.later(5);
     server.says(&[
         ("get a\r\n", "VALUE a 0 1\r\n2\r\nEND\r\n"),
-        // In one second: flushes all items of this second, later sets included.
+        // Flushes in one second: all items of this second, also those set later.
         ("flush_all 1\r\n", "OK\r\n"),
         ("get a\r\n", "END\r\n"),
         ("set b 0 0 1\r\n1\r\n", "STORED\r\n"),
@@ -178,7 +178,7 @@ fn flush_all_can_be_forbidden() {
 
 #[test]
 fn who_switches_detail_on_is_counted_from_the_next_request_on() {
-    // After a rest all requests of a loop are sampled.
+    // All requests of a loop after a rest are sampled.
     for since_ms in [0, 1000] {
         let mut server = Server::ready();
         server.turn.context.begin_loop(since_ms);
@@ -483,7 +483,7 @@ fn a_turn_ends_with_statistics_as_with_as_many_requests_as_they_cost() {
     }
 }
 
-/// Inputs of a batch, each with its own budget of requests; their replies are kept apart.
+/// Inputs of a batch, each with its own budget of requests. Their replies are recorded separately.
 struct Several<'i> {
     inputs: Vec<(&'i str, Session, u32)>,
     next: usize,
@@ -529,7 +529,7 @@ fn a_batch_executes_each_input_as_if_it_were_alone() {
         ("mg k v\r\nmg k v\r\nget k", 1),
     ];
     let session = || Session::new(ProtocolMode::Ascii);
-    // Executes each input by itself, before the batch executes the same requests.
+    // Executes each input alone, before the batch executes the same requests.
     let mut alone = Vec::new();
     for (number, (text, requests)) in texts.iter().enumerate() {
         let (mut own, mut budget) = (session(), Budget::new(*requests, OUT_BYTES_MAX));
@@ -553,7 +553,7 @@ fn a_batch_executes_each_input_as_if_it_were_alone() {
     let expected = [Hungry, Hungry, Hungry, Hungry, Enough, Close, Body, Hungry, Enough];
     assert_eq!(stopped, expected);
     assert_eq!(alone[4].2, 17 * "get k\r\n".len(), "as many as the budget has");
-    // The parsers' states are those where the inputs stopped: the rest of a value is no request.
+    // Each parser is in the state where its input stopped: its next step is the next request.
     let (text, own, _) = &mut several.inputs[8];
     let rest = &text.as_bytes()[alone[8].2..];
     assert!(matches!(own.next(rest), Step::Request(..)), "{rest:?}");

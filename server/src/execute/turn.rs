@@ -1,9 +1,9 @@
-//! The requests of one input, executed in their order.
+//! Executes the requests of one input, in order.
 //!
 //! Where: between the bytes that a connection received and the replies it sends.
 //! Invariant: a turn stops after `-R` requests, when its replies are enough for one write, when a
-//! request must wait, or when the input ends within a request. Bytes that it did not use are
-//! executed in a later turn, each once.
+//! request must wait, or when the input ends within a request. Bytes that the turn did not use are
+//! executed in a later turn, each byte once.
 
 use protocol::{Request, Session};
 
@@ -12,9 +12,9 @@ use super::budget::{Budget, Stopped};
 use super::{After, execute_hashed, get, meta};
 use crate::turn::TurnState;
 
-/// If all of `input` is one plain request, the most frequent case, executes it without reading
-/// ahead. Returns `Some(false)` if the request must wait, and `None` for other input, of which
-/// nothing is executed.
+/// If `input` is exactly one plain request, the most frequent case, executes it without reading
+/// ahead. Returns `Some(false)` if the request must wait. Returns `None` for other input and
+/// executes nothing of it.
 #[inline(always)]
 pub fn run_only(turn: &mut TurnState, session: &Session, input: &[u8]) -> Option<bool> {
     let TurnState { context, out, .. } = turn;
@@ -40,7 +40,7 @@ pub fn run(
         Ok(first) => first,
         Err(stopped) => return (stopped, behind),
     };
-    // With a single request there is nothing to read ahead.
+    // If there is only one request, there is nothing to read ahead.
     if behind == bytes.len() && at == 0 {
         return match execute_hashed(&mut turn.context, &first, None, &mut turn.out) {
             After::Close => (Stopped::Close, at),

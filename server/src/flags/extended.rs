@@ -1,8 +1,8 @@
 //! The options of `-o`: memcached's, and this server's own.
 //!
 //! Where: the row of `-o` in `flags` passes its value to `apply`.
-//! Invariant: every `-o` option of memcached 1.6.45, of any build, is a row; an unknown one is
-//! refused.
+//! Invariant: every `-o` option of memcached 1.6.45, of any build, has a row; an option without a
+//! row is refused.
 //! Source: memcached 1.6.45 `main` (`subopts_tokens`), `storage_read_config`; getsubopt(3).
 
 use std::net::IpAddr;
@@ -13,10 +13,10 @@ use store::policy::Eviction;
 use super::{BadFlag, Choices, Does, Flag, Takes, meant, number};
 use crate::settings::{Migrate, ZeroCopy};
 
-/// The lines of `-h` for `-o eviction`: an explanation, and a line about each policy.
+/// The lines of `-h` for `-o eviction`: an explanation, and one line for each policy.
 const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
     let mut lines =
-        ["which items stay when room is made (default: clock2q):"; 1 + Eviction::HELP.len()];
+        ["how to choose the items to evict (default: clock2q):"; 1 + Eviction::HELP.len()];
     let mut policy = 0;
     while policy < Eviction::HELP.len() {
         lines[1 + policy] = Eviction::HELP[policy];
@@ -27,18 +27,18 @@ const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
 
 const UDP_ALLOW: &str = "udp_allow";
 
-/// The most bytes of a reply over UDP whose datagrams can be numbered, whatever the MTU becomes.
+/// The most bytes of a reply over UDP that 65,535 datagrams can carry with the smallest MTU.
 const UDP_REPLY_BYTES_MAX: i64 = u16::MAX as i64 * UDP_PAYLOAD_BYTES_MIN;
 const UDP_PAYLOAD_BYTES_MIN: i64 = crate::listen::PAYLOAD_BYTES_MIN as i64;
 
 const SLABS: &str = "memory is a log, without slab classes";
 const LRU: &str = "there are no LRU segments";
 const CRAWLER: &str = "expiry does not need a crawler";
-const INDEX: &str = "the index sizes itself";
+const INDEX: &str = "the index chooses its own size";
 const BUFFERS: &str = "buffers have fixed limits of their own";
 const FLASH: &str = "there is no external storage";
-const NO_FLASH: &str = "this version has no external storage; use -m for what is to be held.";
-const NO_TLS: &str = "this version has no TLS, so all would go in clear text.";
+const NO_FLASH: &str = "this version has no external storage; give -m the memory for all items.";
+const NO_TLS: &str = "this version has no TLS, so all data would go in clear text.";
 const NO_PROXY: &str = "this version is no proxy.";
 
 pub(super) const OPTIONS: &[Flag] = &[
@@ -78,7 +78,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         takes: Takes::Value("<num>"),
         help: &["seconds after which idle connections are closed", "(default: 0, no timeout)"],
         does: Does::Sets(|choices, value| {
-            let wrong = "idle_timeout takes a number of seconds, 0 for none";
+            let wrong = "idle_timeout takes a number of seconds, 0 for no timeout";
             let seconds = number(value, 0..=INT_MAX, wrong)?;
             choices.settings.idle_seconds_max = u32::try_from(seconds).unwrap_or(u32::MAX);
             Ok(())
@@ -104,8 +104,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         takes: Takes::Value("<networks>"),
         help: &[
             "networks that are answered over UDP, such as",
-            "10.0.0.0/8,2001:db8::/32 (default: all, but then",
-            "long replies are limited, see the manual page)",
+            "10.0.0.0/8,2001:db8::/32 (default: all, but then each",
+            "network gets few long replies per second)",
         ],
         does: Does::Sets(|choices, value| {
             let network = network(value).ok_or_else(|| {
@@ -121,14 +121,13 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "udp_reply_max",
         takes: Takes::Value("<bytes>"),
         help: &[
-            "most bytes of one reply over UDP (default: 1048576;",
+            "longest reply over UDP, in bytes (default: 1048576, or",
             "65536 if all networks are answered, see udp_allow)",
         ],
         does: Does::Sets(|choices, value| {
             let wrong = format!(
                 "udp_reply_max takes 2048 to {UDP_REPLY_BYTES_MAX} bytes: a reply has at most \
-                 65535 datagrams, of which one carries {UDP_PAYLOAD_BYTES_MIN} where packets are \
-                 the shortest"
+                 65535 datagrams, and the shortest packets carry {UDP_PAYLOAD_BYTES_MIN} bytes each"
             );
             let bytes = number(value, 2048..=UDP_REPLY_BYTES_MAX, &wrong)?;
             choices.settings.udp_reply_max = usize::try_from(bytes).ok();
@@ -164,10 +163,11 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "zero_copy",
         takes: Takes::Value("<what>"),
         help: &[
-            "off (default), or send: long values lie where the packets of",
-            "--xdp lie, and only the kernel copies them when they are sent;",
-            "or full: and those that come in such packets stay there; for",
-            "more memory",
+            "off (default): long values are copied into packets;",
+            "send: they are kept in the memory of --xdp's packets and sent",
+            "from there, so that at most the kernel copies them;",
+            "full: also, values that arrive in such packets stay in them;",
+            "send and full cost memory",
         ],
         does: Does::Sets(|choices, value| {
             let known = ZeroCopy::ALL.into_iter().find(|(name, _)| *name == value);
@@ -182,7 +182,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "zero_copy_min",
         takes: Takes::Value("<bytes>"),
-        help: &["the shortest values for which zero_copy holds", "(default: 1024)"],
+        help: &["shortest value, in bytes, that zero_copy applies to", "(default: 1024)"],
         does: Does::Sets(|choices, value| {
             let bytes = number(value, 1..=1 << 20, "zero_copy_min takes 1 to 1048576 bytes")?;
             choices.settings.zero_copy_bytes_min = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -194,8 +194,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "busy_poll",
         takes: Takes::Value("<us>"),
         help: &[
-            "microseconds for which a thread without work looks for more",
-            "before it sleeps: shorter times for more CPU (default: 0)",
+            "microseconds that a thread without work looks for work before",
+            "it sleeps; shortens response times, costs CPU (default: 0)",
         ],
         does: Does::Sets(|choices, value| {
             let us = number(value, 0..=1_000_000, "busy_poll takes 0 to 1000000 microseconds")?;
@@ -218,8 +218,9 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "steal_rings",
         takes: Takes::Nothing,
         help: &[
-            "also from a queue of --xdp whose packets the kernel copies:",
-            "for requests of many keys",
+            "a thread without work also takes datagrams from a queue of",
+            "--xdp whose packets the kernel copies; useful if requests",
+            "have many keys",
         ],
         does: Does::Sets(|choices, _| {
             choices.settings.steal_rings = true;
@@ -231,8 +232,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "no_migrate",
         takes: Takes::Nothing,
         help: &[
-            "connections stay with the thread that accepted them, also",
-            "while others are idle",
+            "connections stay with the thread that accepted them, even",
+            "if other threads are idle",
         ],
         does: Does::Sets(|choices, _| {
             choices.settings.migrate = Migrate::Never;
@@ -245,8 +246,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "hashpower",
         takes: Takes::Value("<num>"),
         help: &[
-            "the index holds 1.5 * 2^num items, from 12 to 32, before it",
-            "grows, in at most a quarter of -m (default: it starts small)",
+            "start with an index for 1.5 * 2^num items, num from 12 to 32,",
+            "but of at most a quarter of -m (default: a small index)",
         ],
         does: Does::Sets(|choices, value| {
             let power = number(value, 12..=32, "hashpower must be between 12 and 32")?;
@@ -260,14 +261,14 @@ pub(super) const OPTIONS: &[Flag] = &[
             "jenkins" | "murmur3" | "xxh3" => Ok(()),
             _ => Err(BadFlag::value("Unknown hash_algorithm option (jenkins, murmur3, xxh3)")),
         },
-        "the index has a hash of its own",
+        "the index uses its own hash function",
     ),
     flag("slab_reassign", SLABS),
     Flag {
         short: None,
         long: "no_slab_reassign",
         takes: Takes::Nothing,
-        help: &["refuse slabs reassign, which has nothing to move here"],
+        help: &["refuse the command slabs reassign, which has no effect here"],
         does: Does::Sets(|choices, _| {
             choices.settings.slab_reassign = false;
             Ok(())
@@ -312,8 +313,9 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "no_lru_crawler",
         takes: Takes::Nothing,
         help: &[
-            "until it is enabled, lru_crawler lists no items, and expired",
-            "items are removed only when they are read or room is needed",
+            "lru_crawler lists no items, and expired items are removed only",
+            "when they are read or room is needed, until a client sends",
+            "\"lru_crawler enable\"",
         ],
         does: Does::Sets(|choices, _| {
             choices.settings.crawler = false;
@@ -330,7 +332,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "lru_maintainer",
         takes: Takes::Nothing,
-        help: &["stats has the names of memcached's LRU maintainer (default:", "enabled)"],
+        help: &["stats shows the fields of memcached's LRU maintainer", "(default: enabled)"],
         does: Does::Sets(|choices, _| {
             choices.settings.maintainer_told = true;
             Ok(())
@@ -340,7 +342,10 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "no_lru_maintainer",
         takes: Takes::Nothing,
-        help: &["stats lacks the seven names of lru_maintainer, as memcached's", "does"],
+        help: &[
+            "stats leaves out the seven fields of lru_maintainer, as",
+            "memcached does with this option",
+        ],
         does: Does::Sets(|choices, _| {
             choices.settings.maintainer_told = false;
             Ok(())
@@ -355,7 +360,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "watcher_logbuf_size",
         takes: Takes::Value("<kb>"),
-        help: &["kilobytes of lines that wait for each watcher", "(default: 256)"],
+        help: &["kilobytes of lines that may wait for each watcher", "(default: 256)"],
         does: Does::Sets(|choices, value| {
             choices.settings.watcher_log_bytes = kilobytes(value, "watcher_logbuf_size")?;
             Ok(())
@@ -365,7 +370,10 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "worker_logbuf_size",
         takes: Takes::Value("<kb>"),
-        help: &["kilobytes of lines that a thread keeps for watchers in one", "loop (default: 64)"],
+        help: &[
+            "kilobytes of lines for watchers that a thread may collect in",
+            "one round of its loop (default: 64)",
+        ],
         does: Does::Sets(|choices, value| {
             choices.settings.worker_log_bytes = kilobytes(value, "worker_logbuf_size")?;
             Ok(())
@@ -430,13 +438,13 @@ pub(super) const OPTIONS: &[Flag] = &[
 const INT_MAX: i64 = i32::MAX as i64;
 const U32_MAX: i64 = u32::MAX as i64;
 
-/// A row without effect and without value.
+/// Makes the row of an option that has no effect and takes no value.
 const fn flag(name: &'static str, why: &'static str) -> Flag {
     let does = Does::Nothing { check: |_| Ok(()), why };
     Flag { short: None, long: name, takes: Takes::Nothing, help: &[], does }
 }
 
-/// The row of an option that has no effect, but whose value is checked.
+/// Makes the row of an option that has no effect, but whose value is checked.
 const fn value(
     name: &'static str,
     check: fn(&str) -> Result<(), BadFlag>,
@@ -454,7 +462,7 @@ const fn refused(name: &'static str, takes: Takes, why: &'static str) -> Flag {
 pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), BadFlag> {
     let mut before = "";
     for option in list.split(',').filter(|option| !option.is_empty()) {
-        // A list of networks contains commas too.
+        // A network without a name belongs to the `udp_allow` before it.
         let (name, value) = match option.split_once('=') {
             None if before == UDP_ALLOW && network(option).is_some() => (UDP_ALLOW, Some(option)),
             Some((name, value)) => (name, Some(value)),
@@ -468,7 +476,7 @@ pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), BadFlag> {
             )));
         };
         if value.is_none() && matches!(row.takes, Takes::Value(_)) {
-            return Err(BadFlag::value(format!("Missing argument for {name}: -o {name}=...")));
+            return Err(BadFlag::value(format!("Missing argument for {name}: -o {name}=<value>")));
         }
         choices.act(&format!("-o {name}"), row.does, value.unwrap_or(""))?;
         before = row.long;
@@ -476,12 +484,12 @@ pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), BadFlag> {
     Ok(())
 }
 
-/// A network, or the network of one address.
+/// Parses a network, or an address, which becomes a network of only that address.
 pub(super) fn network(text: &str) -> Option<IpNet> {
     text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()
 }
 
-/// Parses a size in kilobytes, of a gigabyte at most.
+/// Parses a size in kilobytes, at most a gigabyte, and returns it in bytes.
 fn kilobytes(text: &str, name: &str) -> Result<usize, BadFlag> {
     let kilobytes = number(text, 1..=1 << 20, &format!("{name} must be between 1 and 1048576"))?;
     Ok(usize::try_from(kilobytes).unwrap_or(0) << 10)

@@ -1,9 +1,9 @@
 //! The texts that -h, -V and -i print, made from the rows of flags.
 //!
-//! Where: called by the rows of these flags in `lifecycle`.
+//! Where: the rows of these flags in `lifecycle` call these functions.
 //! Invariant: the first line begins with `memcached 1.6.45 (hypostyle X.Y.Z)`, from which scripts
-//! read the version. `-h` lists every row but those that are refused, as memcached's `-h` leaves
-//! out features that it was built without: scripts read there which features a server has.
+//! read the version. `-h` lists every row that is not refused, because scripts read from it which
+//! features a server has; memcached's `-h` leaves out features that it was built without.
 //! Source: memcached 1.6.45 `usage`.
 
 use std::fmt::Write;
@@ -11,15 +11,15 @@ use std::fmt::Write;
 use super::{Does, Flag, Takes, extended, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
-/// The position in a line at which explanations begin.
+/// The column of a line of `-h` at which explanations begin.
 const INDENT: usize = 31;
 
-/// `-V`.
+/// The text of `-V`.
 pub(super) fn version() -> String {
     format!("memcached {MEMCACHED_VERSION} (hypostyle {VERSION})\n")
 }
 
-/// `-h`.
+/// The text of `-h`.
 pub(super) fn usage() -> String {
     let mut out = version();
     for flag in flags().filter(|flag| matches!(flag.does, Does::Sets(_))) {
@@ -29,7 +29,7 @@ pub(super) fn usage() -> String {
     for option in extended().iter().filter(|option| matches!(option.does, Does::Sets(_))) {
         row(&mut out, &format!("   - {}:", option.long), option.help);
     }
-    out.push_str("\nTaken for compatibility, checked, and reported to have no effect:\n");
+    out.push_str("\nAccepted for compatibility, checked, and reported to have no effect:\n");
     for flag in flags().filter(|flag| matches!(flag.does, Does::Nothing { .. })) {
         row(&mut out, &synopsis(flag), flag.help);
     }
@@ -37,15 +37,15 @@ pub(super) fn usage() -> String {
     out
 }
 
-/// `-i`.
+/// The text of `-i`.
 pub(super) fn license() -> String {
     let mut out = version();
     out.push_str(
         "\nhypostyle is licensed under the Apache License, Version 2.0:\n\
          https://www.apache.org/licenses/LICENSE-2.0\n\n\
          It is distributed on an \"AS IS\" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY\n\
-         KIND, either express or implied. It speaks memcached's protocol and takes its\n\
-         command line; it contains none of its code.\n",
+         KIND, either express or implied. It speaks memcached's protocols and accepts\n\
+         memcached's command line; it contains none of memcached's code.\n",
     );
     out
 }
@@ -72,7 +72,7 @@ fn row(out: &mut String, synopsis: &str, help: &[&str]) {
     }
 }
 
-/// Writes the names of the `-o` options that a predicate accepts, wrapped.
+/// Writes the names of the `-o` options that `wanted` accepts, wrapped into lines.
 fn options(out: &mut String, wanted: fn(&Does) -> bool) {
     let names: Vec<&str> =
         extended().iter().filter(|option| wanted(&option.does)).map(|option| option.long).collect();

@@ -1,7 +1,7 @@
 //! Flags about the process itself: -d -u -P -r -k -v -h -i -V.
 //!
-//! Where: rows of `flags`; `main` and `process` act on what these flags set.
-//! Invariant: -h, -i and -V end the parsing; only the flags before them are checked.
+//! Where: rows of `flags`; `main` and `process` obey the settings that these flags change.
+//! Invariant: -h, -i and -V end the parsing. Only the flags before them are checked.
 //! Source: memcached 1.6.45 `main`, `usage`.
 
 use super::{BadFlag, Does, Flag, Takes, help};
@@ -54,7 +54,10 @@ pub(super) const FLAGS: &[Flag] = &[
         short: Some('v'),
         long: "verbose",
         takes: Takes::Optional,
-        help: &["verbose (start, stop and trouble); -vv and -vvv say more"],
+        help: &[
+            "verbose: also report start, stop and changes of the memory",
+            "limit; -vv and -vvv report no more than -v",
+        ],
         does: Does::Sets(|choices, _| {
             choices.settings.verbosity += 1;
             Ok(())

@@ -17,8 +17,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "memory-limit",
         takes: Takes::Value("<num>"),
         help: &[
-            "item memory in megabytes, or a part of what this process",
-            "may have, i.e. 80% (default: 64)",
+            "item memory in megabytes, or as a percentage of the memory",
+            "that this process may use, e.g. 80% (default: 64)",
         ],
         does: Does::Sets(set_memory),
     },
@@ -48,7 +48,10 @@ pub(super) const FLAGS: &[Flag] = &[
         short: Some('t'),
         long: "threads",
         takes: Takes::Value("<num>"),
-        help: &["number of threads to use (default: the cores this", "process may use)"],
+        help: &[
+            "number of threads to use (default: the number of cores",
+            "that this process may use)",
+        ],
         does: Does::Sets(set_columns),
     },
     Flag {
@@ -99,15 +102,15 @@ pub(super) const FLAGS: &[Flag] = &[
     },
 ];
 
-/// Sets `-m`, a number of megabytes, or a part of the memory that this process may have. As in
-/// memcached, an `m` may follow the number.
+/// Sets `-m` to a number of megabytes, or to a percentage of the memory that this process may have.
+/// An `m` may follow the number, as in memcached.
 fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
-    let wrong = "-m takes a number of megabytes, 1 or greater, or a part such as 80%";
+    let wrong = "-m takes a number of megabytes, 1 or greater, or a percentage such as 80%";
     let megabytes = match value.strip_suffix('%') {
         Some(digits) => {
             let part = u64::try_from(number(digits, 1..=100, wrong)?).unwrap_or(1);
             let (bytes, _) = choices.ram.least().ok_or_else(|| {
-                let unknown = "the system does not tell how much memory this process may have";
+                let unknown = "the system does not tell how much memory this process may use";
                 BadFlag::value(format!("-m {value} is refused: {unknown}"))
             })?;
             ((bytes / 100 * part) >> 20).max(1)
@@ -121,14 +124,14 @@ fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     Ok(())
 }
 
-/// Adds a note if `-m` exceeds the memory that this process may have: the system would kill it.
+/// Adds a note if `-m` exceeds the memory of this process, because the system may then kill it.
 pub(super) fn compare_memory(choices: &mut Choices) {
     let Some((bytes, whose)) = choices.ram.least() else { return };
     let wanted = u64::try_from(choices.settings.memory_bytes).unwrap_or(u64::MAX);
     if wanted > bytes {
         choices.notes.push(format!(
-            "WARNING: -m {} is more than the {} megabytes that {whose}: the system will end this \
-             server, or swap, before it is full. -m 80% takes that part of what there is.",
+            "WARNING: -m {} is more than the {} megabytes that {whose}. The system will swap, or \
+             end this server, before all of -m is used. -m 80% uses 80 percent of what there is.",
             wanted >> 20,
             bytes >> 20
         ));
@@ -153,7 +156,7 @@ fn set_item_bytes(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
         _ => 1,
     };
     let digits = if unit > 1 { &value[..value.len() - 1] } else { value };
-    let wrong = "-I takes a number of bytes, or one with k or m";
+    let wrong = "-I takes a number of bytes, or a number followed by k or m";
     let count = number(digits, 0..=INT_MAX, wrong)?;
     let bytes = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(unit);
     choices.settings.item_bytes_max = bytes;
@@ -170,8 +173,8 @@ pub(super) fn check_item_bytes(settings: &Settings) -> Result<(), BadFlag> {
     }
     if settings.item_bytes_max > settings.memory_bytes / 2 {
         return Err(BadFlag::usage(format!(
-            "Cannot set item size limit higher than 1/2 of memory max. (-I is {} bytes, half of \
-             -m {})",
+            "Cannot set item size limit higher than 1/2 of memory max. (-I is {} bytes; half of -m \
+             is {} bytes)",
             settings.item_bytes_max,
             settings.memory_bytes / 2
         )));

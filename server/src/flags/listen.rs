@@ -1,15 +1,14 @@
 //! Flags for listening addresses and their protocols: -p -U -s -a -l -b -B.
 //!
-//! Where: rows of `flags`; `set_listeners` makes lists of -p, -U, -l and -B when all are read.
-//! Invariant: a server without an address to listen on starts, as memcached does, but with a
-//! warning.
+//! Where: rows of `flags`; `set_listeners` combines -p, -U, -l and -B after all flags are read.
+//! Invariant: a server without an address to listen on starts, like memcached, but with a warning.
 //! Source: memcached 1.6.45 `server_sockets` (the syntax of -l), `main`.
 
 use super::{BadFlag, Choices, Does, Flag, Takes, number};
 use crate::settings::{Listen, Port};
 use protocol::ProtocolMode;
 
-/// Bytes of the longest path of a Unix socket, by `sockaddr_un`.
+/// Bytes of the longest path of a Unix socket, as `sockaddr_un` allows.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 /// Bytes of the longest tag of a listener.
 const TAG_BYTES_MAX: usize = 8;
@@ -22,8 +21,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "port",
         takes: Takes::Value("<num>"),
         help: &[
-            "TCP port to listen on (default: 11211, 0 is off, -1 is",
-            "any free port, written to $MEMCACHED_PORT_FILENAME)",
+            "TCP port to listen on (default: 11211; 0 is off; -1 is any",
+            "free port, written to the file $MEMCACHED_PORT_FILENAME)",
         ],
         does: Does::Sets(set_port),
     },
@@ -64,9 +63,10 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "listen",
         takes: Takes::Value("<addr>"),
         help: &[
-            "interface to listen on (default: INADDR_ANY); several",
-            "with commas or by repeating -l; each [proto[ascii|binary]:]ADDR",
-            "or ADDR:PORT, i.e. -l 127.0.0.1,[::1]:11212",
+            "address to listen on (default: all); for several, separate",
+            "them by commas or repeat -l; each is ADDR or ADDR:PORT,",
+            "e.g. -l 127.0.0.1,[::1]:11212; to allow one protocol only,",
+            "prefix proto[ascii]: or proto[binary]: (with the brackets)",
         ],
         does: Does::Sets(add_address),
     },
@@ -102,7 +102,7 @@ fn set_udp_port(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     Ok(())
 }
 
-/// The port that `flag` names.
+/// Parses a port, the value of `flag`.
 fn port(value: &str, flag: &str) -> Result<Port, BadFlag> {
     match value.parse::<i64>() {
         Ok(-1) => Ok(Port::Any),
@@ -120,7 +120,7 @@ fn port(value: &str, flag: &str) -> Result<Port, BadFlag> {
 fn set_unix_path(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     if value.is_empty() || value.len() > UNIX_PATH_BYTES_MAX {
         return Err(BadFlag::usage(format!(
-            "-s takes a path of 1 to {UNIX_PATH_BYTES_MAX} bytes (given: {})",
+            "-s takes a path of 1 to {UNIX_PATH_BYTES_MAX} bytes (given: {} bytes)",
             value.len()
         )));
     }
@@ -158,7 +158,7 @@ fn set_protocol(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     Ok(())
 }
 
-/// Sets the listeners that -p, -U, -l, -s and -B request together.
+/// Sets the listeners that result from -p, -U, -l, -s and -B together.
 pub(super) fn set_listeners(choices: &mut Choices) -> Result<(), BadFlag> {
     if !choices.inter.is_empty() {
         choices.settings.inter = Some(choices.inter.join(","));
@@ -189,21 +189,21 @@ pub(super) fn set_listeners(choices: &mut Choices) -> Result<(), BadFlag> {
         port => listeners(&addresses, port),
     };
     if settings.listen.is_empty() && settings.datagrams.is_empty() {
-        let nothing = "WARNING: -p 0 leaves nothing to listen on: add -s <file> or -U <num>";
+        let nothing = "WARNING: -p 0 leaves nothing to listen on; add -s <file> or -U <num>";
         choices.notes.push(nothing.to_owned());
     }
     Ok(())
 }
 
-/// An address of `-l`, or that of all interfaces.
+/// An address of `-l`, or the address of all interfaces.
 struct Address {
     host: Option<String>,
-    /// The port, or `None` for that of -p or -U.
+    /// The port. `None` means the port of -p or -U.
     port: Option<Port>,
     protocol: ProtocolMode,
 }
 
-/// Listeners at all `addresses`, at `port` where an address names none.
+/// Returns a listener for each of `addresses`. `port` is for addresses without a port.
 fn listeners(addresses: &[Address], port: Port) -> Vec<Listen> {
     let listener = |address: &Address| Listen {
         host: address.host.clone(),
@@ -237,7 +237,7 @@ fn address_of(choices: &mut Choices, whole: &str) -> Result<Address, BadFlag> {
         };
         (host, port)
     } else {
-        // More than one colon is an IPv6 address without brackets, which has no port.
+        // A text with more than one colon is an IPv6 address without brackets, which has no port.
         match rest.split_once(':') {
             Some((host, port)) if !port.contains(':') => (host, Some(port)),
             _ => (rest, None),
@@ -270,8 +270,8 @@ fn protocol_of(default: ProtocolMode, address: &str) -> Result<(ProtocolMode, &s
         "negotiating" | "auto" => ProtocolMode::Auto,
         _ => {
             return Err(BadFlag::usage(format!(
-                "-l {address} is refused: there are proto[ascii], proto[binary] and \
-                 proto[negotiating] only"
+                "-l {address} is refused: the prefix must be proto[ascii], proto[binary] or \
+                 proto[negotiating]"
             )));
         }
     };

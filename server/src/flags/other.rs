@@ -1,9 +1,9 @@
-//! Flags of memcached that have no effect here or are refused, and -o, which holds further options.
+//! Flags of memcached without effect here, refused flags, and -o, which takes further options.
 //!
 //! Where: rows of `flags`.
 //! Invariant: a flag is refused if it promises security, a listener, durability or a command that
-//! this server does not have. A flag that tunes machinery that this server does not have is checked
-//! and reported.
+//! this server does not have. A flag that tunes a mechanism that this server does not have is
+//! checked and reported.
 //! Source: memcached 1.6.45 `main`.
 
 use super::{BadFlag, Does, Flag, Takes, extended, number};
@@ -58,7 +58,7 @@ pub(super) const FLAGS: &[Flag] = &[
         takes: Takes::Nothing,
         help: &[
             "request huge pages for all memory; stats memory shows whether",
-            "the system gives them (default: from -m 342 on)",
+            "the system gives them (default: if -m is 342 or more)",
         ],
         does: Does::Sets(|choices, _| {
             choices.settings.huge_pages = true;
@@ -70,8 +70,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "",
         takes: Takes::Value("<char>"),
         help: &[
-            "count requests by key prefix (stats detail), which",
-            "this character ends (default: :)",
+            "count requests by key prefix (see stats detail); the prefix",
+            "ends at this character (default: ':')",
         ],
         does: Does::Sets(|choices, value| {
             let first = value.bytes().next();
@@ -134,7 +134,7 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "enable-ssl",
         takes: Takes::Nothing,
         help: &["enable TLS"],
-        does: Does::Refused("this version has no TLS, so all would go in clear text."),
+        does: Does::Refused("this version has no TLS, so all data would go in clear text."),
     },
     Flag {
         short: Some('e'),

@@ -1,4 +1,4 @@
-//! The manual page and the shells' completions, made from the rows of the command line.
+//! The manual page and the shell completions, made from the rows of the command line.
 //!
 //! Where: `hypostyle man` and `hypostyle completions SHELL` print them; `examples/pages.rs` writes
 //! them to files.
@@ -14,22 +14,22 @@ use clap_mangen::roff::{Roff, bold, italic, roman};
 use super::{Action, BadFlag, Effect, Flag, Takes, extended, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
-/// First words that are commands, not options.
+/// Commands: first words of the command line that are not flags.
 const COMMANDS: [&str; 2] = ["man", "completions"];
 
-/// Sections of the manual page behind the options: heading, then terms and their explanations.
+/// Sections of the manual page after the options: each has a heading, and terms with explanations.
 const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     (
         "SIGNALS",
         &[
-            ("SIGTERM, SIGINT", "Ends the server at once. A second one ends it in any case."),
+            ("SIGTERM, SIGINT", "Ends the server at once. A second signal ends it in any case."),
             (
                 "SIGUSR1",
                 "Ends the server gracefully: it accepts no more connections, and answers the \
                  requests that have arrived, for five seconds at most. The command \"shutdown \
-                 graceful\" does the same (-A).",
+                 graceful\" does the same; it needs -A.",
             ),
-            ("SIGHUP, SIGPIPE", "Are ignored: there is nothing to read again."),
+            ("SIGHUP, SIGPIPE", "Are ignored; the server has no files to read again."),
         ],
     ),
     (
@@ -43,7 +43,7 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
         "EXIT STATUS",
         &[
             ("0", "The server was stopped, or the requested text was printed."),
-            ("1", "A value is out of range or an option unknown; there is no memory."),
+            ("1", "A value is out of range, an option is unknown, or memory is lacking."),
             ("64", "A feature is refused, or options contradict each other."),
             ("67", "There is no such user (-u)."),
             ("71", "The system refuses an operation, for example because a port is taken."),
@@ -52,7 +52,7 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     ("SEE ALSO", &[("kvblaster(1), memcached(1)", "")]),
 ];
 
-/// The text that a command prints. The command is the first word of the command line.
+/// Returns the text that a command prints. The command is the first word of the command line.
 ///
 /// # Errors
 /// There is no such command, or its arguments are wrong.
@@ -66,7 +66,7 @@ pub(super) fn text_of_command(
     let behind: Vec<&str> = behind.iter().map(|word| &**word).collect();
     let text = match (word, &*behind) {
         ("man", []) if is_first => {
-            man().map_err(|error| BadFlag::value(format!("no manual page: {error}")))
+            man().map_err(|error| BadFlag::value(format!("cannot make the manual page: {error}")))
         }
         ("completions", &[shell]) if is_first => shell
             .parse()
@@ -74,7 +74,7 @@ pub(super) fn text_of_command(
             .map_err(|_| BadFlag::usage(format!("{COMPLETIONS_TAKE} (given: '{shell}')"))),
         ("completions", _) if is_first => Err(BadFlag::usage(COMPLETIONS_TAKE)),
         _ => {
-            let known = "Commands are 'man' and 'completions SHELL'; all else begins with '-'.";
+            let known = "Commands are 'man' and 'completions SHELL'; options begin with '-'.";
             let meant = super::meant(word, COMMANDS.into_iter());
             Err(super::unknown(&format!("unexpected word '{word}'{meant}\n{known}")))
         }
@@ -88,7 +88,7 @@ fn plain(value: &str) -> String {
     value.replace(['<', '>'], "")
 }
 
-/// A flag's explanation: the lines of `-h`, and the reason if the flag has no effect.
+/// A flag's explanation: the lines of `-h`, and the reason if the flag has no effect or is refused.
 fn explanation(flag: &Flag) -> String {
     let help = flag.help.join(" ");
     let effect = match flag.effect() {
@@ -102,7 +102,7 @@ fn explanation(flag: &Flag) -> String {
     }
 }
 
-/// The command line as clap knows it.
+/// The command line in clap's form, for the manual page and the completions.
 #[must_use]
 pub fn command() -> Command {
     let command = Command::new("hypostyle")
@@ -110,9 +110,9 @@ pub fn command() -> Command {
         .about("memory cache server that speaks memcached's protocols")
         .long_about(format!(
             "Hypostyle is an in-memory cache with the command line, the protocols and the \
-             behaviour of memcached {MEMCACHED_VERSION}. An option of memcached that has nothing \
-             to act on here is checked, and reported once to have no effect; one that promises \
-             what this version does not have is refused."
+             behaviour of memcached {MEMCACHED_VERSION}. An option of memcached that has no effect \
+             here is checked, and reported once. An option that promises a feature that this \
+             version lacks is refused."
         ))
         .override_usage("hypostyle [OPTION]... | man | completions SHELL")
         .disable_help_flag(true)
@@ -143,7 +143,7 @@ fn arg(flag: &Flag) -> Arg {
     }
 }
 
-/// The script by which a shell completes flags and the options of `-o`.
+/// The completion script of a shell, for flags and the options of `-o`.
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let values = extended().iter().map(|option| {
@@ -163,8 +163,7 @@ pub fn completions(shell: Shell) -> String {
 /// # Errors
 /// Never fails: the page is written to memory.
 pub fn man() -> io::Result<String> {
-    // Without quotation marks an empty date would be no argument, and the next one would replace
-    // it.
+    // The quotation marks make an empty argument: else roff takes the next one as the date.
     let page = Man::new(command()).date("\"\"").manual("Hypostyle");
     let mut out = Vec::new();
     page.render_title(&mut out)?;
@@ -175,9 +174,9 @@ pub fn man() -> io::Result<String> {
     let mut roff = Roff::new();
     roff.control("SH", ["EXTENDED OPTIONS"]);
     roff.text([
-        roman("What "),
+        roman("The options below follow "),
         bold("-o"),
-        roman(" takes, separated by commas. The option may be given often."),
+        roman(", separated by commas. The flag may be repeated."),
     ]);
     for option in extended() {
         let value = match option.takes {

@@ -34,7 +34,7 @@ fn served(line: &str) -> (Settings, Vec<String>) {
     }
 }
 
-/// The settings of a command line that gives no notes.
+/// Returns the settings of a command line that causes no notes.
 fn settings(line: &str) -> Settings {
     let (settings, notes) = served(line);
     assert_eq!(notes, [""; 0], "{line}");
@@ -69,7 +69,7 @@ fn no_flags_are_memcacheds_defaults_on_all_processors() {
     assert_eq!(settings.item_bytes_max, 1 << 20);
 }
 
-// The table as a whole.
+// Tests of the table as a whole.
 
 #[test]
 fn no_two_rows_share_a_name() {
@@ -136,7 +136,7 @@ fn help_names_every_row_but_those_that_are_refused() {
         assert!(flag.short.is_none_or(is_there), "{}", flag.long);
     }
     for row in flags().chain(OPTIONS) {
-        // A refused name may be part of one that is not.
+        // Compares whole words, because a refused name may be part of another flag's name.
         let mut words = help.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
         let is_there = match row.long.contains('-') {
             true => help.contains(row.long),
@@ -147,7 +147,7 @@ fn help_names_every_row_but_those_that_are_refused() {
     assert!(help.lines().all(|line| line.len() <= 100 && line.trim_end() == line), "{help}");
 }
 
-// How arguments are written.
+// Tests of the ways to write arguments.
 
 #[test]
 fn all_of_getopts_spellings() {
@@ -204,7 +204,7 @@ fn commands_print_the_manual_page_and_completions() {
     }
 }
 
-// Where to listen.
+// Tests of the flags for listening addresses.
 
 #[test]
 fn p_port() {
@@ -223,7 +223,7 @@ fn p_port() {
 fn u_udp_port() {
     let off = settings("-U 0");
     assert_eq!((off.udp_port, off.datagrams), (Port::Off, Vec::new()));
-    // Without -p, TCP listens there too, as in memcached.
+    // Without -p, TCP listens on the port of -U too, as in memcached.
     let same = settings("-U 11300");
     assert_eq!(same.datagrams, [listen(None, Port::Number(11300))]);
     assert_eq!(same.listen, [listen(None, Port::Number(11300))]);
@@ -253,7 +253,7 @@ fn udp_options() {
     refused("-o no_pin,10.0.0.0/8", 1, "Illegal suboption");
     refused("-o udp_reply_max=100", 1, "2048 to 34078200");
     assert_eq!(settings("-o udp_reply_max=34078200").udp_reply_bytes_max(), 34_078_200);
-    let many = "a reply has at most 65535 datagrams, of which one carries 520";
+    let many = "a reply has at most 65535 datagrams, and the shortest packets carry 520";
     refused("-o udp_reply_max=34078201", 1, many);
 }
 
@@ -300,7 +300,7 @@ fn xdp_interface_and_queues() {
     ] {
         refused(&format!("-U 1 --xdp={wrong}"), 64, "--xdp takes an interface");
     }
-    refused("--xdp eth0", 64, "takes -U");
+    refused("--xdp eth0", 64, "it needs -U");
     refused("-U 1 -t 2 --xdp eth0:0-2", 64, "3 queues need as many threads, and -t is 2");
     refused("-U 1 --xdp eth0 -o udp_port_per_column", 64, "udp_port_per_column");
     refused("-U 1 --xdp eth0 --xdp-allow here", 64, "--xdp-allow takes networks");
@@ -317,7 +317,7 @@ fn zero_copy_goes_past_the_kernel() {
     assert_eq!(settings("-o zero_copy=off,zero_copy_min=9").zero_copy, ZeroCopy::Off);
     let send = settings("-o zero_copy=send,zero_copy_min=1 -U 1 --xdp eth0");
     assert_eq!((send.zero_copy, send.zero_copy_bytes_min), (ZeroCopy::Send, 1));
-    refused("-U 1 -o zero_copy=send", 64, "which takes --xdp");
+    refused("-U 1 -o zero_copy=send", 64, "it needs --xdp");
     let full = settings("-o zero_copy=full -U 1 --xdp eth0");
     assert_eq!((full.zero_copy, full.zero_copy_bytes_min), (ZeroCopy::Full, 1024));
     refused("-U 1 -o zero_copy=full", 64, "zero_copy=full is refused: ");
@@ -408,7 +408,7 @@ fn b_protocol() {
     refused("-B foo", 64, "Invalid value for binding protocol: foo");
 }
 
-// Limits.
+// Tests of the flags for limits.
 
 #[test]
 fn m_memory() {
@@ -433,13 +433,13 @@ fn m_is_compared_with_what_there_is_and_may_be_a_part_of_it() {
     assert_eq!(served("-m 80%", group), (400, String::new()));
     assert_eq!(served("-m 500", group), (500, String::new()));
     let (_, told) = served("-m 501", group);
-    let said = "WARNING: -m 501 is more than the 500 megabytes that its control group allows";
+    let said = "WARNING: -m 501 is more than the 500 megabytes that the control group allows";
     assert!(told.starts_with(said), "{told}");
     let (_, told) = served("-m 2000", machine);
     assert!(told.starts_with("WARNING: -m 2000 is more than the 1000 megabytes that the machine"));
     refused("-m 80%", 1, "the system does not tell how much memory");
     for bad in ["0%", "101%", "%", "8.5%", "-1%"] {
-        refused(&format!("-m {bad}"), 1, "or a part such as 80%");
+        refused(&format!("-m {bad}"), 1, "or a percentage such as 80%");
     }
 }
 
@@ -529,7 +529,7 @@ fn f_no_flush_all() {
     assert!(!settings("-F").flush_enabled);
 }
 
-// The process.
+// Tests of the flags about the process.
 
 #[test]
 fn d_daemon_makes_paths_absolute() {
@@ -582,7 +582,7 @@ fn x_no_dumping() {
     assert!(!settings("-X").dump_enabled);
 }
 
-// Flags without effect, and flags that are refused.
+// Tests of flags without effect, and of flags that are refused.
 
 #[test]
 fn f_n_d_n_are_checked_and_reported() {
@@ -650,7 +650,7 @@ fn every_extended_row_does_what_it_is_listed_for() {
             (super::Does::Nothing { why, .. }, Ok(Action::Serve(_, notes))) => {
                 assert!(notes[0].contains(why), "{line}: {notes:?}");
             }
-            // A value out of the option's range.
+            // The value is outside the option's range.
             (super::Does::Nothing { .. }, Err(refusal)) => assert_eq!(refusal.status, 1),
             (super::Does::Sets(_), Ok(Action::Serve(_, notes))) => assert_eq!(notes, [""; 0]),
             // The option takes a name, not a number.

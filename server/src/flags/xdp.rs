@@ -1,7 +1,7 @@
 //! Flags of AF_XDP, which memcached does not have.
 //!
 //! Where: rows of `flags`.
-//! Invariant: without `--xdp` the other flags are refused, because they would have no effect.
+//! Invariant: without `--xdp` the other flags here are refused, because they would have no effect.
 
 use std::ops::Range;
 
@@ -12,18 +12,18 @@ use super::extended::network;
 use super::{BadFlag, Choices, Does, Flag, Takes};
 use crate::settings::{Settings, Xdp, ZeroCopy};
 
-/// Bytes of an interface's name, the zero at its end included (`IFNAMSIZ`).
+/// Bytes of the longest interface name, with the zero at its end (`IFNAMSIZ`).
 const INTERFACE_BYTES_MAX: usize = 16;
-/// No interface has more queues.
+/// Most queues of an interface.
 const QUEUES_MAX: u32 = 1024;
 
-/// The choices of the flags beside `--xdp`.
+/// The values of the AF_XDP flags other than `--xdp`.
 #[derive(Default)]
 pub(super) struct Beside {
     allow: Vec<IpNet>,
     mode: Mode,
     fallback: bool,
-    /// The last of these flags that was given.
+    /// The name of the last of these flags on the command line.
     given: Option<&'static str>,
 }
 
@@ -34,8 +34,8 @@ pub(super) const FLAGS: &[Flag] = &[
         takes: Takes::Value("<if>[:<queues>]"),
         help: &[
             "take UDP from an interface, bypassing the kernel's network stack",
-            "(AF_XDP), by one thread for each queue; with -U, needs root,",
-            "i.e. --xdp eth0 or --xdp eth0:0-3",
+            "(AF_XDP); one thread serves each queue; needs -U and root;",
+            "e.g. --xdp eth0 or, for queues 0 to 3 only, --xdp eth0:0-3",
         ],
         does: Does::Sets(|choices, value| {
             choices.settings.xdp = Some(interface(value)?);
@@ -48,8 +48,8 @@ pub(super) const FLAGS: &[Flag] = &[
         takes: Takes::Value("<networks>"),
         help: &[
             "networks that are answered by AF_XDP, such as",
-            "10.0.0.0/8,2001:db8::/32 (default: all); packets of others",
-            "pass to the kernel",
+            "10.0.0.0/8,2001:db8::/32 (default: all); packets from other",
+            "networks pass to the kernel",
         ],
         does: Does::Sets(|choices, value| {
             for text in value.split(',') {
@@ -68,8 +68,9 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "xdp-mode",
         takes: Takes::Value("<mode>"),
         help: &[
-            "where packets are taken: native (in the driver), generic (behind it,",
-            "with any driver), or any (default: native where the driver can)",
+            "native: take packets in the driver; generic: take them behind",
+            "the driver, which works with every driver; any (default):",
+            "native if the driver can, else generic",
         ],
         does: Does::Sets(|choices, value| {
             choices.xdp.mode = match value {
@@ -89,7 +90,7 @@ pub(super) const FLAGS: &[Flag] = &[
         short: None,
         long: "xdp-fallback",
         takes: Takes::Nothing,
-        help: &["serve by the kernel alone where --xdp cannot"],
+        help: &["if --xdp is not possible, serve UDP through the kernel alone"],
         does: Does::Sets(|choices, _| {
             choices.xdp.fallback = true;
             choices.xdp.given = Some("--xdp-fallback");
@@ -102,7 +103,7 @@ pub(super) const FLAGS: &[Flag] = &[
 fn interface(text: &str) -> Result<Xdp, BadFlag> {
     let wrong = || {
         BadFlag::usage(format!(
-            "--xdp takes an interface and, if not all, its queues, such as eth0 or eth0:0-3 \
+            "--xdp takes an interface, or some of its queues, such as eth0 or eth0:0-3 \
              (given: '{text}')"
         ))
     };
@@ -129,9 +130,9 @@ pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
         &mut choices.settings;
     let Some(xdp) = xdp else {
         if *zero_copy != ZeroCopy::Off {
-            let needs = "is refused: only AF_XDP sends values without a copy, which takes";
+            let why = "it needs --xdp, because only AF_XDP sends values without a copy";
             let name = zero_copy.name();
-            return Err(BadFlag::usage(format!("-o zero_copy={name} {needs} --xdp")));
+            return Err(BadFlag::usage(format!("-o zero_copy={name} is refused: {why}")));
         }
         return match choices.xdp.given {
             None => Ok(()),
@@ -139,10 +140,10 @@ pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
         };
     };
     if datagrams.is_empty() {
-        return Err(BadFlag::usage("--xdp is refused: it serves UDP, which takes -U <num>"));
+        return Err(BadFlag::usage("--xdp is refused: it serves UDP, so it needs -U <num>"));
     }
     if *udp_port_per_column {
-        // The interface chooses the queue on which a datagram arrives, whatever the column's port.
+        // The interface chooses a datagram's queue without regard to the column that has the port.
         return Err(BadFlag::usage("--xdp is refused with -o udp_port_per_column"));
     }
     let queues = xdp.queues.as_ref().map_or(0, ExactSizeIterator::len);

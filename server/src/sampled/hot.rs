@@ -1,10 +1,10 @@
 //! The most requested keys, and those with the longest values.
 //!
-//! Where: a column adds each key that it samples.
-//! Invariant: at most `HOT_KEYS_MAX` and `BIG_KEYS_MAX` keys are kept, in memory allocated at the
-//! start. A key that has more than one in `HOT_KEYS_MAX` of the samples is among the hot keys.
-//! After each `HOT_SAMPLES` samples, all earlier ones count half as much. With a probability of
-//! 99.9 %, every reported key had at least as many requests as reported.
+//! Where: a column adds the key of each sampled request.
+//! Invariant: at most `HOT_KEYS_MAX` hot keys and `BIG_KEYS_MAX` big keys are kept, in memory
+//! allocated at the start. A key with more than one in `HOT_KEYS_MAX` of the samples is among the
+//! hot keys. After each `HOT_SAMPLES` samples, all earlier samples count half as much. With a
+//! probability of 99.9 %, every reported key had at least as many requests as reported.
 //! Source: A. Metwally, D. Agrawal and A. El Abbadi, *Efficient Computation of Frequent and Top-k
 //! Elements in Data Streams* (Space-Saving); E. B. Wilson and M. M. Hilferty, *The Distribution of
 //! Chi-Square*, for the bound of a Poisson number.
@@ -22,21 +22,21 @@ pub(crate) type Key = ArrayVec<u8, KEY_BYTES_MAX>;
 #[derive(Clone, Debug)]
 pub(crate) struct HotKey {
     pub(crate) key: Key,
-    /// Estimated number of recent requests; up to `error` of them may have been for other keys.
+    /// Estimated number of recent requests, of which up to `error` may have been for other keys.
     pub(crate) requests: u64,
     pub(crate) error: u64,
-    /// The requests that were sampled with a weight of 1, so that their number is certain.
+    /// Number of requests sampled with a weight of 1. This number is exact.
     certain: u64,
-    /// The sum, over all loops with a larger weight, of the square of the number that the loop
-    /// added: the statistical sample is the loop, not the request.
+    /// The sum, over all loops with a larger weight, of the square of what each loop added to
+    /// `requests`. The loop, not the request, is the unit of the statistics.
     squares: f64,
-    /// The last sampled loop with requests for the key, and the number that it has added so far.
+    /// The last sampled loop with requests for the key, and its addition to `requests`.
     last: (u64, u64),
 }
 
-/// Standard errors by which a bound is below its estimate. One bound fails with a probability of
-/// 3e-8, and at most 2 * `HOT_SAMPLES` keys are among the samples that count. So all bounds hold
-/// with a probability of 99.9 %, though the largest ones are reported.
+/// Number of standard errors by which a bound is below its estimate. One bound fails with a
+/// probability of 3e-8, and the samples that count contain at most 2 * `HOT_SAMPLES` keys. So all
+/// bounds hold with a probability of 99.9 %, even if the report shows only the largest.
 const BOUND_ERRORS: f64 = 5.41;
 
 /// A key with a long value.
@@ -66,7 +66,7 @@ impl Default for Hot {
 }
 
 impl HotKey {
-    /// A key that was requested once. It inherits `error` requests from the entry that it replaces.
+    /// Makes the entry of a new key. It inherits `error` requests from the entry that it replaces.
     fn new(key: &[u8], error: u64, (weight, number): (u64, u64)) -> HotKey {
         let (requests, squares) = (error, 0.0);
         let mut new =
@@ -75,7 +75,7 @@ impl HotKey {
         new
     }
 
-    /// Adds a request of weight `weight`, sampled in loop `number`.
+    /// Adds a request of weight `weight`, sampled in the loop with this number.
     fn add(&mut self, weight: u64, number: u64) {
         self.requests += weight;
         if weight == 1 {
@@ -84,11 +84,11 @@ impl HotKey {
         }
         let before = if self.last.0 == number { self.last.1 } else { 0 };
         self.last = (number, before + weight);
-        // The growth of the loop's square when the loop's sum grows from `before` by `weight`.
+        // How much the square of the loop's sum grows when `weight` is added to `before`.
         self.squares += exact(weight) * exact(2 * before + weight);
     }
 
-    /// A lower bound of the key's requests. 0 if too few samples are certainly the key's own.
+    /// A lower bound of the key's requests. 0 if too few samples are certain to be of this key.
     pub(crate) fn at_least(&self) -> u64 {
         let seen = self.requests - self.error;
         if seen <= self.error {
@@ -98,14 +98,14 @@ impl HotKey {
         if sampled <= 0.0 || self.squares <= 0.0 {
             return self.certain;
         }
-        // The number of loops of equal weight whose sum would have the same relative error.
+        // Number of equally weighted loops whose sum would have the same relative error.
         let loops = sampled * sampled / self.squares;
         let root = 1.0 - 1.0 / (9.0 * loops) - BOUND_ERRORS / (3.0 * loops.sqrt());
         self.certain + whole(sampled * root.max(0.0).powi(3))
     }
 }
 
-/// A number of requests, exact up to 2^53.
+/// Converts a number of requests; the result is exact up to 2^53.
 #[expect(clippy::cast_precision_loss, reason = "of larger numbers the first digits are enough")]
 fn exact(number: u64) -> f64 {
     number as f64
@@ -125,7 +125,7 @@ fn own(key: &[u8]) -> Key {
 }
 
 impl Hot {
-    /// Records a request for `key` in loop `number`, which counts as `weight` requests.
+    /// Records a request for `key` in sampled loop `number`; it counts as `weight` requests.
     pub(crate) fn asked(&mut self, key: &[u8], (weight, number): (u32, u64)) {
         let weight = u64::from(weight);
         self.requests += weight;
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(least(&hot), Some(5));
         hot.gone(&u32::to_le_bytes(999));
         assert_eq!(hot.biggest().len(), BIG_KEYS_MAX - 1);
-        // A key that is not seen again is forgotten, too.
+        // A big key is also forgotten if it is not sampled again.
         (0..2 * HOT_SAMPLES).for_each(|_| hot.asked(b"key", (1, 0)));
         assert!(hot.biggest().is_empty());
     }

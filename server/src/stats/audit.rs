@@ -2,9 +2,9 @@
 //! finds, and the most steps of one loop.
 //!
 //! Where: `stats::answer` calls it; neither memcached nor release builds have these statistics.
-//! Invariant: while no column works and no value is on its way in or out, every reported fault is
-//! real. During traffic the check may report false ones: the caller waits until traffic has stopped
-//! and asks again.
+//! Invariant: while no column works and no value is being received or sent, every reported fault is
+//! real. During traffic the check may report false ones; the caller then waits until traffic has
+//! stopped, and asks again.
 //! Source: `store::Store::audit`.
 
 use super::{Rows, stat};

@@ -1,7 +1,7 @@
-//! `stats columns`: the work of each column, and the share of its time that it was idle.
+//! `stats columns`: the work and the idle time of each column.
 //!
 //! Where: `stats::answer` calls it; memcached has no such statistics.
-//! Invariant: if `stats` shows a count too, the columns' numbers add up to it.
+//! Invariant: if `stats` also shows a count, it is the sum of the columns' counts.
 //! Source: /proc/self/task/ID/schedstat, whose first number is the time on a processor in
 //! nanoseconds.
 
@@ -44,12 +44,12 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
 }
 
-/// Returns -1 for an unknown number, such as the processor of a column that is not pinned.
+/// Converts a number for display: -1 if it is unknown, such as the processor of an unpinned column.
 fn or_none(number: Option<usize>) -> i64 {
     number.and_then(|number| i64::try_from(number).ok()).unwrap_or(-1)
 }
 
-/// The requests that `stats` counts by command; each key of a multiget counts.
+/// Number of requests that `stats` counts by command; each key of a multiget counts as one.
 fn executed(column: &Sums) -> u64 {
     column.gets()
         + column.set_cmds

@@ -1,4 +1,4 @@
-//! `stats detail`: switches the counts of requests by the prefixes of their keys, and lists them.
+//! `stats detail`: switches the counts of requests by key prefix on and off, and lists them.
 //!
 //! Where: `stats::answer` calls it.
 //! Invariant: while counting is off, earlier counts stay until `stats reset`.
@@ -8,14 +8,14 @@ use protocol::{Args, Form, Outcome, Refusal};
 
 use super::{Listing, Order, Pending};
 
-/// Arguments, in the order in which memcached compares them with the beginning of a word.
+/// Arguments, in the order in which memcached tries them as beginnings of the given word.
 const ON: &[u8] = b"on";
 const OFF: &[u8] = b"off";
 const DUMP: &[u8] = b"dump";
 
 /// Returns the step that answers `stats detail`.
 pub(super) fn pending(args: Args<'_>, form: Form) -> Pending {
-    // In text a second word is needed; in binary the argument follows after one space.
+    // In text the argument is the second word; in binary it follows the name after one space.
     let argument = match form.lists_items() {
         true => args.token(1),
         false => args.text.strip_prefix(super::DETAIL).and_then(|rest| rest.strip_prefix(b" ")),

@@ -1,8 +1,8 @@
 //! `stats` without arguments: identity, connections, commands, memory.
 //!
 //! Where: `stats::answer` calls it.
-//! Invariant: memcached's names, all of them and no other, in memcached's order. The count of an
-//! event that cannot happen here is 0.
+//! Invariant: the answer has exactly memcached's names, in memcached's order. The count of an event
+//! that cannot happen here is 0.
 //! Source: memcached 1.6.45 `server_stats`, `get_stats`, `item_stats_totals`.
 
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::process;
 use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Shared, Sums};
 
-/// memcached's `ITEM_UPDATE_INTERVAL`. Our clock begins at `START`, the uptime at 2 as memcached's.
+/// memcached's `ITEM_UPDATE_INTERVAL`: our clock begins at `START`, but the uptime begins at 2.
 const UPTIME_OFFSET: u32 = START - 2;
 
 pub(super) fn write(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
@@ -43,14 +43,14 @@ fn identity(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
 fn connections(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     let settings = &shared.settings;
     stat!(rows, "max_connections", settings.connections_max);
-    // Relaxed: a number for display; it orders nothing.
+    // Relaxed: this number is only displayed; it orders nothing.
     stat!(rows, "curr_connections", shared.connections.load(Ordering::Relaxed));
     stat!(rows, "total_connections", sums.total_connections);
     if settings.connections_max_fast {
         stat!(rows, "rejected_connections", sums.rejected_connections);
     }
     stat!(rows, "connection_structures", sums.connection_structures);
-    // Allocations for replies and for input never fail: the process would end.
+    // Always 0: if an allocation for replies or input fails, the process ends.
     stat!(rows, "response_obj_oom", 0);
     stat!(rows, "response_obj_count", sums.response_obj_count);
     stat!(rows, "response_obj_bytes", sums.response_obj_bytes);
@@ -97,7 +97,7 @@ fn traffic(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     stat!(rows, "bytes_read", sums.bytes_read);
     stat!(rows, "bytes_written", sums.bytes_written);
     stat!(rows, "limit_maxbytes", shared.memory_bytes());
-    // Relaxed: as for `curr_connections`.
+    // Relaxed, like `curr_connections`.
     stat!(rows, "accepting_conns", u8::from(shared.accepting.load(Ordering::Relaxed)));
     stat!(rows, "listen_disabled_num", sums.listen_disabled);
     stat!(rows, "time_in_listen_disabled_us", sums.listen_disabled_us);
@@ -105,7 +105,7 @@ fn traffic(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     stat!(rows, "conn_yields", sums.conn_yields);
 }
 
-/// Writes statistics of the index, and of memcached's machinery that does not exist here.
+/// Writes statistics of the index, and of mechanisms that only memcached has.
 fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "hash_power_level", store.hash_power_level);
     stat!(rows, "hash_bytes", store.hash_bytes);
@@ -124,7 +124,7 @@ fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows
         stat!(rows, "lru_crawler_running", u8::from(shared.places.any()));
         stat!(rows, "lru_crawler_starts", sums.dumps);
     }
-    // There are no LRUs to balance.
+    // There are no LRU queues to balance.
     if shared.settings.maintainer_told {
         stat!(rows, "lru_maintainer_juggles", 0);
     }
@@ -134,7 +134,7 @@ fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows
     stat!(rows, "log_watcher_skipped", sums.log_watcher_skipped);
     stat!(rows, "log_watcher_sent", sums.log_watcher_sent);
     stat!(rows, "log_watchers", shared.watch.watchers());
-    // Each thread has listeners of its own.
+    // Each thread has its own listeners.
     stat!(rows, "unexpected_napi_ids", 0);
     stat!(rows, "round_robin_fallback", 0);
 }
@@ -154,7 +154,7 @@ fn items(shared: &Shared, store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "reclaimed", store.reclaimed);
     stat!(rows, "crawler_reclaimed", store.crawler_reclaimed);
     stat!(rows, "crawler_items_checked", store.crawler_items_checked);
-    // There are no LRUs within which items could move.
+    // There are no LRU queues between which items could move.
     stat!(rows, "lrutail_reflocked", 0);
     if maintainer_told {
         stat!(rows, "moves_to_cold", 0);

@@ -1,15 +1,15 @@
-//! `stats items` and `stats slabs`: all items as those of one slab class, for programs that read
+//! `stats items` and `stats slabs`: report all items as one slab class, for programs that read
 //! these statistics.
 //!
 //! Where: `stats::answer` calls it.
-//! Invariant: names and their order are memcached's. Numbers that make sense only with several LRU
-//! queues in each class are 0. An empty store has no class, as in memcached.
+//! Invariant: names and their order are memcached's. Numbers that are meaningful only with several
+//! LRU queues per class are 0. An empty store has no class, as in memcached.
 //! Source: memcached 1.6.45 `item_stats`, `do_slabs_stats`.
 
 use super::{Rows, stat};
 use crate::shared::Shared;
 
-/// Writes one statistic of class 1, the class that `me` names.
+/// Writes one statistic of class 1, the class that `me` reports.
 macro_rules! class {
     ($rows:expr, $group:literal, $name:literal, $value:expr) => {
         stat!($rows, concat!($group, "1:", $name), $value)

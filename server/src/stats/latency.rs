@@ -1,14 +1,14 @@
 //! `stats latency`: how long requests took, by kind.
 //!
 //! Where: `stats::answer` calls it; memcached has no such statistics.
-//! Invariant: a time is that of execution: from the parsed request to its written, unsent answer.
-//! Numbers of requests are estimated from samples since `stats reset`.
+//! Invariant: a time lasts from the parsed request to its written answer, which is not sent yet.
+//! Numbers of requests are estimated from the samples since `stats reset`.
 
 use super::Rows;
 use crate::sampled::{KINDS, Samples};
 use crate::shared::Shared;
 
-/// The first step of a histogram, in nanoseconds, and the factor between one step and the next.
+/// The first step of the histogram in nanoseconds, and the factor between steps.
 const STEP_NS: u64 = 64;
 const STEPS_BY: f64 = 2.0;
 

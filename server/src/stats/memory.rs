@@ -1,10 +1,10 @@
-//! `stats memory`: each byte of the process, by its use.
+//! `stats memory`: the memory of the process, by use.
 //!
 //! Where: `stats::answer` calls it; memcached has no such statistics.
 //! Invariant: `accounted_bytes` is the sum of the lines from `live_bytes` to `program_bytes`. It
-//! differs from `resident_bytes`, which the system counts, by threads' stacks, the allocator's own
-//! data and its caches of each thread, and partly used pages; a test bounds the difference. The
-//! bytes of segments are an estimate if there are very many segments.
+//! differs from `resident_bytes`, which the system counts, because of the threads' stacks, the
+//! allocator's own data and its caches of each thread, and partly used pages; a test bounds the
+//! difference. The bytes of segments are an estimate if there are very many segments.
 //! On a machine of several NUMA nodes, `node_N_bytes` are the bytes of segments on each node.
 //! Source: `store::Store::usage_estimate`, the columns' own counts, /proc/self/statm.
 
@@ -78,7 +78,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
 #[derive(Debug)]
 pub(crate) struct Statm(Option<File>);
 
-/// Bytes of the longest text in the file: seven numbers.
+/// Most bytes of the file's text, which is seven numbers.
 const STATM_BYTES_MAX: usize = 256;
 
 #[derive(Clone, Copy)]
@@ -89,12 +89,12 @@ struct Resident {
 }
 
 impl Statm {
-    /// Opens the file of this process. To be called when the process forks no more.
+    /// Opens the file of this process. Called after the last fork.
     pub(crate) fn open() -> Statm {
         Statm(File::open("/proc/self/statm").ok())
     }
 
-    /// Reads the file; `None` if there is no /proc.
+    /// Reads the file. `None` if there is no /proc.
     fn now(&self) -> Option<Resident> {
         let mut text = [0; STATM_BYTES_MAX];
         let bytes = self.0.as_ref()?.read_at(&mut text, 0).ok()?;

@@ -1,4 +1,4 @@
-//! `stats mrc`: the miss ratios that other sizes of memory would have.
+//! `stats mrc`: the estimated miss ratios with more or less memory.
 //!
 //! Where: `stats::answer` calls it; memcached has no such statistics.
 //! Invariant: each size is a value of `-m`. Before the first lookup there is no estimate.

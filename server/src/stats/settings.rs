@@ -1,8 +1,8 @@
 //! `stats settings`: the effective settings, after the command line is applied.
 //!
 //! Where: `stats::answer` calls it.
-//! Invariant: first memcached's names, all of them in memcached's order, then ours. A setting of
-//! machinery that does not exist here is 0 or off, even if an option without effect asked for more.
+//! Invariant: memcached's names come first, all of them in memcached's order, then ours. A setting
+//! of a mechanism that only memcached has is 0 or off, even if an option without effect set it.
 //! Source: memcached 1.6.45 `process_stat_settings`.
 
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::watch;
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let settings = &*shared.settings;
     let yes = |on: bool| if on { "yes" } else { "no" };
-    // Relaxed, here and below: numbers for display; they order nothing.
+    // Relaxed, here and below: these numbers are only displayed; they order nothing.
     let verbosity = shared.verbosity.load(Ordering::Relaxed);
     let crawler = shared.store.expires_unasked();
     stat!(rows, "maxbytes", shared.memory_bytes());
@@ -34,7 +34,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
     stat!(rows, "umask", format_args!("{:o}", settings.unix_mask));
     stat!(rows, "shutdown_command", yes(settings.shutdown_enabled));
-    // There are no slab classes, here and below.
+    // 0 or off, here and below, because there are no slab classes.
     stat!(rows, "growth_factor", "0.00");
     stat!(rows, "chunk_size", 0);
     stat!(rows, "num_threads", settings.columns);
@@ -79,7 +79,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     ours(shared, rows);
 }
 
-/// Writes the settings of LRUs, of which there are none.
+/// Writes the settings of LRU queues, which this server does not have.
 fn lrus(rows: &mut Rows<'_>) {
     stat!(rows, "lru_maintainer_thread", "no");
     stat!(rows, "lru_segmented", "no");
@@ -91,7 +91,7 @@ fn lrus(rows: &mut Rows<'_>) {
     stat!(rows, "temporary_ttl", 0);
 }
 
-/// Writes the settings of external storage, of which there is none.
+/// Writes the settings of external storage, which this server does not have.
 fn storage(rows: &mut Rows<'_>) {
     for name in ["item_size", "item_age", "low_ttl", "recache_rate", "wbuf_size", "compact_under"] {
         stat!(rows, &format!("ext_{name}"), 0);

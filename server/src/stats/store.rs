@@ -1,7 +1,7 @@
 //! `stats store`: counts of the store for which memcached has no name.
 //!
 //! Where: `stats::answer` calls it; memcached has no such statistics.
-//! Invariant: none beyond those of the counters.
+//! Invariant: as for the counters.
 
 use super::{Rows, stat};
 use crate::settings::VERSION;

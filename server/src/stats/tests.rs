@@ -1,4 +1,4 @@
-//! Tests of `stats`: names, their order, correct numbers, and reset.
+//! Tests of `stats`: its names, their order, the numbers, and `stats reset`.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ fn what_room_is_made_of_is_told() {
         column.put(&put, store::Body::Bytes(&value)).unwrap();
         column.quiesce();
     };
-    // Repeated sets with other lengths: segments of dead items are compacted, no item is evicted.
+    // Sets repeated with other lengths: segments of dead items are compacted; no item is evicted.
     let any = |at: u32| (at.wrapping_mul(2_654_435_761) >> 16) % 9_000;
     (0..80_000).for_each(|at| set(any(at), 100 + at % 90));
     let number = |name: &str| {
@@ -108,7 +108,7 @@ fn what_room_is_made_of_is_told() {
     assert!(number("compacted_bytes") > 1000 && number("compacted_segments") > 10);
     assert!(number("dead_bytes") > 1000 && number("bytes") > 8_000 * 100);
     assert_eq!((number("evictions"), number("drained_segments")), (0, 0));
-    // More items than fit: items that were never read are evicted, and some are stored again.
+    // More items than fit: items that were never read are evicted; some of them are stored again.
     (10_000..40_000).for_each(|key| set(key, 100));
     (30_000..33_000).for_each(|key| set(key, 100));
     assert!(number("evictions") > 10_000 && number("drained_segments") > 100);
@@ -206,8 +206,8 @@ fn mrc_says_what_other_sizes_would_do_once_there_were_lookups() {
             column.put(&put, store::Body::Bytes(b"value")).unwrap();
         }
     }
-    // Half of the lookups missed, because their keys were not stored yet; the others hit. About
-    // 1,560 keys are sampled, different ones in each run: a standard error of 0.013.
+    // Half of the lookups missed, because their keys were not stored yet; the other half hit. About
+    // 1,560 keys are sampled, different ones in each run, which gives a standard error of 0.013.
     let text = answer(&shared, "mrc");
     let ratio: f64 = value(&text, "mrc:67108864:miss_ratio").unwrap().parse().unwrap();
     assert!((ratio - 0.5).abs() < 0.08, "{text}");

@@ -1,8 +1,7 @@
-//! `stats udp`: datagrams received and sent, and the reasons why others were not.
+//! `stats udp`: numbers of datagrams received, sent and, for each reason, dropped.
 //!
 //! Where: `stats::answer` calls it; memcached has no such statistics.
-//! Invariant: without `-U` the answer is empty, and without `--xdp` it says nothing of an
-//! interface.
+//! Invariant: without `-U` the answer is empty. Without `--xdp` it has no lines about an interface.
 
 use super::{Rows, stat};
 use crate::shared::Shared;

@@ -1,4 +1,4 @@
-//! Every command, in its worst legal forms, keeps named limits over every transport.
+//! Every command keeps the named limits, in its worst legal forms and over every transport.
 //!
 //! Where: an in-process server with one thread; clients by TCP, a Unix socket, UDP and AF_XDP. The
 //! forms come from the command tables, so that a new command is tested too.
@@ -35,12 +35,12 @@ const HELD_BYTES_MAX: u64 = 32 << 20;
 /// Number of datagrams in one flood, and number of their senders.
 const FLOOD: u16 = 256;
 const SENDERS: usize = 16;
-/// Most bytes of an answer that a stream's client reads.
+/// A client of a stream stops reading an answer after this number of bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// Bytes of a message's part, which an Ethernet frame can carry.
+/// Most bytes of a part of a message. A part fits in an Ethernet frame.
 const PART_BYTES: usize = 1400;
 
-/// Stores the items, and counts the prefixes, that make the worst forms expensive.
+/// Stores items and makes the server count prefixes, so that the worst forms are expensive.
 fn fill(control: &mut Client) {
     for first in (1..=8000).step_by(500) {
         let set = |at| format!("set k{at} 0 0 4 noreply\r\nabcd\r\n");
@@ -59,8 +59,8 @@ fn fill(control: &mut Client) {
     }
 }
 
-/// Asserts that the server has kept its limits since the last `stats steps`, which resets the
-/// maximum.
+/// Asserts that the server has kept its limits since the last `stats steps`, which resets
+/// `loop_steps_max`.
 fn assert_kept(control: &mut Client, steps_max: u64, what: &str) {
     let steps: u64 = control.stats("steps")["loop_steps_max"].parse().unwrap();
     assert!(steps <= steps_max, "{what}: a loop of {steps} steps");
@@ -73,13 +73,13 @@ fn assert_kept(control: &mut Client, steps_max: u64, what: &str) {
 /// Sends a request, shuts down the sending side, and reads the answer to its end. Returns the
 /// answer's length.
 fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usize {
-    // A server that closes before it has read everything resets the connection.
+    // If the server closes the connection before it has read everything, it resets the connection.
     let gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
     let (deadline, mut shut) = (Instant::now() + DEADLINE, Some(shut));
     let (mut answered, mut at, mut chunk) = (0, 0, vec![0; 256 << 10]);
     loop {
         assert!(Instant::now() < deadline, "no end after {answered} bytes");
-        // Reads between writes, so that client and server never block on each other.
+        // The client reads after each write, so that client and server never block each other.
         if at < bytes.len() {
             match stream.write(&bytes[at..]) {
                 Ok(written) => at += written,
@@ -91,7 +91,7 @@ fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usiz
         }
         match stream.read(&mut chunk) {
             Ok(0) => return answered,
-            // Some answers are endless in practice: the client leaves before it has read all.
+            // Some answers are nearly endless, so the client stops reading at `ANSWER_BYTES_MAX`.
             Ok(_) if answered > ANSWER_BYTES_MAX => return answered,
             Ok(read) => answered += read,
             Err(error) if gone.contains(&error.kind()) => return answered,
@@ -190,7 +190,7 @@ fn hold_messages(sockets: &[UdpSocket], control: &mut Client, way: &str) {
     }
 }
 
-/// Sends datagrams full of a form from many senders, who read no answer before all are sent.
+/// Sends datagrams filled with a form from several sockets, and reads no answer before the last.
 fn flood(sockets: &[UdpSocket], form: &WorstForm) {
     let datagram = form.filling(PART_BYTES);
     for number in 0..FLOOD {

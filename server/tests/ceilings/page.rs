@@ -11,17 +11,17 @@ use protocol::COMMANDS;
 const HEAD: &str = "\
 # What may a request cost?
 
-No request, on any way in, takes more of a thread's loop, of memory or of the network than the
-limits below. `cargo test -p hypostyle --test ceilings` sends each command in the forms of the
-first table over TCP, a Unix socket, UDP and past the kernel: once, as often as one message can
-hold it, and in floods of datagrams from many senders. It holds each turn, message and loop under
-`TURN_STEPS_MAX`, `MESSAGE_STEPS_MAX` and `LOOP_STEPS_MAX`. Binary commands are sent by the shapes
-of `protocol/src/binary/opcode.rs`. This page is made from the source by that test, with
-`HYPOSTYLE_BLESS=1`.
+No request, over any transport, uses more of a thread's time, of memory or of the network than the
+limits below allow. `cargo test -p hypostyle --test ceilings` checks this. It sends each command in
+the forms of the first table over TCP, a Unix socket, UDP and past the kernel: once, as often as one
+message can hold it, and in floods of datagrams from many senders. No turn may exceed
+`TURN_STEPS_MAX`, no message `MESSAGE_STEPS_MAX`, and no loop `LOOP_STEPS_MAX`. Binary commands are
+sent in the shapes that `protocol/src/binary/opcode.rs` lists. With `HYPOSTYLE_BLESS=1`, the test
+writes this page from the source.
 
 ## Commands
 
-`{text*N}` stands for N times that text, `#` for the number of each.
+`{text*N}` stands for N copies of the text. In each copy, `#` stands for the number of the copy.
 
 | command | worst legal forms |
 |---|---|
@@ -30,8 +30,14 @@ of `protocol/src/binary/opcode.rs`. This page is made from the source by that te
 const LIMITS: &str = "
 ## Limits
 
-Of a thread, unless it says otherwise. Those that depend on `-m` are functions in the source:
+Each limit applies to one column, unless its row says otherwise. Values are written as in the
+source: `1 << 13` is 8,192. Limits that depend on `-m` are functions there:
 [limits.rs](../server/src/limits.rs).
+
+A column is one thread with its connections. In each round of its loop, it gives connections turns:
+in a turn it reads once, executes the requests that it has read, and writes once. A message is the
+content of a UDP datagram, or of several that belong together; it may hold several requests. An
+errand is a command that takes many turns. [More words](../ARCHITECTURE.md#words).
 
 | limit | value | what it bounds |
 |---|---|---|

@@ -1,6 +1,6 @@
 //! The worst legal forms of all commands, as bytes.
 //!
-//! Where: made from the tables of text and binary commands.
+//! Where: generated from the tables of text and binary commands.
 //! Invariant: each row of the tables has at least one form. A new shape of binary command does not
 //! compile until this file has a form for it.
 
@@ -14,7 +14,7 @@ use protocol::{COMMANDS, KEY_BYTES_MAX};
 /// Length of the values in the forms of storage and SASL commands.
 const VALUE_BYTES: usize = 60_000;
 
-/// One worst form of a command.
+/// A legal form of a command that is as expensive as possible.
 pub(crate) struct WorstForm {
     /// The form's name in assertion messages.
     pub(crate) name: String,
@@ -26,12 +26,12 @@ impl WorstForm {
         self.bytes.clone()
     }
 
-    /// Returns the form repeated, as often as one message can hold it.
+    /// Returns as many copies of the form as one message can hold.
     pub(crate) fn often(&self) -> Vec<u8> {
         self.filling(MESSAGE_BYTES_MAX)
     }
 
-    /// Returns the form repeated within `bytes` bytes, or its first `bytes` bytes if it is longer.
+    /// Returns as many copies of the form as fit in `bytes` bytes. Truncates a longer form.
     pub(crate) fn filling(&self, bytes: usize) -> Vec<u8> {
         let mut all = self.bytes.repeat((bytes / self.bytes.len()).max(1));
         all.truncate(bytes);
@@ -47,7 +47,7 @@ pub(crate) fn all() -> Vec<WorstForm> {
     text.chain(OPCODES.iter().flat_map(binary)).collect()
 }
 
-/// Expands `{text*N}` to N copies of the text, with `#` replaced by the number of the copy, from 1.
+/// Expands `{text*N}` to N copies of the text. The number of the copy, from 1, replaces each `#`.
 fn expanded(text: &str) -> Vec<u8> {
     let mut all = String::new();
     let mut rest = text;
@@ -92,7 +92,7 @@ fn binary(opcode: &Opcode) -> Vec<WorstForm> {
             body_bytes: u32::try_from(body_bytes).unwrap(),
             ..Header::default()
         };
-        // The extras contain an exptime of one day: no item expires before the next request.
+        // The exptime in the extras is one day, so that no item expires before the next request.
         let extras = &[0, 1, 0x51, 0x80].repeat(5)[..usize::from(extras_bytes)];
         let value = vec![b'v'; value_bytes];
         let name = format!("binary {} {}", opcode.name, key.escape_ascii());

@@ -10,10 +10,10 @@ use testing::skip;
 /// Most seconds that one client may take.
 const CLIENT_SECONDS_MAX: &str = "900";
 
-/// The verdict of a client; `None` if the client is not installed.
+/// The result of a client's run, or `None` if the client is not installed.
 pub(crate) type Verdict = Option<Result<(), String>>;
 
-/// Runs a client whose exit status says whether it passed.
+/// Runs a client whose exit status shows whether the client passed.
 pub(crate) fn verdict(client: &mut Command) -> Verdict {
     let output = run(client)?;
     Some(if output.status.success() { Ok(()) } else { Err(text(&output)) })
@@ -43,18 +43,18 @@ fn is_on_path(program: &Path) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
-/// All output of a client.
+/// Returns a client's exit status and all its output.
 pub(crate) fn text(output: &Output) -> String {
     let [out, error] = [&output.stdout, &output.stderr].map(|one| String::from_utf8_lossy(one));
     format!("{}\n{out}{error}", output.status)
 }
 
-/// The folder where the clients are installed.
+/// Returns the folder in which the clients are installed.
 pub(crate) fn peers() -> PathBuf {
     root().join("tests/.peers")
 }
 
-/// The folder of the programs that use the clients.
+/// Returns the folder of the programs that use the clients.
 pub(crate) fn checks() -> PathBuf {
     root().join("tests/clients")
 }

@@ -1,8 +1,7 @@
 //! A proxy that falsifies replies. A correct client must notice the false replies.
 //!
 //! Where: between a client and the server, over TCP.
-//! Invariant: except for the lie, replies pass unchanged, byte for byte, in whatever pieces they
-//! arrive.
+//! Invariant: apart from the lie, replies pass unchanged, in whatever pieces they arrive.
 //! Source: memcached's `protocol.txt` and `protocol_binary.h` define where a reply ends.
 
 use std::io::{self, Read, Write};
@@ -19,8 +18,8 @@ pub(crate) enum Lie {
     Altered,
 }
 
-/// The bit of a value's last byte that `Lie::Altered` flips. A digit becomes a letter, so that a
-/// test that counts up to a stored number ends.
+/// The bit of a value's last byte that `Lie::Altered` flips. A digit becomes a letter and not
+/// another digit, because a client that counts up to a stored number might then never end.
 const ALTERED_BITS: u8 = 0x40;
 
 /// Starts a lying proxy in front of a server. The proxy's threads end with their connections, or
@@ -52,12 +51,12 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, mut change: impl FnMut(&[u8])
             to.write_all(&change(&chunk[..bytes]))?;
         }
     };
-    // At the end of the stream, or a reset, there is no more to pass on.
+    // After the end of the stream or a reset, no bytes are left to pass on.
     let _ = copy();
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// The replies on one connection.
+/// Changes the replies on one connection.
 struct Replies {
     lie: Lie,
     /// The beginning of a reply that is not complete yet.
@@ -65,7 +64,7 @@ struct Replies {
 }
 
 impl Replies {
-    /// Returns the replies that are complete now, changed by the lie.
+    /// Adds received bytes. Returns the replies that are complete now, changed by the lie.
     fn change(&mut self, arrived: &[u8]) -> Vec<u8> {
         if self.lie == Lie::Nothing {
             return arrived.to_vec();
@@ -87,7 +86,7 @@ impl Replies {
     }
 }
 
-/// Returns the length of the first reply, or `None` until that reply is complete.
+/// Returns the length of the first reply, or `None` if that reply is incomplete.
 fn reply_bytes(replies: &[u8]) -> Option<usize> {
     if replies.first() == Some(&frame::MAGIC) {
         return frame::bytes(replies);
@@ -151,7 +150,7 @@ mod frame {
     /// The statuses "exists" and "not stored".
     const REFUSED: [[u8; 2]; 2] = [[0, 2], [0, 5]];
 
-    /// Returns the length of the first binary frame, or `None` until that frame is complete.
+    /// Returns the length of the first binary frame, or `None` if that frame is incomplete.
     pub(super) fn bytes(replies: &[u8]) -> Option<usize> {
         let body: [u8; 4] = replies.get(8..12)?.try_into().unwrap();
         let bytes = HEADER_BYTES + usize::try_from(u32::from_be_bytes(body)).unwrap();
@@ -175,7 +174,7 @@ mod frame {
     }
 }
 
-/// Rows of three replies: the server's, changed by `Lie::Stored`, and changed by `Lie::Altered`.
+/// Each row has a reply of the server, and its changed forms for `Lie::Stored` and `Lie::Altered`.
 const LIES: [[&[u8]; 3]; 11] = [
     [b"STORED\r\n", b"STORED\r\n", b"STORED\r\n"],
     [b"EXISTS\r\n", b"STORED\r\n", b"EXISTS\r\n"],

@@ -85,8 +85,8 @@ pub(crate) fn memccapable(address: SocketAddr) -> Verdict {
     Some(if is_as_expected { Ok(()) } else { Err(text(&output)) })
 }
 
-/// Number of requests of memcaslap, a tenth of which are SETs. All values, of up to 64 KiB, fit in
-/// 64 MiB, because an evicted value could not be verified.
+/// Number of requests of memcaslap; a tenth of them are SETs. All values, of up to 64 KiB each, fit
+/// in 64 MiB, because memcaslap could not verify an evicted value.
 const OPERATIONS: u64 = 5_000;
 const SETS: u64 = OPERATIONS / 10;
 

@@ -1,5 +1,5 @@
-//! Runs real clients against the server, in five languages and all three protocols. Each is pinned
-//! to a version or to a Debian release; a client's own integration tests run if it has any.
+//! Runs real clients, in five languages and all three protocols, against the server. Each client is
+//! pinned to a version or to a Debian release. If a client has integration tests, they run too.
 //!
 //! Where: client side, over TCP.
 //! Invariant: each client fails against a proxy that falsifies replies, which shows that the client
@@ -89,8 +89,8 @@ fn gomemcache_passes_over_text() {
     passes(check, LIES);
 }
 
-/// The suite starts the first `memcached` on `PATH`, on a Unix socket, and skips its test without
-/// one. Against `/bin/true` in place of `memcached` the suite must not pass.
+/// The suite starts the first `memcached` on `PATH`, on a Unix socket. Without a `memcached` the
+/// suite would skip its test, so it must not pass with `/bin/true` in place of `memcached`.
 #[test]
 fn gomemcache_suite_passes_over_text() {
     let folder = std::env::temp_dir().join(format!("gomemcache-{}", std::process::id()));
@@ -175,7 +175,7 @@ fn node(check: &str, address: SocketAddr) -> Verdict {
 fn spymemcached(address: SocketAddr, protocol: &str) -> Verdict {
     let class_path = format!("/usr/share/java/spymemcached.jar:{}", peers().join("java").display());
     let mut command = Command::new("java");
-    // Java starts faster with one compiler tier.
+    // With one compiler tier Java starts faster.
     command.args(["-XX:TieredStopAtLevel=1", "-cp", &class_path, "Check"]);
     verdict(command.args([&address.to_string(), protocol]))
 }

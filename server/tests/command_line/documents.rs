@@ -1,8 +1,8 @@
 //! Checks of the documents: the programs accept the commands that documents show, and the options
 //! and statistics that documents name exist.
 //!
-//! Where: outside the server; reads the tree's documents, and uses the command-line parsers of both
-//! programs and a running server.
+//! Where: outside the server. The tests read the tree's documents, and use the command-line parsers
+//! of both programs and a running server.
 //! Invariant: a fault names its document and line. Each rule has a case below that breaks it.
 
 mod text;
@@ -20,7 +20,7 @@ use hypostyle::ram::{self, Ram};
 use super::running::{Running, TestDirectory};
 use text::{Program, lines, program, shell, spans, started};
 
-/// Documents outside `docs/`.
+/// The documents outside `docs/` whose commands, options and statistics are checked.
 const FRONT: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "blaster/README.md"];
 
 /// Options of the benchmarks, which neither program's parser knows.
@@ -56,7 +56,7 @@ fn document(path: &str) -> Document {
     Document { path: path.to_owned(), text }
 }
 
-/// Returns the documents of `docs/` and of its folder.
+/// Returns the documents of `docs` and `docs/kvblaster`.
 fn answers() -> Vec<Document> {
     let mut found = Vec::new();
     for folder in ["docs", "docs/kvblaster"] {
@@ -115,8 +115,8 @@ impl Parsers {
             if word == WORKLOAD {
                 return self.place.path(WORKLOAD).into_os_string();
             }
-            // A word with a space is a command, as of `--start`: kvblaster itself fills in `{port}`
-            // and `{mb}` there.
+            // A word with a space is a command, such as the value of `--start`. kvblaster itself
+            // fills in the `{port}` and `{mb}` of such a command.
             let is_command = word.contains(' ');
             let filled = || word.replace("{port}", "11211").replace("{mb}", "64");
             OsString::from(if is_command { word.clone() } else { filled() })
@@ -298,7 +298,7 @@ fn the_statistics_that_documents_name_are_answered() {
     assert!(named.len() > 10, "{named:?}");
 }
 
-/// Each document opens with the question that it answers, and soon shows a command.
+/// Each document begins with the question that it answers, and shows a command in its first lines.
 #[test]
 fn documents_open_with_a_question_and_readers_find_them() {
     let front = document("README.md").text + &document("blaster/README.md").text;

@@ -142,7 +142,7 @@ fn hashpower_is_the_size_of_the_first_index() {
     let [before, after] = grown(&["-t", "1"]);
     assert!(after > 2 * before, "{before} {after}");
     let [before, after] = grown(&["-t", "1", "-o", "hashpower=14"]);
-    // An item takes an index slot of 8 bytes; a few slots are in overflow lines of the index.
+    // An item takes an index slot of 8 bytes. A few slots are in overflow lines of the index.
     assert!((7 * items..10 * items).contains(&before), "{before}");
     assert!(after < before + before / 8, "{before} {after}");
 
@@ -197,7 +197,7 @@ fn settings_that_were_given_are_in_force() {
         "num_threads 2",
         "reqs_per_event 5",
         "steal yes",
-        // Off without --xdp.
+        // `steal_rings` has no effect without `--xdp`, and is off.
         "steal_rings no",
         "migrate no",
         "cas_enabled no",
@@ -212,7 +212,7 @@ fn settings_that_were_given_are_in_force() {
     for line in [&*format!("pid {}", running.pid()), "threads 2", "version 1.6.45"] {
         assert!(general.contains(&format!("STAT {line}\r\n")), "{line}: {general}");
     }
-    // A thread sets its name only once it runs.
+    // A thread sets its own name when it begins to run, so the test polls.
     let columns = || {
         let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap();
         let names =
@@ -222,8 +222,8 @@ fn settings_that_were_given_are_in_force() {
     await_some("two threads with names of columns", || (columns() == 2).then_some(()));
 }
 
-/// Under a limit of address space, the index reserves no address space for all the segments that it
-/// could grow to.
+/// If address space is limited, the index does not reserve address space for its largest possible
+/// size.
 #[test]
 fn half_as_much_again_as_the_memory_is_address_space_enough() {
     for (megabytes, limit_megabytes) in [(64, 135), (1024, 1550)] {

@@ -58,8 +58,8 @@ fn who_speaks_another_protocol_is_told_or_closed_on() {
     assert_eq!(running.ask("*1\r\n"), "ERROR\r\n");
 }
 
-/// The server's warning or error names each address that it could not bind, even if the server
-/// listens on another.
+/// A warning or an error names each address that the server could not bind, even if the server
+/// listens on another address.
 #[test]
 fn an_address_that_is_not_bound_is_named() {
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -87,7 +87,7 @@ fn an_address_that_is_not_bound_is_named() {
         let output = ended(hypostyle(&arguments));
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(71), "{line}: {stderr}");
-        let reason = format!(": 127.0.0.1:{port} ({at}): Address already in use");
+        let reason = format!(", at 127.0.0.1:{port} ({at}): Address already in use");
         assert!(stderr.contains("failed to listen on ") && stderr.contains(flag), "{stderr}");
         assert!(stderr.contains(&reason), "{line}: {stderr}");
     }

@@ -1,4 +1,4 @@
-//! The server's process: as a daemon, its user, its pid file, and how signals and commands end it.
+//! The server's process: daemon mode, user, pid file, and its end by signals and commands.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
     let parent = ended(command);
     assert_eq!(parent.status.code(), Some(0), "{}", text(&parent.stderr));
 
-    // Nothing polls here: the server must answer once `-d` has returned.
+    // The test does not poll: the server must answer as soon as the parent process has exited.
     let pid_file = place.path("pid");
     let pid: u32 = fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
     let daemon = Detached(to_pid(pid));
@@ -37,7 +37,7 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
         let target = fs::read_link(format!("/proc/{pid}/fd/{stream}")).unwrap();
         assert_eq!(target, Path::new("/dev/null"), "{stream}");
     }
-    // Field 6 of stat is the session: the daemon leads a session of its own. Field 2, the name, is
+    // The daemon leads a session of its own. The session is field 6 of stat; field 2, the name, is
     // in parentheses.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     assert_eq!(stat.rsplit(')').next().unwrap().split(' ').nth(4), Some(&*pid.to_string()));
@@ -87,8 +87,8 @@ fn a_daemon_whose_pid_file_cannot_be_written_does_not_start() {
     assert!(running.stop(Signal::TERM).1.contains("Could not write the pid file"));
 }
 
-/// A symbolic link has the name of each file. A FIFO, which blocks a process that opens it, has the
-/// name of each temporary file.
+/// The path of each file is already a symbolic link. The path of each temporary file is a FIFO,
+/// which would block a process that opens it.
 #[test]
 fn what_somebody_planted_is_neither_written_through_nor_waited_for() {
     let place = TestDirectory::new();
@@ -283,7 +283,7 @@ fn with_privileges(words: &[&str], arguments: &[&str]) -> Running {
     Running::of(command)
 }
 
-/// Asserts the capabilities of each thread, and its bounding set if `bounding` is given.
+/// Asserts that each thread has exactly `capabilities`, and the bounding set `bounding` if given.
 #[track_caller]
 fn assert_capabilities(running: &Running, capabilities: u64, bounding: Option<u64>) {
     let mut threads = 0;
@@ -315,7 +315,7 @@ fn whoever_starts_it_it_serves_without_any_capability() {
     assert_eq!(running.ask("version\r\n"), VERSION_REPLY);
     let (status, stderr) = running.stop(Signal::TERM);
     assert_eq!(status, 0, "{stderr}");
-    assert!(stderr.contains("-u daemon has no effect: this is user 65534"), "{stderr}");
+    assert!(stderr.contains("-u daemon has no effect: this server runs as user 65534"), "{stderr}");
 
     for user in ["root", "daemon"] {
         let running = Running::on_loopback(&["-u", user, "-t", "2"]);
@@ -349,7 +349,10 @@ fn to_lock_memory_beyond_its_limit_one_capability_is_kept_and_told() {
     assert_capabilities(&running, IPC_LOCK, None);
     let (status, stderr) = running.stop(Signal::TERM);
     assert_eq!(status, 0, "{stderr}");
-    assert!(stderr.contains("kept, to lock memory beyond its limit: CAP_IPC_LOCK"), "{stderr}");
+    assert!(
+        stderr.contains("CAP_IPC_LOCK is kept, to lock more memory than RLIMIT_MEMLOCK allows"),
+        "{stderr}"
+    );
     assert!(!stderr.contains("-k invalid"), "{stderr}");
 }
 

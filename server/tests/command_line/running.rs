@@ -1,5 +1,5 @@
-//! The built binary as a process of a test, which starts it, sends requests and signals to it, and
-//! waits for its end.
+//! The built binary as a process of a test. The test starts the process, sends requests and signals
+//! to it, and waits for its end.
 //!
 //! Where: used by every test of the command line.
 //! Invariant: no process started here outlives its test, and no wait is longer than `PATIENCE`.
@@ -166,7 +166,7 @@ impl Running {
         self.end()
     }
 
-    /// Like `stop`, but without a signal: waits until the process ends.
+    /// Waits until the process ends. Returns the same values as `stop`.
     #[track_caller]
     pub(crate) fn end(&mut self) -> (i32, String) {
         let status = await_some("the end", || self.child.0.try_wait().unwrap());

@@ -1,7 +1,7 @@
 //! Random, well-formed frames of the binary protocol.
 //!
-//! Where: test data.
-//! Invariant: no opaque is that of a fence.
+//! Where: generates the commands that the client side sends.
+//! Invariant: no frame has the opaque of a fence.
 //! Source: memcached 1.6.45 `protocol_binary.h` and `proto_bin.c`.
 
 use crate::command::{Command, Protocol, Unique};
@@ -13,7 +13,7 @@ pub(crate) const NOOP: u8 = 0x0a;
 /// The upper half of a fence's opaque.
 pub(crate) const FENCE: u32 = 0xfe0d_0000;
 
-/// Opcodes, names and shares. The last seven are unknown to memcached, or not compiled into it.
+/// Opcodes, names, and shares of all commands. memcached lacks the last seven opcodes.
 pub(crate) const OPCODES: [(u8, &str, u64); 39] = [
     (0x00, "GET", 90),
     (0x01, "SET", 100),
@@ -56,8 +56,8 @@ pub(crate) const OPCODES: [(u8, &str, u64); 39] = [
     (0xff, "255", 3),
 ];
 
-/// A binary frame whose fields can also be set to wrong values. A length that is `None` is that of
-/// the frame's own key, extras or body.
+/// A binary frame whose fields can also be set to wrong values. If the field of a length is `None`,
+/// the length is the true length of the key, the extras or the body.
 pub(crate) struct Frame {
     pub(crate) name: &'static str,
     pub(crate) magic: u8,
@@ -122,7 +122,7 @@ impl Frame {
     }
 }
 
-/// Returns a binary NOOP. It makes the server send the replies before it, and its own reply has the
+/// Returns a binary NOOP, which makes the server send all earlier replies. The reply to it has the
 /// opaque of fence `number`.
 pub(crate) fn fence(number: usize) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
@@ -138,7 +138,7 @@ pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bo
     let key = values.random.index(KEYS.len());
     frame.opaque = u32::try_from(values.random.below(u64::from(FENCE))).unwrap();
     if all && values.random.one_in(20) {
-        // Fields that no server reads.
+        // No server reads these fields.
         frame.data_type = values.random.next().to_le_bytes()[0];
         frame.vbucket = u16::try_from(values.random.below(1 << 16)).unwrap();
     }
@@ -170,8 +170,8 @@ pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bo
             frame.key = b"PLAIN".to_vec();
             frame.value = b"\0user\0secret".to_vec();
         }
-        // memcached consumes extras and key, and then skips as many bytes again as the body length;
-        // the value supplies those bytes.
+        // memcached consumes extras and key, and then skips another `body_bytes` bytes. The value
+        // supplies the skipped bytes.
         "VERBOSITY" => {
             frame.extras = vec![0; 4];
             frame.key.clear();
@@ -196,7 +196,7 @@ fn exptime(values: &mut Values) -> [u8; 4] {
 
 /// Returns a flush, immediate or delayed.
 ///
-/// memcached's binary flush spares items of the same second, so all keys are deleted afterwards.
+/// memcached's binary flush spares items of the same second, so deletions of all keys follow it.
 pub(crate) fn flush(values: &mut Values, opcode: u8, name: &'static str) -> Command {
     let mut frame = Frame::bare(opcode, name);
     let delays: [&[u8]; 3] = [b"", &[0; 4], &[0, 1, 0, 0]];

@@ -1,6 +1,6 @@
 //! A command with its bytes, in any of the three protocols.
 //!
-//! Where: test data.
+//! Where: generates the commands that the client side sends.
 //! Invariant: a command's bytes depend only on the command and on the CAS uniques that the
 //! receiving server has shown, so that the same command can be sent to both servers.
 
@@ -17,7 +17,7 @@ pub(crate) enum Protocol {
 pub(crate) enum Unique {
     /// The last unique that the server has shown for the command's key, in any protocol.
     Seen,
-    /// The last but one of the uniques that the server has shown for the command's key.
+    /// The unique that the server has shown for the command's key before the last one.
     Before,
     Number(u64),
 }
@@ -26,7 +26,7 @@ pub(crate) enum Unique {
 const UNIQUE_NEVER_SEEN: u64 = 12_345_678;
 
 impl Unique {
-    /// Returns the number, given all uniques seen for the key in order of appearance.
+    /// Returns the number to send. `seen` has all uniques seen for the key, in order of appearance.
     pub(crate) fn number(self, seen: &[u64]) -> u64 {
         let seen = match self {
             Unique::Number(number) => return number,
@@ -49,21 +49,21 @@ enum Part {
 #[derive(Debug, Clone)]
 pub(crate) struct Command {
     pub(crate) protocol: Protocol,
-    /// The name for coverage and lies: `get`, `mg`, `GETQ`.
+    /// The name by which `Coverage` and `Liar` know the command, such as `get`, `mg` or `GETQ`.
     pub(crate) name: &'static str,
     /// The letters of the command's meta flags.
     pub(crate) flags: Vec<u8>,
     pub(crate) keys: Vec<&'static [u8]>,
     pub(crate) malformed: bool,
-    /// Set if the command changes items of other keys than `keys`.
+    /// Set if the command may change the items of all keys.
     pub(crate) touches_all: bool,
-    /// Set if the command's reply holds items until the reply is sent.
+    /// Set if the command's unsent reply holds items.
     pub(crate) fetches: bool,
-    /// Set if the command changes a number, in place where possible.
+    /// Set if the command changes a number, and changes it in place if possible.
     pub(crate) counts: bool,
     /// Set if the server closes the connection after the command, which then ends its batch.
     pub(crate) closes: bool,
-    /// The number of the command's batch. Commands of a batch are sent at once, on one connection.
+    /// The number of the command's batch. All commands of a batch are sent together.
     pub(crate) batch: usize,
     parts: Vec<Part>,
 }
@@ -93,7 +93,7 @@ impl Command {
         }
     }
 
-    /// Inserts a `mn` before the command, which makes the server send all unsent replies first.
+    /// Inserts an `mn` before the command, so that the server sends all unsent replies first.
     pub(crate) fn flush_before(&mut self) {
         self.parts.insert(0, Part::Bytes(b"mn\r\n".to_vec()));
     }
@@ -106,7 +106,7 @@ impl Command {
         self.parts.push(Part::Eight(unique));
     }
 
-    /// Returns the first key; empty for a command without keys.
+    /// Returns the first key, or an empty key if the command has no keys.
     pub(crate) fn key(&self) -> &'static [u8] {
         self.keys.first().copied().unwrap_or_default()
     }
@@ -148,7 +148,7 @@ impl Command {
     }
 }
 
-/// Formats bytes for a message; shortens runs of one byte and long texts.
+/// Formats bytes for an assertion message. Shortens long texts and runs of the same byte.
 fn brief(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 120;
     let mut text = String::new();

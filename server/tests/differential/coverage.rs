@@ -1,7 +1,7 @@
 //! Counts the commands, flags, opcodes, replies and errors that a run has covered.
 //!
 //! Where: client side.
-//! Invariant: each counted command was sent to both servers and answered alike.
+//! Invariant: each counted command was sent to both servers, and both sent the same reply.
 
 use crate::binary::OPCODES;
 use crate::command::{Command, Protocol};
@@ -13,8 +13,8 @@ use std::fmt::Write as _;
 /// Fewest times that a run must reach each row of the tables below.
 const REACHED_MIN: u64 = 2;
 
-/// Codes, errors and marks in replies to well-formed commands. A code of a meta command follows the
-/// command's name.
+/// Codes, errors and marks in replies to well-formed commands. An entry for a meta command begins
+/// with the command's name.
 const REPLIES: [&str; 37] = [
     "STORED",
     "NOT_STORED",
@@ -98,7 +98,7 @@ const ERRORS: [&str; 20] = [
 
 #[derive(Default)]
 pub(crate) struct Coverage {
-    /// The count of each name within its group: commands of a protocol, flags, replies.
+    /// The counts by group (commands of a protocol, flags, or replies) and by name.
     counts: BTreeMap<(&'static str, String), u64>,
 }
 

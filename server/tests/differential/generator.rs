@@ -1,6 +1,6 @@
-//! Generates batches of commands. A batch is sent on one connection; all batches share their keys.
+//! Generates batches of commands. A batch is sent on one connection. All batches use the same keys.
 //!
-//! Where: test data.
+//! Where: generates the commands that the client side sends.
 //! Invariant: memcached has exactly one correct answer to a batch.
 
 use crate::binary::{self, OPCODES};
@@ -12,11 +12,11 @@ use crate::{Features, malformed, text};
 /// Most commands in a batch.
 const BATCH_COMMANDS_MAX: u64 = 48;
 
-/// One of `MALFORMED_ONCE` commands is malformed, if `Features::malformed` is set.
+/// If `Features::malformed` is set, one in this number of commands is malformed.
 const MALFORMED_ONCE: u64 = 12;
 
-/// Commands whose answers differ between versions of memcached: the times of `me` changed their
-/// sign.
+/// Commands whose answers differ between versions of memcached. For example, the times in the
+/// answer to `me` have changed their sign.
 pub(crate) const NEW: [&str; 3] = ["version", "VERSION", "me"];
 
 /// Generates commands from a seed.
@@ -52,8 +52,8 @@ impl Generator {
             if !malformed && (flush || NEW.contains(&command.name)) {
                 continue;
             }
-            // If an unsent reply holds the item, memcached's `incr` copies the item instead of
-            // changing it in place; the length of the number's text shows the difference.
+            // While an unsent reply holds the item, memcached's `incr` copies the item instead of
+            // changing it in place. The length of the number's text then differs.
             let fetched = |before: &Command| before.fetches && before.meets(&command);
             if command.counts && batch.iter().any(fetched) {
                 continue;

@@ -1,7 +1,7 @@
 //! Plants one small fault in a server's replies, to show that the comparison finds it.
 //!
 //! Where: client side.
-//! Invariant: a fault changes replies of one rare case only; all other replies pass unchanged.
+//! Invariant: a fault changes only the replies of one rare case.
 
 use crate::command::Command;
 use crate::replies::{Piece, Reply};
@@ -11,9 +11,9 @@ use std::collections::{HashMap, HashSet};
 pub(crate) enum Lie {
     /// `get` shows wrong client flags for a touched item.
     FlagsAfterTouch,
-    /// `incr` is off by one from 1000 on.
+    /// `incr` returns a number that is off by one, if the number is 1000 or more.
     NumberOffByOne,
-    /// `mg t` shows an exptime of 30 days as unlimited.
+    /// `mg` with `t` shows that an item with an exptime of 30 days never expires.
     LongTtlIsNone,
     /// `ADD` of an existing key is answered "not stored" instead of "exists".
     StatusSwapped,
@@ -21,13 +21,13 @@ pub(crate) enum Lie {
     OpaqueWrong,
     /// A quiet `ms` with client flags is answered although it stored the item.
     NotQuiet,
-    /// `X` and `W` are in the wrong order.
+    /// The marks `X` and `W` of a meta reply are in the wrong order.
     MarksSwapped,
-    /// `gets` after an `append` shows the unique from before the `append`.
+    /// `gets` after an `append` shows the CAS unique that the item had before the `append`.
     UniqueKept,
-    /// `mg h` shows no hit after an `mg u`.
+    /// After an `mg` with `u`, an `mg` with `h` wrongly shows that the item had no hit.
     HitForgotten,
-    /// `INCREMENT` returns a wrong number from 256 on.
+    /// `INCREMENT` returns a wrong number if the number is 256 or more.
     BodyWrong,
     /// An `append` with a bad data chunk is answered like a bad command line.
     ErrorSwapped,
@@ -35,7 +35,7 @@ pub(crate) enum Lie {
 
 pub(crate) struct Liar {
     lie: Lie,
-    /// Keys whose next replies the lie changes.
+    /// The lie changes the next reply about each of these keys.
     marked: HashSet<&'static [u8]>,
     uniques: HashMap<Vec<u8>, Vec<u8>>,
 }
@@ -64,7 +64,7 @@ impl Liar {
         }
     }
 
-    /// Returns a piece to append to the whole reply to `command`.
+    /// Returns a piece to append to `reply`, which is the whole reply to `command`.
     pub(crate) fn adds(&self, command: &Command, reply: &Reply) -> Option<Piece> {
         let stored = command.name == "ms" && reply.text.is_empty() && !command.malformed;
         let lies = self.lie == Lie::NotQuiet && stored && command.flags.contains(&b'F');

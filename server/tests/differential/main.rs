@@ -7,13 +7,13 @@
 //! Source: memcached's `doc/protocol.txt` and `protocol_binary.h`; where they are silent, the
 //! answers of `MEMCACHED`.
 //!
-//! - `DIFFERENTIAL_SEED=n`, `DIFFERENTIAL_COMMANDS=n`: sets the seed, the number of commands.
+//! - `DIFFERENTIAL_SEED=n` sets the seed, `DIFFERENTIAL_COMMANDS=n` the number of commands.
 //! - `SERVER=path`, `SERVER_FLAGS="…"`: compares that server, started with these further flags.
 //! - `MEMCACHED=path`: the memcached to compare with. Version 1.6.45 gets all commands; any other
 //!   version gets only well-formed commands whose meaning has not changed since 1.6.18.
 //!
-//! Some commands are not sent, because memcached's answer depends on chance or this server's
-//! differs on purpose:
+//! Some commands are not sent, because memcached's answer depends on chance, or because this
+//! server's answer differs on purpose:
 //! - `incr` and `ma` after a fetch of the same key whose reply may be unsent: memcached then copies
 //!   the number instead of changing it in place, which shows in the number's length. memcached's
 //!   LRU thread may hold items too, so memcached runs without that thread.
@@ -47,8 +47,8 @@ use replies::Reply;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// Flags of memcached. They keep its background threads from holding an item. memcached copies a
-/// held item instead of changing it in place, and a decrement shortens the text of a copy only.
+/// Flags of memcached that keep its background threads from holding an item. memcached copies a
+/// held item instead of changing it in place, and a decrement shortens only the text of a copy.
 const RIVAL_FLAGS: [&str; 6] = ["-t", "1", "-o", "no_lru_maintainer,no_lru_crawler", "-m", "256"];
 
 /// The memcached version that gets all commands.
@@ -101,7 +101,7 @@ fn planted_differences_are_found_and_shrunk() {
         let mut coverage = Coverage::default();
         let found = find(features, &pair, &mut coverage).unwrap_or_else(|| panic!("{lie:?}"));
         let names: Vec<&str> = found.commands.iter().map(|command| command.name).collect();
-        // Several meta commands can show the lie about the `t` flag.
+        // More than one meta command can show the lie about the `t` flag.
         let is_named = names.iter().any(|shown| shown.starts_with(name));
         let shown = names.len() <= commands_max && is_named;
         assert!(shown, "{lie:?}\n{}", report(&found, &pair(), features.seed));
@@ -115,15 +115,15 @@ fn planted_differences_are_found_and_shrunk() {
 struct Features {
     seed: u64,
     commands: usize,
-    /// Compares the items that a `flush_all` leaves. No client then chooses a CAS unique: in
-    /// memcached an item with a chosen unique survives a flush for the rest of the second.
+    /// Compares the items that remain after a `flush_all`. No command then chooses a CAS unique:
+    /// in memcached an item with a chosen unique survives a flush for the rest of the second.
     flushes: bool,
     /// Set if the servers keep CAS uniques. Without them, versions before 1.6.45 also lose items
     /// stored in the second of a flush.
     cas: bool,
-    /// Sends malformed commands, and well-formed ones that only 1.6.45 answers like this server.
+    /// Sends malformed commands, and also commands that only 1.6.45 answers like this server.
     malformed: bool,
-    /// Sends CAS uniques from before a key's deletion: see `meta::Dialect`.
+    /// Sends CAS uniques that a key had before its deletion: see `meta::Dialect`.
     ordered: bool,
     protocols: [(Protocol, u64); 3],
 }
@@ -143,7 +143,7 @@ impl Default for Features {
     }
 }
 
-/// A sequence whose last reply differs.
+/// A sequence of commands to whose last command the two servers reply differently.
 #[derive(Clone)]
 struct Difference {
     commands: Vec<Command>,
@@ -179,7 +179,7 @@ fn compare_with_memcached(flags: &[&str], rival_flags: &[&str], mut features: Fe
     }
 }
 
-/// Runs the commands. Returns the first difference, shrunk.
+/// Runs the commands. Returns the first difference, shrunk to a short sequence.
 fn find(
     features: Features,
     pair: &dyn Fn() -> [Peer; 2],

@@ -1,6 +1,6 @@
 //! Random malformed commands of all three protocols.
 //!
-//! Where: test data.
+//! Where: generates the commands that the client side sends.
 //! Invariant: memcached's answer does not depend on how its reads split the bytes. The bytes that
 //! memcached skips because of a wrong length end before the next command. A command that makes
 //! memcached drop unsent replies, such as a fetch of an over-long key, follows a command that makes
@@ -8,7 +8,7 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `proto_text.c`, `proto_bin.c`.
 //!
 //! Not generated, because memcached's answer depends on chance:
-//! - A fetch with an over-long key after other keys: memcached may have touched or bumped those.
+//! - A fetch with an over-long key after others: memcached may have touched or bumped the others.
 //! - A store right after an `ms` with `E` that fails after its line was read: the connection's next
 //!   store gets the CAS unique of that `E`. A store of `SCRATCH` therefore follows such an `ms`.
 //! - Lines over 2048 bytes without an end: the answer depends on how many bytes have arrived.
@@ -22,7 +22,7 @@ use crate::values::{CHOSEN_UNIQUE, TOO_LARGE_BYTES, Values};
 /// A command that stores an item under a key that no other command uses.
 const SCRATCH: &[u8] = b"set scratch 0 0 0\r\n\r\n";
 
-/// Words that are not numbers, numbers that do not fit, and numbers that just fit.
+/// Words that are not numbers, numbers out of an integer's range, and the limits of such ranges.
 const BAD_WORDS: [&[u8]; 24] = [
     b"",
     b" ",
@@ -124,8 +124,8 @@ fn wrong_words(values: &mut Values) -> Command {
     let verb = values.random.share(verbs);
     let mut line = text::line(values, verb);
     if let Some(value) = &mut line.value {
-        // With a wrong length the rest of the value would be read as lines. The words that can move
-        // to the length's place are therefore no numbers other than 0.
+        // If the length were wrong, the server would read the rest of the value as lines. So each
+        // word that can take the place of the length is 0 or is not a number.
         *value = b"abc".to_vec();
         line.words[1] = Word::Text(b"0".to_vec());
         line.words[2] = Word::Text(values.random.pick(&[&b"0"[..], b"00"]).to_vec());
@@ -143,7 +143,7 @@ fn wrong_words(values: &mut Values) -> Command {
         }
         _ => line.words[at] = bad_word(values),
     }
-    // A unique may now be at the place of a length or an exptime.
+    // A CAS unique may now stand at the place of a length or an exptime.
     for word in &mut line.words {
         if matches!(word, Word::Unique(_)) {
             *word = Word::Text(values.random.pick(&[&b"5"[..], b"0", b"x"]).to_vec());
@@ -212,7 +212,7 @@ fn wrong_value(values: &mut Values) -> Command {
     let declared = match values.random.below(3) {
         0 => value.len().saturating_sub(1 + values.random.index(3)).to_string().into_bytes(),
         1 => (value.len() + 1 + values.random.index(10)).to_string().into_bytes(),
-        // The length is not a number, or is refused: the server reads the value as lines.
+        // The length is not a valid number, so the server reads the value as lines.
         _ => loop {
             let word = values.random.pick(&BAD_WORDS);
             if word != b"noreply" {
@@ -351,12 +351,12 @@ fn wrong_extras(values: &mut Values, frame: &mut Frame) {
 }
 
 /// Makes a body longer than its opcode allows. A server that checks the length closes the
-/// connection; a server that does not reads the excess as a binary frame. Returns true if the
+/// connection; a server that does not check it reads the excess as a frame. Returns true if the
 /// connection ends.
 fn longer_body(values: &mut Values, frame: &mut Frame) -> bool {
     let stores = frame.name.contains("SET") || frame.name.contains("ADD");
     if stores || frame.name.contains("REPLACE") || frame.name.contains("PEND") {
-        // No body is too long for these commands: the frame gets an empty key instead.
+        // These commands accept a body of any length. The frame gets an empty key instead.
         frame.key.clear();
         return true;
     }

@@ -1,14 +1,14 @@
 //! Random, well-formed commands of the meta protocol, with any known flags in any order, including
 //! flags that the command ignores.
 //!
-//! Where: test data.
-//! Invariant: a command has no flag twice, and no more flags than memcached takes.
+//! Where: generates the commands that the client side sends.
+//! Invariant: a command has no flag twice, and no more flags than memcached accepts.
 //! Source: memcached 1.6.45 `_meta_flag_preparse` and `doc/protocol.txt`.
 
 use crate::command::{Command, Protocol, Unique};
 use crate::values::{KEYS, Values};
 
-/// The verbs and their shares.
+/// The verbs and their shares of all meta commands.
 pub(crate) const SHARES: [(&str, u64); 6] =
     [("mg", 400), ("ms", 300), ("md", 90), ("ma", 160), ("me", 60), ("mn", 10)];
 
@@ -27,13 +27,13 @@ pub(crate) const USED_LONG: [(&str, &[u8]); 4] =
 /// All meta flags that memcached 1.6.45 accepts.
 pub(crate) const KNOWN: &[u8; 25] = b"bcfhklqstuvxCDEFIJLMNOPRT";
 
-/// Most flags of a command. memcached accepts 20 words, command, key and length among them.
+/// Most flags of a command. memcached accepts 20 words, which include command, key and length.
 const FLAGS_MAX: usize = 16;
 
 /// Length of the longest opaque, without the flag's letter.
 const OPAQUE_BYTES_MAX: u64 = 31;
 
-/// The range of flags to send.
+/// The flags that may be sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Dialect {
     /// Includes flags without meaning for their verb, and flags that only 1.6.45 answers like this
@@ -41,9 +41,9 @@ pub(crate) struct Dialect {
     pub(crate) all: bool,
     /// Includes `E`, and values of `C` that no server gave out.
     pub(crate) chosen_uniques: bool,
-    /// Set if all uniques of a server grow in the order of its stores, as memcached's do. In this
-    /// server the uniques of one key grow while the key exists. `I` shows the difference if its
-    /// unique is from before the key's deletion and another thread has stored the key again.
+    /// Set if the uniques of all keys grow in the order of the stores, as in memcached. In this
+    /// server only the uniques of one key grow, while the key exists. `I` shows the difference if
+    /// its unique is from before the key's deletion and another thread has stored the key again.
     pub(crate) ordered: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Dialect {
 pub(crate) struct Line {
     pub(crate) verb: &'static str,
     pub(crate) key: usize,
-    /// The key as it is sent.
+    /// The key in the form in which it is sent, which may be base64.
     pub(crate) key_text: Vec<u8>,
     pub(crate) flags: Vec<Flag>,
     pub(crate) value: Option<Vec<u8>>,
@@ -135,7 +135,7 @@ pub(crate) fn line(values: &mut Values, verb: &'static str, dialect: Dialect) ->
     }
     values.random.shuffle(&mut letters);
     if verb == "me" {
-        // `me` accepts `b` only as the first of several flags; alone, `b` leaves the key as it is.
+        // `me` accepts `b` only as the first of several flags. A single `b` has no effect.
         let base64 = letters.contains(&b'b');
         letters =
             if base64 { values.random.pick(&[&b"bv"[..], b"bv", b"b"]) } else { b"" }.to_vec();
@@ -158,8 +158,8 @@ pub(crate) fn line(values: &mut Values, verb: &'static str, dialect: Dialect) ->
     line
 }
 
-/// Makes the command a decrement, so that the number's text cannot grow. If it grows, memcached
-/// copies the item and loses `E` and `T`, which it sets on the item just replaced.
+/// Makes the command a decrement, so that the number's text cannot grow. If the text grows,
+/// memcached copies the item and loses `E` and `T`, because it applies them to the old item.
 pub(crate) fn stay_in_place(line: &mut Line) {
     line.flags.retain(|flag| flag.letter != b'M');
     line.flags.push(Flag { letter: b'M', text: b"D".to_vec(), unique: None });

@@ -1,8 +1,8 @@
 //! One of the two servers under comparison, with a connection for each protocol.
 //!
 //! Where: client side.
-//! Invariant: a batch ends when every command is answered or the connection is closed; a closed
-//! connection is reopened before the next batch.
+//! Invariant: a batch ends when every command is answered or the connection is closed. The next
+//! batch after a closed connection goes over a new connection.
 
 use crate::command::{Command, Protocol};
 use crate::lies::Liar;
@@ -75,7 +75,7 @@ impl Peer {
         replies
     }
 
-    /// Sends some commands of a batch and reads the replies. If the connection ends, returns why.
+    /// Sends some commands of a batch and reads the replies. Returns the `Stop` of a failed read.
     fn pass(
         &mut self,
         wire: &mut Wire,
@@ -100,7 +100,7 @@ impl Peer {
         })
     }
 
-    /// Reads up to the last fence.
+    /// Reads the replies up to the last fence.
     fn read(
         &mut self,
         wire: &mut Wire,
@@ -143,7 +143,7 @@ fn place(protocol: Protocol) -> usize {
     }
 }
 
-/// Opens a connection and sends a fence, whose first byte decides the connection's protocol. The
+/// Opens a connection and sends a fence: the first byte decides the connection's protocol, and the
 /// first byte of a batch may be malformed.
 fn open(server: &Server, protocol: Protocol) -> Wire {
     let mut wire = server.connect();

@@ -2,8 +2,8 @@
 //!
 //! Where: client side.
 //! Invariant: a CAS unique is replaced by its ordinal among the uniques of its key. Times are
-//! compared separately, with a tolerance. For statistics only the status is compared. All else is
-//! compared byte by byte.
+//! compared separately, with a tolerance. Statistics are compared only by their status, and all
+//! other replies byte by byte.
 
 use crate::binary::{self, FENCE, HEADER_BYTES, NOOP};
 use crate::command::{Command, Protocol};
@@ -11,8 +11,8 @@ use crate::live::{Stop, Wire};
 use crate::values::CHOSEN_UNIQUE;
 use std::collections::HashMap;
 
-/// Most seconds between the two servers' times. memcached updates the time of an access once in
-/// 60 s, this server once a minute, and the system may have stopped each server for some time.
+/// Most seconds between the two servers' times. Each server updates the time of an access only once
+/// in 60 s, and the system may have stopped each server for some time.
 const SECONDS_APART_MAX: i64 = 200;
 
 /// The mark at the end of a reply that did not arrive in time.
@@ -33,9 +33,9 @@ pub(crate) struct Reply {
 
 impl Reply {
     pub(crate) fn is_like(&self, other: &Reply) -> bool {
-        // In both servers, the time since an access long ago may wrap.
+        // The time since an old access may wrap around in both servers.
         let near = |(one, two): (&i64, &i64)| (one - two).abs() <= SECONDS_APART_MAX;
-        // A missing reply is wrong, even if neither server sends it.
+        // A missing reply is a fault, even if neither server sends the reply.
         self.text == other.text
             && !self.text.ends_with(SILENT)
             && self.times.len() == other.times.len()
@@ -55,7 +55,7 @@ impl Reply {
     }
 }
 
-/// The request that marks the end of a command's reply.
+/// Returns the request whose reply marks the end of a command's reply.
 pub(crate) fn fence(protocol: Protocol, number: usize) -> Vec<u8> {
     match protocol {
         Protocol::Text | Protocol::Meta => format!("md fence Of{number}\r\n").into_bytes(),
@@ -67,7 +67,7 @@ pub(crate) fn fence(protocol: Protocol, number: usize) -> Vec<u8> {
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
     Fence(usize),
-    /// A line without its end, and the value after it with its own.
+    /// A line without its line end, and the value that follows, with its line end.
     Line(Vec<u8>, Option<Vec<u8>>),
     /// A binary header and its body.
     Frame([u8; HEADER_BYTES], Vec<u8>),
@@ -100,7 +100,7 @@ fn read_frame(wire: &mut Wire) -> Result<Piece, Stop> {
     if header[1] == NOOP && opaque & 0xffff_0000 == FENCE {
         return Ok(Piece::Fence(usize::try_from(opaque & 0xffff).unwrap()));
     }
-    // A header without the magic of a reply has no valid length.
+    // If the header lacks the magic of a reply, its length field is not valid.
     let body_bytes = if header[0] == 0x81 { u32_at(&header, 8) } else { 0 };
     let body = wire.exactly(usize::try_from(body_bytes).unwrap())?;
     Ok(Piece::Frame(header, body))
@@ -190,7 +190,7 @@ fn append_flag(reply: &mut Reply, command: &Command, flag: &[u8], seen: &mut See
 fn append_time(reply: &mut Reply, seconds: &[u8]) {
     let seconds = str::from_utf8(seconds).ok().and_then(|text| text.parse::<i64>().ok());
     match seconds {
-        // No exptime.
+        // The item has no exptime.
         Some(-1) => reply.text.extend_from_slice(b" -1"),
         Some(seconds) => reply.times.push(seconds),
         None => reply.text.extend_from_slice(b" <no time>"),
@@ -233,7 +233,7 @@ fn append_frame(
     let key_bytes = u16::from_be_bytes([header[2], header[3]]);
     reply.kinds.push(format!("{} {status:#04x}", command.name));
     reply.kinds.push(format!("status {status:#04x}"));
-    // The servers differ in the values and in the number of their statistics.
+    // The two servers have different statistics.
     if command.name == "STAT" && key_bytes > 0 {
         reply.kinds.truncate(2);
         return;

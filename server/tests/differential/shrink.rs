@@ -1,4 +1,4 @@
-//! Shrinks a sequence of commands whose last reply differs.
+//! Shrinks a sequence of commands to whose last command the two servers reply differently.
 //!
 //! Where: client side.
 //! Invariant: a returned sequence marked `again` has run on fresh servers, and its last replies
@@ -12,7 +12,7 @@ use crate::peer::{self, Peer};
 /// Most sequences tried before the shortest one so far is returned.
 const TRIALS_MAX: usize = 400;
 
-/// Most commands shown of a sequence that does not differ again.
+/// Most commands shown of a sequence whose second run showed no difference.
 const SHOWN_COMMANDS_MAX: usize = 40;
 
 /// Returns the shortest sequence found whose last replies differ. If a second run of `found` shows
@@ -78,7 +78,7 @@ impl Search<'_> {
         best
     }
 
-    /// Tries only the last few commands.
+    /// Tries only the last commands of the sequence: four, or more if four do not suffice.
     fn tail(&mut self, mut best: Difference) -> Difference {
         let mut count = 4;
         while count < best.commands.len() {
@@ -91,7 +91,7 @@ impl Search<'_> {
         best
     }
 
-    /// Leaves out parts, larger ones first.
+    /// Tries the sequence without one of its parts at a time. The parts become smaller.
     fn without_parts(&mut self, mut best: Difference) -> Difference {
         let mut part = best.commands.len().div_ceil(2);
         loop {
@@ -110,7 +110,7 @@ impl Search<'_> {
         }
     }
 
-    /// Puts each command into a batch of its own, if the sequence still differs then.
+    /// Puts each command into a batch of its own, if the replies still differ then.
     fn one_by_one(&mut self, best: Difference) -> Difference {
         let mut single = best.commands.clone();
         for (number, command) in single.iter_mut().enumerate() {

@@ -1,14 +1,14 @@
 //! Random, well-formed commands of the classic text protocol.
 //!
-//! Where: test data.
-//! Invariant: a command means the same whenever it is sent.
+//! Where: generates the commands that the client side sends.
+//! Invariant: the meaning of a command does not depend on the time at which it is sent.
 //! Source: memcached's `doc/protocol.txt`.
 
 use crate::command::{Command, Protocol, Unique};
 use crate::meta::base64;
 use crate::values::{KEYS, TEXT_KEYS, Values};
 
-/// The verbs and their shares.
+/// The verbs and their shares of all classic commands.
 pub(crate) const SHARES: [(&str, u64); 19] = [
     ("get", 170),
     ("gets", 110),

@@ -1,15 +1,15 @@
 //! Random values for a few keys, which are few so that many commands share a key.
 //!
-//! Where: test data.
-//! Invariant: exptimes differ enough from the times compared with them that the length of a run
-//! changes no reply. The CAS uniques that clients choose exceed all that a server gives out.
+//! Where: generates the commands that the client side sends.
+//! Invariant: exptimes are far from the times with which they are compared, so that a long run
+//! changes no reply. The CAS uniques that clients choose exceed those that a server gives out.
 
 use crate::command::Unique;
 use std::time::{SystemTime, UNIX_EPOCH};
 use testing::Random;
 
-/// Keys of small values, of numbers and of large values. The last key contains a space, so that the
-/// text protocol cannot name it.
+/// Keys of small values, of numbers and of large values. The last key contains a space, so commands
+/// of the text protocol cannot use it.
 pub(crate) const KEYS: [&[u8]; 15] = [
     b"a",
     b"b",
@@ -41,7 +41,7 @@ pub(crate) const CHOSEN_UNIQUE: u64 = 1 << 50;
 pub(crate) struct Values {
     pub(crate) random: Random,
     now_s: i64,
-    /// Set if numbers may be 2^63 and more; memcached 1.6.18 reads beyond such a number's end.
+    /// Set if numbers may be 2^63 and more. memcached 1.6.18 reads beyond the end of such a number.
     pub(crate) wraps: bool,
 }
 
@@ -81,7 +81,7 @@ impl Values {
         }
     }
 
-    /// Returns a CAS unique chosen by a client, or sometimes 0, which stands for no unique.
+    /// Returns a CAS unique that a client chooses, or sometimes 0, which means no unique.
     pub(crate) fn chosen_unique(&mut self) -> Unique {
         Unique::Number(match self.random.below(6) {
             0 => 0,
@@ -99,13 +99,13 @@ impl Values {
         }
     }
 
-    /// Returns true if this key may become a number. This server does not accept a text too long
-    /// for the log as a number; memcached accepts texts of less than 512 KiB.
+    /// Returns true if the value of this key may become a number. This server accepts no number
+    /// whose text is too long for the log; memcached accepts texts of less than 512 KiB.
     pub(crate) fn may_count(key: usize) -> bool {
         !LARGE.contains(&key)
     }
 
-    /// Returns a whole value, of the size and kind for its key.
+    /// Returns a value to store, with a size and a content that suit its key.
     pub(crate) fn value(&mut self, key: usize) -> Vec<u8> {
         if NUMBERS.contains(&key) && !self.random.one_in(10) {
             let number = match self.random.below(6) {
@@ -115,7 +115,7 @@ impl Values {
             return number.to_string().into_bytes();
         }
         let bytes_max = match self.random.below(20) {
-            // See `may_count`.
+            // Values of these keys must be short: see `may_count`.
             _ if NUMBERS.contains(&key) => 200,
             0..4 if LARGE.contains(&key) => 200_000,
             4 => 8000,
@@ -127,7 +127,7 @@ impl Values {
         any_bytes(&mut self.random, bytes)
     }
 
-    /// Returns a piece to append or prepend.
+    /// Returns a short value that a command appends or prepends.
     pub(crate) fn piece(&mut self, key: usize) -> Vec<u8> {
         if NUMBERS.contains(&key) && !self.random.one_in(4) {
             return format!(" {} ", self.random.below(12)).into_bytes();
@@ -138,8 +138,8 @@ impl Values {
     }
 }
 
-/// Returns random bytes, line ends and zeros among them. The first byte is a letter, so that
-/// memcached never reads a number beyond the value's end.
+/// Returns random bytes, including line ends and zeros. The first byte is a letter, so that
+/// memcached never reads a number beyond the end of the value.
 fn any_bytes(random: &mut Random, count: usize) -> Vec<u8> {
     const ALPHABET: &[u8; 16] = b"abcdefgXYZ09\r\n\0 ";
     (0..count).map(|at| ALPHABET[random.index(if at == 0 { 7 } else { 16 })]).collect()

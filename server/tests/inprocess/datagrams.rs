@@ -1,8 +1,8 @@
 //! A client that sends datagrams and joins the parts of answers.
 //!
 //! Where: shared by the tests of UDP.
-//! Invariant: an answer comes from the address that the request went to, with the request's id.
-//! Each part comes once and has at most memcached's 1,400 bytes. Every wait ends by a deadline.
+//! Invariant: an answer comes from the address to which the request went, and has the request's id.
+//! Each part comes once and has at most 1,400 bytes, as in memcached. Every wait has a deadline.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -15,15 +15,15 @@ use protocol::udp::{ANSWER_BYTES_MAX, Header};
 
 use super::{DEADLINE, shown};
 
-/// The wait for an answer that must not come.
+/// Time within which no answer may come if a datagram must not be answered.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// Settings of a UDP socket at a free port of `host`.
+/// Returns the settings of a UDP socket at a free port of `host`.
 pub(crate) fn at(host: &str) -> Vec<Listen> {
     vec![Listen { host: Some(host.to_owned()), port: Port::Any, protocol: ProtocolMode::Auto }]
 }
 
-/// The value of `udp_allow` that names all networks, so that no answers are limited.
+/// The value of `udp_allow` for all networks, so that the server limits no answers.
 pub(crate) fn everybody() -> Vec<ipnet::IpNet> {
     ["0.0.0.0/0", "::/0"].map(|network| network.parse().unwrap()).to_vec()
 }
@@ -66,7 +66,7 @@ impl Client {
         Client { socket, server, id: 0x0102 }
     }
 
-    /// Sends `message` in parts of at most `part_bytes`, in the order made by `order`.
+    /// Sends `message` in parts of at most `part_bytes`, after `order` has rearranged the parts.
     pub(crate) fn send_parts(
         &mut self,
         message: &[u8],
@@ -95,7 +95,7 @@ impl Client {
         self.id
     }
 
-    /// Receives the whole answer to the last request. Returns it, and its number of datagrams.
+    /// Receives the whole answer to the last request. Returns it and the number of its datagrams.
     pub(crate) fn receive(&mut self) -> (Vec<u8>, usize) {
         self.receive_of(self.id)
     }

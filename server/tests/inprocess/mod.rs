@@ -1,7 +1,7 @@
 //! A server in the test's own process, and a client that sends and receives bytes.
 //!
 //! Where: shared by the tests of the column's loop.
-//! Invariant: loopback only; every wait ends by a deadline.
+//! Invariant: the server uses only loopback addresses. Every wait has a deadline.
 #![allow(dead_code, reason = "each test uses a part of this module")]
 
 pub(crate) mod datagrams;
@@ -19,7 +19,7 @@ use protocol::binary::{Header, MAGIC_REPLY, MAGIC_REQUEST};
 /// The longest wait. An operation that takes longer counts as hung.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Settings for a server on a free loopback port.
+/// Returns settings for a server of `columns` columns on a free loopback port.
 pub(crate) fn settings(columns: usize) -> Settings {
     Settings {
         listen: vec![Listen {
@@ -83,7 +83,6 @@ pub(crate) fn answer(opcode: u8, extras: &[u8], value: &str) -> Vec<u8> {
     answer
 }
 
-/// A client's connection.
 pub(crate) struct Client(pub(crate) TcpStream);
 
 impl Client {
@@ -104,7 +103,7 @@ impl Client {
         self.0.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Receives as many bytes as `bytes` has, and asserts that they are the same.
+    /// Receives as many bytes as `bytes` has, and asserts that they equal `bytes`.
     pub(crate) fn expect(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
         let mut got = vec![0; bytes.len()];
@@ -163,7 +162,7 @@ impl Client {
         assert!(rest.is_empty(), "{:?} instead of the end", shown(&rest));
     }
 
-    /// Returns one number of `stats`, or of `stats udp` if the name is one of its rows.
+    /// Returns the statistic `name` of `stats`, or of `stats udp` if the statistic is listed there.
     pub(crate) fn stat(&mut self, name: &str) -> u64 {
         let of_udp = name.starts_with("udp_") || name.starts_with("xdp_");
         let stats = self.stats(if of_udp { "udp" } else { "" });

@@ -1,4 +1,4 @@
-//! One frame of the binary protocol, read and written by tests: a header of 24 bytes and a body.
+//! A frame of the binary protocol: a header of 24 bytes and a body. Tests decode and encode frames.
 //!
 //! Where: client side.
 //! Invariant: encoding a binary frame gives the bytes that it was decoded from; no field is assumed
@@ -60,7 +60,7 @@ pub(crate) const OPCODES: [(&str, u8); 35] = [
     ("gatkq", 0x24),
 ];
 
-/// A binary frame. Its length fields are those of the header, even if they do not fit the body.
+/// A binary frame. Its length fields are those of the header, even if they do not match the body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) magic: u8,
@@ -68,7 +68,7 @@ pub(crate) struct Frame {
     pub(crate) key_bytes: u16,
     pub(crate) extras_bytes: u8,
     pub(crate) datatype: u8,
-    /// The status of a reply, the virtual bucket of a request.
+    /// The status in a reply; the virtual bucket in a request.
     pub(crate) status: u16,
     pub(crate) body_bytes: u32,
     pub(crate) opaque: u32,
@@ -78,7 +78,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Returns a binary frame whose header fits its body.
+    /// Returns a binary frame whose length fields match its body.
     pub(crate) fn new(magic: u8, opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Frame {
         let body = [extras, key, value].concat();
         Frame {
@@ -122,7 +122,7 @@ impl Frame {
         })
     }
 
-    /// Returns extras, key and value; each ends where the body ends at the latest.
+    /// Returns extras, key and value. None of them extends beyond the body's end.
     pub(crate) fn parts(&self) -> (&[u8], &[u8], &[u8]) {
         let extras_bytes = usize::from(self.extras_bytes).min(self.body.len());
         let (extras, rest) = self.body.split_at(extras_bytes);
@@ -150,7 +150,7 @@ impl Display for Frame {
 }
 
 impl Wire {
-    /// Reads the next binary frame. If only a part of it arrives, `rest` returns that part.
+    /// Reads the next binary frame. If only a part of the frame arrives, `rest` returns that part.
     pub(crate) fn frame(&mut self) -> Result<Frame, Stop> {
         let deadline = Instant::now() + self.patience;
         loop {

@@ -1,7 +1,7 @@
 //! A client that sends requests in datagrams with memcached's UDP frame.
 //!
-//! Where: client side, as a wire's link. A message is everything sent before the next wait for a
-//! reply.
+//! Where: client side, as the `Link` of a `Wire`. A message consists of all bytes sent before the
+//! next wait for a reply.
 //! Invariant: a message too long for one datagram goes in several datagrams, and a message too long
 //! for UDP goes over a TCP connection. Only parts of the last message's answer are accepted, in any
 //! order.
@@ -21,8 +21,8 @@ use super::Stop;
 const PART_BYTES: usize = 8_000;
 const PART_BYTES_OF_LINK: usize = 1_400;
 
-/// Enlarges the receive buffer of `socket` to keep datagrams while the test does not read. Returns
-/// false if the kernel refuses.
+/// Enlarges the receive buffer of `socket`, which keeps datagrams while the test does not read.
+/// Returns false if the kernel refuses.
 pub(crate) fn keep_megabytes(socket: &UdpSocket) -> bool {
     const BYTES: usize = 4 << 20;
     sockopt::set_socket_recv_buffer_size_force(socket, BYTES).is_ok()
@@ -68,7 +68,7 @@ impl Messages {
     }
 
     /// Sends the unsent bytes, and waits at most `left` for a datagram. Appends the answer to
-    /// `arrived` once all its parts are there.
+    /// `arrived` if the datagram completes it.
     pub(super) fn receive(&mut self, left: Duration, arrived: &mut Vec<u8>) -> Result<(), Stop> {
         self.send();
         self.socket.set_read_timeout(Some(left)).unwrap();
@@ -137,7 +137,7 @@ impl Messages {
         }
         self.is_by_stream = self.unsent.len() > MESSAGE_BYTES_MAX;
         if self.is_by_stream {
-            // If the server closes meanwhile, the next read returns `Stop::Closed`.
+            // If the server closes the connection meanwhile, the next read returns `Stop::Closed`.
             let sent = self.stream.write_all(&std::mem::take(&mut self.unsent));
             let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
             assert!(sent.map_or_else(|error| closed.contains(&error.kind()), |()| true));

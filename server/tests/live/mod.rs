@@ -1,7 +1,7 @@
 //! A server process, seen from outside: started on its own port, used over TCP or UDP, and killed
 //! when the test ends.
 //!
-//! Where: client side; nothing here looks inside the server, so that memcached can take its place.
+//! Where: client side. The module uses no internals of the server, so that it works with memcached.
 //! Invariant: dropping a `Server` kills and reaps its process; no read waits longer than
 //! `PATIENCE`.
 //!
@@ -27,17 +27,17 @@ use testing::namespace::{Namespace, Veth, WIRE, pair};
 /// The longest wait for an action of a server.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time without a reply after which a test concludes that the server waits for more input.
+/// If no reply comes within this time, a test concludes that the server waits for more input.
 pub(crate) const SILENCE: Duration = Duration::from_millis(150);
 
-/// Most bytes of a reply; a longer one counts as endless.
+/// Most bytes of a reply. A longer reply counts as endless.
 const REPLY_BYTES_MAX: usize = 512 << 20;
 
 /// A running server, on 127.0.0.1 and a port that it chose.
 pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
-    /// The UDP port, if started with `-U`.
+    /// The UDP port of a server started with `-U`.
     udp_port: Option<u16>,
     name: String,
     /// For a server in a network namespace of its own: the client's and the server's namespaces,
@@ -62,8 +62,8 @@ impl Server {
             .unwrap_or_else(|error| panic!("{program:?}: {error}"))
     }
 
-    /// Starts the server under test by another program: `words` precede the server's command line.
-    /// Returns `None` if the other program is missing or not permitted.
+    /// Starts the server under test with another program: `words` precede the server's command
+    /// line. Returns `None` if the other program is missing or not permitted.
     pub(crate) fn under_test_by(words: &[&str], flags: &[&str]) -> Option<Server> {
         let launch = |what: &OsString| {
             let mut command = Command::new(words[0]);
@@ -126,7 +126,7 @@ impl Server {
     }
 
     /// Returns the number of datagrams that the kernel of the server's namespace has received since
-    /// the server's start; 0 without a namespace.
+    /// the server's start, or 0 if the server has no namespace of its own.
     pub(crate) fn datagrams_by_the_kernel(&self) -> u64 {
         let Some((machines, before)) = &self.machines else { return 0 };
         datagrams_of_the_kernel(&machines[1]) - before
@@ -237,12 +237,12 @@ impl Drop for Server {
     }
 }
 
-/// One connection to a server, read with a deadline.
+/// A connection to a server. Every read has a deadline.
 pub(crate) struct Wire {
     /// The longest wait for a reply.
     pub(crate) patience: Duration,
     link: Link,
-    /// Received bytes. A caller has already got those before `taken`.
+    /// Received bytes. The first `taken` bytes have been returned to a caller.
     arrived: Vec<u8>,
     taken: usize,
 }
@@ -258,7 +258,7 @@ enum Link {
 pub(crate) enum Stop {
     /// The server closed the connection.
     Closed,
-    /// Nothing more came before the deadline.
+    /// No further byte arrived before the deadline.
     Silent,
 }
 
@@ -289,7 +289,7 @@ impl Wire {
         }
     }
 
-    /// Returns a second `Wire` of the same connection, to write while another thread reads.
+    /// Returns a second `Wire` of the same connection, to send while another thread reads.
     pub(crate) fn sender(&self) -> Wire {
         match &self.link {
             Link::Stream(stream) => Wire::new(stream.try_clone().unwrap()),
@@ -297,7 +297,7 @@ impl Wire {
         }
     }
 
-    /// Ends the sending direction; replies can still be read.
+    /// Shuts down the sending direction. Replies can still be read.
     pub(crate) fn shut_sending(&mut self) {
         match &self.link {
             Link::Stream(stream) => drop(stream.shutdown(Shutdown::Write)),
@@ -328,8 +328,8 @@ impl Wire {
         Ok(self.take(bytes))
     }
 
-    /// Reads until `fence` arrives as the last bytes. Returns the bytes before the fence. After an
-    /// error, `rest` returns the bytes that arrived.
+    /// Reads until the received bytes end with `fence`. Returns the bytes before the fence. After
+    /// an error, `rest` returns the bytes that have arrived.
     pub(crate) fn until(&mut self, fence: &[u8]) -> Result<Vec<u8>, Stop> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -342,7 +342,7 @@ impl Wire {
         }
     }
 
-    /// Returns all received bytes that no caller has got yet, without waiting.
+    /// Returns all received bytes that have not been returned yet. Does not wait.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         self.take(self.arrived.len() - self.taken)
     }
@@ -358,8 +358,8 @@ impl Wire {
         }
     }
 
-    /// Sends `question` and waits for its answer; keeps the answers to earlier requests. For
-    /// datagrams only: they are answered in order, so no earlier request is unanswered then.
+    /// Sends `question`, waits for its answer, and keeps the answers to earlier requests. For
+    /// datagrams only: the server answers datagrams in order, so no earlier answer is still due.
     pub(crate) fn await_later_answer(&mut self, question: &[u8]) -> Result<(), Stop> {
         match &mut self.link {
             Link::Stream(_) => panic!("a stream has an end"),
@@ -369,7 +369,7 @@ impl Wire {
         }
     }
 
-    /// Reads once, and waits until `deadline` at most.
+    /// Reads once. Waits for bytes until `deadline` at most.
     fn receive(&mut self, deadline: Instant) -> Result<(), Stop> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -420,7 +420,7 @@ fn datagrams_of_the_kernel(machine: &Namespace) -> u64 {
     machine.counter("Udp", "InDatagrams") + machine.counter("Udp", "NoPorts")
 }
 
-/// Formats bytes for a message; leaves out the middle of a long text.
+/// Formats bytes for an assertion message. Leaves out the middle of a long text.
 pub(crate) fn show(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 400;
     if bytes.len() <= SHOWN_BYTES_MAX {
@@ -430,7 +430,7 @@ pub(crate) fn show(bytes: &[u8]) -> String {
     format!("{} … {} ({} bytes)", head.escape_ascii(), tail.escape_ascii(), bytes.len())
 }
 
-/// Returns a new path, for the server to write its port to.
+/// Returns the path of a new file, to which the server writes its port.
 fn port_file() -> PathBuf {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     // Relaxed: the counter only has to give each server a different number.

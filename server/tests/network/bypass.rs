@@ -1,6 +1,6 @@
 //! UDP past the kernel's network stack: clients, and changes of the network interface.
 //!
-//! Where: `--xdp` on one end of a link, clients of the kernel on the other.
+//! Where: a server with `--xdp` on one end of a link, clients with kernel sockets on the other.
 //! Invariant: a request is answered once, past the kernel or by the kernel's sockets.
 
 use super::{Network, Veth, datagrams, hit, settings};
@@ -18,8 +18,8 @@ pub(super) fn bypassing(columns: usize, allow: &[&str]) -> Settings {
     at_port(11211, columns, allow)
 }
 
-/// Like `bypassing`, but at `port`. The system does not choose the port, because it might give the
-/// same number to a client in the other namespace, and a server does not answer its own port.
+/// Like `bypassing`, but at `port`. The system must not choose the port: it might choose a client's
+/// port in the other namespace, and a server does not answer a sender with the server's own port.
 fn at_port(port: u16, columns: usize, allow: &[&str]) -> Settings {
     let (host, port) = (Some("0.0.0.0".to_owned()), Port::Number(port));
     Settings {
@@ -94,7 +94,7 @@ fn whom_the_program_leaves_to_the_kernel_is_served_by_it() {
         network.near.on(|| datagrams::Client::at("10.77.0.9".parse().unwrap(), server));
     allowed.ask("get none\r\n", "END\r\n");
     assert_eq!(network.by_the_kernel(), before + 1);
-    // The datagram is longer than the link's MTU: the kernel reassembles the fragments.
+    // The datagram exceeds the link's MTU, so the kernel receives fragments and reassembles them.
     let set = format!("set k 0 0 20000\r\n{}\r\n", "v".repeat(20_000));
     allowed.ask(set, "STORED\r\n");
     assert_eq!(network.by_the_kernel(), before + 2);
@@ -105,7 +105,7 @@ fn whom_the_program_leaves_to_the_kernel_is_served_by_it() {
 fn each_queue_has_a_column_and_what_comes_by_others_is_served() {
     let (veth, settings) = (Veth { queues: 3, ..Veth::default() }, bypassing(2, &[]));
     let Some(mut network) = Network::of(veth, settings) else { return };
-    // A socket's addresses and ports select its queue; 64 sockets reach all queues.
+    // A socket's addresses and ports select its queue. The 64 sockets reach both queues.
     for _ in 0..64 {
         network.client(false).ask("get none\r\n", "END\r\n");
     }
@@ -126,7 +126,7 @@ fn packets_lie_in_a_part_of_the_memory() {
     assert_eq!(memory["limit_maxbytes"], (64_u64 << 20).to_string());
     network.stream.ask("cache_memlimit 32\r\n", "OK\r\n");
     assert_eq!(network.count("limit_maxbytes"), 32 << 20);
-    // The limit must leave room for the packets, and for 16 segments or two of the largest items.
+    // The limit must leave room for packets, and for 16 segments or two items of the largest size.
     let refused = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
     network.stream.ask("cache_memlimit 9\r\n", refused);
     network.server.stop();
@@ -142,7 +142,7 @@ fn a_second_server_is_refused_or_falls_back() {
         return;
     };
     let error = network.far.on(|| Server::start(at_port(11212, 1, &[]))).unwrap_err();
-    assert!(error.to_string().contains("another server has its program there"), "{error}");
+    assert!(error.to_string().contains("another server's XDP program is on it"), "{error}");
     let mut settings = at_port(11212, 1, &[]);
     settings.xdp.as_mut().unwrap().fallback = true;
     let second = network.far.on(|| Server::start(settings)).unwrap();

@@ -1,8 +1,8 @@
-//! Ethernet frames made by hand: answered past the kernel, answered by the kernel, or dropped.
+//! Hand-made Ethernet frames, which are answered past the kernel or by the kernel, or are dropped.
 //!
 //! Where: a packet socket on one end of a link, a server with `--xdp` on the other.
 //! Invariant: a request is answered once, past the kernel or by the kernel. A damaged request is
-//! counted and not answered. No request prevents the next one from being answered.
+//! counted and not answered. No request prevents the answer to the next request.
 
 use std::net::SocketAddr;
 
@@ -30,17 +30,17 @@ enum Fate {
     Passes,
     /// Received past the kernel, and counted as damaged.
     Damaged,
-    /// Received past the kernel, and counted as longer than the interface may send.
+    /// Received past the kernel, and counted as longer than the interface's MTU.
     Long,
     /// Dropped by the kernel, because the frame has no receiver.
     NoReceiver,
 }
 use Fate::*;
 
-/// Counts of answers, of datagrams that the kernel received, of damaged and of too long datagrams.
+/// Four counts: answers, datagrams received by the kernel, damaged datagrams, too long datagrams.
 type Counts = [u64; 4];
 
-/// A client that makes Ethernet frames by hand, over one IP family.
+/// A client that composes its own Ethernet frames, for one IP family.
 struct Maker<'n> {
     network: &'n mut Network,
     client: datagrams::Client,
@@ -70,8 +70,8 @@ impl Maker<'_> {
         [sent, self.network.far.counter("Udp", "InDatagrams"), damaged, long]
     }
 
-    /// Sends Ethernet frames. Asserts that the last frame meets `fate`, and that a later request is
-    /// answered.
+    /// Sends Ethernet frames. Asserts that the last frame is treated as in `fate`, and that a later
+    /// request is answered.
     fn expect(&mut self, what: &str, frames: &[Vec<u8>], fate: Fate) {
         let before = self.counts();
         frames.iter().for_each(|frame| self.wire.send(frame));
@@ -93,14 +93,14 @@ impl Maker<'_> {
     }
 }
 
-/// Returns `frame` with its bytes from `at` on replaced by `bytes`.
+/// Returns a copy of `frame` in which `bytes` replaces the bytes at `at`.
 fn with(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     frame
 }
 
-/// Returns `frame` with `bytes` inserted at `at`.
+/// Returns a copy of `frame` into which `bytes` is inserted at `at`.
 fn inserted(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     [&frame[..at], bytes, &frame[at..]].concat()
 }
@@ -120,7 +120,7 @@ fn summed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Inserts an IPv6 extension header of eight bytes with the protocol number `number`.
+/// Inserts an IPv6 extension header of eight bytes, whose protocol number is `number`.
 fn extended(frame: &[u8], number: u8, header: [u8; 8]) -> Vec<u8> {
     let bytes = u16::try_from(frame.len() - UDP[1] + header.len()).unwrap();
     let frame = with(frame, IP + 4, &bytes.to_be_bytes());
@@ -176,7 +176,7 @@ fn of_both_families(maker: &mut Maker<'_>) {
         let frame = maker.frame_between((from, there), &message);
         maker.expect(&format!("from {from}"), &[frame], Damaged);
     }
-    // The far end, whose MTU stays 1500, accepts four more bytes: the length of a VLAN tag.
+    // The far end keeps an MTU of 1500, but accepts four more bytes: the length of a VLAN tag.
     maker.network.near.ip(&format!("link set {WIRE} mtu 1504"));
     for (bytes, fate) in [(1500, Bypasses), (1501, Long), (1504, Long)] {
         let headers = HEADERS[usize::from(maker.is_v6)] - IP + 8;
@@ -209,7 +209,7 @@ fn of_v4(maker: &mut Maker<'_>) {
 fn of_v6(maker: &mut Maker<'_>) {
     let frame = with(&maker.frame("get k\r\n"), UDP[1] + 6, &[0, 0]);
     maker.expect("no checksum", &[frame], Damaged);
-    // Extension headers: options that are only padding, and a fragment that is the whole packet.
+    // Extension headers: options that contain only padding, and a fragment with the whole packet.
     let (padding, whole) = ([17, 0, 1, 4, 0, 0, 0, 0], [17, 0, 0, 0, 0, 0, 0, 9]);
     for (number, header) in [(HOP_BY_HOP, padding), (OPTIONS, padding), (FRAGMENT, whole)] {
         let frame = maker.frame("get k\r\n");

@@ -1,7 +1,7 @@
 //! A server whose packets are delayed, duplicated, forged or lost on the link to its clients.
 //!
-//! Where: an in-process server in one network namespace, with UDP through the kernel or past it;
-//! its clients in another namespace.
+//! Where: an in-process server in one network namespace, with UDP through the kernel or past it.
+//! The server's clients are in another namespace.
 //! Invariant: each datagram is answered as if it were the only one, or dropped and counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
@@ -54,7 +54,7 @@ impl Network {
         Network { near, far, server, stream }
     }
 
-    /// Returns a client in the first namespace, for the server's IPv4 or IPv6 address.
+    /// Returns a client in the first namespace that uses the server's IPv4 or IPv6 address.
     fn client(&self, is_v6: bool) -> datagrams::Client {
         let (here, there) = self.hosts(is_v6);
         let server = self.asks(there);
@@ -69,7 +69,7 @@ impl Network {
         }
     }
 
-    /// Returns the server's UDP address at `host`.
+    /// Returns the UDP address of the server at the IP address `host`.
     fn asks(&self, host: IpAddr) -> SocketAddr {
         let addresses = self.server.datagram_addresses();
         let of_family = |address: &&SocketAddr| address.is_ipv6() == host.is_ipv6();
@@ -82,7 +82,7 @@ impl Network {
     }
 }
 
-/// The way by which datagrams reach the server.
+/// The way in which datagrams reach the server: by the kernel's sockets or by AF_XDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Sockets,

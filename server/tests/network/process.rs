@@ -1,8 +1,8 @@
 //! A server process with UDP past the kernel: killed, stopped, run as nobody, or without its link.
 //!
-//! Where: the built program on one end of a link, clients of the kernel on the other.
-//! Invariant: after any such event later requests are answered past the kernel, or by the kernel's
-//! sockets once the interface is gone; the log reports which of the two.
+//! Where: the built program on one end of a link, clients with kernel sockets on the other.
+//! Invariant: after any such event, later requests are answered past the kernel, or through the
+//! kernel's sockets if the interface is gone. The log reports which way is in use.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use testing::namespace::{Namespace, WIRE, pair};
 
 const PORT: u16 = 11211;
-/// The longest wait for an answer. An answer that takes longer counts as missing.
+/// Longest wait for an answer. A later answer counts as missing.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
 /// A process of the built program, killed when dropped.
@@ -58,7 +58,7 @@ impl Process {
         wait_until("the server serves", || {
             let ended = process.child.try_wait().unwrap();
             assert!(ended.is_none(), "{ended:?}: {}", process.log());
-            process.log().contains("past the kernel: UDP from wire")
+            process.log().contains("UDP from wire bypasses the kernel")
                 && machine.on(|| is_answered((machine.v4, PORT).into()).is_ok())
         });
         process
@@ -72,7 +72,7 @@ impl Process {
         wait_until(word, || self.log().contains(word));
     }
 
-    /// Stops the process by SIGSTOP, until `go_on`.
+    /// Stops the process with SIGSTOP. The process continues at `go_on`.
     fn stop(&self) {
         kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
         let tasks = procfs::process::Process::new(self.child.id().try_into().unwrap()).unwrap();
@@ -93,8 +93,8 @@ impl Drop for Process {
     }
 }
 
-/// Waits for an answer over TCP. A connection alone shows too little, because the socket may listen
-/// before the server serves it and changes its user.
+/// Waits for an answer over TCP. An accepted connection does not suffice: the socket may listen
+/// before the server has changed its user and serves the connection.
 fn is_answered(address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(ANSWER_WAIT))?;
@@ -152,7 +152,7 @@ fn a_server_of_nobodys_serves_and_tells_what_takes_a_restart() {
     wait_until("the link is up", || near.ip("-br link").contains("LOWER_UP"));
     answers_past_the_kernel(&machines);
     far.ip(&format!("link delete {WIRE}"));
-    process.await_word("wire is gone: UDP is served by way of the kernel; another interface takes");
+    process.await_word("wire is gone: UDP is served through the kernel; a restart is needed");
     let here = [127, 0, 0, 1];
     let mut client = far.on(|| datagrams::Client::at(here.into(), (here, PORT).into()));
     client.ask("get k\r\n", hit("k", "1"));
@@ -188,8 +188,8 @@ fn what_came_while_a_server_was_stopped_is_answered_or_counted_and_then_all_is()
 
 #[test]
 fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
-    /// More datagrams than an AF_XDP port has chunks. The last ones are dropped, so that no later
-    /// datagram makes the kernel report the earlier ones.
+    /// More datagrams than an AF_XDP port has chunks. The port drops the last datagrams, so that no
+    /// later datagram makes the kernel report the received datagrams.
     const FLOOD: u64 = 20_000;
     let Some(machines) = pair(Veth::default()) else { return };
     let [near, far] = &machines;
@@ -202,19 +202,19 @@ fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
     }
     far.ip(&format!("link set {WIRE} down"));
     process.go_on();
-    // The server waits for events, and the kernel reports none for an interface that is down.
+    // The server waits for events, but the kernel reports no event while the interface is down.
     stream.ask("mn\r\n", "MN\r\n");
     far.ip(&format!("link set {WIRE} up"));
     wait_until("the link is up", || near.ip("-br link").contains("LOWER_UP"));
-    // The server checks its queue once a second; until then the kernel drops all datagrams, because
-    // the queue has no free chunks.
+    // The server checks its queue once a second. Before the check the kernel drops all datagrams,
+    // because the queue has no free chunks.
     wait_until("the flood is received", || stream.stat("udp_received") > 0);
     answers_past_the_kernel(&machines);
     let counts = ["udp_received", "xdp_dropped"].map(|name| stream.stat(name));
     assert_eq!(counts.iter().sum::<u64>(), FLOOD + 301, "{counts:?}");
 }
 
-/// Answers that the link has not sent when it goes down stay in the ring for ever.
+/// When the link goes down, the answers that it has not sent stay in the ring for ever.
 #[test]
 fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
     const CLIENTS: usize = 4;
@@ -237,7 +237,7 @@ fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
         let mut stream = far.on(|| Client::to((far.v4, PORT).into()));
         wait_until("load", || stream.stat("udp_received") > 1000);
         drop(stream);
-        // The process is stopped under load, so that it has requests to answer when the link is
+        // The process is stopped under load, so that it must answer requests while the link is
         // down.
         process.stop();
         far.ip(&format!("link set {WIRE} down"));
@@ -248,12 +248,12 @@ fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
     });
     assert!(status.success(), "{status}: {}", process.log());
     process.await_word("Gracefully stopping");
-    assert!(!process.log().contains("what has not been answered by now is cut off"));
+    assert!(!process.log().contains("requests without an answer so far get none"));
 }
 
 #[test]
 fn who_listens_elsewhere_is_told_the_interfaces_addresses() {
-    // `_near` keeps the near end alive: the link vanishes when either of its ends does.
+    // `_near` keeps the near namespace alive: without it the whole link would disappear.
     let Some([_near, far]) = pair(Veth::default()) else { return };
     let output = far.on(|| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hypostyle"));
@@ -311,10 +311,10 @@ fn a_link_that_goes_down_and_up_under_load_loses_packets_and_nothing_else() {
     // The new client uses IPv4, because both ends lost their IPv6 addresses and neighbour entries.
     let mut client = network.client(false);
     client.socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    // The client skips the answers to earlier requests, which come first.
+    // The answers to earlier requests come first. The client skips them.
     client.ask("get k\r\n", hit("k", &value));
     let before = ["udp_received", "udp_sent", "udp_unsent"].map(|name| network.count(name));
-    // The requests outnumber the chunks, so a server that lost chunks would stop answering.
+    // A server that loses chunks would stop answering: there are more requests than chunks.
     for _ in 0..10_000 {
         client.ask("get k\r\n", hit("k", &value));
     }
@@ -324,8 +324,8 @@ fn a_link_that_goes_down_and_up_under_load_loses_packets_and_nothing_else() {
     network.server.stop();
 }
 
-/// `sums` stands for a kernel that accepts and ignores the metadata for checksums, `metadata` for a
-/// kernel before 6.8, which refuses them.
+/// `sums` simulates a kernel that accepts and ignores the metadata for checksums. `metadata`
+/// simulates a kernel before 6.8, which refuses the metadata.
 #[test]
 fn values_leave_with_the_checksum_of_all_their_parts_where_the_kernel_makes_none() {
     for lack in ["sums", "metadata"] {
@@ -339,8 +339,8 @@ fn values_leave_with_the_checksum_of_all_their_parts_where_the_kernel_makes_none
             client(near, far),
             near.on(|| datagrams::Client::at(near.v6.into(), (far.v6, PORT).into())),
         ];
-        // The values take one part, two parts, or several datagrams, and end at even and odd
-        // offsets.
+        // The values have lengths that need one part, two parts or several datagrams, and that end
+        // at even and odd offsets.
         let lengths = [1, 2, 3, 255, 1301, 1302, 2031, 2032, 2033, 2034, 3501, 9001, 20_000];
         for (number, bytes) in lengths.into_iter().enumerate() {
             let value: String = ('a'..='z').cycle().skip(number).take(bytes).collect();
@@ -358,7 +358,7 @@ fn values_leave_with_the_checksum_of_all_their_parts_where_the_kernel_makes_none
     }
 }
 
-/// `parts` stands for a kernel before 6.6, `copies` for a zero-copy driver.
+/// `parts` simulates a kernel before 6.6, and `copies` simulates a zero-copy driver.
 #[test]
 fn values_are_copied_where_they_cannot_be_sent_from_where_they_lie_and_take_no_memory() {
     let lacks = [("parts", "native, copied"), ("copies", "native, not copied")];
@@ -370,7 +370,7 @@ fn values_are_copied_where_they_cannot_be_sent_from_where_they_lie_and_take_no_m
         let [near, far] = &machines;
         let words = ["-u", "root", "-m", "64", "-o", zero_copy];
         let process = Process::with(far, &words, &[("HYPOSTYLE_XDP_LACKS", lack)]);
-        let off = "wire sends nothing from where it lies: -o zero_copy is off";
+        let off = "wire cannot send values from where they lie: -o zero_copy is off";
         assert!(process.log().contains(off), "{lack}: {}", process.log());
         answers_past_the_kernel(&machines);
         let mut stream = far.on(|| Client::to((far.v4, PORT).into()));
@@ -402,7 +402,7 @@ fn values_are_copied_where_they_cannot_be_sent_from_where_they_lie_and_take_no_m
         for (of, name) in none {
             assert_eq!(row(of, name), 0, "{name}, {lack}, {zero_copy}");
         }
-        // The size is the same as without `-o zero_copy`.
+        // `ring_bytes` is the same as without `-o zero_copy`.
         assert_eq!(row("memory", "ring_bytes"), 4096 * 2048, "{lack}");
     }
 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where: between a few clients on one machine and a server of one column, which executes in order.
-//! Invariant: each datagram of an answer is, byte for byte, the next one that its client expects.
-//! The server's counts are exactly those of the datagrams that the relay passed on.
+//! Invariant: each datagram of an answer equals, byte for byte, the next datagram that its client
+//! expects. The server counts exactly the datagrams that the relay passed on.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
@@ -27,14 +27,14 @@ use testing::Random;
 
 const CLIENTS: usize = 3;
 const REQUESTS: u16 = 3000;
-/// Number of each client's requests whose datagrams the relay may reorder among each other.
+/// Number of consecutive requests of each client whose datagrams the relay reorders together.
 const TOGETHER: u16 = 12;
-/// The environment variable for the minutes of the test past the kernel; see the Makefile.
+/// The environment variable that sets the minutes of the test past the kernel; see the Makefile.
 const MINUTES: &str = "HYPOSTYLE_LOSS_MINUTES";
 /// The time on the columns' stopped clocks.
 const NOON_MS: u64 = 3_600_000;
 
-/// A network with faults drawn from a seed.
+/// A network that loses, duplicates and delays datagrams at random.
 struct Relay {
     random: Random,
     lost: u64,
@@ -65,7 +65,7 @@ impl Relay {
     }
 }
 
-/// Returns a random request for one of a few keys. A stored value repeats the request's number.
+/// Returns a random request for one of a few keys. The value of a `set` repeats `number`.
 fn request(random: &mut Random, number: u16) -> String {
     let key = random.below(8);
     let bytes = random.pick(&[0, 1, 30, 700, 1380, 1400, 5000, 20_000]);
@@ -237,8 +237,8 @@ fn what_arrives_is_answered_where_values_stay_in_the_packets_that_brought_them()
     answers_what_arrives(Way::Xdp, ZeroCopy::Full);
 }
 
-/// Runs an exchange over each IP family. Past the kernel, repeats the exchanges for the minutes
-/// that `MINUTES` gives.
+/// Runs an exchange over each IP family. For UDP past the kernel, repeats the exchanges for the
+/// minutes that the variable `MINUTES` sets.
 fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
     let settings = everywhere(Port::Number(11211), way);
     let settings = Settings { zero_copy, zero_copy_bytes_min: 1, ..settings };

@@ -1,7 +1,7 @@
 //! Datagrams whose senders must not be answered.
 //!
 //! Where: packets with forged headers, and two servers that could answer each other.
-//! Invariant: a datagram that is not answered is not executed, and is counted by its reason. Two
+//! Invariant: a datagram that must not be answered is not executed, and is counted by reason. Two
 //! servers never answer each other endlessly.
 
 use std::net::{IpAddr, SocketAddr};
@@ -41,8 +41,8 @@ fn answers_no_forged_sender(way: Way) {
             false => &["10.77.0.255", "255.255.255.255", "224.0.0.1"],
         };
         let many = groups.iter().map(|group| group.parse::<IpAddr>().unwrap());
-        // A sender without a port, a sender with the server's port, and group addresses as
-        // destinations.
+        // The sender has the port 0 or the server's own port, or the destination is a group
+        // address.
         let port = client.socket.local_addr().unwrap().port();
         let mut forged = vec![(0, there), (server.port(), there)];
         forged.extend(many.map(|group| (port, group)));
@@ -83,7 +83,7 @@ fn answers_no_forged_sender(way: Way) {
     network.server.stop();
 }
 
-/// Two servers on two machines, at different ports or at the same port.
+/// Two servers on two machines, whose ports are different or equal.
 struct Two {
     machines: [Namespace; 2],
     servers: [Server; 2],
@@ -151,13 +151,13 @@ fn are_quiet_at_once(way: Way) {
         }
     }
     wait_until("the answers", || two.counts("udp_dropped_answer")[1] == forged);
-    // The second server takes the first server's reply for a request that is too long, and answers
+    // The second server treats the first server's reply as a request that is too long, and answers
     // with an error. The first server does not answer the error.
     let [first, second] = two.addresses(false);
     two.machines[1].forge(second, first, &message(2, b"get large\r\n"));
     wait_until("the drop of the error", || two.counts("udp_dropped_answer") == [1, forged]);
     let counts = ["udp_sent", "udp_received"].map(|name| two.counts(name));
-    // An answer to a later datagram shows that the server has handled all earlier ones.
+    // An answer to a later datagram shows that the server has handled all earlier datagrams.
     for at in [0, 1] {
         let (server, machine) = (two.addresses(false)[at], &two.machines[at]);
         let here = if at == 0 { machine.v4 } else { two.machines[1].v4 };

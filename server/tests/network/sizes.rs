@@ -1,4 +1,4 @@
-//! Datagrams up to the MTU of the link, and answers from the address that the request went to.
+//! Datagrams up to the MTU of the link. Answers come from the address to which the request went.
 //!
 //! Where: a link whose MTU the test sets.
 //! Invariant: the server splits its answers; the kernel never fragments them.
@@ -11,7 +11,7 @@ use testing::namespace::{Namespace, WIRE};
 /// Bytes of the headers of IPv6 and UDP.
 const HEADERS_BYTES: usize = 40 + 8;
 
-/// Returns the number of IP fragments that a machine has made of longer packets.
+/// Returns the number of IP fragments into which a machine has split longer packets.
 fn fragments(machine: &Namespace) -> u64 {
     machine.counter("Ip", "FragCreates")
 }

@@ -1,7 +1,7 @@
 //! Idle columns steal datagrams from an interface's queues. Each answer leaves by the queue of its
 //! request, even after the link was down.
 //!
-//! Where: a client past the kernel on one end of a link, which sees the queue of each answer; a
+//! Where: a client with AF_XDP on one end of a link, which sees the queue of each answer, and a
 //! server with `--xdp` on the other end.
 //! Invariant: a request is answered once, by the queue on which it arrived, whichever column
 //! answers.
@@ -20,17 +20,17 @@ use protocol::udp::Header;
 use testing::namespace::WIRE;
 
 const OWN_PORT: u16 = 40_000;
-/// Most requests that the client has in flight. The queue of a veth drops packets beyond 256, and
-/// may also hold requests of `is_answered`.
+/// Most requests that the client has in flight. A queue of a veth holds at most 256 packets, some
+/// of which may be requests of `is_answered`.
 const WINDOW: usize = 128;
 /// The longest wait of `is_answered` for an answer.
 const ATTEMPT: Duration = Duration::from_millis(20);
 const REQUESTS: u16 = 2000;
-/// Number of keys of a request, all of them absent.
+/// Number of keys in a request. All of the keys are absent from the store.
 const MISSES: usize = 700;
 /// Fewest datagrams that each thief must steal.
 const STOLEN: u64 = 100;
-/// The queue by which the client sends.
+/// The queue through which the client sends.
 const ASKED: usize = 0;
 
 /// A client that uses all queues of its end of the link.
@@ -65,8 +65,8 @@ impl Client {
         Client { ports, to: Peer::at(ends), request, calls: Calls::default() }
     }
 
-    /// Sends `REQUESTS` requests by one queue, at most `WINDOW` in flight. Asserts that each is
-    /// answered once, by that queue.
+    /// Sends `REQUESTS` requests through one queue, with at most `WINDOW` in flight. Asserts that
+    /// each request is answered once, through that queue.
     fn ask(&mut self) {
         let (mut missing, mut ids) = (HashSet::new(), 0..REQUESTS);
         let until = Instant::now() + DEADLINE;
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// Sends one request. Returns true if an answer arrives, perhaps to an earlier request.
+    /// Sends one request. Returns true if the answer to this or an earlier request arrives.
     fn is_answered(&mut self) -> bool {
         let head = Header::request(REQUESTS, 0).bytes();
         self.ports[ASKED].outbox.add(&self.to, &head, [&b"get n\r\n"[..]]);

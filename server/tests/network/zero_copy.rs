@@ -1,7 +1,7 @@
-//! Values in the arena of packets: sent from there without a copy, and kept where they arrived.
+//! Values in the arena of packets. They are sent without a copy and kept where they arrive.
 //!
-//! Where: `--xdp` with `-o zero_copy=send` or `full` on one end of a link, clients of the kernel on
-//! the other.
+//! Where: a server with `--xdp` and `-o zero_copy=send` or `full` on one end of a link, and clients
+//! with kernel sockets on the other.
 //! Invariant: each reply is, byte for byte, that of a server without zero copy, and the kernel
 //! finds no descriptor invalid.
 
@@ -38,7 +38,7 @@ impl Network {
         self.stream.stats(of)[name].parse().unwrap()
     }
 
-    /// Waits until the whole arena, `bytes` bytes, is free.
+    /// Waits until all `bytes` bytes of the arena are free.
     pub(super) fn await_free_chunks(&mut self, bytes: u64) {
         wait_until("a free arena", || self.row("memory", "arena_free_bytes") == bytes);
     }
@@ -77,7 +77,7 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
                 let mut client = network.client(is_v6);
                 client.ask(format!("get k{number}\r\n"), hit(&format!("k{number}"), &value));
                 let in_place = network.row("udp", "zero_copy_bytes") - before;
-                // Every byte is sent in place, because `zero_copy_min` is 1.
+                // Every byte of the value is sent without a copy, because `zero_copy_min` is 1.
                 assert_eq!(in_place, bytes as u64, "{mode:?}, {mtu}");
             }
             network.stream.ask(format!("get k{number}\r\n"), hit(&format!("k{number}"), &value));
@@ -96,13 +96,13 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
     }
 }
 
-/// Returns the number of chunks that hold a request in datagrams of `part_bytes` each.
+/// Returns the number of chunks that a request takes if its datagrams have `part_bytes` bytes each.
 fn chunks(request_bytes: usize, part_bytes: usize, mtu: usize) -> usize {
     let (mut left, mut chunks) = (request_bytes, 0);
     while left > 0 {
         let part = left.min(part_bytes);
         let frame_bytes = 14 + 40 + 8 + 8 + part;
-        // The headroom that the kernel keeps before a packet holds no bytes of the value.
+        // In each chunk the kernel keeps a headroom of 256 bytes before the packet.
         chunks += if mtu == 1500 { 1 } else { frame_bytes.div_ceil(4096 - 256) };
         left -= part;
     }
@@ -127,7 +127,7 @@ fn values_stay_in_the_packets_and_frames_that_brought_them_and_none_is_copied() 
             for (how, rest, reply) in [("set", "0 0 ", "STORED\r\n"), ("ms", "", "HD\r\n")] {
                 let request = format!("{how} {how}{number} {rest}{bytes}\r\n{value}\r\n");
                 let mut client = network.client(true);
-                // The buffer is large: the kernel charges it a page for each part of a value.
+                // The kernel charges a page to the receive buffer for each part of a value.
                 set_socket_recv_buffer_size_force(&client.socket, 8 << 20).unwrap();
                 let order = |datagrams: &mut Vec<Vec<u8>>| datagrams.reverse();
                 client.send_parts(request.as_bytes(), part_bytes, order);
@@ -147,7 +147,7 @@ fn values_stay_in_the_packets_and_frames_that_brought_them_and_none_is_copied() 
         for counter in ["udp_unsent", "xdp_dropped", "xdp_invalid"] {
             assert_eq!(network.count(counter), 0, "{counter}, {mode:?}");
         }
-        // A command that changes a value copies it.
+        // A command that changes a value copies the value out of the arena.
         network.stream.ask("append set2 0 0 3\r\nend\r\n", "STORED\r\n");
         network.stream.ask("touch ms2 1000\r\n", "TOUCHED\r\n");
         network.stream.ask("flush_all\r\n", "OK\r\n");
@@ -184,7 +184,7 @@ fn what_no_chunk_is_free_for_is_copied_and_nothing_is_evicted() {
     network.server.stop();
 }
 
-/// Returns the value of `key`, which repeats `of` and the number of the key.
+/// Returns a value for `key` that repeats `of` and the number of the key.
 fn text(key: usize, of: &str) -> String {
     format!("{of} {key},").chars().cycle().take(100 + 150 * key).collect()
 }
@@ -236,7 +236,7 @@ fn values_in_flight_stay_what_was_asked_for_whatever_becomes_of_their_keys() {
     }
     network.stream.ask("flush_all\r\n", "OK\r\n");
     wait_until("the release of other chunks", || network.row("memory", "arena_bytes") <= stored);
-    // A few packets have left. The values of the waiting packets keep their chunks.
+    // Only a few packets have been sent. The values in the waiting packets keep their chunks.
     let waiting = network.far.egress_backlog();
     assert!(waiting > bytes as u64 / 1400 / 2, "{waiting} packets wait");
     let kept = network.row("memory", "arena_bytes");

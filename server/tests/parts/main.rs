@@ -1,4 +1,4 @@
-//! Reassembly of requests in several datagrams, against a model.
+//! Compares the reassembly of requests in several datagrams with a model.
 //!
 //! Where: no server; `fuzz/fuzz_targets/datagrams.rs` runs `script.rs` with bytes of the fuzzer.
 //! Invariant: see `script.rs`.
@@ -14,7 +14,7 @@ fn whatever_parts_come_in_whatever_order_a_whole_is_what_was_cut() {
     let mut all = [0; 6];
     for seed in 0..60 {
         let mut random = Random::new(seed);
-        // Two of three scripts have few senders or few parts, so that requests become whole.
+        // Two of three scripts have few senders or few parts, so that requests become complete.
         let few = u8::try_from(seed % 3).unwrap();
         let bytes: Vec<u8> = (0..1500)
             .flat_map(|_| {

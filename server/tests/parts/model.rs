@@ -2,7 +2,7 @@
 //!
 //! Where: tests of `server/src/datagram/assembly.rs`, and of a server whose datagrams are delayed,
 //! duplicated or lost.
-//! Invariant: the model shares the server's limits, and no code.
+//! Invariant: the model shares the server's limits, but none of its code.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use hypostyle::limits::{
 };
 use protocol::udp::Header;
 
-/// The outcome of a part.
+/// The result of adding a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Waits,
@@ -32,12 +32,12 @@ struct Request {
     is_refused: bool,
 }
 
-/// Requests that lack parts, the oldest first.
+/// Requests that are not finished, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Model(Vec<Request>);
 
 impl Model {
-    /// Adds a part. Returns its outcome, and the number of requests evicted for it.
+    /// Adds a part. Returns its outcome, and the number of requests evicted to make room for it.
     pub(crate) fn add(
         &mut self,
         from: SocketAddr,

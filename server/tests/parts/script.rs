@@ -1,19 +1,19 @@
-//! Runs any bytes as a script of datagrams, on the assembly and on its model. A step of the script
-//! has five bytes:
+//! Interprets any bytes as a script of datagrams, and runs the script on the assembly and on its
+//! model. A step of the script has five bytes:
 //!
 //! ```text
 //! 0 | bit 0: 1 if the step describes a datagram, 0 if the datagram follows literally
 //!   | bits 1 to 7: host and port of the sender
-//! 1 | bits 0 to 3: time that passes before the datagram; bits 4 to 7: request id
+//! 1 | bits 0 to 3: time until the datagram, an index into `PASSES_MS`; bits 4 to 7: request id
 //! 2 | number of the part
 //! 3 | total number of parts
-//! 4 | length: of the part, in steps of 16 or 512 bytes; of the datagram that follows literally
-//!   | bit 0: 1 if a whole request stays in the assembly for now
+//! 4 | length of the part in steps of 16 or 512 bytes, or of the datagram that follows literally
+//!   | bit 0: 0 if a complete request is taken out of the assembly at once
 //! ```
 //!
-//! Where: the test beside this file and the fuzz target include it.
-//! Invariant: after each datagram the assembly and the model agree on its outcome, on whole
-//! requests byte for byte, and on whether requests wait. The assembly keeps its memory limits.
+//! Where: included by the test in this folder and by the fuzz target.
+//! Invariant: after each datagram the assembly and the model agree on its outcome, on the bytes of
+//! complete requests, and on whether requests wait. The assembly keeps its memory limits.
 //! Source: `server/src/datagram/assembly.rs`.
 
 use std::net::SocketAddr;
@@ -25,15 +25,14 @@ use protocol::udp::Header;
 
 use crate::model::{Model, Outcome};
 
-/// Bytes of one step of the script.
 const STEP_BYTES: usize = 5;
-/// Milliseconds that pass before a datagram, indexed by four bits of the step.
+/// Milliseconds until the datagram of a step, indexed by four bits of the step.
 const PASSES_MS: [u64; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 10, 100, 500, 999, 1000];
-/// Most bytes of the assembly: buffers double as they grow, and a whole request has a buffer in
-/// addition to those of the incomplete requests.
+/// Most bytes that the assembly holds. Buffers double as they grow, and a complete request has a
+/// buffer in addition to the buffers of incomplete requests.
 const HELD_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX * (ASSEMBLIES_MAX + 1);
 
-/// Number of times each outcome occurred.
+/// Number of times that each outcome occurred.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) waits: u64,
@@ -44,7 +43,7 @@ pub(crate) struct Counts {
     pub(crate) late: u64,
 }
 
-/// Runs a script. Returns the number of each outcome.
+/// Runs a script. Returns how many times each outcome occurred.
 pub(crate) fn run(mut script: &[u8]) -> Counts {
     let (mut assembly, mut model) = (Assembly::default(), Model::default());
     let (mut counts, mut now_ms) = (Counts::default(), 0);
@@ -95,8 +94,8 @@ pub(crate) fn run(mut script: &[u8]) -> Counts {
     counts
 }
 
-/// Makes a datagram from the bytes of a step. Ids have four bits, so that many datagrams belong to
-/// the same request.
+/// Returns the datagram that a step describes. Ids have only four bits, so that many datagrams
+/// belong to the same request.
 fn make_datagram(id: u8, number: u8, total: u8, size: u8) -> Vec<u8> {
     let most = u16::try_from(PARTS_MAX).unwrap();
     let total = match total {

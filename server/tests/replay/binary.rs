@@ -82,7 +82,7 @@ impl Form for Binary {
     }
 }
 
-/// Returns the reply to VERSION as recorded: without its body.
+/// Returns the reply to VERSION without its body, as in the recording.
 pub(crate) fn without_version(frame: Frame) -> Frame {
     Frame { body_bytes: 0, body: Vec::new(), ..frame }
 }

@@ -18,11 +18,11 @@ const PIPELINE_REQUESTS_MAX: usize = 64;
 /// How a replay splits the stream of requests into writes.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Delivery {
-    /// Each request, its fence included, in one write.
+    /// Sends each request and its fence in one write.
     Whole,
-    /// Each request in pieces of 1 to 20 bytes, large values in pieces of up to 8 KiB.
+    /// Sends each request in pieces of 1 to 20 bytes, and large values in pieces of up to 8 KiB.
     Pieces,
-    /// Up to `PIPELINE_REQUESTS_MAX` requests in one write, if none depends on an earlier reply.
+    /// Sends up to `PIPELINE_REQUESTS_MAX` requests in one write, if none needs an earlier reply.
     Pipelined,
 }
 
@@ -111,8 +111,8 @@ impl<F: Form> Replay<F> {
         let mut reply = Vec::new();
         let read = match expected.state {
             State::Ok | State::Closed => F::read(&mut self.wire, &mut reply),
-            // The server must not reply beyond the recorded output: a reply within `SILENCE` is a
-            // fault.
+            // The server must send no more bytes than the recorded output. Further bytes within
+            // `SILENCE` are a fault.
             State::Hang => self.wire.exactly(expected.output.len()).and_then(|bytes| {
                 reply = bytes;
                 Err(self.wire.ends(SILENCE))
@@ -128,9 +128,9 @@ impl<F: Form> Replay<F> {
     }
 }
 
-/// Returns the number of the next requests that can be sent at once. A request that contains a CAS
-/// unique starts a new group, because an earlier reply may give the unique. A request that may end
-/// its connection ends the group.
+/// Returns how many of the next requests can be sent at once. A request that contains a CAS unique
+/// starts a new group, because an earlier reply may contain the unique. A request that may end its
+/// connection ends the group.
 fn together<F: Form>(exchanges: &[Exchange], delivery: Delivery) -> usize {
     if delivery != Delivery::Pipelined {
         return 1;

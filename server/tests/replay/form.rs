@@ -1,8 +1,8 @@
 //! The two forms of replayed exchanges, text and binary, and the numbering of CAS uniques for both.
 //!
 //! Where: between a recording and the wire.
-//! Invariant: a form normalises the values that vary between two runs of an exchange; it does not
-//! decide which other differences are allowed.
+//! Invariant: a form normalises only the values that vary between two runs of an exchange. A form
+//! does not decide which other differences are allowed.
 //! Source: `../data/oracle/README.md`.
 
 use crate::live::{Stop, Wire};
@@ -22,17 +22,17 @@ pub(crate) trait Form {
     fn request(&self, exchange: &Exchange) -> Vec<u8>;
 
     /// Reads a reply and the fence's reply after it. If the fence's reply does not arrive, `reply`
-    /// has the bytes that did arrive.
+    /// contains all bytes that arrived.
     fn read(wire: &mut Wire, reply: &mut Vec<u8>) -> Result<(), Stop>;
 
     /// Returns a reply in the form of the recording, and remembers the reply's CAS uniques.
     fn reply(&mut self, request: &[u8], reply: &[u8]) -> Vec<u8>;
 
-    /// Formats a reply for a message.
+    /// Formats a reply for an assertion message.
     fn show(reply: &[u8]) -> String;
 }
 
-/// CAS uniques by key and by order of appearance.
+/// The CAS uniques that replies have shown, by key and in order of appearance.
 pub(crate) struct Uniques {
     /// The last unique seen for each key.
     last: HashMap<Vec<u8>, u64>,
@@ -51,7 +51,7 @@ impl Uniques {
         self.last.get(key).copied()
     }
 
-    /// Returns the number of a unique that a reply shows for `key`.
+    /// Records that a reply shows `unique` for `key`. Returns the number of `unique`.
     pub(crate) fn number(&mut self, key: &[u8], unique: u64) -> u64 {
         self.last.insert(key.to_vec(), unique);
         let next = self.first + u64::try_from(self.numbers.len()).unwrap();

@@ -1,4 +1,4 @@
-//! Replays recorded exchanges with memcached 1.6.45 and compares every reply, byte for byte.
+//! Replays exchanges recorded from memcached 1.6.45, and compares every reply byte for byte.
 //!
 //! Where: client side, over TCP.
 //! Invariant: every line of a recording is sent, in order, and every difference is reported. One
@@ -108,7 +108,7 @@ fn a_wrong_binary_recording_is_found() {
         assert_found(Binary::new(), &exchanges, at);
         exchanges[at].answer.output[wrong] ^= 1;
     }
-    // A wrong status with unchanged text, and a reply to a request that has none.
+    // A reply whose status is wrong but whose text is not, and a reply to a request without reply.
     let at = exchanges.iter().position(|one| one.answer.output.get(7) == Some(&5)).unwrap();
     exchanges[at].answer.output[7] = 1;
     assert_found(Binary::new(), &exchanges, at);

@@ -1,7 +1,7 @@
 //! Loads a recording: zstd-compressed JSON lines, one exchange per line. A file beside the
 //! recording may list further correct replies.
 //!
-//! Where: test data.
+//! Where: reads the test data in `../data/oracle`.
 //! Invariant: strings are latin-1, one character per byte on the wire. Further replies are compared
 //! byte for byte too.
 //! Source: `../data/oracle/README.md`.
@@ -17,9 +17,9 @@ use std::path::Path;
 pub(crate) struct Exchange {
     pub(crate) input: Vec<u8>,
     pub(crate) answer: Answer,
-    /// Further correct answers.
+    /// Other answers that are also correct.
     pub(crate) others: Vec<Other>,
-    /// The key whose last CAS unique is put into the header of a binary request.
+    /// The key whose last CAS unique the replay puts into the header of a binary request.
     pub(crate) unique_of: Option<Vec<u8>>,
 }
 
@@ -89,7 +89,7 @@ fn exchange(line: &str) -> Exchange {
     Exchange { input, answer, others: Vec::new(), unique_of }
 }
 
-/// Adds a line of the file of further replies: a correct answer to the request at `index`.
+/// Adds a line of the file of further replies, which has a correct answer to request `index`.
 fn add_other(exchanges: &mut [Exchange], line: &str) {
     let value: Value = serde_json::from_str(line).unwrap();
     let index = usize::try_from(value["index"].as_u64().unwrap()).unwrap();

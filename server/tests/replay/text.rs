@@ -2,7 +2,7 @@
 //! removes CAS uniques, times and the version from replies.
 //!
 //! Where: between a recording and the wire.
-//! Invariant: values are never parsed.
+//! Invariant: the bytes of a value are neither parsed nor changed.
 //! Source: `../data/oracle/README.md`.
 
 use crate::form::{Form, Uniques};
@@ -10,11 +10,11 @@ use crate::live::{Stop, Wire, show};
 use crate::recording::Exchange;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The recorded server's time when the recording began. The recorded absolute times are 500 s
-/// later.
+/// The server's time at the beginning of the recording. The absolute times in the recorded requests
+/// are 500 s later.
 const RECORDED_AT_S: u64 = 1_795_214_630;
 
-/// Numbers in this range are absolute times of the recording.
+/// Numbers in this range are absolute times in the recorded requests.
 const RECORDED_TIMES_S: std::ops::Range<u64> = 1_795_214_000..1_795_216_000;
 
 /// The numbers that replace a CAS unique which no reply has shown yet, in a classic and in a meta
@@ -181,7 +181,7 @@ impl Text {
     }
 
     fn name(&mut self, key: &[u8], unique: &[u8]) -> Vec<u8> {
-        // Words that are not numbers, or too large, stay unchanged.
+        // A word that is not a number, or is too large a number, stays unchanged.
         let Some(unique) = number(unique) else { return unique.to_vec() };
         format!("CAS{}", self.uniques.number(key, unique)).into_bytes()
     }

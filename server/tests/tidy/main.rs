@@ -1,8 +1,8 @@
 //! Tests the rules of `STYLE.md` that a program can check.
 //!
 //! Where: no server; the test reads the tree.
-//! Invariant: every rule names the file and line that breaks it. Each rule has a case below that
-//! breaks it.
+//! Invariant: a message names the file and line that breaks a rule. For each rule, a case below
+//! breaks the rule.
 //! Source: TigerBeetle's `tidy.zig`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -14,7 +14,7 @@ mod source;
 use rules::Rule;
 use source::{Kind, Source};
 
-/// Asserts that no file of the tree breaks the rule; the message lists every fault.
+/// Asserts that no file of the tree breaks the rule. The assertion message lists all faults.
 fn holds(rule: Rule) {
     let broken: Vec<String> = source::tree().iter().flat_map(rule).collect();
     assert!(broken.is_empty(), "\n{}\n", broken.join("\n"));
@@ -154,7 +154,7 @@ fn each_policy_is_a_file_and_a_row() {
     let row = |name: &str| rows.lines().any(|line| line.contains(&format!(" in {name}, \"")));
     let files = std::fs::read_dir(source::root().join("store/src/policy")).unwrap();
     let names = files.map(|file| file.unwrap().path().file_stem().unwrap().display().to_string());
-    // The policies share `room`, which is not itself a policy.
+    // The policies share the module `room`, which is not a policy.
     let without: Vec<String> = names.filter(|name| name != "room" && !row(name)).collect();
     assert!(without.is_empty() && row("clock2q") && !row("lru"), "no row: {without:?}");
 }

@@ -1,7 +1,7 @@
 //! The rules for documents: every link has a target, and the changelog keeps its form.
 //!
-//! Where: the tree's files.
-//! Source: GitHub's rules for anchors; keepachangelog.com for the sections of the changelog.
+//! Where: applied to the documents of the tree.
+//! Source: GitHub's rules for anchors, and keepachangelog.com for the sections of the changelog.
 
 use crate::source::{self, Kind, Source};
 use std::fs;

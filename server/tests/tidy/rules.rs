@@ -1,6 +1,6 @@
 //! Rules for code and for the tree: each rule is a function that returns the faults of a file.
 //!
-//! Where: the tree's files.
+//! Where: applied to all files of the tree.
 //! Invariant: no rule for code applies to comments or strings.
 
 use crate::source::{Kind, Source};
@@ -12,10 +12,10 @@ const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
 
-/// Most lines between unsafe code and the start of its proof above it.
+/// Most lines between unsafe code and the first line of the SAFETY comment above it.
 const PROOF_LINES_MAX: usize = 25;
 
-/// Each crate of this workspace, and the crates of this workspace that it may use, also in tests.
+/// Each crate of this workspace, with the crates of this workspace that it and its tests may use.
 const ARROWS: [(&str, &[&str]); 9] = [
     ("memory", &[]),
     ("net", &["memory", "testing"]),
@@ -29,21 +29,21 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("fuzz", &["net", "protocol", "server"]),
 ];
 
-/// Modules that do I/O, and the crates that must not use them.
+/// Modules that do I/O, and the crates that must not use these modules.
 const IO: [&str; 4] = ["std::net", "std::fs", "rustix::net", "rustix::fs"];
 const WITHOUT_IO: [&str; 2] = ["protocol", "store"];
 
 /// Words without meaning in a name.
 const EMPTY_WORDS: [&str; 7] = ["manager", "helper", "helpers", "util", "utils", "common", "impl"];
 
-/// Openings of a comment's line that make a reader guess what it is about.
+/// First words of a comment line that leave the subject of the line unclear.
 const RIDDLES: [&str; 5] = ["What", "As", "Of", "Those", "Whether"];
 
-/// Words that stand for a number which the sentence does not name.
+/// Words that refer to a number or an amount without naming it.
 const UNNAMED: [&str; 3] = ["so many", "so much", "so long"];
 
-/// The only files that may read the wall clock, which an operator can set: once at the start, and
-/// for the times in the lines of `watch`.
+/// The only files that may read the wall clock, which an operator can set. One reads it once at the
+/// start, the other for the times in the lines of `watch`.
 const WALL_CLOCK_PLACES: [&str; 2] = ["server/src/run.rs", "server/src/watch.rs"];
 
 /// Files and folders that may contain unsafe code.
@@ -229,7 +229,7 @@ pub(crate) fn leftovers(source: &Source) -> Vec<String> {
     broken
 }
 
-/// Finds code of the server that parses a request's bytes or contains a protocol's line end.
+/// Finds code of the server that parses the bytes of a request or contains a literal line end.
 pub(crate) fn forms(source: &Source) -> Vec<String> {
     let mut broken = Vec::new();
     if !source.path.starts_with("server/src/") || source.is_test() {

@@ -1,13 +1,13 @@
-//! The text files of the tree. A Rust file has two forms: as it is, and with comments and strings
-//! blanked.
+//! The text files of the tree. A Rust file has two forms: the original text, and the text with
+//! comments and strings blanked.
 //!
-//! Where: the tree's files.
+//! Where: between the files of the tree and the rules.
 //! Invariant: a line has the same number in both forms.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders without files of this project.
+/// Folders whose files are not part of this project.
 const LEFT_OUT: [&str; 7] =
     ["target", ".git", "tests/.peers", "fuzz/target", "fuzz/corpus", "fuzz/artifacts", ".jj"];
 
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// A text file; its path is relative to the workspace's root, with `/` between folders.
+/// A text file. Its path is relative to the workspace's root, and has `/` between folders.
 pub(crate) struct Source {
     pub(crate) path: String,
     pub(crate) kind: Kind,
@@ -41,7 +41,7 @@ impl Source {
         Source { path: path.to_owned(), kind, text: text.to_owned(), code }
     }
 
-    /// Returns the first folder of the path; for a file of a crate, the crate's folder.
+    /// Returns the first folder of the path, which for a crate's file is the folder of the crate.
     pub(crate) fn folder(&self) -> &str {
         self.path.split('/').next().unwrap_or_default()
     }
@@ -52,7 +52,6 @@ impl Source {
     }
 }
 
-/// Returns the workspace's root.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }

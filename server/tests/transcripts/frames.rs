@@ -1,8 +1,7 @@
 //! Binary frames in transcripts: `set key=k flags=7 value=abc`, as requests and as replies.
 //!
-//! Where: test data.
-//! Invariant: an unknown field fails the test, and so does a byte of a reply that no field
-//! describes.
+//! Where: reads the transcripts in this folder.
+//! Invariant: the test fails at an unknown field, and at a byte of a reply that no field describes.
 //! Source: the format in `README.md`.
 
 use crate::live::frame::{Frame, OPCODES, REPLY, REQUEST};
@@ -16,7 +15,7 @@ pub(crate) struct FrameLine {
     fields: Vec<(String, Vec<Piece>)>,
 }
 
-/// The fields that the line of a request may name, and those that the line of a reply may name.
+/// The fields that a line may name: for a request, and for a reply.
 const OF_REQUESTS: [&str; 15] = [
     "magic", "keylen", "extlen", "datatype", "vbucket", "bodylen", "opaque", "cas", "extras",
     "flags", "exptime", "delta", "initial", "key", "value",
@@ -24,7 +23,8 @@ const OF_REQUESTS: [&str; 15] = [
 const OF_REPLIES: [&str; 8] =
     ["status", "opaque", "cas", "extras", "flags", "key", "number", "value"];
 
-/// Parses the text after `>>`, `>+`, `<<` or `<+`: one frame, or many after a count like `*500`.
+/// Parses the text after `>>`, `>+`, `<<` or `<+`: one frame, or several if a count such as `*500`
+/// comes first.
 pub(crate) fn frame_lines(text: &str, reply: bool) -> Option<Vec<FrameLine>> {
     let known = if reply { &OF_REPLIES[..] } else { &OF_REQUESTS };
     let Some((count, text)) = text.strip_prefix('*').and_then(|rest| rest.split_once(' ')) else {
@@ -35,7 +35,7 @@ pub(crate) fn frame_lines(text: &str, reply: bool) -> Option<Vec<FrameLine>> {
 }
 
 fn frame_line(text: &str, known: &[&str]) -> Option<FrameLine> {
-    // The value is the rest of the line, including spaces.
+    // The rest of the line is the value, which may contain spaces.
     let (head, value) = match text.split_once(" value=") {
         Some((head, value)) => (head, Some(value)),
         None => (text, None),
@@ -55,7 +55,7 @@ fn frame_line(text: &str, known: &[&str]) -> Option<FrameLine> {
     Some(FrameLine { text: text.to_owned(), opcode, fields: fields.collect::<Option<_>>()? })
 }
 
-/// Splits a line into words; a space within braces does not end a word.
+/// Splits a line into words. A space within braces does not end a word.
 fn words(text: &str) -> Vec<&str> {
     let mut depth = 0;
     let is_end = |one: char| {
@@ -90,8 +90,8 @@ impl FrameLine {
         self.declared(name, values).unwrap_or_default()
     }
 
-    /// Returns the extras of a request: those that the line gives, or else those that the opcode
-    /// needs.
+    /// Returns the extras of a request: the extras that the line gives, or the extras that the
+    /// opcode needs if the line gives none.
     fn extras(&self, values: &Values) -> Vec<u8> {
         if self.field("extras").is_some() {
             return hex(&self.bytes("extras", values));
@@ -116,8 +116,8 @@ impl FrameLine {
         }
     }
 
-    /// Returns the request's bytes. A header field that the line gives has the line's number, even
-    /// if the number is wrong.
+    /// Returns the request's bytes. If the line gives a header field, the field has that number,
+    /// even if the number is wrong.
     pub(crate) fn request(&self, values: &Values) -> Vec<u8> {
         let (key, value) = (self.bytes("key", values), self.bytes("value", values));
         let truth = Frame::new(REQUEST, self.opcode, &self.extras(values), &key, &value);
@@ -135,8 +135,8 @@ impl FrameLine {
         frame.encode()
     }
 
-    /// Returns true if the reply of this line comes later in a sequence of replies than `got`: the
-    /// key of `got` is neither empty nor the line's.
+    /// Returns true if `got` has a key other than the key of this line: the reply of this line then
+    /// comes later in the sequence of replies.
     pub(crate) fn is_later(&self, values: &Values, got: &Frame) -> bool {
         let (_, key, _) = got.parts();
         got.opcode == self.opcode && !key.is_empty() && key != self.bytes("key", values)

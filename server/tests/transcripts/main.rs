@@ -1,11 +1,11 @@
-//! Runs the transcripts beside this file. A transcript gives the bytes that a client sends and must
-//! receive.
+//! Runs the transcripts in this folder. A transcript lists the bytes that a client sends, and the
+//! bytes that the client must receive.
 //!
 //! Where: client side, over TCP, UDP and AF_XDP.
 //! Invariant: a transcript lists every byte of the replies; after the last reply the server sends
 //! nothing.
-//! Source: each transcript was first run against memcached 1.6.45; `memcached_answers_as_written`
-//! runs all against the installed memcached. The format is in `README.md`.
+//! Source: each transcript was first run against memcached 1.6.45. `memcached_answers_as_written`
+//! runs all of them against the installed memcached. `README.md` defines the format.
 //!
 //! - `TRANSCRIPT=name`: runs only the transcripts whose names contain `name`.
 
@@ -27,7 +27,7 @@ use std::time::Duration;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
-/// Transcripts that cannot run over UDP, and why.
+/// Transcripts that cannot run over UDP, each with the reason.
 const OF_CONNECTIONS: [(&str, &str); 12] = [
     ("binary_half_closed", "a message has no end that a client could send"),
     ("binary_header", "which protocol is spoken is told from each message"),
@@ -43,11 +43,11 @@ const OF_CONNECTIONS: [(&str, &str); 12] = [
     ("watch", "a message has no client who could go on reading"),
 ];
 
-/// Transcripts that cannot run with the kernel bypassed, and why.
+/// Transcripts that cannot run when UDP bypasses the kernel, each with the reason.
 const OF_THE_KERNEL: [(&str, &str); 1] =
     [("memlimit", "memory cannot become less than packets take")];
 
-/// Transcripts that depend on the client's address, and why.
+/// Transcripts that depend on the client's address, each with the reason.
 const OF_LOOPBACK: [(&str, &str); 2] =
     [("connections", "stats conns tells addresses"), ("watch", "a connection tells its address")];
 
@@ -70,7 +70,7 @@ fn the_server_answers_messages_as_written() {
     run_all(None, &by_messages, Some(&OF_CONNECTIONS));
 }
 
-/// The flag that permits operators' commands over UDP, which transcripts contain.
+/// The flag that permits operators' commands over UDP. Some transcripts contain such commands.
 const OBEYS: &[&str] = &["-o", "udp_admin"];
 
 fn by_messages(flags: &[&str]) -> Option<Server> {
@@ -82,8 +82,8 @@ fn the_server_answers_messages_past_the_kernel_as_written() {
     messages_past_the_kernel_as_written(&|flags| Server::past_the_kernel(&[OBEYS, flags].concat()));
 }
 
-/// Runs the transcripts that can run over UDP against a server past the kernel, if this process may
-/// start one.
+/// Runs the transcripts that can run over UDP against a server with AF_XDP. Runs none if this
+/// process may not start such a server.
 fn messages_past_the_kernel_as_written(start: &impl Fn(&[&str]) -> Option<Server>) {
     let Some(server) = start(&[]) else { return };
     drop(server);
@@ -91,13 +91,14 @@ fn messages_past_the_kernel_as_written(start: &impl Fn(&[&str]) -> Option<Server
     run_all(None, start, Some(&left_out));
 }
 
-/// Starts a server that puts each value of a SET, however short, into the arena in one piece.
+/// Starts a server that puts each value of a SET, however short, into the arena as one piece.
 fn with_values_beside_packets(flags: &[&str]) -> Option<Server> {
     let all = [flags, &["-o", "udp_admin,zero_copy=send,zero_copy_min=1"]].concat();
     Server::past_the_kernel(&all)
 }
 
-/// Like `with_values_beside_packets`, but a value that arrives in packets stays in their chunks.
+/// Like `with_values_beside_packets`, but a value stays in the chunks of the packets that brought
+/// it.
 fn with_values_in_packets(flags: &[&str]) -> Option<Server> {
     let all = [flags, &["-o", "udp_admin,zero_copy=full,zero_copy_min=1"]].concat();
     Server::past_the_kernel(&all)
@@ -137,7 +138,7 @@ fn what_is_left_to_connections_and_to_the_kernel_is_known_by_name() {
     let names: Vec<String> = transcripts().iter().map(|path| name(path)).collect();
     for (left_out, why) in OF_CONNECTIONS.iter().chain(&OF_THE_KERNEL) {
         assert!(names.iter().any(|name| name == left_out), "no transcript {left_out}");
-        // The run must fail here. A transcript that waits in vain fails after half a second.
+        // The run must fail. A wait for an answer that does not come ends after half a second.
         let times = Times { patience: Duration::from_millis(500), silence: SILENCE };
         let script = Script::parse(left_out, &text(left_out), None);
         let past = |flags: &[&str]| Server::past_the_kernel(flags);
@@ -236,7 +237,7 @@ fn a_wrong_transcript_is_found() {
         (">> stat\n<+ stat key=nosuch value={*}\n", 2),
     ];
     let start = |flags: &[&str]| Some(Server::under_test(flags));
-    // Some scripts wait in vain until a time limit, so all scripts run at the same time.
+    // Some scripts wait until a time limit is over, so all scripts run at the same time.
     let times = Times { patience: Duration::from_secs(10), silence: Duration::from_secs(10) };
     std::thread::scope(|scope| {
         for (text, line) in wrong {
@@ -249,17 +250,17 @@ fn a_wrong_transcript_is_found() {
     });
 }
 
-/// The longest times for which a step waits.
+/// The time limits of the waits of a step.
 #[derive(Clone, Copy)]
 struct Times {
-    /// The wait for an answer that must come.
+    /// The longest wait for an answer that must come.
     patience: Duration,
-    /// The wait for an answer that must not come. A short wait finds fewer faults, but fails no
-    /// correct server.
+    /// The wait for an answer that must not come. A shorter wait finds fewer faults, but a correct
+    /// server never fails.
     silence: Duration,
 }
 
-/// Runs all transcripts over TCP or, if `left_out` is given, all except those in it over UDP.
+/// Runs all transcripts over TCP. With `left_out`, runs all other transcripts over UDP instead.
 fn run_all(
     program: Option<&str>,
     start: &impl Fn(&[&str]) -> Option<Server>,
@@ -341,9 +342,9 @@ struct Play {
 
 struct Open {
     wire: Wire,
-    /// Bytes of binary frames that leave together with the next write.
+    /// Bytes of binary frames that are sent together with the next write.
     held: Vec<u8>,
-    /// `None` until bytes are sent; then true if the first byte began a binary frame.
+    /// True if the first byte sent began a binary frame; `None` before bytes are sent.
     is_binary: Option<bool>,
 }
 
@@ -379,7 +380,7 @@ impl Play {
                 }
                 line.matches(&mut self.values, &frame)?;
             }
-            // The message must get no further answer: the next answer must belong to `question`.
+            // The message must get no further answer, so the next answer must belong to `question`.
             Step::Closed(name) | Step::Waits(name) if self.by_messages => {
                 let question = self.question(*name).0;
                 let mut wire = self.take(*name);
@@ -464,7 +465,7 @@ impl Play {
         Ok(())
     }
 
-    /// Returns a request and its answer. If that answer arrives next, nothing else was answered.
+    /// Returns a request and its answer. If the answer comes next, no other reply was outstanding.
     fn question(&mut self, name: char) -> (Vec<u8>, Vec<u8>) {
         if self.open(name).is_binary == Some(true) {
             let noop = |magic| Frame { opaque: 77, ..Frame::new(magic, NOOP, &[], &[], &[]) };
@@ -474,8 +475,7 @@ impl Play {
         }
     }
 
-    /// Checks that the server has sent nothing more on any open connection, and still answers on
-    /// each.
+    /// Checks on each open connection that the server has sent nothing more and still answers.
     fn finish(&mut self) -> Result<(), String> {
         for name in self.wires.keys().copied().collect::<Vec<_>>() {
             let (question, answer) = self.question(name);

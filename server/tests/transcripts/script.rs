@@ -1,14 +1,14 @@
 //! Parses a transcript into steps.
 //!
-//! Where: test data.
+//! Where: reads the transcripts in this folder.
 //! Invariant: a line that cannot be parsed fails the test.
-//! Source: the format in `README.md`.
+//! Source: `README.md`, which defines the format.
 
 use crate::frames::{FrameLine, frame_lines};
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A transcript: its steps with their line numbers.
+/// A transcript: its name, and its steps with their line numbers.
 pub(crate) struct Script {
     pub(crate) name: String,
     pub(crate) steps: Vec<(usize, Step)>,
@@ -21,7 +21,7 @@ pub(crate) enum Step {
     /// Binary frames to send in one write, either now or together with the next frames.
     SendFrames(char, Vec<FrameLine>, When),
     ExpectFrames(char, Vec<FrameLine>),
-    /// Skips binary frames until a frame with the key of this line.
+    /// Skips binary frames until a frame has the key of this line.
     ExpectLater(char, FrameLine),
     Closed(char),
     Waits(char),
@@ -39,22 +39,22 @@ pub(crate) enum When {
 #[derive(Debug)]
 pub(crate) enum Piece {
     Bytes(Vec<u8>),
-    /// A CAS unique, by name. The first reply with this name sets the unique; later replies must
+    /// A named CAS unique. The first reply with the name sets the unique, and later replies must
     /// show the same unique.
     Cas(String),
-    /// A time, in seconds from now. In a reply, the seconds count from any second since the
-    /// transcript began, because a loaded machine may answer seconds late.
+    /// A time, in seconds from now. In a reply, "now" may be any second since the transcript
+    /// began, because a loaded machine may answer seconds late.
     Now(i64),
-    /// Any bytes up to those of the next piece, or up to the end of a binary frame's field.
+    /// Any bytes up to the bytes of the next piece, or up to the end of a binary frame's field.
     Any,
 }
 
-/// The name of the connection for lines that name none.
+/// The name of the connection that a line uses if the line names no connection.
 const UNNAMED: char = '-';
 
 impl Script {
-    /// Parses a transcript. Skips the lines that are only for other versions than `program`; `None`
-    /// stands for the server under test, which answers all lines.
+    /// Parses a transcript. Skips lines that are marked for a version other than `program`. `None`
+    /// means the server under test, for which no line is skipped.
     pub(crate) fn parse(name: &str, text: &str, program: Option<&str>) -> Script {
         let mut script = Script { name: name.to_owned(), steps: Vec::new() };
         let mut only = None;
@@ -117,7 +117,7 @@ fn pieces(text: &str) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-/// Parses text with braces into pieces.
+/// Parses text into pieces; each pair of braces is one piece.
 pub(crate) fn braces(text: &str) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -157,8 +157,8 @@ fn braced(inside: &str) -> Option<Piece> {
     Some(Piece::Bytes(repeat(text, count.parse().ok()?)?))
 }
 
-/// Repeats `text`, whose own repetitions are expanded first. `#` becomes the number of the copy,
-/// from 1.
+/// Expands the repetitions in `text`, then repeats `text`. Each `#` becomes the number of the
+/// copy, from 1.
 fn repeat(text: &str, count: usize) -> Option<Vec<u8>> {
     if !text.contains('#') {
         return Some(once(text)?.repeat(count));
@@ -185,7 +185,7 @@ fn once(text: &str) -> Option<Vec<u8>> {
     Some(result)
 }
 
-/// Resolves `\r \n \t \\ \xHH`, and `\s`, which stands for a space at an end of a text.
+/// Resolves `\r \n \t \\ \xHH`, and `\s`, which is a space at the beginning or end of a text.
 pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut result = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -210,7 +210,7 @@ pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     Some(result)
 }
 
-/// Formats pieces as in a transcript.
+/// Formats pieces in the notation of a transcript.
 fn shown(pieces: &[Piece]) -> String {
     let shown = pieces.iter().map(|piece| match piece {
         Piece::Bytes(bytes) => bytes.escape_ascii().to_string(),
@@ -221,7 +221,6 @@ fn shown(pieces: &[Piece]) -> String {
     shown.collect()
 }
 
-/// Returns the Unix time in seconds.
 fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
@@ -239,7 +238,7 @@ impl Values {
         Self { uniques: HashMap::new(), began_s: now_s() }
     }
 
-    /// Returns the bytes of a line, with values for its CAS uniques and times.
+    /// Returns the bytes of a line, in which the values replace the names of CAS uniques and times.
     pub(crate) fn fill(&self, pieces: &[Piece]) -> Vec<u8> {
         let mut result = Vec::new();
         for piece in pieces {
@@ -289,8 +288,8 @@ impl Values {
         if rest.is_empty() { Ok(()) } else { Err(error()) }
     }
 
-    /// Returns true if `got` is `offset_s` seconds after a second between the transcript's start
-    /// and now.
+    /// Returns true if the time `got` minus `offset_s` lies between the transcript's start and
+    /// now.
     fn is_since_began(&self, offset_s: i64, got: &[u8]) -> bool {
         let got = str::from_utf8(got).ok().and_then(|digits| digits.parse::<u64>().ok());
         let from_s = got.and_then(|time_s| time_s.checked_sub_signed(offset_s));

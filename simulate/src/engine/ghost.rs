@@ -39,7 +39,7 @@ impl Ghost {
         *word = *word & !(mask << at) | pushed << at;
     }
 
-    /// The queue that the key left, if the ghost remembers it. The ghost then forgets the key.
+    /// Returns the queue that the key left, if the ghost remembers the key, and forgets the key.
     pub(super) fn take(&mut self, hash: u64) -> Option<Queue> {
         for queue in [Queue::Probation, Queue::Main] {
             let (at, tags) = self.part(queue);

@@ -1,4 +1,4 @@
-//! One of the two queues: sealed segments by age, and its open ones.
+//! One of the two queues: its sealed segments, by age, and its open segments.
 //!
 //! Where: in the engine, like `Lane` in the store's `log`. Invariant: tickets are unique, so that
 //! the order of `sealed` is the queue's order.
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 #[derive(Default)]
 pub(super) struct Lane {
-    /// {ticket, segment}, the oldest first.
+    /// Pairs of ticket and segment number, oldest first.
     pub(super) sealed: BTreeSet<(u64, u32)>,
     /// The segment that appends go to.
     pub(super) open: Option<u32>,
@@ -18,6 +18,6 @@ pub(super) struct Lane {
     pub(super) segments: u32,
     /// Number of segments ever opened for appends.
     pub(super) opened: u64,
-    /// Hits in segments of this birth or a later one do not count.
+    /// Hits in segments whose birth is this number or higher do not count.
     pub(super) young_from: u64,
 }

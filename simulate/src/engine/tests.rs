@@ -84,8 +84,8 @@ fn nothing_is_lost_while_there_is_room() {
         for (items, rewrites) in [("equal", false), ("equal", true), ("30/1-100", true)] {
             let item_bytes = drawn(items, KEYS as usize);
             let all_bytes: u64 = item_bytes.iter().map(|bytes| u64::from(*bytes)).sum();
-            // The capacity, in percent of the items' bytes. Open, free and dead segments need room,
-            // and the fewer segments there are, the larger is that part.
+            // The capacity, in percent of the items' bytes. Open, free and dead segments need room
+            // too, and take a larger share if there are fewer segments.
             let room = match (settings.budget, settings.segments) {
                 (Budget::Live, _) => 100,
                 (Budget::Memory, Some(16)) => 150,
@@ -121,7 +121,7 @@ fn room_is_made_though_everything_was_used_to_the_full() {
     }
 }
 
-/// Number of keys of a hot set of 1000 keys that are left in the cache after a scan.
+/// Returns how many keys of a hot set of 1000 keys are left in the cache after a scan.
 fn left_by_a_scan(policy: Eviction, hot_requests: impl Fn(u32) -> Vec<u32>) -> usize {
     let item_bytes = drawn("equal", 40_000);
     let shape = Shape { item_bytes: &item_bytes, capacity_bytes: 2000 * 64 };

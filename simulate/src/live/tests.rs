@@ -1,8 +1,8 @@
 //! Compares the engine with the store that it models.
 //!
-//! Where: tests of `live`. Invariant: the real store misses about as often as the model. They
-//! differ because the overhead of an item is only about 18 bytes, and because the store's hash is
-//! random.
+//! Where: tests of `live`. Invariant: the real store misses about as often as the model. Their
+//! misses differ because the overhead of an item is only about 18 bytes, and because the store's
+//! hash is random.
 
 use super::KeyedStore;
 use crate::cache::{Cache, Shape};

@@ -1,4 +1,4 @@
-//! ARC: a list of items used once, one of items used more, and ghosts that balance the two.
+//! ARC: a list of items used once, a list of items used more, and ghosts that balance the two.
 //!
 //! Where: see `reference`. Invariant: the items of the two lists fit the capacity; with the keys in
 //! the ghosts they take at most twice the capacity.
@@ -37,7 +37,7 @@ impl<'w> Arc<'w> {
         self.lists.shape.capacity_bytes
     }
 
-    /// Moves the oldest item of T1 or T2 to its ghost.
+    /// Evicts the oldest item of T1 or T2, and adds its key to the ghost list B1 or B2.
     fn replace(&mut self, was_in_b2: bool) {
         let t1 = self.lists.bytes(T1);
         let over = t1 > self.target_bytes || (was_in_b2 && t1 == self.target_bytes);

@@ -1,7 +1,7 @@
 //! Belady's MIN: evicts the item whose next use is latest, even the newest. It knows the future.
 //!
 //! Where: see `reference`. Invariant: with items of one size, no cache misses less. With other
-//! sizes the result is good, but not the best.
+//! sizes the result is good, but not optimal.
 //! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", 1966; with
 //! bypassing, since a cache need not keep what it fetched.
 
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// The next use of a key that is not used again.
 const NEVER: u32 = u32::MAX;
 
-/// The optimum.
+/// The optimal policy, which knows all requests.
 pub struct Belady<'w> {
     shape: Shape<'w>,
     /// For each request, the index of the next request of the same key.

@@ -1,4 +1,4 @@
-//! LIRS: an item that returned soon last time keeps its place; others pass through a short queue.
+//! LIRS: an item that was used again soon keeps its place; other items pass through a short queue.
 //!
 //! Where: see `reference`. Invariant: the oldest key of the stack is always a LIR; older keys are
 //! forgotten, and an evicted key is remembered only while it is in the stack.
@@ -9,7 +9,7 @@
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};
 
-/// One byte in this many is for resident HIRs: the paper's 1 %, and at least one item.
+/// Resident HIRs take one byte in this number: the paper's 1 %, and at least one item.
 const HIR_PART: u64 = 100;
 
 /// The kind of a key; `Nothing` is neither in the stack nor in the queue.
@@ -28,7 +28,7 @@ enum Kind {
 pub struct Lirs<'w> {
     /// The paper's S, by recency: all LIRs, and the other keys used since the oldest LIR was used.
     stack: Lists<'w, 1>,
-    /// The paper's Q: the resident HIRs. The next to be evicted is at the back.
+    /// The paper's Q: the resident HIRs. The next item to be evicted is at the back.
     queue: Lists<'w, 1>,
     kinds: Vec<Kind>,
     lir_bytes: u64,
@@ -53,7 +53,7 @@ impl<'w> Lirs<'w> {
         self.stack.shape.bytes_of(key)
     }
 
-    /// Prunes the stack like the paper: it then ends with a LIR.
+    /// Prunes the stack, as in the paper, so that its oldest key is a LIR.
     fn prune(&mut self) {
         while let Some(oldest) = self.stack.back(0) {
             match self.kinds[oldest as usize] {

@@ -1,7 +1,7 @@
-//! Doubly linked lists of keys, any number of them over one pair of arrays.
+//! Doubly linked lists of keys. All lists share one pair of arrays.
 //!
-//! Where: below most of the references. Invariant: a key is in at most one list; `bytes` of a list
-//! is the sum of its keys' sizes.
+//! Where: used by most of the references. Invariant: a key is in at most one list; `bytes` of a
+//! list is the sum of its keys' sizes.
 
 use crate::cache::Shape;
 
@@ -11,7 +11,7 @@ const NOWHERE: u8 = u8::MAX;
 /// `L` lists of keys. The front is the newest end.
 pub(super) struct Lists<'w, const L: usize> {
     pub(super) shape: Shape<'w>,
-    /// Links of each key, and behind them the links of each list's sentinel.
+    /// The links of each key, followed by the links of each list's sentinel.
     before: Vec<u32>,
     behind: Vec<u32>,
     list: Vec<u8>,
@@ -45,7 +45,7 @@ impl<'w, const L: usize> Lists<'w, L> {
         self.key(self.before[key as usize])
     }
 
-    /// Puts a key at the front of a list, and takes it out of its old one.
+    /// Moves a key from the list that it is in, if any, to the front of `list`.
     pub(super) fn push(&mut self, list: usize, key: u32) {
         self.take(key);
         let end = self.end(list);

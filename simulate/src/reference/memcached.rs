@@ -1,6 +1,6 @@
 //! memcached's segmented LRU: HOT, WARM and COLD, within one slab class.
 //!
-//! Where: see `reference`. Invariant: only COLD is evicted from, unless it is empty.
+//! Where: see `reference`. Invariant: items are evicted only from COLD, unless COLD is empty.
 //! Source: memcached's `doc/new_lru.txt`; the shares and ages are 1.6.45's defaults. In this model
 //! the background thread is always up to date, and one request is one second of the clock.
 

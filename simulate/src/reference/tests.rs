@@ -32,7 +32,7 @@ fn fifo(count: u64) -> Engine<'static> {
     Engine::new(frames(count), Eviction::Fifo, settings)
 }
 
-/// The keys from 0 to 15 that are in the cache after `requests`, each found in a cache of its own.
+/// The keys from 0 to 15 that are in the cache after `requests`, each looked up in its own cache.
 fn held<C: Cache>(make: impl Fn() -> C, requests: &[u32]) -> Vec<u32> {
     let is_held = |key: &u32| {
         let mut cache = make();
@@ -137,7 +137,7 @@ fn sieve_leaves_what_it_spares_in_its_place() {
     // The hand is at 3 and goes on to the new end; it does not reach 1, which is behind it.
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5]), [1, 4, 5]);
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5, 6]), [1, 5, 6]);
-    // At the new end the hand begins again at the old one.
+    // At the new end the hand begins again at the old end.
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 4, 5, 6, 7]), [4, 6, 7]);
 }
 

@@ -74,7 +74,7 @@ fn what_is_stored_lives_as_long_as_it_is_told_by_the_requests_clock() {
 #[test]
 fn hit_ratios_with_ttls_are_those_of_the_formula() {
     // Each key is requested once in ten seconds on average: after a miss, all requests within the
-    // TTL hit. Seconds are whole, which shortens a life by half a second.
+    // TTL hit. The clock has whole seconds, which shortens a life by half a second on average.
     for (ttl_s, lives_s) in [(30, 29.5), (5, 4.5)] {
         let requests = even(1000, 300_000, 100, ttl_s);
         let counted =
@@ -92,7 +92,7 @@ fn more_memory_gives_more_hits_up_to_all() {
     let sizes = [2 << 20, 4 << 20, 16 << 20];
     let curve = curve(&sizes, Eviction::default(), 3, 30 * SECOND_NS..u64::MAX, requests).unwrap();
     assert_eq!(curve.iter().map(|one| one.memory_bytes).collect::<Vec<_>>(), sizes);
-    // Hits are the part of the keys for which there is room; all once each key has been stored.
+    // The hit ratio of a small store is about the share of the keys for which it has room.
     for (counted, mib) in curve.iter().zip([2.0, 4.0]) {
         let room = mib * 1_048_576.0 / (1020.0 + 18.0) / 6000.0;
         let hits = counted.hit_ratio();

@@ -1,4 +1,4 @@
-//! Reads traces: whole ones, and ones with each possible fault.
+//! Reads whole traces, and traces with each possible fault.
 //!
 //! Where: tests of `trace`. Invariant: each fault gives an error that names it.
 

@@ -3,25 +3,25 @@
 //! Where: each group of the index has a part of the ghost. An eviction that the policy wants to
 //! remember adds a tag, and the key's next insertion removes it. A policy that remembers nothing
 //! has no ghost.
-//! Invariant: words change only under the lock of their group; without the lock, a lookup is a
+//! Invariant: a word changes only under the lock of its group; a lookup without the lock gives a
 //! hint. The ghost takes about 0.6 % of unknown keys for remembered ones, and forgets some keys.
-//! Such an error costs a wrong decision of the policy, never an item.
+//! Such an error makes the policy decide wrongly, but never loses an item.
 //! Source: S3-FIFO's ghost queue (Yang et al., SOSP 2023), as a FIFO of tags in each word.
 //!
 //! ```text
 //!   word, u64:   - 4 | oldest of main:10 | .. | youngest | oldest of probation:10 | .. | youngest
 //! ```
-//! A word has places for six tags; an empty place is 0. Each queue has three places; if the policy
-//! remembers only probation, it has all six.
+//! A word has places for six tags; an empty place is 0. Each queue has three places. If the policy
+//! remembers only keys from probation, probation has all six.
 //!
-//! A group has `WORDS` words, whatever its number of lines: a tag does not tell the line of its
-//! key, so a key's word must stay the same while the group gets more lines. When a group splits,
-//! both halves get a copy. Each half is searched for its own keys only, and newer tags push out
-//! those of the other half's keys. Therefore growth forgets nothing. A group of 8 lines has room
-//! for 0.9 tags per item, one of 15 lines for half a tag; the ghost takes 1.2 to 0.7 bytes per
-//! item. When two groups become one, each word keeps the younger half of both words' tags. No word
-//! is written before the first key is remembered, so the ghost takes no memory in a store that has
-//! not evicted yet.
+//! Every group has `WORDS` words, whatever its number of lines. A tag does not tell the line of its
+//! key, so a key's word must stay the same when the group gets more lines. When a group splits,
+//! both halves get a copy of its words. Each half searches its copy for its own keys only, and
+//! newer tags push out the tags of the other half's keys. Therefore growth forgets nothing. A group
+//! of 8 lines has room for 0.9 tags per item, a group of 15 lines for half a tag; the ghost takes
+//! 1.2 to 0.7 bytes per item. When two groups merge, each word keeps the younger half of both
+//! words' tags. No word is written before the first key is remembered, so the ghost takes no memory
+//! before the first eviction.
 
 use super::index;
 use crate::policy::{Queue, Remembered};
@@ -34,7 +34,7 @@ const TAG_BITS: u32 = 10;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const TAGS: u32 = 6;
 const ALL_MASK: u64 = (1 << (TAG_BITS * TAGS)) - 1;
-/// A word with a one in the lowest bit of each tag, and one with a one in the highest bit.
+/// `LOWEST` has the lowest bit of each tag set, `HIGHEST` the highest bit of each tag.
 const LOWEST: u64 = 0x0004_0100_4010_0401;
 const HIGHEST: u64 = LOWEST << (TAG_BITS - 1);
 /// The position of the tag in the hash, below the bits of a slot's tag.
@@ -46,12 +46,12 @@ pub(super) struct Ghost {
     remembered: Remembered,
     /// True once a key was remembered. Until then all words are zero and none was touched.
     is_used: AtomicBool,
-    /// Number of a word's lowest bits that are for keys that left probation. The other bits are for
-    /// keys that left the main queue.
+    /// The number of low bits of a word that hold the tags of keys that left probation. The bits
+    /// above them hold the tags of keys that left the main queue.
     probation_bits: u32,
 }
 
-/// The tags of a word, by the queue that the keys left.
+/// A word's two parts: the tags of keys that left probation, and of keys that left the main queue.
 #[derive(Clone, Copy)]
 struct Tags {
     probation: u64,
@@ -75,25 +75,25 @@ impl Ghost {
         self.words.as_ref()
     }
 
-    /// Bytes that the ghost takes for `groups` once a key is remembered.
+    /// Bytes that the ghost takes for `groups` groups once a key is remembered.
     pub(super) fn bytes(&self, groups: u64) -> usize {
         if self.words.is_some() { index(groups) * WORDS * 8 } else { 0 }
     }
 
-    /// Locks the words of the first `groups` into RAM.
+    /// Locks the words of the first `groups` groups into RAM.
     pub(super) fn lock(&self, groups: u64) -> io::Result<()> {
         self.words.as_ref().map_or(Ok(()), |words| words.lock(self.bytes(groups)))
     }
 
-    /// Bytes that the ghost takes for `groups` now.
+    /// Bytes that the ghost takes for `groups` groups now: 0 before a key is remembered.
     pub(super) fn touched_bytes(&self, groups: u64) -> usize {
         if self.used().is_some() { self.bytes(groups) } else { 0 }
     }
 
     /// The words; `None` while all of them are zero.
     fn used(&self) -> Option<&Words> {
-        // Relaxed: the flag is set under a group's lock before the group's words are, so a column
-        // that holds the lock sees it. Without the lock it is a hint.
+        // Relaxed: a column sets the flag under a group's lock before it writes the group's words,
+        // so a later holder of that lock sees the flag. Without the lock, the flag is a hint.
         self.words.as_ref().filter(|_| self.is_used.load(Ordering::Relaxed))
     }
 
@@ -104,8 +104,8 @@ impl Ghost {
         find(word, tag(hash)).is_some()
     }
 
-    /// Remembers that the key of `hash` left queue `from`, if the policy wants that. The word then
-    /// forgets the oldest key of that queue if it is full. To be called under the group's lock.
+    /// Remembers that the key of `hash` left queue `from`, if the policy wants that. If the queue's
+    /// part of the word is full, its oldest tag is dropped. The caller holds the group's lock.
     pub(super) fn push(&self, group: usize, hash: u64, from: Queue) {
         match (self.remembered, from) {
             (Remembered::None, _) | (Remembered::Probation, Queue::Main) => return,
@@ -124,17 +124,17 @@ impl Ghost {
         });
     }
 
-    /// Forgets the key of `hash`. Returns the queue that the key left, if it was remembered. To be
-    /// called under the group's lock.
+    /// Forgets the key of `hash`. Returns the queue that the key left, if it was remembered. The
+    /// caller holds the group's lock.
     pub(super) fn take(&self, group: usize, hash: u64) -> Option<Queue> {
         self.knows(group, hash).then(|| self.change(group, hash, |tags| tags)).flatten()
     }
 
-    /// Removes the key's tag, and applies `change` to the others. Returns the removed tag's queue.
+    /// Removes the key's tag and applies `change` to the others. Returns the removed tag's queue.
     fn change(&self, group: usize, hash: u64, change: impl FnOnce(Tags) -> Tags) -> Option<Queue> {
         let word = self.words.as_ref()?.word(at(group, hash));
         let probation_mask = (1 << self.probation_bits) - 1;
-        // Relaxed, here and below: words change only under the lock, which orders it.
+        // Relaxed, here and below: words change only under the lock, which orders changes.
         let before = word.load(Ordering::Relaxed);
         let (in_probation, probation) = without(before & probation_mask, tag(hash));
         let (in_main, main) = without(before >> self.probation_bits, tag(hash));
@@ -165,7 +165,7 @@ impl Ghost {
         let Some(words) = self.used() else { return };
         let split =
             |word: u64| [(word & low_bits(self.probation_bits)), word >> self.probation_bits];
-        // Of an odd number of places, `to` fills one more in even words, and `from` in odd ones.
+        // With an odd number of places, `to` keeps one more in even words, `from` in odd words.
         for word in 0..WORDS {
             let at = words.word(to * WORDS + word);
             // Relaxed, here and below: as in `change`.
@@ -183,12 +183,12 @@ impl Ghost {
         }
     }
 
-    /// Number of a word's bits for keys that left probation (part 0), or that left the main queue.
+    /// Number of bits of a part of a word: part 0 is for probation, part 1 for the main queue.
     fn part_bits(&self, part: usize) -> u32 {
         if part == 0 { self.probation_bits } else { TAG_BITS * TAGS - self.probation_bits }
     }
 
-    /// Gives back the memory of groups from `from` on, of which there were never more than `to`.
+    /// Returns the memory of groups `from..to` to the system; there were never more than `to`.
     pub(super) fn give_back_rest(&self, from: usize, to: usize) {
         if let Some(words) = &self.words {
             words.give_back_rest(from * WORDS * 8, to * WORDS * 8);
@@ -210,9 +210,9 @@ fn tag(hash: u64) -> u64 {
     ((hash >> TAG_AT) & TAG_MASK).max(1)
 }
 
-/// The position of the lowest bit of the tag in `word` that equals `tag`.
+/// The bit position of the tag in `word` that equals `tag`.
 fn find(word: u64, tag: u64) -> Option<u32> {
-    // An equal tag is a zero in `differs`. The lowest zero is found exactly.
+    // A tag equal to `tag` is zero in `differs`. Only the lowest bit of `zeros` is reliable.
     let differs = word ^ (tag * LOWEST);
     let zeros = differs.wrapping_sub(LOWEST) & !differs & HIGHEST;
     (zeros != 0).then(|| zeros.trailing_zeros() + 1 - TAG_BITS)
@@ -248,7 +248,7 @@ mod tests {
         // A key that left the main queue, which is not remembered.
         ghost.push(1, hash(4), Queue::Main);
         assert!(!ghost.knows(1, hash(4)));
-        // There is room for one more. A key put in again becomes the youngest, and is there once.
+        // One place is free. A key that is pushed again becomes the youngest, and is stored once.
         ghost.push(1, hash(2), Queue::Probation);
         ghost.push(1, hash(8), Queue::Probation);
         assert!([2, 3, 5, 6, 7, 8].iter().all(|key| ghost.knows(1, hash(*key))));

@@ -2,9 +2,9 @@
 //!
 //! Where: a column that links an item while the index wants to grow takes one step; a column that
 //! unlinks an item while the index wants to shrink takes one step back.
-//! Invariant: one column steps at a time. While a group's slots move, the group's version is odd,
-//! and a reader who missed meanwhile looks again. Whenever the version is even, each slot is in
-//! exactly one place.
+//! Invariant: only one column takes a step at a time. While a group's slots move, the group's
+//! version is odd, and a reader that missed its slot meanwhile searches again. Whenever the version
+//! is even, each slot is in exactly one place.
 //! Source: linear hashing (Litwin, 1980), by groups that grow from 8 to 15 lines before they split.
 
 use super::layout::Layout;
@@ -18,16 +18,16 @@ use memory::quiescence::Quiescence;
 use memory::sync::{Ordering, fence};
 use memory::words::Words;
 
-/// Most overflow lines that a step may take, less those it frees: 16 lines may have one home.
+/// The greatest net number of overflow lines that a step takes: all slots may share a home line.
 const STEP_LINES_MAX: usize = 18;
 /// Bytes of a new group's word and of its part of the ghost.
 pub(super) const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
 /// The lines that a step back touches are prefetched this many steps before it.
 const AHEAD_STEPS: u64 = 8;
-/// From this many bytes of lines on, huge pages are requested for all lines to come. In a smaller
-/// index, a huge page used in part would be a large share of the memory in use. Therefore a huge
-/// page is requested there only once all lines on it are in use; the system then merges small pages
-/// into it in its own time.
+/// From this many bytes of lines on, huge pages are requested for all of the lines' address space.
+/// In a smaller index, a partly used huge page would be a large share of the memory in use. So
+/// there a huge page is requested only once all lines on it are in use; the kernel then merges the
+/// small pages into it in its own time.
 const HUGE_AHEAD_FROM_BYTES: usize = 16 << 20;
 const HUGE_BYTES: usize = 2 << 20;
 
@@ -41,11 +41,11 @@ pub(crate) enum Step {
     NeedsMemory,
 }
 
-/// The buffers in which a column moves many slots, and the progress of giving memory back. The
-/// column holds the lock of `Index::moving` meanwhile.
+/// The state under the lock of `Index::moving`: the buffers through which a step moves slots, and
+/// the progress of returning memory to the system.
 #[derive(Debug)]
 pub(super) struct Moving {
-    /// The slots of each half that have yet to find a place.
+    /// The slots of each half that have no place yet.
     rest: [Vec<u64>; 2],
     /// The overflow lines from which the slots in `rest` came.
     chain: Vec<u64>,
@@ -77,8 +77,8 @@ impl Moving {
         }
     }
 
-    /// Lays out again the slots of `groups`, whose lines are those of `planes`. The slots go to the
-    /// first `lines_each` lines of the first group or, with `HALVES`, of each of both groups.
+    /// Lays out the slots of `groups` again. `planes` gives the groups' lines. The slots go to the
+    /// first `lines_each` lines of the first group or, with `HALVES`, of both groups.
     pub(super) fn lay_out<const HALVES: bool>(
         &mut self,
         groups: &mut [&mut Group<'_>],
@@ -126,7 +126,7 @@ impl Moving {
     }
 }
 
-/// Bytes of lines that are to have huge pages while `line_bytes` are in use.
+/// Bytes of lines for which huge pages are requested while `line_bytes` are in use.
 fn huge_bytes(line_bytes: usize) -> usize {
     if line_bytes < HUGE_AHEAD_FROM_BYTES {
         line_bytes / HUGE_BYTES * HUGE_BYTES
@@ -162,14 +162,14 @@ impl Index {
         self.items.load(Ordering::Relaxed) > self.width.most_items.load(Ordering::Relaxed)
     }
 
-    /// True if the index has so few items that it is to contract.
+    /// True if the index has so few items that it should contract.
     #[inline]
     pub(crate) fn wants_to_shrink(&self) -> bool {
         // Relaxed: as in `wants_to_grow`.
         self.items.load(Ordering::Relaxed) < self.width.fewest_items.load(Ordering::Relaxed)
     }
 
-    /// Adds a line. `hash_of`, called under the slot's lock, returns the hash of its item's key.
+    /// Adds a line. `hash_of` hashes the key of a slot's item, under the lock of the slot's group.
     pub(crate) fn step(&self, hash_of: impl FnMut(Slot) -> u64) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
@@ -189,7 +189,7 @@ impl Index {
             group.end_moving();
         } else {
             let bit = width.groups_log;
-            // A column that read its address while the index was wider may hold this lock briefly.
+            // A column that read its address in a wider index may still hold this group's lock.
             let Some(mut upper) = self.begin_moving(width.stepped + (1 << bit)) else {
                 group.end_moving();
                 return Step::NotNow;
@@ -230,8 +230,8 @@ impl Index {
         moving.lay_out::<true>(&mut [group, upper], planes, LINES_MIN, half_of);
     }
 
-    /// Prefetches for two later steps back: for the one `AHEAD_STEPS` ahead, the lines that `fold`
-    /// reads first; for the one half as far ahead, the lines to which `fold` moves slots.
+    /// Prefetches lines for two later steps back: for the step `AHEAD_STEPS` ahead, the lines that
+    /// `fold` reads; for the step half as far ahead, the lines to which `fold` moves slots.
     pub(crate) fn prefetch_to_step_back(&self) {
         let width = self.width();
         let ahead = |steps: u64| {
@@ -303,17 +303,17 @@ impl Index {
         self.used(self.width(), lump) + 2 * lump <= self.granted_bytes()
     }
 
-    /// Bytes that the index uses once memory beyond `width` is given back. Memory is given back in
-    /// whole huge pages: the system would fill up again a huge page that was given back in part.
+    /// Bytes that the index uses once the memory beyond `width` is returned. Only whole huge pages
+    /// are returned: the kernel would refill a huge page that was returned in part.
     fn used(&self, width: Width, lump: usize) -> usize {
         let lines = index(width.total_lines()) * 64;
         let now = index(self.width().total_lines()) * 64;
         self.bytes().saturating_sub(now) + lines.next_multiple_of(2 * lump)
     }
 
-    /// Gives memory beyond the index's width back to the system. True: the index can do without
-    /// `lump` bytes of the memory granted to it; if `take` then returns true, they are no longer
-    /// granted.
+    /// Returns the memory beyond the index's width to the system. True: the index can do without
+    /// `lump` bytes of its granted memory. `take` is then called, and if it returns true, these
+    /// bytes are no longer granted.
     pub(crate) fn give_back(
         &self,
         lump: usize,
@@ -330,7 +330,7 @@ impl Index {
             if !quiescence.passed(epoch) && !plant::is(Fault::GivenBackAtOnce) {
                 return false;
             }
-            // Since the epoch began no reader was sent beyond `left`: `step` clears `moving.left`.
+            // `step` clears `left`, so no reader was sent beyond it since the epoch began.
             let widest = moving.widest;
             let lines = [left, widest].map(|width| index(width.total_lines()) * 64);
             let groups = [left, widest].map(|width| index(width.total_groups()));
@@ -340,7 +340,7 @@ impl Index {
             (moving.widest, moving.left) = (left, None);
         }
         let spares = self.used(moving.widest, lump) + 2 * lump <= self.granted_bytes();
-        // Still under the lock of `moving`: no other column spares the same bytes.
+        // The lock of `moving` is still held, so no other column takes the same bytes.
         if spares && take() {
             self.granted.fetch_sub(lump, Ordering::Relaxed); // as in `granted_bytes`
         }

@@ -2,13 +2,13 @@
 //!
 //! Where: in a step of growth or contraction, and after one removal in 64. The slots are laid out
 //! on a copy of the group, and the slots that have changed are written back.
-//! Invariant: in the end each slot that was read is in one line or is left over; a slot that was at
-//! home stays there, unless it makes place for another and goes to its other line.
+//! Invariant: after a layout each slot that was read is in one line or in the list of slots without
+//! a place. A slot at home stays there, unless it is moved to its other line to make room.
 //! Source: bucketized cuckoo hashing (Dietzfelbinger and Weidling, 2007), with one displacement.
 //!
-//! Each line of a group is in another plane (see `width`). A group has the same planes before and
-//! after a step, so the layout is by planes. If a group becomes two groups of 8 lines, the even
-//! planes are the lines of the lower half and the odd planes those of the upper half.
+//! Each line of a group is in a different plane (see `width`). A group has the same planes before
+//! and after a step, so the layout works on planes. If a group becomes two groups of 8 lines, the
+//! even planes are the lines of the lower half and the odd planes those of the upper half.
 
 use super::slot::Slot;
 use super::width::Homes;
@@ -17,7 +17,7 @@ use memory::sync::{AtomicU64, Ordering};
 const PLANES: usize = 16;
 const SLOTS: usize = 8;
 
-/// A layout in progress: of one group or, with `HALVES`, of the two that it becomes.
+/// A layout in progress: of one group or, with `HALVES`, of the two groups into which it splits.
 pub(super) struct Layout<const HALVES: bool> {
     /// The home lines of tags in the group, or in each half.
     homes: Homes,
@@ -55,7 +55,7 @@ impl<const HALVES: bool> Layout<HALVES> {
         plane::<HALVES>(half, self.homes.other(Slot(slot).tag()))
     }
 
-    /// Reads the slots of a plane. Slots whose home is elsewhere go to their half's list in `rest`.
+    /// Reads the slots of a plane. Slots with another home line go to their half's list in `rest`.
     pub(super) fn read(
         &mut self,
         plane: usize,
@@ -68,8 +68,8 @@ impl<const HALVES: bool> Layout<HALVES> {
         let mut free = 0_u8;
         let mut changed = 0_u8;
         for at in 0..SLOTS {
-            // Relaxed: slots are stored only under this group's lock. A hit counts its use without
-            // the lock, and that use may be lost.
+            // Relaxed: slots are stored only under this group's lock. A hit updates the slot's
+            // counter without the lock, and that update may be lost.
             let slot = line[at].load(Ordering::Relaxed);
             let half = if HALVES && slot != 0 { half_of(Slot(slot)) } else { 0 };
             if self::plane::<HALVES>(half, homes.home(Slot(slot).tag())) == plane {

@@ -1,4 +1,4 @@
-//! A group locked for one hash: all changes of slots, except those of growth and passes.
+//! A group locked for one hash. All changes of slots, except growth and passes, are made here.
 //!
 //! Where: every verb that changes a key's item, and every eviction, locks a group briefly.
 //! Invariant: a key has one slot; a slot moves only while the version is odd; in an overflow chain
@@ -14,8 +14,8 @@ use crate::policy::Queue;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, Ordering, fence};
 
-/// Selects one removal in 64: if its key's hash has none of these bits, it lays its group out
-/// again, unless all slots are at home. So about as many slots are at home as after growth.
+/// One removal in 64, whose key's hash has none of these bits, lays its group out again unless all
+/// slots are at home. This keeps about as many slots at home as growth does.
 const TIDY_BITS: u64 = 63 << 35;
 
 /// The error that there is no memory for another overflow line.
@@ -55,7 +55,7 @@ impl<'i> Locked<'i> {
         found.map(|Found { at, .. }| At(at))
     }
 
-    /// Goes on with `find` if the home line has no such slot.
+    /// The rest of `find`, for when the home line has no such slot.
     #[inline(never)]
     fn find_elsewhere(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'i>> {
         let tag = tag(self.hash);
@@ -77,8 +77,8 @@ impl<'i> Locked<'i> {
         self.find(|slot| slot.loc() == loc)
     }
 
-    /// Changes a slot in place. Hits count uses in it without the lock; to keep these, `change` is
-    /// called again if the slot has changed meanwhile.
+    /// Changes a slot in place. A hit may count a use in the slot meanwhile, without the lock; then
+    /// `change` is called again, so that the use is not lost.
     pub(crate) fn update(&self, at: At<'_>, mut change: impl FnMut(Slot) -> Slot) {
         let change = |old: u64| Some(change(Slot(old)).0);
         // Release pairs with the Acquire of `probe`: a reader that sees the slot sees the item.
@@ -87,7 +87,7 @@ impl<'i> Locked<'i> {
         debug_assert!(updated.is_ok(), "change never refuses");
     }
 
-    /// Marks the slot as busy, calls `write`, and then stores what `change` makes of the slot.
+    /// Marks the slot as busy, calls `write`, and then stores the slot that `change` returns.
     /// `write` stores new bytes in the item by atomics, since readers may read them meanwhile.
     #[inline(always)]
     pub(crate) fn rewrite(
@@ -97,12 +97,12 @@ impl<'i> Locked<'i> {
         write: impl FnOnce(),
     ) {
         // Relaxed: ordered by the fence, and read by the load in `Found::is_unchanged`. Uses that
-        // hits have counted so far are kept; while the slot is busy hits count none.
+        // hits have counted so far are kept; while the slot is busy, hits count no uses.
         let bit = if plant::is(Fault::BusyNotSet) { 0 } else { slot::BUSY };
         let busy = Slot(at.0.fetch_or(bit, Ordering::Relaxed) | slot::BUSY);
         fence(Ordering::Release); // pairs with the Acquire fence in `Found::is_unchanged`
         write();
-        // Release pairs with the Acquire of `probe`: who sees the new version sees its bytes.
+        // Release pairs with the Acquire of `probe`: a reader of the new version sees its bytes.
         at.0.store(change(busy).0, Ordering::Release);
     }
 
@@ -128,8 +128,8 @@ impl<'i> Locked<'i> {
         Ok(())
     }
 
-    /// Puts a slot in its home line, in the place of another slot at home there, which goes to its
-    /// own other line. False: no slot there can go to its other line.
+    /// Puts a slot in its home line by moving another slot, which also has its home there, to its
+    /// own other line. False: no slot of the home line can move.
     fn displace(&mut self, slot: Slot) -> bool {
         for word in self.line(self.home) {
             // Relaxed, here and below: slots are stored only under this lock. A use that a hit
@@ -165,9 +165,9 @@ impl<'i> Locked<'i> {
         true
     }
 
-    /// Empties a slot, and fills the place with a slot from an overflow line if one may be there.
-    /// Where items come and go, the index then takes half a byte less per item than if only one
-    /// removal in four did so.
+    /// Empties a slot, and refills it from an overflow line if a slot there may move to it. Under
+    /// steady insertions and removals the index thus takes half a byte less per item than if only
+    /// one removal in four refilled its slot.
     #[inline]
     pub(crate) fn remove(&mut self, at: At<'_>) {
         at.0.store(0, Ordering::Release); // pairs with the Acquire of `probe`
@@ -187,7 +187,7 @@ impl<'i> Locked<'i> {
         self.hash & TIDY_BITS == 0
     }
 
-    /// Fills an empty slot from an overflow line, and the gap there from the first overflow line.
+    /// Fills an empty slot from an overflow line, and the gap there from the first such line.
     #[inline(never)]
     fn fill(&mut self, empty: At<'_>) {
         let hole = match self.line_of(empty) {
@@ -230,7 +230,7 @@ impl<'i> Locked<'i> {
         lines.into_iter().find(is_in)
     }
 
-    /// A slot in an overflow line that may stand in `line`, preferably one that is at home there.
+    /// A slot of an overflow line that may move to `line`, preferably one whose home is `line`.
     fn overflown_to(&self, line: u64) -> Option<&'i AtomicU64> {
         let overflow = &self.index.overflow;
         let mut second = None;
@@ -286,7 +286,7 @@ impl<'i> Locked<'i> {
         self.word = bump_version(self.word);
         let group = self.index.groups.word(self.address.group());
         // Relaxed: ordered by the fence, which pairs with the Acquire fence of `is_same_version`. A
-        // reader that has seen a slot that `moves` moved sees this version there, or a later one.
+        // reader that has seen a moved slot then sees this version or a later one.
         group.store(self.word | LOCK, Ordering::Relaxed);
         fence(Ordering::Release);
         moves(self);
@@ -305,7 +305,7 @@ impl<'i> Locked<'i> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         // Release pairs with the Acquire of `lock_group` and of `find_validated`: a column that
-        // takes the lock next, or meets an even version, sees the slots as they were left.
+        // takes the lock next, or reads the even version, sees all changes to the slots.
         self.index.groups.word(self.address.group()).store(self.word, Ordering::Release);
     }
 }

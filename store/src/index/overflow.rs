@@ -2,7 +2,7 @@
 //!
 //! Where: a group's word names the first line of the group's chain.
 //! Invariant: a line is in one chain or on the free list. Only the first line of a chain has empty
-//! slots, so that the chain is no longer than it must be.
+//! slots, which keeps chains as short as possible.
 //!
 //! ```text
 //!   line, 64 bytes:  slot 8 | ... 7 slots | number of the next line, 0 for none
@@ -16,7 +16,7 @@ use std::io;
 
 /// Slots of an overflow line; the eighth word links to the next one.
 pub(super) const SLOTS: usize = 7;
-/// One overflow line in this many, at most `SPARE_LINES_MAX`, is kept for who `must` get a line.
+/// One line in `SPARE_PART`, at most `SPARE_LINES_MAX` in all, is kept for `take` with `must`.
 const SPARE_PART: usize = 16;
 const SPARE_LINES_MAX: usize = 64;
 /// The bits of a line's number, in a link or a group's word.
@@ -52,8 +52,8 @@ impl Overflow {
         self.has_free() || self.cut.load(Ordering::Relaxed) < self.room(false) // a hint
     }
 
-    /// Number of lines that may be cut. The last few are only for a caller that `must` get a line,
-    /// so that no slot is lost: a group that is laid out anew may need one line more than it had.
+    /// Number of lines that may be cut. The last few are only for a caller that `must` get a line
+    /// so that no slot is lost: a group that is laid out again may need one line more than it had.
     fn room(&self, must: bool) -> usize {
         let room = self.lines.len() / 8;
         if must { room } else { room - (room / SPARE_PART).min(SPARE_LINES_MAX) }
@@ -117,7 +117,7 @@ impl Overflow {
         }
         let room = self.room(must);
         let cut = |cut: usize| (cut < room).then(|| cut + 1);
-        // Relaxed: only the number is shared.
+        // Relaxed: no other data depends on the number.
         let at = self.cut.fetch_update(Ordering::Relaxed, Ordering::Relaxed, cut).ok()?;
         u64::try_from(at).ok()
     }
@@ -150,7 +150,7 @@ impl Overflow {
     }
 }
 
-/// The count of changes, one more than that of `head`, in the upper half of the next head.
+/// The upper half of the next head: the number of changes, one more than in `head`.
 fn changed(head: u64) -> u64 {
     (head >> 32).wrapping_add(u64::from(!plant::is(Fault::OverflowTagKept))) << 32
 }

@@ -2,11 +2,11 @@
 //! nanoseconds per line: if many items die together, that is cheaper than a lookup for each.
 //!
 //! Where: the harvest, when many of the items that the index names are dead.
-//! Invariant: a group is passed as a whole under its lock, and the pass misses no slot. The index
-//! may grow meanwhile, which sends slots to groups that the pass has yet to reach. It does not
-//! contract, which would send slots to groups that the pass has left. In the end no slot names an
-//! item that was dead when the pass began.
-//! Source: the clock hand of a sweeping garbage collector, over the roots.
+//! Invariant: a pass handles each group as a whole under the group's lock, and misses no slot. The
+//! index may grow during a pass, which sends slots to groups that the pass has yet to reach. It
+//! does not contract, which would send slots to groups that the pass has left. After a pass, no
+//! slot names an item that was dead when the pass began.
+//! Source: the sweep of a mark-sweep garbage collector, applied to the roots.
 
 #![allow(unsafe_code, reason = "a table is read without a check of its bounds, slot by slot")]
 
@@ -24,7 +24,7 @@ const AHEAD_OVERFLOW: u64 = 3;
 #[derive(Debug)]
 pub(crate) struct Marks {
     marks: Box<[u8]>,
-    /// The number of bytes less one.
+    /// The number of bytes minus one.
     mask: u64,
     segment_log: u32,
 }
@@ -46,7 +46,7 @@ impl Marks {
     #[inline(always)]
     fn named(&self, line: &[AtomicU64]) -> u32 {
         line.iter().rev().fold(0, |named, word| {
-            // Relaxed: slots change only under this group's lock, except for counted uses.
+            // Relaxed: slots change only under this group's lock, except that hits count uses.
             let segment = (word.load(Ordering::Relaxed) >> self.segment_log) & self.mask;
             // SAFETY: there is a byte for each number up to `mask`.
             let mark = unsafe { *self.marks.get_unchecked(index(segment)) };
@@ -100,8 +100,8 @@ impl Index {
     ) -> Passed {
         let mut lines = 0;
         while lines < lines_max {
-            // Read after the last group was left: if a group split before the pass reached it, the
-            // number read here counts the group to which its slots went.
+            // The number of groups is read after the last group was unlocked: if a group split
+            // before the pass reached it, this number includes the group to which its slots went.
             if group >= self.width().total_groups() {
                 return Passed { next: None, lines };
             }
@@ -116,8 +116,7 @@ impl Index {
         Passed { next: Some(group), lines }
     }
 
-    /// Prefetches the lines of a group some groups ahead, which is likely to be as wide as this
-    /// one.
+    /// Prefetches the lines of a later group, which is likely to be as wide as this one.
     #[inline]
     fn prefetch_to_pass(&self, here: Address) {
         let ahead = Address { group: here.group + AHEAD_GROUPS, ..here };
@@ -160,8 +159,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Passes the overflow lines. A slot there whose item is alive moves to a line that has lost a
-    /// slot (`emptied` has a bit for each such line), if it may be in that line.
+    /// Empties the slots of dead items in overflow lines. A live item's slot moves to its home line
+    /// or its other line if that has lost a slot (`emptied` has a bit for each such line).
     #[inline(never)]
     fn pass_overflow(
         &mut self,
@@ -183,8 +182,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Moves slots from overflow lines to the `emptied` lines in which they may be. To be called
-    /// within `Locked::moving`.
+    /// Moves slots from overflow lines to their home line or other line if that is in `emptied`. To
+    /// be called within `Locked::moving`.
     fn take_home(&mut self, emptied: u64) {
         let overflow = &self.index.overflow;
         let mut at = self.word & OVERFLOW_AT;
@@ -206,8 +205,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Fills the empty slots of all overflow lines but the first with slots of the first line. Once
-    /// that is empty, the next line is the first. To be called within `Locked::moving`.
+    /// Fills empty slots of all overflow lines but the first with slots of the first line. Once the
+    /// first line is empty, the next is the first. To be called within `Locked::moving`.
     fn close_holes(&mut self) {
         let overflow = &self.index.overflow;
         let mut first = self.word & OVERFLOW_AT;

@@ -21,7 +21,7 @@ pub(super) fn probe<'i>(
     let mut tagged = tagged(line, tag);
     while let Some(at) = first(line, tagged) {
         tagged &= tagged - 1;
-        // Acquire pairs with the Release that put the slot there: its item is seen whole.
+        // Acquire pairs with the Release that put the slot there: the whole item is visible.
         let slot = Slot(at.load(Ordering::Acquire));
         if slot.same_tag(Slot::tagged(tag)) && is_it(slot) {
             return Some(Found { slot, at });
@@ -66,9 +66,9 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
     let (one, two, three, four): (__m128, __m128, __m128, __m128);
     // SAFETY: the block reads the 64 bytes of `line`, which are borrowed, and assumes nothing of
     // their values. To the rest of the program these are relaxed loads of atomics: the instructions
-    // read each aligned half of a slot in one piece, as the processor does. No load of an `asm`
-    // block is moved before an Acquire load or behind an Acquire fence, nor does the processor do
-    // that.
+    // read each aligned half of a slot in one piece, as the processor does. Neither the compiler
+    // nor the processor moves a load of an `asm` block before an Acquire load or behind an Acquire
+    // fence.
     unsafe {
         asm!(
             "movups {one}, [{line}]",
@@ -84,7 +84,7 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
         );
     }
     let [tag, tags] = [tag, TAG_MASK].map(|tag| ((Slot::tagged(tag).0 >> 32) as u32).cast_signed());
-    // SAFETY: SSE2, which these need, is part of x86-64; they touch no memory.
+    // SAFETY: the intrinsics need only SSE2, which is part of x86-64, and touch no memory.
     let same = |one, two| unsafe {
         let upper = _mm_castps_si128(_mm_shuffle_ps::<UPPER>(one, two));
         _mm_cmpeq_epi32(_mm_and_si128(upper, _mm_set1_epi32(tags)), _mm_set1_epi32(tag))
@@ -95,7 +95,7 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
     mask.cast_unsigned() & all
 }
 
-/// Like `at_once`, but exact.
+/// Like `at_once`, but never sets a bit for a slot that lacks the tag.
 #[cfg(any(test, not(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))))]
 fn one_by_one(line: &[AtomicU64; 8], tag: u64) -> u32 {
     let has_tag = |word: &AtomicU64| {
@@ -134,8 +134,8 @@ mod tests {
     fn at_once_and_one_by_one_see_the_same_slots_whatever_a_line_holds() {
         let mut random = Random::new(27);
         for _ in 0..if cfg!(miri) { 1_000 } else { 200_000 } {
-            // Few different tags, so that several slots share one, or any tag; some slots are
-            // empty, and the other bits of a slot are random.
+            // Either few different tags, so that several slots share a tag, or any tags. Some slots
+            // are empty, and the other bits of a slot are random.
             let few = random.next() & 3;
             let tags = random.pick(&[3, 0xff, TAG_MASK]);
             let line: [AtomicU64; 8] = std::array::from_fn(|_| {

@@ -28,7 +28,7 @@ pub(crate) const STALE: u64 = 1 << 58;
 pub(crate) const WON: u64 = 1 << 59;
 pub(crate) const BUSY: u64 = 1 << 60;
 const VER_AT: u32 = 61;
-/// The last version: an item that has it is no longer rewritten.
+/// The highest version. An item that has reached it is no longer rewritten.
 pub(crate) const VER_MAX: u64 = policy::room::VERSION_MAX as u64;
 /// The bits that name the item: its location and its key's tag.
 const ITEM_MASK: u64 = LOC_MASK | (TAG_MASK << LOC_BITS);
@@ -72,7 +72,7 @@ impl Slot {
         (self.0 >> CNT_AT) & CNT_MAX
     }
 
-    /// The slot after one more use: with `fetched` set and, if the use `counts`, with the counter
+    /// The slot after one more use: with `fetched` set and, if `counts` is true, with the counter
     /// raised by one unless it is saturated.
     #[inline]
     pub(crate) fn used(self, counts: bool) -> Self {
@@ -101,19 +101,19 @@ impl Slot {
         self.0 >> VER_AT
     }
 
-    /// True if both name the same item.
+    /// True if both slots name the same item.
     #[inline]
     pub(crate) fn names_item_of(self, other: Slot) -> bool {
         (self.0 ^ other.0) & ITEM_MASK == 0
     }
 
-    /// True if both name the same version of the same bytes.
+    /// True if both slots name the same version of the same item.
     #[inline]
     pub(crate) fn names_same(self, other: Slot) -> bool {
         (self.0 ^ other.0) & NAME_MASK == 0
     }
 
-    /// The slot after its item was rewritten. Of its state it keeps the counter and `keep_bits`.
+    /// The slot after its item's rewrite: keeps the counter and `keep_bits`, and gets `set_bits`.
     pub(crate) fn rewritten(self, keep_bits: u64, set_bits: u64) -> Self {
         debug_assert!(self.ver() < VER_MAX);
         let kept = self.0 & (NAME_MASK | (CNT_MAX << CNT_AT) | keep_bits);

@@ -30,7 +30,7 @@ mod alone {
     use std::collections::{BTreeSet, HashSet};
 
     /// Number of slots at home, in their other line, and in overflow lines. Checks that no slot is
-    /// anywhere else or is there twice, and that the group's word has the home line's bit.
+    /// stored elsewhere or twice, and that the group's word has the home line's bit.
     fn count_checked(index: &Index) -> [usize; 3] {
         let width = index.width();
         let mut counts = [0; 3];
@@ -190,7 +190,7 @@ mod alone {
         }
     }
 
-    /// Inserts more keys of one home line than its two lines hold; the others fill overflow lines.
+    /// Inserts 150 keys of one home line, which fill other lines and overflow lines too.
     #[test]
     fn keys_that_crowd_are_all_found_and_let_go() {
         let index = Index::new(1 << 20, 8, Remembered::None).expect("address space");
@@ -245,7 +245,7 @@ mod alone {
     #[test]
     fn without_memory_an_insert_is_refused_and_nothing_lost() {
         let index = Index::new(1 << 20, 8, Remembered::None).expect("address space");
-        // Memory for exactly one overflow line is enough for that line.
+        // The memory of exactly one overflow line makes `has_line` true.
         let index_with_a_line = Index::new(1 << 20, 8, Remembered::None).expect("address space");
         let missing = index_with_a_line.bytes() + 64 - index_with_a_line.granted_bytes();
         assert!(!index_with_a_line.has_line());

@@ -16,14 +16,14 @@ pub(crate) enum Unlinked {
     Gone(Slot),
     /// The item is not dead.
     Kept,
-    /// The slot is in neither of its lines, or another column holds the group's lock.
+    /// The slot is in neither of the item's two lines, or another column holds the group's lock.
     Elsewhere,
 }
 
 impl Index {
     /// Empties the slot of the item at `loc` if it is in its home line or its other line, and if
-    /// `is_dead`, called under the group's lock, returns true. Does not search overflow lines, to
-    /// be quick: a walk has many items to look for.
+    /// `is_dead`, called under the group's lock, returns true. Overflow lines are not searched, to
+    /// save time: a walk has many items to unlink.
     #[inline]
     pub(crate) fn unlink_near(
         &self,
@@ -36,7 +36,7 @@ impl Index {
         let Some(word) = self.lock_group(address.group()) else { return Unlinked::Elsewhere };
         let mut is_it = |slot: Slot| slot.loc() == loc;
         let mut unlinked = Unlinked::Elsewhere;
-        // The address is the same if the width is.
+        // If the width is unchanged, the address is still right.
         if self.width() == width
             && let Some(found) = probe(self.line(address, address.home(tag)), tag, &mut is_it)
                 .or_else(|| probe(self.line(address, address.other(tag)), tag, &mut is_it))
@@ -47,7 +47,7 @@ impl Index {
                 unlinked = Unlinked::Gone(found.slot);
             }
         }
-        // Release: as where a `Locked` is dropped.
+        // Release pairs with the same loads as where a `Locked` is dropped.
         self.groups.word(address.group()).store(word, Ordering::Release);
         unlinked
     }

@@ -1,11 +1,11 @@
 //! Visits all slots, group by group, in an order that growth and contraction do not change.
 //!
-//! Where: a dump, which is continued between the requests of many turns.
+//! Where: a dump, which is made in many steps, between requests.
 //! Invariant: slots are visited in the order of their keys' hashes read backwards, bit by bit. A
 //! group has the hashes that end in its number, so in that order its hashes are contiguous, and so
-//! are those of each group into which it splits. Therefore a visit that has come to some place in
-//! the order has met every slot before that place and no slot after it, whatever widths the index
-//! has had meanwhile.
+//! are those of each group into which it splits. Therefore a visit that has reached a place in this
+//! order has met every slot before that place and no slot after it, whatever widths the index has
+//! had meanwhile.
 
 use super::locked::Locked;
 use super::slot::Slot;

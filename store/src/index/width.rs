@@ -90,7 +90,7 @@ impl Width {
     pub(super) fn address(self, hash: u64) -> Address {
         let group_of = |groups_log: u32| hash & ((1 << groups_log) - 1);
         let group = group_of(self.groups_log);
-        // No branch: it would be mispredicted, since lookups meet both kinds of groups at random.
+        // No branch: lookups meet groups of both widths at random, so it would be mispredicted.
         let lines = self.lines + u64::from(group < self.stepped);
         if lines > LINES_MAX {
             let groups_log = self.groups_log + 1;
@@ -155,7 +155,7 @@ impl Homes {
         u64::from(self.row[index(tag >> (TAG_BITS - PARTS.ilog2())) % PARTS])
     }
 
-    /// A tag's second line, chosen by its lowest bits; never the home line.
+    /// The other line of a tag, chosen by the tag's lowest bits. It is never the home line.
     #[inline]
     pub(super) fn other(self, tag: u64) -> u64 {
         let (home, other) = (self.home(tag), u64::from(self.row[index(tag) % PARTS]));
@@ -234,7 +234,7 @@ mod tests {
             for tag in 1..=TAG_MASK {
                 let [before, after] = [lines, lines + 1].map(|lines| Homes::of(lines).home(tag));
                 assert!(before == after || after == lines, "{tag}");
-                // Nor does removing the line move a tag, unless it was the tag's home or other.
+                // Removing that line moves no tag, unless it was the tag's home or other line.
                 let [before_other, other] =
                     [lines, lines + 1].map(|lines| Homes::of(lines).other(tag));
                 assert!(after == lines || other == lines || other == before_other, "{tag}");

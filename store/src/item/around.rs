@@ -12,8 +12,8 @@ use crate::verbs::{Around, Word};
 const WORDS_BYTES: usize = 7 * size_of::<u64>();
 
 impl Item<'_> {
-    /// Appends the value, which lies in the log as a whole, and the words of `around`, with `key`
-    /// if `around.key` is set. The item may be rewritten meanwhile: the caller checks that
+    /// Appends the value, all of which is in the log, and the words of `around`, with `key` if
+    /// `around.key` is set. The item may be rewritten meanwhile: the caller checks for that
     /// afterwards.
     #[inline(always)]
     pub(crate) fn append_around(&self, out: &mut Vec<u8>, around: &Around, key: &[u8]) {
@@ -40,7 +40,7 @@ impl Item<'_> {
     }
 }
 
-/// Writes a word, and returns the end of its text.
+/// Writes a word, and returns the address behind its text.
 ///
 /// # Safety
 /// There is room for a whole word.

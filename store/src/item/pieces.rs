@@ -22,8 +22,8 @@ pub(super) use cut::{copy_in, copy_out, copy_still, load_2, load_4, load_8};
 
 /// A loop of relaxed loads and stores of single bytes, in the processor's own instructions.
 ///
-/// A compiler does not merge a loop of atomics into wider accesses. Assembler may: x86-64 never
-/// tears a byte in an access of any width, and orders wide accesses like those of one byte.
+/// A compiler does not merge a loop of atomics into wider accesses. Assembler can use them: x86-64
+/// never tears a byte in an access of any width, and orders wide accesses like those of one byte.
 #[cfg(all(target_arch = "x86_64", not(any(miri, shuttle))))]
 mod whole {
     use memory::plant::{Fault, is};
@@ -82,10 +82,10 @@ mod whole {
         let bytes = if is(Fault::LastPieceNotCopied) && bytes > 64 { bytes & !7 } else { bytes };
         let bytes = if is(Fault::PieceCopiedBeyond) { bytes + 64 } else { bytes };
         // SAFETY: every access lies within the `bytes` bytes: each branch has checked that there
-        // are as many as its steps take, from the start on and before the end, and the loop ends
-        // when the last steps reach the rest. The assembler does what relaxed atomics of single
-        // bytes might do: each byte is loaded and stored, twice at most, and x86-64 tears none.
-        // SSE2 is part of x86-64.
+        // are enough for its steps, from the start on and up to the end, and the loop leaves no
+        // more than the last steps copy. The assembler does only what relaxed atomics of single
+        // bytes may do: each byte is loaded and stored, twice at most, and x86-64 tears none. SSE2
+        // is part of x86-64.
         unsafe {
             let (from_end, to_end) = (from.add(bytes), to.add(bytes));
             if bytes >= 32 {
@@ -117,7 +117,7 @@ mod whole {
     }
 }
 
-/// Atomics as large as their addresses allow, for processors without a `whole` of their own.
+/// Atomics as large as their addresses allow, for processors for which there is no `whole`.
 #[cfg(any(all(test, not(loom)), not(all(target_arch = "x86_64", not(any(miri, shuttle))))))]
 mod cut {
     use memory::plant::{Fault, is};
@@ -129,9 +129,8 @@ mod cut {
     #[inline(always)]
     pub(super) fn pieces(at: *const u8, bytes: usize, mut each: impl FnMut(*mut u8, usize)) {
         let (mut at, mut left) = (at.cast_mut(), bytes);
-        // These steps bring `at` to a multiple of eight. If the bytes run out first, `at` is
-        // aligned to the first step that did not fit; the steps at the end are smaller than that
-        // step.
+        // These steps bring `at` to a multiple of eight. If too few bytes are left for a step, `at`
+        // is aligned to that step's length, and the pieces at the end are smaller.
         for step in [1, 2, 4] {
             if at.addr() & step != 0 && left >= step {
                 each(at, step);
@@ -157,7 +156,7 @@ mod cut {
     /// allow stores too, since atomics are made from it. The bytes at `to` are the caller's own.
     #[inline]
     pub(in super::super) unsafe fn copy_out(from: *const u8, mut to: *mut u8, bytes: usize) {
-        // Relaxed, of each piece: pairs with the stores in `copy_in`, see above.
+        // Relaxed loads of the pieces pair with the stores in `copy_in`, see above.
         let relaxed = Ordering::Relaxed;
         let bytes = if is(Fault::PieceLoadedBeyond) { bytes + 1 } else { bytes };
         pieces(from, bytes, |from, piece| {
@@ -200,8 +199,7 @@ mod cut {
             #[inline]
             pub(in super::super) unsafe fn $name(from: *const u8) -> $number {
                 let mut bytes = [0; size_of::<$number>()];
-                // SAFETY: the caller guarantees the bytes at `from`; the array is as long as the
-                // number.
+                // SAFETY: the caller guarantees the bytes at `from`; the array is as long.
                 unsafe { copy_out(from, bytes.as_mut_ptr(), bytes.len()) };
                 <$number>::from_le_bytes(bytes)
             }
@@ -219,7 +217,7 @@ mod cut {
     /// caller's own.
     #[inline]
     pub(in super::super) unsafe fn copy_in(mut from: *const u8, to: *mut u8, bytes: usize) {
-        // Relaxed, of each piece: pairs with the loads in `copy_out`, see above.
+        // Relaxed stores of the pieces pair with the loads in `copy_out`, see above.
         let relaxed = Ordering::Relaxed;
         pieces(to, bytes, |to, piece| {
             plain_access(to, piece, true);
@@ -263,7 +261,7 @@ mod tests {
         for (copy, offset) in copies.into_iter().flat_map(|copy| (0..9).map(move |o| (copy, o))) {
             for bytes in (0..200).step_by(if cfg!(miri) { 23 } else { 1 }) {
                 let mut got = vec![0_u8; 256];
-                // SAFETY: both are this test's own, and long enough.
+                // SAFETY: the test owns both ranges, and both are long enough.
                 unsafe { copy(given.as_mut_ptr().add(offset), got.as_mut_ptr().add(7), bytes) };
                 assert_eq!(got[7..7 + bytes], given[offset..offset + bytes], "from {offset}");
                 assert!(got[..7].iter().chain(&got[7 + bytes..]).all(|byte| *byte == 0));
@@ -283,7 +281,7 @@ mod tests {
             let mut given: Box<[u8]> = (1..=bytes).collect();
             for copy in [cut::copy_in, cut::copy_out, copy_in as Copy, copy_out] {
                 let mut got = [0; 512];
-                // SAFETY: both are this test's own, and `got` has room for more.
+                // SAFETY: the test owns both ranges, and `got` is longer than `given`.
                 unsafe { copy(given.as_mut_ptr(), got.as_mut_ptr(), given.len()) };
                 assert_eq!(got[..given.len()], *given);
             }
@@ -291,7 +289,7 @@ mod tests {
         let mut two = Box::new([1, 2]);
         let mut four = Box::new([1, 2, 3, 4]);
         let mut eight = Box::new([1, 2, 3, 4, 5, 6, 7, 8]);
-        // SAFETY: as many bytes as the number has, of this test's own.
+        // SAFETY: the test owns as many bytes as each number has.
         let got = unsafe {
             let (two, four, eight) = (two.as_mut_ptr(), four.as_mut_ptr(), eight.as_mut_ptr());
             let cut = (cut::load_2(two), cut::load_4(four), cut::load_8(eight));
@@ -316,12 +314,12 @@ mod tests {
             let start = given.as_mut_ptr().cast::<u8>().wrapping_add(from);
             let ends = [cut::copy_in, cut::copy_out, copy_in as Copy, copy_out].map(|copy| {
                 let mut got = vec![0xa5; ROOM];
-                // SAFETY: both are this test's own, and `bytes` bytes long from there on.
+                // SAFETY: the test owns both ranges, and both have `bytes` bytes from there on.
                 unsafe { copy(start, got.as_mut_ptr().add(to), bytes) };
                 got
             });
             assert!(ends.iter().all(|end| *end == ends[0]), "{bytes} bytes from {from} to {to}");
-            // SAFETY: eight bytes and more of this test's own.
+            // SAFETY: the test owns at least eight bytes from `start` on.
             let loads = unsafe {
                 let cut = (cut::load_2(start), cut::load_4(start), cut::load_8(start));
                 (cut, (load_2(start), load_4(start), load_8(start)))
@@ -338,7 +336,7 @@ mod tests {
             due.copy_from_slice(&given[at..at + 8]);
             let due = u64::from_le_bytes(due);
             let from = given[at..].as_mut_ptr();
-            // SAFETY: eight bytes of this test's own.
+            // SAFETY: the test owns eight bytes from `from` on.
             let got = unsafe {
                 let cut = (cut::load_2(from), cut::load_4(from), cut::load_8(from));
                 assert_eq!(cut, (load_2(from), load_4(from), load_8(from)));

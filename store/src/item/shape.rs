@@ -27,7 +27,7 @@ pub(crate) const FLAGS: u8 = 2;
 const CAS8: u8 = 4;
 /// The key was given in base64.
 pub(crate) const KEY_BINARY: u8 = 8;
-/// The value is in frames but for its last part, or in chunks as a whole. Only in the long form.
+/// All of the value but its last part is in frames, or all of it is in chunks. Long form only.
 const CHAINED: u8 = 16;
 
 /// The low bits of each form. The lowest bit that is 1 tells the form; the long form has none.
@@ -152,7 +152,7 @@ impl Shape {
     }
 
     /// True if an item of this shape may be rewritten in place: its whole value is in the log, and
-    /// is no longer than what readers copy.
+    /// is at most `REWRITTEN_BYTES_MAX` long.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         !self.is_chained() && self.log_bytes as usize <= REWRITTEN_BYTES_MAX
@@ -239,8 +239,7 @@ impl Read {
 /// Reads the first bytes of the item at `at`.
 ///
 /// # Safety
-/// An item was written there, and its bytes are not reused meanwhile. (The first bytes are never
-/// rewritten.)
+/// An item was written there; its bytes are not reused meanwhile. (First bytes are not rewritten.)
 #[inline]
 pub(super) unsafe fn read(at: *const u8, layout: Layout) -> Read {
     // SAFETY: the caller's guarantee; an item in none of the shorter forms is in the long form.
@@ -258,7 +257,7 @@ pub(super) unsafe fn read_shorter(at: *const u8, layout: Layout) -> Option<Read>
     if word & SHORT != 0 {
         return Some(Read::new(layout, ((word >> 1) & SHORT_KLEN_MAX, word >> 7, 0), 2));
     }
-    // SAFETY: every other form has three.
+    // SAFETY: every other form has three bytes.
     let word = word | (u32::from(unsafe { at.add(2).read() }) << 16);
     if word & MEDIUM != 0 {
         let lengths = ((word >> 2) & SHORT_KLEN_MAX, (word >> 8) & MEDIUM_VLEN_MAX, word >> 20);
@@ -274,8 +273,7 @@ pub(super) unsafe fn read_shorter(at: *const u8, layout: Layout) -> Option<Read>
 /// See `read`.
 #[inline(never)]
 unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
-    // SAFETY: the long form has four bytes, followed by the value's length if `vlen` is
-    // `VLEN_FOLLOWS`.
+    // SAFETY: the long form has four bytes; `VLEN_FOLLOWS` in them means that four more follow.
     let (word, follows) = unsafe {
         let word = u32::from_le(at.cast::<u32>().read_unaligned());
         (word, || u32::from_le(at.add(4).cast::<u32>().read_unaligned()))
@@ -289,8 +287,7 @@ unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
         let first_frame_at = read.key_at as usize - 4;
         // SAFETY: `write` puts the first frame's number right before the key, as the last field.
         // `key_at` includes this field, since the options have `CHAINED`, and is at least 4 + 2 +
-        // 4. The number lies within the item, which by the caller's guarantee was written here, and
-        // is never rewritten.
+        // 4. By the caller's guarantee the item was written here; the number is never rewritten.
         let first_frame = unsafe { at.add(first_frame_at).cast::<u32>().read_unaligned() };
         read.shape.log_bytes = match is_chunk(u32::from_le(first_frame)) {
             true => 0,
@@ -308,7 +305,7 @@ pub(super) unsafe fn void_extent(at: *const u8) -> Option<u32> {
     const FORM_AND_KLEN: u32 = (1 << VOID_EXTENT_AT) - 1;
     // SAFETY: every record has two bytes.
     let low = u32::from(u16::from_le(unsafe { at.cast::<u16>().read_unaligned() }));
-    // SAFETY: a void has four.
+    // SAFETY: a void has four bytes.
     let word = || u32::from_le(unsafe { at.cast::<u32>().read_unaligned() });
     (low & FORM_AND_KLEN == 0).then(|| word() >> VOID_EXTENT_AT)
 }
@@ -364,8 +361,8 @@ mod tests {
                 let first = shape.first();
                 assert_eq!(first.word.checked_shr(8 * first.bytes).unwrap_or(0), 0, "{shape:?}");
                 // Bytes behind the first must not be read, except the first frame's number, which
-                // tells whether the whole value is in the arena. So the others are filled with
-                // ones, and then with zeros.
+                // tells whether the whole value is in the arena. Fills the others with ones, then
+                // zeros.
                 let chunked = shape.is_chained().then(|| (shape.in_frames(0), 7 | 1 << 31));
                 let framed = [Some((shape, 7_u32)), chunked].into_iter().flatten();
                 for ((shape, first_frame), behind) in framed.flat_map(|it| [(it, 0xff), (it, 0)]) {
@@ -376,7 +373,7 @@ mod tests {
                         bytes.extend(first_frame.to_le_bytes());
                     }
                     bytes.extend([behind; 8]);
-                    // SAFETY: an item's first bytes, and more.
+                    // SAFETY: `bytes` holds an item's first bytes, and more.
                     let read = unsafe { read(bytes.as_ptr(), layout) };
                     assert_eq!(read.shape, shape);
                     let before = first.bytes + if first.vlen.is_some() { 4 } else { 0 };
@@ -431,7 +428,7 @@ mod tests {
     fn voids_say_their_extent() {
         for extent in [VOID_BYTES_MIN, 5, 255, 256, 65_536, VOID_BYTES_MAX] {
             let mut bytes = void(extent).to_vec();
-            // SAFETY: a void's four bytes.
+            // SAFETY: `bytes` holds the four bytes of a void.
             assert_eq!(unsafe { void_extent(bytes.as_ptr()) }, Some(extent));
             bytes.extend([0xff; 4]);
             // SAFETY: as above.

@@ -144,7 +144,7 @@ fn what_is_rewritten_is_read_at_every_place_and_length() {
     }
 }
 
-/// Must hold in release builds too, which once overwrote the first bytes of the key instead.
+/// The panic must occur in release builds too, which once overwrote the key's first bytes.
 #[test]
 #[should_panic(expected = "an item that has room for an exptime")]
 fn an_exptime_is_written_over_nothing_else() {

@@ -2,8 +2,8 @@
 //!
 //! Where: every item that a verb writes or a drain spares.
 //! Invariant: a segment takes items only in the flush epoch for which it was opened. An appender
-//! may hold the number of a segment that was since drained and opened for another appender. That is
-//! harmless: a place taken there is as good as any, or the segment is full.
+//! may hold the number of a segment that has since been drained and opened for another appender.
+//! That is harmless: a place reserved there is valid, or the segment is full.
 //! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021), see `timed`.
 
 use super::timed::class_of;
@@ -13,17 +13,17 @@ use crate::policy;
 use memory::segments::{NONE, Reservation};
 use memory::sync::Ordering;
 
-/// The exptimes of an item stored without one, and of an item that gets one later.
+/// The exptimes of items that do not expire, or whose exptime is set later.
 const NEVER: [u32; 2] = [0, EXPTIME_TO_COME];
-/// One segment in this many may be open for items that expire. While more than one segment in
-/// `FREE_PART` is free, one in `TIMED_PART_WHILE_FREE` may.
+/// One segment in `TIMED_PART` may be open for items that expire, or one in `TIMED_PART_WHILE_FREE`
+/// while more than one segment in `FREE_PART` is free.
 pub(super) const TIMED_PART: u32 = 16;
 const TIMED_PART_WHILE_FREE: u32 = 8;
 const FREE_PART: u32 = 8;
 
 impl Log {
-    /// Reserves `bytes` for an item that will expire at `exptime` (0: never) in an open segment of
-    /// a queue. If none has room, opens another, provided that more than `keep` segments are free.
+    /// Reserves `bytes` in an open segment of `queue` for an item that expires at `exptime` (0:
+    /// never). Opens another segment if none has room and more than `keep` segments are free.
     pub(crate) fn reserve(
         &self,
         queue: policy::Queue,
@@ -74,15 +74,15 @@ impl Log {
     }
 
     /// Seals `segment`, which an appender has replaced because it was full or belonged to another
-    /// appender. The segment may meanwhile have been drained and opened again for this appender:
-    /// then nobody else would seal it.
+    /// appender. The segment may have been drained and opened again for this appender meanwhile,
+    /// and then nobody else would seal it.
     fn displaced(&self, segment: u32, by: u32) {
         if segment != NONE && segment != by {
             self.seal(segment);
         }
     }
 
-    /// Like `reserve`, but for an item that expires: in its class, or a class of longer lives.
+    /// Like `reserve`, for an item that expires: uses its class, or else a class of longer lives.
     fn reserve_timed(
         &self,
         queue: policy::Queue,
@@ -141,7 +141,7 @@ impl Log {
         let segments = &self.memory.segments;
         let segment = segments.take_near(keep, segments.nodes().of_column(appender))?;
         let Lane { count, .. } = self.lane(queue);
-        // Relaxed, here and below: counts, in no order.
+        // Relaxed, here and below: no other data depends on these counts.
         let birth = count.opened.fetch_add(1, Ordering::Relaxed);
         let segments = count.segments.fetch_add(1, Ordering::Relaxed) + 1;
         let young_from = policy::room::young_from(birth, segments, self.window_percent);
@@ -150,8 +150,7 @@ impl Log {
         Some(segment)
     }
 
-    /// Takes `bytes` of an open segment. `None`: the segment is full, or of an earlier epoch, and
-    /// is now sealed.
+    /// Reserves `bytes` in a segment. `None`: it is full or of an earlier epoch, and now sealed.
     fn reserve_in(&self, segment: u32, bytes: u32) -> Option<Place> {
         match self.try_reserve(segment, bytes) {
             Reservation::At(offset) => Some(self.place(segment, offset, bytes)),
@@ -164,7 +163,7 @@ impl Log {
     }
 
     /// Seals one open segment of items that expire, if more such segments are open than are allowed
-    /// while memory is short. A drain can then take the segment and free its unused rest.
+    /// while memory is short. A drain can then take the segment and free its unused part.
     pub(crate) fn trim_timed(&self) {
         let all = self.memory.present();
         let open = || self.lanes.iter().flat_map(|lane| lane.timed.all());

@@ -10,9 +10,8 @@ use memory::sync::Ordering;
 use std::collections::BTreeSet;
 
 impl Log {
-    /// Appends the faults of the log's segments to `faults`: an open segment must belong to an
-    /// appender, a sealed one must be wholly committed and in its queue, and each queue's count
-    /// must be the number of its segments.
+    /// Appends the faults of the log's segments to `faults`: an open segment must be an appender's,
+    /// a sealed one wholly committed and in its queue, and each queue's count correct.
     pub(crate) fn audit(&self, faults: &mut Vec<String>) {
         let named = self.named();
         let mut counts = [0_u32; 2];
@@ -50,7 +49,7 @@ impl Log {
         }
     }
 
-    /// Segments that some appender or compaction names as its open one.
+    /// Segments that some appender or compaction names as its open segment.
     fn named(&self) -> BTreeSet<u32> {
         let mut named = BTreeSet::new();
         for lane in &self.lanes {

@@ -1,7 +1,7 @@
 //! The seconds in which segments are to be searched for expired items.
 //!
-//! Where: columns note them when they seal or walk a segment, or shorten an item's life; the
-//! harvest reads them.
+//! Where: columns note a second when they seal or walk a segment, or shorten an item's life; the
+//! harvest looks for segments whose second has come.
 //! Invariant: a segment with an item that expires is noted in the calendar, unless somebody has
 //! claimed the segment and will note it.
 //! Source: see `calendar`.
@@ -10,7 +10,7 @@ use super::Log;
 use memory::segments::State;
 use memory::sync::Ordering;
 
-/// Fewest seconds from a walk of a segment to one caused by a shortened life of an item.
+/// Fewest seconds between a segment's last walk and a walk due to an item's shortened life.
 const WALK_SECONDS_MIN: u32 = 60;
 
 impl Log {
@@ -21,9 +21,9 @@ impl Log {
         }
     }
 
-    /// The second in which a sealed segment is to be walked: when all its items have expired, if
-    /// they expire nearly together; otherwise when about an eighth of those that expire have.
-    /// `None`: no item expires.
+    /// The second in which a sealed segment is to be walked. If its items expire nearly together,
+    /// that is when all have expired; otherwise, when about an eighth of its items with an exptime
+    /// have expired. `None`: no item expires.
     pub(crate) fn first_due(&self, segment: u32) -> Option<u32> {
         let there = self.segment(segment);
         let (first, last) = (there.min_exp(), there.max_exp());
@@ -36,8 +36,8 @@ impl Log {
         }
     }
 
-    /// Ends the claim on a segment. It is to be walked in second `due` at the latest, or in an
-    /// earlier second that another column has noted meanwhile.
+    /// Ends the claim on a segment. The segment is to be walked in second `due` at the latest, or
+    /// in an earlier second that another column has noted meanwhile.
     pub(crate) fn unclaim(&self, segment: u32, due: Option<u32>) {
         let there = self.segment(segment);
         there.set_state(State::Sealed);
@@ -55,8 +55,7 @@ impl Log {
         self.calendar.note(&self.memory.segments, segment, due);
     }
 
-    /// A segment to be walked in second `now`; it stays due until it is claimed or noted for
-    /// another second.
+    /// A segment to be walked in second `now`; it stays due until it is claimed or noted again.
     pub(crate) fn due(&self, now: u32) -> Option<u32> {
         loop {
             // Each round returns a segment, or notes an open one for later.
@@ -66,13 +65,13 @@ impl Log {
                 return Some(segment);
             }
             match there.max_exp() {
-                // No item is linked in it yet.
+                // No item is linked in the segment yet.
                 0 => self.note_due(segment, now + 1),
                 last if last > now => self.note_due(segment, last),
                 _ => {
                     self.seal(segment);
                     if there.is(State::Open) {
-                        // Another column is about to seal it.
+                        // Another column is about to seal the segment.
                         self.note_due(segment, now + 1);
                     }
                 }

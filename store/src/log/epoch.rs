@@ -1,10 +1,9 @@
 //! The flush word: determines which items a flush has removed, or will remove in a given second.
 //!
-//! Where: every lookup checks the item it found against the word; a segment takes the word's epoch
-//! when it is opened.
-//! Invariant: one word has the epoch, the pending flush, and a bit set while segments of an earlier
-//! epoch may be left; each change of the word is atomic. A segment has the epoch in which it was
-//! opened, and takes no item in a later epoch.
+//! Where: every lookup checks the item that it found; a segment gets the word's epoch when opened.
+//! Invariant: one word holds the epoch, the pending flush, and a bit that is set while segments of
+//! an earlier epoch may be left. Each change of the word is atomic. A segment has the epoch in
+//! which it was opened, and takes no item in a later epoch.
 //! Source: memcached's `settings.oldest_live` (1.6.45).
 //!
 //! ```text
@@ -74,16 +73,14 @@ impl Flush {
         self.now().0 & (AT | SWEEPING) != 0
     }
 
-    /// Sets the word to the result of `change`. False: `change` returned `None`, and the word
-    /// stays.
+    /// Sets the word to the result of `change`. False: `change` returned `None`; nothing is set.
     pub(crate) fn change(&self, mut change: impl FnMut(Flushed) -> Option<Flushed>) -> bool {
         let mut change = |word| change(Flushed(word)).map(|word| word.0);
         if plant::is(Fault::FlushInTwoSteps) {
             let changed = change(self.now().0);
             return changed.map(|word| self.0.store(word, Ordering::Release)).is_some();
         }
-        // Release pairs with the Acquire in `now`: a column that sees the epoch sees all writes
-        // before it.
+        // Release pairs with the Acquire in `now`: a reader of the epoch sees all earlier stores.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
     }
 }

@@ -1,7 +1,7 @@
 //! The segments that compaction fills: for each drain token a few open ones, which inherit a
 //! position in the queue from the segments whose items they get.
 //!
-//! Where: each item that a compaction moves.
+//! Where: every item that compaction moves goes to such a segment.
 //! Invariant: a moved item does not become younger: the segment to which it is moved takes the
 //! birth of a segment from which its items came, and the oldest position in the queue of all these
 //! segments.
@@ -98,7 +98,7 @@ impl Log {
 
     /// Seals the segment that compaction fills.
     pub(super) fn seal_out(&self, lane: &Lane, out: &Out) {
-        // The number may be stale; `reserve` decides who seals the segment.
+        // The number may be outdated; `reserve` decides who seals the segment.
         let segment = out.segment.load(Ordering::Acquire);
         if segment != NONE && self.segment(segment).is(State::Open) && self.close(segment) {
             self.sealed_out(lane, out, segment);

@@ -4,9 +4,9 @@
 //! Invariant: a place is the only right to write its bytes, and it ends in exactly one commit: of
 //! the item written there (`Written`), or of a void. Both consume it.
 //!
-//! A dropped place fails an assertion in debug builds, with which the tests, the explored schedules
-//! and the soak test run. A release build has no such check: it would need a test at each way out
-//! of an append. Such a fault costs memory, not soundness: the place's segment is never wholly
+//! A dropped place fails an assertion in debug builds, in which the tests, the explored schedules
+//! and the soak test run. A release build has no such check, which would cost a test at each exit
+//! of an append. A dropped place costs memory, not soundness: its segment is never wholly
 //! committed, and so never drained.
 
 #![allow(unsafe_code, reason = "items in the mapping")]

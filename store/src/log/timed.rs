@@ -1,10 +1,10 @@
-//! Open segments for items that expire, by length of life: items stored together expire together,
-//! and their segment is free without a move.
+//! Open segments for items that expire, by length of life: the items of a segment expire together,
+//! and the segment is freed without moving any item.
 //!
 //! Where: the log asks here for the segment to which an item with an exptime is appended.
-//! Invariant: an item goes to its class or else to a class of longer lives, so that no item makes a
-//! segment last longer than the segment's class; only if there is no such class does it go to the
-//! items that do not expire.
+//! Invariant: an item goes to a segment of its class or of a class of longer lives, so that no item
+//! makes a segment outlast the lives of its class. Only if no such segment is open does the item go
+//! to a segment of items that do not expire.
 //! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021).
 //!
 //! The lives in one class differ by a quarter at most. The memory of a segment comes back when its
@@ -116,9 +116,8 @@ impl Timed {
         self.open.iter().map(|at| at.load(Ordering::Acquire)).filter(|segment| *segment != NONE)
     }
 
-    /// Sets a class's bit in the hint if the class has an open segment, otherwise clears it. If two
-    /// columns do so at once, the bit may stay wrong until the class's next segment is opened or
-    /// sealed.
+    /// Sets or clears a class's bit, which tells if the class has an open segment. If two columns
+    /// do so at once, the bit may stay wrong until the class's next segment is opened or sealed.
     fn mark(&self, stripe: usize, class: u32) {
         let some = &self.some[stripe];
         // Relaxed: a hint.

@@ -1,6 +1,6 @@
 //! The sampled keys in the order of their last use, and the bytes between two uses of a key.
 //!
-//! Where: `mrc` reports lookups and stores of sampled keys to it, under its lock.
+//! Where: `mrc` reports lookups and stores of sampled keys to the stack, under `mrc`'s lock.
 //! Invariant: each use takes the next place, and a key has only the place of its last use. The tree
 //! holds the sums of the bytes of the keys in the places. When all places are used, the keys move
 //! to the first places; between two such moves there are half as many uses as there may be keys, so
@@ -40,8 +40,7 @@ pub(super) struct Stack {
     stored: Box<[u64]>,
     /// Partial sums of the blocks' bytes, from index 1 on.
     sums: Box<[u64]>,
-    /// The place of each key, in a hash table with linear probing. At most half of its entries,
-    /// plus one, are in use.
+    /// The place of each key: a hash table, linearly probed. At most half of it, plus 1, is used.
     at: Box<[u16]>,
     keys: usize,
     /// The place of the next use.

@@ -1,23 +1,22 @@
 //! Clock2Q: a probation and a main queue like in 2Q. Each is a CLOCK in whose youngest part hits do
 //! not count. The shares of the queues follow the keys that return after eviction.
 //!
-//! Where: see `policy`. Invariant: among items of one size, size has no influence; neither queue's
-//! share falls below a minimum.
+//! Where: see `policy`. Invariant: among items of one size, size has no influence; each queue's
+//! share has a minimum.
 //! Source: Clock2Q+ (2025): hits soon after an insertion come in bursts and do not predict later
 //! hits, so hits in the first part of probation do not count. Added here: the same in the main
 //! queue, counters of two bits, and an item's size relative to the mean, like in GDSF: with equal
 //! hits, one large item is worth less than the small items that would fit in its room. The share of
 //! probation is ARC's p: a key that returns after leaving probation shows that probation was too
 //! small; a key that returns after leaving the main queue shows that the main queue was too small.
-//! The constants were tuned on traces with `kvblaster simulate`; small changes of them have little
-//! effect.
+//! The constants were tuned on traces with `kvblaster simulate`; small changes matter little.
 
 use super::{Drained, Policy, Queue, Remembered, Share};
 
 /// The smallest and the largest share of the probation queue in all live bytes.
 const PROBATION_LEAST: f64 = 0.05;
 const PROBATION_MOST: f64 = 0.9;
-/// A returning item moves probation's share by its own share of all live bytes times this.
+/// A returning item moves probation's share by `STEP` times its own share of all live bytes.
 const STEP: f64 = 0.5;
 
 pub(super) struct Clock2Q;

@@ -1,5 +1,4 @@
-//! The numbers that control making room: an append's work, the segment to compact, and when items
-//! must be evicted.
+//! Numbers for making room: an append's work, the segment to compact, when items must be evicted.
 //!
 //! Where: the store's `room`, `log` and `rewrite` use them, and so does the simulator's model.
 //! Invariant: like `policy`, this has no memory and no clock; the caller gives all counts.
@@ -11,20 +10,20 @@ pub const SLICE_BYTES_MIN: u32 = if cfg!(shuttle) { 256 } else { 2 << 10 };
 /// Most bytes of records in a slice of work.
 pub const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
 /// Least dead part of a segment worth compacting, in percent. Segments are compacted only while
-/// more than `DEAD_PERCENT_MAX` percent of all bytes is dead, so the segment with the most dead
-/// bytes then reaches this.
+/// more than `DEAD_PERCENT_MAX` percent of all bytes is dead, so at least one segment has this dead
+/// part.
 pub const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
 /// The longest value that may be rewritten in place while others read it.
 pub const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 };
 /// Number of times an item is rewritten in place before it is appended again.
 pub const VERSION_MAX: u8 = 7;
 
-/// Ratio of an append's work to its size; it rises by up to ten as free segments run out.
+/// Ratio of an append's work to its size. It rises by up to ten as free segments run out.
 const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
 /// Compaction comes before eviction while more than this part of all bytes is dead, in percent.
 const DEAD_PERCENT_MAX: u64 = 3;
-/// The dead part of a segment in `worth` is a number of units; a wholly dead one has this many.
+/// `worth` measures a segment's dead part in units; a wholly dead segment has this many.
 const WORTH_PARTS: u64 = 1 << 10;
 /// A debt above one part in this many of all memory puts a policy under pressure to evict.
 const DEBT_PART: u64 = 16;
@@ -63,10 +62,10 @@ pub fn is_too_dead(dead_bytes: u64, all_bytes: u64) -> bool {
 /// of segments of its queue that were opened since its items were stored.
 ///
 /// The cost-benefit formula (Rosenblum and Ousterhout, 1992) is `(1 - u) * age / (1 + u)`, where
-/// `u` is the live part: items not overwritten for long are unlikely to be soon, so the room gained
-/// lasts. Here the dead part, `1 - u`, has the third power instead of the first. The first power
-/// moves 1.5 times as many bytes if all keys are overwritten alike, since age then predicts
-/// nothing, and no fewer bytes if some keys are hot (`bench store -- overwrite --hot-percent`).
+/// `u` is the live part: old items are unlikely to be overwritten soon, so the room gained lasts.
+/// Here the dead part, `1 - u`, has the third power instead of the first. The first power moves 1.5
+/// times as many bytes if all keys are overwritten alike, since age then predicts nothing, and no
+/// fewer bytes if some keys are hot (`bench store -- overwrite --hot-percent`).
 #[must_use]
 pub fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
     if dead_bytes * 100 < segment_bytes * COMPACT_DEAD_PERCENT_MIN {

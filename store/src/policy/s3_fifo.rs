@@ -7,7 +7,7 @@
 
 use super::{Drained, Policy, Queue, Remembered, Share};
 
-/// Number of uses in probation from which on an item goes to the main queue.
+/// An item with at least this many uses in probation goes to the main queue.
 const PROMOTED_FROM: u8 = 2;
 
 pub(super) struct S3Fifo;

@@ -1,4 +1,4 @@
-//! Chooses the next segment to walk: with expired items, worth compacting, or a queue's oldest.
+//! Chooses the segment to walk next: one with expired items, one worth compacting, or the oldest.
 //!
 //! Where: making room, when no walk is under way.
 //! Invariant: a segment is claimed by changing its state from `Sealed` to `Draining`, so that it
@@ -19,17 +19,17 @@ const EXPIRED_PART: u64 = 8;
 const ITEM_HEAD_BYTES_MAX: u32 = 300;
 /// Most segments that are looked at to find one to compact.
 const CANDIDATES_MAX: u32 = 1024;
-/// Number of sealed segments after which a look at a sample of the segments ends.
+/// A search through a sample of the segments ends after this many sealed segments.
 const CANDIDATES_SAMPLED: u32 = 64;
-/// Most choices in a row, since another column may claim the chosen segment first.
+/// Most attempts to claim a chosen segment: another column may claim it first.
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
 
-/// The findings of a look at the sealed segments.
+/// The results of a search through the sealed segments.
 struct Choice {
     /// The segment whose compaction is worth most, if any is worth it.
     best: Option<u32>,
-    /// An estimate of all dead bytes, without those at a segment's end that were too few for an
-    /// item: compaction would leave as many again, and would never end.
+    /// An estimate of all dead bytes, without segments' ends that were too small for an item:
+    /// compaction leaves such ends too, and would never stop if they counted.
     dead_bytes: u64,
     /// A segment in which many items have probably expired.
     expired: Option<u32>,
@@ -64,7 +64,7 @@ impl Room {
             let Some(segment) = best.filter(|_| much || view.config.eviction.is_none()) else {
                 break;
             };
-            // No eviction while others work on the best segments, or retired ones become room.
+            // No eviction while others claim the best segments or retired ones will become free.
             if attempt == CLAIM_ATTEMPTS_MAX || (!room(segment) && segments.limbo() > 0) {
                 return None;
             }
@@ -114,7 +114,7 @@ impl Room {
         None
     }
 
-    /// The segment whose compaction is worth most, among some sealed ones from a random one on.
+    /// The segment most worth compacting, among a sample of sealed segments from a random one on.
     fn choose_dead(&mut self, view: View<'_>, dead_percent: u64) -> Option<u32> {
         let segments = &view.memory().segments;
         let count = segments.count();
@@ -206,7 +206,7 @@ impl Store {
             || self.log.out_room(token as usize, segment) >= segments.get(segment).live()
     }
 
-    /// Dead bytes of a sealed segment, without those at its end that were too few for an item.
+    /// Dead bytes of a sealed segment, without its unused end if that was too small for an item.
     fn dead_bytes(&self, there: &Segment) -> u64 {
         let segment_bytes = u64::from(self.memory().region.segment_bytes());
         let left_over_max = u64::from(self.frame_bytes() + ITEM_HEAD_BYTES_MAX);

@@ -57,7 +57,7 @@ impl Drain {
         self.token as usize
     }
 
-    /// Walks on through the claimed segment for about `budget` bytes. Returns the bytes walked.
+    /// Continues the walk for about `budget` bytes. Returns the bytes walked.
     pub(super) fn slice(&mut self, view: View<'_>, debt: &mut Debt, budget: u32) -> (u32, Slice) {
         let memory = view.memory();
         let end = memory.segments.get(self.segment).end();

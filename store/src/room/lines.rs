@@ -1,9 +1,9 @@
 //! Room in the index: another line for a key that needs one, and fewer lines for few items.
 //!
 //! Where: an append whose key finds no place in the index; background work.
-//! Invariant: a segment goes from the index back to the log only once the index has given as much
-//! memory back to the system, and all columns have passed a quiescent point since they may have
-//! read that memory.
+//! Invariant: a segment goes from the index back to the log only once the index has returned as
+//! much memory to the system, and once all columns have passed a quiescent point after their last
+//! possible read of that memory.
 //! Source: none.
 
 use super::Room;

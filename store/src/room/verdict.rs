@@ -1,4 +1,4 @@
-//! Decides for each item that a walk meets if it is dropped, evicted, spared or moved.
+//! Decides, for each item that a walk meets, whether to drop, evict, spare or move the item.
 //!
 //! Where: each item of a segment that is compacted or drained.
 //! Invariant: an item's slot is found by location, and changes under its group's lock. At the end
@@ -39,7 +39,7 @@ impl Drain {
             return true;
         };
         let bytes = item.all_bytes();
-        // `drop_dead` decides again under the lock: if the item is alive, it is treated as live.
+        // `drop_dead` checks again under the lock; an item that it finds alive is handled below.
         if view.fate(item, loc) != Fate::Live
             && (self.drop_dead(view, debt, (hash, loc, bytes))
                 || plant::is(Fault::DrainDropsLiveItems))

@@ -73,7 +73,7 @@ impl Room {
         if !self.take_parked(view) {
             return false;
         }
-        // Evicted items may have had frames anywhere, so the eviction may not be needed now.
+        // The eviction may have freed enough: evicted items may have had frames in any segment.
         let segments = &view.memory().segments;
         let has_room = segments.free() + segments.limbo() >= view.high();
         if has_room && view.lacking() == 0 {
@@ -84,7 +84,7 @@ impl Room {
         true
     }
 
-    /// Walks on for about `budget` bytes. Returns the bytes walked.
+    /// Continues the walk for about `budget` bytes. Returns the bytes walked.
     fn slice(&mut self, view: View<'_>, budget: u32) -> u32 {
         let Some(mut drain) = self.drain.take() else { return 0 };
         let (done, slice) = drain.slice(view, &mut self.debt, budget);
@@ -96,7 +96,7 @@ impl Room {
         done
     }
 
-    /// Begins a walk through a segment that the harvest has gathered. Returns like `begin`.
+    /// Begins a walk through a segment that the harvest has gathered. False: as for `begin`.
     pub(crate) fn begin_harvested(&mut self, view: View<'_>) -> bool {
         self.begin(view, |_, _| harvested(view))
     }
@@ -132,7 +132,7 @@ impl Room {
         if memory.present() == memory.allowed() {
             return false;
         }
-        // Fewer than `high` segments stay free, so that appends pay for more.
+        // This leaves fewer than `high` segments free, so that appends go on making room.
         if !memory.adjust(view.keep() + 1) {
             return true;
         }
@@ -140,7 +140,7 @@ impl Room {
         if view.excess() == 0 {
             return memory.excess() > 0 && view.index_gives();
         }
-        // Segments that wait for other columns suffice, or a try in this second was in vain.
+        // Segments that wait for other columns suffice, or an attempt in this second has failed.
         if view.lacking() == 0 || stuck.load(Ordering::Relaxed) == view.handle.now {
             return false;
         }

@@ -34,7 +34,7 @@ pub(crate) struct World {
     pub(crate) latest: Mutex<Vec<(u64, u32)>>,
     /// For each key, the CAS unique that was seen last.
     pub(crate) seen: Vec<AtomicU64>,
-    /// Number of values generated so far; it makes each value differ from the others.
+    /// Number of values generated so far, which makes all values different.
     pub(crate) made: AtomicU64,
     pub(crate) wrong: Mutex<Vec<String>>,
     pub(crate) refused: AtomicU32,
@@ -144,7 +144,7 @@ fn whole(value: &Value<'_>) -> Vec<u8> {
     }
 }
 
-/// The event of a touch that found no item, as a meta get that missed.
+/// Records a touch that found no item as a meta get that missed.
 fn missed(exptime: u32) -> Event {
     Event::MetaGet { steps: vec![MetaStep::Touch(exptime)], win: false, hit: None }
 }

@@ -338,7 +338,7 @@ impl Rules {
         new
     }
 
-    /// The CAS unique of an item for which no answer gave one: unknown, or 0 without CAS uniques.
+    /// The CAS unique of an item if no answer gave it: unknown, or 0 if the store has none.
     fn none_yet(self) -> Option<u64> {
         (!self.has_cas).then_some(0)
     }

@@ -34,9 +34,9 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cas {
     None,
-    /// The unique of the key that was seen last.
+    /// The key's CAS unique that was seen last.
     Seen,
-    /// The unique of the key that was seen last, plus this number.
+    /// The key's CAS unique that was seen last, plus this number.
     Off(i64),
 }
 
@@ -136,12 +136,12 @@ pub(crate) struct Script {
     pub(crate) cas: bool,
     pub(crate) segments: usize,
     pub(crate) keys: usize,
-    /// The filler keys, without a history, set at first: their maximum number and value length.
+    /// The filler keys that are set first: their maximum number and maximum value length.
     pub(crate) fill: (u32, usize),
     /// One filler key in `fill_large` has a large value, and one in `fill_timed` expires.
     pub(crate) fill_large: u64,
     pub(crate) fill_timed: u64,
-    /// After the setting of one filler key in this many, a random filler key is deleted.
+    /// One in this number of filler sets is followed by the deletion of a random filler key.
     pub(crate) fill_holes: u64,
     /// The first operation on each checked key, done while the filler keys are set.
     pub(crate) first: Vec<KeyAct>,
@@ -150,8 +150,8 @@ pub(crate) struct Script {
     pub(crate) acts: Vec<Vec<Act>>,
     /// True if clients choose some of the CAS uniques.
     pub(crate) own_cas: bool,
-    /// The arena, if there is one: its number of chunks, the bytes of the shortest value in it,
-    /// and true if values stay where they were received.
+    /// The arena, if there is one: its number of chunks, the bytes of the shortest value in it, and
+    /// a flag that is true if values stay where they were received.
     pub(crate) arena: Option<(u32, usize, bool)>,
     pub(crate) seed: u64,
 }

@@ -11,7 +11,7 @@ use store::{OutOfBounds, Usage};
 const HEAD_BYTES: usize = 64;
 /// Number of segments that may be empty, kept free, or open for a queue or a class.
 const OPEN_SEGMENTS: usize = 16;
-/// One part in this many of the memory may lie in segments open for items that expire.
+/// Open segments for items that expire may take the memory divided by this number.
 const TIMED_PART: usize = 8;
 /// Minimum number of segments that a limit leaves to items.
 const SEGMENTS_MIN: usize = 16;
@@ -28,7 +28,7 @@ pub(crate) struct Room {
 }
 
 impl Run {
-    /// Sets the limit to `tenths` tenths of the first limit; one out of bounds must be refused.
+    /// Sets the limit to `tenths` tenths of the first limit. A limit out of bounds must be refused.
     pub(crate) fn limit(&mut self, tenths: u8) -> Result<(), String> {
         let segment = segment_bytes(&self.usage()?);
         let (first, before) = (self.memory_bytes, self.store.memory_bytes());

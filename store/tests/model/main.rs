@@ -57,8 +57,8 @@ fn check(config: &Config, cases: u32, drawn: Drawn) {
     check_in(config, None, cases, drawn);
 }
 
-/// Like `check`, but with an arena if `chunks` gives its number of chunks, the bytes of the
-/// shortest value in it, and true if values stay where they were received.
+/// Like `check`, but with an arena if `chunks` is given: the arena's number of chunks, the bytes of
+/// the shortest value in it, and a flag that is true if values stay where they were received.
 fn check_in(config: &Config, chunks: Option<(u32, usize, bool)>, cases: u32, drawn: Drawn) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = asked.unwrap_or(cases);
@@ -80,7 +80,7 @@ fn drawn(large_kb: usize, fills: bool) -> Drawn {
     Drawn { large: large_kb << 10, fills, limits_from: None }
 }
 
-/// Adds changes of the memory limit, to `from` tenths of the first limit or more.
+/// Also draws changes of the memory limit. The lowest is `from` tenths of the first limit.
 fn limits(from: u8, drawn: Drawn) -> Drawn {
     Drawn { limits_from: Some(from), ..drawn }
 }

@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// The item's last use after a read now: the store records a new one at most once a minute.
+    /// The item's last use, after a read now. The store records a use at most once a minute.
     pub(crate) fn read(&self, item: &Item) -> u32 {
         if self.now - item.used > 60 { self.now } else { item.used }
     }
@@ -253,7 +253,7 @@ impl World {
                 (Item { exptime: exp.at(self.now), ..new }, initial, 0)
             }
             Some(old) => {
-                // memcached splits an item above 512 KiB into chunks, and does not count in those.
+                // memcached splits an item above 512 KiB into chunks, and does not increment those.
                 let is_chunked = self.counted(key, old.value.0.len(), old.flags) > 512 << 10;
                 if old.value.0.is_empty() || is_chunked {
                     return keep(Reply::NonNumeric);

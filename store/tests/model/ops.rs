@@ -103,7 +103,7 @@ pub(crate) enum KeyOp {
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Key(usize, KeyOp),
-    /// Flushes in this many seconds; `None` flushes now, -2 a second ago, and -1 calls a flush off.
+    /// Flushes in this many seconds. `None`: now; -2: a second ago; -1: calls the last flush off.
     Flush(Option<i8>),
     Tick(u32),
     Use(usize),
@@ -127,7 +127,7 @@ pub(crate) struct Drawn {
     pub(crate) large: usize,
     /// True if many other keys are set, so that shared keys are evicted.
     pub(crate) fills: bool,
-    /// The lowest limit that is not refused, in tenths of the first; `None` leaves the limit alone.
+    /// The lowest accepted limit, in tenths of the first limit; `None` leaves the limit unchanged.
     pub(crate) limits_from: Option<u8>,
 }
 

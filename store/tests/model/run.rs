@@ -1,4 +1,4 @@
-//! One run: does each operation on the store and on the map, and compares the replies.
+//! Does each operation of a run on the store and on the map, and compares the replies.
 
 use crate::limits::Room;
 use crate::map::{Item, Meta, Outcome, Reply, Text, World};
@@ -27,7 +27,7 @@ pub(crate) struct Run {
     pub(crate) room: Room,
     pub(crate) items: HashMap<Vec<u8>, Item>,
     flush_at: Option<u32>,
-    /// CAS uniques that the store chose, and those that clients chose, with bit 63 set.
+    /// CAS uniques that the store chose, and those that clients chose (the latter with bit 63 set).
     uniques: HashSet<u64>,
     pinned: Vec<(Pinned, Text)>,
     filled: u32,
@@ -37,8 +37,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Makes a run, with an arena if `chunks` gives its number of chunks, the bytes of the shortest
-    /// value in it, and true if values stay where they were received.
+    /// Makes a run, with an arena if `chunks` is given: the arena's number of chunks, the bytes of
+    /// the shortest value in it, and a flag that is true if values stay where they were received.
     pub(crate) fn new(config: &Config, chunks: Option<(u32, usize, bool)>) -> Self {
         let arena = chunks.map(|(chunks, _, keeps)| {
             Arc::new(Arena::new(3, chunks, 2048).expect("memory").keeping(keeps))
@@ -100,7 +100,7 @@ impl Run {
         self.check_room()
     }
 
-    /// The column in use, online. The others are offline, so that nothing waits for their points.
+    /// The column in use, online. No column waits for the other columns, which are offline.
     pub(crate) fn column(&mut self) -> &mut Column {
         for at in (0..COLUMNS).filter(|at| *at != self.at) {
             if !std::mem::replace(&mut self.asleep[at], true) {
@@ -136,7 +136,7 @@ impl Run {
         };
         self.column().flush(at);
         if self.flush_at.take().is_some_and(|at| now >= at) {
-            // The items of that flush are back, unless an access found them dead meanwhile.
+            // The items that the flush hid are back, unless an access found them dead meanwhile.
             self.items.values_mut().for_each(|item| item.maybe = true);
         }
         match at {
@@ -176,7 +176,7 @@ impl Run {
         let flushed = self.flush_at.is_some_and(|at| now >= at);
         if flushed || (item.exptime != 0 && item.exptime <= now) {
             self.items.remove(key);
-            // An item that the probe finds dead stays away, even if the flush is called off later.
+            // An item that the probe finds dead is deleted, even if the flush is called off later.
             return match self.probe(key) {
                 Some(_) => Err("what is dead was found".into()),
                 None => Ok(()),
@@ -317,10 +317,10 @@ impl Run {
         }
     }
 
-    /// Checks that a CAS unique of the store's own is new, and higher than that of the `old` item.
+    /// Checks that a CAS unique chosen by the store is new, and higher than that of the `old` item.
     fn check_fresh(&self, cas: u64, old: Option<&Item>) -> Result<(), String> {
         let low = old.map_or(0, |old| old.cas);
-        // A unique that a client chose may be above the store's count, which may then follow it.
+        // A client may choose a unique above the store's count; the store's next one may be lower.
         let lower = cas <= low && low < 1 << 40 && !self.uniques.contains(&(low | 1 << 63));
         if cas == 0 || self.uniques.contains(&cas) || lower {
             return Err(format!("CAS unique {cas} after {low} is not new"));
@@ -407,11 +407,11 @@ impl Run {
         if let Some(arena) = &self.arena {
             same("chunks left", arena.free(), arena.chunks() - arena.ring_chunks())?;
         }
-        // A frame is an eighth of its segment, except 16 KiB in segments of 256 KiB.
+        // A frame is an eighth of its segment, but segments of 256 KiB have frames of 16 KiB.
         let segment =
             if self.world.frame_bytes == 16 << 10 { 256 << 10 } else { self.world.frame_bytes * 8 };
         let hash = usize::try_from(stats.hash_bytes).unwrap();
-        // Open segments: those that columns append to, and an eighth of the memory for timed items.
+        // Open segments: those that columns append to, and an eighth of memory for expiring items.
         let open = segment * (2 + 2 * COLUMNS) + self.memory_bytes / 8;
         let most = hash.next_multiple_of(segment) + open;
         match self.store.used_bytes() <= most {
@@ -428,7 +428,7 @@ fn same<T: PartialEq + Debug>(what: &str, theirs: T, ours: T) -> Result<(), Stri
     }
 }
 
-/// The name of a key; that of the last key has the maximum length, 250 bytes.
+/// The name of a key. The last key's name has the maximum length, 250 bytes.
 fn key_of(key: usize) -> Vec<u8> {
     let mut name = format!("key{key}").into_bytes();
     if key == 5 {

@@ -26,7 +26,7 @@ impl Ring {
         Self { arena: Arc::clone(arena), chunks: (number * each..(number + 1) * each).collect() }
     }
 
-    /// Receives `bytes` at offset `at` of a chunk, where they must fit, and shows them to `show`.
+    /// Receives `bytes` at offset `at` of a chunk, where they must fit, and passes them to `show`.
     pub(crate) fn receive<T>(
         &mut self,
         at: usize,

@@ -1,7 +1,7 @@
 //! Columns whose clocks are a second apart: an item dead to one column is alive to another.
 //!
-//! Invariant: an index slot points to its item, whichever column drained or moved the segment
-//! meanwhile, and whatever that column's clock.
+//! Invariant: an index slot points to its item, whichever column drained or moved the segment, and
+//! whatever the clock of that column is.
 
 use crate::patient::at_last;
 use crate::{THREADS, at_once, config, each, key_of, random, value};
@@ -28,7 +28,7 @@ fn what_is_drained_while_a_flush_is_called_off_is_all_gone_or_all_there(eviction
     let at_work = AtomicUsize::new(THREADS - 1);
     let all = at_once(&store, |id, column| {
         while id == 0 && at_work.load(Ordering::SeqCst) > 0 {
-            // The other columns, a second ahead, see all items flushed, and then no longer.
+            // For the other columns, a second ahead, all items are flushed until the call-off.
             column.flush(Some(1001));
             column.flush(Some(0));
             column.quiesce();

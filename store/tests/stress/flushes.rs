@@ -146,7 +146,7 @@ fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
                     expires[at] = if touched { exptime } else { 0 };
                 }
                 3 => {
-                    // The key is another thread's: this read races with touches by that thread.
+                    // Another thread owns the key, so this read races with touches by that thread.
                     let other = self::key((id + 1) % THREADS, at);
                     if let Some(hit) = column.get(&key_of(other)) {
                         value::version(other, &value::bytes(&hit))?;

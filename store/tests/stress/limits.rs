@@ -14,12 +14,12 @@ const SEGMENTS_MIN: u64 = 16;
 /// Seconds of the clock within which background work must end.
 const SECONDS: u32 = 4;
 
-/// One thread's changes and checks of the limit; only the first thread makes any.
+/// Changes and checks the limit; only the first thread's `Limits` does anything.
 pub(crate) struct Limits {
     store: Arc<Store>,
     /// Limits to choose from, in eighths of a megabyte; an empty list leaves the limit unchanged.
     eighths: &'static [usize],
-    /// Maximum number of segments in use: the number at the last change, or the lowest since.
+    /// Maximum number of segments in use: the number at the last change, or a lower number since.
     most: u64,
 }
 

@@ -72,8 +72,8 @@ pub(crate) fn at_once(
     })
 }
 
-/// Checks, once all threads have ended, that nothing is lost or leaks. `least` is a last limit to
-/// set before, in eighths of a megabyte.
+/// Checks, once all threads have ended, that nothing is lost or leaks. If `least` is given, sets
+/// that limit first, in eighths of a megabyte.
 pub(crate) fn settle(
     store: &Arc<Store>,
     least: Option<usize>,
@@ -98,7 +98,7 @@ pub(crate) fn settle(
     let frame_bytes = column.log_value_bytes_max();
     let segment = if frame_bytes == 16 << 10 { 256 << 10 } else { frame_bytes * 8 };
     let hash = usize::try_from(stats.hash_bytes).unwrap().next_multiple_of(segment);
-    // Each column may have four segments open, in two queues.
+    // Each column may have four open segments in its two queues.
     let most = hash + segment * (2 + 4 * (THREADS + 1));
     assert!(store.used_bytes() <= most, "{} bytes are still in use", store.used_bytes());
 }

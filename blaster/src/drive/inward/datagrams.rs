@@ -2,8 +2,8 @@
 //!
 //! Where: the receiving half, for lines over UDP.
 //! Invariant: at most `ASSEMBLIES_MAX` answers of several datagrams are assembled at a time on a
-//! line, each of at most `PARTS_MAX` datagrams; a part counts once. In a multiget a value lost on
-//! the way counts as a miss: memcached does not report misses, so the two look the same.
+//! line, each of at most `PARTS_MAX` datagrams; each part counts once. If a value of a multiget is
+//! lost, its key counts as a miss, because memcached does not report misses.
 //! Source: memcached's `protocol.txt`, "UDP protocol".
 
 use net::Datagram;
@@ -16,11 +16,11 @@ use super::{InLine, Inward, place_of};
 use crate::line::Socket;
 use crate::wire::{Content, Piece, ReadOutcome, Reader, Tag};
 
-/// Most incomplete answers of several datagrams on one line at a time.
+/// The most incomplete answers of several datagrams on one line at a time.
 const ASSEMBLIES_MAX: usize = 256;
-/// Most datagrams of one answer: at memcached's 1,392 bytes each, more than a megabyte.
+/// The most datagrams of one answer: at memcached's 1,392 bytes each, more than a megabyte.
 const PARTS_MAX: usize = 1024;
-/// Most batches read from one socket or queue in a turn; then others are read.
+/// The most batches read from one socket or queue before others are read.
 pub(super) const BATCHES_MAX: usize = 16;
 
 /// An answer that is being assembled.
@@ -29,7 +29,7 @@ struct Assembly {
     number: u16,
     total: usize,
     received: usize,
-    /// The range of each part in `bytes`; none until the part has arrived.
+    /// The range of each part in `bytes`. `None` until the part has arrived.
     parts: Vec<Option<(usize, usize)>>,
     bytes: Vec<u8>,
 }
@@ -47,7 +47,7 @@ enum Part {
     Refused,
 }
 
-/// The first value in a datagram of a multiget.
+/// The first value in a datagram that answers a multiget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
     /// The first value for the key at this index.
@@ -135,8 +135,8 @@ impl Inward {
             let generation = self.lines[line as usize].generation;
             self.take_messages(state);
             if !self.lines[line as usize].is_same(generation) {
-                // A message broke the line, and may have opened it again: the datagrams are of no
-                // use.
+                // A message reported the line as broken. The datagrams come from its old
+                // connection.
                 is_drained = true;
                 break;
             }
@@ -188,8 +188,8 @@ impl Inward {
         match entry.state {
             State::Waiting if is_part => match self.first_value(line, index, bytes) {
                 (Value::Again, false) => return state.score.duplicate(),
-                // The multiget contains one key twice, so its last value looks like a duplicate.
-                // It still ends the multiget.
+                // The multiget contains a key twice, so its last value looks like a duplicate, but
+                // it still ends the multiget.
                 (Value::Again, true) => {
                     state.score.duplicate();
                     let end = Piece { tag: None, content: Content::End, ends: true };
@@ -225,8 +225,8 @@ impl Inward {
         }
     }
 
-    /// Handles a datagram of a multiget that has already ended. Either the end has overtaken this
-    /// value, which then counted as a miss, or the datagram is a duplicate.
+    /// Handles a datagram of a multiget that has already ended. Either the end has overtaken the
+    /// datagram's value, which has counted as a miss, or the datagram is a duplicate.
     fn after_end(&mut self, line: u32, index: usize, bytes: &[u8], state: &mut DriveState) {
         match self.first_value(line, index, bytes).0 {
             Value::Fresh(at) => {
@@ -237,7 +237,7 @@ impl Inward {
         }
     }
 
-    /// Decodes the value at the start of a multiget's datagram; the flag is true if the value ends
+    /// Decodes the value at the start of a multiget's datagram. The flag is true if the value ends
     /// the multiget. memcached sends each value in its own datagram, all with the same header.
     fn first_value(&mut self, line: u32, index: usize, bytes: &[u8]) -> (Value, bool) {
         let mut reader = Reader::new(self.options.protocol);

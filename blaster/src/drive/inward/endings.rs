@@ -1,4 +1,4 @@
-//! The ends of requests: `over` for each, and the ways in which they end without an answer.
+//! Ends requests: `over` ends each one; other functions end requests that have no answer.
 //!
 //! Where: called by the receiving half.
 //! Invariant: `over` is called once for each request. Only `over`, and `quick` for usual answers,
@@ -27,8 +27,8 @@ impl Entry {
 }
 
 impl Inward {
-    /// Ends a request, or a part of one: counts it and returns its token. `now_ns` is the time of
-    /// the answer; none: the request was not answered.
+    /// Ends a request, or a part of one: counts it and frees its token. `now_ns` is the time of the
+    /// answer; `None` if the request was not answered.
     #[inline]
     pub(super) fn over(
         &mut self,
@@ -133,7 +133,7 @@ impl Inward {
         }
     }
 
-    /// Ends the receiving: gives up all waiting requests.
+    /// Stops receiving: gives up all waiting requests.
     pub(in super::super) fn finish(&mut self, state: &mut DriveState) {
         for line in 0..self.lines.len() {
             let Ok(line) = u32::try_from(line) else { return };

@@ -1,13 +1,13 @@
-//! Datagrams received past the kernel's network stack, through AF_XDP queues that lines share.
+//! Receives datagrams that bypass the kernel's network stack, from AF_XDP queues shared by lines.
 //!
 //! ```text
 //! queue -> | datagram | datagram | ...    source port -> line
 //! ```
 //!
-//! Where: the receiving half, for lines past the kernel.
+//! Where: the receiving half, for lines that bypass the kernel's network stack.
 //! Invariant: polling the queues takes no system call, so a thread polls them before it waits with
 //! epoll; after at most `POLLS_MAX` successful polls in a row it uses epoll for all other sockets.
-//! A datagram for another thread's line counts as broken: ports were probed so that there is none.
+//! A datagram for another thread's line counts as broken; ports are probed to avoid this.
 //! Source: none.
 
 use std::io;
@@ -25,9 +25,9 @@ use super::datagrams::BATCHES_MAX;
 use crate::line::Socket;
 use crate::packets::{Packets, Queues};
 
-/// The token of the first queue; lines have lower ones.
+/// The token of the first queue; the tokens of lines are lower.
 const FIRST_TOKEN: u64 = 1 << 32;
-/// Most polls of the queues between two calls of epoll.
+/// The most polls of the queues between two calls of epoll.
 const POLLS_MAX: u32 = 64;
 const NONE: u32 = u32::MAX;
 
@@ -166,7 +166,7 @@ impl Inward {
         }
     }
 
-    /// Returns the line of a source port; none if the datagram is not from the line's server.
+    /// Returns the line of a source port, or `None` if the datagram is not from that line's server.
     #[inline]
     fn line_of(&self, interface: usize, own: u16, from: Option<SocketAddr>) -> Option<u32> {
         let interface = &self.interfaces.all[interface];

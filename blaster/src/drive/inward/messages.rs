@@ -36,8 +36,8 @@ pub(in super::super) trait ReceivingHalf {
     fn opened(&mut self, line: u32, socket: Socket, state: &mut DriveState);
     /// Reports that a request is about to be sent on a line. `keys` are its keys if it has several.
     fn sent(&mut self, line: u32, sent: &Sent, keys: &[u64], state: &mut DriveState);
-    /// Reports that a request for each of `picks` is about to be sent on a line. They are like
-    /// `first` but for verb, key and number; the numbers count up from that of `first`.
+    /// Reports that one request for each of `picks` is about to be sent. Each is like `first`
+    /// except for verb, key and number; the numbers count up from that of `first`.
     fn burst(&mut self, line: u32, first: &Sent, picks: &[Pick], state: &mut DriveState);
     /// Requests that the line be closed as soon as no request waits on it.
     fn close_when_idle(&mut self, line: u32, state: &mut DriveState);
@@ -113,12 +113,12 @@ impl ReceivingHalf for Inward {
     }
 }
 
-/// The tasks that the receiving half gives the sending half.
+/// Reports of the receiving half, on which the sending half acts.
 #[derive(Debug, Default)]
 pub(in super::super) struct Feedback {
-    /// Number of requests that are over, fills not included.
+    /// Number of requests that have ended, without fills.
     pub(in super::super) over: u64,
-    /// Lines, and the number of tokens that are free again on each because requests are over.
+    /// Each line on which requests have ended, and the number of tokens that they have freed.
     pub(in super::super) tokens: Vec<(u32, u32)>,
     /// Missed keys, each to be filled by a set: line, key, and true if the set keeps the get's
     /// token.

@@ -45,8 +45,7 @@ impl Inward {
     }
 
     /// Handles usual answers to requests of one key, one per datagram, unless their contents
-    /// matter. Returns the first datagram that is no such answer; none if there is no such
-    /// datagram.
+    /// matter. Returns the first datagram that is not handled, or `None` if all are.
     #[inline]
     pub(super) fn quick_datagrams<'i, P: 'i>(
         &mut self,

@@ -1,7 +1,7 @@
 //! Bursts: the closed loop's usual case, in which many requests are drawn and written at once.
 //!
 //! Where: the sending half tries a burst first when a line has tokens.
-//! Invariant: a burst sends the same requests as drawing and sending one by one. It sends only
+//! Invariant: a burst sends the requests that would be drawn and sent one by one. It sends only
 //! requests of one key that the workload draws, to a single server, without `churn_requests`; all
 //! others are sent one by one.
 //! Source: none. Why bursts exist: without them a GET costs 46 to 74 % more instructions (`bench
@@ -16,7 +16,7 @@ use super::{BURST_MAX, Outward, RequestState, Source};
 use crate::wire::WireRequest;
 use crate::workload::{VERBS, Verb};
 
-/// The requests of the current burst, in memory that every burst uses again.
+/// The requests of the current burst. All bursts reuse this memory.
 #[derive(Debug)]
 pub(super) struct Picks([Pick; BURST_MAX]);
 

@@ -96,8 +96,8 @@ impl OutLine {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 
-    /// Writes a request, to be sent with the next flush. Returns it and its length in bytes; none
-    /// if the line is not up or the request does not fit a datagram.
+    /// Writes a request, to be sent with the next flush. Returns the request and its length in
+    /// bytes, or `None` if the line is not up or the request does not fit a datagram.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -342,7 +342,7 @@ impl Outward {
     }
 
     /// Open loop: gives up requests that have been due for longer than `patience_ns` because no
-    /// connection accepted them. If only the generator is late, nothing is given up: it sends late.
+    /// connection accepted them. Requests that are late because this program is slow are sent late.
     pub(in super::super) fn give_up(
         &mut self,
         now_ns: u64,
@@ -369,8 +369,8 @@ impl Outward {
         }
     }
 
-    /// Passes the written requests to the kernel: one write for each line, and past the kernel's
-    /// network stack one call for each queue. False if nothing was written.
+    /// Passes the written requests to the kernel, with one write for each line, or one call for
+    /// each AF_XDP queue. Returns false if nothing was written.
     #[inline]
     pub(in super::super) fn flush(
         &mut self,

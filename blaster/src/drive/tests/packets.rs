@@ -1,4 +1,4 @@
-//! The drive past the kernel's network stack, against the null server on the other end of a link.
+//! Tests of the drive over AF_XDP, against the null server on the other end of a link.
 //!
 //! Where: unit tests of `drive`, in network namespaces.
 //! Invariant: the results are the same as over UDP sockets; each test closes its interface.
@@ -20,7 +20,7 @@ fn over(interface: &str) -> Bypass {
     Bypass { interface: interface.to_owned(), attach: Attach::Any }
 }
 
-/// Starts a null server past the kernel on `far`, with a thread for each of two queues.
+/// Starts a null server in namespace `far`, with one thread for each of two AF_XDP queues.
 fn packets(far: &Namespace) -> RunningServer {
     let place = Place::Xdp(over(WIRE), (far.v4, 11211).into());
     far.on(|| server(&[place], Plan { threads: 2, ..plan() }))
@@ -32,7 +32,7 @@ fn every_protocol_past_the_kernel_closed_and_open_together_and_apart() {
     let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let running = packets(&far);
     let open = Pace::Open { rate_per_s: 20_000.0, connections: 2, outstanding_max: 200 };
-    // A request of more keys would not fit a packet, and requests are not fragmented here.
+    // A request of more than 16 keys would not fit a packet, and requests are not fragmented here.
     for batch in ["1", "16"] {
         let workload = workload(&[("batch", batch)]);
         for protocol in [Protocol::Text, Protocol::Meta, Protocol::Binary] {
@@ -62,7 +62,7 @@ fn a_thread_without_a_queue_and_a_server_that_is_nowhere_are_told() {
     let drive_there = || drive(&workload, running.addresses(), Protocol::Text);
     let too_many = near.on(|| Drive { here: (0, 3), ..drive_there() });
     let error = near.on(|| outcome(too_many)).unwrap_err().to_string();
-    assert!(error.contains("wire has 2 queues, and each thread (-t) needs one"), "{error}");
+    assert!(error.contains("wire has 2 queues, but each thread (-t) needs one"), "{error}");
     let nowhere = Place::Xdp(over(WIRE), ([192, 0, 2, 1], 11211).into());
     let nowhere = near.on(|| drive(&workload, &[nowhere], Protocol::Text));
     let error = near.on(|| outcome(nowhere)).unwrap_err().to_string();

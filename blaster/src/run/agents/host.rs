@@ -1,8 +1,8 @@
-//! The agent: drives servers by the controller's orders, and reports its tallies.
+//! The agent: sends requests to the servers when the controller orders it, and reports its tallies.
 //!
-//! Where: `kvblaster agent`, at the other end of the controller's pipes.
-//! Invariant: the process ends, with all its threads, when its standard input ends or the
-//! controller is silent, so that no agent drives a server without a controller.
+//! Where: in `kvblaster agent`, whose standard input and output lead to the controller.
+//! Invariant: the process and its threads end when standard input ends or when the controller is
+//! silent for too long, so no agent sends requests without a controller.
 
 use super::parts;
 use super::talk::{self, AgentFacts, FromAgent, Lines, MESSAGES_MAX, SILENCE_MAX, ToAgent};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// Time between two reports of progress.
 const STATE_EVERY: Duration = Duration::from_millis(250);
-/// Time between two checks whether threads have connected, handed over a tally or ended.
+/// Interval at which the agent checks whether threads have connected, sent a tally or ended.
 const TICK: Duration = Duration::from_millis(5);
 
 /// The flags of `kvblaster agent`: the CPUs of its threads.
@@ -33,7 +33,7 @@ pub struct HostFlags {
     #[arg(long, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     cpus: std::vec::Vec<usize>,
-    /// Receive on threads of their own, pinned to these CPUs
+    /// Receive answers on separate threads, pinned to these CPUs
     #[arg(long, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     receive_cpus: std::vec::Vec<usize>,
@@ -42,7 +42,7 @@ pub struct HostFlags {
 /// Executes a controller's orders until there are no more.
 ///
 /// # Errors
-/// A message is not a controller's, or none comes.
+/// A message is not a valid order, or no message arrives in time.
 pub fn run(flags: &HostFlags) -> Result<(), String> {
     let (to, messages) = mpsc::sync_channel(MESSAGES_MAX);
     let (sender, orders) = mpsc::sync_channel(0);
@@ -53,7 +53,7 @@ pub fn run(flags: &HostFlags) -> Result<(), String> {
         loop {
             match lines.next() {
                 Ok(Some(message)) => {
-                    // If the receiver is gone, the agent is ending anyway.
+                    // An error means that the receiver is gone: the agent is already ending.
                     let _ = sender.send(message);
                 }
                 Ok(None) => std::process::exit(0),
@@ -93,7 +93,7 @@ struct Work {
     epoch: u32,
     /// The start of the epoch.
     moment: Moment,
-    /// CPU use and length of epochs that are not handed over yet.
+    /// CPU use and length of the epochs whose tallies were not sent yet.
     usages: BTreeMap<u32, (Usage, f64)>,
     last_state: Instant,
     was_over: bool,
@@ -106,13 +106,13 @@ impl Work {
         (self.moment, self.epoch) = (now, epoch);
     }
 
-    /// The CPU use since the epoch began, and the seconds since then.
+    /// Returns the CPU use since the epoch began, and the seconds since then.
     fn taken(&self, now: &Moment) -> (Usage, f64) {
         (now.since(&self.moment), now.seconds_since(&self.moment))
     }
 
     fn handed(&mut self, (epoch, all): (u32, MergedTally), watch: &Watch) -> FromAgent {
-        // Threads that are done hand over before the epoch ends.
+        // Threads that are done send their tallies before the epoch ends.
         let taken = self.usages.remove(&epoch);
         let (usage, seconds) = taken.unwrap_or_else(|| self.taken(&watch.moment()));
         let usage = Box::new(usage);
@@ -137,7 +137,8 @@ impl Agent<'_> {
                 let threads = match started {
                     Ok(threads) => threads,
                     Err(error) => {
-                        return self.say(FromAgent::Ended(Some(format!("no thread: {error}"))));
+                        let why = format!("cannot start a thread: {error}");
+                        return self.say(FromAgent::Ended(Some(why)));
                     }
                 };
                 self.work = Some(Work {
@@ -175,7 +176,7 @@ impl Agent<'_> {
             (ToAgent::Compare, Some((_, context, _)), _) => {
                 self.say(FromAgent::Changed(context.servers.changed()))
             }
-            // The work could not begin or is over already; that was reported.
+            // There is no work: it could not begin or has ended, which was reported.
             _ => Ok(()),
         }
     }
@@ -219,7 +220,7 @@ impl Agent<'_> {
         Ok(found)
     }
 
-    /// Sends messages about all changes since the last call.
+    /// Sends the controller all changes since the last call.
     fn look(&mut self) -> Result<(), String> {
         let (Some(work), Some((_, _, watch))) = (&mut self.work, &self.context) else {
             return Ok(());
@@ -228,7 +229,7 @@ impl Agent<'_> {
         work.is_ready |= is_new;
         let mut say = vec![];
         say.extend(is_new.then_some(FromAgent::Ready));
-        // Read before the tallies are received, because the last one may arrive in between.
+        // `is_over` is read before the tallies, because the last tally may arrive in between.
         let is_over = work.threads.is_over();
         while let Some(one) = work.threads.next(Duration::ZERO) {
             if let Some(whole) = work.collector.take(one.epoch, &one.tally) {

@@ -1,8 +1,8 @@
-//! Each agent's own figures, collected report by report.
+//! The figures of each agent, collected report by report.
 //!
-//! Where: `course` adds the tallies that agents hand over.
-//! Invariant: a report counts, in the agents' figures and in the total, only if all agents handed
-//! it over or if it is the only one.
+//! Where: `course` adds the tallies that agents send.
+//! Invariant: a report counts, in the agents' figures and in the total, only if all agents sent it
+//! or if the run has no other report.
 
 use super::Agents;
 use crate::measure::check::Remark;
@@ -12,7 +12,7 @@ use crate::measure::watch::{Usage, add_uses};
 use crate::measure::{Interval, Tally};
 use crate::result::agent::AgentPart;
 
-/// An agent's figures for an epoch, without the tally.
+/// An agent's figures for an epoch, except the tally.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) agent: usize,
@@ -20,16 +20,16 @@ pub(crate) struct Part {
     pub(crate) busiest: f64,
     /// CPU and memory use on the agent's machine.
     pub(crate) usage: Usage,
-    /// The epoch's length at the agent.
+    /// The epoch's length, measured by the agent.
     pub(crate) seconds: f64,
 }
 
-/// The figures of each agent: by epoch until the epoch is complete, then merged.
+/// The figures of each agent, kept by epoch until the epoch is complete, and merged after that.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// Parts by the number that threads count; their epoch is not known yet.
+    /// Parts whose epoch is not known yet, with the epoch number that the threads use.
     kept: Vec<(u32, Tally, Part)>,
-    /// Parts of epochs that are not added yet.
+    /// Parts whose epoch is known, with that epoch, until the epoch is added.
     open: Vec<(u32, Tally, Part)>,
     /// The identity of this process's host.
     here: String,
@@ -45,14 +45,14 @@ impl Parts {
         Parts { kept, open, here: this_host(), hosts, merged }
     }
 
-    /// Keeps a part until its epoch is known and added.
+    /// Stores a part until its epoch is known and added.
     pub(crate) fn keep(&mut self, number: u32, tally: Tally, part: Part) {
         if part.agent < self.merged.len() {
             self.kept.push((number, tally, part));
         }
     }
 
-    /// Assigns the parts that were kept under the threads' `number` to an epoch.
+    /// Assigns the parts that were stored under the threads' epoch `number` to `epoch`.
     pub(crate) fn number(&mut self, number: u32, epoch: u32) {
         for (_, tally, part) in self.kept.extract_if(.., |(of, ..)| *of == number) {
             let is_same = |(of, _, other): &&mut (u32, Tally, Part)| {
@@ -71,8 +71,8 @@ impl Parts {
     }
 
     /// Adds a complete epoch to the agents' merged reports, and sets the epoch's `busiest` and
-    /// usage from all agents. `span` is the epoch's start, length and usage; none after the last
-    /// report.
+    /// usage from all agents. `span` is the epoch's start, length and usage; it is `None` for the
+    /// time after the last report.
     pub(crate) fn add(
         &mut self,
         (epoch, whole): (u32, &mut MergedTally),
@@ -85,7 +85,7 @@ impl Parts {
         let parts = || here.iter().map(|(.., part)| part);
         whole.busiest = parts().map(|part| part.busiest).fold(whole.busiest, f64::max);
         let Some((from_s, seconds, usage)) = span else {
-            // After the last report, only requests that were given up are counted.
+            // After the last report, count only the requests that were given up.
             for (_, tally, part) in &here {
                 let merged = self.merged[part.agent].iter_mut();
                 merged.for_each(|merged| merged.tally.give_up(tally));
@@ -95,7 +95,7 @@ impl Parts {
         let clients: Option<Vec<ProcessUse>> = parts().map(|part| part.usage.client).collect();
         let sum = |all: Vec<_>| all.into_iter().reduce(|one, two| add_uses(&one, &two));
         usage.client = clients.and_then(sum);
-        // Each host counts once: several agents on it measure the same servers.
+        // Each host counts once, because all agents on one host measure the same servers.
         let mut hosts: Vec<&str> = usage.server.iter().map(|_| self.here.as_str()).collect();
         for Part { agent, usage: theirs, .. } in parts() {
             let (host, Some(server)) = (&self.hosts[*agent], theirs.server) else { continue };
@@ -103,7 +103,7 @@ impl Parts {
                 continue;
             }
             if hosts.is_empty() {
-                // The machine that is reported is that of the servers.
+                // Report the machine on which the servers run.
                 usage.machine.clone_from(&theirs.machine);
             }
             hosts.push(host);

@@ -1,5 +1,5 @@
-//! The messages between a controller and its agents: JSON, one message per line. An empty line
-//! shows that its writer is alive.
+//! The messages between a controller and its agents: JSON, one message per line. An empty line only
+//! shows that its sender is alive.
 //!
 //! ```text
 //! agent       Hello          Found              Ready       Gone  State… Epoch…        Ended
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Where: over an agent's standard input and output.
-//! Invariant: no line is longer than `LINE_BYTES_MAX`. At most one message waits after it was read,
-//! and at most `ORDERS_MAX` (controller) or `MESSAGES_MAX` (agent) wait to be written. A side that
-//! is silent for `SILENCE_MAX` counts as gone.
+//! Invariant: no line is longer than `LINE_BYTES_MAX`. Each side holds at most one message that it
+//! has read and not yet handled. At most `ORDERS_MAX` (controller) or `MESSAGES_MAX` (agent)
+//! messages wait to be written. A side that is silent for `SILENCE_MAX` counts as gone.
 
 use super::super::workers::Task;
 use crate::drive::live_counts::LiveSnapshot;
@@ -28,31 +28,31 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// Most bytes of a line: a tally with full histograms has two million.
+/// Longest line in bytes. A tally with full histograms takes two million bytes.
 const LINE_BYTES_MAX: u64 = 4 << 20;
-/// Most messages of the controller that wait to be written; all but `Task` are small.
+/// Longest queue of the controller's messages to an agent. All messages but `Task` are small.
 pub(super) const ORDERS_MAX: usize = 1024;
-/// Most messages of an agent that wait to be written; most of them are large tallies.
+/// Longest queue of an agent's messages to the controller. Most of them are large tallies.
 pub(super) const MESSAGES_MAX: usize = 16;
-/// Time without a message after which a writer sends an empty line.
+/// Time without a message after which the sender sends an empty line.
 const STILL_EVERY: Duration = Duration::from_secs(1);
-/// Time without a line after which the other side counts as gone.
+/// Time without a line after which the sender counts as gone.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// Most characters quoted from a line that is no message.
+/// Longest quotation from a line that is not a valid message, in characters.
 const EXCERPT_CHARS_MAX: usize = 80;
 
-/// A message of the controller.
+/// A message from the controller to an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToAgent {
     /// The agent's share of the work, and the workload as TOML.
     Task(Box<Task>, String),
-    /// Connect, and wait for `Go`. The pace is that of all agents together.
+    /// Connect, and wait for `Go`. The pace is the sum of all agents' rates.
     Start { mode: Mode, pace: Pace, is_watched: bool },
     /// Begin to send requests.
     Go,
-    /// A new epoch begins.
+    /// The number of the epoch that begins.
     Epoch(u32),
-    /// Stop when the requests under way are over.
+    /// Send no more requests, and stop once the outstanding requests are answered or given up.
     End,
     /// Report which servers do not answer.
     Ask,
@@ -60,12 +60,12 @@ pub(crate) enum ToAgent {
     Compare,
 }
 
-/// A message of an agent.
+/// A message from an agent to the controller.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromAgent {
-    /// The agent's version; the first message.
+    /// The agent's version. This is the agent's first message.
     Hello(String),
-    /// The servers, as the agent sees them.
+    /// The servers that the agent has found.
     Found(Box<AgentFacts>),
     /// The agent cannot do the task.
     Refused(String),
@@ -73,7 +73,7 @@ pub(crate) enum FromAgent {
     Ready,
     /// `Go` was received.
     Gone,
-    /// The progress; the snapshot only if it is watched.
+    /// The progress of the work. There is a snapshot only if live counts are displayed.
     State { snapshot: Option<LiveSnapshot>, is_unheard: bool, is_over: bool },
     /// The counts of all the agent's threads in an epoch.
     Epoch { epoch: u32, tally: Box<Tally>, busiest: f64, usage: Box<Usage>, seconds: f64 },
@@ -81,7 +81,7 @@ pub(crate) enum FromAgent {
     Ended(Option<String>),
     /// The names of the servers that do not answer now.
     Silent(Vec<String>),
-    /// The servers that went away or were restarted, each in words.
+    /// A description of each server that went away or was restarted.
     Changed(Vec<String>),
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct AgentFacts {
     pub(crate) infos: Vec<ServerInfo>,
     pub(crate) protocol: Protocol,
     pub(crate) machine: Machine,
-    /// An identity of the agent's host; empty where that is hidden.
+    /// The boot id of the agent's host; empty if it cannot be read.
     pub(crate) host: String,
 }
 
@@ -124,10 +124,10 @@ impl<F: AsFd> Lines<F> {
         Lines { from: BufReader::new(Patient { from, patience }) }
     }
 
-    /// Returns the next message; none at the end of input.
+    /// Returns the next message. `None` at the end of the input.
     ///
     /// # Errors
-    /// No line came in time, or a line is no message.
+    /// No line arrived in time, or a line is not a valid message.
     pub(crate) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, String> {
         let mut line = Vec::new();
         loop {
@@ -172,7 +172,7 @@ pub(crate) fn harmless(text: &str, chars_max: usize) -> String {
     out
 }
 
-/// Writes messages, and an empty line after silence, until all senders or the reader are gone.
+/// Writes messages until all senders or the reader are gone. After silence, writes an empty line.
 pub(crate) fn write<M: Serialize>(messages: &Receiver<M>, mut to: impl Write) {
     loop {
         let mut line = match messages.recv_timeout(STILL_EVERY) {

@@ -1,4 +1,4 @@
-//! Tests of the controller against agents that are shell scripts, whose messages a test chooses.
+//! Tests of the controller. The agents are shell scripts that send the messages of the test.
 //!
 //! Where: tests of `agents`. Invariant: no process outlives its test.
 
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-/// Longer than any step takes on a loaded machine.
+/// A time that is longer than any step takes, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Scripts that are removed when the test ends.
@@ -27,8 +27,8 @@ fn line(message: &FromAgent) -> String {
     format!("printf '%s\\n' '{}'", serde_json::to_string(message).unwrap())
 }
 
-/// Starts one agent for each item: it sends these messages on `Go`, and reports these servers as
-/// silent. It answers all other orders as a real agent does.
+/// Starts one agent for each item of `all`: the agent sends the item's messages on `Go`, and
+/// reports the item's servers as silent. It answers all other orders as a real agent does.
 fn gathered(all: &[(&[FromAgent], &[&str])]) -> (Scripts, Agents, Servers) {
     let targets =
         ["127.0.0.1:1", "127.0.0.1:2"].map(|name| target::parse(name, Family::Any).unwrap());
@@ -128,8 +128,8 @@ fn what_an_agent_says_waits_with_it_until_it_is_looked_at() {
     reading.join().unwrap();
 }
 
-/// A title for the terminal, a line in red, a bell, and a C1 control character that acts as an
-/// escape.
+/// Sets a terminal's title, rings its bell, turns text red, and clears the screen with a C1 control
+/// character.
 const HARM: &str = "\u{1b}]0;mine\u{7} \u{1b}[31mred \u{9b}2J";
 const HARMLESS: &str = "\\u{1b}]0;mine\\u{7} \\u{1b}[31mred \\u{9b}2J";
 

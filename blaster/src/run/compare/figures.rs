@@ -5,7 +5,7 @@
 //! interval of the rounds' ratios excludes "no difference". A figure is marked if its rounds
 //! disagree, or if kvblaster was the limit.
 //! Source: the median of paired ratios, and the interval of the sign test, which is valid for any
-//! distribution; one disturbed round of ten moves neither of them.
+//! distribution. One disturbed round of ten affects neither.
 
 use crate::measure::Interval;
 use crate::measure::cpu::Categories;
@@ -15,15 +15,15 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// Least confidence of each interval. With ten rounds, the interval from the second-least to the
-/// second-greatest ratio has 97.9 %. At 95 %, a server compared with itself would differ in one of
-/// nine figures in every third comparison.
+/// second-greatest ratio has 97.9 %. At 95 %, one of the nine figures would wrongly differ in every
+/// third comparison of a server with itself.
 pub const CONFIDENCE: f64 = 0.97;
-/// Least number of rounds for an interval: if all seven are in one direction, the confidence is
-/// 1 - 2 / 2^7 = 98.4 %; fewer rounds cannot reach `CONFIDENCE`.
+/// Least number of rounds for an interval: if all seven ratios are on one side of 1, the confidence
+/// is 1 - 2 / 2^7 = 98.4 %. Fewer rounds cannot reach `CONFIDENCE`.
 pub const ROUNDS_MIN: usize = 7;
 /// Two servers count as the same if the interval of their ratio is within this distance of 1.
 pub const SAME_WITHIN: f64 = 0.03;
-/// The same for shares, whose difference must be within this distance of 0.
+/// Two shares count as the same if the interval of their difference is this close to 0.
 const SAME_SHARES_WITHIN: f64 = 0.001;
 
 /// The unit of a figure, and the way in which two figures are compared.
@@ -36,7 +36,7 @@ pub enum Kind {
     Time,
     /// Bytes.
     Bytes,
-    /// Parts of one, compared by difference instead of ratio.
+    /// A fraction between 0 and 1. Shares are compared by their difference, not by their ratio.
     Share,
 }
 
@@ -62,9 +62,9 @@ const fn other(
     Figure { name, kind, is_bound: false, of }
 }
 
-/// The figure of requests per second of the server's CPU time.
+/// The name of the figure: requests per second of the server's CPU time.
 pub const PER_CPU: &str = "requests per CPU-second";
-/// The figure of the CPU time of the server's own code per request.
+/// The name of the figure: CPU time in user mode per request.
 const USER_TIME: &str = "user time per request";
 
 const FIGURES: [Figure; 10] = [
@@ -88,9 +88,8 @@ const FIGURES: [Figure; 10] = [
     other("resident memory", Kind::Bytes, |window, _| Some(window.usage.server?.rss_bytes? as f64)),
 ];
 
-/// CPU time of the servers' own code per answer, in nanoseconds, without the kernel's: where the
-/// kernel uses most of the CPU time, this is the part that a server can change. None if the servers
-/// run on other machines.
+/// Returns the servers' user-mode CPU time per answer, in nanoseconds. Only user time is the
+/// server's own. `None` if the servers run on other machines.
 fn user_ns(window: &Interval, _: &[usize]) -> Option<f64> {
     let answered = window.tally.total().answered as f64;
     (answered > 0.0).then_some(user_seconds(window, &[])? * 1e9 / answered)
@@ -100,8 +99,8 @@ fn user_seconds(window: &Interval, _: &[usize]) -> Option<f64> {
     Some(window.usage.server?.usr_cpus * window.seconds)
 }
 
-/// True if the CPU time is too short for its clock: fewer ticks than `TICKS_MIN`. A clock that
-/// counts nanoseconds has no such limit.
+/// True if the CPU time is too short to be measured: fewer than `TICKS_MIN` ticks of its clock. A
+/// clock that counts nanoseconds has no such limit.
 fn is_too_little(figure: &str, window: &Interval, cpus: &[usize]) -> bool {
     let Some(server) = window.usage.server else { return false };
     let ticks =
@@ -114,8 +113,9 @@ fn is_too_little(figure: &str, window: &Interval, cpus: &[usize]) -> bool {
     }
 }
 
-/// CPU seconds of the servers. If they have CPUs of their own, the busy time of these CPUs, softirq
-/// included; otherwise the CPU time of their processes. None if they run on other machines.
+/// Returns the CPU seconds of the servers: if `cpus` are reserved for them, the busy time of these
+/// CPUs, including softirq; otherwise the CPU time of the servers' processes. `None` if the servers
+/// run on other machines.
 #[must_use]
 pub fn cpu_seconds(window: &Interval, cpus: &[usize]) -> Option<f64> {
     let processes = window.usage.server?;
@@ -125,8 +125,8 @@ pub fn cpu_seconds(window: &Interval, cpus: &[usize]) -> Option<f64> {
     }
 }
 
-/// The share of the servers' CPUs that other programs used; none if no CPUs are reserved for the
-/// servers.
+/// Returns the share of the servers' CPUs that other programs used. `None` if no CPUs are reserved
+/// for the servers.
 #[must_use]
 pub fn others(window: &Interval, cpus: &[usize]) -> Option<f64> {
     let programs = on_cpus(window, cpus, |shares| shares.usr + shares.nice + shares.sys)?;
@@ -161,9 +161,9 @@ pub struct Row {
     pub kind: Kind,
     /// The median over the rounds, for each server.
     pub medians: Vec<Option<f64>>,
-    /// The comparison of each server but the first with the first.
+    /// The comparison of each later server with the first server.
     pub against: Vec<Option<Against>>,
-    /// True if a server had too little CPU time in some round to compute the figure.
+    /// True if in some round a server used too little CPU time for the figure to be computed.
     #[serde(default)]
     pub is_too_little: bool,
 }
@@ -173,7 +173,7 @@ pub struct Row {
 pub struct Against {
     /// The median of the rounds' ratios; for shares, of their differences.
     pub value: f64,
-    /// The interval in which the true value lies with `CONFIDENCE`; none if there are too few
+    /// The interval that contains the true value with `CONFIDENCE`. `None` if there are too few
     /// rounds.
     pub interval: Option<(f64, f64)>,
     /// Number of rounds compared.
@@ -192,15 +192,15 @@ pub struct Against {
 pub enum Finding {
     /// They differ.
     Differs,
-    /// They differ by less than `SAME_WITHIN`; shares, by less than a thousandth.
+    /// They differ by less than `SAME_WITHIN`, or in a share by less than a thousandth.
     Same,
-    /// The difference is within the rounds' scatter.
+    /// The difference is no larger than the variation between rounds.
     Noise,
     /// There are too few rounds to tell.
     TooFew,
 }
 
-/// Returns a row for each figure that some server has.
+/// Returns a row for each figure that at least one server has.
 #[must_use]
 pub fn rows(series: &[Series], cpus: &[usize]) -> Vec<Row> {
     let rows = FIGURES.iter().map(|figure| row(figure, series, cpus));
@@ -218,7 +218,7 @@ fn row(figure: &Figure, series: &[Series], cpus: &[usize]) -> Row {
     let is_unsteady = |one: &Series| {
         figure.kind != Kind::Share && !steady::apart(&one.windows, near, of).is_empty()
     };
-    // A server's median needs the figure of every round, because rounds differ much.
+    // No median is computed if a round lacks the figure: rounds differ too much to leave one out.
     let all = |one: &Series| one.windows.iter().map(of).collect::<Option<Vec<f64>>>();
     let against = |(first, other): (&Series, &Series)| {
         all(first).and(all(other))?;
@@ -242,8 +242,8 @@ fn row(figure: &Figure, series: &[Series], cpus: &[usize]) -> Row {
     }
 }
 
-/// Compares two servers by pairs of figures: of the first and of the second server in one round.
-/// None if no pair has a finite ratio or difference.
+/// Compares two servers. Each pair has the first and the second server's figure in one round.
+/// `None` if no pair has a finite ratio or difference.
 #[must_use]
 pub fn found(pairs: &[(f64, f64)], kind: Kind) -> Option<Against> {
     let is_share = kind == Kind::Share;
@@ -264,9 +264,9 @@ pub fn found(pairs: &[(f64, f64)], kind: Kind) -> Option<Against> {
     Some(Against { value, interval, rounds: samples.len(), finding, is_unsteady, is_bound })
 }
 
-/// Returns the two samples between which the median of their distribution lies with `CONFIDENCE`:
-/// by the sign test, the number of samples below the median is distributed like heads of fair
-/// coins. None if there are too few samples.
+/// Returns the two samples between which the median of the distribution lies with `CONFIDENCE`. By
+/// the sign test, the number of samples below the median is distributed like the number of heads of
+/// fair coins. `None` if there are too few samples.
 fn interval(mut samples: Vec<f64>) -> Option<(f64, f64)> {
     samples.sort_by(f64::total_cmp);
     let count = samples.len() as f64;
@@ -292,8 +292,8 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-    /// Pairs of figures on a machine whose speed drifts, with one round in ten disturbed; the
-    /// second server's figure is `ratio` times the first server's.
+    /// Returns pairs of figures from a machine whose speed drifts, with one round in ten disturbed.
+    /// The second server's figure is `ratio` times the first's.
     fn pairs(seed: u64, rounds: u32, ratio: f64) -> Vec<(f64, f64)> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut unit = move || (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -304,7 +304,7 @@ mod tests {
         (0..rounds).map(|round| (noisy(round), ratio * noisy(round))).collect()
     }
 
-    /// Number of comparisons in a hundred that end in `finding`.
+    /// Returns the number of comparisons, out of a hundred, whose verdict is `finding`.
     fn count(finding: Finding, ratio: f64, rounds: u32) -> usize {
         let found = |seed| found(&pairs(seed, rounds, ratio), Kind::Rate).unwrap().finding;
         (0..100).filter(|seed| found(*seed) == finding).count()
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_planted_difference_is_found() {
-        // With ten rounds, two that are disturbed alike can hide the difference.
+        // With ten rounds, two rounds that are disturbed in the same way can hide the difference.
         for (rounds, least) in [(10, 75), (20, 95)] {
             let counts = [1.4, 0.7].map(|ratio| count(Finding::Differs, ratio, rounds));
             assert!(counts.iter().all(|count| *count >= least), "{counts:?} of 100");
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(found(&[(0.0, 1.0)], Kind::Bytes), None);
     }
 
-    /// Rounds of one second with these numbers of answers, 0.5 s of CPU time and one busy core.
+    /// Returns one-second rounds with these answers, 0.5 s of CPU time and one busy core.
     fn series(answered: &[u64]) -> Series {
         let window = |answered: &u64| {
             let mut tally = Tally::new(1_000_000);
@@ -386,12 +386,12 @@ mod tests {
         assert!(!told[1].against[0].clone().unwrap().is_bound);
         // Each round has 0.2 s of user time.
         assert_eq!(told[2].medians, [Some(200_000.0), Some(1e9 / 7500.0)]);
-        // With `--server-cpus`, the busy time of these CPUs counts.
+        // With `--server-cpus`, the busy time of these CPUs is the servers' CPU time.
         assert_eq!(rows(&both, &[3])[1].medians, [Some(1250.0), Some(1875.0)]);
         let other = others(&both[0].windows[0], &[3]).unwrap();
         assert!((other - 0.3).abs() < 1e-9, "{other}");
         assert_eq!(others(&both[0].windows[0], &[]), None);
-        // Too few ticks give neither a figure nor a verdict.
+        // With too few ticks there is neither a figure nor a verdict.
         let mut few = both.clone();
         let servers = few.iter_mut().flat_map(|one| &mut one.windows);
         servers.filter_map(|one| one.usage.server.as_mut()).for_each(|it| it.tick_s = 0.01);
@@ -399,7 +399,7 @@ mod tests {
         let told = rows(&few, &[]);
         assert_eq!((told[1].is_too_little, told[2].is_too_little), (false, true));
         assert_eq!((&told[2].medians, &told[2].against), (&vec![None; 2], &vec![None]));
-        // A CPU that does not exist has no figure, and neither has a server on another machine.
+        // There is no figure for a CPU that does not exist, or for a server on another machine.
         assert_ne!(rows(&both, &[4])[1].figure, PER_CPU);
         both.iter_mut().flat_map(|one| &mut one.windows).for_each(|one| one.usage.server = None);
         assert_ne!(rows(&both, &[3])[1].figure, PER_CPU);

@@ -1,8 +1,8 @@
-//! The lines of the live view, and the line of a report without a terminal.
+//! The lines of the live display, and the line that is written for a report without a terminal.
 //!
-//! Where: called by `live`, which draws the lines.
-//! Invariant: the lines depend only on the arguments; no line is wider than the given width: longer
-//! rows are continued in the next line.
+//! Where: called by `live`, which displays the lines.
+//! Invariant: the lines depend only on the arguments. No line is wider than the given width:
+//! figures that do not fit go on the next line.
 
 use crate::measure::Tally;
 use crate::measure::schedule::Schedule;
@@ -10,17 +10,17 @@ use crate::words::{grouped, percent, time, whole};
 use console::{measure_text_width, style, truncate_str};
 use std::time::Duration;
 
-/// Seconds that the small curves cover.
+/// Longest curve in seconds: one value is shown per second.
 pub(super) const CURVE_MAX: usize = 60;
 const NAMES: usize = 10;
-/// The marks of a curve, from the least to the greatest.
+/// The characters of a curve, from the lowest to the highest.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct View {
-    /// The name of the stage.
+    /// The name of the phase.
     pub(super) name: String,
-    /// The fraction of the stage that is done, up to 1.
+    /// The fraction of the phase that is done, up to 1.
     pub(super) part: f64,
     pub(super) left: Option<Duration>,
     /// Rates, times and hits of the last second.
@@ -34,18 +34,18 @@ pub(super) struct View {
     /// Sums since the phase began.
     pub(super) failed: u64,
     pub(super) late: Option<u64>,
-    /// Counts at this moment; CPU use of the last second.
+    /// The number of outstanding requests now, and the CPU use in the last second.
     pub(super) under_way: u64,
     pub(super) server_cpus: Option<f64>,
     pub(super) own_cpus: Option<f64>,
     pub(super) idle: Option<f64>,
-    /// The rate of answers, and below it the 99th percentile, one value per second.
+    /// The rate of answers and the 99th percentile of response times, one value per second.
     pub(super) rates: Vec<f64>,
     pub(super) p99s: Vec<f64>,
 }
 
 impl View {
-    /// The lines below the bar, `columns` wide at most.
+    /// Returns the lines below the bar, which are at most `columns` wide.
     pub(super) fn lines(&self, columns: usize, is_coloured: bool) -> Vec<String> {
         let mut lines = Lines { columns, lines: Vec::new() };
         let per_s = |rate: f64| format!("{}/s", grouped(rate));
@@ -96,14 +96,14 @@ pub(super) fn report(epoch: u32, schedule: &Schedule, tally: &Tally) -> String {
     line + &format!(", failed {}, late {}", total.failed(), total.late_or_lost())
 }
 
-/// Lines that fit the width.
+/// Lines that are at most `columns` wide.
 struct Lines {
     columns: usize,
     lines: Vec<String>,
 }
 
 impl Lines {
-    /// Adds figures behind a name, in as many lines as they need.
+    /// Adds a name followed by figures, on as many lines as they need.
     fn flow(&mut self, name: &str, figures: &[String]) {
         if figures.is_empty() {
             return;
@@ -130,7 +130,7 @@ impl Lines {
         self.lines.push(truncate_str(&line, self.columns, "").into_owned());
     }
 
-    /// Adds a curve of the last seconds; its marks scale from 0 to the greatest value.
+    /// Adds a curve of the last seconds, scaled from 0 to the greatest value.
     fn curve(&mut self, name: &str, values: &[f64], most: impl Fn(f64) -> String) {
         let greatest = values.iter().copied().fold(0.0, f64::max);
         let most = most(greatest);

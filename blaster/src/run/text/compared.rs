@@ -1,8 +1,8 @@
-//! The report of a comparison for people: figures side by side, and a sentence for each.
+//! The report of a comparison for people: a table of the figures, and a sentence for each figure.
 //!
 //! Where: printed by `main` when the comparison is over.
-//! Invariant: every sentence has its interval, or states that no difference is known, and names
-//! reasons for doubt.
+//! Invariant: every sentence gives the interval or states that no difference is known, and names
+//! the reasons for doubt.
 
 use super::{head, remarked};
 use crate::result::manifest::TargetRecord;
@@ -32,8 +32,8 @@ pub fn text(plan: &Plan, done: &Comparison) -> String {
     let schedule = plan.run.schedule;
     let round_s = (schedule.report * schedule.reports).as_secs_f64();
     let about = format!(
-        "Medians of {} round{} of {round_s} s of each server, in turns; in brackets what a ratio \
-         could as well have been, with {:.0} % confidence.",
+        "Medians of {} round{} of {round_s} s of each server, in turns; brackets give the {:.0} % \
+         confidence interval of a ratio.",
         done.rounds,
         if done.rounds == 1 { "" } else { "s" },
         100.0 * done.confidence
@@ -60,7 +60,7 @@ pub fn text(plan: &Plan, done: &Comparison) -> String {
     out
 }
 
-/// The findings on server `nth`, called `letter`, against the first: one sentence per figure.
+/// Returns one sentence per figure on server `nth`, called `letter`, against the first server.
 pub(crate) fn findings(done: &Comparison, nth: usize, letter: &str) -> Vec<String> {
     let mut told = Vec::new();
     for row in &done.figures {
@@ -71,8 +71,8 @@ pub(crate) fn findings(done: &Comparison, nth: usize, letter: &str) -> Vec<Strin
     told
 }
 
-/// The most important finding: that on the first of CPU use, rate and times that differs; none if
-/// none of them differs.
+/// Returns the most important finding: the first difference in CPU use, rate, mean time or p99, in
+/// this order. `None` if all four are the same.
 pub(crate) fn most_telling(done: &Comparison, nth: usize, letter: &str) -> Option<String> {
     let telling = [PER_CPU, "requests per second", "mean response time", "p99"];
     telling.into_iter().find_map(|name| {
@@ -100,13 +100,13 @@ fn notes(plan: &Plan, done: &Comparison) -> String {
     done.servers.iter().for_each(|server| super::left(&mut out, server));
     let has = |what: &str| done.figures.iter().any(|row| row.figure == what);
     if !has(PER_CPU) {
-        let text = "what the servers took of their CPUs is not known: they are on another machine, \
-                    or another user's";
+        let text = "the CPU time of the servers is not known: they run on another machine, or as \
+                    another user";
         out.push_str(&wrapped("note: ", &sentence(text)));
     } else if plan.server_cpus.is_empty() {
-        let text = "CPU-seconds are those that the servers' processes are charged with. What the \
-                    kernel does for them in interrupts counts where they have CPUs of their own: \
-                    --server-cpus";
+        let text = "CPU-seconds are those that the kernel charges to the servers' processes. Its \
+                    work for them in interrupts counts only if they have CPUs of their own \
+                    (--server-cpus)";
         out.push_str(&wrapped("note: ", &sentence(text)));
     }
     if done.is_interrupted {
@@ -130,14 +130,14 @@ fn cell(kind: Kind, median: Option<f64>) -> String {
     median.map_or("-".to_owned(), told)
 }
 
-/// Returns a sentence: the figure cannot be determined.
+/// Returns a sentence which states that the figure cannot be determined.
 fn too_little(row: &Row) -> String {
     let (first, rest) = row.figure.split_at(1);
     let first = first.to_ascii_uppercase();
-    format!("{first}{rest}: too little CPU time to tell; longer rounds, or a higher rate, tell it.")
+    format!("{first}{rest}: too little CPU time to tell; use longer rounds or a higher rate.")
 }
 
-/// Describes one figure of a server against the first's.
+/// Describes a server's figure in comparison with the first server's.
 fn told_of(row: &Row, letter: &str, told: &Against) -> String {
     let what = &row.figure;
     let is_share = row.kind == Kind::Share;
@@ -156,14 +156,14 @@ fn told_of(row: &Row, letter: &str, told: &Against) -> String {
         (Finding::Differs, _) => format!("{letter}'s {what} is {value} A's"),
         (Finding::Same, Kind::Share) => format!("No difference in {what}: {value}"),
         (Finding::Same, _) => {
-            format!("No difference of {:.0} % in {what}: {value} A's", 100.0 * SAME_WITHIN)
+            format!("No difference of {:.0} % or more in {what}: {value} A's", 100.0 * SAME_WITHIN)
         }
         (Finding::Noise, _) => {
             format!("{what}: no difference beyond this machine's noise: {value}")
         }
         (Finding::TooFew, _) => format!(
-            "{what}: {value}; {} too few to tell a difference from noise, {ROUNDS_MIN} are the \
-             least",
+            "{what}: {value}; {} too few to tell a difference from noise, at least {ROUNDS_MIN} \
+             are needed",
             match told.rounds {
                 1 => "one round is".to_owned(),
                 rounds => format!("{rounds} rounds are"),
@@ -208,7 +208,7 @@ mod tests {
                 "B answers 1.44 [1.41, 1.48] times A's requests per CPU-second.",
             ),
             (Kind::Time, pairs(0.95), "P99: no difference beyond this machine's noise: 0.99 [0."),
-            (Kind::Time, vec![(5.0, 5.0); 9], "No difference of 3 % in p99: 1.000 [1.000, 1.000] "),
+            (Kind::Time, vec![(5.0, 5.0); 9], "No difference of 3 % or more in p99: 1.000 ["),
             (Kind::Bytes, pairs(2.0), "B's p99 is 2.0"),
             (Kind::Share, vec![(0.90, 0.95); 8], "B's p99 are 5.000 [5.000, 5.000] points above"),
             (Kind::Rate, vec![(1.0, 2.0); 3], "Requests per CPU-second: 2.00 times; 3 rounds"),

@@ -1,8 +1,8 @@
-//! The explanation of a run for users who measure a cache for the first time, and advice.
+//! Explains a run to users who measure a cache for the first time, and gives advice.
 //!
-//! Where: below the figures of `run`.
-//! Invariant: the explanation only repeats the figures above it in words. If the result is invalid,
-//! the report says so before any advice.
+//! Where: printed below the figures of `run`.
+//! Invariant: the explanation only repeats in words the figures above it. If the result is invalid,
+//! the report states this before any advice.
 
 use super::Plan;
 use crate::measure::check::ACHIEVED_SHARE_MIN;
@@ -13,13 +13,13 @@ use crate::run::{GONE, SILENT};
 use crate::words::{grouped, percent, quoted, some_percent, time, whole};
 use crate::workload::Verb;
 
-/// Ratio of p99.9 to the median above which the text mentions the tail.
+/// Ratio of p99.9 to the median above which the text mentions the slow requests.
 const LONG_TAIL: f64 = 20.0;
-/// Hit ratio below which a server that was populated did not keep all items.
+/// If the hit ratio of a populated server is lower than this, the server has evicted items.
 const HITS_MIN: f64 = 0.995;
 /// Seconds of reports below which the measurement is called a first look.
 const FIRST_LOOK_S: f64 = 30.0;
-/// The suggested rate, as a share of the rate of the closed loop.
+/// The rate that the advice suggests, relative to the rate of the closed loop.
 const CALM: f64 = 0.5;
 
 /// Describes the requests and the results.
@@ -31,7 +31,7 @@ pub(super) fn paragraph(plan: &Plan, done: &RunResult, all: &Interval) -> String
         text += " The reports disagree, as noted below.";
     }
     if let Some(ratio) = total.hit_ratio() {
-        text += &format!(" {} of the keys asked for were found (hits).", percent(ratio));
+        text += &format!(" {} of the requested keys were found (hits).", percent(ratio));
     }
     if total.failed() > 0 {
         let part = total.failure_ratio().unwrap_or(0.0);
@@ -110,7 +110,7 @@ fn took(total: &VerbTally) -> String {
     text
 }
 
-/// Options of a run that a search chooses by itself, or that one trial does not need.
+/// Options of `run` that are left out of a `capacity` command.
 const OF_A_RUN: [&str; 4] = ["rate", "depth", "schedule", "requests"];
 
 pub(super) struct Advice {
@@ -119,7 +119,7 @@ pub(super) struct Advice {
     pub(super) command: Option<String>,
 }
 
-/// The advice, most useful first. Commands keep all options of the run that still apply.
+/// Returns the advice, most useful first. Commands keep all options of the run that still apply.
 pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advice> {
     let mut advice = Vec::new();
     let mut say = |text: &str, command| advice.push(Advice { text: text.to_owned(), command });
@@ -160,11 +160,11 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
     if !plan.is_open() && !generator_fault {
         let rate = format!("--rate {:.0}", round(all.achieved_per_s() * CALM));
         say(
-            "a closed loop waits with its server, which hides stalls, and it drives as fast as it \
-             can. Times at a steady rate:",
+            "a closed loop waits for its server, which hides stalls, and it drives as fast as it \
+             can. To see times at a steady rate:",
             Some(plan.command_for("run", &rate, &["depth"])),
         );
-        say("the highest rate at which times are good:", capacity());
+        say("to find the highest rate at which times are good:", capacity());
     }
     if all.seconds < FIRST_LOOK_S && !done.is_interrupted && plan.out.is_none() {
         say(
@@ -179,14 +179,14 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
     } else if let Some(folder) = &plan.out {
         let folder = quoted(&folder.to_string_lossy());
         say(
-            "charts of this result, alone or with others:",
+            "to see charts of this result, alone or with others:",
             Some(format!("kvblaster report {folder}")),
         );
     }
     advice
 }
 
-/// Rounds down to one digit: a rate that people would choose.
+/// Rounds a rate down to one digit.
 fn round(rate: f64) -> f64 {
     let unit = 10_f64.powf(rate.max(1.0).log10().floor());
     (rate / unit).floor().max(1.0) * unit

@@ -1,10 +1,10 @@
 //! The result of a capacity search for people: a table, a plot and sentences.
 //!
 //! Where: printed by `main` when a search is over.
-//! Invariant: trials at nearly the same rate share one row, with their medians; a capacity is shown
-//! with its interval and its limit.
-//! Source: the KV-Cache paper, section 6.1. The curve shows the knee that users of a saturation
-//! test look for.
+//! Invariant: trials at nearly the same rate share a row, which has the medians of their figures. A
+//! capacity is shown with its interval and the limiting factor.
+//! Source: the KV-Cache paper, section 6.1. The curve shows the knee: the rate from which times
+//! rise sharply.
 
 use super::Plan;
 use crate::axis::{Axis, Spread};
@@ -21,16 +21,16 @@ use std::fmt::Write;
 const ROWS_MAX: usize = 24;
 /// Share of failed requests above which the report gives them as the cause of a failed objective.
 const FAILED_MAX: f64 = 0.001;
-/// The mark of rows at whose rates kvblaster was behind.
+/// The mark of rows at whose rates kvblaster itself could not keep up.
 const MARK: &str = " *";
 const FRAME: Frame = Frame { left: 9, width: 68, height: 19 };
-/// Number of plot rows from one time label to the next.
+/// Number of rows of the plot between two labels of times.
 const TICK_ROWS: usize = 6;
-/// Number of rate labels below the frame, without the first.
+/// Number of rate labels below the frame, not counting the first.
 const RATES: u32 = 4;
-/// A curve of the plot: its character, its name, and its time in a trial.
+/// A curve of the plot: its character, its name, and the function that reads its time from a trial.
 type Curve = (char, &'static str, fn(&Point) -> Option<f64>);
-/// The curves; a later curve is drawn over earlier ones.
+/// The curves, in drawing order: a later curve covers earlier ones.
 const CURVES: [Curve; 3] = [
     ('#', "p99.9", |point| point.p99_9_ns.map(|ns| ns as f64)),
     ('9', "p99", |point| point.p99_ns.map(|ns| ns as f64)),
@@ -62,7 +62,7 @@ fn table(out: &mut String, found: &SearchResult) {
     let _ = writeln!(
         out,
         "{:>9}{:>7}{:>11}{:>9}{:>9}{:>9}{:>9}{:>7}  holds",
-        "asked/s", "trials", "answered/s", "mean", "p99", "p99.9", "max", "late %"
+        "due/s", "trials", "answered/s", "mean", "p99", "p99.9", "max", "late %"
     );
     let mut is_marked = false;
     for row in rows(&found.curve, ROWS_MAX) {
@@ -90,8 +90,8 @@ fn table(out: &mut String, found: &SearchResult) {
     out.push('\n');
 }
 
-/// Names the objectives that most of the row's trials met, with a mark if others may have failed
-/// only because the generator was the limit.
+/// Returns the objectives that most trials of the row met. Appends a mark if the others may have
+/// failed only because the generator was the limit.
 fn holds(found: &SearchResult, row: &Row<'_>) -> String {
     let is_most = |count: usize| 2 * count > row.len();
     let is_bound = is_most(row.iter().filter(|point| point.client_bound.is_some()).count());
@@ -194,7 +194,7 @@ fn none(limit: Limit) -> &'static str {
     }
 }
 
-/// Describes the failure at the lowest rate above a capacity.
+/// Describes the lowest failed trial above a capacity.
 fn above(found: &SearchResult, capacity: &Capacity, rate: f64) -> String {
     let fails = |point: &&Point| {
         let is_own = point.client_bound.is_none();
@@ -226,7 +226,7 @@ fn above(found: &SearchResult, capacity: &Capacity, rate: f64) -> String {
         why += &format!(", and the server kept {cpus:.2} CPUs busy");
     }
     format!(
-        ". The server was the limit: at {}/s it no longer held; {why}.",
+        ". The server was the limit: at {}/s it no longer met the objective; {why}.",
         grouped(point.asked_per_s)
     )
 }

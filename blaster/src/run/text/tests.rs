@@ -1,7 +1,7 @@
 //! Tests of whole reports, for made-up results.
 //!
 //! Where: unit tests of `text`.
-//! Invariant: a change of a report needs a change of the expected text in a file of this folder.
+//! Invariant: the expected text of each report is in a file of this folder.
 //! Source: none.
 
 use super::found;
@@ -9,14 +9,14 @@ use crate::measure::check::Verdict;
 use crate::result::{RunResult, sample};
 use crate::run::flags::plan;
 
-/// Asserts that two texts are equal; a failure prints the whole actual text.
+/// Asserts that two texts are equal. On failure, prints the whole actual text.
 fn same(text: &str, expected: &str) {
     assert!(text == expected, "{text}");
     let wide = text.lines().find(|line| line.chars().count() > 100);
     assert_eq!(wide, None);
 }
 
-/// A result that this process measured itself, without agents.
+/// Returns a result that was measured without agents.
 fn alone(label: &str, us: u64) -> RunResult {
     RunResult { agents: Vec::new(), ..sample::result(label, us) }
 }
@@ -47,14 +47,14 @@ fn a_search_is_told_whole() {
     done.verdict = Verdict::default();
     let made = done.clone();
     let found = done.search.as_mut().unwrap();
-    // Above the capacity the objective fails: here by its time, below by too few answers.
+    // The objective fails because answers are too slow; in the next case, there are too few.
     found.capacities[0].rate_per_s = Some(45_000.0);
     found.capacities[0].rounds_per_s = vec![44_000.0, 46_000.0];
     let message = found::text(&plan, &made, found);
     same(&message, include_str!("found.txt"));
     found.curve[4].achieved_per_s = 40_000.0;
     let message = found::text(&plan, &made, found);
-    let expected = "at 50,000/s it no longer held; only 80.00 % were answered";
+    let expected = "at 50,000/s it no longer met the objective; only 80.00 % were answered";
     assert!(
         message.split_whitespace().collect::<Vec<_>>().join(" ").contains(expected),
         "{message}"
@@ -110,7 +110,7 @@ fn rounds_in_which_nothing_held_and_what_held_though_kvblaster_was_behind_are_to
     let expected = "(2 rounds; in 1 of them it held at no rate, which counts as 0)";
     assert!(words.contains(expected), "{message}");
     assert!(message.contains("  avg *\n") && message.contains("  all\n"), "{message}");
-    assert!(words.contains("in 2 of 8 trials something failed while kvblaster was behind"));
+    assert!(words.contains("in 2 of 8 trials an objective was not met while kvblaster was behind"));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The driving threads of this process, and the channel of their tallies.
 //!
-//! Where: `Workers` owns them, or in an agent its `Work`.
-//! Invariant: every started thread is joined, also after an error; tallies that threads hand over
-//! after the order to stop are received too. Threads begin together, once all have connected.
+//! Where: owned by `Workers`, or by `Work` in an agent.
+//! Invariant: every started thread is joined, even after an error. Tallies sent after the order to
+//! stop are received too. Threads begin together, when all have connected.
 
 use super::super::RunError;
 use super::{EpochTally, RunContext, Task, WorkerGroup};
@@ -21,7 +21,7 @@ pub(crate) struct Threads {
     reporters: u32,
     epoch: Arc<AtomicU32>,
     over: Arc<AtomicBool>,
-    /// True if one of them has failed.
+    /// True if a thread has failed.
     failed: Arc<AtomicBool>,
     signals: Arc<ThreadSignals>,
     /// The live counts of each thread; empty if they are not displayed.
@@ -30,11 +30,11 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Starts the task's threads; they connect and wait for `go`. `pace` is that of all threads of
-    /// the run together. If `is_watched`, threads publish live counts.
+    /// Starts the task's threads, which connect and wait for `go`. `pace` is the sum over all
+    /// threads of the run. If `is_watched` is true, threads publish live counts.
     ///
     /// # Errors
-    /// A thread cannot be started; those that were started have ended.
+    /// A thread cannot be started. The threads that were started before it have ended.
     pub(crate) fn start(
         task: &Task,
         context: &RunContext,
@@ -71,7 +71,7 @@ impl Threads {
             match std::thread::Builder::new().name(format!("drive {nth}")).spawn(run) {
                 Ok(handle) => threads.threads.push(handle),
                 Err(error) => {
-                    // The errors of the threads that did start are of no interest.
+                    // Errors of the threads that did start are ignored: `error` is the cause.
                     let _ = threads.end();
                     return Err(error);
                 }
@@ -137,24 +137,24 @@ impl Threads {
         }
     }
 
-    /// True if all threads have connected or one has ended. Connecting thus is no part of traffic.
+    /// True if all threads have connected or one has ended. Traffic begins only then.
     pub(crate) fn is_ready(&self) -> bool {
         // Relaxed: the count guards no other data.
         self.signals.ready.load(Ordering::Relaxed) as usize >= self.threads.len()
             || self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// True if a thread has failed: the others alone make too few requests.
+    /// True if a thread has failed. The other threads alone send fewer requests than planned.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed) // the flag guards no other data
     }
 
-    /// Lets the threads begin.
+    /// Lets the threads begin to send requests.
     pub(crate) fn go(&self) {
         self.signals.release();
     }
 
-    /// Makes the threads end once the requests under way are answered or given up.
+    /// Makes the threads end when their outstanding requests are answered or given up.
     pub(crate) fn stop(&self) {
         self.over.store(true, Ordering::Relaxed); // the flag guards no other data
         self.go();

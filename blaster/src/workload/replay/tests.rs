@@ -47,7 +47,7 @@ fn a_cache_trace_is_read() {
     assert_eq!(details.replaced, 3);
     assert_eq!(details.key_bytes, [3, 5, 250]);
     assert_eq!(details.value_bytes, [100, 7, VALUE_BYTES_MAX]);
-    // Four requests in the first second, then a pause. The second 12 after 13 is read as 13.
+    // Four requests in the first second, then a pause. Second 12, after 13, counts as 13.
     let mut cursor = 0;
     let due: Vec<_> = (0..9).map(|n| replay.due_ns(n, &mut cursor).unwrap() / 1_000_000).collect();
     assert_eq!(due, [0, 250, 500, 750, 3000, 3500, 4000, 4333, 4666]);

@@ -62,7 +62,7 @@ fn every_setting_is_printed_as_it_is_read() {
         assert_ne!(workload.to_toml(), before, "{name}");
     }
     assert_eq!(others.map(|row| row.0), SETTINGS.map(|setting| setting.name));
-    // A workload that replays a trace has the keys of the trace, in the order of the trace.
+    // A workload with a trace has the keys of the trace, in the order of the trace.
     for name in ["key-file", "keys-per", "set-order"] {
         let why = format!("{name}: cannot be set with a trace, which gives all keys in order");
         assert_eq!(parse(&workload.to_toml()).err(), Some((1, why)));
@@ -92,11 +92,11 @@ fn files_change_presets_and_find_their_histograms_beside_them() {
     assert!((workload.value_bytes_mean() - 15.0).abs() < 1e-9);
     let sum = "# md5 of value-size's file: 6a450112eaaaf5d21ba00188262ed709\n";
     assert!(printed.ends_with(sum), "{printed}");
-    // The manifest finds the same histogram from any folder.
+    // The manifest finds the histogram's file from any folder.
     let copied = Folder::new("elsewhere");
     let again = Workload::read(&copied.file("copy.toml", &printed)).unwrap();
     assert_eq!(again.to_toml(), printed);
-    // With four keys per GET, there are a quarter as many GETs as keys that are read.
+    // A GET has four keys, so there are a quarter as many GETs as keys that are read.
     let shares = workload.shares().unwrap();
     assert!((shares[0] - 0.75 / 2.25).abs() < 1e-9, "{shares:?}");
 }

@@ -21,7 +21,7 @@ fn drawn(text: &str, keys: u64, draws: usize) -> Vec<u64> {
     (0..draws).map(|_| sampler.draw(&table, &mut random)).collect()
 }
 
-/// The number of times that each key was drawn, in descending order.
+/// Returns the number of times that each key was drawn, in descending order.
 fn ranked(keys: u64, drawn: &[u64]) -> Vec<u64> {
     let mut counts = vec![0; usize::try_from(keys).unwrap()];
     drawn.iter().for_each(|key| counts[usize::try_from(*key).unwrap()] += 1);
@@ -41,11 +41,11 @@ fn the_papers_buckets_have_the_papers_shares() {
 
 #[test]
 fn the_papers_keys_are_drawn_by_those_shares() {
-    // Four generators of 250,000 keys in 10,000 buckets of 25.
+    // Four generators, each with 250,000 keys in 10,000 buckets of 25 keys.
     let (keys, draws) = (1_000_000, 2_000_000);
     let counts = ranked(keys, &drawn("power-law:0.01,0.001,10000,4", keys, draws));
     let top = |count: usize| counts[..count].iter().sum::<u64>() as f64 / draws as f64;
-    // The top bucket of each of the four generators; then the top 1 % of all buckets, and the top
+    // The shares of the top bucket of each generator, of the top 1 % of all buckets, and of the top
     // 10 %. The most drawn keys have a slightly larger share than the most popular keys, because
     // they are selected by their counts.
     assert!((top(100) - 0.0133).abs() < 0.001, "{}", top(100));
@@ -58,13 +58,13 @@ fn popular_keys_are_no_neighbours() {
     for text in ["zipf:1", "power-law:0.01,0.001,10000,4"] {
         let keys = drawn(text, 1_000_000, 20_000);
         let low = keys.iter().filter(|key| **key < 100_000).count();
-        // A tenth of the keys gets a tenth of the requests, but for those of a few popular keys.
+        // A tenth of the keys gets a tenth of the requests, except those for a few popular keys.
         assert!((1_000..3_600).contains(&low), "{text}: {low}");
         assert!(keys.iter().all(|key| *key < 1_000_000));
     }
 }
 
-/// The share of each rank by the law's formula.
+/// Returns the share of each rank by the formula of Zipf's law.
 fn zipf_shares(exponent: f64, keys: u32) -> Vec<f64> {
     let weight = |rank: u32| f64::from(rank).powf(-exponent);
     let sum: f64 = (1..=keys).map(weight).sum();
@@ -143,7 +143,7 @@ fn uniform_is_uniform() {
     let mut places: Vec<f64> = keys
         .iter()
         .zip(0..)
-        // A random place within the key makes the distribution continuous.
+        // A random place within each key makes the distribution continuous.
         .map(|(key, n)| (*key as f64 + random::fraction(random::hash(9, n))) / 1000.0)
         .collect();
     assert!(distance(&mut places, |place| place) < DISTANCE_MAX);
@@ -153,7 +153,7 @@ fn uniform_is_uniform() {
 fn histograms_take_the_place_of_every_law() {
     let folder = super::Folder::new("histograms");
     let of = |name: &str, text: &str| format!("file:{}", folder.file(name, text).display());
-    // Three buckets of ten keys, in the order of their values; the middle one is unpopular.
+    // Three buckets of ten keys, in the order of their values. The middle bucket has weight 0.
     let keys = of("keys", "30 3\n10 1\n20 0\n");
     let workload = made(
         "uniform",
@@ -193,7 +193,7 @@ fn histograms_take_the_place_of_every_law() {
     assert!((workload.own_gap_ns(3).unwrap() - 1500.0).abs() < 1e-9);
     let mut stream = super::Stream::new(&workload, 1, 0, 3);
     assert!((0..1000).all(|_| [500, 10_500].contains(&stream.gap_ns(f64::NAN))));
-    // Only the rows of a mix may begin with words.
+    // Only in a mix may rows begin with words.
     let error = Popularity::parse(&of("words", "get 1\n"), Path::new("")).unwrap_err();
     assert!(error.to_string().ends_with("line 1: get is not a number"), "{error}");
 }
@@ -212,7 +212,7 @@ fn keys_of_a_file_are_as_popular_as_their_lines_say() {
         requests.iter().filter(|request| request.keys[0] < below).count() as f64
             / requests.len() as f64
     };
-    // The first line is the most popular key: its share is 1 of 1/1 + 1/2 + ... + 1/1000.
+    // The key in the first line is the most popular: its share is 1 of 1/1 + 1/2 + ... + 1/1000.
     let workload = made("zipf:1");
     assert!((share(&workload, 1) - 1.0 / 7.485_471).abs() < 0.005);
     assert!((share(&workload, 10) - 2.928_968 / 7.485_471).abs() < 0.005);
@@ -255,7 +255,7 @@ fn sequential_threads_share_the_keys_out() {
     assert_eq!(seen, [3; 10]);
 }
 
-/// The keys of a verb's requests, for each connection. The connections take turns.
+/// Returns the keys of a verb's requests for each connection. The connections take turns.
 fn of_verb(workload: &Arc<Workload>, connections: u32, verb: &str) -> Vec<Vec<u64>> {
     let mut seen = vec![Vec::new(); connections as usize];
     for thread in 0..2 {
@@ -298,8 +298,8 @@ fn keys_of_a_connection_keep_the_weights_that_a_file_gives_them() {
     let folder = super::Folder::new("connections");
     let names: String = (0..10).map(|line| format!("user:{line}\n")).collect();
     let names = folder.file("keys", &names);
-    // One row per key; fewer rows than keys, of which one is divided between two connections; more
-    // rows than keys; a connection whose keys have no weight.
+    // Cases: one row per key; fewer rows than keys, with one row divided between two connections;
+    // more rows than keys; a connection whose keys have weight 0.
     for (rows, weights) in [
         (&[1, 3, 0, 0, 6, 1, 1, 1, 1, 1][..], [[1, 3, 0, 0, 6], [1; 5]]),
         (&[6, 3, 8], [[2, 2, 2, 1, 1], [1, 2, 2, 2, 2]]),
@@ -332,7 +332,7 @@ fn sets_overwrite_the_oldest() {
     for (settings, connections, each) in [(&settings[..], 2, 50), (&own, 4, 25)] {
         let workload = made("uniform", settings);
         for (n, keys) in of_verb(&workload, connections, "set").into_iter().enumerate() {
-            // A connection sets its keys in the order of filling, again and again.
+            // A connection repeatedly sets its keys in the order in which they were filled.
             let from = n as u64 * each;
             let expected: Vec<u64> =
                 (0..keys.len() as u64).map(|turn| from + turn % each).collect();

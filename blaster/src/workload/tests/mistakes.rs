@@ -1,8 +1,8 @@
-//! Tests with random settings: whatever the settings accept can be driven.
+//! Tests with random settings: each accepted workload can be driven.
 //!
 //! Where: unit tests.
-//! Invariant: see `tests`; in addition, no text of a user causes a panic, a hang or unbounded
-//! memory, neither when it is parsed nor when requests are drawn.
+//! Invariant: see `tests`. In addition, no text that a user can write causes a panic, a hang or
+//! unbounded use of memory, neither when it is parsed nor when requests are drawn.
 
 use super::super::random::{below, hash};
 use super::super::settings::SETTINGS;
@@ -12,14 +12,14 @@ use super::super::{
 use std::path::Path;
 use std::sync::Arc;
 
-/// The words of which values are made, in addition to spaces.
+/// The words of which values consist, in addition to spaces.
 const WORDS: &str = "uniform zipf: gaussian gaussian: sequential power-law: pareto: gev: \
     exponential: exponential facebook facebook: etc etc-as-printed list: fixed fixed: file: \
     trace uniform: get set delete append = , , , - : 0 1 2 0.5 0.001 10 64 250 1000 1e6 1e300 nan \
     inf run connection oldest drawn";
 const WORKLOADS: u64 = 400;
 const SETTINGS_EACH: u64 = 12;
-/// Most bytes of a value that the test makes; larger values would only take time.
+/// The most bytes of a value that the test makes. Longer values would only take more time.
 const VALUE_BYTES_MADE: u32 = 1 << 16;
 
 /// A deterministic sequence of numbers.
@@ -32,7 +32,7 @@ impl Numbers {
     }
 }
 
-/// A workload of random settings, and the number of settings accepted.
+/// Returns a workload with random settings, and the number of settings that were accepted.
 fn random_workload(numbers: &mut Numbers) -> (Workload, u64) {
     let (mut workload, mut accepted) = (Workload::default(), 0);
     for _ in 0..SETTINGS_EACH {
@@ -69,7 +69,7 @@ fn whatever_is_accepted_can_be_driven() {
         assert_eq!(again.to_toml(), text);
         drive(&Arc::new(workload), &text);
     }
-    // If few settings are accepted, the test has tried nothing.
+    // If few settings were accepted, the test would have tested little.
     assert!(accepted > WORKLOADS / 2, "{accepted} settings were accepted");
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the sequences: the same for the same seed, with the right shares, and replayed.
+//! Tests of sequences: equal for equal seeds, with the right shares, and replayed from traces.
 //!
 //! Where: unit tests. Invariant: see `tests`.
 
@@ -10,7 +10,7 @@ use simulate::trace::Trace;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Hashes the first requests of two threads, with names, values and gaps, into one number.
+/// Hashes the first requests of two threads, with names, values and gaps, to one number.
 fn digest(workload: &Arc<Workload>, seed: u64) -> u64 {
     let names = Names::new(workload);
     let (mut sum, mut bytes, mut request) = (0, Vec::new(), WorkloadRequest::new());
@@ -38,8 +38,8 @@ fn digest(workload: &Arc<Workload>, seed: u64) -> u64 {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    // Recorded when the format was settled. If a number changes, runs before and after the change
-    // cannot be compared, and the changelog has to say so.
+    // These numbers fix the sequences. If one changes, runs before and after the change cannot be
+    // compared, and the changelog must say so.
     let expected = [
         ("uniform", 4_880_563_454_970_651_712),
         ("zipf", 2_299_617_954_484_913_321),
@@ -59,7 +59,7 @@ fn the_same_seed_gives_the_same_bytes() {
     assert_ne!(digest(&zipf, 7), digest(&zipf, 8));
 }
 
-/// The five most requested keys, in the order of their numbers.
+/// Returns the five most requested keys in ascending order.
 fn popular(workload: &Arc<Workload>, seed: u64) -> Vec<u64> {
     let mut counts = std::collections::BTreeMap::new();
     for request in requests(workload, seed, 200_000) {
@@ -188,7 +188,7 @@ fn steady_streams_take_no_memory() {
     assert_eq!((request.keys.as_ptr(), request.keys.capacity()), (place, room));
 }
 
-/// A default workload that replays a file.
+/// Returns a default workload that replays a file.
 fn replaying(trace: &Path, settings: &[(&str, &str)]) -> Arc<Workload> {
     made("uniform", &[&[("trace", trace.to_str().unwrap())], settings].concat())
 }
@@ -217,7 +217,7 @@ fn a_recording_is_replayed_as_it_was() {
     names.key(1, &mut b);
     assert_eq!((a.len(), b.len()), (20, 30));
     assert_eq!((names.value_bytes(0), names.value_bytes(1)), (7, 8));
-    // Two requests a second are half a second apart; at twice the rate, a quarter.
+    // Two requests a second have gaps of half a second; at twice the rate, a quarter of a second.
     assert_eq!(workload.own_gap_ns(1), Some(5e8));
     let gaps = |mean_ns: f64| {
         let mut stream = Stream::new(&workload, 1, 0, 1);

@@ -1,7 +1,7 @@
 //! Tests of sizes and gaps against statrs, closed forms, and figures from the paper's table 2.
 //!
 //! Where: unit tests. Invariant: see `tests`.
-//! Source: the laws that statrs lacks follow from those that it has: a generalized Pareto law of
+//! Source: laws that statrs lacks are derived from laws that it has. A generalized Pareto law of
 //! shape k > 0 is a shifted Pareto law, and a generalized extreme value law is a Weibull law under
 //! x -> 1/x.
 
@@ -35,7 +35,7 @@ fn pareto_is_statrs_pareto_shifted() {
     for value in [0.0, 1.0, 64.0, 1000.0, 1e5] {
         assert!((whole.share_below(value) - below(value)).abs() < 1e-9, "{value}");
     }
-    // The same law, cut off and with another location.
+    // The same law, cut off at two bounds and with another location.
     let form = Form::Pareto { location: 15.0, scale, shape };
     let part = Curve::new(form, 64.0, 1024.0).unwrap();
     let of = |value: f64| below(value - 15.0);
@@ -71,7 +71,7 @@ fn shapes_of_zero_and_below_are_taken() {
         Curve::new(Form::Pareto { location: 0.0, scale: 40.0, shape: 0.0 }, 0.0, 1e6).unwrap();
     let reference = Exp::new(1.0 / 40.0).unwrap();
     assert!(distance(&mut drawn(&flat), |value| reference.cdf(value)) < DISTANCE_MAX);
-    // Shape -1 is uniform up to the scale.
+    // With shape -1, the law is uniform from 0 to the scale.
     let even =
         Curve::new(Form::Pareto { location: 0.0, scale: 40.0, shape: -1.0 }, 0.0, 99.0).unwrap();
     assert!(distance(&mut drawn(&even), |value| (value / 40.0).min(1.0)) < DISTANCE_MAX);
@@ -81,7 +81,7 @@ fn shapes_of_zero_and_below_are_taken() {
     assert!(distance(&mut drawn(&gumbel), |value| reference.cdf(value)) < DISTANCE_MAX);
 }
 
-/// Draws from a law of sizes: samples, their mean, and their quantiles.
+/// Draws from a law of sizes. Returns the samples, their mean, and their quantiles.
 fn sizes(text: &str) -> (Vec<u32>, f64, impl Fn(f64) -> u32 + use<>) {
     let usage = if text.starts_with("gev") { KEY_SIZE } else { VALUE_SIZE };
     let law = Law::parse(text, &usage, Path::new("")).unwrap();
@@ -111,7 +111,7 @@ fn etc_keys_have_the_quantiles_of_table_2() {
     let curve = Curve::new(form, 0.5, 250.5).unwrap();
     let share_to = |bytes: u32| curve.share_below(f64::from(bytes) + 0.5);
     assert!(distance_of_whole(&samples, share_to) < DISTANCE_MAX);
-    // These quantiles are exact, without a draw.
+    // These quantiles are computed, not drawn.
     let exact = |share: f64| (1..=250).find(|bytes| share_to(*bytes) >= share).unwrap();
     assert_eq!([0.5, 0.99, 0.999].map(exact), [34, 76, 106]);
 }
@@ -130,7 +130,7 @@ fn etc_values_are_corrected_and_as_printed() {
 
 #[test]
 fn etc_gaps_are_corrected_and_as_printed() {
-    // 51.1 and 9.1 thousand requests a second for each thread.
+    // 51,100 and 9,100 requests a second for each thread.
     for (name, mean_us, rate) in [("etc", 19.6, 51_100.0), ("etc-as-printed", 110.0, 9_100.0)] {
         let workload = made("etc", &[("gap", name)]);
         let own_us = workload.own_gap_ns(4).unwrap() / 1e3;
@@ -154,7 +154,7 @@ fn facebooks_values_have_their_published_shares() {
     {
         assert!((share(bytes) - expected).abs() < 0.002, "{bytes}: {}", share(bytes));
     }
-    // All other sizes follow the Pareto law that begins at 15; its share beyond a million is
+    // All other sizes follow the Pareto law that begins at 15. Its share beyond a million is
     // negligible.
     let reference = Pareto::new(214.476 / 0.348_238, 1.0 / 0.348_238).unwrap();
     let share_to = |bytes: u32| reference.cdf(f64::from(bytes) + 1.0 - 15.0 + 214.476 / 0.348_238);
@@ -173,7 +173,7 @@ fn simple_laws_give_what_they_say() {
     let (samples, ..) = sizes("list:64=3,128=1,7=0");
     let share = samples.iter().filter(|one| **one == 64).count() as f64 / samples.len() as f64;
     assert!((share - 0.75).abs() < 0.005 && samples.iter().all(|one| [64, 128].contains(one)));
-    // Values beyond the table are computed.
+    // Values that are not in the table are computed.
     let (samples, ..) = sizes("pareto:214.476,0.348238,0,1000000");
     let reference = Pareto::new(214.476 / 0.348_238, 1.0 / 0.348_238).unwrap();
     let share_to = |to: u32| reference.cdf(f64::from(to) + 0.5 + 214.476 / 0.348_238);
@@ -202,7 +202,7 @@ fn gaps_have_the_mean_that_is_asked_for() {
     let reference = Exp::new(1e-6).unwrap();
     assert!(distance(&mut gaps, |value| reference.cdf(value)) < DISTANCE_MAX);
     let fixed = made("uniform", &[("gap", "fixed")]);
-    // Two threads take turns: one begins half a gap later.
+    // Two threads take turns: the second begins half a gap later.
     let mut second = Stream::new(&fixed, 6, 1, 2);
     let gaps: Vec<u64> = (0..4).map(|_| second.gap_ns(1000.5)).collect();
     assert_eq!(gaps, [1500, 1001, 1000, 1001]);

@@ -1,6 +1,6 @@
 //! Tests of opening: the reasons of refusals, the interface's state, and closing.
 //!
-//! Where: in network namespaces of their own, which need root.
+//! Where: in separate network namespaces, which need root.
 //! Invariant: a refused opening leaves no program and no socket behind, and programs that were
 //! attached before stay attached.
 
@@ -30,7 +30,7 @@ fn a_second_server_is_told_of_the_first_which_goes_on() {
     let refused = open_on(&far).unwrap_err();
     assert!(begun.elapsed() >= RELEASE_WAIT, "the first server might have been about to end");
     assert!(matches!(&refused, OpenError::Program { name, .. } if bpf::is_ours(name)));
-    assert!(refused.to_string().starts_with("another server has its program there"), "{refused}");
+    assert!(refused.to_string().starts_with("another server's XDP program is on it"), "{refused}");
     assert_eq!(first.watch.health(), Some(Health::Up { mtu: 1500 }));
     drop(first);
     let again = open_on(&far).unwrap();
@@ -52,7 +52,7 @@ fn somebody_elses_program_is_named_and_left_alone() {
         let before = program_on(&far);
         let id = bpf::id_of(foreign.as_fd()).unwrap();
         let refused = open_on(&far).unwrap_err();
-        let expected = format!("the XDP program somebody_else is there (number {id})");
+        let expected = format!("the XDP program somebody_else (number {id}) is on it");
         assert_eq!(refused.to_string(), expected, "{place:?}");
         assert!(before.is_some() && program_on(&far) == before);
         drop(link);
@@ -81,7 +81,7 @@ fn a_queue_that_somebody_has_is_named_and_no_program_is_left() {
         plan.open(&mut umem, None, &nothing, |_| Ok(())).unwrap()
     });
     let refused = open_on(&far).unwrap_err();
-    assert_eq!(refused.to_string(), "another AF_XDP socket has queue 1");
+    assert_eq!(refused.to_string(), "another AF_XDP socket uses queue 1");
     await_that(|| program_on(&far).is_none());
     let wanted = OpenOptions { queues: Some(0..1), ..wanted(Mode::Any) };
     let beside = far.on(|| open(&wanted)).unwrap();
@@ -101,7 +101,7 @@ fn what_is_not_there_is_told() {
         (OpenOptions { interface: "lo", ..wanted(Mode::Any) }, "lo is no Ethernet interface"),
         (
             OpenOptions { queues: Some(1..3), ..wanted(Mode::Any) },
-            "queues 1 to 2 are requested, of 2 queues",
+            "queues 1 to 2 are requested, but there are only 2",
         ),
         (
             OpenOptions { addresses: &other, ..wanted(Mode::Any) },
@@ -112,10 +112,13 @@ fn what_is_not_there_is_told() {
             OpenOptions { ports: RangeInclusive::new(7, 6), ..wanted(Mode::Any) },
             "no port is requested",
         ),
-        (OpenOptions { allow: &networks, ..wanted(Mode::Any) }, "65 networks are more than 64"),
+        (
+            OpenOptions { allow: &networks, ..wanted(Mode::Any) },
+            "65 networks are given, at most 64 are possible",
+        ),
         (
             OpenOptions { memory_bytes_max: (1 << 20) - 1, ..wanted(Mode::Any) },
-            "its packets need 1048576 bytes at least",
+            "its packets need at least 1048576 bytes",
         ),
     ];
     for (wanted, expected) in cases {
@@ -215,8 +218,8 @@ fn how_the_interface_is_can_be_asked() {
     assert_eq!(ports[0].outbox.post_or_drop(&calls), crate::Tally::default());
 }
 
-/// The server runs in a process that is killed, so that nothing is closed in order. The process
-/// runs this test program with an environment variable; with the variable, the test is the server.
+/// The server runs in a process that is killed, so that it cannot close its ports. The process runs
+/// this test program with an environment variable, which makes this test the server.
 #[test]
 fn a_process_that_is_killed_leaves_nothing_and_another_starts_at_once() {
     const CHILD: &str = "HYPOSTYLE_TEST_HOLDS_A_PORT";

@@ -1,8 +1,8 @@
-//! Tests of a port in which the test acts as the kernel, and also names chunks that it was never
-//! lent.
+//! Tests of a port in which the test acts as the kernel, and also names chunks that were never lent
+//! to the kernel.
 //!
 //! Where: rings in memory, without an AF_XDP socket; no privilege.
-//! Invariant: whatever the kernel writes to the rings, only memory that it was lent is accessed,
+//! Invariant: whatever the kernel writes to the rings, only memory lent to the kernel is accessed,
 //! and every chunk is accounted for.
 #![allow(unsafe_code, reason = "slices of chunks")]
 
@@ -58,7 +58,7 @@ fn rig_by(fd: OwnedFd, (before, chunks, values): (u32, u32, u32), frame: (usize,
     rig_in(fd, umem, before..before + chunks, frame)
 }
 
-/// Like `rig_by`, but in the memory `umem`, with the chunks `its`.
+/// Like `rig_by`, but in the memory `umem`; the port has the chunks `its`.
 fn rig_in(fd: OwnedFd, umem: Umem, its: std::ops::Range<u32>, frame: (usize, bool)) -> Rig {
     let arena = Arc::clone(umem.arena());
     let (chunks, values) = (its.end - its.start, arena.chunks() - arena.ring_chunks());
@@ -330,8 +330,8 @@ fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
         rig.completion.publish();
         rig.port.outbox.reap();
     };
-    // Completions of an inbox's chunk and of no chunk are strays. Then one of our chunks completes
-    // twice, and another with an address inside the chunk.
+    // Completions that name an inbox's chunk or no chunk are strays. Then one of our chunks
+    // completes twice, and another completes with an address inside the chunk.
     complete(&mut rig, &[0, CHUNK_BYTES * 8, u64::MAX]);
     assert_eq!((rig.port.outbox.strays(), rig.port.outbox.in_transmission()), (3, 4));
     complete(&mut rig, &[CHUNK_BYTES * 5, CHUNK_BYTES * 5, CHUNK_BYTES * 7 + 9]);
@@ -454,7 +454,7 @@ struct Kernels<'r> {
 }
 
 const FRAMES: u64 = 30_000;
-/// Most datagrams that the owner takes, and that the thief takes, fewer than `FRAMES`, so that both
+/// Most datagrams that the owner and the thief take. Each limit is below `FRAMES`, so that both
 /// have to take some.
 const OWN_MAX: usize = 22_500;
 const STOLEN_MAX: usize = 15_000;
@@ -463,7 +463,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes.try_into().unwrap())
 }
 
-/// Steals, and answers with the same payload, until all are `done`. Returns the stolen numbers.
+/// Steals datagrams and answers with their payload, until all are `done`. Returns their numbers.
 fn steal(queue: &Arc<Queue>, done: &AtomicU64) -> Vec<u64> {
     let (calls, mut all, mut thief) = (Calls::default(), Vec::new(), StolenBatch::new(queue));
     // Relaxed: the count orders no other memory.

@@ -1,6 +1,6 @@
 //! Tests of clients: the peers that they can reach, and the answers that they receive.
 //!
-//! Where: in network namespaces of their own, which need root.
+//! Where: in separate network namespaces, which need root.
 //! Invariant: a datagram to a neighbour that the kernel knows reaches the kernel's own sockets.
 
 use std::net::UdpSocket;
@@ -139,7 +139,7 @@ fn who_cannot_be_reached_is_told() {
     near.set("ipv4/neigh/wire/mcast_solicit", 1);
     near.set("ipv4/neigh/wire/retrans_time_ms", 10);
     assert_eq!(error_of("10.77.0.99"), "10.77.0.99 does not answer on this interface");
-    // A request is sent again to a neighbour that did not answer.
+    // The kernel requests the MAC again from a neighbour that did not answer.
     assert_eq!(error_of("10.77.0.99"), "10.77.0.99 does not answer on this interface");
     let to = SocketAddr::new(near.v4.into(), SERVER);
     for interface in ["lo", "nowire"] {

@@ -1,6 +1,6 @@
 //! Tests of balancing with simulated columns, connections and clock.
 //!
-//! Where: `Balance` by itself, without sockets and threads.
+//! Where: `Balance` alone, without sockets and threads.
 //! Invariant: see each test. In all tests, no connection moves again within `MIGRATION_REST_MS`.
 
 use super::*;
@@ -46,7 +46,7 @@ impl Machine {
         client.wants * 1000 / self.wanted(client.column).max(u64::from(LOAD_MAX))
     }
 
-    /// Lets a period pass. At its end each busy column decides. Returns how many clients moved.
+    /// Advances a period, then lets each busy column decide. Returns how many clients moved.
     fn period(&mut self) -> usize {
         self.now_ms += MIGRATION_PERIOD_MS;
         // Costs are measured before any client moves.
@@ -91,8 +91,8 @@ impl Machine {
     }
 }
 
-/// Checks that, by the published loads and measured costs, no column now has as much load as the
-/// giver had, and the loads differ less than before.
+/// Checks, by the published loads and measured costs, that no column now has as much load as the
+/// giver had, and that the loads differ less than before.
 fn check(own: usize, moves: &[Move], told: &[Option<u32>], got: &[u64]) {
     let (mut after, mut before) = (vec![0; told.len()], vec![0; told.len()]);
     for (column, told) in told.iter().enumerate() {
@@ -143,7 +143,7 @@ fn a_burst_moves_nothing_nor_do_bursts_that_alternate() {
 fn a_connection_that_is_all_of_the_work_stays() {
     let mut machine = Machine::new(4, [(0, 2000)]);
     assert_eq!(machine.seconds(60), 0);
-    // The other connections of the column move, once.
+    // All other connections of the column move, each at most once.
     let small = (0..10).map(|_| (0, 30));
     let mut machine = Machine::new(4, [(0, 2000)].into_iter().chain(small));
     machine.seconds(60);
@@ -186,7 +186,7 @@ fn whatever_clients_want_nobody_goes_back_and_forth_and_all_come_to_rest() {
             (0..clients).map(|at| (at as usize % 2, u64::from(random.number(300)))),
         );
         for _ in 0..60 {
-            // A quarter of the clients changes every second.
+            // Every second, a quarter of the clients changes its load.
             for client in &mut machine.clients {
                 if random.number(4) == 0 {
                     client.wants = u64::from(random.number(300));
@@ -213,7 +213,7 @@ fn only_a_share_of_very_many_connections_is_compared_and_moves_at_a_time() {
     let mut balance = Balance::new(Loads::new(2), 0);
     let mut moves = Vec::new();
     let connection = |token: usize| {
-        // The last connections cost most.
+        // The connections with the highest tokens cost most.
         Connection { token: token as u64, work: token as u64, may_go: true }
     };
     assert_eq!(balance.end_period(500, LOAD_MAX), Verdict::Count);

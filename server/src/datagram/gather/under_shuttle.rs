@@ -61,8 +61,8 @@ fn each_request_becomes_whole_once_whoever_receives_its_parts() {
         let all = |id: u16| (0..TOTAL).map(|number| text(id, number)).collect::<String>();
         let expected: Vec<_> = (0..requests).map(|id| (id, all(id).into_bytes())).collect();
         assert_eq!(wholes, expected);
-        // A part that arrives again after its request was executed begins a new request, which
-        // waits for other parts.
+        // A part that arrives again after its request was executed begins a new request, which then
+        // waits for its other parts.
         assert_eq!(gather.any(), gather.drop_late(1 + PARTS_WAIT_MS_MAX) > 0);
         assert!(!gather.any());
     });

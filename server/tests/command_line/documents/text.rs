@@ -3,7 +3,7 @@
 //! Where: used by the tests of documents.
 //! Invariant: a line belongs to a code block or to prose, never to both.
 
-/// Commands that start another command.
+/// Commands whose arguments contain another command.
 const STARTERS: [&str; 3] = ["ip", "taskset", "sudo"];
 
 /// The two programs.
@@ -13,8 +13,8 @@ pub(super) enum Program {
     Kvblaster,
 }
 
-/// Returns each line of a text with its number, and true if it belongs to a code block, fenced or
-/// indented.
+/// Returns the number and the text of each line, and true if the line belongs to a code block,
+/// which is fenced or indented.
 pub(super) fn lines(text: &str) -> Vec<(usize, &str, bool)> {
     let mut found = Vec::new();
     let (mut is_fenced, mut is_indented, mut is_behind_blank) = (false, false, true);

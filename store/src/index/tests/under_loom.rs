@@ -12,7 +12,7 @@ fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     builder.preemption_bound = Some(preemptions);
     // Operations before the threads start count as branches too.
     builder.max_branches = 20_000;
-    // All of a step's moves against all of a reader's probes would take hours; faults show early.
+    // Exploring a step against a reader to the end would take hours; faults show up early.
     builder.max_duration = Some(std::time::Duration::from_secs(20));
     builder.check(test);
 }
@@ -69,7 +69,7 @@ fn a_step_hides_no_key() {
     });
 }
 
-/// Like `a_step_hides_no_key`, but the index contracts and the group is laid out anew.
+/// Like `a_step_hides_no_key`, but the index contracts and the group is laid out again.
 #[test]
 fn a_step_back_hides_no_key() {
     contracts(9);
@@ -101,7 +101,7 @@ fn contracts(count: usize) {
     });
 }
 
-/// One of two writers locks a group that is merged away meanwhile, or its word after a new split.
+/// A writer may lock the group just before it is merged away, or after a split makes it again.
 #[test]
 fn a_group_that_went_and_came_back_is_locked_by_one() {
     let upper = |loc: &u64| hash_of(*loc) & 1 == 1;
@@ -204,7 +204,7 @@ fn a_pass_misses_nothing_that_a_split_moves() {
 }
 
 /// The index does not contract during a pass: that would send a slot back to a group that the pass
-/// has left. Fails if `step_back` does not check.
+/// has left. Fails if `step_back` does not check for a pass.
 #[test]
 fn a_pass_misses_nothing_that_would_come_back() {
     let upper: Vec<u64> = (0..).filter(|loc| hash_of(*loc) & 1 == 1).take(2).collect();
@@ -308,8 +308,8 @@ impl Item {
     }
 }
 
-/// A copy is whole and of the version that the slot named, or is refused. Fails without either
-/// fence, without `busy`, or without the check of the slot afterwards.
+/// A copy is whole and of the version that the slot named, or it is refused. Fails if either fence,
+/// the `busy` bit or the check of the slot after the copy is left out.
 #[test]
 fn a_copy_of_what_is_rewritten_is_whole_or_refused() {
     model(3, || {

@@ -1,8 +1,8 @@
 //! Tests of received values that are kept in their chunks; the test acts as the kernel.
 //!
 //! Where: below the tests of a port, with its rings in memory.
-//! Invariant: a kept value does not change although the kernel writes to every chunk that it has;
-//! and the kernel always has the same number of chunks, none of which holds a kept value.
+//! Invariant: a kept value does not change although the kernel writes to every chunk that it has.
+//! The kernel always has the same number of chunks, none of which holds a kept value.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ fn what_is_kept_stays_as_it_came_and_the_kernel_has_as_many_chunks() {
         let text: Vec<u8> = (round..=255).step_by(3).cycle().take(1400).collect();
         assert_eq!(rig.fill_all(&text), 4);
         assert_eq!(rig.port.inbox.receive(&Calls::default()).datagrams, 4);
-        // Keeps two of the four datagrams: one whole, and a part of another.
+        // Keeps two of the four datagrams: one whole, and only a part of the other.
         let shown: Vec<&[u8]> = rig.port.inbox.datagrams().map(|one| one.bytes).collect();
         let kept = [shown[1], &shown[3][100..1234]].map(|it| (rig.keep(it), it));
         let kept = kept.map(|(kept, it)| (kept.map(|kept| (kept, it.to_vec())), it.as_ptr()));
@@ -224,7 +224,7 @@ fn of_a_frame_in_several_chunks_that_is_not_taken_nothing_is_held() {
     assert!(rig.got().is_empty() && rig.port.inbox.refused(Rejected::Checksum) == 1);
     assert_eq!((rig.port.chunks().lent, rig.port.chunks().held), (4, 0));
     assert_eq!(rig.lent().len(), 2);
-    // The frame is held, followed by a short one; afterwards its chunks are lent again.
+    // The inbox holds the frame and a short frame. Afterwards it lends their chunks again.
     let good = rig.put(11, &whole[1792..]);
     let short = rig.put(10, &frame(b"short"));
     rig.send(&[first, good, short]);

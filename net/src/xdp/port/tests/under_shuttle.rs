@@ -75,7 +75,7 @@ impl Other {
         self.transmit.release(parts);
     }
 
-    /// Completes a random datagram of those taken, and returns its payload.
+    /// Completes one of the taken datagrams, chosen at random. Returns its payload.
     fn send(&mut self) -> Option<Vec<u8>> {
         if self.taken.is_empty() {
             return None;

@@ -1,8 +1,8 @@
 //! Tests of values that are sent in place; the test acts as the kernel.
 //!
 //! Where: below the tests of a port, with its rings in memory.
-//! Invariant: each descriptor is valid for the kernel. The parts of a frame, joined and with the
-//! checksum that the kernel computes, are the datagram. A part that a descriptor names does not
+//! Invariant: each descriptor is valid for the kernel. The parts of a frame, joined and given the
+//! checksum that the kernel computes, make up the datagram. A part that a descriptor names does not
 //! change until the descriptor completes.
 //! Source: `net/xdp/xsk_queue.h` of Linux, `xp_aligned_validate_desc`; `net/xdp/xsk.c`,
 //! `xsk_skb_metadata`.
@@ -38,7 +38,7 @@ struct Part {
 }
 
 impl Part {
-    /// Makes a part of `bytes` bytes, beginning with the byte `seed`, in a chunk of its own.
+    /// Makes a part of `bytes` bytes, beginning with the byte `seed`, in a separate chunk.
     fn new(rig: &Rig, seed: u8, bytes: usize) -> Part {
         let socket = Arc::clone(&rig.port.socket);
         let chunk = socket.umem.arena().take().expect("room for values");
@@ -124,7 +124,7 @@ impl Rig {
     }
 }
 
-/// Computes the checksum of RFC 768, as the kernel does on the request of metadata.
+/// Computes the checksum of RFC 768, as the kernel does when metadata request it.
 fn summed(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();
@@ -208,7 +208,7 @@ fn a_value_stays_until_each_descriptor_that_names_it_has_completed() {
     assert_eq!(rig.payload(&datagrams[0])[16..], text);
     rig.complete(&datagrams[0]);
     assert_eq!((rig.free_values(), rig.port.chunks().values), (1, 0));
-    // A descriptor completes only once.
+    // A second completion of the same descriptors is a stray.
     assert_eq!(rig.port.outbox.strays(), 0);
     rig.complete(&datagrams[0]);
     assert_eq!((rig.port.outbox.strays(), rig.free_values()), (2, 1));
@@ -222,7 +222,7 @@ fn what_is_not_sent_holds_nothing() {
     let mut rig = rig(4, 2);
     let value = Part::new(&rig, b'v', PART_BYTES);
     let peer = Peer::at(ends());
-    // Both datagrams are longer than a frame: one by parts in place, the other with copied parts.
+    // Both datagrams are longer than a frame may be. One is all in place, the other partly copied.
     let copied = vec![0; 1900];
     let too_long: [Vec<&[u8]>; 2] =
         [vec![value.all(); 5], vec![value.all(), &copied[..], value.all(), &copied[..]]];
