@@ -43,7 +43,7 @@ const GUARD: &str = "trap '' HUP; read _; kill -9 0";
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The command contains no placeholder for the address to listen on.
-    #[error("{0}: write {PORT}, or {SOCKET} for a Unix socket, where the command has its address")]
+    #[error("{0}: the command needs {PORT} or {SOCKET} in place of the port or the socket")]
     NoAddress(String),
     /// A system call failed.
     #[error("{0}: {1}")]
@@ -55,7 +55,7 @@ pub enum LaunchError {
     #[error("{0}: it left its process group (setsid?), so it cannot be paused for the others")]
     Escaped(String),
     /// Another process answers at the server's address.
-    #[error("{0}: process {2} answers on {1}, the address for this server: is it another one?")]
+    #[error("{0}: process {2}, which is not this server, answers at its address {1}")]
     Taken(String, String, u32),
     /// The server does not answer.
     #[error("{0}: it does not answer after {time} s, and said: {1}", time = PATIENCE.as_secs())]

@@ -3,7 +3,7 @@
 //! Where: after the driving threads, before the search and the result.
 //! Invariant: the sum of tallies equals one tally of all their requests, however the requests were
 //! divided (by threads, epochs or reports).
-//! Source: the paper's sections 5.2.2 and 6.1; the thesis's section 3.1.2 for the processors.
+//! Source: the KV-Cache paper, sections 5.2.2 and 6.1; for CPU time, the thesis, section 3.1.2.
 
 pub mod check;
 pub mod cpu;

@@ -50,7 +50,7 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
             "and it did not keep up",
             "errors<1% is not met",
             "rate>1 is met",
-            " attempts failed",
+            " attempts to connect failed",
             "were never sent, because no connection accepted them",
         ] {
             assert!(words.contains(said), "{said}: {out}");

@@ -633,6 +633,10 @@ fn a_server_that_goes_away_is_told_and_sets_the_exit_status() {
     let output = child.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{out}");
-    assert!(out.contains("INVALID: in ") && out.contains("the server went away"), "{out}");
+    assert!(
+        out.contains("INVALID: no request was answered in ")
+            && out.contains("the server went away"),
+        "{out}"
+    );
     assert!(out.contains("next: check the server first"), "{out}");
 }

@@ -27,7 +27,7 @@ use rustix::net::{
 use crate::calls::Calls;
 use crate::stream::Stream;
 
-/// Most attempts to lock a directory while another process holds its lock.
+/// Maximum number of attempts to lock a directory that another process has locked.
 const LOCK_ATTEMPTS_MAX: usize = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 

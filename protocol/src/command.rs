@@ -64,8 +64,8 @@ pub enum Shape {
     Operator(Operator),
 }
 
-/// A storage command. `store::Verb` differs, because the store knows no protocol: it has two more
-/// verbs, which only `ms` uses, and does not distinguish a set with a CAS unique from a cas.
+/// A storage command, by its name in the protocols. `store::Verb` is independent of protocols: it
+/// has two more verbs, which only `ms` uses, and no `cas`, which is a set with a CAS unique there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreVerb {
     /// `set`.

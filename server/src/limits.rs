@@ -201,9 +201,9 @@ pub const PARTS_MAX: usize = 128;
 /// or is the last part. A shorter part is copied, so that short parts occupy no chunks.
 pub const KEPT_PART_BYTES_MIN: usize = 256;
 
-/// At a column, the incomplete requests of one address may keep the following number of chunks: the
-/// arena's chunks for values, divided by the number of columns and by this number. Further parts
-/// are copied.
+/// Divisor of the chunks that the incomplete requests of one address may keep at a column: the
+/// arena's chunks for values, divided by the number of columns and by this number. Parts that
+/// arrive beyond this limit are copied.
 pub const KEPT_OF_ONE_PART: usize = 64;
 
 /// The incomplete requests of one address may always keep this many chunks at a column. That is
@@ -226,7 +226,7 @@ pub const PARTS_WAIT_MS_MAX: u64 = 1000;
 /// half a millisecond. The next request is refused, and the rest of the message is dropped.
 pub const MESSAGE_REQUESTS_MAX: u32 = 1024;
 
-/// Bytes added for each request of a message when the message counts towards `MESSAGES_TURN_BYTES`.
+/// Bytes that each request of a message adds to the size that counts towards `MESSAGES_TURN_BYTES`.
 pub const REQUEST_COST_BYTES: usize = 64;
 
 /// Bytes added for each key but the last of a retrieval line when a message counts towards
@@ -275,9 +275,9 @@ pub const BEHIND_NS: u64 = 100_000;
 /// row.
 pub const BEHIND_LOOPS: u32 = 2;
 
-/// While other columns take datagrams from a column, each of its receives takes at most as many
-/// datagrams as it can execute in this many nanoseconds. The others stay in the socket for the
-/// other columns.
+/// While other columns take datagrams from a column, that column receives at most as many at once
+/// as it executes in this many nanoseconds. It leaves the other datagrams in the socket for those
+/// columns.
 pub const SHARED_NS: u64 = BEHIND_NS;
 
 /// When other columns have taken datagrams from a column, it expects them to take more within this

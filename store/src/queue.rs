@@ -27,8 +27,8 @@ const SEARCH_SEGMENTS: usize = 64;
 /// Number of entries that a push moves from the old end to the young end if there are many holes.
 const ROTATE_ENTRIES: usize = 4;
 
-/// A ring with fewer entries per segment than this gives back no pages behind the old end. The ring
-/// is sized for the largest number of segments that may ever exist.
+/// A ring gives back the pages of popped entries only if it has at least this many entries for each
+/// segment. It is sized for the largest number of segments that may ever exist.
 const SPARE_FACTOR: usize = 16;
 /// A ring with fewer pages than this gives none back.
 const SPARE_PAGES: u64 = 4;

@@ -4,7 +4,7 @@
 //! search and the result use it.
 //! Invariant: a merged report has the sums of the counts and the means of the rates and CPU shares,
 //! weighted by time.
-//! Source: the paper's sections 5.2.2 and 6.1; the thesis's section 3.1.2.
+//! Source: the KV-Cache paper, sections 5.2.2 and 6.1; the thesis, section 3.1.2.
 
 use super::check::ACHIEVED_SHARE_MIN;
 use super::objective::TimedTally;

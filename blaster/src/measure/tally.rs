@@ -3,7 +3,7 @@
 //! Where: a driving thread fills a tally and hands it over when the epoch changes.
 //! Invariant: for each type, over all epochs, `sent` = `answered` + `timeouts`. In one epoch the
 //! two sides differ by the change in the number of requests in flight.
-//! Source: the paper's section 5.2.2: counts, RTT and late responses per request type.
+//! Source: the KV-Cache paper, section 5.2.2: counts, RTT, late responses per request type.
 
 use super::{Times, record};
 use crate::workload::{VERBS, Verb};

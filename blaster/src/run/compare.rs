@@ -96,7 +96,9 @@ pub struct Plan {
 pub(crate) fn checked_start(text: &str) -> Result<String, String> {
     match [PORT, SOCKET].iter().any(|place| text.contains(place)) {
         true => Ok(text.to_owned()),
-        false => Err(format!("write {PORT} or {SOCKET} where the command has its address: {text}")),
+        false => Err(format!(
+            "the command needs {PORT} or {SOCKET} in place of the port or the socket: {text}"
+        )),
     }
 }
 

@@ -42,9 +42,9 @@ other items is not filled. Keys are spread over several servers by ketama, as
 libmemcached does.
 
   kvblaster run localhost:11211                        a first look
-  kvblaster run -r 50k -a 'p99<1ms' localhost:11211    is p99 met at this rate?
+  kvblaster run -r 50k -a 'p99<1ms' localhost:11211    is p99 under 1 ms at this rate?
   kvblaster run -w etc --schedule 10s+6x10s -o mine localhost:11211
-                                                       to compare with others
+                                                       results to keep and compare
   kill -USR1 PID        prints a report while the run goes on; Ctrl-C or SIGTERM
                         ends the run and reports what was measured";
 

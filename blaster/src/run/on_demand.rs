@@ -33,8 +33,8 @@ const FILE: &str = "asked.csv";
 /// The reports on demand in one phase of traffic.
 #[derive(Debug)]
 pub(crate) struct OnDemandReports {
-    /// For each report, the last of the threads' epoch numbers in it, and the report without the
-    /// threads' counts.
+    /// For each report, the number of the last epoch that it covers, and the report itself, to
+    /// which the threads' counts are still to be added.
     cuts: Vec<(u32, Interval)>,
     asked_per_s: Option<f64>,
     /// The counts since the last report on demand.

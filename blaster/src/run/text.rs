@@ -113,7 +113,9 @@ pub(crate) fn head(out: &mut String, plan: &Plan, manifest: &Manifest) {
         plural(plan.threads)
     );
     let how = match plan.rate_per_s {
-        Some(rate) if rate.is_nan() => format!("open loop at the workload's own pace, {lines}"),
+        Some(rate) if rate.is_nan() => {
+            format!("open loop at the times that the workload gives, {lines}")
+        }
         Some(rate) => format!("open loop, {} requests/s due, {lines}", grouped(rate)),
         None if plan.is_open() => format!("open loop, {lines}"),
         None => format!("closed loop, {lines}, {} under way on each", plan.depth),
@@ -233,7 +235,7 @@ fn keys(out: &mut String, all: &Interval) {
     if tally.failed_connections() > 0 {
         let _ = writeln!(
             out,
-            "connecting {} connections ended by the server, {} attempts failed",
+            "connects   {} closed by the server, {} attempts to connect failed",
             tally.reset, tally.refused
         );
     }

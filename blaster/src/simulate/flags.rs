@@ -39,7 +39,7 @@ pub struct Plan {
     pub sizes: Vec<CacheSize>,
     /// Policies to simulate: lru, memcached, clock, sieve, arc, lirs, belady; Hypostyle's own:
     /// fifo, nbq-clock, s3-fifo, clock2q. Prefix one of Hypostyle's with live: (as in live:fifo) to
-    /// run it in the real store, limited by bytes (default: all without live:)
+    /// run it in the real store, limited by bytes (default: all, none of them live)
     #[arg(long = "policies", short = 'p', value_name = "LIST", hide_default_value = true)]
     #[arg(value_parser = one::<SimulatedPolicy>)]
     #[arg(value_delimiter = ',', action = clap::ArgAction::Set)]

@@ -29,8 +29,9 @@ pub struct KeptBytes {
 }
 
 impl Arena {
-    /// Keeps received bytes in their chunk. `None` if `keeps` is false, the bytes lie outside the
-    /// arena, their chunk has kept bytes already, or no chunk is free for the ring in exchange.
+    /// Keeps received bytes in their chunk. `None` if `keeps` is false, if the bytes lie outside
+    /// the arena, if their chunk has kept bytes already, or if the ring could get no free chunk
+    /// instead.
     ///
     /// The caller got the bytes from their receiver, which must pass their chunk to `recycle`
     /// afterwards.

@@ -164,7 +164,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         takes: Takes::Value("<what>"),
         help: &[
             "off (default): long values are copied into packets;",
-            "send: they are kept in the memory of --xdp's packets and sent",
+            "send: they are kept in the memory of packets and sent",
             "from there, so that at most the kernel copies them;",
             "full: also, values that arrive in such packets stay in them;",
             "send and full cost memory",
@@ -315,7 +315,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         help: &[
             "lru_crawler lists no items, and expired items are removed only",
             "when they are read or room is needed, until a client sends",
-            "\"lru_crawler enable\"",
+            "lru_crawler enable",
         ],
         does: Does::Sets(|choices, _| {
             choices.settings.crawler = false;
@@ -332,7 +332,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "lru_maintainer",
         takes: Takes::Nothing,
-        help: &["stats shows the fields of memcached's LRU maintainer", "(default: enabled)"],
+        help: &["stats shows the fields of the LRU maintainer", "(default: enabled)"],
         does: Does::Sets(|choices, _| {
             choices.settings.maintainer_told = true;
             Ok(())

@@ -304,7 +304,7 @@ mod tests {
     fn whole_and_cut_copy_the_same_whatever_the_bytes_and_wherever_they_lie() {
         const ROOM: usize = 4096;
         let mut random = Random::new(27);
-        // Miri runs `cut` alone, and would take minutes for 5,000 rounds.
+        // Under Miri only `cut` runs, and so slowly that 5,000 rounds would take minutes.
         for _ in 0..if cfg!(miri) { 20 } else { 5_000 } {
             let mut given: Vec<u64> = (0..ROOM / 8).map(|_| random.next()).collect();
             // Short copies have a branch for each power of two.

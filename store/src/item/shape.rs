@@ -285,9 +285,9 @@ unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
     };
     if read.shape.is_chained() {
         let first_frame_at = read.key_at as usize - 4;
-        // SAFETY: `write` puts the first frame's number right before the key, as the last field.
-        // `key_at` includes this field, since the options have `CHAINED`, and is at least 4 + 2 +
-        // 4. By the caller's guarantee the item was written here; the number is never rewritten.
+        // SAFETY: by the caller's guarantee `write` has written an item here, and it puts the first
+        // frame's number right before the key. `key_at` counts that number because the options have
+        // `CHAINED`, so it is at least 4. The number is never rewritten.
         let first_frame = unsafe { at.add(first_frame_at).cast::<u32>().read_unaligned() };
         read.shape.log_bytes = match is_chunk(u32::from_le(first_frame)) {
             true => 0,

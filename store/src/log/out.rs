@@ -71,8 +71,8 @@ impl Log {
         u32::try_from(left).unwrap_or(0)
     }
 
-    /// Keeps the position of `segment`, which is drained and leaves the queue, for the segment to
-    /// which its items went, unless that segment has an older position.
+    /// Gives the position of `segment`, which has been drained and leaves the queue, to the segment
+    /// that received its items. A segment that has an older position already keeps that one.
     pub(crate) fn inherit(&self, token: usize, segment: u32) {
         let (queue, out) = (self.queue(segment), self.out(token, segment));
         let open = out.segment.load(Ordering::Relaxed); // as in `reserve_out`
