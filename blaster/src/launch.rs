@@ -298,6 +298,6 @@ mod tests {
         let message = failed("echo no such {port} for >&2 me; exit 3");
         assert!(message.contains("ended") && message.contains("and said: no such"), "{message}");
         assert!(failed("no-such-program {socket}").contains("not found"), "no program");
-        assert!(failed("memcached").contains("write {port}"), "no place");
+        assert!(failed("memcached").contains("needs {port}"), "no place");
     }
 }

@@ -522,7 +522,7 @@ mod tests {
         assert_eq!(plan.run.schedule.reports, 1);
         let rows = [
             ("a", "at least two servers are needed"),
-            ("a b --start memcached", "--start: write {port} or {socket} where"),
+            ("a b --start memcached", "--start: the command needs {port} or {socket}"),
             ("a b --rounds 0", "--rounds"),
             ("a b -t 3 -c 2", "--threads 3"),
             (&"a ".repeat(27), "more than 26 servers"),
