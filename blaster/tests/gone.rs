@@ -56,7 +56,7 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
             assert!(words.contains(said), "{said}: {out}");
         }
         for false_reason in
-            ["the generator offered only", "and it kept up", "waits for something else"]
+            ["the generator offered only", "and it kept up", "waits for something other"]
         {
             assert!(!words.contains(false_reason), "{false_reason}: {out}");
         }

@@ -188,27 +188,33 @@ impl Store {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::expect_used, reason = "a test")]
 mod tests {
     use super::*;
     use crate::{Body, Config, Put, Verb};
     use std::cell::Cell;
+    use std::sync::Arc;
 
     thread_local! {
         /// Number of segments that this thread has looked at.
         pub(super) static LOOKS: Cell<u32> = const { Cell::new(0) };
     }
 
-    #[test]
-    fn a_segment_cut_into_frames_has_used_and_free_ones() {
+    fn store_of(megabytes: usize) -> Arc<Store> {
         let store = Store::new(&Config {
-            memory_bytes: 16 << 20,
+            memory_bytes: megabytes << 20,
             item_bytes_max: 1 << 20,
             columns: 1,
             eviction: None,
             cas: true,
             now: 62,
         });
-        let store = store.expect("address space");
+        store.expect("address space")
+    }
+
+    #[test]
+    fn a_segment_cut_into_frames_has_used_and_free_ones() {
+        let store = store_of(16);
         let mut column = store.column();
         let segment_bytes = store.usage().segment_bytes;
         for (key, bytes) in [(b"stays", segment_bytes / 4), (b"leave", segment_bytes / 2)] {
@@ -225,15 +231,7 @@ mod tests {
     #[test]
     fn statistics_do_not_cost_more_where_there_are_more_segments() {
         for megabytes in [64, 1024, 16_384] {
-            let store = Store::new(&Config {
-                memory_bytes: megabytes << 20,
-                item_bytes_max: 1 << 20,
-                columns: 1,
-                eviction: None,
-                cas: true,
-                now: 62,
-            });
-            let store = store.expect("address space");
+            let store = store_of(megabytes);
             let looks = |ask: &dyn Fn()| {
                 let before = LOOKS.get();
                 ask();

@@ -248,7 +248,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
         let advice = match facts.idle_server().filter(|_| !is_to_blame) {
             Some(cpus) => format!(
                 ", while the server kept {cpus:.2} CPUs busy: the server waits for something \
-                 else than a CPU, or accepts more over more connections"
+                 other than a CPU, or accepts more over more connections"
             ),
             None => ": the server, or the network to it, was behind".to_owned(),
         };
@@ -258,7 +258,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     if let Some(cpus) = facts.idle_server().filter(|_| facts.falls_short() && !is_explained) {
         let sentence = format!(
             "{:.0} of {:.0} requests a second were answered while the server kept {cpus:.2} CPUs \
-             busy and the generator sent in time: the server waits for something else than a \
+             busy and the generator sent in time: the server waits for something other than a \
              CPU, or requests or answers are lost on the way",
             facts.achieved_per_s, facts.offered_per_s
         );

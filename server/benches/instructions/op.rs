@@ -5,7 +5,7 @@
 
 use hypostyle::settings::ZeroCopy;
 
-use crate::measure::requests::Protocol;
+use crate::measure::wire::Protocol;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {

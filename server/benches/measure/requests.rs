@@ -7,6 +7,7 @@
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST};
 
 use super::in_process::{KEY_BYTES, Key};
+use super::wire::Protocol;
 
 /// The opcodes of GETK and SET.
 const OPCODE_GET: u8 = 0x0c;
@@ -17,23 +18,6 @@ pub(crate) const CAS_BYTES: usize = 8;
 /// `KEY_BYTES` as a field of the header.
 const KEY_BYTES_32: u32 = 36;
 const _: () = assert!(KEY_BYTES_32 as usize == KEY_BYTES);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Protocol {
-    Text,
-    Meta,
-    Binary,
-}
-
-impl Protocol {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Protocol::Text => "text",
-            Protocol::Meta => "meta",
-            Protocol::Binary => "binary",
-        }
-    }
-}
 
 /// Requests, and the replies they must get.
 #[derive(Clone, Debug, Default)]

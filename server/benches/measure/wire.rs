@@ -17,7 +17,7 @@ use super::{Outcome, fail};
 const SILENCE: Duration = Duration::from_secs(120);
 const READ_BYTES: usize = 64 << 10;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Protocol {
     Text,
     Meta,

@@ -143,9 +143,9 @@ fn refused(site: &Site<'_>) -> Outcome<String> {
     let rows = site.text()?.stats("stats udp")?;
     let mut counts = Vec::new();
     for name in ["udp_refused", "udp_dropped_work", "udp_dropped_incomplete"] {
-        match rows.iter().find(|(other, _)| other == name) {
-            Some((_, count)) if count != "0" => counts.push(format!("{name} {count}")),
-            other => return fail(format!("{}: {name} is {other:?}", site.name)),
+        match site.number(&rows, name)? {
+            0 => return fail(format!("{}: {name} is 0", site.name)),
+            count => counts.push(format!("{name} {count}")),
         }
     }
     Ok(counts.join(", "))

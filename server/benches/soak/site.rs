@@ -88,10 +88,14 @@ impl<'f> Site<'f> {
 
     /// Returns the number of the statistic `name` in the reply to a `stats` command.
     pub(crate) fn stat(&self, wire: &mut Wire, command: &str, name: &str) -> Outcome<u64> {
-        let rows = wire.stats(command)?;
+        self.number(&wire.stats(command)?, name)
+    }
+
+    /// Returns the number of the statistic `name` in these rows.
+    pub(crate) fn number(&self, rows: &[(String, String)], name: &str) -> Outcome<u64> {
         match rows.iter().find(|(other, _)| other == name).map(|(_, value)| value.parse()) {
             Some(Ok(number)) => Ok(number),
-            other => fail(format!("{}: {command}: {name} is {other:?}", self.name)),
+            other => fail(format!("{}: {name} is {other:?}", self.name)),
         }
     }
 }
