@@ -139,7 +139,11 @@ fn a_server_whose_port_another_one_has_is_told() {
         let _other =
             reflect::serve(&reflect::Plan { places: vec![place], ..Default::default() }).unwrap();
         let why = starting.join().unwrap().unwrap_err().to_string();
-        let told = format!("process {} answers on 127.0.0.1:{}", std::process::id(), port.trim());
+        let told = format!(
+            "process {}, which is not this server, answers at its address 127.0.0.1:{}",
+            std::process::id(),
+            port.trim()
+        );
         assert!(why.contains(&told), "{why}");
     });
 }
