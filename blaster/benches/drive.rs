@@ -6,7 +6,7 @@
 //! thread, or of the other program's process. The two programs run in turns on the same CPU, with
 //! the same requests, number of connections, and sizes of keys and values. Keep the server on
 //! another CPU (`taskset`). Under `valgrind --tool=callgrind`, run with `--requests N` and with
-//! `--requests 2N`. The difference in instructions, divided by N, is the cost of a request, and
+//! `--requests 2N`: the difference in instructions, divided by N, is the cost of a request, and
 //! `callgrind_annotate` shows where it goes.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
@@ -37,7 +37,7 @@ without --target: a null server in this process, on its last processor, over TCP
     connection for each request in flight)
 ";
 
-/// Number of keys of the workload, the preset `uniform`.
+/// Number of keys. The workload is the preset `uniform`.
 const KEYS: &str = "100000";
 const KEY_BYTES: usize = 36;
 
@@ -166,7 +166,6 @@ fn bench(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs kvblaster and the rival in turns, and prints the ratios of their requests per CPU second.
 fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<(), Box<dyn Error>> {
     let folder = std::env::temp_dir().join(format!("kvblaster-drive-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
@@ -190,7 +189,8 @@ fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<()
             return Err(format!("{} has failed", program.join(" ")).into());
         }
         let said = String::from_utf8_lossy(&ran.stdout);
-        // memcaslap adds sets to the requested number of requests. Use the number that it prints.
+        // memcaslap adds sets to the requested number of requests, so the number that it prints
+        // counts.
         let counted = said.split_once("Ops: ").and_then(|(_, rest)| rest.split(' ').next());
         let requests = counted.map_or(Ok(options.requests), str::parse)?;
         Ok(requests as f64 / (children_seconds()? - before))
@@ -212,7 +212,6 @@ fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<()
     }
     ratios.sort_by(f64::total_cmp);
     println!("median {:.2}", ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN));
-    // If the folder cannot be removed, it does no harm.
     let _ = std::fs::remove_dir_all(&folder);
     Ok(())
 }
@@ -221,8 +220,8 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Returns the key of `KEY_BYTES` bytes for redis-benchmark: letters, and a placeholder that it
-/// replaces by twelve digits.
+/// Returns the key of `KEY_BYTES` bytes for redis-benchmark: letters, and a placeholder that
+/// redis-benchmark replaces by twelve digits.
 fn their_key() -> String {
     format!("{}__rand_int__", "k".repeat(KEY_BYTES - 12))
 }
@@ -237,8 +236,7 @@ fn redis_benchmark(options: &Options, address: SocketAddr) -> Vec<String> {
     ))
 }
 
-/// Returns a command that stores nearly all keys that will be read. It sends ten sets per key, with
-/// random keys.
+/// Returns a command that stores nearly all keys that will be read: ten sets per key, random keys.
 fn filling(options: &Options, address: SocketAddr) -> Vec<String> {
     words(&format!(
         "redis-benchmark -h {} -p {} -P 64 -n {KEYS}5 -r {KEYS} SET {} {}",

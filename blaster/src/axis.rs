@@ -1,12 +1,12 @@
 //! The scale of an axis: maps figures to positions in a plot, with ticks at round figures.
 //!
-//! Where: each plot has two, both on HTML pages and on terminals.
-//! Invariant: a scale is never empty, even if there is one figure or none. Every tick lies inside
-//! the scale, and there are at most `TICKS_MAX` ticks.
+//! Where: each plot has two axes, both on HTML pages and on terminals.
+//! Invariant: a scale is never empty, even without figures. All its ticks lie inside the scale;
+//! there are at most `TICKS_MAX`.
 //! Source: none; ticks are 1, 2 or 5 times a power of ten, as in most plots.
 
 const TICKS_MAX: u8 = 9;
-/// The approximate number of ticks on a linear axis.
+/// Approximate number of ticks on a linear axis.
 const TICKS: f64 = 5.0;
 
 /// The way in which figures are mapped to an axis.
@@ -48,8 +48,7 @@ impl Axis {
         Axis { spread, from, to }
     }
 
-    /// Returns the position of a figure, from 0 at the start of the axis to 1 at its end. `None` if
-    /// the figure cannot be shown.
+    /// Position of a figure from 0 (start of the axis) to 1 (end); `None` if it cannot be shown.
     #[must_use]
     pub fn place(&self, figure: f64) -> Option<f64> {
         let place = match self.spread {
@@ -59,7 +58,7 @@ impl Axis {
         place.is_finite().then_some(place)
     }
 
-    /// Returns the figure at a position. This is the inverse of `place`.
+    /// The figure at a position; the inverse of `place`.
     #[must_use]
     pub fn at(&self, place: f64) -> f64 {
         match self.spread {

@@ -5,14 +5,13 @@
 //! run         |---------------------|         of one length, one flow and one receiver: one send
 //! ```
 //!
-//! Where: between `wire`, which writes requests or answers, and an outbox of `net`, which all
-//! connections of a thread share.
-//! Invariant: unsent datagrams keep their order, except that `by_flow` groups them by flow. The
-//! caller bounds the batch by checking `len` and `total_bytes`.
+//! Where: between `wire`, which writes requests or answers, and a thread's outbox of `net`.
+//! Invariant: unsent datagrams keep their order, but `by_flow` groups them by flow. The caller
+//! bounds the batch.
 
 use net::{Calls, Datagrams, Obstacle, Outbox, Peer};
 
-/// Most datagrams that an outbox sends with one call.
+/// The most datagrams that an outbox sends with one call.
 const OUTBOX_DATAGRAMS_MAX: usize = 256;
 
 /// Datagrams that wait to be sent.
@@ -20,13 +19,11 @@ const OUTBOX_DATAGRAMS_MAX: usize = 256;
 pub struct DatagramBatch {
     bytes: Vec<u8>,
     runs: Vec<Run>,
-    /// The receivers. They are not stored in `runs`, because a `Peer` is large and clients need
-    /// none.
+    /// The receivers; not stored in `runs`, because a `Peer` is large and clients need none.
     peers: Vec<Peer>,
     datagrams: usize,
-    /// The start of the datagram that was begun last.
+    /// The datagram that was begun last.
     last_start: DatagramStart,
-    /// Number of runs sent.
     runs_sent: usize,
     /// True if datagrams are sent flow by flow, so that runs, which have one flow each, are longer.
     by_flow: bool,
@@ -34,29 +31,26 @@ pub struct DatagramBatch {
     is_mixed: bool,
 }
 
-/// The start of a datagram in `bytes`, and its flow and receiver.
 #[derive(Clone, Copy, Debug, Default)]
 struct DatagramStart {
     start: usize,
     flow: u16,
-    /// The index of the receiver in `peers`. `None` means the connected peer.
+    /// Index of the receiver in `peers`; `None` means the connected peer.
     to: Option<usize>,
 }
 
-/// Adjacent datagrams of one flow to one receiver, all as long as the first; only the last may be
-/// shorter.
+/// Adjacent datagrams of one flow to one receiver, all equally long; the last may be shorter.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: DatagramStart,
     end: usize,
     each_bytes: usize,
-    /// True if the last datagram is shorter than the first, so that this run must end with it.
+    /// True if the last datagram is shorter than the first, which ends the run.
     is_over: bool,
 }
 
 impl DatagramBatch {
-    /// Returns an empty batch. If `by_flow` is true, datagrams of one flow are sent together, which
-    /// is faster if the outbox sends a whole run at once.
+    /// An empty batch. With `by_flow`, datagrams of one flow are sent together, which is faster.
     #[must_use]
     pub fn new(by_flow: bool) -> DatagramBatch {
         DatagramBatch { by_flow, ..DatagramBatch::default() }
@@ -68,8 +62,8 @@ impl DatagramBatch {
         Outbox::new(OUTBOX_DATAGRAMS_MAX, OUTBOX_DATAGRAMS_MAX, runs)
     }
 
-    /// Begins a datagram to the peer `to`, or to the connected peer. The caller appends the
-    /// datagram's bytes to the returned vector, and then calls `end`.
+    /// Begins a datagram to `to`, or to the connected peer. The caller appends the datagram's bytes
+    /// to the returned vector, and then calls `end`.
     #[inline]
     pub fn begin(&mut self, to: Option<&Peer>, flow: u16) -> &mut Vec<u8> {
         let to = to.map(|to| {
@@ -274,7 +268,7 @@ mod tests {
         let columns = bind_columns(any, 3, Sizes::default()).unwrap();
         let client = Datagrams::connect(columns[0].address().unwrap(), Sizes::default()).unwrap();
         let (calls, mut inbox) = (Calls::default(), Inbox::new(1, SLOT_BYTES_MAX));
-        // Each row: `by_flow`, and the number of datagrams that the first receive call returns.
+        // `first` is the number of datagrams that the first receive call returns.
         for (by_flow, first) in [(true, 20), (false, 1)] {
             let (mut batch, mut outbox) =
                 (DatagramBatch::new(by_flow), DatagramBatch::outbox(true));

@@ -7,11 +7,10 @@
 //! ```
 //!
 //! Where: between the workload and the measurements. The thread owns its connections.
-//! Invariant: the sending half passes messages to the receiving half, which passes feedback back;
-//! the halves share nothing else. So they can run on one thread, or on two like the paper's Tx and
-//! Rx threads. Each request is counted once, however it ends.
-//! Source: the paper, sections 5.2.2 and 5.3; Schroeder, Wierman, Harchol-Balter, "Open Versus
-//! Closed: A Cautionary Tale" (2006).
+//! Invariant: `outward` and `inward` share nothing but messages and feedback, so they can run on
+//! one thread, or on two like the KV-Cache paper's Tx and Rx threads. A request is counted once.
+//! Source: the KV-Cache paper, sections 5.2.2 and 5.3; Schroeder, Wierman, Harchol-Balter, "Open
+//! Versus Closed: A Cautionary Tale" (2006).
 
 mod departures;
 mod inward;
@@ -61,11 +60,10 @@ pub struct Drive {
     pub thread: u32,
     /// Number of threads of the run.
     pub threads: u32,
-    /// This thread's number among the threads of this process, counted from 0, and the number of
-    /// threads of this process.
+    /// This thread's number in this process, from 0, and this process's number of threads.
     pub here: (u32, u32),
-    /// The number of this thread's first connection to each target (the connections of all threads
-    /// are numbered from 0), and the number of connections that all threads have to each target.
+    /// This thread's first connection to each target (connections are numbered from 0 over all
+    /// threads), and the number of connections that all threads have to each target.
     pub first_connection: (u32, u32),
     /// The servers, at least one.
     pub targets: Arc<[Target]>,
@@ -75,18 +73,17 @@ pub struct Drive {
     pub protocol: Protocol,
     /// The processor to run on. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// The processor of a second thread, which receives. `None`: one thread sends and receives.
+    /// The processor of a second thread, which receives. If `None`, one thread sends and receives.
     pub receive_cpu: Option<usize>,
     /// The loop, open or closed, and its rate or depth.
     pub pace: Pace,
-    /// A request that is not answered within this time is given up. If its connection is a stream,
-    /// the connection is given up too.
+    /// A request unanswered after this time is given up; on a stream, so is the connection.
     pub timeout: Duration,
     /// An answer that takes longer is counted as late.
     pub late_limit: Duration,
-    /// Number of requests after which a connection is closed and opened again. `None`: never.
+    /// Requests after which a connection is closed and opened again; `None`: never.
     pub churn_requests: Option<u64>,
-    /// True if each value that is read is compared with the one that its key determines.
+    /// True if each value read is compared with the one that its key determines.
     pub verify: bool,
     /// True if a miss is followed by a set of the missed key.
     pub fill_on_miss: bool,
@@ -94,36 +91,36 @@ pub struct Drive {
     pub gso: bool,
     /// UDP: the rule that chooses the server's column for each request.
     pub steering: Steering,
-    /// True if a thread that both sends and receives polls without sleeping. The server then spends
-    /// no time on waking it.
+    /// True if a thread that both sends and receives polls without sleeping, so that the server
+    /// spends no time on waking it.
     pub spin: bool,
     /// The kind of requests: traffic, or filling or clearing the cache.
     pub mode: Mode,
     /// The conditions that end the thread.
     pub end: EndCondition,
-    /// The live counts of this thread, and those of the receiving thread if there is one.
+    /// The live counts of this thread and of the receiving thread, if there is one.
     pub live_counts: Option<[Arc<LiveCounts>; 2]>,
     /// Signals between this thread and the one that starts it.
     pub signals: Arc<ThreadSignals>,
 }
 
 /// Signals between driving threads and the thread that starts them. No atomic field publishes other
-/// data, so every access to one is relaxed.
+/// data, so all accesses are relaxed.
 #[derive(Debug, Default)]
 pub struct ThreadSignals {
-    /// Number of threads whose connections are open; each adds itself before its first request.
+    /// Number of threads whose connections are open.
     pub ready: AtomicU32,
     /// True if a server has sent at least one byte.
     pub has_answered: AtomicBool,
     /// True if at least one request was given up.
     pub has_lost: AtomicBool,
-    /// While this is true, threads that are ready wait.
+    /// True while threads with open connections must wait before their first request.
     is_held: Mutex<bool>,
     is_free: Condvar,
 }
 
 impl ThreadSignals {
-    /// Returns signals that make ready threads wait for `release`, so that all begin together.
+    /// Returns signals that make ready threads wait for `release`.
     #[must_use]
     pub fn new_held() -> ThreadSignals {
         ThreadSignals { is_held: Mutex::new(true), ..ThreadSignals::default() }
@@ -151,8 +148,7 @@ pub enum Pace {
         rate_per_s: f64,
         /// Number of connections to each target.
         connections: u32,
-        /// The most requests outstanding on all connections together. At this limit, a due request
-        /// waits, and its response time includes the wait.
+        /// The most requests outstanding on all connections. At this limit, a due request waits.
         outstanding_max: u32,
     },
     /// Closed loop: each answer allows one more request.
@@ -165,7 +161,7 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// Connections to each target: of one thread in a thread's plan, of all in the run's plan.
+    /// Connections to each target: one thread's in a thread's plan, all threads' in a run's plan.
     pub(crate) fn connections(self) -> u32 {
         let (Pace::Open { connections, .. } | Pace::Closed { connections, .. }) = self;
         connections
@@ -203,7 +199,7 @@ pub struct EndCondition {
     pub stop: Arc<AtomicBool>,
     /// The time at which the thread ends.
     pub deadline: Option<Instant>,
-    /// Number of requests after which the thread ends. `None`: no limit.
+    /// Requests after which the thread ends; `None`: no limit.
     pub requests: Option<u64>,
 }
 
@@ -240,10 +236,10 @@ pub enum DriveError {
     System(io::Error),
 }
 
-/// A clock that counts from the start of the run.
+/// Counts nanoseconds from the start of the run.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
-    /// The start of the run by the system's monotonic clock.
+    /// The start of the run on the system's monotonic clock.
     start_ns: u64,
 }
 
@@ -260,8 +256,7 @@ impl Clock {
 }
 
 impl Drive {
-    /// Returns a plan with a single thread and without an end condition. Every other setting is off
-    /// or has its default.
+    /// A plan for a single thread that never ends; other settings are off or at their default.
     #[must_use]
     pub fn new(
         workload: Arc<Workload>,
@@ -298,14 +293,13 @@ impl Drive {
         }
     }
 
-    /// Returns the number of tallies per epoch: two if a second thread receives, otherwise one.
+    /// The number of tallies per epoch: one for each thread that sends or receives.
     #[must_use]
     pub fn reporters(&self) -> usize {
         1 + usize::from(self.receive_cpu.is_some())
     }
 
-    /// Returns the keys that this thread stores in `Mode::Populate`. If each connection has its own
-    /// keys, these are the keys of this thread's connections.
+    /// The keys that this thread populates; if keys are per connection, those of its connections.
     #[must_use]
     pub fn share(&self) -> Range<u64> {
         if !self.workload.per_connection() {
@@ -315,14 +309,12 @@ impl Drive {
         self.workload.share(start, all).start..self.workload.share(end, all).start
     }
 
-    /// Returns the numbers of this thread's connections to each target, counted over all threads
-    /// from 0, and the number of all threads' connections to each target.
+    /// The numbers of this thread's connections to each target, and the count over all threads.
     fn connection_numbers(&self) -> (Range<u32>, u32) {
         let (first, all) = self.first_connection;
         (first..first.saturating_add(self.pace.connections()), all)
     }
 
-    /// Returns the resources that the threads of this process need at each AF_XDP interface.
     fn interface_needs(&self) -> Vec<InterfaceNeeds> {
         let mut all: Vec<InterfaceNeeds> = Vec::new();
         for target in self.targets.iter() {
@@ -383,8 +375,8 @@ impl Drive {
     }
 }
 
-/// Runs the thread to its end. Each time `epoch` has changed, and at the end, `sink` gets the
-/// thread's number, the number of the epoch that ended, and its tally.
+/// Runs the thread to its end. Each time `epoch` changes, and at the end, sends the thread's
+/// number, the number of the epoch that ended, and its tally to `sink`.
 ///
 /// # Errors
 /// A target cannot be reached at the start, a request can never be sent, or the plan is invalid.

@@ -1,13 +1,13 @@
 //! The exit statuses of kvblaster, for scripts.
 //!
-//! Where: `main` exits with one of them; `--help` and `docs/kvblaster/run.md` list them in a table.
+//! Where: `main` exits with one of these; `--help` and `docs/kvblaster/run.md` list them.
 //! Invariant: each status has the same meaning for all commands. An invalid result never exits like
-//! a valid one, and a failed measurement never exits like an objective that is not met.
+//! a valid one, nor a failed measurement like an unmet objective.
 
 use crate::words::wrapped;
 use std::process::ExitCode;
 
-/// An exit status. If several apply, the one that is declared last is used.
+/// An exit status. If several apply, the one declared last is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Exit {

@@ -1,14 +1,14 @@
 //! The command line: one enum of verbs, each with its struct of flags.
 //!
-//! A flag is a field of its verb's struct: the doc comment is the flag's help, and `value_parser`
-//! parses and bounds the value (see `number`, `time` and others below); `long` and `short` without
-//! a name take the field's name. A verb is a variant of `Verb`, whose doc comment is its line in
-//! `--help`. An arm in `main` executes the verb, and an arm of `Verb::finish` checks flags against
-//! each other. Help, manual page, completions and suggested commands are generated from them.
+//! A flag is a field of its verb's struct: the doc comment is the flag's help, `value_parser`
+//! parses and bounds the value, and `long` and `short` without a name take the field's name. A verb
+//! is a variant of `Verb`, whose doc comment is its line in `--help`; an arm in `main` executes it,
+//! and an arm of `Verb::finish` checks its flags against each other. Help, manual page, completions
+//! and suggested commands are generated from these.
 //!
 //! Where: `main` calls `parse` first.
-//! Invariant: an unknown word is never ignored: it causes an error that names the word. If a flag
-//! is given twice, the last value counts, except for flags whose values form a list.
+//! Invariant: an unknown word causes an error that names the word. If a flag is given twice, the
+//! last value counts, except for flags whose values form a list.
 
 pub mod pages;
 
@@ -67,7 +67,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Completes the verb's plan, and checks that the flags agree with each other.
+    /// Completes the verb's plan, and checks its flags against each other.
     fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         match self {
             Verb::Run(run) => run.finish(given),
@@ -98,7 +98,7 @@ pub struct CliOption {
     pub value: Option<String>,
 }
 
-/// Parses the words of a command line, of which the first is the program's name.
+/// Parses the words of a command line; the first is the program's name.
 ///
 /// # Errors
 /// Help is requested, or a word is unknown or wrong.
@@ -118,13 +118,12 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Verb, Refusal>
     Ok(verb)
 }
 
-/// Width of the text of `--help`, at most.
+/// Maximum width of the text of `--help`.
 const COLUMNS: usize = 80;
 
 /// Commands whose exit status depends on the measurement.
 const MEASURING: [&str; 4] = ["run", "capacity", "compare", "size"];
 
-/// Returns the command with all verbs and flags.
 fn command() -> Command {
     Cli::command().mut_subcommands(|verb| {
         let last = verb.get_after_help().map_or(String::new(), |help| format!("{help}\n\n"));
@@ -136,7 +135,7 @@ fn command() -> Command {
     })
 }
 
-/// Describes an error in a sentence that names the flag once.
+/// Describes an error in a sentence that names its flag once.
 fn describe(error: &clap::Error) -> String {
     let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     if let (ErrorKind::ValueValidation, Some(flag), Some(why)) =
@@ -154,7 +153,7 @@ fn describe(error: &clap::Error) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the options of the verb, in the order of the command line.
+/// The verb's options, in the order of the command line.
 fn given(command: &Command, matches: &ArgMatches) -> Vec<CliOption> {
     let Some((name, matches)) = matches.subcommand() else { return Vec::new() };
     let mut found = Vec::new();
@@ -197,7 +196,7 @@ where
     }
 }
 
-/// Returns a parser that returns `value` for the text `word`, and calls `other` for any other text.
+/// Returns a parser that yields `value` for the text `word`, and otherwise calls `other`.
 pub(crate) fn or<T: Clone + Send + Sync + 'static>(
     word: &'static str,
     value: T,
@@ -206,7 +205,7 @@ pub(crate) fn or<T: Clone + Send + Sync + 'static>(
     move |text| if text == word { Ok(value.clone()) } else { other(text) }
 }
 
-/// Parses one item of a list whose items are separated by commas.
+/// Parses one item of a comma-separated list.
 pub(crate) fn one<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
     text.trim().parse()
 }
@@ -232,7 +231,7 @@ pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Parses `words` as arguments of kvblaster. Returns the verb, or the text of the error.
+    /// Parses `words` as kvblaster's arguments. Returns the verb, or the text of the error.
     pub(crate) fn parse_words(words: &str) -> Result<Verb, String> {
         parse(["kvblaster"].into_iter().chain(words.split_whitespace()).map(OsString::from))
             .map_err(|refusal| match refusal {
@@ -241,8 +240,7 @@ pub(crate) mod tests {
             })
     }
 
-    /// Asserts that each row's words are refused with an error that contains the row's text and
-    /// mentions the help.
+    /// Asserts that each row's words cause an error with the row's text and a hint at the help.
     pub(crate) fn refused(verb: &str, rows: &[(&str, &str)]) {
         for (words, why) in rows {
             let message = parse_words(&format!("{verb} {words}")).unwrap_err();

@@ -2,9 +2,9 @@
 //!
 //! Where: called by the verbs `compare` and `size`.
 //! Invariant: a server is killed when its `Server` is dropped, and when this process ends in any
-//! way. For this there is a guard, a shell that leads the server's process group and reads from a
-//! pipe that only this process can write to. When the pipe closes, the guard kills the group. The
-//! server's output is always read, so the server never blocks on it; its end is kept.
+//! way. For this, the server's process group is led by a guard: a shell that reads from a pipe to
+//! which only this process can write, and that kills the group when the pipe closes. The server's
+//! output is always read, so the server never blocks on it.
 
 use crate::measure::owner;
 use crate::result::version;
@@ -26,17 +26,16 @@ use std::time::{Duration, Instant};
 pub const PORT: &str = "{port}";
 /// The placeholder for the path of a Unix socket in a server's command.
 pub const SOCKET: &str = "{socket}";
-/// Longest wait for a new server to answer. Some servers write to all their memory first.
+/// Longest wait for a new server's first answer. Some servers write to all their memory first.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Interval at which a server is checked.
+/// Interval between checks of a server.
 const LOOK: Duration = Duration::from_millis(10);
-/// Number of bytes that are kept from the end of a server's output.
+/// Bytes kept from the end of a server's output.
 const WORDS_BYTES_MAX: usize = 2000;
 /// Longest wait for a killed server, and for the end of its output.
 const WORDS_PATIENCE: Duration = Duration::from_secs(1);
-/// The guard's script: kills its process group when its standard input ends. The guard ignores
-/// SIGHUP, which the kernel sends to a paused group when kvblaster ends. Otherwise SIGHUP would end
-/// the guard first.
+/// The guard's script: kills its process group when its standard input ends. When kvblaster ends,
+/// the kernel sends SIGHUP to a paused group, which would end the guard first.
 const GUARD: &str = "trap '' HUP; read _; kill -9 0";
 
 /// The reason why a server could not be started.
@@ -49,16 +48,25 @@ pub enum LaunchError {
     #[error("{0}: {1}")]
     System(String, #[source] io::Error),
     /// The server ended before it answered.
-    #[error("{0}: it ended before it answered ({1}), and said: {2}")]
+    #[error("{0}: the server ended before it answered ({1}); its output: {2}")]
     Ended(String, ExitStatus, String),
     /// The server left its process group, so it cannot be paused.
-    #[error("{0}: it left its process group (setsid?), so it cannot be paused for the others")]
+    #[error(
+        "{0}: kvblaster cannot pause the server, because the server left its process group: start \
+         it without setsid and not as a daemon"
+    )]
     Escaped(String),
     /// Another process answers at the server's address.
-    #[error("{0}: process {2}, which is not this server, answers at its address {1}")]
+    #[error(
+        "{0}: another process ({2}) answers at the server's address {1}: stop that process, or \
+         choose another address"
+    )]
     Taken(String, String, u32),
     /// The server does not answer.
-    #[error("{0}: it does not answer after {time} s, and said: {1}", time = PATIENCE.as_secs())]
+    #[error(
+        "{0}: the server did not answer within {time} s; its output: {1}",
+        time = PATIENCE.as_secs()
+    )]
     Silent(String, String),
 }
 
@@ -69,7 +77,7 @@ pub struct Server {
     guard: Child,
     group: Pid,
     socket: PathBuf,
-    /// Receives the end of the output. The lock, never contended, makes the receiver `Sync`.
+    /// Yields the end of the output. The lock, never contended, makes the receiver `Sync`.
     words: Mutex<mpsc::Receiver<String>>,
     /// The server's address, as [`target::parse`] reads it.
     pub target: String,
@@ -77,15 +85,14 @@ pub struct Server {
     pub version: Option<String>,
 }
 
-/// Returns the arguments of a shell that replaces itself with `command`. The command may begin with
-/// environment variables: `NAME=value`.
+/// The arguments of a shell that replaces itself with `command`, which may begin with environment
+/// variables: `NAME=value`.
 #[must_use]
 pub fn shell(command: &str) -> Vec<String> {
     ["sh", "-c", &exec_text(command)].map(str::to_owned).into()
 }
 
-/// Returns a shell script that replaces the shell with `command`. A command that begins with
-/// environment variables needs `env`, because `exec` accepts none.
+/// A shell script that replaces the shell with `command`. `exec` cannot set variables; `env` does.
 pub(crate) fn exec_text(command: &str) -> String {
     let is_of_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
     let rest = command.trim_start().trim_start_matches(is_of_name);
@@ -93,9 +100,9 @@ pub(crate) fn exec_text(command: &str) -> String {
     format!("exec {}{command}", if is_assigned { "env " } else { "" })
 }
 
-/// Starts a server with these arguments and waits until it answers. The server runs on `cpus`, or,
-/// if `cpus` is empty, on the CPUs of this thread. `{port}` is replaced by a free port of the
-/// loopback address, and `{socket}` by a path.
+/// Starts a server with these arguments and waits until it answers. The server runs on `cpus`, or
+/// on this thread's CPUs if `cpus` is empty. `{port}` is replaced by a free loopback port, and
+/// `{socket}` by a path.
 ///
 /// # Errors
 /// The server cannot be started, ends, or does not answer.
@@ -103,7 +110,7 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     static SOCKETS: AtomicU32 = AtomicU32::new(0);
     let name = words.join(" ");
     let failed = |error| LaunchError::System(name.clone(), error);
-    // Relaxed: the numbers only have to be different.
+    // Relaxed: the numbers only have to differ.
     let nth = SOCKETS.fetch_add(1, Ordering::Relaxed);
     let socket = format!("kvblaster-{}-{nth}.sock", std::process::id());
     let socket = std::env::temp_dir().join(socket);
@@ -128,9 +135,9 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     let pid = i32::try_from(guard.id()).ok().and_then(Pid::from_raw);
     let group = pid.ok_or_else(|| failed(io::ErrorKind::Other.into()))?;
     command.process_group(group.as_raw_pid());
-    // If this fails, `guard` is dropped, which closes its pipe, and so it ends.
+    // A failure drops `guard`, which closes its pipe and so ends it.
     let child = on_cpus(cpus, || command.spawn()).and_then(|child| child).map_err(failed)?;
-    // This closes our copies of the output pipe's write end; otherwise the output would never end.
+    // Closes our copies of the output pipe's write end; otherwise the output would never end.
     drop(command);
     let words = Mutex::new(last_words(reader).map_err(failed)?);
     let mut server = Server { child, guard, group, socket, words, target, version: None };
@@ -138,7 +145,7 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     if !server.has(server.pid()) {
         return Err(LaunchError::Escaped(name));
     }
-    // `owners` omits processes that this process may not inspect, so these are not checked.
+    // `owners` omits processes that this process may not inspect; these are not checked.
     match owner::owners(server_address(&target)).into_iter().find(|pid| !server.has(*pid)) {
         Some(other) => Err(LaunchError::Taken(name, server.target.clone(), other)),
         None => Ok(server),
@@ -152,7 +159,6 @@ impl Server {
         self.child.id()
     }
 
-    /// True if process `pid` is in the server's process group.
     fn has(&self, pid: u32) -> bool {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         pid.is_some() && getpgid(pid).is_ok_and(|group| group == self.group)
@@ -164,7 +170,7 @@ impl Server {
     /// The server is gone.
     pub fn pause(&self) -> io::Result<()> {
         kill_process_group(self.group, Signal::STOP)?;
-        // The guard leads the group, so it has the group's number. It has to keep running.
+        // The guard, whose process has the group's number, has to keep running.
         Ok(kill_process(self.group, Signal::CONT)?)
     }
 
@@ -191,7 +197,7 @@ impl Server {
         }
     }
 
-    /// Waits until the server answers in any protocol, and returns its target.
+    /// Waits until the server answers in any protocol, and returns the target.
     fn wait(&mut self, name: &str) -> Result<Target, LaunchError> {
         let start = Instant::now();
         let failed = |error| LaunchError::System(name.to_owned(), error);
@@ -220,7 +226,6 @@ impl Server {
         }
     }
 
-    /// Kills the server and returns the end of its output.
     fn kill_and_read(&mut self) -> String {
         self.kill();
         let words = self.words.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -229,30 +234,29 @@ impl Server {
     }
 
     fn kill(&self) {
-        // An error means that no process of the group exists any more.
+        // An error means that the group has no processes left.
         let _ = kill_process_group(self.group, Signal::KILL);
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Errors are ignored, because nothing can be done about them. The guard is reaped last,
-        // because until then the kernel does not give the group's number to another group.
+        // Nothing can be done about errors. The guard is reaped last, because until then the kernel
+        // does not give the group's number to another group.
         self.kill();
         let _ = self.child.kill();
-        // The wait has a limit, because a server that runs as another user may not be killable.
+        // The wait has a limit, because a server of another user may not be killable.
         let _ = self.wait_for_end(WORDS_PATIENCE);
         let _ = self.guard.wait();
         let _ = fs::remove_file(&self.socket);
     }
 }
 
-/// Returns a port of the loopback address on which nothing listens now.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Reads the output in a new thread. When the output ends, the thread sends its last bytes.
+/// Reads the output in a new thread, which sends the last bytes when the output ends.
 fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
     let (sender, receiver) = mpsc::channel();
     let keep = move || {
@@ -261,7 +265,6 @@ fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
             kept.extend_from_slice(&part[..bytes]);
             kept.drain(..kept.len().saturating_sub(WORDS_BYTES_MAX));
         }
-        // An error means that the receiver is gone.
         let _ = sender.send(String::from_utf8_lossy(&kept).trim().to_owned());
     };
     std::thread::Builder::new().name("last words".to_owned()).spawn(keep)?;
@@ -296,7 +299,7 @@ mod tests {
     #[test]
     fn a_server_that_cannot_start_is_told_with_its_last_words() {
         let message = failed("echo no such {port} for >&2 me; exit 3");
-        assert!(message.contains("ended") && message.contains("and said: no such"), "{message}");
+        assert!(message.contains("ended") && message.contains("its output: no such"), "{message}");
         assert!(failed("no-such-program {socket}").contains("not found"), "no program");
         assert!(failed("memcached").contains("needs {port}"), "no place");
     }

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Where: a client of the servers. The crate `simulate` replays traces against eviction policies.
-//! Invariant: the command line, with its seed, determines the requests. Only the times of the
-//! requests and the answers vary from run to run.
+//! Invariant: the command line, with its seed, determines the requests; only times and answers
+//! vary.
 //! Source: the KV-Cache paper, sections 5 and 6, whose load generator is called KV-Blaster.
 
 pub mod axis;

@@ -8,7 +8,7 @@
 //! Where: between the drive and the sockets of `net`. A new transport needs a variant of `Socket`
 //! and one of `Outward`.
 //! Invariant: no call blocks. At most `OUT_BYTES_MAX` bytes and one request wait to be sent. Both
-//! halves hold a reference to the same socket, so that they can run on different threads.
+//! halves refer to the same socket, so that they can run on different threads.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,16 +23,16 @@ use crate::datagram_batch::DatagramBatch;
 use crate::packets::Packets;
 use crate::target::{Bypass, Place};
 
-/// Number of waiting bytes from which a socket takes no more requests.
+/// A socket with this number of waiting bytes takes no more requests.
 pub const OUT_BYTES_MAX: usize = 256 << 10;
 const OUT_DATAGRAMS_MAX: usize = 1024;
 
 /// A socket of any transport.
 #[derive(Clone, Debug)]
 pub enum Socket {
-    /// TCP or a Unix stream socket, which keep bytes in order.
+    /// TCP or a Unix stream.
     Stream(Arc<Stream>),
-    /// memcached's protocol over UDP: datagrams with a header.
+    /// memcached's protocol over UDP.
     Udp(Arc<Datagrams>),
     /// memcached's protocol over UDP, bypassing the kernel's network stack.
     Packets(Arc<Packets>),
@@ -46,7 +46,7 @@ impl Socket {
         !matches!(self, Socket::Stream(_))
     }
 
-    /// Begins to connect. A stream may still be connecting when this returns; a UDP socket is
+    /// Begins to connect. When this returns, a stream may still be connecting; a UDP socket is
     /// connected. `bypass` opens a connection that bypasses the kernel; it has to know all targets
     /// of the interface.
     ///
@@ -68,8 +68,7 @@ impl Socket {
         }
     }
 
-    /// Adds the socket to `epoll`. A connection that bypasses the kernel has no file descriptor;
-    /// the descriptors of its thread's queues are watched instead.
+    /// Adds the socket to `epoll`. A connection that bypasses the kernel is not added.
     ///
     /// # Errors
     /// The same as those of `Epoll::add`.
@@ -110,7 +109,7 @@ pub enum FlushOutcome {
     All,
     /// The socket's send buffer is full.
     Full,
-    /// The queue that bypasses the kernel is full. No event reports that it has room, so try again.
+    /// The queue that bypasses the kernel is full. No event reports room in it, so try again.
     Later,
     /// The connection is broken.
     Broken,
@@ -118,7 +117,7 @@ pub enum FlushOutcome {
     TooLarge,
 }
 
-/// The sending half: the waiting requests, and the socket by which they are sent.
+/// The sending half: the waiting requests and their socket.
 #[derive(Debug)]
 pub enum Outward {
     /// A stream of bytes, of which the first `done` are sent.
@@ -163,7 +162,7 @@ impl Outward {
         }
     }
 
-    /// True if there is room for one more request.
+    /// True if one more request fits.
     #[inline(always)]
     #[must_use]
     pub fn has_room(&self) -> bool {
@@ -175,8 +174,7 @@ impl Outward {
         }
     }
 
-    /// Begins request `number`. The caller appends the request's bytes to the returned vector. Over
-    /// UDP, `flow` names the server's column.
+    /// Begins request `number` for column `flow`. The caller appends the bytes to the result.
     #[inline(always)]
     pub fn begin(&mut self, number: u16, flow: u16) -> &mut Vec<u8> {
         match self {
@@ -189,7 +187,7 @@ impl Outward {
         }
     }
 
-    /// Returns the number of waiting bytes. In a stream, sent bytes count until all are sent.
+    /// Number of waiting bytes. In a stream, sent bytes count until all are sent.
     #[inline(always)]
     #[must_use]
     pub fn total_bytes(&self) -> usize {
@@ -214,8 +212,7 @@ impl Outward {
         }
     }
 
-    /// Sends the waiting requests; datagrams are sent through `outbox`. Datagrams that bypass the
-    /// kernel are only moved to a queue, from which `Queues::post` sends them.
+    /// Sends the waiting requests. Datagrams that bypass the kernel only move to a queue.
     #[inline]
     pub fn flush(&mut self, outbox: &mut Outbox, calls: &Calls) -> FlushOutcome {
         match self {

@@ -13,7 +13,6 @@ use blaster::simulate;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// The text to print, and the exit status.
 struct Printed {
     text: String,
     exit: Exit,
@@ -83,7 +82,7 @@ fn drive(plan: &run::Plan) -> Result<Printed, String> {
     };
     let done = done.map_err(|error| error.to_string())?;
     let written = plan.out.as_ref().map_or(Ok(()), |folder| done.write(folder));
-    let trouble = written.err().map(|error| format!("the result is not kept: {error}"));
+    let trouble = written.err().map(|error| format!("the result could not be saved: {error}"));
     let exit = run::exit(&done);
     let text = match (plan.json, &done.search) {
         (true, _) => serde_json::to_string_pretty(&done).map_err(|error| error.to_string())? + "\n",
@@ -97,7 +96,7 @@ fn compare(plan: &mut compare::Plan) -> Result<Printed, CompareError> {
     compare::prepare(plan)?;
     let done = compare::run(plan)?;
     let written = plan.run.out.as_ref().map_or(Ok(()), |folder| done.write(folder));
-    let trouble = written.err().map(|error| format!("the result is not kept: {error}"));
+    let trouble = written.err().map(|error| format!("the result could not be saved: {error}"));
     let ended = if done.is_interrupted { Exit::NotMet } else { Exit::Met };
     let exit = done.servers.iter().map(run::exit).fold(ended, Exit::max);
     let text = match plan.run.json {

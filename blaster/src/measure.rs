@@ -1,9 +1,9 @@
 //! Measurements: the driving threads' counts, and the CPU time and memory that processes use.
 //!
 //! Where: after the driving threads, before the search and the result.
-//! Invariant: the sum of tallies equals one tally of all their requests, however the requests were
-//! divided (by threads, epochs or reports).
-//! Source: the KV-Cache paper, sections 5.2.2 and 6.1; for CPU time, the thesis, section 3.1.2.
+//! Invariant: the sum of tallies equals one tally of all their requests, however divided (by
+//! threads, epochs or reports).
+//! Source: the KV-Cache paper (5.2.2, 6.1); for CPU time, Pavlik's thesis, section 3.1.2.
 
 pub mod check;
 pub mod cpu;

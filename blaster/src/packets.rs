@@ -1,5 +1,4 @@
-//! Connections that bypass the kernel's network stack. Each has its own source port, and shares a
-//! queue of the interface with other connections.
+//! Connections that bypass the kernel's network stack, each with its own source port.
 //!
 //! ```text
 //! thread 0   connections of ports 20000, 20003, ...   queue 0, queue 2
@@ -9,7 +8,7 @@
 //! Where: `line` uses these connections like the sockets of `net`.
 //! Invariant: a queue belongs to one thread. The source port identifies an answer's connection; the
 //! answer may arrive through any queue of the connection's thread. If several threads have queues,
-//! a probe has shown that answers to each connection's port arrive through its own thread's queues.
+//! a probe has shown that the answers to each port arrive through its own thread's queues.
 //! Source: the KV-Cache paper, section 4.1.
 
 mod probe;
@@ -29,19 +28,19 @@ use crate::target::Bypass;
 use crate::wire::Protocol;
 use probe::{Probe, ProbeParameters};
 
-/// Packet buffers of a queue. One half is for receiving, the other half for sending.
+/// Packet buffers of a queue: one half to receive, the other to send.
 const CHUNKS: u32 = 4096;
-/// The most bytes of all queues' packet buffers. If there are many queues, each has fewer buffers.
+/// The most bytes of all packet buffers. If there are many queues, each has fewer buffers.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
-/// The lowest source port used. The ports that the kernel assigns by itself are higher.
+/// The lowest source port; the ports that the kernel assigns by itself are higher.
 const FIRST_PORT: u16 = 20_000;
-/// Number of spare source ports. A connection that is opened again gets another port.
+/// Spare source ports: a connection that is opened again gets another port.
 const SPARE: usize = 16;
 
 /// The open interfaces, which connections share.
 static OPEN: Mutex<Vec<Weak<Interface>>> = Mutex::new(Vec::new());
 
-/// The resources that all threads of this process need at an interface.
+/// The resources that a process's threads need at an interface.
 #[derive(Clone, Debug)]
 pub struct InterfaceNeeds {
     /// The interface.
@@ -56,7 +55,6 @@ pub struct InterfaceNeeds {
     pub protocol: Protocol,
 }
 
-/// An open interface, with all its queues.
 #[derive(Debug)]
 struct Interface {
     bypass: Bypass,
@@ -73,18 +71,18 @@ pub struct Queues {
     thread: usize,
     /// The lowest source port of all threads' ports.
     first: u16,
-    /// The owner of each source port. The first element is for port `first`.
+    /// The owner of each source port, from port `first` on.
     owners: Arc<[Owner]>,
-    /// For each target, the source ports that no connection uses.
+    /// For each target, its unused source ports.
     free: Mutex<Vec<(SocketAddr, VecDeque<Source>)>>,
 }
 
-/// The thread whose queues receive the answers to a source port. `None` if the port is not used.
+/// The thread whose queues receive the answers to a source port; `None` if the port is not used.
 type Owner = Option<usize>;
 
 #[derive(Debug)]
 struct Queue {
-    /// A copy of the port's descriptor, so that epoll can watch it without the lock.
+    /// A copy of the port's descriptor, which epoll watches without the lock.
     fd: OwnedFd,
     port: Mutex<Port>,
 }
@@ -93,7 +91,7 @@ struct Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Source {
     port: u16,
-    /// The queue through which the connection sends: its index among the queues of the thread.
+    /// The queue through which the connection sends, by its index among the thread's queues.
     queue: usize,
 }
 
@@ -107,11 +105,11 @@ pub struct Packets {
     _interface: Arc<Interface>,
 }
 
-/// Opens an XDP port for each queue of an interface. The ports receive packets to `addresses` and
-/// UDP `ports`. Thread n of `threads` uses XDP ports n, n + threads, ...
+/// Opens an XDP port for each queue of an interface, to receive packets to `addresses` and UDP
+/// `ports`. Thread n of `threads` uses XDP ports n, n + threads, and so on.
 ///
 /// # Errors
-/// The interface lacks something, or another program uses it. The error names the reason.
+/// The interface lacks something, or another program uses it.
 pub fn open(
     bypass: &Bypass,
     threads: usize,
@@ -134,7 +132,7 @@ pub fn open(
     let Opened { ports, .. } = opened;
     if ports.len() < threads {
         let (name, queues) = (&bypass.interface, ports.len());
-        let why = format!("{name} has {queues} queues, but each thread (-t) needs one");
+        let why = format!("{name} has {queues} queues: give at most that many threads (-t)");
         return Err(io::Error::other(why));
     }
     Ok(ports)
@@ -144,14 +142,14 @@ impl Packets {
     /// Connects thread number `thread` of this process to the target `to`.
     ///
     /// # Errors
-    /// The interface cannot be opened, the target does not answer, or its answers do not arrive
-    /// through this thread's queues.
+    /// The interface cannot be opened, or answers do not arrive through this thread's queues.
     pub fn connect(wanted: &InterfaceNeeds, thread: usize, to: SocketAddr) -> io::Result<Packets> {
         let interface = Interface::shared(wanted)?;
         let no_queue = || io::Error::other("this thread has no queue of the interface");
         let queues = interface.all.get(thread).cloned().ok_or_else(no_queue)?;
         let source = queues.take(to).ok_or_else(|| {
-            let why = format!("a thread has more than {} connections", wanted.connections);
+            let most = wanted.connections;
+            let why = format!("more than {most} connections on a thread: give more threads (-t)");
             io::Error::other(why)
         })?;
         let ends = xdp::reach(&wanted.bypass.interface, to, source.port);
@@ -188,8 +186,7 @@ impl Packets {
         self.target
     }
 
-    /// Moves the datagrams of `batch` to the queue; `Queues::post` sends them. Returns false if the
-    /// queue has no room for all of them.
+    /// Moves `batch` to the queue; `Queues::post` sends it. False if the queue has no room for all.
     #[inline]
     pub fn enqueue(&self, batch: &mut DatagramBatch, calls: &Calls) -> bool {
         let Some(mut port) = self.queues.lock(self.source.queue) else { return false };
@@ -225,14 +222,14 @@ impl Queues {
         self.queues.get(queue).map(|queue| queue.fd.as_fd())
     }
 
-    /// Locks a queue. Callers hold the lock for a few calls only.
+    /// Locks a queue, for a few calls only.
     #[inline]
     pub fn lock(&self, queue: usize) -> Option<MutexGuard<'_, Port>> {
         let queue = self.queues.get(queue)?;
         Some(queue.port.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The index of a source port among the ports of all threads. `None` if it is not one of them.
+    /// The index of a source port among the ports of all threads, if it is one.
     #[inline]
     #[must_use]
     pub fn port_index(&self, port: u16) -> Option<usize> {
@@ -246,15 +243,15 @@ impl Queues {
         self.owners.len()
     }
 
-    /// True if a source port belongs to another thread, so that no answers should arrive here.
+    /// True if a source port belongs to another thread; its answers should not arrive here.
     #[must_use]
     pub fn belongs_to_other_thread(&self, port: u16) -> bool {
         let owner = self.port_index(port).and_then(|place| self.owners[place]);
         owner.is_some_and(|owner| owner != self.thread)
     }
 
-    /// Sends all datagrams that wait in the queues. If some cannot be sent, returns the reason.
-    /// After `Full` there may be room at any time, but no event of the kernel reports this.
+    /// Sends the datagrams that wait in the queues. If some cannot be sent, returns the reason.
+    /// After `Full` there may be room at any time, which no event of the kernel reports.
     #[inline]
     pub fn post(&self, calls: &Calls) -> Option<Obstacle> {
         let mut obstacle = None;
@@ -279,8 +276,7 @@ impl Queues {
         self.free().iter_mut().find(|(of, _)| *of == target)?.1.pop_front()
     }
 
-    /// Returns a source port to the end of the queue of free ports. Late answers to its old
-    /// connection will have arrived before it is used again.
+    /// Appends a source port to the free ones, so that late answers arrive before its reuse.
     fn give(&self, target: SocketAddr, source: Source) {
         if let Some((_, free)) = self.free().iter_mut().find(|(of, _)| *of == target) {
             free.push_back(source);
@@ -289,7 +285,7 @@ impl Queues {
 }
 
 impl Interface {
-    /// Returns the open interface. The first call opens it.
+    /// Returns the open interface; the first call opens it.
     fn shared(wanted: &InterfaceNeeds) -> io::Result<Arc<Interface>> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|one| one.strong_count() > 0);
@@ -306,12 +302,11 @@ impl Interface {
         }
     }
 
-    /// Opens all queues of the interface, and finds source ports for the connections of each
-    /// thread.
+    /// Opens all queues of the interface, and finds source ports for each thread's connections.
     fn open(wanted: &InterfaceNeeds) -> io::Result<Interface> {
         let InterfaceNeeds { bypass, targets, threads, connections, .. } = wanted;
         let (threads, each) = ((*threads).max(1), connections + SPARE);
-        // If there are several threads, more than half of the ports may fail the probe.
+        // With several threads, more than half of the ports may fail the probe.
         let tried = if threads > 1 { 2 * threads * each + 4 * SPARE } else { each };
         let count = tried * targets.len();
         let (first, held) = hold(count)?;
@@ -359,7 +354,7 @@ impl Interface {
     }
 }
 
-/// Reserves `count` consecutive free ports. Returns the lowest, and the sockets that hold them.
+/// Reserves `count` consecutive free ports. Returns the lowest port and the sockets that hold them.
 fn hold(count: usize) -> io::Result<(u16, Vec<UdpSocket>)> {
     let none = || io::Error::other(format!("no {count} consecutive UDP ports are free"));
     let (mut first, mut held) = (FIRST_PORT, Vec::new());

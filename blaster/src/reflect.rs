@@ -1,11 +1,10 @@
 //! A null server: it answers every request in the protocol of the request, and stores nothing.
 //!
-//! Where: used in place of a server. Its rate is an upper bound for every server on this machine,
-//! and shows the highest rate of the load generator. Its planned faults show whether the generator
-//! measures faults correctly.
+//! Where: used in place of a server. Its rate bounds that of every server on this machine, and of
+//! the load generator. Its faults show whether the generator measures faults correctly.
 //! Invariant: each get is answered with a hit of the same length, each set as stored, each delete
 //! as deleted. `HELD_BYTES_MAX` and `OUT_BYTES_MAX` bound the memory that a client can use up.
-//! Source: `kvblaster reflect`; faults after the paper's measurements of loss (section 6.2).
+//! Source: none; faults after the KV-Cache paper's measurements of loss (section 6.2).
 
 mod answer;
 mod faults;
@@ -32,9 +31,9 @@ pub use faults::Faults;
 use replies::SEND_METHODS;
 pub use replies::SendMethod;
 
-/// The most bytes of an incomplete request that are held. Values of sets are skipped on arrival.
+/// The most bytes of an incomplete request; values of sets are skipped on arrival.
 const HELD_BYTES_MAX: usize = 64 << 10;
-/// A connection that has at least this many unsent bytes of replies is not read.
+/// A connection with this number of unsent reply bytes is not read.
 const OUT_BYTES_MAX: usize = 1 << 20;
 const BACKLOG: i32 = 1024;
 /// The version that the null server reports.
@@ -49,15 +48,15 @@ pub const THREADS_MAX: usize = 1024;
 #[command(before_help = flags::ABOUT)]
 pub struct Plan {
     /// HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT (AF_XDP on all queues of the
-    /// interface, at least one for each thread; without faults) or unix:/PATH; port 0 takes a free
-    /// port
+    /// interface, which needs a queue for each thread; no faults can be injected) or unix:/PATH;
+    /// port 0 takes a free port
     #[arg(required = true, value_name = "PLACE", value_parser = flags::place)]
     pub places: Vec<Place>,
     /// Threads that answer
     #[arg(long, short, value_name = "N")]
     #[arg(value_parser = number(1..=THREADS_MAX), default_value = "1")]
     pub threads: usize,
-    /// CPUs to which the threads are pinned, in order
+    /// CPUs to pin the threads to, in the order of the threads
     #[arg(long, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub cpus: std::vec::Vec<usize>,
@@ -65,9 +64,9 @@ pub struct Plan {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = number(0..=VALUE_BYTES_MAX), default_value = "64")]
     pub value_bytes: usize,
-    /// How values get into the socket of a connection: copied into one buffer with the text;
-    /// gathered from their own memory (writev); spliced through a pipe (vmsplice); or referred to
-    /// (MSG_ZEROCOPY), with a count at the end of those that the kernel copied nevertheless
+    /// How values are written to a connection. copied: into one buffer with the text; gathered:
+    /// from where they lie in memory (writev); spliced: through a pipe (vmsplice); referred: by
+    /// reference (MSG_ZEROCOPY), with a count of the values that the kernel copied nevertheless
     #[arg(long, value_name = "WAY", default_value = "copied", conflicts_with = "delay")]
     #[arg(value_parser = PossibleValuesParser::new(SEND_METHODS.map(|(_, name)| name))
         .try_map(|name| SendMethod::named(&name).ok_or("no way to send")))]
@@ -76,7 +75,8 @@ pub struct Plan {
     #[arg(long, value_name = "TIME")]
     #[arg(value_parser = or("none", Duration::ZERO, time), default_value = "none")]
     pub delay: Duration,
-    /// Stall for the time FOR whenever the time EVERY has passed, as in 1s,100ms
+    /// Stall for the time FOR whenever the time EVERY has passed: 1s,100ms stalls for 100 ms each
+    /// second
     #[arg(long, value_name = "EVERY,FOR", value_parser = flags::stall)]
     pub stall: Option<(Duration, Duration)>,
     /// Faults of datagrams.
@@ -86,31 +86,31 @@ pub struct Plan {
     #[arg(long = "apart")]
     pub is_apart: bool,
     /// UDP: one port for each thread, PORT to PORT + threads - 1. Without this flag all threads
-    /// share one port, and the flow in a request's header names its thread
+    /// share one port, and the flow number in a request's header chooses its thread
     #[arg(long = "port-per-thread")]
     pub has_ports: bool,
 }
 
-/// The counts of a null server so far.
+/// Counts since the start of a null server.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Requests answered. Each key of a multiget counts as one request.
+    /// Requests answered; each key of a multiget counts.
     pub answers: AtomicU64,
-    /// Number of sends by reference that the kernel has reported as finished.
+    /// Sends by reference that the kernel has finished.
     pub referred: AtomicU64,
-    /// Number of sends by reference for which the kernel has copied the bytes nevertheless.
+    /// Sends by reference whose bytes the kernel has copied nevertheless.
     pub copied: AtomicU64,
     /// UDP: messages dropped.
     pub dropped: AtomicU64,
     /// UDP: messages sent twice.
     pub duplicated: AtomicU64,
-    /// UDP: messages that were sent after the message that should follow them.
+    /// UDP: messages sent after the message that should follow.
     pub reordered: AtomicU64,
     /// Stalls that have ended.
     pub stalls: AtomicU64,
     /// UDP: datagrams received, for each place and thread.
     pub received: Vec<Vec<AtomicU64>>,
-    /// UDP: datagrams whose flow names a thread other than the one that received them.
+    /// UDP: datagrams whose flow names a thread other than the receiver.
     pub misrouted: AtomicU64,
 }
 
@@ -122,17 +122,17 @@ impl Counts {
         Counts { received, ..Counts::default() }
     }
 
-    /// The number of datagrams that each thread has received, for each UDP place.
+    /// Datagrams received, for each UDP place and thread.
     #[must_use]
     pub fn received(&self) -> Vec<Vec<u64>> {
-        // Relaxed: these are statistics, as in `add`.
+        // Relaxed: these counts are statistics, as in `add`.
         let counts = |place: &Vec<AtomicU64>| {
             place.iter().map(|count| count.load(Ordering::Relaxed)).collect()
         };
         self.received.iter().map(counts).collect()
     }
 
-    /// Adds to one of the counts. Relaxed: the count is a statistic and orders nothing.
+    /// Relaxed: the count is a statistic and orders nothing.
     fn add(count: &AtomicU64, n: u64) {
         count.fetch_add(n, Ordering::Relaxed);
     }
@@ -150,7 +150,7 @@ pub struct RunningServer {
 }
 
 impl RunningServer {
-    /// The places where the server listens, with the actual ports, in the order of the plan.
+    /// The places where the server listens, with actual ports, in the order of the plan.
     #[must_use]
     pub fn addresses(&self) -> &[Place] {
         &self.addresses
@@ -186,7 +186,7 @@ impl RunningServer {
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
-        // The result is ignored here. A caller who needs it calls `stop`.
+        // A caller who needs the result calls `stop`.
         let _ = self.end();
     }
 }
@@ -195,7 +195,6 @@ impl Drop for RunningServer {
 struct Sockets {
     listeners: Vec<Arc<Listener>>,
     datagrams: Vec<Datagrams>,
-    /// AF_XDP queues of interfaces.
     ports: Vec<net::xdp::Port>,
 }
 
@@ -241,7 +240,6 @@ pub fn serve(plan: &Plan) -> io::Result<RunningServer> {
     Ok(running)
 }
 
-/// Formats a place in the form of the command line.
 fn named(place: &Place) -> String {
     match place {
         Place::Tcp(address) => address.to_string(),
@@ -251,7 +249,7 @@ fn named(place: &Place) -> String {
     }
 }
 
-/// Opens a socket for each thread. All threads share the socket of a Unix path.
+/// Opens a socket for each thread; a Unix path has one for all threads.
 fn listen(
     place: &Place,
     has_ports: bool,

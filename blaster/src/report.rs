@@ -1,9 +1,9 @@
 //! `kvblaster report`: shows results side by side on one HTML page that needs no other file.
 //!
 //! Where: after the runs. It reads the folders that `result` and `compare` wrote.
-//! Invariant: the page loads nothing (its Content-Security-Policy forbids it), and every text from
-//! a file is escaped, so a result cannot run a script.
-//! Source: WCAG 2.2 for contrast and text alternatives; other load generators have no such report.
+//! Invariant: the page loads nothing (its Content-Security-Policy forbids it), and texts from files
+//! are escaped, so a result cannot run a script.
+//! Source: WCAG 2.2 for contrast and text alternatives.
 
 pub mod bars;
 #[cfg(test)]
@@ -38,7 +38,7 @@ const SCRIPT: &str = include_str!("report/page.js");
 /// A result on the page.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The result's name, which no other entry has.
+    /// The result's name, which is unique on the page.
     pub name: String,
     /// The measured result.
     pub result: RunResult,
@@ -88,7 +88,7 @@ pub fn report(folders: &[PathBuf]) -> Result<String, ReportError> {
     Ok(page(&named(results), &compared))
 }
 
-/// Names results by their labels. Results with the same label are numbered.
+/// Names results by their labels, and numbers equal labels.
 #[must_use]
 pub fn named(results: Vec<RunResult>) -> Vec<Entry> {
     let mut labels: BTreeMap<String, usize> = BTreeMap::new();
@@ -151,7 +151,7 @@ pub fn page(entries: &[Entry], compared: &[Comparison]) -> String {
     out
 }
 
-/// Writes the remarks and asserts of each result. They precede all figures of the page.
+/// Writes each result's remarks and asserts, which precede all figures of the page.
 fn remarks(out: &mut String, entries: &[Entry]) {
     out.push_str("<section><h2>Can these figures be trusted?</h2>\n<ul class=\"remarks\">\n");
     for Entry { name, result } in entries {
@@ -166,8 +166,7 @@ fn remarks(out: &mut String, entries: &[Entry]) {
         let name = escaped(name);
         let _ = write!(out, "<li class=\"{class}\"><b>{name}</b>: {verdict}");
         let sentence = |(_, sentence): &(&str, String)| escaped(&crate::words::sentence(sentence));
-        // Only the first reason why the figures are invalid, or a single remark, is shown unfolded.
-        // More would fill a phone's screen before any figure.
+        // Only one reason or remark is shown unfolded: more would fill a phone's screen.
         let is_why = |(class, _): &&(&str, String)| *class == "invalid";
         let why: Vec<_> = lines.first().filter(is_why).into_iter().collect();
         let rest = lines.get(why.len()..).unwrap_or_default();
@@ -198,8 +197,7 @@ fn remarks(out: &mut String, entries: &[Entry]) {
     out.push_str("</ul></section>\n");
 }
 
-/// Returns the CSS class and the sentence of each remark, assert and note on a result. Those with
-/// the class `invalid` come first.
+/// CSS class and sentence of each remark, assert and note; those of class `invalid` come first.
 fn remarks_of(result: &RunResult) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     let search = result.search.as_ref().and_then(SearchResult::remark);
@@ -223,7 +221,6 @@ fn remarks_of(result: &RunResult) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Writes each result's command line and whole workload.
 fn workloads(out: &mut String, entries: &[Entry]) {
     out.push_str("<section><h2>Workloads and command lines</h2>\n");
     for Entry { name, result } in entries {

@@ -1,9 +1,9 @@
 //! A result: all measurements of a run and the conditions of the run, in one folder.
 //!
 //! Where: after the measurements. `kvblaster report` reads the folders that this module writes.
-//! Invariant: a result that is read back equals the result that was written. A file with another
-//! schema is refused. RESULTS.md describes all fields; a test checks that.
-//! Source: the paper's sections 5.2.2 and 6.1; HdrHistogram's interval logs; RFC 4180 for CSV.
+//! Invariant: a result that is read back equals the one written. A file with another schema is
+//! refused. RESULTS.md describes all fields; a test checks that.
+//! Source: the KV-Cache paper (5.2.2, 6.1); HdrHistogram's interval logs; RFC 4180 for CSV.
 
 pub mod agent;
 pub mod csv;
@@ -28,8 +28,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The schema number of the files that are written. It is raised when a field is removed or changes
-/// its meaning, but not when a field is added.
+/// Schema of the written files. Raised when a field is removed or changes its meaning.
 pub const SCHEMA: u32 = 1;
 const RESULT_BYTES_MAX: u64 = 256 << 20;
 /// The name of the result's file in its folder.
@@ -42,13 +41,13 @@ pub struct RunResult {
     pub schema: u32,
     /// The conditions of the run.
     pub manifest: Manifest,
-    /// True if the run ended before its schedule.
+    /// True if the run ended before the end of its schedule.
     pub is_interrupted: bool,
     /// The self-check of the whole run.
     pub verdict: Verdict,
-    /// For each `--assert`, whether it holds.
+    /// The judgement of each `--assert`.
     pub judgements: Vec<Judgement>,
-    /// All reports merged. `None` if there are no reports.
+    /// All reports merged, if any.
     pub merged: Option<Interval>,
     /// The reports, in chronological order.
     pub reports: Vec<Interval>,
@@ -57,7 +56,7 @@ pub struct RunResult {
     pub agents: Vec<AgentPart>,
     /// The capacities, if the run was a search for them.
     pub search: Option<SearchResult>,
-    /// One sentence per server on the items that remain on it. Empty if the run filled no server.
+    /// A sentence on each server's remaining items; empty if the run filled no server.
     #[serde(default)]
     pub left_behind: Vec<String>,
 }
@@ -91,12 +90,11 @@ pub enum ResultError {
     Histogram(String),
 }
 
-/// Bytes that are written to test whether the folder has room for a result.
+/// Bytes written to test whether the folder has room.
 const PROBE_BYTES: usize = 64 << 10;
 
 impl RunResult {
-    /// Makes the folder. Checks that the folder has no result yet and that a result can be written
-    /// there, so that no time is spent on a measurement that cannot be stored.
+    /// Makes the folder, and checks before the measurement that it can store a result.
     ///
     /// # Errors
     /// The folder already has a result, or cannot be written to.
@@ -108,13 +106,13 @@ impl RunResult {
         }
         let probe = folder.join(format!("{FILE}.new"));
         let written = fs::write(&probe, vec![b' '; PROBE_BYTES]);
-        // The removal may fail, because there is no file if the write failed.
+        // Removal fails if the write made no file.
         let _ = fs::remove_file(&probe);
         written.map_err(|error| ResultError::File(folder.to_owned(), error))
     }
 
     /// Writes `result.json`, `reports.csv`, `cpus.csv`, `curve.csv` (only for a search),
-    /// `response.hlog` and `service.hlog` into a folder, which is made if it does not exist.
+    /// `response.hlog` and `service.hlog` into a folder, which is made if needed.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -134,7 +132,7 @@ impl RunResult {
         {
             put(&folder.join(name), &logs::log(self, times)?)?;
         }
-        // `result.json` is written last, so a folder that has it also has the other files.
+        // `result.json` comes last, so a folder that has it also has the other files.
         put(&path, json.as_bytes())
     }
 
@@ -148,7 +146,7 @@ impl RunResult {
     }
 }
 
-/// Reads a JSON file whose schema is `SCHEMA`.
+/// Reads a JSON file of schema `SCHEMA`.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
     let failed = |error| ResultError::File(path.to_owned(), error);
     let opened = fs::File::open(path);
@@ -163,7 +161,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
         return Err(failed(io::Error::other("it is longer than 256 MiB")));
     }
     let wrong = |error| ResultError::Contents(path.to_owned(), error);
-    // The schema is checked first: in a file of another schema, fields may be missing.
+    // Another schema may lack fields, so the schema is checked first.
     let any: AnySchema = serde_json::from_str(&text).map_err(wrong)?;
     if any.schema != u64::from(SCHEMA) {
         return Err(ResultError::Schema(path.to_owned(), any.schema));
@@ -171,7 +169,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
     serde_json::from_str(&text).map_err(wrong)
 }
 
-/// The only field that files of all schemas have.
+/// The field that files of all schemas have.
 #[derive(Deserialize)]
 struct AnySchema {
     schema: u64,

@@ -1,8 +1,8 @@
 //! One run: fills servers, drives them, measures and reports.
 //!
 //! Where: `main` calls this `run`, or `capacity::run`, with the plan from the command line.
-//! Invariant: all measurements before a failure or Ctrl-C are reported. The stored items are
-//! removed at the end unless the user keeps them, and items that stay on a server are reported.
+//! Invariant: all measurements before a failure or Ctrl-C are reported. Stored items are removed at
+//! the end unless the user keeps them, and items that stay on a server are reported.
 //! Source: the KV-Cache paper, section 6.1: populate, let the server settle, make six reports.
 
 pub mod agents;
@@ -51,14 +51,14 @@ use std::sync::{Arc, OnceLock};
 use workers::RunContext;
 
 impl Plan {
-    /// True if requests are sent on a schedule, whether or not earlier ones were answered.
+    /// True if a schedule, not answers, determines when requests are sent.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.rate_per_s.is_some() || self.capacity.is_some()
     }
 
-    /// Returns a command line that runs `command` on the same servers, with the words of `more` and
-    /// with this plan's options, except the options named in `less`.
+    /// A command line of `command` for the same servers: the words of `more`, and then this plan's
+    /// options, except those named in `less`.
     fn command_for(&self, command: &str, more: &str, less: &[&str]) -> String {
         let mut words = vec!["kvblaster".to_owned(), command.to_owned()];
         words.extend(more.split_whitespace().map(str::to_owned));
@@ -67,7 +67,7 @@ impl Plan {
             if long == "out" || less.contains(&long.as_str()) {
                 continue;
             }
-            // An assert becomes an objective of a search; a search checks validity itself.
+            // An assert becomes an objective of a search, which checks validity by itself.
             let is_goal = command == "capacity" && long == "assert";
             if is_goal && value.as_deref() == Some(VALID) {
                 continue;
@@ -79,7 +79,7 @@ impl Plan {
         words.join(" ")
     }
 
-    /// True unless the workload sets the pace: that pace may vary from report to report.
+    /// True unless the workload sets the pace, which may vary from report to report.
     #[must_use]
     pub fn has_steady_rate(&self) -> bool {
         !self.rate_per_s.is_some_and(f64::is_nan)
@@ -123,10 +123,13 @@ pub enum RunError {
     )]
     WrongProtocol(&'static str),
     /// Values cannot be verified.
-    #[error("--verify: values cannot be checked if appended pieces vary in size")]
+    #[error(
+        "--verify cannot check values if the appended pieces vary in size: give one --value-size, \
+         or --value-size-per key"
+    )]
     Unverifiable,
     /// A CPU named on the command line does not exist, or this process may not run on it.
-    #[error("--{0}: kvblaster may not run on CPU {1}; it may run on {2}")]
+    #[error("--{0}: kvblaster may not run on CPU {1}, only on {2}")]
     Cpu(&'static str, usize, String),
     /// Signals cannot be caught.
     #[error("cannot catch signals: {0}")]
@@ -155,14 +158,13 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     let mut done =
         RunResult { left_behind, ..judged(plan, record::manifest(plan, &context), course) };
     if let Some(message) = not_stored {
-        let sentence = format!("before the traffic {message}. They cause misses too");
+        let sentence = format!("before the traffic, {message}. Gets of these keys can miss");
         done.verdict.add("not-populated", Severity::Warning, sentence);
     }
     Ok(done)
 }
 
-/// Fills the servers and drives them. Returns a description of the keys that could not be stored,
-/// and the measurements.
+/// Fills and drives the servers. Returns which keys could not be stored, and the measurements.
 fn fill_and_drive(
     plan: &Plan,
     context: &RunContext,
@@ -177,7 +179,6 @@ fn fill_and_drive(
     Ok((not_stored, course::TrafficResult { gone: changed_servers(context), ..course }))
 }
 
-/// Flags that signals set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SignalFlags {
     /// True after Ctrl-C or SIGTERM.
@@ -203,7 +204,6 @@ pub(crate) fn signal_flags() -> Result<SignalFlags, RunError> {
     flags.clone().map_err(|kind| RunError::Signals(kind.into()))
 }
 
-/// Connects to the servers, builds the keys' names and installs the signal handlers.
 fn prepare_context(plan: &Plan) -> Result<RunContext, RunError> {
     let SignalFlags { stop, report_requested } = signal_flags()?;
     has_cpus(&[("cpus", &plan.cpus), ("receive-cpus", &plan.receive_cpus)])?;
@@ -232,12 +232,8 @@ fn prepare_context(plan: &Plan) -> Result<RunContext, RunError> {
     Ok(context)
 }
 
-/// Checks, before the first server is filled, that none of the plan's servers holds items of
-/// another workload; later runs of the plan skip this check. A server that cannot be reached is not
-/// an error here: its run reports the error.
-///
-/// # Errors
-/// A server holds items of another workload.
+/// Checks, before the first server is filled, that no server of the plan holds items of another
+/// workload; later runs skip this check. An unreachable server is reported by its own run.
 pub(crate) fn check_room(plan: &mut Plan) -> Result<(), RunError> {
     for target in plan.targets.clone() {
         let all = std::mem::replace(&mut plan.targets, vec![target]);
@@ -251,8 +247,7 @@ pub(crate) fn check_room(plan: &mut Plan) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Checks that this process may run on all the CPUs that flags name. Without the check, a thread
-/// would fail only when it is pinned.
+/// Checks that this process may run on all CPUs in flags; otherwise threads would fail later.
 fn has_cpus(named: &[(&'static str, &[usize])]) -> Result<(), RunError> {
     let Ok(own) = sched_getaffinity(None) else { return Ok(()) };
     let is_there = |cpu: usize| cpu < CpuSet::MAX_CPU && own.is_set(cpu);
@@ -289,16 +284,16 @@ fn pace(plan: &Plan) -> Pace {
     }
 }
 
-/// The name of the rule that servers answer in every report.
+/// The rule that servers answer in every report.
 pub const SILENT: &str = "silent";
-/// If reports of this many seconds have no answer, the rule `SILENT` is broken.
+/// `SILENT` is broken if reports of this many seconds have no answer.
 const SILENT_S: f64 = 1.0;
 
-/// The name of the rule that each server is the same process at the end as at the beginning.
+/// The rule that each server is the same process at the end as at the beginning.
 pub const GONE: &str = "server-gone";
 
-/// Returns the exit status. `Met` means that the run finished and every assert holds. No assert
-/// holds if the generator was the limit. If a server went away, the status is `NotMet`.
+/// The exit status. `Met` means that the run finished and every assert holds; none holds if the
+/// generator was the limit. A server that went away makes it `NotMet`.
 #[must_use]
 pub fn exit(done: &RunResult) -> Exit {
     let is_gone = [SILENT, GONE, "no-answers"].iter().any(|rule| done.verdict.has(rule));
@@ -313,7 +308,7 @@ pub fn exit(done: &RunResult) -> Exit {
     }
 }
 
-/// Returns a remark on servers that went away or were restarted.
+/// A remark on servers that went away or were restarted.
 pub(crate) fn changed_servers(context: &RunContext) -> Option<Remark> {
     let changed = context.changed();
     let sentence = changed.join("; ");
@@ -334,12 +329,12 @@ fn judged(plan: &Plan, manifest: Manifest, mut course: course::TrafficResult) ->
     let mut judgements: Vec<Judgement> = plan.asserts.iter().map(judge).collect();
     let mut verdict = check::check(&merged.clone().unwrap_or_default(), driven);
     let faults: Vec<Remark> = parts::faults(&course.agents).collect();
-    // An agent's remark names the agent, so it replaces the total's remark with the same rule.
+    // An agent's remark names the agent, so it replaces the total's remark of the same rule.
     verdict.remarks.retain(|one| faults.iter().all(|fault| fault.rule != one.rule));
     verdict.remarks.extend(faults);
     verdict.remarks.extend(steady::remark(&course.intervals, plan.has_steady_rate()));
     if let Some(why) = &course.cut_short {
-        let sentence = format!("the run ended before its schedule: {why}");
+        let sentence = format!("the run ended before the end of its schedule: {why}");
         verdict.add("cut-short", Severity::Warning, sentence);
     }
     if let Some((severity, message)) = course.lost {
@@ -359,8 +354,9 @@ fn judged(plan: &Plan, manifest: Manifest, mut course: course::TrafficResult) ->
     }
     let replaced = plan.workload.replaced_operations();
     if replaced > 0 {
-        let sentence =
-            format!("{replaced} operations of the trace were replaced by the most similar verb");
+        let sentence = format!(
+            "{replaced} operations of the trace that kvblaster lacks were replaced by similar ones"
+        );
         verdict.add("replaced", Severity::Warning, sentence);
     }
     verdict.remarks.extend(course.gone);

@@ -4,7 +4,7 @@
 //! Invariant: a search ends after at most `trials_max` trials. A bracket only narrows, and its ends
 //! are rates that were tried and voted on. If only the generator failed, rates below the first one
 //! are not tried. One search finds the capacities for several objectives; each trial votes on all.
-//! Source: the paper's section 6.1: Cap_avg and Cap_max, five runs for each point.
+//! Source: the KV-Cache paper, section 6.1: Cap_avg and Cap_max, five runs for each point.
 
 pub mod bootstrap;
 pub mod bracket;
@@ -26,19 +26,18 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The most objectives of one search.
+/// The maximum number of objectives of one search.
 pub const GOALS_MAX: usize = 16;
-/// The most trials of one search.
+/// The maximum number of trials of one search.
 pub const TRIALS_MAX: u32 = 100_000;
-/// The most trials at one rate.
+/// The maximum number of trials at one rate.
 const VOTES_MAX: u32 = 99;
-/// The most rounds for one confidence interval.
+/// The maximum number of rounds for one confidence interval.
 const ROUNDS_MAX: u32 = 1000;
-/// Number of resamplings for a confidence interval.
 const RESAMPLES: u32 = 10_000;
 /// The approximate number of rates that a round tries if it begins near the capacity.
 const STEPS_NEAR: u32 = 3;
-/// The name of the rule that trials must measure the server, not the generator.
+/// The name of the rule in remarks on trials that measured the generator, not the server.
 pub(crate) const GENERATOR_RULE: &str = "generator";
 /// The factor between tried rates while the capacity is not yet bracketed.
 const GROWTH: f64 = 2.0;
@@ -52,40 +51,41 @@ pub struct Goal {
     pub objective: Objective,
 }
 
-/// Parses an objective; the goal's name is the text before the comparison.
+/// The goal's name is the text before the comparison.
 pub(crate) fn goal(text: &str) -> Result<Goal, ObjectiveError> {
     let name = text.split(['<', '>']).next().unwrap_or(text).trim().to_owned();
     Ok(Goal { name, objective: text.parse()? })
 }
 
-/// The settings of a search. Those without a flag have the paper's values.
+/// The settings of a search. Those without a flag have the values of the KV-Cache paper.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SearchPlan {
-    /// Objective that the capacity has to meet; may be repeated (default: mean, p99 and p99.9 below
-    /// --late, and no request late or lost)
+    /// Objective whose highest rate is searched, as in 'p99<1ms'; may be repeated (default: four
+    /// objectives: mean, p99 and p99.9 below --late, and no request late or lost)
     #[arg(long = "objective", short = 'O', value_name = "WHAT", value_parser = goal)]
     pub goals: Vec<Goal>,
-    /// The first rate tried
+    /// Rate of the first trial
     #[arg(long = "start", value_name = "N", value_parser = rate, default_value = "10k")]
     pub start_per_s: f64,
     /// Lowest rate tried: a server that fails there has no capacity.
     #[arg(skip = 10.0)]
     pub rate_per_s_min: f64,
-    /// Highest rate tried
+    /// Highest rate of all trials
     #[arg(long = "highest", value_name = "N", value_parser = rate, default_value = "1000m")]
     pub rate_per_s_max: f64,
     /// Precision of the capacity, as a fraction of it
     #[arg(long, value_name = "PART", value_parser = number(0.001..=0.5), default_value = "0.02")]
     pub precision: f64,
-    /// Trials at each rate; the majority decides
+    /// Trials at each rate; the majority decides whether the rate meets the objective
     #[arg(long, value_name = "N", value_parser = number(1..=VOTES_MAX), default_value = "3")]
     pub votes: u32,
-    /// Number of searches that give a confidence interval, each starting from the previous result;
-    /// if more than one, an additional first search only finds the rate to start from
+    /// Number of searches whose results give the confidence interval. Each starts from the
+    /// result of the search before; if there are several, the first starts from the result of
+    /// an additional search
     #[arg(long = "repeats", value_name = "N")]
     #[arg(value_parser = number(1..=ROUNDS_MAX), default_value = "5")]
     pub rounds: u32,
-    /// The most trials of the whole search.
+    /// The maximum number of trials of the whole search.
     #[arg(skip = 500_u32)]
     pub trials_max: u32,
     /// Share of requests that may fail (errors, timeouts, wrong values), unless an objective
@@ -101,8 +101,9 @@ pub struct SearchPlan {
 }
 
 impl SearchPlan {
-    /// Returns the goals of the paper and the thesis: `avg` (the mean is below the target), `p99`,
-    /// `p999`, and `max` (no request is lost or answered later than the target).
+    /// The goals of the KV-Cache paper and of Pavlik's thesis: `avg` (the mean is
+    /// below the target), `p99`, `p999`, and `max` (no request is lost or answered after the
+    /// target).
     pub(crate) fn usual_goals(target: Duration) -> Result<Vec<Goal>, ObjectiveError> {
         let ns = target.as_nanos();
         let (time, unit) = match ns {
@@ -122,7 +123,7 @@ impl SearchPlan {
         goals.into_iter().map(goal).collect()
     }
 
-    /// Returns the plan with all settings clamped to valid ranges.
+    /// Clamps all settings to valid ranges.
     fn bounded(&self) -> SearchPlan {
         let mut aim = self.clone();
         let sane = |value: f64, least: f64, most: f64| {
@@ -151,19 +152,18 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Applies the self-check to a report.
     pub(crate) fn new(interval: Interval) -> Outcome {
         let client_bound = check(&interval, Loop::Open).generator_fault().cloned();
         Outcome { interval, client_bound }
     }
 }
 
-/// The system under test: a freshly populated server, and the drive that sends it requests.
+/// The system under test: a freshly populated server, and the drive that sends requests to it.
 pub trait Trial {
     /// The error of a trial that could not be made. It ends the search.
     type Error;
 
-    /// Makes a trial at a rate, in requests per second. Returns `None` if the user stopped it.
+    /// Makes a trial at a rate in requests per second. `None` if the user stopped it.
     ///
     /// # Errors
     /// The trial could not be made.
@@ -192,7 +192,7 @@ pub struct Capacity {
 pub struct SearchResult {
     /// One capacity for each goal, in the order of the goals.
     pub capacities: Vec<Capacity>,
-    /// All trials in the order in which they were made. They show latency against throughput.
+    /// All trials in chronological order: latency against throughput.
     pub curve: Vec<Point>,
     /// The confidence of the intervals.
     pub confidence: f64,
@@ -201,14 +201,13 @@ pub struct SearchResult {
 }
 
 impl Capacity {
-    /// Number of rounds in which the objective was not met at any rate.
+    /// Number of rounds that met the objective at no rate.
     pub(crate) fn rounds_of_none(&self) -> usize {
         self.rounds_per_s.iter().filter(|rate| **rate <= 0.0).count()
     }
 }
 
 impl SearchResult {
-    /// Returns a remark if the generator was at fault in some trials.
     pub(crate) fn remark(&self) -> Option<Remark> {
         let is_bound = self.capacities.iter().any(|one| one.limit == Limit::Generator);
         let severity = if is_bound { Severity::Invalid } else { Severity::Warning };
@@ -232,8 +231,8 @@ impl SearchResult {
     }
 }
 
-/// Searches for the capacities. After each trial, calls `report` with its point and the estimated
-/// number of trials left.
+/// Searches for the capacities. After each trial, passes its point and the estimated number of
+/// trials left to `report`.
 pub(crate) fn search<T: Trial>(
     aim: &SearchPlan,
     trial: &mut T,
@@ -283,7 +282,6 @@ pub(crate) fn search<T: Trial>(
     })
 }
 
-/// Merges the brackets of one goal from all rounds.
 fn capacity(aim: &SearchPlan, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -> Capacity {
     let brackets: Vec<&Bracket> = rounds.iter().filter_map(|round| round.get(at)).collect();
     let rounds_per_s: Vec<f64> =
@@ -295,7 +293,7 @@ fn capacity(aim: &SearchPlan, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -
         rate_per_s: (mean > 0.0).then_some(mean),
         interval_per_s: bootstrap::interval(&rounds_per_s, aim.confidence, RESAMPLES, aim.seed),
         rounds_per_s,
-        // If the generator was too slow in one round, the mean is only a lower bound. So the
+        // If the generator was too slow in one round, the mean is only a lower bound, so the
         // greatest limit of all rounds counts.
         limit: brackets.iter().map(|bracket| bracket.limit()).max().unwrap_or(Limit::Unknown),
     }
@@ -304,16 +302,15 @@ fn capacity(aim: &SearchPlan, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -
 struct Search<'a, T, F> {
     aim: &'a SearchPlan,
     trial: &'a mut T,
-    /// For each goal, the capacity from the last round that found one for it.
+    /// For each goal, the capacity from the last round that found one.
     known_per_s: Vec<Option<f64>>,
     curve: Vec<Point>,
-    /// Number of rounds after the current one.
     rounds_left: u32,
     report: &'a mut F,
 }
 
 impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
-    /// Returns the brackets with which a round starts: at the known capacity, with small steps. The
+    /// Returns the brackets at the start of a round: at the known capacity, with small steps. The
     /// start is jittered, because rounds that try the same rates would agree too closely.
     fn brackets(&self, jitter: f64) -> Vec<Bracket> {
         let aim = self.aim;
@@ -329,8 +326,8 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         self.known_per_s.iter().map(bracket).collect()
     }
 
-    /// Stores the capacities that a round has found. A goal keeps its earlier capacity if it failed
-    /// in this round only because of the generator.
+    /// Stores the capacities that a round has found. A goal keeps its earlier capacity if only the
+    /// generator failed in this round.
     fn learn(&mut self, brackets: &[Bracket]) {
         for (known, bracket) in self.known_per_s.iter_mut().zip(brackets) {
             let is_lowest = bracket.limit() == Limit::LowestRate;
@@ -354,8 +351,8 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         }
     }
 
-    /// Tries a rate until there is a clear majority for each bracket that contains the rate.
-    /// Returns false if the search was stopped or has used all trials.
+    /// Tries a rate until each bracket that contains the rate has a clear majority. Returns false
+    /// if the search was stopped or has used all trials.
     fn vote(&mut self, rate: f64, brackets: &mut [Bracket]) -> Result<bool, T::Error> {
         let majority = self.aim.votes / 2 + 1;
         let concerned: Vec<bool> = brackets.iter().map(|one| one.is_open_at(rate)).collect();
@@ -396,8 +393,8 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         Ok(true)
     }
 
-    /// Estimates the number of trials left. Goals share trials. Later rounds begin near the known
-    /// capacity, so they try few rates.
+    /// Estimates the number of trials left. Goals share trials, and later rounds try only few
+    /// rates.
     fn trials_left(&self, brackets: &[Bracket], votes_cast: u32) -> u32 {
         let majority = self.aim.votes / 2 + 1;
         let steps: u32 = brackets.iter().map(Bracket::steps_left).max().unwrap_or(0);
@@ -406,8 +403,8 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         votes.saturating_sub(votes_cast)
     }
 
-    /// Returns the trial's point of the curve, with the goals that it met. A late generator only
-    /// makes some objectives harder to meet. If they are met all the same, they count as met.
+    /// Returns the trial's point of the curve, with the goals that it met. A generator that sends
+    /// late only lengthens response times, so objectives that are met all the same count as met.
     fn point(&self, rate: f64, outcome: &Outcome) -> Point {
         let interval = &outcome.interval;
         let bound = outcome.client_bound.as_ref();

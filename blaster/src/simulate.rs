@@ -67,7 +67,7 @@ fn read(path: &Path) -> Result<Trace, ReportError> {
     Ok(Trace::new(&Trace::name_of(path), gets))
 }
 
-/// Shows the progress: one line that is redrawn on a terminal, otherwise a line for each tenth.
+/// On a terminal one line is redrawn; otherwise there is a line for each tenth.
 fn show_progress(done: usize, all: usize) {
     let mut out = io::stderr().lock();
     let _closed = if out.is_terminal() {

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Where: the first step of `kvblaster size`, before any server is driven.
-//! Invariant: all figures are of simulated time. If the time or the sample is too small, `doubts`
-//! says so.
+//! Invariant: all figures are of simulated time. `doubts` reports a time or a sample that is too
+//! small.
 //! Source: Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations" and,
 //! for hot keys, "Efficient MRC Construction with SHARDS".
 
@@ -29,9 +29,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Most requests that are simulated for each memory size: a few seconds of work.
+/// Maximum number of requests simulated for each memory size: a few seconds of work.
 const REQUESTS_MAX: f64 = (1_u64 << 25) as f64;
-/// The least number of keys in a sample, approximately, unless the workload has fewer keys.
+/// Approximate minimum number of keys in a sample, unless the workload has fewer keys.
 const SAMPLE_KEYS_MIN: f64 = 20_000.0;
 /// The largest sample in bytes of items, unless it would have too few keys.
 const SAMPLE_BYTES_MAX: f64 = (256_u64 << 20) as f64;
@@ -39,7 +39,6 @@ const SAMPLE_BYTES_MAX: f64 = (256_u64 << 20) as f64;
 const STORE_BYTES_MAX: f64 = (1_u64 << 30) as f64;
 /// The smallest simulated store: a smaller one has too few segments to behave like a large store.
 const SIMULATED_BYTES_MIN: u64 = 4 << 20;
-/// Bytes in the unit of `-m`.
 const MIB: f64 = (1_u64 << 20) as f64;
 /// The default sizes to simulate, as fractions of the memory that all live items take.
 const PARTS: [f64; 9] = [0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0];
@@ -55,17 +54,15 @@ const TTLS: f64 = 4.0;
 const LIVES_SPARE: f64 = 1.08;
 /// Bytes of the segments that are open or are kept free.
 const OPEN_BYTES: u64 = 2 << 20;
-/// If the hit ratios of the first and second half of the counted time differ by more than this and
-/// by more than `ERRORS` standard errors, the hit ratio has not settled.
+/// The hit ratio has not settled if the ratios of the two halves of the counted time differ by more
+/// than this and by more than `ERRORS` standard errors.
 const APART_MAX: f64 = 0.005;
 const ERRORS: f64 = 3.0;
 
-/// Time between two lines of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(3);
 /// A memory size is enough if it has this share of the hits of the largest size.
 const ENOUGH: f64 = 0.99;
 
-/// The parameters of a simulation.
 #[derive(Debug)]
 pub(crate) struct Parameters {
     pub(crate) workload: Arc<Workload>,
@@ -73,7 +70,7 @@ pub(crate) struct Parameters {
     /// Requests per second. NaN means that the workload sets the gaps between requests.
     pub(crate) rate_per_s: f64,
     pub(crate) populates: bool,
-    /// The memory sizes, as given by `-m`. If there are none, `PARTS` of the memory of live items.
+    /// The memory sizes given by `-m`. Without any, `PARTS` of the memory of live items are used.
     pub(crate) memory_bytes: Vec<u64>,
     /// The simulated time. `None` means the time that the workload needs.
     pub(crate) span: Option<Duration>,
@@ -84,7 +81,7 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// Returns the requests for a sample of one key in `one_in`, over a time of `span_ns`.
+    /// `one_in` is the number of keys of which the sample has one; `span_ns` is the length in time.
     fn requests<'q>(&'q self, names: &'q Names, one_in: u64, span_ns: u64) -> Requests<'q> {
         Requests {
             workload: &self.workload,
@@ -99,7 +96,6 @@ impl Parameters {
     }
 }
 
-/// The result for one memory size.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Point {
     pub(crate) memory_bytes: u64,
@@ -111,16 +107,16 @@ pub(crate) struct Point {
     pub(crate) evictions_per_s: f64,
 }
 
-/// The results for all memory sizes.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Memory {
-    /// The points by ascending memory. Unless sizes were given, the last holds all live items.
+    /// The points by ascending memory. Unless sizes were given, the largest memory holds all live
+    /// items.
     pub(crate) points: Vec<Point>,
     /// Number of the workload's keys that each key of the sample represents.
     pub(crate) one_in: u64,
     pub(crate) span_s: f64,
     pub(crate) keys_per_s: f64,
-    /// Sentences on the limits of the figures.
+    /// Sentences on the limits of the figures, for the report.
     pub(crate) doubts: Vec<String>,
 }
 
@@ -137,10 +133,7 @@ impl Memory {
     }
 }
 
-/// Simulates the workload at each memory size.
-///
-/// # Errors
-/// A store with one of the sizes cannot be made.
+/// Simulates the workload at each memory size. Fails if a store of one of the sizes cannot be made.
 pub(crate) fn memory(parameters: &Parameters) -> Result<Memory, MakeError> {
     let names = Names::new(&parameters.workload);
     let (span_s, wanted_s) = span_s(parameters);
@@ -185,7 +178,6 @@ fn span_s(parameters: &Parameters) -> (f64, f64) {
     (asked_s.clamp(2.0 * gap_s, drawn_max.max(2.0) * gap_s), wanted_s)
 }
 
-/// Returns the number of keys that each key of the sample represents.
 fn one_in(parameters: &Parameters) -> u64 {
     let by_bytes = items_bytes(&parameters.workload) / SAMPLE_BYTES_MAX;
     let by_keys = parameters.workload.keys() as f64 / SAMPLE_KEYS_MIN;
@@ -197,12 +189,11 @@ fn one_in(parameters: &Parameters) -> u64 {
     whole(by_bytes.min(by_keys).min(by_memory).max(by_store)).max(1)
 }
 
-/// Estimates the bytes of all items, assuming that each key has an item.
+/// Assumes that each key has an item.
 fn items_bytes(workload: &Workload) -> f64 {
     workload.items_bytes() + ITEM_BYTES * workload.keys() as f64
 }
 
-/// A simulation: its requests and their duration.
 struct Simulation<'q> {
     requests: Requests<'q>,
     threads: usize,
@@ -210,7 +201,6 @@ struct Simulation<'q> {
     is_quiet: bool,
 }
 
-/// The counts of one store.
 struct StoreCounts {
     memory_bytes: u64,
     counted: RunResult,
@@ -219,7 +209,7 @@ struct StoreCounts {
 }
 
 impl StoreCounts {
-    /// Returns the memory that the items that are live at the end need.
+    /// The memory needed by the items that are live at the end.
     fn live_bytes(&self, one_in: u64) -> f64 {
         let stats = &self.counted.stats;
         let simulated = (stats.bytes + stats.hash_bytes) as f64 * LIVES_SPARE;
@@ -247,7 +237,6 @@ impl Simulation<'_> {
         Ok(found.collect())
     }
 
-    /// Runs `work`, and prints its progress every few seconds meanwhile.
     fn watched<T>(&self, (passed_ms, all_ms): (&AtomicU64, u64), work: impl FnOnce() -> T) -> T {
         let (done, ended) = mpsc::channel::<()>();
         let begin = Instant::now();
@@ -262,7 +251,7 @@ impl Simulation<'_> {
             }
         };
         std::thread::scope(|scope| {
-            // If the thread cannot be started, progress is not shown.
+            // Without this thread, no progress is shown.
             let printer = std::thread::Builder::new();
             let printer = (!self.is_quiet).then(|| printer.spawn_scoped(scope, print));
             let made = work();
@@ -280,8 +269,8 @@ impl Simulation<'_> {
         let one_in = self.requests.one_in;
         let RunResult { stats, .. } = found.counted;
         let looked = found.counted.lookups();
-        // A sample has too many or too few of the hottest keys, which hit at any size. Therefore
-        // misses are divided by all lookups, not only by the lookups in the sample.
+        // A sample has too many or too few of the hottest keys, which hit at any size, so the
+        // misses are divided by all lookups instead of the sample's lookups.
         let misses = (looked.gets - looked.hits) as f64 * one_in as f64;
         let miss_ratio = (misses / found.gets.max(1.0)).min(1.0);
         Point {

@@ -53,7 +53,6 @@ impl Steer {
 #[derive(Clone, Debug, Default)]
 pub struct Steering {
     how: Option<Steer>,
-    /// Number of columns per target.
     columns: Arc<[NonZeroU16]>,
 }
 
@@ -102,15 +101,15 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Returns the flows of a thread. Different threads begin with different columns.
+    /// Different threads begin with different columns.
     pub(crate) fn new(steering: &Steering, thread: u32) -> Flows {
         let first =
             |columns: &NonZeroU16| u16::try_from(thread % u32::from(columns.get())).unwrap_or(0);
         Flows { turns: steering.columns.iter().map(first).collect(), steering: steering.clone() }
     }
 
-    /// Returns the flow number of the next request to a target. The request's first key is `key`;
-    /// `text` is scratch space for the key's name.
+    /// Returns the flow number of the next request to a target. `key` is the request's first key,
+    /// and `text` is scratch space for its name.
     #[inline]
     pub(crate) fn next(
         &mut self,

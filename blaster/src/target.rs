@@ -24,9 +24,9 @@ pub const TARGETS_MAX: usize = 1024;
 /// The largest weight of a target.
 pub const WEIGHT_MAX: u32 = 1 << 20;
 const UNIX_PATH_BYTES_MAX: usize = 107;
-/// The largest number of addresses that are tried per host name.
+/// The maximum number of addresses that are tried per host name.
 const ADDRESSES_MAX: usize = 16;
-/// Longest wait for a connection to one of several addresses.
+/// Longest wait for a connection to one of a host's addresses.
 const TRY_MAX: Duration = Duration::from_millis(500);
 
 /// An address and the transport by which it is reached.
@@ -62,7 +62,7 @@ pub struct Bypass {
     pub attach: Attach,
 }
 
-/// The point at which packets leave the kernel.
+/// The point of a packet's way at which it leaves the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Attach {
     /// In the driver; if the driver refuses, at the entry to the kernel's stack.
@@ -91,7 +91,7 @@ impl Bypass {
     /// Returns the interface with its mode, and REST.
     ///
     /// # Errors
-    /// The text has no interface, or its mode is unknown. The error describes the problem.
+    /// The text has no interface, or its mode is unknown.
     pub fn parse(text: &str) -> Result<(Bypass, &str), &'static str> {
         let (text, attach) = match text.split_once('?') {
             None => (text, Attach::Any),
@@ -176,8 +176,8 @@ impl Target {
 }
 
 /// Parses and resolves a target. If the host has several TCP addresses, chooses the first that
-/// accepts a connection (`localhost` is ::1 and 127.0.0.1, and few servers listen on both). If none
-/// does, or if the transport is UDP, chooses the first IPv4 address.
+/// accepts a connection (`localhost` is ::1 and 127.0.0.1, and few servers listen on both). If no
+/// address does, or if the transport is UDP, chooses the first IPv4 address.
 ///
 /// # Errors
 /// The text does not have the form of a target, or its host cannot be found.
@@ -228,7 +228,6 @@ fn weighted(text: &str, mark: char) -> Option<(&str, u32)> {
     (1..=WEIGHT_MAX).contains(&weight).then_some((rest, weight))
 }
 
-/// The host of a target that is written as `:PORT`.
 const HERE: &str = "localhost";
 
 /// Splits `host`, `host:port`, `:port`, `[v6]`, `[v6]:port`, or a bare IPv6 address.
@@ -259,7 +258,7 @@ fn number(port: &str) -> Option<u16> {
     port.parse().ok().filter(|port| digits && *port != 0)
 }
 
-/// Returns the addresses of a host. There is at least one.
+/// There is at least one address.
 fn resolved(
     text: &str,
     host: &str,
@@ -288,7 +287,7 @@ fn resolved(
     Ok(kept)
 }
 
-/// Returns the first address that accepts a connection. If none does, returns that of `first`.
+/// Returns the first address that accepts a connection, or else the address that `first` chooses.
 fn reachable(addresses: &[SocketAddr]) -> SocketAddr {
     let takes = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY_MAX).is_ok();
     if addresses.len() == 1 {
@@ -297,7 +296,7 @@ fn reachable(addresses: &[SocketAddr]) -> SocketAddr {
     addresses.iter().find(takes).copied().unwrap_or_else(|| first(addresses))
 }
 
-/// Returns the first IPv4 address. If there is none, returns the first address.
+/// Returns the first IPv4 address, or else the first address.
 fn first(addresses: &[SocketAddr]) -> SocketAddr {
     let v4 = addresses.iter().find(|address| address.is_ipv4());
     let none = SocketAddr::from(([127, 0, 0, 1], MEMCACHED_PORT));

@@ -72,7 +72,6 @@ impl Frame {
         let mut line = String::new();
         for (column, name) in names {
             let width = name.chars().count();
-            // The name is centred below its column, unless it would leave the frame.
             let middle = column.saturating_sub(width / 2);
             let from = middle.min(self.width.saturating_sub(width));
             let end = line.chars().count();

@@ -27,7 +27,7 @@ use template::{TagPosition, Template};
 use usual::Memo;
 pub use usual::{UsualAnswer, UsualKind};
 
-/// The most keys of one request: as many as a tag can distinguish.
+/// The maximum number of keys of one request: as many as a tag can distinguish.
 pub const KEYS_MAX: usize = 1 << 15;
 
 /// A protocol between clients and caches.
@@ -175,12 +175,12 @@ impl Content<'_> {
             Content::NotDone => Answer::NotDone,
             // Redis answers SET with NX or XX by a null if it has stored nothing.
             Content::Absent if matches!(verb, Verb::Add | Verb::Replace) => Answer::NotDone,
-            // No request of these verbs is answered by a value or an end.
+            // Answers to these verbs contain neither a value nor an end.
             _ => Answer::Refused,
         }
     }
 
-    /// The server's error text. For other contents, a text that calls the answer unexpected.
+    /// The server's error text, or a text that calls the answer unexpected.
     #[must_use]
     pub fn error_text(&self) -> &[u8] {
         if let Content::Refused(words) = self { words } else { b"an answer to something else" }
@@ -218,11 +218,11 @@ pub struct WireRequest<'a> {
 struct Positions {
     key_end: usize,
     tag: TagPosition,
-    /// The start of the value, or the end of a request without a value.
+    /// The start of the value. Without a value, the end of the request.
     value_at: usize,
 }
 
-/// The most templates made per verb. Templates do not help if each request has another size.
+/// Maximum number of templates made per verb. They do not help if sizes keep changing.
 const TEMPLATES_MAX: u32 = 64;
 
 /// Writes requests of one protocol.
@@ -232,8 +232,8 @@ pub struct Writer {
     names: Names,
     /// Scratch space for a key: RESP writes a key's length before the key.
     key: Vec<u8>,
-    /// For each verb, and in the last element for a key of a multiget: the template, and the number
-    /// of templates that may still be made.
+    /// A template for each verb and, in the last element, for a key of a multiget; with each, the
+    /// number of templates that may still be made.
     templates: [(Option<Template>, u32); VERBS.len() + 1],
 }
 
@@ -272,7 +272,6 @@ impl Writer {
         }
     }
 
-    /// Appends a request of one key, or one key of a multiget.
     #[inline(always)]
     fn write_key(&mut self, request: &WireRequest<'_>, key: u64, tag: Tag, out: &mut Vec<u8>) {
         let kind = if tag.is_of_several() { VERBS.len() } else { request.verb as usize };
@@ -298,7 +297,6 @@ impl Writer {
         self.templates[kind] = (template, left - 1);
     }
 
-    /// Appends the request's bytes without a template.
     #[inline(never)]
     fn spell(
         &mut self,

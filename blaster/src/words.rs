@@ -7,7 +7,6 @@ use indicatif::HumanCount;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// Formats a time with three digits and its unit.
 pub(crate) fn time(ns: u64) -> String {
     let (figure, unit) = match ns {
         0..1_000 => return format!("{ns} ns"),
@@ -23,7 +22,6 @@ pub(crate) fn time_or_dash(ns: Option<f64>) -> String {
     ns.map_or("-".to_owned(), |ns| time(whole(ns)))
 }
 
-/// Formats a checksum's bytes as hexadecimal digits.
 pub(crate) fn hex(sum: &[u8]) -> String {
     sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -37,7 +35,7 @@ pub(crate) fn clock(left: Duration) -> String {
     }
 }
 
-/// Converts a figure to an integer, dropping the fraction.
+/// Drops the fraction.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 pub(crate) fn whole(ns: f64) -> u64 {
     ns as u64
@@ -80,8 +78,8 @@ pub(crate) fn grouped(value: f64) -> String {
     HumanCount(whole(value.round())).to_string()
 }
 
-/// Replaces the suffix `k`, `m` or `g` of a figure by three, six or nine zeros. Leaves any other
-/// text unchanged.
+/// Replaces the suffix `k`, `m` or `g` of a figure by three, six or nine zeros. Other texts do not
+/// change.
 pub(crate) fn without_suffix(text: &str) -> Cow<'_, str> {
     let zeros = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
         Some(b'k') => 3,
@@ -111,11 +109,10 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// Returns a suggestion to append to an error about `word`: the most similar of the names. The
-/// suggestion is empty if no name is similar.
+/// Returns the end of an error about `word`: a suggestion of the most similar name, or nothing.
 pub(crate) fn suggestion<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     let near = names.into_iter().map(|name| (strsim::damerau_levenshtein(word, name), name));
-    // At most a third of a name's letters may differ. In a short name, one letter may differ.
+    // At most a third of a name's letters may differ, but in a short name one letter may.
     let near = near.filter(|(edits, name)| 3 * edits <= name.len().max(3));
     let nearest = near.min_by_key(|(edits, _)| *edits);
     nearest.map_or(String::new(), |(_, name)| format!("; do you mean {name}?"))
@@ -123,7 +120,7 @@ pub(crate) fn suggestion<'n>(word: &str, names: impl IntoIterator<Item = &'n str
 
 const COLUMNS: usize = 80;
 
-/// Wraps `text` after `first`. All further lines are indented to the column at which `text` begins.
+/// Wraps `text` after `first`. Further lines are indented to the column at which `text` begins.
 pub(crate) fn wrapped(first: &str, text: &str) -> String {
     let indent = first.chars().count();
     let (mut out, mut used) = (first.to_owned(), indent);

@@ -3,7 +3,7 @@
 //! Where: made before a run; the driving threads draw their requests from it.
 //! Invariant: a setting that would make a later step fail, or take unbounded time or memory, is
 //! refused here with an error that names the setting.
-//! Source: the paper, section 5.2.2 and table 2.
+//! Source: the KV-Cache paper, section 5.2.2 and table 2.
 
 mod alias;
 mod curve;
@@ -39,13 +39,13 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The most keys of a workload.
+/// The maximum number of keys of a workload.
 pub const KEYS_MAX: u64 = 1 << 40;
-/// The most keys of one multiget.
+/// The maximum number of keys of one multiget.
 pub const BATCH_MAX: u32 = 1024;
-/// The most bytes of a value.
+/// The maximum length of a value in bytes.
 pub const VALUE_BYTES_MAX: u32 = 1 << 27;
-/// The most bytes of a key.
+/// The maximum length of a key in bytes.
 pub const KEY_BYTES_MAX: usize = 250;
 /// Longest time to live, in seconds: thirty days. memcached reads a larger number as a Unix time.
 pub const EXPTIME_S_MAX: u32 = 60 * 60 * 24 * 30;
@@ -90,7 +90,7 @@ impl Verb {
         !matches!(self, Verb::Get | Verb::Delete)
     }
 
-    /// True if the verb can create an item. Its requests then have a time to live.
+    /// True if the verb can create an item: its requests then have a time to live.
     pub(crate) fn makes(self) -> bool {
         self.writes() && self != Verb::Append
     }
@@ -155,7 +155,6 @@ pub struct Workload {
 }
 
 impl Default for Workload {
-    /// The settings from which presets and files start.
     fn default() -> Workload {
         Workload {
             keys: 1_000_000,
@@ -203,10 +202,8 @@ impl Workload {
         file::read(path)
     }
 
-    /// Reads the output of `to_toml`, and the files that the output names.
-    ///
-    /// # Errors
-    /// A named file is missing, or its contents are no longer valid.
+    /// Reads the output of `to_toml`, and the files that the output names. Fails if a file is
+    /// missing, or if its contents are no longer valid.
     pub(crate) fn from_toml(text: &str) -> Result<Workload, WorkloadError> {
         file::parse(text, Path::new("/")).map_err(|(_, why)| WorkloadError(why))
     }
@@ -250,7 +247,7 @@ impl Workload {
             ("set-order", self.sets_oldest),
         ];
         if let Some((name, _)) = chosen.iter().find(|(_, is)| *is && self.trace.is_some()) {
-            let why = format!("{name}: cannot be set with a trace, which gives all keys in order");
+            let why = format!("{name}: cannot be set with a trace, which determines all keys");
             return Err(WorkloadError(why));
         }
         Ok(())
@@ -268,7 +265,6 @@ impl Workload {
         self.trace.as_ref().map_or_else(|| self.drawn_keys(), |trace| u64::from(trace.keys))
     }
 
-    /// The number of keys from which requests are drawn if there is no trace.
     fn drawn_keys(&self) -> u64 {
         self.key_file.as_ref().map_or(self.keys, |file| file.keys())
     }
@@ -282,8 +278,8 @@ impl Workload {
         u64::try_from(from).unwrap_or(0)..u64::try_from(to).unwrap_or(0)
     }
 
-    /// The seed that shuffles keys over ranks of popularity. `None` if there is a key file, whose
-    /// lines give the ranks.
+    /// The seed that shuffles keys over ranks of popularity. `None` with a key file, whose lines
+    /// give the ranks.
     fn order_seed(&self) -> Option<u64> {
         self.key_file.is_none().then_some(self.population_seed)
     }
@@ -323,8 +319,8 @@ impl Workload {
         longest.max(draw::greatest(&self.ttl.law))
     }
 
-    /// The number of requests of the trace over all its loops. `None` if there is no trace, or if
-    /// the trace is repeated without end.
+    /// The number of requests of the trace over all its loops. `None` without a trace, or if the
+    /// trace is repeated without end.
     #[must_use]
     pub fn trace_requests(&self) -> Option<f64> {
         let trace = self.trace.as_ref().filter(|_| self.trace_loops > 0)?;
@@ -350,8 +346,8 @@ impl Workload {
     }
 
     /// The mean gap in ns between the requests of one of `threads` threads, if the workload sets
-    /// the gaps itself. A distribution of gaps applies to each thread separately; a trace applies
-    /// to all threads together.
+    /// the gaps itself. A distribution of gaps applies to each thread, a trace to all threads
+    /// together.
     #[must_use]
     pub fn own_gap_ns(&self, threads: u32) -> Option<f64> {
         if self.gap == Gap::Trace {
@@ -362,7 +358,8 @@ impl Workload {
         self.gap_sampler.own_ns()
     }
 
-    /// The number of operations in the trace that `Verb` lacks. The nearest verb replaces each.
+    /// The number of operations in the trace that `Verb` lacks. Each is replaced by the nearest
+    /// verb.
     #[must_use]
     pub fn replaced_operations(&self) -> u64 {
         let details = self.trace.as_ref().and_then(|trace| trace.details.as_ref());

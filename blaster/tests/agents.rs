@@ -31,7 +31,6 @@ fn server() -> (RunningServer, String) {
     (running, address.to_string())
 }
 
-/// Returns the command of an agent that runs as a child process of kvblaster on this machine.
 fn plain() -> String {
     format!("{KVBLASTER} agent")
 }
@@ -130,7 +129,7 @@ fn a_search_whose_agent_dies_while_it_warms_keeps_what_it_found() {
     let pids = Pids::new("warms");
     let words = "capacity --keys 100 --start 500 --populate-once --warm 2s --schedule 0s+1x10ms \
                  -O p50<10s";
-    // Kill an agent during the warm-up of the second trial, which takes two seconds.
+    // The warm-up of the second trial, during which an agent is killed, takes two seconds.
     let (child, said) = told(words, &pids, &target, ("/s due ", 1));
     kill_process(pids.get(1), Signal::KILL).unwrap();
     let said: Vec<String> = said.collect();
@@ -151,10 +150,9 @@ fn an_agent_whose_threads_fail_is_told_of_at_once() {
     let (output, out, _) = output(words, &[&plain(), &poor], &target);
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(output.status.code(), Some(1), "{out}");
-    assert!(flat.contains("the run ended before its schedule: agent 2 (sh -c"), "{out}");
+    assert!(flat.contains("the run ended before the end of its schedule: agent 2 (sh -c"), "{out}");
 }
 
-/// Files to which agents write their process ids.
 struct Pids(Vec<PathBuf>);
 
 impl Pids {
@@ -163,7 +161,6 @@ impl Pids {
         Pids((0..2).map(|nth| std::env::temp_dir().join(path(nth))).collect())
     }
 
-    /// Returns the commands of two agents that write their process ids to these files.
     fn agents(&self) -> [String; 2] {
         let agent = |path: &str| format!("sh -c 'echo $$ > {path}; exec {}'", plain());
         [0, 1].map(|nth| agent(&self.0[nth].display().to_string()))
@@ -193,14 +190,13 @@ impl Drop for Pids {
     }
 }
 
-/// Starts kvblaster with two agents that write their process ids to `pids`.
 fn started(words: &str, pids: &Pids, target: &str) -> Child {
     let mut command = kvblaster(words, &pids.agents().each_ref().map(String::as_str), target);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("kvblaster starts")
 }
 
-/// Starts kvblaster as `started` does, and waits until `lines` lines of stderr contain `what`. Also
-/// returns an iterator over the later lines.
+/// Starts kvblaster, and waits until `lines` lines of stderr contain `what`. Also returns an
+/// iterator over the later lines.
 fn told(
     words: &str,
     pids: &Pids,
@@ -214,7 +210,6 @@ fn told(
     (child, said)
 }
 
-/// Starts a run, and waits for its first `reports` reports.
 fn running(pids: &Pids, target: &str, reports: usize) -> (Child, impl Iterator<Item = String>) {
     told("run --keys 100 --schedule 0s+1000x250ms", pids, target, ("report ", reports))
 }
@@ -225,7 +220,7 @@ fn an_agent_that_dies_is_named_and_what_was_whole_counts() {
     let pids = Pids::new("dies");
     let (child, said) = running(&pids, &target, 2);
     kill_process(pids.get(1), Signal::KILL).unwrap();
-    // Read stderr to its end; otherwise kvblaster would block on a full pipe.
+    // Reads stderr to its end, because kvblaster would block on a full pipe.
     said.for_each(drop);
     let output = child.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
@@ -276,7 +271,7 @@ fn an_agent_that_says_nothing_is_named_soon_and_given_up_then() {
     assert_eq!((output.status.code(), out.as_str()), (Some(3), ""), "{err}");
     let named = "agent 2 (sleep 1000) has sent nothing for 2 s; kvblaster waits for 10 s in all\n";
     assert!(err.starts_with(named), "{err}");
-    let given_up = "kvblaster: agent 2 (sleep 1000): nothing was heard for 10s";
+    let given_up = "kvblaster: agent 2 (sleep 1000): no message arrived for 10s";
     assert!(err.contains(given_up), "{err}");
 }
 

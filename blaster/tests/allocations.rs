@@ -24,8 +24,7 @@ static ALLOCATOR: Counting = Counting;
 const FEW: u64 = 2000;
 const MANY: u64 = 20_000;
 
-/// Runs a drive with `requests` requests, all of which are answered. Returns the number of its
-/// allocations.
+/// Drives `requests` requests, all of which are answered. Returns the number of allocations.
 fn allocations(drive: &Drive, requests: u64) -> u64 {
     let (sink, tallies) = mpsc::channel();
     let end = EndCondition { requests: Some(requests), ..drive.end.clone() };

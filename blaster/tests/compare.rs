@@ -19,10 +19,8 @@ use std::process::{Child, Command, Output, Stdio};
 use testing::{is_alive, skip};
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
-/// Options for rounds of few requests.
 const SHORT: &str = "--keys 100 --no-populate -n 16 --schedule 1h+1x1h --timeout 60s --rounds 8";
 
-/// Returns the command of a null server.
 fn null(place: &str, more: &str) -> String {
     format!("'{KVBLASTER}' reflect {more} {place}")
 }
@@ -38,7 +36,6 @@ fn texts(output: &Output) -> [String; 2] {
     [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -140,7 +137,7 @@ fn a_server_whose_port_another_one_has_is_told() {
             reflect::serve(&reflect::Plan { places: vec![place], ..Default::default() }).unwrap();
         let why = starting.join().unwrap().unwrap_err().to_string();
         let told = format!(
-            "process {}, which is not this server, answers at its address 127.0.0.1:{}",
+            "another process ({}) answers at the server's address 127.0.0.1:{}: stop that",
             std::process::id(),
             port.trim()
         );
@@ -199,9 +196,9 @@ fn rounds_before_one_in_which_a_server_ends_are_told_with_its_last_words() {
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(output.status.code(), Some(1), "{out}");
     assert!(flat.contains("Medians of ") && flat.contains("Mean response time: "), "{out}");
-    let why = "it was ended before its last round: B (127.0.0.1:";
+    let why = "the comparison was ended before its last round: B (127.0.0.1:";
     assert!(flat.contains(why) && flat.contains("(signal: 9 (SIGKILL))"), "{out}");
-    assert!(flat.contains("and said: farewell"), "{out}");
+    assert!(flat.contains("its output: farewell"), "{out}");
 }
 
 #[test]

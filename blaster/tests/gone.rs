@@ -25,7 +25,7 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
     for signal in [Signal::KILL, Signal::TERM] {
         let null = format!("'{KVBLASTER}' reflect 127.0.0.1:{{port}}");
         let server = launch::start(&launch::shell(&null), &[]).expect("a server");
-        // Later reports are longer than the timeout, so requests time out in them.
+        // The reports after the first are longer than the timeout, so requests time out in them.
         let words = "run --no-populate --keys 1000 -r 500 --timeout 300ms --schedule 0s+3x1s \
                      -a errors<1% -a rate>1 -a late<100% -o";
         let mut child = Command::new(KVBLASTER)
@@ -64,7 +64,7 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
         let merged = done.merged.unwrap();
         let (total, offered) = (merged.tally.total(), merged.tally.offered);
         assert_eq!(total.sent, total.answered + total.timeouts, "{out}");
-        // Each request that was due was sent or counted as unsent, except perhaps the last.
+        // Each due request was sent or counted as unsent, except perhaps the last.
         let ended = total.sent + total.unsent;
         assert!(total.unsent > 300 && offered.abs_diff(ended) <= 1, "{offered} {ended}: {out}");
         assert!(offered > 1300, "{offered}: {out}");
@@ -74,7 +74,7 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
 }
 
 /// Starts a fake server without items. It answers the first `stats` with the first text, and later
-/// ones with the second text. Returns the server's address.
+/// ones with the second. Returns the server's address.
 fn saying(statistics: [&'static str; 2]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -109,6 +109,6 @@ fn a_server_that_came_back_as_another_process_is_told() {
         Command::new(KVBLASTER).args(words.split_whitespace()).arg(&target).output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{out}");
-    let told = format!("INVALID: {target} was restarted: its process was 7, and is 8");
+    let told = format!("INVALID: {target} was restarted: its process id changed from 7 to 8");
     assert!(flat(&out).contains(&told), "{out}");
 }

@@ -1,7 +1,8 @@
 //! Tests of runs on servers that already hold items, and of the items that remain after a run.
 //!
-//! Where: tests of the whole program against real servers. Invariant: kvblaster deletes only the
-//! items that it has stored, unless the user orders otherwise.
+//! Where: tests of the whole program against real servers.
+//! Invariant: kvblaster deletes only the items that it has stored, unless the user orders
+//! otherwise.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use testing::skip;
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
-/// Number of items on a server that kvblaster did not store.
+/// Number of items that kvblaster did not store.
 const STRANGE: u64 = 50;
 const SHORT: &str = "--keys 100 -n 50 --schedule 1h+1x1h --timeout 60s";
 
@@ -49,7 +50,6 @@ fn servers() -> Vec<(String, Server)> {
     started.collect()
 }
 
-/// Sends a command. Returns the answer, which ends with `end`.
 fn answer(server: &Server, question: &str, end: &str) -> String {
     let place = server.target.trim_start_matches("redis://");
     let mut stream = TcpStream::connect(place).unwrap();
@@ -63,7 +63,6 @@ fn answer(server: &Server, question: &str, end: &str) -> String {
     answer
 }
 
-/// Stores items as if another program had stored them.
 fn store(target: &str, server: &Server) {
     let is_redis = target.starts_with("redis");
     for nth in 0..STRANGE {
@@ -124,7 +123,6 @@ fn somebody_elses_items_are_not_filled_over_without_being_asked() {
             assert!(text.contains("--force fills the server all the same"), "{words}: {text}");
         }
         assert_eq!(found(&target, &server, "other", STRANGE), STRANGE, "{target}");
-        // With `--force` the server is filled, and the stored keys are deleted afterwards.
         let (output, text) = kvblaster(&format!("run {SHORT} --force"), &[&target]);
         assert_eq!(output.status.code(), Some(0), "{text}");
         assert!(text.contains(&format!("filling {target}: 100 keys, ")), "{text}");
@@ -153,7 +151,7 @@ fn what_was_stored_is_gone_unless_it_is_kept_and_is_known_as_its_own() {
         let (output, text) = kvblaster(&keep, &[&target]);
         assert_eq!(output.status.code(), Some(0), "{text}");
         assert!(began.elapsed() > Duration::from_millis(400), "{text}");
-        assert!(text.contains("at 200 a second (--fill-rate); kept (--keep)"), "{text}");
+        assert!(text.contains("at 200 keys a second (--fill-rate); kept (--keep)"), "{text}");
         assert!(text.contains("still holds what was stored (--keep); it reports"), "{text}");
         assert_eq!(items(&target, &server), 100, "{target}: {text}");
         // The next run accepts the items of an earlier run, but no other items.
@@ -165,7 +163,7 @@ fn what_was_stored_is_gone_unless_it_is_kept_and_is_known_as_its_own() {
     }
 }
 
-/// Opens a pseudo-terminal. Returns the test's end and the child's end.
+/// Returns a pseudo-terminal: the test's end and the child's end.
 fn terminal() -> [File; 2] {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();

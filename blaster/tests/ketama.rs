@@ -1,8 +1,7 @@
 //! Tests that keys are distributed over servers in the same way as by libmemcached.
 //!
 //! Where: tests of `Ring`, without connections. Invariant: for each list of servers, all 10,000
-//! keys have the same server as with the installed libmemcached (`make peers`) and as in a
-//! recording.
+//! keys have the same server as with the installed libmemcached (`make peers`) and in a recording.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -89,7 +88,6 @@ const RECORDINGS: [Recording; 6] = [
     },
 ];
 
-/// Returns short and long keys.
 fn keys() -> Vec<String> {
     (0..KEYS).map(|n| format!("{}{n}", "user:".repeat(n % 40))).collect()
 }
@@ -111,7 +109,7 @@ fn ours(ketama: Ketama, servers: Servers) -> Vec<usize> {
     keys().iter().map(|key| ring.place(key.as_bytes())).collect()
 }
 
-/// Returns the servers that libmemcached gives the keys. `None` if it is not installed.
+/// Returns the servers that libmemcached gives the keys. `None` without libmemcached.
 fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/clients/python/ketama.py");
     let setting = if ketama == Ketama::Plain { "plain" } else { "weighted" };

@@ -19,7 +19,6 @@ use testing::skip;
 /// The path of the library that Debian's package libhdrhistogram-java installs.
 const JAR: &str = "/usr/share/java/hdrhistogram.jar";
 
-/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -28,7 +27,6 @@ impl Drop for Folder {
     }
 }
 
-/// True if the tool is installed.
 fn is_installed() -> bool {
     let has_java = Command::new("java").arg("-version").output().is_ok();
     if has_java && Path::new(JAR).exists() {
@@ -128,7 +126,7 @@ fn histogram_log_processor_reads_what_the_json_says() {
     }
     let service = processed(&folder.0.join("service.hlog"), &[]);
     assert_told(&service, &merged.tally.total().service_ns, "service");
-    // Let the tool select only the second report, by its start.
+    // The tool selects the second report by its start.
     let second = &result.reports[1];
     let [from, to] = [-0.002, 0.002].map(|by| (second.start_s + by).to_string());
     let part = processed(&response, &["-start", &from, "-end", &to, "-tag", "get"]);

@@ -27,7 +27,6 @@ fn kvblaster(words: &str) -> Command {
     command
 }
 
-/// A server process that is killed when the test ends.
 struct Server(Child);
 
 impl Drop for Server {
@@ -48,9 +47,8 @@ fn serve(machine: &Namespace, place: &str) -> Server {
 }
 
 /// Starts a cache with two threads, and with UDP on all addresses. `None` if it is not installed.
-/// With `--xdp`, work stealing must be off: a reply that is sent through queue N arrives in the
-/// client's queue N. A thief sends through its own queue, so the reply could reach the wrong client
-/// thread.
+/// With `--xdp`, work stealing must be off: a reply sent through queue N arrives in the client's
+/// queue N, and a thief's reply, sent through its own queue, could reach the wrong client thread.
 fn start(machine: &Namespace, program: &OsStr, words: &[&str]) -> Option<Server> {
     let every = ["-p", "11211", "-U", "11211", "-t", "2"];
     let mut command = Command::new(program);
@@ -70,7 +68,6 @@ fn start(machine: &Namespace, program: &OsStr, words: &[&str]) -> Option<Server>
     Some(server)
 }
 
-/// True if a server answers over UDP.
 fn answers(at: impl ToSocketAddrs) -> bool {
     let at = at.to_socket_addrs().unwrap().next().unwrap();
     let socket = UdpSocket::bind((at.ip(), 0)).unwrap();
@@ -80,7 +77,6 @@ fn answers(at: impl ToSocketAddrs) -> bool {
     socket.send(question).and_then(|_| socket.recv(&mut [0; 100])).is_ok()
 }
 
-/// Runs `REQUESTS` gets after 1,000 sets. Returns the output, or the error.
 fn driven(machine: &Namespace, words: &str) -> Result<String, String> {
     let run = format!(
         "run -q -w mix-a --keys 1000 -n {REQUESTS} --schedule 1h+1x1h --timeout 60s {words}"
@@ -165,7 +161,7 @@ fn answers_come_to_the_thread_that_asked_whatever_queue_the_server_sends_them_by
     }
 }
 
-/// Returns the file with the set of CPUs that send through a queue (transmit packet steering, XPS).
+/// The file with the set of CPUs that send through a queue (transmit packet steering, XPS).
 fn xps(queue: u32) -> String {
     format!("/sys/class/net/{WIRE}/queues/tx-{queue}/xps_cpus")
 }
@@ -175,7 +171,7 @@ fn a_server_whose_answers_come_by_one_queue_alone_is_told_with_the_queue() {
     let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let at = format!("{}:11211", far.v4);
     let server = serve(&far, &format!("udp://{at}"));
-    // Make all CPUs send through the second queue.
+    // All CPUs send through the second queue.
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
     let last: usize = possible.trim().rsplit(['-', ',']).next().unwrap().parse().unwrap();
     let words = (0..=last / 32).rev().map(|word| match last - word * 32 {
@@ -190,7 +186,7 @@ fn a_server_whose_answers_come_by_one_queue_alone_is_told_with_the_queue() {
     assert!(told.contains("came: 0 by queue 0, "), "{told}");
     assert!(told.contains("that were tried"), "{told}");
     let told = driven(&near, &format!("-t 3 -c 4 xdp://{WIRE}/{at}")).unwrap_err();
-    assert!(told.contains("wire has 2 queues, but each thread (-t) needs one"), "{told}");
+    assert!(told.contains("wire has 2 queues: give at most that many threads (-t)"), "{told}");
     drop(server);
     let _silent = far.on(|| UdpSocket::bind((far.v4, 11211)).unwrap());
     let told = driven(&near, &format!("-t 2 -c 4 xdp://{WIRE}/{at}")).unwrap_err();

@@ -1,9 +1,9 @@
 //! Tests of `kvblaster run` and `capacity` as a user runs them, against the null server.
 //!
-//! Where: tests of the whole program. Invariant: tests assert the exit status and the words of
-//! reports, on which scripts and users rely, and no figure that depends on the machine's speed.
-//! Most runs end after a number of requests, before the first report. Such a run reports all its
-//! requests.
+//! Where: tests of the whole program.
+//! Invariant: tests assert the exit status and the words of reports, on which scripts and users
+//! rely, and no figure that depends on the machine's speed. Most runs end after a number of
+//! requests, before the first report. Such a run reports all its requests.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -23,7 +23,6 @@ fn server() -> (RunningServer, String) {
     serving_at(Place::Tcp("127.0.0.1:0".parse().unwrap()), reflect::Faults::default())
 }
 
-/// Starts a null server over UDP, with these faults.
 fn udp_server(faults: reflect::Faults) -> (RunningServer, String) {
     serving_at(Place::Udp("127.0.0.1:0".parse().unwrap()), faults)
 }
@@ -40,7 +39,6 @@ fn serving_at(place: Place, faults: reflect::Faults) -> (RunningServer, String) 
     (running, target)
 }
 
-/// Returns the number of requests that the server has answered.
 fn answers(running: &RunningServer) -> u64 {
     running.counts().answers.load(Ordering::Relaxed)
 }
@@ -104,7 +102,7 @@ fn requests_over_udp_are_steered_and_what_cannot_be_steered_is_refused() {
     for (flags, target, told) in [
         ("--steer key --columns 3", tcp.as_str(), "over UDP only (udp://HOST:PORT)"),
         ("--steer key", &udp, "does not report its number of columns over TCP"),
-        ("--steer ports --columns 65535", &udp, "65535 columns need more ports"),
+        ("--steer ports --columns 65535", &udp, "65535 columns need 65535 ports"),
         ("--steer ports --columns 5", &udp, "fewer connections than columns"),
     ] {
         let (refused, out, err) = output(&format!("{words} {flags}"), target);
@@ -124,8 +122,8 @@ fn what_is_printed_as_json_ends_its_last_line() {
     }
 }
 
-/// Returns the expected exit status of a run with assertions. If the machine is too busy for
-/// kvblaster, the result is invalid, and the status is 2.
+/// Returns the expected exit status of a run with assertions: 2 if the machine is too busy for
+/// kvblaster, because the result is then invalid.
 fn judged(out: &str, status: i32) -> i32 {
     if out.contains("INVALID: ") { 2 } else { status }
 }
@@ -164,7 +162,6 @@ fn so_many_requests_and_no_more() {
     assert_eq!(answers(&running), 504);
 }
 
-/// Sends SIGINT, as Ctrl-C does.
 fn interrupt(child: &Child) {
     signal(child, rustix::process::Signal::INT);
 }
@@ -231,9 +228,9 @@ fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
     let mut command = kvblaster(&words, &target);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    // Wait until the server is filled. By then kvblaster handles SIGUSR1.
+    // Once the server is filled, kvblaster handles SIGUSR1.
     assert!(told.any(|line| line.starts_with("populated ")));
-    // Request two reports. Collect the start in seconds of each, and its number of requests sent.
+    // For each of two requested reports, its start in seconds and its number of requests sent.
     let reports = [(); 2].map(|()| {
         signal(&child, rustix::process::Signal::USR1);
         let head = told.find(|line| line.starts_with("on demand: ")).expect("a report");
@@ -285,7 +282,7 @@ fn cpus_that_are_not_there_are_told_before_anything_is_asked() {
 
 #[test]
 fn where_nobody_listens_it_says_so() {
-    // Reserve the port, so that no other process can listen on it.
+    // The port is reserved, so that no other process can listen on it.
     let hold = net::ReservedPort::take("127.0.0.1:0".parse().unwrap()).unwrap();
     let target = hold.address().to_string();
     let (output, _, err) = output("run -q", &target);
@@ -335,9 +332,8 @@ fn of_several_servers_the_one_that_never_answers_is_named() {
     assert!(err.contains(&told) && err.contains("not answered in time"), "{err}");
 }
 
-/// Starts a server that answers each command with the line that `answer` returns. If `answer`
-/// returns `None`, the server does not answer. If it returns an empty line, the server closes the
-/// connection and accepts no more.
+/// Starts a server that answers each command with the line that `answer` returns. For `None` the
+/// server does not answer. For an empty line it closes the connection and accepts no more.
 fn serving(answer: impl Fn(&str) -> Option<&'static str> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -411,7 +407,7 @@ fn what_was_not_stored_before_the_traffic_is_told() {
     assert!(output.status.success(), "{out}{err}");
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("of 200 keys could not be stored: "), "{out}");
-    assert!(flat.contains(" not answered in time. They cause misses too"), "{out}");
+    assert!(flat.contains(" not answered in time. Gets of these keys can miss"), "{out}");
 }
 
 #[test]
@@ -443,7 +439,7 @@ fn traffic_goes_on_until_the_hit_ratio_has_settled_or_for_so_long() {
     assert!(out.contains("note: the hit ratio had not settled after "), "{out}{err}");
     let (_, out, err) = self::output(&format!("{words} 1h -n 100"), &target);
     assert!(out.contains("Nothing was measured."), "{out}{err}");
-    assert!(out.contains("it ended before the hits had settled"), "{out}{err}");
+    assert!(out.contains("the hits had not settled"), "{out}{err}");
 }
 
 #[test]
@@ -451,7 +447,7 @@ fn one_run_speaks_one_protocol() {
     let (_running, target) = server();
     let (output, _, err) = output(&format!("run -q redis://{target}"), &target);
     assert_eq!(output.status.code(), Some(3));
-    assert!(err.contains("one protocol"), "{err}");
+    assert!(err.contains("single protocol"), "{err}");
 }
 
 /// Runs a command on a terminal of `columns` columns, and sends SIGINT when all `words` are
@@ -467,8 +463,7 @@ fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> [String
     let theirs = File::options().read(true).write(true).open(name).unwrap();
     command.env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::piped()).stderr(theirs);
     let child = command.spawn().expect("kvblaster starts");
-    // `command` also holds the child's end of the terminal open. Without this line, reading would
-    // never end.
+    // Closes the child's end of the terminal in `command` too: otherwise reading never ends.
     command.stderr(Stdio::null());
     let (mut ours, mut part) = (File::from(ours), [0; 4096]);
     let mut terminal = vt100::Parser::new(24.try_into().unwrap(), columns.try_into().unwrap(), 0);
@@ -506,7 +501,7 @@ fn on_a_terminal_it_is_seen_how_a_run_goes_and_nothing_of_that_stays() {
             [&names[..], &["answered", "p99", "failed", " left", "machine idle"]].concat();
         let [meanwhile, in_the_end, out] =
             on_a_terminal(&mut kvblaster(words, &target), columns, &awaited);
-        // Each name begins a line. Figures that do not fit the line are on the next one.
+        // Each name begins a line, and the next line has the figures that do not fit.
         let begins = |name: &&str| meanwhile.lines().any(|line| line.starts_with(*name));
         assert!(names.iter().all(begins), "{columns}: {meanwhile}");
         // The lines about filling stay on the screen.
@@ -526,7 +521,6 @@ fn elsewhere_each_report_is_a_line_without_control_characters() {
         .spawn()
         .expect("kvblaster starts");
     let mut told = Vec::new();
-    // The run is interrupted after the third report.
     for line in BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap) {
         assert!(!line.chars().any(char::is_control), "{line:?}");
         // Lines that are printed only on a slow machine are ignored.
@@ -564,7 +558,7 @@ fn a_result_is_never_written_over_and_is_told_even_if_it_cannot_be_kept() {
     let (third, out, err) = output(&words, &target);
     assert_eq!(third.status.code(), Some(3), "{out}{err}");
     assert!(out.contains("Half of the answers"), "{out}");
-    assert!(err.contains("the result is not kept") && err.contains("reports.csv"), "{err}");
+    assert!(err.contains("the result could not be saved") && err.contains("reports.csv"), "{err}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -620,15 +614,14 @@ fn a_server_that_goes_away_is_told_and_sets_the_exit_status() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("kvblaster starts");
-    // Wait for a report with answers. Then end the server, and wait for eight reports without
-    // answers.
+    // After a report with answers, the server ends, and eight reports without answers follow.
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let is_silent = |line: &String| line.contains(": 0/s answered");
     assert!(told.any(|line| line.starts_with("report ") && !is_silent(&line)));
     drop(running);
     assert_eq!(told.by_ref().filter(is_silent).take(8).count(), 8);
     interrupt(&child);
-    // Read stderr to its end; otherwise kvblaster would block on a full pipe.
+    // Reads stderr to its end, because kvblaster would block on a full pipe.
     told.for_each(drop);
     let output = child.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);

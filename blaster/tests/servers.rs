@@ -33,11 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const KEYS: u64 = 500;
 const MEMCACHED_SPEECHES: [Protocol; 3] = [Protocol::Text, Protocol::Meta, Protocol::Binary];
 
-/// A running server.
 struct Server {
     child: Child,
     folder: PathBuf,
-    /// The server's targets, in the form in which a user writes them.
     targets: Vec<String>,
 }
 
@@ -49,7 +47,6 @@ impl Drop for Server {
     }
 }
 
-/// Makes a new folder.
 fn folder() -> PathBuf {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +61,7 @@ fn spawn(program: &OsStr, args: &[&str], folder: &Path) -> io::Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
 
-/// Starts a server. `None` if it is not installed.
+/// `None` if the server is not installed.
 fn start(program: &OsStr, args: &[&str], folder: PathBuf) -> Option<Server> {
     match spawn(program, args, &folder) {
         Ok(child) => Some(Server { child, folder, targets: Vec::new() }),
@@ -90,7 +87,7 @@ impl Server {
         }
     }
 
-    /// Returns the server's port, which memcached and Hypostyle write to a file.
+    /// memcached and Hypostyle write the port to a file.
     fn port(&mut self, kind: &str) -> u16 {
         self.wait(kind, |folder| {
             let said = std::fs::read_to_string(folder.join("ports")).unwrap_or_default();
@@ -207,7 +204,6 @@ fn populate(drive: &Drive) {
     assert_eq!((set.sent, set.answered, set.errors, set.not_done), (KEYS, KEYS, 0, 0));
 }
 
-/// Checks all types of requests, on each target of the server.
 fn check(server: &Server, speeches: &[Protocol]) {
     for name in &server.targets {
         for &protocol in speeches {
@@ -268,8 +264,8 @@ fn every_verb(drive: &Drive, prefix: &str, what: &str) {
     assert_eq!(seen.verb(Verb::Append).not_done == 0, is_redis, "{what}");
 }
 
-/// Checks ADD and REPLACE: each is answered, whether it stores the item or not, and counts as
-/// neither an error nor a miss.
+/// Checks that ADD and REPLACE are answered, whether they store the item or not, and that the
+/// answers count as neither errors nor misses.
 fn conditional(drive: &Drive, prefix: &str, what: &str) {
     let prefix = format!("{prefix}-anew");
     let each = |mix: &str, verify| {
@@ -290,8 +286,8 @@ fn conditional(drive: &Drive, prefix: &str, what: &str) {
     assert_eq!(each("get", true), (0, 2000, 0), "{what}: what was replaced is there");
 }
 
-/// Checks the paper's mix of gets, sets and deletes. The last write to a key is a set with
-/// probability 25/30, or a delete with probability 5/30. So a sixth of the keys is not found. In
+/// Checks the KV-Cache paper's mix of gets, sets and deletes. The last write to a key is a set with
+/// probability 25/30, or a delete with probability 5/30, so a sixth of the keys is not found. In
 /// the paper it is 16 to 17 %.
 fn not_found(drive: &Drive, prefix: &str, what: &str) {
     let mix = ("mix", "get=70,set=25,delete=5");
@@ -307,7 +303,6 @@ fn not_found(drive: &Drive, prefix: &str, what: &str) {
     assert!((share - 1.0 / 6.0).abs() < 0.035, "{what}: {share}");
 }
 
-/// Stores, finds and verifies keys from a file.
 fn listed(drive: &Drive, prefix: &str, folder: &Path, what: &str) {
     let file = folder.join("keys");
     // The keys differ in length, and are not all ASCII.

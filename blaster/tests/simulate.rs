@@ -10,7 +10,6 @@ use simulate::sizes::mix;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A new folder, which is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -20,7 +19,6 @@ impl Folder {
         Folder(path)
     }
 
-    /// Makes a trace file in which some keys are more popular than others.
     fn trace(&self, name: &str, keys: u64, count: u64) -> PathBuf {
         let request = |at| {
             let random = mix(at);

@@ -2,9 +2,8 @@
 //!
 //! Where: `cargo fuzz run --sanitizer none binary -- -dict=fuzz/binary.dict -max_total_time=20`.
 //! The first two bytes of the input give the lengths of the pieces; the rest is the stream.
-//! Invariant: no panic; a step consumes only bytes that are there; the requests in a binary stream
-//! do not depend on the cuts at all; a request that is parsed, written and parsed again stays the
-//! same.
+//! Invariant: no panic; a step consumes only bytes that are there; the cuts do not change the
+//! requests in a binary stream; a request that is parsed, written and parsed again stays the same.
 //! Source: the invariants of `protocol/src/session.rs`, checked in `protocol/tests/stream`.
 #![no_main]
 

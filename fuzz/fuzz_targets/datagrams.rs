@@ -12,7 +12,7 @@ mod script;
 
 use libfuzzer_sys::fuzz_target;
 
-/// The first parts of the maximum number of waiting requests: fifteen from each of nine hosts.
+/// The first parts of fifteen requests from each of nine hosts: the most requests that may wait.
 fn flood() -> impl Iterator<Item = u8> {
     (0..135).flat_map(|at| [at % 9 * 2 + 1, at / 9 << 4, 0, 2, 1])
 }

@@ -49,7 +49,6 @@ fn sum(parts: &[&[u8]]) -> u16 {
     })
 }
 
-/// The sum over the pseudo header and the UDP packet of a frame.
 fn udp_sum(frame: &[u8], ends: &Ends, payload_bytes: usize) -> u16 {
     let at = ends.header_bytes() - UDP_BYTES;
     let packet = &frame[at..at + UDP_BYTES + payload_bytes];
@@ -79,7 +78,6 @@ fn put_right_header(frame: &mut [u8]) {
     header[10..12].copy_from_slice(&right.to_be_bytes());
 }
 
-/// Corrects the UDP checksum of a packet without IP options or extension headers.
 fn put_right_udp(frame: &mut [u8]) {
     let (ips, at) = match frame.get(12..14) {
         Some([0x86, 0xdd]) => (22..54, 54),

@@ -9,15 +9,13 @@
 //!                                                         is the chunk that its ring gets instead
 //! ```
 //!
-//! Where: used by the rings of a network interface, which receive into the arena and send from it,
-//! and by the store, which keeps values there. The arena is not part of the region of segments: the
-//! kernel pins the arena's pages at registration, so no part of the arena may be given back to the
-//! system. Parts of the region may.
+//! Where: a network interface's rings receive into the arena and send from it; the store keeps
+//! values there. The arena lies outside the region of segments: the kernel pins the arena's pages
+//! at registration, so none of them can be given back to the system, as parts of the region may.
 //! Invariant: a chunk belongs to a ring, is free, or is in a chain. If `keeps` is true, received
-//! bytes may stay in their chunk and become part of a value. The ring then gets a free chunk in
-//! exchange, so the number of ring chunks and the number of value chunks never change. A holder of
-//! a reference to a chunk may read the value in it. Only the thread that took the chunk writes the
-//! value, before the value is published.
+//! bytes may stay in their chunk as part of a value; the ring then gets a free chunk in exchange,
+//! so the numbers of ring chunks and value chunks never change. A holder of a reference may read a
+//! chunk's value. Only the thread that took the chunk writes the value, before it is published.
 //! Source: the KV-Cache paper, section 4 (packet buffers that are values).
 
 #![allow(unsafe_code, reason = "hands out addresses in the mapping")]
@@ -45,10 +43,9 @@ use std::ptr::NonNull;
 const GROUP: u32 = 64;
 /// Maximum number of chunks: the store's frame numbers need one bit to mark the arena's chunks.
 const CHUNKS_MAX: u32 = 1 << 30;
-/// The sizes that a chunk may have. The kernel allows these for the chunks of a ring.
+/// The sizes that a chunk may have: those that the kernel allows for the chunks of a ring.
 pub const CHUNK_BYTES: [usize; 2] = [2048, 4096];
-/// Offset at which a value begins in its chunk. The bytes before the value are reserved for
-/// metadata, which the kernel may expect before all data that it sends.
+/// Offset of a value in its chunk, behind metadata that the kernel may expect before sent data.
 pub const VALUE_AT: usize = 16;
 /// The byte with which debug builds fill a freed chunk, so that tests notice a late read.
 const OVERWRITTEN: u8 = 0xdd;
@@ -57,15 +54,12 @@ const OVERWRITTEN: u8 = 0xdd;
 #[derive(Debug)]
 pub struct Arena {
     map: Map,
-    /// Size of a chunk, a power of two.
     chunk_bytes: usize,
     chunks: u32,
     ring_chunks: u32,
-    /// True if received bytes may stay in their chunk and become part of a value.
     keeps: bool,
     chains: Chains,
     vacant: Vacant,
-    /// For each chunk of a value, the offset and the length of its bytes.
     extents: Words,
 }
 
@@ -74,8 +68,7 @@ impl Arena {
     /// `chunk_bytes` each. A chunk gets memory when it is touched or registered.
     ///
     /// # Errors
-    /// A chunk has neither 2,048 nor 4,096 bytes, there are more than 2^30, or the system refuses
-    /// the address space.
+    /// `chunk_bytes` is invalid, there are more than 2^30 chunks, or the system refuses.
     pub fn new(ring_chunks: u32, value_chunks: u32, chunk_bytes: usize) -> io::Result<Arena> {
         let chunks = ring_chunks.checked_add(value_chunks).filter(|&chunks| chunks <= CHUNKS_MAX);
         let (Some(chunks), true) = (chunks, CHUNK_BYTES.contains(&chunk_bytes)) else {
@@ -84,8 +77,7 @@ impl Arena {
         let bytes = (chunks as usize).checked_mul(chunk_bytes);
         let map = Map::new(bytes.ok_or(io::Error::from(io::ErrorKind::OutOfMemory))?)?;
         map.want_huge(map.bytes());
-        // A ring's chunk has no references and is not free. The tables have room for all chunks,
-        // because a value's chunk may become a ring's chunk.
+        // The tables cover the rings' chunks too: a value's chunk may become a ring's.
         let arena = Arena {
             map,
             chunk_bytes,
@@ -105,14 +97,14 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Sets whether received bytes may stay in their chunk. By default they may not.
+    /// Sets whether received bytes may stay in their chunk; by default they may not.
     #[must_use]
     pub fn keeping(self, keeps: bool) -> Arena {
         Arena { keeps, ..self }
     }
 
-    /// True if received bytes may stay in their chunk. The receiver then gives each chunk that it
-    /// has finished with to `recycle`, and receives into the chunk that `recycle` returns.
+    /// True if received bytes may stay in their chunk. The receiver then passes each chunk that it
+    /// has finished with to `recycle`, and receives into the chunk returned.
     #[inline]
     #[must_use]
     pub fn keeps(&self) -> bool {
@@ -144,7 +136,7 @@ impl Arena {
         self.chunks
     }
 
-    /// Number of chunks that rings have at first. These are the arena's first chunks.
+    /// Number of chunks that rings have; at first, the arena's first chunks.
     #[must_use]
     pub fn ring_chunks(&self) -> u32 {
         self.ring_chunks
@@ -162,7 +154,7 @@ impl Arena {
         8 * (2 * self.chunks as usize + self.chunks.div_ceil(GROUP) as usize)
     }
 
-    /// Counts the free chunks. The result is a hint: other threads may take or free chunks.
+    /// Counts the free chunks: a hint, since other threads may take or free chunks.
     #[must_use]
     pub fn free(&self) -> u32 {
         (0..self.chunks.div_ceil(GROUP)).map(|group| self.vacant.free(group).count_ones()).sum()
@@ -175,7 +167,6 @@ impl Arena {
         Some(chunk)
     }
 
-    /// Takes a free chunk without adding a reference. A ring's chunk has no reference.
     fn take_free(&self) -> Option<u32> {
         let (group, chunk) = self.vacant.take_below(self.chunks.div_ceil(GROUP))?;
         Some(group * GROUP + chunk)
@@ -187,8 +178,8 @@ impl Arena {
         self.chains.hold(chunk)
     }
 
-    /// Drops a reference to a chunk. If it was the last, frees the chunk and drops the chunk's
-    /// reference to the next chunk of the chain, and so on. Returns the number of chunks freed.
+    /// Drops a reference to a chunk. The last one frees the chunk and drops its reference to the
+    /// next chunk of the chain, and so on. Returns the number of chunks freed.
     pub fn release(&self, chunk: u32) -> u32 {
         self.chains.release(chunk, |chunk| {
             self.overwrite(chunk);
@@ -196,28 +187,27 @@ impl Arena {
         })
     }
 
-    /// Links the chain at `next` after `chunk`, whose chain is not published yet. With `None`,
+    /// Links the chain at `next` after `chunk`, whose chain is not published yet; with `None`,
     /// `chunk` ends its chain. The caller's reference to `next` passes to `chunk`.
     pub fn chain(&self, chunk: u32, next: Option<u32>) {
         self.chains.chain(chunk, next.unwrap_or(NONE));
     }
 
-    /// Records the place of a value in its chunk: `bytes` bytes at `offset`. Only the thread that
-    /// took the chunk may call this, before the chain is published.
+    /// Records that a chunk's value has `bytes` bytes at `offset`. Only for the thread that took
+    /// the chunk, before the chain is published.
     ///
     /// # Panics
     /// The bytes do not fit in a chunk.
     pub fn set_extent(&self, chunk: u32, offset: usize, bytes: usize) {
         assert!(offset <= self.chunk_bytes && bytes <= self.chunk_bytes - offset, "within a chunk");
         let word = self.extents.word(chunk as usize);
-        // Both accesses are Relaxed and pair with the loads in `extent` and `recycle`: the chain is
+        // Both accesses are Relaxed, paired with the loads in `extent` and `recycle`: the chain is
         // published with Release, and the word's upper half does not change.
         let upper = word.load(Ordering::Relaxed) & !u64::from(u32::MAX);
         word.store(upper | (offset as u64) << 16 | bytes as u64, Ordering::Relaxed);
     }
 
-    /// Returns the offset and the length of the value in a chunk. The caller has a reference to the
-    /// chunk's chain.
+    /// The offset and the length of the value in a chunk. The caller has a reference to the chain.
     #[must_use]
     pub fn extent(&self, chunk: u32) -> (usize, usize) {
         // Relaxed: see `set_extent`.
@@ -236,21 +226,18 @@ impl Arena {
         unsafe { self.map.base().as_ptr().add(chunk as usize * self.chunk_bytes) }
     }
 
-    /// Returns the chunk in which an address lies and the address's offset in it, if the chunk
-    /// belongs to a value (has references).
+    /// The chunk of an address, and the address's offset in it, if the chunk belongs to a value.
     #[must_use]
     pub fn value_chunk_of(&self, at: *const u8) -> Option<(u32, usize)> {
         self.chunk_of(at).filter(|(chunk, _)| self.chains.snapshot(*chunk).0 > 0)
     }
 
-    /// Returns the chunk in which an address lies, and the address's offset in it.
     fn chunk_of(&self, at: *const u8) -> Option<(u32, usize)> {
         let from_base = at.addr().checked_sub(self.map.base().as_ptr().addr())?;
         let chunk = u32::try_from(from_base >> self.chunk_bytes.ilog2()).ok()?;
         (chunk < self.chunks).then_some((chunk, from_base & (self.chunk_bytes - 1)))
     }
 
-    /// Returns the address and the length of a chunk's value.
     pub(crate) fn piece(&self, chunk: u32) -> (*mut u8, usize) {
         let (offset, bytes) = self.extent(chunk);
         (self.at(chunk).wrapping_add(offset), bytes)
@@ -260,7 +247,6 @@ impl Arena {
         &self.chains
     }
 
-    /// In debug builds, overwrites a chunk to which nobody has a reference.
     fn overwrite(&self, chunk: u32) {
         if cfg!(all(debug_assertions, not(loom))) {
             plain_access(self.at(chunk), self.chunk_bytes, true);

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Where: used for the frames of the region and for the chunks of the arena.
-//! Invariant: one owner writes a chain before it is published; the chain never changes afterwards,
-//! and is freed when its last reference is dropped. Each piece holds a reference to the next piece.
-//! Items and readers hold one to the first piece; a descriptor being sent, one to its own piece.
+//! Invariant: one owner writes a chain before it is published; then the chain never changes, and is
+//! freed when its last reference is dropped. Each piece holds a reference to the next. Items and
+//! readers hold one to the first piece; a descriptor being sent, one to its own piece.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 
 use crate::plant::{self, Fault};
@@ -16,7 +16,7 @@ use crate::sync::Ordering;
 use crate::words::{Words, low};
 use std::io;
 
-/// The amount by which a reference increases a piece's word.
+/// A reference in a piece's word.
 pub(crate) const ONE_REF: u64 = 1 << 32;
 
 #[derive(Debug)]
@@ -29,7 +29,6 @@ impl Chains {
         Ok(Self { words: Words::new(pieces)? })
     }
 
-    /// Number of pieces.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn len(&self) -> usize {
         self.words.len()
@@ -38,13 +37,12 @@ impl Chains {
     /// Turns a newly taken piece into a chain of its own, with one reference.
     pub(crate) fn begin(&self, piece: u32) {
         // Release pairs with the Acquire in `hold`: a reader that has the piece's number from a
-        // former item, and gets a reference to the new chain, sees that the former item is
-        // unlinked.
+        // former item, and gets a reference to the new chain, sees that item unlinked.
         self.words.word(piece as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
     }
 
-    /// Turns a piece without references into a chain of its own, with two references: one for the
-    /// caller and one for the piece's previous owner. False if the piece has a reference.
+    /// Like `begin`, with two references: one for the caller and one for the piece's previous
+    /// owner. False if the piece has a reference already.
     #[must_use]
     pub(crate) fn begin_shared(&self, piece: u32) -> bool {
         let refs = if plant::is(Fault::KeptReleasedEarly) { 1 } else { 2 };
@@ -54,23 +52,21 @@ impl Chains {
         word.fetch_update(Ordering::Release, Ordering::Relaxed, begun).is_ok()
     }
 
-    /// Links the chain at `next` after `piece`, whose chain is not published yet. With `NONE`,
+    /// Links the chain at `next` after `piece`, whose chain is not published yet; with `NONE`,
     /// `piece` ends its chain. The caller's reference to `next` passes to `piece`. The former
     /// successor of `piece` becomes a chain of its own again, whose reference passes to the caller.
     ///
-    /// Changes only the link in the piece's word, not the number of references, because a reader
-    /// that has the piece's number from a former item may briefly hold a reference.
+    /// Keeps the number of references: a reader with an outdated number may briefly hold one.
     pub(crate) fn chain(&self, piece: u32, next: u32) {
         let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
-        // Relaxed: only the chain's builder follows links until the chain is published with
-        // Release.
+        // Relaxed: until the chain is published with Release, only its builder follows links.
         let word = self.words.word(piece as usize);
         let linked = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, link);
         debug_assert!(linked.is_ok(), "link never refuses");
     }
 
-    /// Adds a reference to a piece. False if the piece has no reference and so is free. The piece
-    /// may have moved to another chain since the caller read its number.
+    /// Adds a reference to a piece. False if the piece has none and so is free. It may have moved
+    /// to another chain since the caller read its number.
     #[must_use]
     pub(crate) fn hold(&self, piece: u32) -> bool {
         let held = |word: u64| word >= ONE_REF || plant::is(Fault::EmptyChainHeld);
@@ -80,9 +76,8 @@ impl Chains {
         word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Drops a reference to a piece. If it was the last, drops the piece's reference to the next
-    /// piece, and so on. Calls `free` with each piece that has no reference left. Returns the
-    /// number of pieces freed.
+    /// Drops a reference to a piece. The last one drops the piece's reference to the next piece,
+    /// and so on. Calls `free` with each piece that has no reference left. Returns their number.
     pub(crate) fn release(&self, piece: u32, free: impl Fn(u32)) -> u32 {
         let (mut piece, mut freed) = (piece, 0);
         while piece != NONE {
@@ -101,13 +96,13 @@ impl Chains {
         freed
     }
 
-    /// Returns the piece after this one in a chain to which the caller has a reference.
+    /// Returns the next piece of a chain to which the caller has a reference.
     pub(crate) fn next(&self, piece: u32) -> u32 {
         // Relaxed: the link has not changed since the chain was published to the caller.
         low(self.words.word(piece as usize).load(Ordering::Relaxed))
     }
 
-    /// Returns the number of references and the successor of a piece at this moment.
+    /// Returns a piece's current number of references and its successor.
     pub(crate) fn snapshot(&self, piece: u32) -> (u64, u32) {
         // Acquire pairs with the Release stores of this file.
         let word = self.words.word(piece as usize).load(Ordering::Acquire);

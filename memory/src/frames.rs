@@ -1,15 +1,11 @@
 //! Frames: equal pieces of whole segments, chained into the bodies of large values.
 //!
-//! Where: a large value is received straight into frames and sent straight from them; its item in
-//! the log names the first frame.
-//! Invariant: one owner writes a chain before it is published; the chain never changes afterwards,
-//! and is freed when its last reference is dropped. Each frame holds a reference to the next frame;
-//! items and readers hold references to the first frame.
+//! Where: large values are received into frames and sent from them; an item names its first frame.
+//! Invariant: frames of a chain do not change after it is published; see `chains`.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 //!
-//! The top bit of a frame's number gives the frame's place. If the bit is clear, the frame lies in
-//! a segment of the region; if it is set, the frame is a chunk of the arena. The frames of a chain
-//! are either all in the region or all in the arena.
+//! The top bit of a frame's number gives the frame's place: clear for a segment of the region, set
+//! for a chunk of the arena. All frames of a chain are in the same place.
 
 #![allow(unsafe_code, reason = "reads and writes frames in the mapping")]
 
@@ -36,8 +32,7 @@ const FRAME_BYTES_MAX: u32 = 16 << 10;
 const FRAMES_PER_SEGMENT_MAX: u32 = 64;
 /// Maximum number of segments that `scattered` examines: 128 GiB in segments of the largest size.
 const SCATTERED_SEGMENTS_MAX: u32 = 1 << 16;
-/// The bit of a frame's number that marks a chunk of the arena; the other bits are the chunk's
-/// number.
+/// The bit that marks a frame's number as the number of a chunk of the arena.
 const ARENA: u32 = 1 << 31;
 
 /// True if this frame number is that of a chunk of the arena.
@@ -56,7 +51,7 @@ pub struct Memory {
     pub segments: Segments,
     /// The frames of the segments that are cut into frames.
     pub frames: Frames,
-    /// The arena, if values may lie in its chunks. Such values are sent from there.
+    /// The arena, if values may lie in its chunks.
     arena: Option<Arc<Arena>>,
     /// Tells when retired segments may be reused.
     pub quiescence: Quiescence,
@@ -73,7 +68,7 @@ impl Memory {
         Memory::with_nodes(Nodes::default(), bytes, growth, columns)
     }
 
-    /// Like `new`, but divides the memory between nodes. `prefer_nodes` tells the system so.
+    /// Like `new`, but divides the memory between nodes; see `prefer_nodes`.
     ///
     /// # Errors
     /// Like `new`.
@@ -98,7 +93,7 @@ impl Memory {
     }
 
     /// Asks the system to back each segment with memory of the segment's node, if that node has
-    /// some. Call this before memory is used. With one node it does nothing.
+    /// some. To be called before memory is used.
     ///
     /// # Errors
     /// The system does not know the nodes, or does not allow the call.
@@ -122,19 +117,19 @@ impl Memory {
     }
 
     /// Takes a free frame, which becomes a chain with one reference. If no segment has a free
-    /// frame, cuts a free segment into frames, but only if more than `keep` segments are free.
-    /// Takes that segment from node `node`, or else from the nearest node that has a free one.
+    /// frame, cuts a free segment into frames: from `node` or the nearest node that has one, and
+    /// only if more than `keep` segments are free.
     pub fn take_frame(&self, keep: u32, node: usize) -> Option<u32> {
         self.frames.take(&self.segments, (keep, node)).map(|frame| self.begin_chain(frame))
     }
 
-    /// Like `take_frame`, but takes the frame from a segment below `before` and cuts no segment.
+    /// Like `take_frame`, but from a segment below `before`, and cuts no segment.
     pub fn take_frame_before(&self, before: u32) -> Option<u32> {
         self.frames.take_cut(&self.segments, before).map(|frame| self.begin_chain(frame))
     }
 
-    /// Takes a free chunk of the arena for `bytes` bytes of a value. The chunk becomes a chain with
-    /// one reference. Also returns the address to write the bytes to.
+    /// Takes a free chunk of the arena for `bytes` bytes of a value, as a chain with one reference.
+    /// Also returns the address to write the bytes to.
     pub fn take_chunk(&self, bytes: usize) -> Option<(u32, *mut u8)> {
         let arena = self.arena.as_ref()?;
         let chunk = arena.take()?;
@@ -142,7 +137,7 @@ impl Memory {
         Some((chunk | ARENA, arena.piece(chunk).0))
     }
 
-    /// Turns kept bytes into a frame, which is a chain of its own. The caller gets the reference.
+    /// Turns kept bytes into a frame: a chain of its own, with the caller's reference.
     ///
     /// # Panics
     /// The bytes lie in another arena.
@@ -157,12 +152,12 @@ impl Memory {
         frame
     }
 
-    /// Returns the arena and the chunk's number there; `None` if the frame lies in the region.
+    /// The arena and the chunk's number there; `None` if the frame lies in the region.
     fn chunk(&self, frame: u32) -> Option<(&Arena, u32)> {
         self.arena.as_deref().filter(|_| is_chunk(frame)).map(|arena| (arena, frame & !ARENA))
     }
 
-    /// Returns the chains of the frame's place (region or arena), and the frame's index in them.
+    /// The chains of the frame's place (region or arena), and the frame's index in them.
     fn chains(&self, frame: u32) -> (&Chains, u32) {
         self.chunk(frame)
             .map_or((&self.frames.chains, frame), |(arena, chunk)| (arena.chains(), chunk))
@@ -177,7 +172,6 @@ impl Memory {
         }
     }
 
-    /// Returns the address and the length of the value's bytes in a full frame.
     fn piece(&self, frame: u32) -> (*mut u8, usize) {
         match self.chunk(frame) {
             Some((arena, chunk)) => arena.piece(chunk),
@@ -185,24 +179,22 @@ impl Memory {
         }
     }
 
-    /// Links the chain at `next` after `frame`, whose chain is not published yet. With `NONE`,
-    /// `frame` ends its chain. The caller's reference to `next` passes to `frame`. The former
-    /// successor of `frame` becomes a chain of its own again, whose reference passes to the caller.
+    /// Links the chain at `next` after `frame`; see `Chains::chain`.
     pub fn chain(&self, frame: u32, next: u32) {
         let (chains, at) = self.chains(frame);
         let next = if next == NONE { NONE } else { self.chains(next).1 };
         chains.chain(at, next);
     }
 
-    /// Adds a reference to the chain at `head`. False if it has no reference and so is free. The
-    /// frame may have become the head of another chain since the caller read its number.
+    /// Adds a reference to the chain at `head`. False if it has none and so is free. The frame may
+    /// head another chain since the caller read its number.
     #[must_use]
     fn hold(&self, head: u32) -> bool {
         let (chains, at) = self.chains(head);
         chains.hold(at)
     }
 
-    /// Drops a reference to the chain at `head`. If it was the last, frees the frame and drops its
+    /// Drops a reference to the chain at `head`. The last one frees the frame and drops its
     /// reference to the next frame, and so on. Returns the number of frames freed.
     pub fn release(&self, head: u32) -> u32 {
         match self.chunk(head) {
@@ -277,8 +269,8 @@ impl Frames {
         self.in_flight.load(Ordering::Relaxed) // as in `count_in_flight`
     }
 
-    /// If `arriving`, adds the size of `frames` frames of an arriving value to `in_flight`.
-    /// Otherwise subtracts it, because the value was published or given up.
+    /// If `arriving`, adds the size of `frames` frames to `in_flight`; otherwise subtracts it,
+    /// since the value was published or given up.
     pub fn count_in_flight(&self, arriving: bool, frames: u32) {
         let bytes = self.frame_bytes as usize * frames as usize;
         // Relaxed, paired with the load in `in_flight_bytes`: a sum that orders nothing.
@@ -294,9 +286,9 @@ impl Frames {
     }
 
     /// Measures how scattered the frames in use are. Returns `(n, from)`: if the used frames of
-    /// `from` and of all higher segments moved to free frames of segments below `from`, `n`
-    /// segments would become free. Segments without a free frame do not count; their frames stay.
-    /// The result is a hint from only the first `SCATTERED_SEGMENTS_MAX` segments.
+    /// `from` and of all higher segments moved to free frames below `from`, `n` segments would
+    /// become free. Full segments do not count. A hint, from `SCATTERED_SEGMENTS_MAX` segments at
+    /// most.
     pub fn scattered(&self, segments: &Segments) -> Option<(u32, u32)> {
         let examined = segments.count().min(SCATTERED_SEGMENTS_MAX);
         let free = |segment: u32| self.vacant.free(segment).count_ones();
@@ -317,15 +309,13 @@ impl Frames {
         (spare > 0).then_some((spare, from))
     }
 
-    /// True if the frame lies in a segment that `scattered` counted when it returned `from`: a
-    /// segment that has free frames and is not below `from`.
+    /// True if the frame lies in a segment that `scattered` counted when it returned `from`.
     fn is_scattered(&self, frame: u32, from: u32) -> bool {
         let segment = frame / self.per_segment;
         frame & ARENA == 0 && segment >= from && self.vacant.free(segment) != 0
     }
 
-    /// Takes a frame from the lowest segment that has a free one, so that higher segments become
-    /// empty. Considers only segments below `before`.
+    /// Takes a frame of the lowest segment below `before` with a free one: higher segments empty.
     fn take_cut(&self, segments: &Segments, before: u32) -> Option<u32> {
         let (segment, frame) = self.vacant.take_below(before.min(segments.count()))?;
         segments.get(segment).touch((frame + 1) * self.frame_bytes);
@@ -339,7 +329,6 @@ impl Frames {
         let segment = segments.take_near(keep, node)?;
         segments.get(segment).set_state(State::Frames);
         segments.get(segment).touch(self.frame_bytes);
-        // All frames are free except the first, which the caller gets.
         self.vacant.open(segment, self.all() & !1);
         Some(segment * self.per_segment)
     }
@@ -347,7 +336,6 @@ impl Frames {
     fn give(&self, segments: &Segments, frame: u32) {
         let (segment, frame) = (frame / self.per_segment, frame % self.per_segment);
         let all_free = self.vacant.give(segment, frame) == self.all();
-        // The thread that closes the group owns the segment.
         if all_free && self.vacant.close(segment, self.all()) {
             segments.give(segment);
         }
@@ -360,7 +348,6 @@ mod tests {
     use std::{cell::Cell, sync::Arc};
 
     thread_local! {
-        /// Number of calls of `next` on this thread.
         pub(super) static STEPS: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -389,7 +376,6 @@ mod tests {
         let taken: Vec<u32> =
             (0..per_segment * 3).map(|_| memory.take_frame(0, 0).expect("room")).collect();
         assert_eq!((scattered(), memory.take_frame_before(3)), (None, None), "all are full");
-        // Frees all frames of the highest segment but the first.
         taken[2 * per_segment as usize + 1..].iter().for_each(|&frame| {
             memory.release(frame);
         });
@@ -493,7 +479,6 @@ mod under_loom {
     use crate::region::REGION_BYTES_MIN;
     use loom::thread;
 
-    /// Makes a memory of `segments` segments with two frames each.
     fn memory(segments: u32) -> Memory {
         let region = Region::new(REGION_BYTES_MIN, 1).expect("address space");
         let frames = Frames {
@@ -514,7 +499,6 @@ mod under_loom {
         builder.check(test);
     }
 
-    /// Builds an unpublished chain of two frames.
     fn draft(memory: &Memory) -> Option<u32> {
         let first = memory.take_frame(0, 0)?;
         let Some(second) = memory.take_frame(0, 0) else {
@@ -555,8 +539,8 @@ mod under_loom {
         });
     }
 
-    /// One column finds a segment without free frames and clears its hint, while another column
-    /// gives a frame of the segment back. The next `take_frame` finds that frame.
+    /// While one column finds no free frame in a segment and clears the hint, another gives a frame
+    /// back. The next `take_frame` finds that frame.
     #[test]
     fn a_frame_given_back_during_a_look_is_found_by_the_next() {
         model(|| {

@@ -3,8 +3,7 @@
 //!
 //! Where: used by the store, which decides where items are placed. This crate knows no keys.
 //! Invariant: memory has one owner at a time, and is reused only when nobody can still read it.
-//! Source: the KV-Cache paper, section 4.1.3 (huge-page slabs, per-core caches), with segments in
-//! place of slabs.
+//! Source: the KV-Cache paper, section 4.1.3 (slabs, per-core caches), with segments as slabs.
 
 pub mod arena;
 mod chains;

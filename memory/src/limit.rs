@@ -1,9 +1,8 @@
 //! The limit on the number of segments in use, which may change while the server runs.
 //!
-//! Where: the command `cache_memlimit` sets the limit. Columns that make room, and background work,
-//! withhold or add segments until the limit is met.
-//! Invariant: the memory of a withheld segment was given back to the system. The number of segments
-//! changes, but not their size or their addresses.
+//! Where: `cache_memlimit` sets the limit; columns that make room, and background work, meet it.
+//! Invariant: a withheld segment's memory was given back to the system. The number of segments
+//! changes, but not their size or addresses.
 
 #![allow(unsafe_code, reason = "gives memory back")]
 
@@ -12,12 +11,12 @@ use crate::region::REGION_BYTES_MAX;
 use crate::sync::Ordering;
 use std::io;
 
-/// Maximum number of segments that one call of `adjust` changes; one system call each at most.
+/// Maximum number of segments that one call of `adjust` changes, with one system call each at most.
 const CHANGED_MAX: u32 = 16;
 
 impl Memory {
-    /// Sets the number of segments that may be in use. If it rises, `adjust` adds segments at once.
-    /// If it falls, segments must be emptied before `adjust` can withhold them.
+    /// Sets the number of segments that may be in use. `adjust` adds segments at once, but can
+    /// withhold segments only when they are empty.
     ///
     /// # Errors
     /// There is no address space for that number.
@@ -60,7 +59,7 @@ impl Memory {
 
     /// Withholds or adds up to `CHANGED_MAX` segments, until as many are present as are allowed.
     /// Withholds free segments only while more than `keep` are free. True if the two numbers are
-    /// now equal, or if nothing more can be done at present.
+    /// equal, or if nothing more can be done now.
     pub fn adjust(&self, keep: u32) -> bool {
         for _ in 0..CHANGED_MAX {
             let (present, allowed) = (self.present(), self.allowed());
@@ -89,8 +88,6 @@ impl Memory {
         Some(segment)
     }
 
-    /// Gives the memory of a segment back to the system. The caller has taken the segment off the
-    /// free list.
     fn give_memory_back(&self, segment: u32) {
         // SAFETY: a segment off the free list is the caller's alone. Whoever opens the segment
         // later, or cuts it into frames, does not rely on its bytes.
@@ -98,8 +95,7 @@ impl Memory {
         self.segments.get(segment).set_untouched();
     }
 
-    /// Gives the memory of a free segment back to the system, preferably of a populated one. False
-    /// if no more than `keep` segments are free.
+    /// Gives back the memory of a free, preferably populated segment if more than `keep` are free.
     pub fn give_back_one(&self, keep: u32) -> bool {
         let Some(segment) = self.segments.take_warm(keep) else { return false };
         self.give_memory_back(segment);
@@ -160,7 +156,6 @@ mod tests {
 
     #[test]
     fn each_node_has_its_own_free_segments_and_lends_to_the_nearest() {
-        // Three nodes in a row; columns 0 and 3 are on the first.
         let nodes = Nodes::new(&[0, 1, 2, 0], |from, to| u32::try_from(from.abs_diff(to)).unwrap());
         let memory = Memory::with_nodes(nodes, 1 << 20, 2, 4).expect("address space");
         let segments = &memory.segments;
@@ -170,7 +165,6 @@ mod tests {
         };
         let node = segments.nodes().of_column(2);
         let taken: Vec<u32> = (0..128).filter_map(|_| segments.take_near(0, node)).collect();
-        // The first two nodes have 43 segments each, the last has 42. Node 1 is nearest to node 2.
         assert_eq!(nodes_of(&taken), [43, 43, 42]);
         assert_eq!(nodes_of(&taken[..42]), [0, 0, 42]);
         assert_eq!(nodes_of(&taken[..85]), [0, 43, 42]);
@@ -187,17 +181,14 @@ mod tests {
             assert_eq!(segments.node_of(segment), node);
             segments.give(segment);
         }
-        // A fresh segment of the column's own node is taken before a warm segment of another node.
         (0..43).for_each(|_| assert!(memory.give_back_one(0)));
         assert_eq!((segments.warm(), segments.fresh()), (85, 43));
         let first_fresh = segments.take_near(0, 0).unwrap();
         assert_eq!(segments.node_of(first_fresh), 0);
-        // Segments added by a higher limit are divided between nodes as well.
         memory.allow(256).expect("address space");
         while !memory.adjust(0) {}
         let added: Vec<u32> = (128..256).collect();
         assert_eq!(nodes_of(&added), [43, 43, 42]);
-        // Populating ahead of need reaches the fresh segments of every node.
         let warm_before = segments.warm();
         while memory.populate_one(0).unwrap() {}
         assert!(segments.warm() > warm_before && segments.fresh() == 0);
@@ -233,7 +224,7 @@ mod tests {
         assert!(memory.populate_one(0).unwrap());
         // SAFETY: as above.
         assert_eq!(unsafe { memory.region.at(memory.region.start(0)).read() }, 7);
-        // `faults` allocates, which may itself cause a page fault: repeat until it does not.
+        // Repeats until `faults`, which allocates, causes no page fault itself.
         let mut before = faults();
         loop {
             let again = faults();

@@ -1,10 +1,8 @@
-//! Address space from the system. It is reserved at once, and gets memory page by page when
-//! touched.
+//! Address space from the system: reserved at once, backed by memory page by page when touched.
 //!
 //! Where: used by the region, the table of segments, the arena and `Words`.
 //! Invariant: a `Map` is private, readable and writable, zero where never written, and keeps its
-//! address until it is dropped. Only whole pages are given back to the system, so no byte outside
-//! the given range changes.
+//! address until it is dropped. Only whole pages within a range are given back to the system.
 
 #![allow(unsafe_code, reason = "mmap and madvise")]
 
@@ -13,7 +11,7 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock, mlock_
 use rustix::mm::{mmap_anonymous, munlock, munmap};
 use std::{io, ptr::NonNull};
 
-/// Size of a huge page on x86-64. Mappings are aligned to it so that the kernel can use huge pages.
+/// Size of a huge page on x86-64, to which mappings are aligned so that the kernel can use them.
 const HUGE_BYTES: usize = 2 << 20;
 
 /// Size of the system's pages.
@@ -26,8 +24,7 @@ pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// From now on, maps that this thread creates assume pages of `bytes`. For tests on systems without
-/// such pages.
+/// From now on, makes this thread's new maps assume pages of `bytes`; for tests.
 #[cfg(debug_assertions)]
 pub fn plant_page_bytes(bytes: usize) {
     planted::set(bytes);
@@ -94,13 +91,12 @@ impl Map {
         let base = unsafe { start.add(skip) };
         // SAFETY: `skip + length` is at most `more + length`, the mapping's end.
         let behind = unsafe { base.add(length) };
-        // The extra bytes are unmapped, because they count if address space is limited.
+        // The extra bytes are unmapped, since they count if address space is limited.
         unmap(start, skip);
         unmap(behind, more - skip);
         let [is_locked, wants_huge] = [AtomicBool::new(false), AtomicBool::new(false)];
         let map = Self { base, bytes, page_bytes, mapped: (base, length), is_locked, wants_huge };
-        // Without this advice the kernel may later back a range with huge pages although parts of
-        // the range were given back.
+        // Otherwise the kernel may later put huge pages under ranges that were partly given back.
         map.advise(bytes, Advice::LinuxNoHugepage);
         Ok(map)
     }
@@ -143,8 +139,7 @@ impl Map {
         let _ = advised;
     }
 
-    /// Asks the system to use memory of `node`, if that node has some, for the pages of a range
-    /// that have no memory yet. The range consists of whole pages.
+    /// Asks for memory of `node`, if it has some, for a range of whole pages without memory.
     pub(crate) fn prefer(&self, at: usize, bytes: usize, node: usize) -> io::Result<()> {
         /// `MPOL_PREFERRED` of `linux/mempolicy.h`.
         const PREFERRED: libc::c_long = 1;
@@ -163,8 +158,7 @@ impl Map {
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives the whole pages in a range back to the system. They read as zero afterwards. Bytes of
-    /// the range outside these pages do not change.
+    /// Gives the whole pages in a range back to the system. Only their bytes become zero.
     ///
     /// # Safety
     /// Nobody reads or writes the range meanwhile, and nobody relies on its contents.
@@ -190,12 +184,10 @@ impl Map {
 }
 
 impl Map {
-    /// Has the system back a range with memory. The contents do not change. If the map is locked,
-    /// the range is locked too.
+    /// Has the system back a range with memory, and lock it if the map is locked.
     ///
-    /// The pages are touched one by one. One call (`MADV_POPULATE_WRITE`) could populate the whole
-    /// range, but would hold the lock of the process's address space meanwhile: if this thread were
-    /// preempted, a column that maps memory would wait for that lock.
+    /// Touches the pages one by one. One call (`MADV_POPULATE_WRITE`) would hold the lock of the
+    /// address space: if this thread were preempted, a column that maps memory would wait.
     ///
     /// # Safety
     /// Nobody reads or writes the range meanwhile.
@@ -222,13 +214,12 @@ impl Map {
     #[inline]
     #[must_use]
     pub fn is_locked(&self) -> bool {
-        // Relaxed, paired with the stores in `lock` and `stop_locking`: the flag orders nothing,
-        // and a thread that sees it late leaves a page unlocked.
+        // Relaxed, paired with the stores in `lock` and `stop_locking`: the flag orders nothing. A
+        // thread that sees it late leaves a page unlocked.
         self.is_locked.load(Ordering::Relaxed)
     }
 
-    /// Populates and locks a range. From now on, `populate` also locks its range. Giving a range
-    /// back unlocks it.
+    /// Populates and locks a range until it is given back; from now on, `populate` locks its range.
     ///
     /// # Errors
     /// The system refuses (RLIMIT_MEMLOCK), or has no memory for the range.
@@ -278,8 +269,8 @@ fn unmap(start: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// True if the system grants a huge page on request: huge pages may be switched off, or none may be
-/// free. Call this before much memory is in use, because the system walks through all of it.
+/// True if the system grants a huge page on request, which it may not. To be called before much
+/// memory is in use, since the system walks through all of it.
 #[must_use]
 pub fn huge_pages_are_given() -> bool {
     let Ok(map) = Map::new(HUGE_BYTES) else { return false };
@@ -290,7 +281,7 @@ pub fn huge_pages_are_given() -> bool {
     huge.is_some_and(|huge| huge.split_whitespace().next() != Some("0"))
 }
 
-/// Returns the value that the system reports under `name` for the mapping that contains `address`.
+/// The system's value of `name` for the mapping that contains `address`.
 fn smaps_value(address: usize, name: &str) -> Option<String> {
     let all = std::fs::read_to_string("/proc/self/smaps").ok()?;
     let mut here = false;
@@ -326,7 +317,6 @@ mod tests {
     fn huge_pages_are_given_where_the_system_gives_them_for_the_asking() {
         let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         let is_off = enabled.map_or(true, |enabled| enabled.contains("[never]"));
-        // Even if huge pages are on, none may be free.
         assert!(!(is_off && huge_pages_are_given()));
     }
 

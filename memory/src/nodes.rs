@@ -6,15 +6,13 @@
 //! ```
 //!
 //! Where: passed to the constructor of a store. A column takes a free segment of its own node, or
-//! else of the nearest node that has one. A freed segment returns to its own node's list.
-//! Invariant: a segment's node never changes. On a machine with one node, there is one free list of
-//! each kind, and no system call sets a memory policy.
+//! of the nearest node that has one. A freed segment returns to its own node's list.
+//! Invariant: a segment's node never changes. With one node, no system call sets a memory policy.
 //! Source: mbind(2); the KV-Cache paper, section 4.1.3.
 
 /// The nodes, and the columns on them. A node's place is its index in `numbers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
-    /// The system's number of each node.
     numbers: Vec<usize>,
     /// For each node, the places of all nodes, nearest first, beginning with its own.
     nearest: Vec<Vec<usize>>,
@@ -30,7 +28,7 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    /// Makes the nodes. `of_columns` has the system's node number of each column.
+    /// Makes the nodes. `of_columns` has the system's number of each column's node.
     /// `distance(from, to)` returns how far the memory of node `to` is from node `from`.
     #[must_use]
     pub fn new(of_columns: &[usize], distance: impl Fn(usize, usize) -> u32) -> Nodes {
@@ -64,7 +62,7 @@ impl Nodes {
         self.of_columns[column % self.of_columns.len()]
     }
 
-    /// Returns the places of all nodes, in order of their distance from the node at `place`.
+    /// The places of all nodes, nearest to the node at `place` first.
     #[inline]
     pub(crate) fn nearest(&self, place: usize) -> &[usize] {
         &self.nearest[place]
@@ -83,7 +81,6 @@ mod tests {
 
     #[test]
     fn columns_have_nodes_and_nodes_the_nearest_first() {
-        // Node 7 is nearer to node 2 than node 4 is.
         let distance = |from: usize, to: usize| match (from, to) {
             (2, 7) | (7, 2) => 15,
             _ if from == to => 10,

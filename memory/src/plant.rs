@@ -1,8 +1,7 @@
 //! Faults that are planted on purpose, in a line or two each, to check that the tests catch them.
 //!
-//! Where: in test builds with `--cfg plant`. The environment variable `HYPOSTYLE_PLANT` names the
-//! fault that is planted in the process. In any other build `is` always returns false, and the
-//! compiler removes the faults.
+//! Where: in test builds with `--cfg plant`, where `HYPOSTYLE_PLANT` in the environment names the
+//! fault to plant. In other builds `is` always returns false, and the compiler removes the faults.
 //! Invariant: each fault has the effect that its comment describes. The tests listed with a fault
 //! catch it, and the fastest test is first. A test is written `KIND CRATE FILE FILTER`, the format
 //! that `tests/plant` reads; faults with tests of the kinds `address`, `thread`, `memcheck` and
@@ -26,8 +25,7 @@ macro_rules! faults {
 }
 
 faults! {
-    /// The head of a list of segments does not count its changes: a stalled pop mistakes a head
-    /// that was popped and pushed again for an unchanged one.
+    /// The head of a list of segments does not count its changes, which a stalled pop must notice.
     FreeTagKept: "loom memory lib segments",
     /// A retired segment is freed before all columns have passed a quiescent point.
     LimboNotWaited: "plain store pressure a_hit_in_hand",
@@ -95,8 +93,7 @@ faults! {
     ConditionNotRechecked: "plain store stress sums::under_each_policy::every_acknowledged_cas",
     /// `incr` does not check under the lock that the number it read is still the item's.
     NumberNotCompared: "shuttle store explore with_room_for",
-    /// `append` of a value in frames does not check under the lock that the value it read is still
-    /// the item's.
+    /// `append` in frames does not check under the lock that the value is still the one it read.
     ExtensionNotCompared: "plain store stress sums::under_each_policy::every_acknowledged_append",
     /// A column uses its own next CAS unique although the item's CAS unique is higher.
     CasBlockKept: "plain store stress sums::under_each_policy::every_acknowledged_cas",

@@ -4,8 +4,7 @@
 //! The store reuses a retired segment after every column has announced another point.
 //! Invariant: memory retired in epoch `e` is reused only after every column that is online has
 //! announced an epoch of at least `e`; a column's announcement precedes all its later reads.
-//! Source: quiescent-state-based reclamation (Hart et al., 2007); the KV-Cache paper, section
-//! 4.2.2, needs the same for delete markers.
+//! Source: quiescent-state-based reclamation (Hart et al., 2007); the KV-Cache paper, 4.2.2.
 
 #![allow(unsafe_code, reason = "callers promise to use no reference any more")]
 
@@ -41,8 +40,7 @@ impl Quiescence {
         }
     }
 
-    /// Announces a quiescent point: the column holds no reference into the store. The column may
-    /// read again after this call.
+    /// Announces a quiescent point: the column holds no reference into the store any more.
     ///
     /// # Safety
     /// After this call no thread uses a reference that the column got before it into memory that
@@ -51,8 +49,7 @@ impl Quiescence {
         // Acquire pairs with the Release in `retire`: a column that reads epoch `e` sees everything
         // that was unlinked before the call of `retire` that returned `e`.
         let now = self.epoch.load(Ordering::Acquire);
-        // Release pairs with the Acquire in `passed`: all earlier reads of this column come before
-        // the reuse.
+        // Release pairs with the Acquire in `passed`: the column's earlier reads precede the reuse.
         self.columns[column].store(now, Ordering::Release);
         // Pairs with the fence in `passed`: either `passed` sees this announcement, or this
         // column's later reads see everything that was unlinked before that fence.
@@ -70,8 +67,7 @@ impl Quiescence {
         self.columns[column].store(OFFLINE, Ordering::Release);
     }
 
-    /// Begins a new epoch and returns it. Memory that the caller unlinked before this call may be
-    /// reused when `passed` is true for that epoch.
+    /// Begins a new epoch. Once it has `passed`, memory unlinked before this call may be reused.
     pub fn retire(&self) -> u64 {
         // AcqRel: Release pairs with the Acquire in `pass`; Acquire orders retirements.
         self.epoch.fetch_add(1, Ordering::AcqRel) + 1
@@ -92,7 +88,6 @@ impl Quiescence {
     /// Number of columns that are online.
     #[must_use]
     pub fn online(&self) -> usize {
-        // Relaxed: for statistics; orders nothing.
         let offline = |column: &&CachePadded<AtomicU64>| column.load(Ordering::Relaxed) == OFFLINE;
         self.columns.len() - self.columns.iter().filter(offline).count()
     }
@@ -178,8 +173,7 @@ mod under_loom {
     struct Shared {
         quiescence: Quiescence,
         linked: AtomicBool,
-        /// The memory that readers use while `linked` is true. If it is reused during a read, loom
-        /// reports a race.
+        /// Used by readers while `linked` is true. Loom reports a reuse during a read as a race.
         memory: UnsafeCell<u32>,
     }
 

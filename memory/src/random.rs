@@ -1,4 +1,4 @@
-//! A random number generator for each column, for example to choose the first segment to examine.
+//! A random number generator for each column.
 //!
 //! Where: used when a column makes room or chooses loops to sample, outside a request's path.
 //! Invariant: two columns draw different numbers. The numbers are not secret.
@@ -12,8 +12,8 @@ impl Random {
     /// Makes the generator of column `id`.
     #[must_use]
     pub fn new(id: usize) -> Self {
-        // The state must not be 0, or it would never change. It is not, because the factor is odd
-        // and `id + 1` is not 0.
+        // The state must not be 0, which would never change: the factor is odd and `id + 1` is not
+        // 0.
         Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1))
     }
 

@@ -1,8 +1,7 @@
-//! The region: all memory of `-m`, cut into equal segments, addressed by offset (`loc`). The region
-//! reserves address space for more segments, so that `-m` may be raised while the server runs.
+//! The region: all memory of `-m`, cut into equal segments, addressed by offset (`loc`), with
+//! address space for more segments, so that `-m` may be raised while the server runs.
 //!
-//! Where: holds the log's items and the frames of large values. The index refers to an item by its
-//! `loc`, not by a pointer.
+//! Where: holds the log's items and the frames of large values. The index names items by `loc`.
 //! Invariant: a `loc` lies in the segment `loc / segment_bytes`.
 
 #![allow(unsafe_code, reason = "hands out raw addresses in the mapping")]
@@ -12,14 +11,13 @@ use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::ops::Range;
 
-/// Maximum number of segments in a region of medium size. Such a region has more than half of this
-/// number, so its few open or half-empty segments are a small part of its memory.
+/// Maximum number of segments in a region of medium size, which has more than half of this number,
+/// so that its few open or half-empty segments are a small part of its memory.
 const SEGMENTS_MAX: usize = 1024;
-/// Size of the largest medium region. A larger region has segments of the largest size, each of
-/// which fills a huge page.
+/// Size of the largest medium region. Each segment of a larger region fills a huge page.
 const MEDIUM_BYTES_MAX: usize = 341 << 20;
 /// Size of the smallest medium region. A smaller region has at most half of `SEGMENTS_MAX`
-/// segments, so a column that makes room chooses less often, among fewer.
+/// segments, so that a column that makes room chooses less often, among fewer.
 const MEDIUM_BYTES_MIN: usize = 64 << 20;
 /// A region of up to this size has segments of the smallest size.
 const SMALL_BYTES_MAX: usize = 2 << 20;
@@ -73,16 +71,16 @@ impl Region {
         let count = |bytes: usize| u32::try_from(bytes >> shift).map_err(too_many);
         let (segments, segments_max) = (count(bytes)?, count(bytes_max)?);
         let map = Map::new((segments_max as usize) << shift)?;
-        // Smaller segments get no huge pages: if several segments shared a huge page, the kernel
-        // could allocate memory again for those whose memory was given back.
+        // Smaller segments get no huge pages: the kernel could allocate memory again for a segment
+        // that was given back, if it shared a huge page with others.
         if segment_bytes == SEGMENT_BYTES_MAX {
             map.want_huge(map.bytes());
         }
         Ok(Self { map, shift, segments, segments_max })
     }
 
-    /// Asks for huge pages whatever the size of segments. The memory of neighbouring segments is
-    /// then allocated together, and returns to the system later.
+    /// Asks for huge pages whatever the size of segments. Neighbouring segments then get their
+    /// memory together, and it returns to the system later.
     pub fn want_huge(&self) {
         self.map.want_huge(self.map.bytes());
     }
@@ -130,7 +128,7 @@ impl Region {
         (loc >> self.shift) as u32
     }
 
-    /// Returns the address of an offset. The caller proves that it may read or write there.
+    /// The address of an offset. The caller proves that it may read or write there.
     ///
     /// # Panics
     /// The offset lies outside the region's address space.
@@ -166,8 +164,7 @@ impl Region {
         unsafe { self.map.populate((segment as usize) << self.shift, 1 << self.shift) }
     }
 
-    /// Asks the system to use memory of `node`, if that node has some, for the parts of `segments`
-    /// that have no memory yet.
+    /// Like `Map::prefer`, for `segments`.
     pub(crate) fn prefer(&self, segments: Range<u32>, node: usize) -> io::Result<()> {
         assert!(segments.end <= self.segments_max, "segments outside the region");
         let bytes = segments.len() << self.shift;
@@ -194,8 +191,8 @@ impl Region {
         self.map.stop_locking();
     }
 
-    /// If the region is locked, has the segment's pages locked when they are touched. Call this
-    /// before using a segment whose memory was given back.
+    /// If the region is locked, has the segment's pages locked when they are touched. To be called
+    /// before a segment without memory is used.
     pub fn lock_on_fault(&self, segment: u32) {
         self.map.lock_on_fault((segment as usize) << self.shift, 1 << self.shift);
     }
@@ -211,9 +208,8 @@ impl Region {
     }
 }
 
-/// Returns the `growth` that a region should have. It is 1 if address space is scarce: if the
-/// process has a limit (RLIMIT_AS), or if the system counts reserved address space as memory in use
-/// (`vm.overcommit_memory` is 2).
+/// The `growth` that a region should have: 1 if address space is scarce, because of a limit
+/// (RLIMIT_AS) or because the system counts reserved address space (`vm.overcommit_memory` is 2).
 #[must_use]
 pub fn growth() -> usize {
     let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
@@ -261,7 +257,6 @@ mod tests {
         }
     }
 
-    /// The test locks a few KiB, which any system permits.
     #[test]
     fn a_segment_of_a_locked_region_is_locked_once_it_is_admitted() {
         let region = Region::new(1 << 20, 1).expect("address space");

@@ -4,9 +4,8 @@
 //! A segment's state and counts are in its entry (`Segment`).
 //! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since it
 //! was retired; `Free`, `Frames`, `Index` and `Withheld` segments hold no items. A warm segment is
-//! populated in part or whole; a fresh one has no memory. Each node has a list of its own free
-//! segments of each kind. Warm segments are taken before fresh ones, and the segment given back
-//! last is taken first.
+//! populated in part or whole; a fresh one has no memory. Each node has its own lists of warm and
+//! fresh segments. Warm ones are taken first, the one given back last before others.
 //! Source: a lock-free stack with a counted head (Treiber, 1986).
 //!
 //! ```text
@@ -40,12 +39,10 @@ pub const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Segments {
     table: Table,
-    /// Number of entries of the table that belong to segments.
     count: CachePadded<AtomicU32>,
     nodes: Nodes,
     /// Number of consecutive segments that belong to one node.
     block: u32,
-    /// The lists of free segments, one pair per node.
     heads: Box<[Heads]>,
     free: CachePadded<Free>,
     /// Counter that selects the node whose segment is populated next.
@@ -59,27 +56,23 @@ pub struct Segments {
 /// The lists of free segments of a node.
 #[derive(Debug)]
 struct Heads {
-    /// Head of the list of warm segments: {changes: 32, segment: 32}. The head counts its changes
-    /// so that a stalled pop recognises a head that was popped and pushed again.
+    /// Head of the list of warm segments: {changes: 32 | segment: 32}. The count of changes tells a
+    /// stalled pop that the head was popped and pushed again.
     warm: CachePadded<AtomicU64>,
-    /// Head of the list of fresh segments, which were never touched or whose memory was given back.
+    /// Head of the list of fresh segments, never touched or given back to the system.
     fresh: CachePadded<AtomicU64>,
 }
 
-/// Counts of the free segments of all nodes.
 #[derive(Debug)]
 struct Free {
-    /// Number of segments in the lists, less those about to be popped. Never more than the lists
-    /// hold.
+    /// Number of segments in the lists, minus those about to be popped: never too high.
     all: AtomicU32,
-    /// Number of segments in the lists of fresh segments, plus those about to be pushed. Never less
-    /// than the lists hold.
+    /// Number of fresh segments in the lists, plus those about to be pushed: never too low.
     fresh: AtomicU32,
 }
 
 impl Segments {
-    /// Makes a table of `count` free segments, with address space for `count_max` entries. Segment
-    /// 0 will be taken first.
+    /// Makes `count` free segments, with address space for `count_max`. Segment 0 is taken first.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -142,7 +135,7 @@ impl Segments {
         }
     }
 
-    /// Returns ranges of segments that belong to one node, each with that node's system number.
+    /// Ranges of segments that belong to one node, each with that node's system number.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Range<u32>, usize)> {
         let block = |first: u32| {
             let behind = first.saturating_add(self.block).min(self.count_max());
@@ -190,8 +183,7 @@ impl Segments {
         self.withheld_count.load(Ordering::Relaxed) // a hint
     }
 
-    /// Adds a segment if there are fewer than `count_max`. Calls `admit` with its number before it
-    /// goes to the free list.
+    /// Adds a segment if there are fewer than `count_max`. Calls `admit` with it before it is free.
     pub(crate) fn add(&self, count_max: u32, admit: impl FnOnce(u32)) -> bool {
         let count_max = count_max.min(self.count_max());
         let more = |count: u32| (count < count_max).then(|| count + 1);
@@ -204,18 +196,17 @@ impl Segments {
         })
     }
 
-    /// Withholds a segment that the caller owns. Its memory has been given back to the system.
+    /// Withholds the caller's segment, whose memory has been given back to the system.
     pub(crate) fn withhold(&self, segment: u32) {
         self.get(segment).set_state(State::Withheld);
         self.push(&self.withheld, segment);
         self.withheld_count.fetch_add(1, Ordering::Relaxed); // after the push: see `restore`
     }
 
-    /// Frees a withheld segment if fewer than `present_max` segments are not withheld. Calls
-    /// `admit` with its number before it goes to the free list.
+    /// Admits and frees a withheld segment if fewer than `present_max` segments are not withheld.
     pub(crate) fn restore(&self, present_max: u32, admit: impl FnOnce(u32)) -> bool {
-        // The count is lowered first, as in `reserve_one`: if several threads find that one segment
-        // is missing, only one of them restores a segment.
+        // The count is lowered first, as in `reserve_one`: only one of several threads restores a
+        // segment.
         let count = self.count();
         let lower = |withheld: u32| {
             let lacks = count.saturating_sub(withheld) < present_max;
@@ -237,8 +228,8 @@ impl Segments {
         self.take_near(keep, 0)
     }
 
-    /// Takes a free segment if more than `keep` are free: of `node`, or else of the nearest node
-    /// that has one. Prefers a warm segment of that node to a fresh one.
+    /// Takes a free segment if more than `keep` are free: of `node` or the nearest node that has
+    /// one, and a warm segment rather than a fresh one.
     pub fn take_near(&self, keep: u32, node: usize) -> Option<u32> {
         self.reserve_one(keep)?;
         let of_node = |at: &usize| {
@@ -260,7 +251,7 @@ impl Segments {
         Some(self.pop_reserved(|| self.warm_of_any().or_else(|| self.fresh_of_any())))
     }
 
-    /// Takes a fresh segment of any node. Each call starts its search at the next node.
+    /// Takes a fresh segment of any node. Each call begins at the next node.
     pub(crate) fn take_fresh(&self, keep: u32) -> Option<u32> {
         self.reserve_one(keep)?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize; // any turn will do
@@ -272,10 +263,10 @@ impl Segments {
         fresh
     }
 
-    /// If more than `keep` segments are free, reserves one of them. The caller may then pop one.
+    /// If more than `keep` segments are free, reserves one of them for the caller's pop.
     fn reserve_one(&self, keep: u32) -> Option<u32> {
         // The count is lowered before the pop, so that `keep` segments stay free whatever other
-        // threads take meanwhile. Relaxed: the list itself orders the segment's contents.
+        // threads take. Relaxed: the list itself orders the segment's contents.
         let keep = keep.saturating_sub(u32::from(plant::is(Fault::KeepOffByOne)));
         let lower = |free: u32| (free > keep).then(|| free - 1);
         self.free.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).ok()
@@ -295,7 +286,6 @@ impl Segments {
         Some(fresh)
     }
 
-    /// Pops a segment that the caller has reserved by lowering a count.
     fn pop_reserved(&self, mut pop: impl FnMut() -> Option<u32>) -> u32 {
         let mut rounds = 0;
         loop {
@@ -320,8 +310,7 @@ impl Segments {
         self.free.all.fetch_add(1, Ordering::Relaxed); // after the push: see `reserve_one`
     }
 
-    /// Retires a drained segment: `reclaim` frees it when all columns have passed a quiescent
-    /// point.
+    /// Retires a drained segment; `reclaim` frees it.
     pub fn retire(&self, segment: u32, quiescence: &Quiescence) {
         let entry = self.get(segment);
         entry.touch(entry.end());
@@ -332,8 +321,8 @@ impl Segments {
         self.push(&self.limbo, segment);
     }
 
-    /// Frees the retired segments for which every column has passed a quiescent point since. Calls
-    /// `each` with each segment before freeing it.
+    /// Frees the segments that were retired before each column's last quiescent point. Calls `each`
+    /// with each segment before freeing it.
     pub fn reclaim(&self, quiescence: &Quiescence, mut each: impl FnMut(u32)) {
         // The swap takes the whole list. Acquire pairs with the Release in `push`; Release pairs
         // with the Acquire in `pop` and in later calls.
@@ -348,9 +337,8 @@ impl Segments {
             if passed || plant::is(Fault::LimboNotWaited) {
                 each(segment);
                 self.give(segment);
-                // Relaxed: a hint. This follows `give`, so the segment briefly counts both as free
-                // and as retired. If it counted as neither, a column could see no segment to wait
-                // for, and refuse its request.
+                // Relaxed: a hint. After `give`: a segment that counted as neither free nor retired
+                // could make a column refuse its request, as it found no segment to wait for.
                 self.limbo_count.fetch_sub(1, Ordering::Relaxed);
             } else {
                 self.push(&self.limbo, segment);
@@ -383,7 +371,7 @@ impl Segments {
     }
 }
 
-/// Returns the upper half of a list's head (its count of changes) after one more change.
+/// The upper half of a list's head (its count of changes) after one more change.
 fn changed(head: u64) -> u64 {
     (head >> 32).wrapping_add(u64::from(!plant::is(Fault::FreeTagKept))) << 32
 }

@@ -1,8 +1,8 @@
-//! The atomic types that all lock-free code uses: loom's under `--cfg loom`; under `--cfg shuttle`,
-//! types that let a scheduler choose the next thread at each access; else the standard library's.
+//! The atomic types of all lock-free code: loom's under `--cfg loom`; under `--cfg shuttle`, types
+//! that let a scheduler choose the next thread at each access; otherwise the standard library's.
 //!
-//! Where: used by the rest of this crate, by the store, by the queues of network interfaces and by
-//! the data that columns share, so that loom and shuttle run the shipped source, not a model of it.
+//! Where: used by this crate, the store, the queues of network interfaces and the data that columns
+//! share, so that loom and shuttle run the shipped source, not a model of it.
 //! Invariant: no file with lock-free code uses `std::sync::atomic` directly.
 
 pub mod mailbox;
@@ -32,8 +32,7 @@ pub use std::sync::atomic::{
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{sync::Mutex, sync::MutexGuard, thread::yield_now};
 
-/// Number of rounds after which a waiting thread yields the processor, because the thread that it
-/// waits for may not be running.
+/// After this many rounds a waiting thread yields the processor: the other may not be running.
 const SPINS_MAX: u32 = 64;
 
 /// Waits one round for another thread to execute a few instructions; `rounds` counts the rounds.
@@ -59,8 +58,8 @@ pub fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Announces an access to `bytes` bytes at `at` that does not use these types. Under shuttle the
-/// call is a scheduling point: another thread may run first.
+/// Announces an access to `bytes` bytes at `at` without these types. Under shuttle this is a
+/// scheduling point: another thread may run first.
 #[inline(always)]
 pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
     #[cfg(shuttle)]
@@ -87,27 +86,24 @@ impl<T> std::ops::Deref for CachePadded<T> {
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `more`. Only the thread that owns the counter may call this: if two threads added at
-    /// once, one addition would be lost.
+    /// Adds `more`. Only for the counter's own thread: of two additions at once, one would be lost.
     #[inline]
     pub fn add(&self, more: u64) {
         #[cfg(all(plant, not(any(loom, shuttle))))]
         if crate::plant::is(crate::plant::Fault::CounterWrittenPlainly) {
             return crate::plant::write_plainly(&self.0, self.get().wrapping_add(more));
         }
-        // Relaxed, paired with the load in `get`: the number orders nothing, and only one thread
-        // writes it, so nothing is added between the load and the store.
+        // Relaxed, paired with the load in `get`: a single writer's number, which orders nothing.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
-    /// Subtracts `less`, wrapping below 0. If several threads each keep a counter of one gauge,
-    /// only the sum of the counters has a meaning.
+    /// Subtracts `less`, wrapping below 0: the counters of one gauge count only as a sum.
     #[inline]
     pub fn sub(&self, less: u64) {
         self.add(less.wrapping_neg());
     }
 
-    /// Sets the number. Only the thread that owns the counter may call this.
+    /// Sets the number. Only for the counter's own thread.
     #[inline]
     pub fn set(&self, number: u64) {
         self.0.store(number, Ordering::Relaxed); // as in `add`
@@ -127,7 +123,6 @@ mod tests {
 
     #[test]
     fn a_counter_of_one_thread_is_read_by_another_while_it_grows() {
-        // Number of changes that the reader must see while the writer writes.
         const CHANGES: usize = 100;
         let (counter, is_over) = (Counter::default(), AtomicBool::new(false));
         let written = std::thread::scope(|scope| {

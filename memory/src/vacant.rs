@@ -5,18 +5,15 @@
 //!   hint, one bit:      the group has free pieces
 //! ```
 //!
-//! Where: used for the frames of the region, with one group per segment, and for the chunks of the
-//! arena, with one group per 64 chunks.
+//! Where: for the frames of the region (a group per segment) and the arena's chunks (64 per group).
 //! Invariant: a hint of 0 is wrong only while a thread is about to set it. The thread that clears a
 //! piece's bit owns the piece.
-//! Source: none.
 
 use crate::plant::{self, Fault};
 use crate::sync::{Ordering, fence};
 use crate::words::Words;
 use std::io;
 
-/// The bits of pieces, and the hints of groups.
 #[derive(Debug)]
 pub(crate) struct Vacant {
     free: Words,
@@ -24,25 +21,23 @@ pub(crate) struct Vacant {
 }
 
 impl Vacant {
-    /// Makes groups in which no piece is free.
     pub(crate) fn new(groups: usize) -> io::Result<Self> {
         Ok(Self { free: Words::new(groups)?, hints: Words::new(groups.div_ceil(64))? })
     }
 
-    /// Returns a group's free pieces as bits. Other threads may change them at any time.
+    /// A group's free pieces as bits, a hint.
     pub(crate) fn free(&self, group: u32) -> u64 {
         self.free.word(group as usize).load(Ordering::Relaxed) // a hint
     }
 
-    /// True if the group's hint is set.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn is_hinted(&self, group: u32) -> bool {
         let some = self.hints.word(group as usize / 64).load(Ordering::Acquire); // as in `set_hint`
         some & (1 << (group % 64)) != 0
     }
 
-    /// Takes a piece of the lowest group that has a free one, so that higher groups become empty.
-    /// Considers only groups below `before`. Returns the group, and the piece's number in it.
+    /// Takes a piece of the lowest group below `before` that has a free one, so that higher groups
+    /// become empty. Returns the group, and the piece's number in it.
     pub(crate) fn take_below(&self, before: u32) -> Option<(u32, u32)> {
         for at in 0..before.div_ceil(64) as usize {
             loop {
@@ -82,8 +77,7 @@ impl Vacant {
     /// Gives a piece back. Returns the group's free pieces, including this one.
     pub(crate) fn give(&self, group: u32, piece: u32) -> u64 {
         let (word, bit) = (self.free.word(group as usize), 1 << piece);
-        // Release pairs with the Acquire in `take_from`; Acquire pairs with the Release of earlier
-        // `give` calls.
+        // Release pairs with the Acquire in `take_from`; Acquire with the Release of earlier calls.
         let old = word.fetch_or(bit, Ordering::AcqRel);
         debug_assert!(old & bit == 0, "a piece given back twice");
         if old == 0 {
@@ -92,7 +86,6 @@ impl Vacant {
         old | bit
     }
 
-    /// Takes all pieces of a group, if all are free.
     pub(crate) fn close(&self, group: u32, all: u64) -> bool {
         let word = self.free.word(group as usize);
         // Acquire pairs with the Release of each `give` in the group.
@@ -111,8 +104,7 @@ impl Vacant {
     fn clear_hint(&self, group: u32) {
         let (at, bit) = (group as usize / 64, 1_u64 << (group % 64));
         self.hints.word(at).fetch_and(!bit, Ordering::SeqCst); // pairs with `set_hint`
-        // If another thread gives a piece back meanwhile, either this thread sees the piece, or the
-        // other thread sets the hint after this thread cleared it.
+        // Either this thread sees a piece given back meanwhile, or its giver sets the hint later.
         fence(Ordering::SeqCst);
         let free = self.free.word(group as usize).load(Ordering::Acquire);
         if free != 0 && !plant::is(Fault::FrameHintLost) {

@@ -99,8 +99,7 @@ mod mapped {
             self.map.page_bytes()
         }
 
-        /// Gives the whole pages between byte `from` and byte `to` back to the system. Afterwards
-        /// every thread reads their words as zero.
+        /// Gives whole pages from byte `from` to byte `to` back; they then read as zero.
         ///
         /// # Panics
         /// The range is outside the array.
@@ -114,8 +113,8 @@ mod mapped {
             }
         }
 
-        /// Like `give_back`, but also gives back all of the page that contains byte `to`. From `to`
-        /// on, the caller has written nothing to that page.
+        /// Like `give_back`, but with all of `to`'s page, to which nothing was written from `to`
+        /// on.
         pub fn give_back_rest(&self, from: usize, to: usize) {
             let end = to.next_multiple_of(self.page_bytes()).min(self.map.bytes());
             self.give_back(from, end);

@@ -1,7 +1,6 @@
 //! Two clocks: the system's monotonic clock, and the processor time of a thread.
 //!
-//! Where: a load generator reads the monotonic clock once per batch that it sends or receives, and
-//! the thread's processor time once per report.
+//! Where: a load generator reads the first clock once per batch, and the second once per report.
 //! Invariant: neither clock goes back; both count nanoseconds.
 //! Source: clock_gettime(2).
 #![allow(
@@ -9,8 +8,7 @@
     reason = "rustix finds the vdso by itself, in a way that crashes under valgrind; libc's works"
 )]
 
-/// Returns nanoseconds since an unspecified moment, by the clock of `std::time::Instant`. The call
-/// executes a tenth of the instructions of `Instant::now`.
+/// Nanoseconds of the clock of `Instant::now`, by a tenth of the instructions of that call.
 #[inline]
 #[must_use]
 pub fn monotonic_ns() -> u64 {

@@ -2,9 +2,8 @@
 //!
 //! Where: a load generator connects before it sends the first byte. The server only uses this
 //! module to find out if another server answers on a Unix socket's path.
-//! Invariant: `connect` does not block. The stream that it returns may still be connecting. The
-//! stream becomes writable (`Interest::Both`) when connecting has ended; `outcome` then gives the
-//! result.
+//! Invariant: `connect` does not block, so its stream may still be connecting. The stream becomes
+//! writable (`Interest::Both`) when connecting has ended; `outcome` then gives the result.
 //! Source: connect(2) on `EINPROGRESS`; unix(7) on a full backlog (`EAGAIN`).
 
 use std::io;
@@ -21,10 +20,8 @@ const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 impl Stream {
     /// Begins to connect to `endpoint`. TCP gets `TCP_NODELAY`, so that a small request does not
-    /// wait until the preceding request is acknowledged.
-    ///
-    /// # Errors
-    /// No process listens on the Unix socket, or its backlog is full; no route; no descriptor left.
+    /// wait until the preceding request is acknowledged. Fails if no process listens on the Unix
+    /// socket, if its backlog is full, or if no route or no descriptor is left.
     pub fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
         let (fd, begun) = match endpoint {
             Endpoint::Tcp(address) => {
@@ -48,9 +45,6 @@ impl Stream {
     }
 
     /// Returns the result of connecting, and clears it. Call this once the stream is writable.
-    ///
-    /// # Errors
-    /// The reason why the connection could not be made.
     pub fn outcome(&self) -> io::Result<()> {
         Ok(sockopt::socket_error(self)??)
     }
@@ -64,7 +58,6 @@ mod tests {
     };
     use std::time::Duration;
 
-    /// Connects to `listener`, sends a word, and reads it from the accepted stream.
     fn talks(listener: &Listener) {
         let calls = Calls::default();
         let mut epoll = Epoll::new(8).unwrap();

@@ -26,8 +26,7 @@ use crate::calls::Calls;
 pub enum Interest {
     /// A stream has bytes to read, or its peer has shut down its side. Edge-triggered.
     Read,
-    /// A stream has room for replies that did not fit before. Edge-triggered. A peer's shutdown is
-    /// not reported.
+    /// A stream has room for replies again. Edge-triggered. A peer's shutdown is not reported.
     Write,
     /// A client's stream has connected, has bytes to read, or has room to write. Edge-triggered.
     Both,
@@ -35,8 +34,7 @@ pub enum Interest {
     Accept,
     /// An eventfd or a timerfd is readable. Level-triggered.
     Wake,
-    /// A connection waits at a listener that several columns watch; the kernel wakes one of the
-    /// columns. Level-triggered.
+    /// A connection waits at a listener of several columns; the kernel wakes one. Level-triggered.
     AcceptShared,
 }
 
@@ -102,19 +100,15 @@ impl AsFd for Epoll {
 }
 
 impl Epoll {
-    /// Makes an instance whose `wait` returns at most `events_max` events.
-    ///
-    /// # Errors
-    /// No descriptor is left, or no memory.
+    /// Makes an instance whose `wait` returns at most `events_max` events. Fails if no descriptor
+    /// or no memory is left.
     pub fn new(events_max: usize) -> io::Result<Epoll> {
         let fd = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Epoll { fd, events: Box::new_uninit_slice(events_max), is_exact: true })
     }
 
-    /// Watches `descriptor`; its events carry `token`. Closing the descriptor ends the watch.
-    ///
-    /// # Errors
-    /// `ENOMEM`, or `ENOSPC` past `fs.epoll.max_user_watches`.
+    /// Watches `descriptor`; its events carry `token`. Closing the descriptor ends the watch. Fails
+    /// by `ENOMEM`, or by `ENOSPC` past `fs.epoll.max_user_watches`.
     pub fn add(
         &self,
         descriptor: impl AsFd,
@@ -126,10 +120,8 @@ impl Epoll {
         Ok(epoll::add(&self.fd, descriptor, EventData::new_u64(token), on.flags())?)
     }
 
-    /// Changes the readiness to watch for. The next `wait` reports it if it exists already.
-    ///
-    /// # Errors
-    /// `descriptor` is not watched here.
+    /// Changes the readiness to watch for; fails if `descriptor` is not watched. The next `wait`
+    /// reports the readiness if it exists already.
     pub fn change(
         &self,
         descriptor: impl AsFd,
@@ -141,20 +133,14 @@ impl Epoll {
         Ok(epoll::modify(&self.fd, descriptor, EventData::new_u64(token), on.flags())?)
     }
 
-    /// Stops watching `descriptor`.
-    ///
-    /// # Errors
-    /// `descriptor` is not watched here.
+    /// Stops watching `descriptor`; fails if it is not watched.
     pub fn remove(&self, descriptor: impl AsFd, calls: &Calls) -> io::Result<()> {
         calls.controls.add(1);
         Ok(epoll::delete(&self.fd, descriptor)?)
     }
 
     /// Sleeps until there is an event or `timeout` is over. Returns at most `events_max` events, or
-    /// no event if a signal interrupted the sleep.
-    ///
-    /// # Errors
-    /// None in a correct program.
+    /// no event if a signal interrupted the sleep. Never fails in a correct program.
     pub fn wait(
         &mut self,
         timeout: Timeout,
@@ -180,9 +166,8 @@ impl Epoll {
         }
     }
 
-    /// Sleeps to the nanosecond by `epoll_pwait2`; `epoll::wait` rounds up to milliseconds. Kernels
-    /// before 5.11 lack `epoll_pwait2`, and a system call filter may reject it with any error.
-    /// After the first failure this instance therefore waits for whole milliseconds.
+    /// Waits to the nanosecond by `epoll_pwait2`. If that call fails (Linux before 5.11 lacks it; a
+    /// filter may reject it), this instance waits for whole milliseconds from then on.
     fn wait_exactly(&mut self, most: Duration) -> io::Result<&[epoll::Event]> {
         let limit = libc::timespec {
             tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::from(i32::MAX)),
@@ -235,8 +220,7 @@ fn decode(event: &epoll::Event) -> Event {
     }
 }
 
-/// Rounds `span` up to whole milliseconds, so that rustix can use the older system call. Rounding
-/// up ensures that the sleep does not end too early.
+/// Rounds `span` up to whole milliseconds, for which rustix uses the older system call.
 fn timespec(span: Duration) -> Timespec {
     let up_ms = span.subsec_nanos().div_ceil(1_000_000);
     Timespec {

@@ -1,5 +1,4 @@
-//! Sends bytes on a stream without copying them: through a pipe, or with `MSG_ZEROCOPY`, which
-//! makes the socket keep references to the bytes.
+//! Sends bytes on a stream without copying them, through a pipe or by reference (`MSG_ZEROCOPY`).
 //!
 //! Where: beside `stream`, for a test server that compares these two ways. The cache itself sends
 //! with `writev`, which makes the kernel copy the bytes once.
@@ -24,9 +23,7 @@ use crate::option::switch_on;
 use crate::stream::{Stream, WriteResult, sent};
 use crate::udp::control::{CONTROL_BYTES, Control};
 
-/// Capacity of a pipe in bytes: 64 pages.
 const PIPE_BYTES: usize = 256 << 10;
-/// Most completion messages that one call of `completions` reads.
 const COMPLETIONS_MAX: usize = 64;
 
 /// A pipe that feeds a socket.
@@ -38,10 +35,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Makes an empty pipe.
-    ///
-    /// # Errors
-    /// No descriptors are left, or the user's pipes have reached their memory limit.
+    /// Makes an empty pipe. Fails without descriptors, or at the memory limit of the user's pipes.
     pub fn new() -> io::Result<Pipe> {
         let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         fcntl_setpipe_size(&writes, PIPE_BYTES)?;
@@ -54,11 +48,7 @@ impl Pipe {
         self.bytes
     }
 
-    /// Puts as many bytes from the start of `from` into the pipe as fit. Returns the number of
-    /// bytes, which is 0 if the pipe is full.
-    ///
-    /// # Errors
-    /// Errors of the system.
+    /// Puts bytes from the start of `from` into the pipe. Returns their number; 0 for a full pipe.
     pub fn fill(&mut self, from: &'static [u8], calls: &Calls) -> io::Result<usize> {
         calls.writes.add(1);
         let pieces = [IoSliceRaw::from_slice(from)];
@@ -108,10 +98,7 @@ impl Stream {
         sent(rustix::net::send(self, bytes, SendFlags::NOSIGNAL | SendFlags::MORE))
     }
 
-    /// Allows `refer` on this stream.
-    ///
-    /// # Errors
-    /// The stream is not TCP, or the kernel is older than 4.14.
+    /// Allows `refer` on this stream. Fails if it is not TCP, or if Linux is older than 4.14.
     pub fn allow_references(&self) -> io::Result<()> {
         switch_on(self, libc::SOL_SOCKET, libc::SO_ZEROCOPY)
     }
@@ -196,7 +183,6 @@ mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
 
-    /// Makes a connected stream. Returns our end and the peer's end.
     fn pair() -> (Stream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -204,7 +190,6 @@ mod tests {
         (Stream::from(OwnedFd::from(own)), listener.accept().unwrap().0)
     }
 
-    /// Makes a value that is never freed.
     fn value(bytes: usize) -> &'static [u8] {
         let pattern = (0..bytes).map(|at| u8::try_from(at % 251).unwrap());
         Box::leak(pattern.collect::<Vec<u8>>().into_boxed_slice())

@@ -25,8 +25,7 @@ const XDP: u16 = 43;
 const KIND: u16 = 1;
 const XDP_PLACE: u16 = 2;
 const XDP_PROGRAM: u16 = 4;
-/// Attributes of an IP address. On a point-to-point link, `IP_ADDRESS` is the address of the other
-/// end, and `IP_LOCAL` is our own address.
+/// Attributes of an IP address. On a point-to-point link, `IP_ADDRESS` is the other end's address.
 const IP_ADDRESS: u16 = 1;
 const IP_LOCAL: u16 = 2;
 const IP_BROADCAST: u16 = 4;
@@ -37,7 +36,6 @@ pub(crate) const VLAN: &str = "vlan";
 /// Sizes of `struct ifinfomsg` and of `struct ifaddrmsg`.
 const LINK_BYTES: usize = 16;
 const IP_BYTES: usize = 8;
-/// Flags of an interface: `UP` if it is switched on, `CARRIER` if it has a carrier.
 const UP: u32 = 1;
 const CARRIER: u32 = 1 << 16;
 
@@ -48,17 +46,13 @@ pub struct OwnAddress {
     pub ip: IpAddr,
     /// The name of the interface that has it.
     pub interface: String,
-    /// Most bytes of an IP packet on that interface (its MTU).
+    /// Maximum length of an IP packet on that interface, in bytes (its MTU).
     pub mtu: usize,
-    /// Broadcast addresses of the network: its last address, and the address that an operator has
-    /// configured, if that is a different one.
+    /// Broadcast addresses: the network's last address, and another one if it is configured.
     pub broadcasts: Vec<Ipv4Addr>,
 }
 
 /// Returns all addresses of this machine in the calling thread's network namespace.
-///
-/// # Errors
-/// Errors of the system.
 pub fn own_addresses() -> io::Result<Vec<OwnAddress>> {
     let netlink = Netlink::open()?;
     let mut interfaces = Vec::new();
@@ -103,7 +97,6 @@ fn address(body: &[u8]) -> Option<(u32, IpAddr, Vec<Ipv4Addr>)> {
     Some((number(&header[4..]), ip, broadcasts))
 }
 
-/// The kernel's description of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) index: u32,

@@ -47,8 +47,7 @@ pub enum Accepted {
     Stream(Stream),
     /// No connection waits.
     Empty,
-    /// The system has no descriptor or no memory for the connection, which stays in the backlog.
-    /// The caller should stop accepting for a while.
+    /// No descriptor or memory is left for the connection, which stays queued. Accept it later.
     Exhausted,
     /// A connection broke before it was accepted. Other connections may wait.
     Aborted,
@@ -87,14 +86,9 @@ pub struct ReservedPort {
 
 impl ReservedPort {
     /// Reserves the port of `address`; for port 0 the system chooses a free port. Drop the
-    /// reservation when all listeners are open.
-    ///
-    /// Fails if another socket listens on the port. `SO_REUSEPORT` alone would share the port with
-    /// another server of the same user.
-    ///
-    /// # Errors
-    /// Another socket listens on the port; the address is not this machine's; no permission; the
-    /// system lacks the address's protocol.
+    /// reservation when all listeners are open. `SO_REUSEPORT` alone would share the port with
+    /// another server of the same user. Fails if another socket listens on the port, permission is
+    /// missing, or the machine lacks the address or its protocol.
     pub fn take(address: SocketAddr) -> io::Result<ReservedPort> {
         let fd = tcp_socket(address)?;
         bind(&fd, &address)?;
@@ -108,12 +102,9 @@ impl ReservedPort {
         self.address
     }
 
-    /// Opens one of several listeners on the reserved port; the kernel spreads connections over the
-    /// listeners. At most `backlog` connections (`-b`) wait to be accepted, and at most
-    /// `net.core.somaxconn`.
-    ///
-    /// # Errors
-    /// Like `take`.
+    /// Opens one of several listeners on the reserved port, over which the kernel spreads
+    /// connections. At most `backlog` connections (`-b`), and at most `net.core.somaxconn`, wait to
+    /// be accepted. Fails like `take`.
     pub fn listen(&self, backlog: i32) -> io::Result<Listener> {
         let fd = tcp_socket(self.address)?;
         sockopt::set_socket_reuseport(&fd, true)?;
@@ -159,14 +150,10 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Listens on a Unix socket at `path`, whose file gets the permissions `mode` (`-a`). If a
-    /// socket file on which no server answers is at `path`, it is removed first; any other file
-    /// stays, and the call fails. The process's umask changes during the call: no other thread may
-    /// create files meanwhile.
-    ///
-    /// # Errors
-    /// The path is longer than 107 bytes, is not writable, or names another kind of file or a
-    /// socket on which a server answers.
+    /// Listens on a Unix socket at `path`, whose file gets the permissions `mode` (`-a`). Removes a
+    /// socket file on which no server answers. The process's umask changes during the call: no
+    /// other thread may create files meanwhile. Fails if `path` is longer than 107 bytes, is not
+    /// writable, or names another kind of file or a socket on which a server answers.
     pub fn unix(path: &Path, mode: u32, backlog: i32) -> io::Result<Listener> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -205,8 +192,7 @@ impl Listener {
         }
     }
 
-    /// Removes a Unix socket's file if the path still names the file that this listener made. Does
-    /// nothing for a TCP listener.
+    /// Removes a Unix socket's file if the path still names the file that this listener made.
     pub fn remove_file(&self) {
         if let Endpoint::Unix(path) = &self.endpoint
             && FileId::at(path).ok() == self.file
@@ -217,10 +203,9 @@ impl Listener {
     }
 }
 
-/// Locks the directory of a socket's file until the returned descriptor is dropped. If two servers
-/// start at the same time on one path, the second server then finds the first one listening.
-/// Returns `None` if the directory cannot be read, or if another process keeps it locked during all
-/// attempts: some programs lock directories to keep files from being cleaned up.
+/// Locks the directory of a socket's file until the returned descriptor is dropped: if two servers
+/// start on one path, the second then finds the first one listening. `None` if the directory cannot
+/// be read or stays locked (some programs lock directories to keep files from being cleaned up).
 fn lock_directory(path: &Path) -> Option<OwnedFd> {
     let named = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -235,7 +220,6 @@ fn lock_directory(path: &Path) -> Option<OwnedFd> {
     None
 }
 
-/// Removes the file of a Unix socket that a server left behind, if no server answers on it.
 fn remove_unanswered(path: &Path, endpoint: &Endpoint) -> io::Result<()> {
     let in_use = || io::Error::new(io::ErrorKind::AddrInUse, "another server answers on this path");
     match Stream::connect(endpoint) {

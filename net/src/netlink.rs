@@ -22,9 +22,9 @@ use rustix::net::{
 
 const HEADER_BYTES: usize = 16;
 const ALIGN_BYTES: usize = 4;
-/// Most bytes that one receive returns: the kernel splits a dump into pieces of 32 KiB.
+/// Maximum number of bytes per receive: the kernel splits a dump into pieces of 32 KiB.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
-/// Most receives for one dump. A dump that needs more is an error.
+/// Maximum number of receives for one dump. A dump that needs more is an error.
 const MESSAGES_MAX: usize = 100_000;
 
 const REQUEST: u16 = 0x1;
@@ -34,7 +34,6 @@ const CREATE: u16 = 0x400;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
-/// The number of objects that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HowMany {
     One,
@@ -64,7 +63,6 @@ impl Netlink {
         self.receive(many, each)
     }
 
-    /// Asks the kernel to create or change an object.
     pub(crate) fn enter(&self, kind: u16, body: &[u8]) -> io::Result<()> {
         self.send(kind, REQUEST | CREATE | ACKNOWLEDGE, body)?;
         self.receive(HowMany::One, |_, _| {})

@@ -68,12 +68,11 @@ pub fn nic_settings(name: &str) -> Vec<(&'static str, u32)> {
     settings
 }
 
-/// The kernel's answer to `command`; `None` if the driver or the kernel does not know the command.
+/// Returns the answer to `command`; `None` if the driver or the kernel does not know the command.
 fn ask(socket: &OwnedFd, name: &str, command: u32) -> Option<[u32; WORDS]> {
     order(socket, name, [command, 0])
 }
 
-/// Carries out a command with its first argument; returns the kernel's answer.
 fn order(socket: &OwnedFd, name: &str, command: [u32; 2]) -> Option<[u32; WORDS]> {
     let mut words = [0; WORDS];
     words[..2].copy_from_slice(&command);

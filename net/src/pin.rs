@@ -7,10 +7,7 @@ use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Binds the calling thread to processor `cpu`.
-///
-/// # Errors
-/// There is no such processor, or the process may not use it.
+/// Binds the calling thread to processor `cpu`. Fails if the process may not use such a processor.
 pub fn pin_thread(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -20,10 +17,8 @@ pub fn pin_thread(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Returns the processors that the calling thread may run on, ascending.
-///
-/// # Errors
-/// The system has more than `CpuSet::MAX_CPU` processors.
+/// Returns the processors that the calling thread may run on, ascending. Fails if the system has
+/// more than `CpuSet::MAX_CPU` processors.
 pub fn thread_cpus() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())

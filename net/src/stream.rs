@@ -109,10 +109,7 @@ impl Stream {
         let _gone = rustix::net::shutdown(&self.0, Shutdown::Write);
     }
 
-    /// The peer's address, for a log line.
-    ///
-    /// # Errors
-    /// The peer has closed the connection.
+    /// The peer's address, for a log line. Fails if the peer has closed the connection.
     pub fn peer(&self) -> io::Result<Option<std::net::SocketAddr>> {
         let address = rustix::net::getpeername(&self.0)?;
         Ok(address.and_then(|any| std::net::SocketAddr::try_from(any).ok()))

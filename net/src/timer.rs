@@ -24,10 +24,7 @@ impl AsFd for SecondTimer {
 
 impl SecondTimer {
     /// Makes a timer that fires at `first`, by the monotonic clock, and every second afterwards.
-    /// Register the timer with `Interest::Wake`.
-    ///
-    /// # Errors
-    /// No descriptor is left.
+    /// Register the timer with `Interest::Wake`. Fails if no descriptor is left.
     pub fn new(first: Timespec) -> io::Result<SecondTimer> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;

@@ -35,7 +35,7 @@ pub use outbox::{HEAD_BYTES_MAX, Obstacle, Outbox, PostResult, SendBatch, Tally}
 pub use peer::Peer;
 pub use steer::{bind_columns, bind_ports};
 
-/// Most slots that one call receives into, and most messages that one call sends.
+/// Maximum number of slots that one call receives into, and of messages that one call sends.
 pub const BATCH_MAX: usize = 64;
 
 /// Sizes of a socket's buffers in the kernel, in bytes. The kernel grants at most
@@ -65,10 +65,8 @@ impl AsFd for Datagrams {
 }
 
 impl Datagrams {
-    /// Makes a socket on a free port that sends to `peer` and receives only from `peer`.
-    ///
-    /// # Errors
-    /// No route; no descriptor left.
+    /// Makes a socket on a free port that sends to `peer` and receives only from `peer`. Fails if
+    /// there is no route or no descriptor left.
     pub fn connect(peer: SocketAddr, sizes: Sizes) -> io::Result<Datagrams> {
         let fd = udp_socket(peer, sizes)?;
         connect(&fd, &peer)?;
@@ -76,10 +74,7 @@ impl Datagrams {
     }
 
     /// Makes a socket at `address` that receives from every sender. Port 0 stands for a free port.
-    ///
-    /// # Errors
-    /// The port is taken; the address is not this machine's; the system does not support its
-    /// protocol.
+    /// Fails if the port is taken, or if the machine lacks the address or its protocol.
     pub fn bind(address: SocketAddr, sizes: Sizes) -> io::Result<Datagrams> {
         let fd = udp_socket(address, sizes)?;
         bind(&fd, &address)?;
@@ -87,18 +82,12 @@ impl Datagrams {
     }
 
     /// Our own address and port.
-    ///
-    /// # Errors
-    /// None in a correct program.
     pub fn address(&self) -> io::Result<SocketAddr> {
         SocketAddr::try_from(getsockname(&self.0)?).map_err(io::Error::from)
     }
 
     /// Number of datagrams dropped because of a full buffer since the socket was made. A burst that
     /// the kernel has joined counts as one datagram. The number wraps around.
-    ///
-    /// # Errors
-    /// None in a correct program.
     pub fn dropped(&self) -> io::Result<u32> {
         /// `SK_MEMINFO_DROPS` and `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
         const DROPS: usize = 8;
@@ -121,8 +110,8 @@ impl Datagrams {
     }
 }
 
-/// Makes a socket of the family of `address`. If `address` is unspecified, the kernel reports each
-/// datagram's destination address, so that the reply can leave from that address.
+/// Makes a socket. If `address` is unspecified, the kernel reports each datagram's destination
+/// address, so that the reply can leave from that address.
 fn udp_socket(address: SocketAddr, sizes: Sizes) -> io::Result<OwnedFd> {
     let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

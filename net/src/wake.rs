@@ -19,10 +19,8 @@ impl AsFd for Waker {
 }
 
 impl Waker {
-    /// Makes a waker. Register it with `Interest::Wake` in the epoll of the thread to be woken.
-    ///
-    /// # Errors
-    /// No descriptor is left.
+    /// Makes a waker, to be registered with `Interest::Wake` in the epoll of the thread to wake.
+    /// Fails if no descriptor is left.
     pub fn new() -> io::Result<Waker> {
         Ok(Waker(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }

@@ -215,9 +215,6 @@ impl Rejected {
 }
 
 /// Reads a frame that carries UDP.
-///
-/// # Errors
-/// The reason why the frame is rejected.
 #[inline]
 pub fn read(frame: &[u8], sums: Sums) -> Result<Packet, Rejected> {
     read_parted(frame, std::iter::empty(), sums)
@@ -225,9 +222,6 @@ pub fn read(frame: &[u8], sums: Sums) -> Result<Packet, Rejected> {
 
 /// Like `read`, but for a frame in several pieces: `frame` has all headers and the beginning of the
 /// payload, and `pieces` has the rest of the payload.
-///
-/// # Errors
-/// Like `read`.
 #[inline]
 pub fn read_parted<'f>(
     frame: &[u8],
@@ -265,10 +259,8 @@ fn is_from_another(ips: &Ips) -> bool {
 }
 
 /// Writes the headers of a packet in front of its payload, which fills `frame` from
-/// `ends.header_bytes()` to its end.
-///
-/// Returns false if the frame has no room for the headers, or is longer than an IP packet can be.
-/// The frame's bytes are undefined then.
+/// `ends.header_bytes()` to its end. Returns false if the frame has no room for the headers or is
+/// longer than an IP packet can be; its bytes are then undefined.
 #[inline]
 #[must_use]
 pub fn write(frame: &mut [u8], ends: &Ends) -> bool {

@@ -53,12 +53,11 @@
 //! Source: the KV-Cache paper, section 4; `Documentation/networking/af_xdp.rst` of Linux.
 
 mod bpf;
-mod flying;
+mod in_flight;
 mod inbox;
 #[cfg(test)]
 mod kept;
 mod lacks;
-mod leaving;
 mod link;
 mod outbox;
 mod parted;
@@ -67,7 +66,8 @@ mod program;
 mod queue;
 mod ring;
 mod route;
-mod stolen;
+mod send_half;
+mod steal;
 #[cfg(test)]
 mod tests;
 mod umem;
@@ -81,4 +81,4 @@ pub use parted::Pieces;
 pub use port::{CHUNKS_MAX, CHUNKS_MIN, Chunks, Meter, Port, Statistics};
 pub use queue::Queue;
 pub use route::{Unreachable, reach};
-pub use stolen::StolenBatch;
+pub use steal::StolenBatch;

@@ -19,7 +19,6 @@ use net::{
 const DEADLINE: Duration = Duration::from_secs(60);
 const SOON: Timeout = Timeout::Within(DEADLINE);
 
-/// Returns our end and the peer's end of a connection.
 fn pair() -> (Stream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
@@ -180,8 +179,7 @@ fn listeners_share_a_port_among_themselves_only() {
     assert!(ReservedPort::take(other.local_addr().unwrap()).is_err());
 }
 
-/// Accepts a connection from one of the listeners. Waits for the connection, because the client may
-/// be connected before the listener reports the connection.
+/// Accepts a connection once a listener reports it; the client may be connected before that.
 fn accept(listeners: &[Listener], calls: &Calls) -> Stream {
     let until = Instant::now() + DEADLINE;
     loop {

@@ -80,7 +80,6 @@ pub fn encode(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns a symbol's six bits (zeros for padding); `None` if the byte is not a symbol.
 fn sextet(byte: u8) -> Option<u8> {
     match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
@@ -97,7 +96,6 @@ fn sextet(byte: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// Longest text that `encode` makes of a key.
     const TEXT_BYTES_MAX: usize = KEY_BYTES_MAX.div_ceil(3) * 4;
 
     fn decoded(text: &[u8]) -> Option<Vec<u8>> {

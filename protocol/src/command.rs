@@ -142,7 +142,6 @@ const fn row(
     Command { name, shape, usage, worst }
 }
 
-/// The most expensive kinds of statistics.
 const WORST_STATS: &[&str] = &[
     "stats",
     "stats settings",
@@ -165,7 +164,6 @@ const WORST_STATS: &[&str] = &[
     "stats reset",
 ];
 
-/// The longest list of events to watch.
 const WORST_WATCH: &[&str] = &["watch fetchers mutations evictions connevents deletions"];
 
 /// All commands.
@@ -264,7 +262,7 @@ pub const COMMANDS: [Command; 32] = [
     row("extstore", Shape::Operator(Operator::Extstore), "words", &["extstore max_sleep 1"]),
 ];
 
-/// Each name of up to eight bytes, packed into a word for comparison; 0 for longer names.
+/// Each name of up to eight bytes, packed into a word; 0 for a longer name.
 const PACKED: [u64; COMMANDS.len()] = {
     let mut packed = [0; COMMANDS.len()];
     let mut index = 0;

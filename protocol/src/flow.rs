@@ -36,8 +36,7 @@ pub fn column(key: &[u8], columns: NonZeroU16) -> u16 {
     column
 }
 
-/// Returns the flow that steers to a column. The result is `ANY` for the 65,536th column, because
-/// the 16 bits of a flow have no number for it.
+/// Returns the flow that steers to a column; `ANY` for column 65,535, which has no flow of 16 bits.
 #[inline]
 #[must_use]
 pub fn to_column(column: u16) -> u16 {

@@ -56,7 +56,7 @@ pub struct Flags {
     pub initial: u64,
     /// True if any of the flags `h l N R T` is given: memcached then locks the item, and bumps it.
     pub locked: bool,
-    /// True if `O` is longer than allowed. memcached notices only when it answers.
+    /// True if the token of `O` is too long, which memcached notices only when it answers.
     pub opaque_too_long: bool,
 }
 
@@ -85,10 +85,8 @@ impl Default for Flags {
 }
 
 impl Flags {
-    /// Reads the flags of `meta`.
-    ///
-    /// # Errors
-    /// The flags contain a mistake. The client gets this refusal even in quiet mode (`q`).
+    /// Reads the flags of `meta`. Fails if they contain a mistake; the client gets this refusal
+    /// even in quiet mode (`q`).
     pub fn parse(meta: &Meta<'_>) -> Result<Flags, Refusal> {
         let before = if meta.verb == MetaVerb::Set { 3 } else { 2 };
         if meta.key.len() > KEY_BYTES_MAX {
@@ -133,9 +131,7 @@ impl Flags {
     }
 
     /// Returns the verb of `ms`: flag `M` selects it, and `C` turns a set or a replace into a cas.
-    ///
-    /// # Errors
-    /// The letter of flag `M` names no mode of `ms`.
+    /// Fails if the letter of `M` names no mode of `ms`.
     pub fn store_verb(&self) -> Result<StoreVerb, Refusal> {
         let verb = match self.mode {
             None | Some(b'S') => StoreVerb::Set,
@@ -149,10 +145,7 @@ impl Flags {
         Ok(if is_cas { StoreVerb::Cas } else { verb })
     }
 
-    /// True if `ma` adds, false if it subtracts (`M`).
-    ///
-    /// # Errors
-    /// The letter of flag `M` names no mode of `ma`.
+    /// True if `ma` adds, false if it subtracts; fails if flag `M` names no mode of `ma`.
     pub fn counts_up(&self) -> Result<bool, Refusal> {
         match self.mode {
             None | Some(b'I' | b'+') => Ok(true),
@@ -161,10 +154,9 @@ impl Flags {
         }
     }
 
-    /// Returns the changes that the flags of `meta` make to the item, in order.
-    ///
-    /// memcached creates a missing item before it reads the flags, and stops at an opaque token
-    /// that is too long: an `N` after that token creates the item, but does not set its exptime.
+    /// Returns the changes that the flags of `meta` make to the item, in order. memcached creates a
+    /// missing item before it reads the flags, and stops at an opaque token that is too long: an
+    /// `N` after that token creates the item, but does not set its exptime.
     pub fn changes(&self, meta: &Meta<'_>) -> impl Iterator<Item = Change> {
         let is_end = |token: &[u8]| self.opaque_too_long && token[0] == b'O';
         let seen = || meta.flags.tokens().take_while(move |token| !is_end(token));
@@ -242,11 +234,8 @@ impl<'a> Meta<'a> {
         self.flags.text == b"v" && self.key.len() <= KEY_BYTES_MAX
     }
 
-    /// Returns the key that `me` requests; a key given in base64 is decoded into `place`. Like in
-    /// memcached, `b` counts only if another flag follows it.
-    ///
-    /// # Errors
-    /// The key with flag `b` is not valid base64.
+    /// Returns the key that `me` requests, decoded into `place` if it is in base64. Like in
+    /// memcached, `b` counts only if another flag follows it. Fails if the key is not valid base64.
     pub fn debug_key<'k>(&self, place: &'k mut Option<DecodedKey>) -> Result<&'k [u8], Refusal>
     where
         'a: 'k,
@@ -258,8 +247,8 @@ impl<'a> Meta<'a> {
     }
 }
 
-/// The flags of an `mg` that only looks an item up: no flag changes the item or gives a number that
-/// the answer depends on. The lookup counts as a use of the item.
+/// The flags of an `mg` that only looks an item up, which counts as a use: no flag changes the item
+/// or gives a number that the answer depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupFlags {
     /// `v`: return the value.
@@ -280,8 +269,7 @@ impl LookupFlags {
         | bit(b't')
         | VALUE;
 
-    /// Reads the flags of `meta`. `None` if there are other flags, which `Flags::parse` must read
-    /// or refuse.
+    /// Reads the flags of `meta`; `None` if there are others, which `Flags::parse` reads.
     #[inline]
     #[must_use]
     pub fn parse(meta: &Meta<'_>) -> Option<LookupFlags> {
@@ -302,7 +290,6 @@ impl LookupFlags {
     }
 }
 
-/// Maximum number of flags that `LookupFlags` reads.
 const LOOKUP_FLAGS_MAX: usize = 10;
 
 /// Returns the bit for a letter's place in the alphabet, the same for upper and lower case.

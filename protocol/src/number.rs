@@ -58,8 +58,8 @@ pub fn strict_i32(token: &[u8]) -> Option<i32> {
 }
 
 /// Reads a number like `safe_strtoul`, truncated to 32 bits. Refuses a number that does not fit 64
-/// bits. Refuses a negative number, unless it wraps around to less than 2^63. `text` starts at the
-/// token and reaches to the end of the line, because C skips white space.
+/// bits, and a negative one unless it wraps around to less than 2^63. `text` begins at the token
+/// and includes the rest of the line, because C skips white space.
 #[must_use]
 pub fn loose_u32(text: &[u8]) -> Option<u32> {
     let (negative, magnitude) = scan(text)?;
@@ -125,7 +125,6 @@ fn digit(byte: u8) -> Option<u8> {
     (digit < 10).then_some(digit)
 }
 
-/// C's `isspace`.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }

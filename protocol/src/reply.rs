@@ -1,8 +1,7 @@
 //! Reads a server's reply lines, on the client's side.
 //!
 //! Where: a load generator's half of the text protocol.
-//! Invariant: reading never panics, and waits for at most `LINE_BYTES_MAX` bytes of an unfinished
-//! line.
+//! Invariant: reading never panics; an unfinished line of over `LINE_BYTES_MAX` bytes is refused.
 //! Source: memcached's `protocol.txt`.
 
 use crate::KEY_BYTES_MAX;

@@ -75,8 +75,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the fields that the answer to a binary request repeats from the request's header;
-    /// `None` for a text request.
+    /// Returns the header fields that an answer repeats; `None` for a text request.
     #[must_use]
     pub fn tag(&self) -> Option<Tag> {
         let form = match *self {
@@ -182,8 +181,7 @@ pub struct Meta<'a> {
     pub terminated: bool,
 }
 
-/// The tokens of a line, separated by spaces. Two lines with the same tokens are equal, whatever
-/// the number of spaces between them.
+/// The tokens of a line, separated by spaces. Lines with the same tokens are equal, however spaced.
 #[derive(Clone, Copy, Debug, Default, Eq)]
 pub struct Args<'a> {
     /// The text from the first token to the end of the last token that memcached would read.

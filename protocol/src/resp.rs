@@ -9,8 +9,7 @@
 //! Invariant: reading written bytes gives the message back; any bytes are read without a panic, and
 //! no read waits for more than the limits below. The reply for an array is only its head: the
 //! elements are read as replies of their own, so that a long array need not arrive at once.
-//! Source: the Redis serialization protocol specification, version 2; Redis' `networking.c` for the
-//! limits.
+//! Source: the RESP specification, version 2; Redis' `networking.c` for the limits.
 
 pub use crate::decoded::Decoded;
 use crate::reply::number;
@@ -171,11 +170,10 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Returns the first line without its end, and the line's length with its end.
 #[inline]
 fn line(input: &[u8]) -> Decoded<&[u8]> {
     let near = &input[..input.len().min(LINE_BYTES_MAX)];
-    // Most lines are a few digits, so a loop costs less than a call of a search function.
+    // Lines are mostly a few digits, so a loop costs less than a call of a search function.
     let Some(end) = near.iter().position(|&byte| byte == b'\n') else {
         return if near.len() == LINE_BYTES_MAX { Decoded::Broken } else { Decoded::More };
     };
@@ -193,7 +191,6 @@ fn with_bytes(input: &[u8], head: usize, bytes: usize) -> Decoded<Reply<'_>> {
     }
 }
 
-/// Reads a length of at most `most`, written in digits.
 #[inline]
 fn length(digits: &[u8], most: usize) -> Option<usize> {
     let length = usize::try_from(crate::number::strict_u32(digits)?).ok()?;

@@ -20,7 +20,6 @@ use crate::text::quick;
 /// Maximum number of spaces before `get` or `gets` in a line that has not ended.
 const SPACES_MAX: usize = 100;
 
-/// The first byte of a request of RESP.
 const RESP_ARRAY: u8 = b'*';
 
 /// The protocols that a connection may speak.
@@ -42,20 +41,30 @@ pub struct Session {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No bytes have been received.
+    /// The client has sent nothing.
     Start,
-    /// At the start of a line.
     Line,
     /// Within a retrieval line, before a key. `found` is true once a key was yielded.
-    Keys { cas: bool, exptime: Option<i64>, found: bool },
+    Keys {
+        cas: bool,
+        exptime: Option<i64>,
+        found: bool,
+    },
     /// Within a refused value or its line end, after which `answer` is given.
-    Value { bytes: u64, answer: Answer },
+    Value {
+        bytes: u64,
+        answer: Answer,
+    },
     /// Within a refused line, after which `refusal` is given.
-    Rest { refusal: Refusal },
-    /// At the start of a frame.
+    Rest {
+        refusal: Refusal,
+    },
     Frame,
     /// Within a frame that ends the connection.
-    Last { bytes: usize, answer: Answer },
+    Last {
+        bytes: usize,
+        answer: Answer,
+    },
 }
 
 impl Session {
@@ -80,7 +89,7 @@ impl Session {
         })
     }
 
-    /// True if no request has been consumed only in part.
+    /// True unless a request has been consumed only in part.
     #[must_use]
     pub fn is_between_requests(&self) -> bool {
         matches!(self.state, State::Start | State::Line | State::Frame)
@@ -97,8 +106,7 @@ impl Session {
         }
     }
 
-    /// Returns the retrieval that `next` would yield, by a short cut. `None` if the short cut does
-    /// not apply: the caller then calls `next`.
+    /// Returns the retrieval that `next` would yield; `None` if the short cut does not apply.
     #[inline(always)]
     pub fn next_get<'a>(&mut self, input: &'a [u8]) -> Option<(Get<'a>, usize)> {
         match self.state {
@@ -109,8 +117,8 @@ impl Session {
         }
     }
 
-    /// Returns the request that `next` would yield if all of `input` is one plain request of one
-    /// key: `get`, `mg` with flag `v`, or `set` with its value. Otherwise `None`.
+    /// Returns the request that `next` would yield if all of `input` is one request of one key:
+    /// `get`, `mg` with flag `v` only, or `set` with its value.
     #[inline(always)]
     #[must_use]
     pub fn single_request<'a>(&self, input: &'a [u8]) -> Option<Request<'a>> {
@@ -134,13 +142,12 @@ impl Session {
         matches!(self.state, State::Value { bytes: 0, .. })
     }
 
-    /// Refuses a `Body`: after the caller has consumed its `header_bytes`, the next `bytes` bytes
-    /// (value and line end) are skipped, then `answer` is yielded as a `Request::Answer`.
+    /// Refuses a `Body`: once the caller has consumed `header_bytes`, the next `bytes` bytes (value
+    /// and line end) are skipped, then `answer` is yielded as a `Request::Answer`.
     pub fn swallow(&mut self, bytes: u64, answer: Answer) {
         self.state = State::Value { bytes, answer };
     }
 
-    /// Returns the state in which the request after `answer` begins.
     fn next_request(answer: Answer) -> State {
         match answer.form {
             Form::Text { .. } => State::Line,
@@ -160,8 +167,7 @@ impl Session {
                 self.state = State::Frame;
                 self.frame(input)
             }
-            // No memcached command begins with this byte. The answer is an error in RESP, because a
-            // RESP client shows its user no other error's text.
+            // No memcached command begins with this byte. RESP clients show only errors in RESP.
             State::Start if input[0] == RESP_ARRAY => {
                 let answer = Form::LINE.refused(Refusal::Resp);
                 Step::Request(Request::LastAnswer(answer), input.len())

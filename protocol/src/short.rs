@@ -10,9 +10,8 @@ const BYTES_MAX: usize = size_of::<u64>();
 /// The first number that has too many digits for `ShortText::digits`.
 const NUMBER_END: u32 = 10_000;
 
-/// For each number below a thousand, its digits, with the first digit in the lowest byte, and the
-/// number of digits in the highest byte. Lengths change from request to request, so that the
-/// processor would mispredict branches on them; the table needs no branch.
+/// For each number below a thousand, its digits, the first in the lowest byte, and the number of
+/// digits in the highest byte. A table needs no branches, which changing lengths would mispredict.
 static NUMBERS: [u32; 1000] = {
     let mut numbers = [0; 1000];
     let mut number = 0;
@@ -41,7 +40,6 @@ pub struct ShortText {
 impl ShortText {
     pub(crate) const NONE: ShortText = ShortText { text: 0, bytes: 0 };
 
-    /// Makes a text of the first `bytes` bytes of a word.
     #[inline(always)]
     pub(crate) const fn word(text: u64, bytes: u32) -> ShortText {
         debug_assert!(bytes as usize <= BYTES_MAX);
@@ -114,7 +112,6 @@ pub fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends a few letters, and the digits of a number after them.
 #[inline(always)]
 pub(crate) fn number_after<const N: usize>(
     out: &mut Vec<u8>,

@@ -11,10 +11,9 @@ use crate::short::ShortText;
 const BEFORE: usize = 4;
 const BETWEEN: usize = 2;
 
-/// The texts around a value that is short enough to be appended together with them.
-///
-/// `store::Around` has the same fields, made of `store::Word`s. Neither crate depends on the other,
-/// so the executor copies a `Surround` into a `store::Around`; the copy compiles to nothing.
+/// The texts around a value that is short enough to be appended together with them. The executor
+/// copies a `Surround` to a `store::ReplyTemplate`, which has the same fields, because neither
+/// crate depends on the other; the copy compiles to nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Surround {
     /// The first texts of the answer.
@@ -76,7 +75,7 @@ pub trait FoundItem {
 
 /// Writes the answer for one key, in one form of retrieval.
 pub trait Show: Copy {
-    /// True if a lookup counts for its key's prefix. In memcached, lookups of meta commands do not.
+    /// True if a lookup counts for its key's prefix. In memcached, one by a meta command does not.
     const COUNTS_FOR_PREFIX: bool;
 
     /// The key of the request.

@@ -13,11 +13,10 @@ pub enum Step<'a> {
     More,
     /// A complete request (value included), and the number of bytes that it consumed.
     Request(Request<'a>, usize),
-    /// A storage command whose value has not arrived in full. Nothing is consumed. The caller does
-    /// one of three things. It waits for `header_bytes + value_bytes + end_bytes` bytes and calls
-    /// `next` again, which then yields the whole request. Or it moves the value elsewhere: it
-    /// consumes `header_bytes`, `value_bytes` and `end_bytes`, and checks the last `end_bytes`
-    /// bytes by `is_value_end`. Or it refuses the command by `Session::swallow`.
+    /// A storage command whose value has not arrived in full. Nothing is consumed. The caller waits
+    /// for all `header_bytes + value_bytes + end_bytes` bytes and calls `next` again; or consumes
+    /// them itself and checks the last `end_bytes` bytes by `is_value_end`; or refuses the command
+    /// by `Session::swallow`.
     Body {
         /// A `Store` or `Meta` with an empty value.
         request: Request<'a>,
@@ -34,7 +33,6 @@ pub enum Step<'a> {
     Close,
 }
 
-/// Returns a storage command with its value, if the value and its line end have arrived.
 #[inline]
 pub(crate) fn with_value<'a>(
     input: &'a [u8],

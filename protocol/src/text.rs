@@ -1,7 +1,6 @@
 //! The text protocol: lines.
 //!
-//! Where: `quick` and `parse` turn lines into requests, `write` turns outcomes into lines, and
-//! `head` shortens a line whose value is still arriving.
+//! Where: `quick` and `parse` read requests, `write` writes answers; `head` shortens a long line.
 //! Invariant: no line exceeds the limits below.
 //! Source: memcached's `protocol.txt`; its read buffer (`READ_BUFFER_SIZE`).
 
@@ -15,9 +14,8 @@ mod scan;
 pub(crate) mod tokens;
 pub mod write;
 
-/// Longest line. A longer `get` or `gets` line is answered key by key while it arrives. Any other
-/// longer line closes the connection, even if its end has arrived. (The size of memcached's read
-/// buffer, which grows only for those two commands.)
+/// Longest line, which is the size of memcached's read buffer. A longer `get` or `gets` line is
+/// answered key by key as it arrives; any other longer line closes the connection.
 pub const LINE_BYTES_MAX: usize = 16384;
 
 /// Longest unfinished line other than `get` or `gets`. A longer one closes the connection.

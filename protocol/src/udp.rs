@@ -9,11 +9,10 @@
 //! Invariant: `read` returns the header that `bytes` wrote, and refuses only datagrams shorter than
 //! a header: the caller decides which numbers and totals are valid. All fields are big-endian.
 //! Source: memcached's `protocol.txt`, "UDP protocol"; `try_read_udp`, `build_udp_header` (1.6.45).
-//! memcached answers a datagram whose total is 1 and that has a payload, whatever its number and
-//! the header's last two bytes, which the protocol reserves. Here these two bytes are the flow, as
-//! in the KV-Cache paper (section 4.1.2). memcached sends each value of a multiget as an answer of
-//! its own; these answers have the same id, and each numbers its datagrams from 0. For a quiet
-//! request without an answer, memcached sends an empty datagram, number 0 of 0.
+//! memcached answers any datagram with a total of 1 and a payload, whatever its number and its last
+//! two header bytes, which are reserved there and the flow here (KV-Cache paper, section 4.1.2). It
+//! sends each value of a multiget as a separate answer, with the same id and numbers from 0, and
+//! for a quiet request without an answer an empty datagram, number 0 of 0.
 
 use crate::binary::MAGIC_REPLY;
 
@@ -75,9 +74,9 @@ impl Header {
     }
 }
 
-/// True if a message is a server's answer, not a client's request: text that begins with a capital
-/// letter or a digit, as no command does, or a frame with the magic of answers. A server that
-/// answered such messages could be made to answer another server for ever (CVE-2024-2169).
+/// True if a message is a server's answer: text that begins with a capital letter or a digit, as no
+/// command does, or a frame with the magic of answers. By answering such messages, two servers
+/// could answer each other for ever (CVE-2024-2169).
 #[inline]
 #[must_use]
 pub fn is_answer(message: &[u8]) -> bool {

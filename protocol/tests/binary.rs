@@ -37,7 +37,6 @@ struct Numbers {
     delta: u64,
 }
 
-/// Returns a well-formed request of this shape, unless servers always refuse it.
 fn request<'a>(
     shape: Shape,
     tag: Tag,

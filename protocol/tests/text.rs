@@ -17,7 +17,6 @@ use protocol::{
 };
 use stream::feed;
 
-/// The last event of the streams below that end in a `version` line.
 const VERSION: &str = "Version(Text { noreply: false })";
 
 /// The answer to a key over 250 bytes, with a second line end.
@@ -33,7 +32,6 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..300)
 }
 
-/// Asserts that `request` is the same after it has been encoded and read back.
 fn read_back(request: &Request<'_>) -> Result<(), TestCaseError> {
     let mut bytes = Vec::new();
     encode::request(request, &mut bytes);
@@ -217,7 +215,6 @@ fn an_endless_line_of_keys_is_answered_as_it_arrives() {
     assert!(events.list[keys.len() - 1].contains("cas: true"));
     assert_eq!(events.list[keys.len()], "END\r\n");
     assert_eq!(events.list[keys.len() + 1], VERSION);
-    // Fed in one piece, the line gives the same events.
     assert_eq!(events, feed(ProtocolMode::Auto, [line.as_bytes()]));
 }
 
@@ -270,7 +267,6 @@ fn a_line_longer_than_memcacheds_read_buffer_is_a_retrieval() {
     }
 }
 
-/// Returns the short line that a connection keeps while a value arrives.
 fn head(request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
     let mut head = Vec::new();
     request.short_head(b"", value_bytes, &mut head);

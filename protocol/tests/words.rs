@@ -1,5 +1,4 @@
-//! Tests of details that the other tests of this crate do not cover: the actions that operators
-//! request, and the text beside values in answers.
+//! Tests of details untested elsewhere: operators' actions, and the text beside values in answers.
 //!
 //! Where: integration tests of the crate's public interface. `make mutants` found the gaps.
 //! Invariant: each word that memcached accepts is accepted, and no other.
@@ -180,8 +179,8 @@ fn ma_answers_with_the_time_that_its_item_has_left() {
     assert_eq!(said(|out| asked("T1 N1 t", false).number(&kept, false, 50, out)), "HD t-1\r\n");
 }
 
-/// An item with all fields known. With `is_marked`, the item is stale, an earlier client has won
-/// the right to renew it, and this client wins that right too.
+/// An item with all fields known. With `is_marked`, it is stale, an earlier client has won the
+/// right to renew it, and this client wins that right too.
 fn known(exptime: u32, fetched: bool, is_marked: bool) -> Item {
     Item {
         client_flags: 3,

@@ -23,7 +23,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// All files, by name.
 fn pages() -> Result<Vec<(String, String)>, Box<dyn Error>> {
     let mut pages = vec![("hypostyle.1".to_owned(), man()?)];
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {

@@ -1,8 +1,7 @@
 //! Populates free segments of the store before they are needed, in a thread, so that no request
 //! waits while the system finds and clears a page.
 //!
-//! Where: a thread in addition to the columns. Once per loop each column checks whether the store
-//! wants segments populated; if so, the column wakes the thread.
+//! Where: a thread beside the columns, which wake it if the store wants segments populated.
 //! Invariant: the thread populates no more than the store wants, which is bounded by `-m` and by
 //! the size of the items; no column waits for the thread. It runs only when no other thread wants
 //! its processor. Memory that has not been needed for a while is given back to the system.
@@ -27,7 +26,6 @@ pub(crate) struct Populator {
     requests: Arc<Requests>,
 }
 
-/// Requests to the thread.
 #[derive(Debug, Default)]
 struct Requests {
     /// Set when a column wakes the thread, and cleared when the thread checks the store.
@@ -44,9 +42,6 @@ pub(crate) struct PopulatorHandle {
 impl Populator {
     /// Starts the thread, which sleeps until a column wakes it. With `yields` it runs only when no
     /// other thread wants its processor. With `-k`, which promises memory, it does not yield.
-    ///
-    /// # Errors
-    /// The system cannot start another thread.
     pub(crate) fn start(store: &Arc<Store>, yields: bool) -> io::Result<Populator> {
         let (requests, store) = (Arc::<Requests>::default(), Arc::clone(store));
         let shared = Arc::clone(&requests);
@@ -94,9 +89,10 @@ impl Requests {
             self.asked.store(false, Ordering::Relaxed);
             match store.populate_one() {
                 Ok(true) => {}
-                Ok(false) => self.sleep(store),
+                Ok(false) => self.sleep(store, IDLE),
                 Err(error) => {
-                    // Columns continue without the thread. `asked` stays true, so none wakes it.
+                    // Columns continue without the thread. `asked` stays true, so that no column
+                    // wakes it.
                     self.asked.store(true, Ordering::Relaxed);
                     return log::warn!("memory is no longer populated in advance: {error}");
                 }
@@ -104,13 +100,13 @@ impl Requests {
         }
     }
 
-    /// Sleeps until a column wakes the thread. If that takes longer than `IDLE`, gives memory back.
-    fn sleep(&self, store: &Store) {
+    /// Sleeps until a column wakes the thread. If that takes longer than `idle`, gives memory back.
+    fn sleep(&self, store: &Store, idle: Duration) {
         let (seen, since) = (store.segments_seen(), Instant::now());
-        thread::park_timeout(IDLE);
+        thread::park_timeout(idle);
         // Relaxed: as in `run`.
         let is_asked = self.asked.load(Ordering::Relaxed) || self.stopping.load(Ordering::Relaxed);
-        if !is_asked && since.elapsed() >= IDLE && store.give_back_unused(seen) {
+        if !is_asked && since.elapsed() >= idle && store.give_back_unused(seen) {
             thread::park();
         }
     }
@@ -127,5 +123,40 @@ impl PopulatorHandle {
         {
             self.thread.unpark();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::Config;
+
+    #[test]
+    fn memory_goes_back_only_after_an_idle_time() {
+        let store = Store::new(&Config {
+            memory_bytes: 64 << 20,
+            item_bytes_max: 1 << 20,
+            columns: 1,
+            eviction: None,
+            cas: true,
+            now: 1,
+        })
+        .unwrap();
+        while store.populate_one().unwrap() {}
+        let free_bytes = || store.usage().free_bytes;
+        let before = free_bytes();
+        assert!(before > 0);
+        let requests = Requests::default();
+        // A wake-up that came before the sleep ends it at once.
+        thread::current().unpark();
+        requests.sleep(&store, Duration::MAX);
+        assert_eq!(free_bytes(), before);
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| requests.sleep(&store, Duration::ZERO));
+            while free_bytes() > 0 {
+                thread::yield_now();
+            }
+            sleeper.thread().unpark();
+        });
     }
 }

@@ -1,5 +1,4 @@
-//! UDP over AF_XDP, which bypasses the kernel's network stack. Each of the first columns has a
-//! port.
+//! UDP over AF_XDP, bypassing the kernel's network stack. Each of the first columns has a port.
 //!
 //! Where: `run` opens the ports after the listeners, while the process may still be root. The
 //! kernel's UDP sockets stay open: they receive the packets that the ports leave to the kernel, and
@@ -36,7 +35,7 @@ pub enum BypassError {
     #[error("--xdp takes one UDP port and one protocol, the same for all addresses of -l")]
     Ports,
     /// No address of `-l` belongs to the interface.
-    #[error("--xdp {interface}: {listened} is not its address; it has {own}")]
+    #[error("--xdp {interface}: the interface does not have the address {listened}; it has {own}")]
     Addresses {
         /// The interface's name.
         interface: String,
@@ -60,7 +59,7 @@ pub enum BypassError {
 
 /// Ports that have not been given to columns yet.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenPorts {
     /// The ports, one for each of the first columns.
     pub ports: Vec<Port>,
     /// The protocols that clients of the ports may speak.
@@ -79,12 +78,10 @@ pub struct Bypass {
     first_queue: u32,
     /// Bytes of packets' memory in all open ports.
     ring_bytes: AtomicUsize,
-    /// Most bytes of a datagram. The number changes with the interface's MTU.
+    /// Maximum bytes of a datagram. The number changes with the interface's MTU.
     datagram_bytes_max: Arc<AtomicUsize>,
-    /// The interface's health at the last check, and the time of the next check, in milliseconds
-    /// since the server started.
+    /// The interface's health at the last check, and the time of the next check in milliseconds.
     seen: Mutex<(Health, u64)>,
-    /// How values are sent without a copy. `Off` if they are copied into packets.
     zero_copy: ZeroCopy,
 }
 
@@ -93,7 +90,10 @@ pub struct Bypass {
 ///
 /// # Errors
 /// Opening failed, and `--xdp-fallback` is not set.
-pub fn open(settings: &Settings, addresses: &[SocketAddr]) -> Result<Option<Opened>, BypassError> {
+pub fn open(
+    settings: &Settings,
+    addresses: &[SocketAddr],
+) -> Result<Option<OpenPorts>, BypassError> {
     let Some(wanted) = &settings.xdp else { return Ok(None) };
     match open_wanted(settings, wanted, addresses) {
         Ok(opened) => Ok(Some(opened)),
@@ -109,7 +109,7 @@ fn open_wanted(
     settings: &Settings,
     wanted: &Xdp,
     addresses: &[SocketAddr],
-) -> Result<Opened, BypassError> {
+) -> Result<OpenPorts, BypassError> {
     let name = &wanted.interface;
     let (port, speak) = one_port(settings, addresses).ok_or(BypassError::Ports)?;
     let all_bytes_max = ring_bytes_max(settings);
@@ -158,7 +158,7 @@ fn open_wanted(
         watch,
     };
     bypass.tell_start(settings);
-    Ok(Opened { ports, speak, bypass, arena: has_values.then_some(arena) })
+    Ok(OpenPorts { ports, speak, bypass, arena: has_values.then_some(arena) })
 }
 
 /// Returns the common port and protocols of all UDP addresses. `None` if they differ.
@@ -170,7 +170,7 @@ fn one_port(settings: &Settings, addresses: &[SocketAddr]) -> Option<(u16, Proto
     is_one.then_some((port, speak))
 }
 
-/// Returns the addresses in `listened` that are the interface's or wildcard addresses.
+/// Returns the addresses in `listened` that belong to the interface or are wildcard addresses.
 fn addresses_of(name: &str, listened: &[SocketAddr]) -> Result<Vec<IpAddr>, BypassError> {
     let own = net::own_addresses().unwrap_or_default();
     let own: Vec<IpAddr> = own.iter().filter(|it| it.interface == name).map(|it| it.ip).collect();
@@ -210,8 +210,7 @@ impl Bypass {
         self.ring_bytes.load(Ordering::Relaxed) // a number by itself, as below
     }
 
-    /// Notes that a port of `memory_bytes` is closed. Its memory is given back to the system,
-    /// unless values are in the same arena.
+    /// Notes a closed port of `memory_bytes`, whose memory is freed unless its arena has values.
     pub(crate) fn closed(&self, memory_bytes: usize) {
         if self.zero_copy == ZeroCopy::Off {
             self.ring_bytes.fetch_sub(memory_bytes, Ordering::Relaxed);
@@ -224,7 +223,7 @@ impl Bypass {
         self.zero_copy
     }
 
-    /// Most bytes of a datagram, shared with the columns that send.
+    /// Maximum bytes of a datagram, shared with the columns that send.
     #[must_use]
     pub fn datagram_bytes_max(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.datagram_bytes_max)
@@ -305,8 +304,8 @@ impl Bypass {
         }
     }
 
-    /// Checks the interface, at most once a second for all columns together, and logs a change. A
-    /// check costs two system calls. Returns true if the interface is gone, which is permanent.
+    /// Checks the interface, at most once a second for all columns together, and logs a change.
+    /// Returns true if the interface is gone, which is permanent.
     pub(crate) fn look(&self, now_ms: u64) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if now_ms >= seen.1 && seen.0 != Health::Gone {
@@ -319,8 +318,7 @@ impl Bypass {
         seen.0 == Health::Gone
     }
 
-    /// True if the interface can send packets now, or if the system does not report its state. The
-    /// check costs two system calls.
+    /// True if the interface can send packets now or its state is unknown. Costs two system calls.
     pub(crate) fn is_up(&self) -> bool {
         self.watch.health().is_none_or(|now| matches!(now, Health::Up { .. }))
     }

@@ -1,5 +1,4 @@
-//! A column: one thread that owns its connections, executes their requests against the shared store
-//! and answers them, batch by batch.
+//! A column: a thread that owns connections, executes their requests in batches, and answers them.
 //!
 //! Where: the loop from which everything on a request's path is called.
 //! Invariant: per loop, every ready connection gets one turn, in the order in which they became
@@ -50,7 +49,6 @@ const TOKEN_WAKER: u64 = TOKEN_OTHER;
 /// The token of the column's first UDP socket. The tokens of all listeners are smaller.
 const TOKEN_DATAGRAMS: u64 = TOKEN_OTHER + 64;
 
-/// The token of the column's AF_XDP queue.
 const TOKEN_PACKETS: u64 = TOKEN_DATAGRAMS + 64;
 
 /// The token of the timer that wakes the column once a second.
@@ -60,8 +58,7 @@ const TOKEN_TIMER: u64 = u64::MAX;
 pub(crate) struct Column {
     turn: TurnState,
     streams: StreamState,
-    /// The buffers that turns receive into. All but the first are allocated when several
-    /// connections are ready in one loop for the first time.
+    /// The receive buffers of turns. All but the first are allocated when they are first needed.
     buffers: [Vec<u8>; TURNS_AHEAD],
     epoll: Epoll,
     listeners: Vec<ColumnListener>,
@@ -70,9 +67,7 @@ pub(crate) struct Column {
     packets: Option<Datagrams<Xdp>>,
     /// Present with `-U` and several columns, unless `-o no_steal` is given.
     stealing: Option<Stealing>,
-    /// Present with several columns, unless `-o no_migrate` is given.
     migration: Option<Migration>,
-    /// The column to steal from in this loop.
     victim: Option<Victim>,
     /// A bit for each listener, set if the epoll watches it.
     listeners_watched: u64,
@@ -114,10 +109,7 @@ pub(crate) struct Parts {
 }
 
 impl Column {
-    /// Makes a column that is ready to `run`.
-    ///
-    /// # Errors
-    /// No descriptor is left for its epoll.
+    /// Makes a column. Fails if no descriptor is left for its epoll.
     pub(crate) fn new(parts: Parts) -> std::io::Result<Column> {
         let epoll = Epoll::new(limits::EVENTS_MAX)?;
         epoll.add(&*parts.waker, TOKEN_WAKER, Interest::Wake, &parts.calls)?;
@@ -171,10 +163,7 @@ impl Column {
         Ok(column)
     }
 
-    /// Serves until the server stops.
-    ///
-    /// # Errors
-    /// `epoll_wait` fails, which does not happen on a working system.
+    /// Serves until the server stops. Fails only if `epoll_wait` fails.
     pub(crate) fn run(mut self) -> std::io::Result<()> {
         self.tell_holding();
         let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
@@ -293,7 +282,6 @@ impl Column {
         }
     }
 
-    /// The next steps of the column's UDP sockets and of its AF_XDP queue.
     #[inline]
     fn datagrams_next(&mut self) -> [datagram::Next; 2] {
         [
@@ -302,7 +290,6 @@ impl Column {
         ]
     }
 
-    /// Gives the column's AF_XDP queue and UDP sockets their turns.
     fn datagram_turns(&mut self) {
         let TurnState { context: Context { counters, .. }, .. } = &self.turn;
         let steals_given = counters.steals_given_near.get() + counters.steals_given_far.get();
@@ -375,8 +362,7 @@ impl Column {
         }
     }
 
-    /// While the column's connections together keep or pin too much memory, closes the one that has
-    /// made no progress for longest among those that keep or pin memory.
+    /// While too much memory is kept or pinned, closes the connection without progress for longest.
     #[cold]
     fn relieve(&mut self) {
         while self.streams.is_pressed(2) {

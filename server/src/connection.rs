@@ -1,8 +1,7 @@
 //! One client's connection: its socket, its parser, and the state that it keeps between turns.
 //!
 //! Where: a column gives a connection a turn when its socket is ready or when it has work left. A
-//! turn is one read (`receive`), the execution of the requests in it, and one write (`finish`). An
-//! arriving large value is read straight into its frames.
+//! turn is one read (`receive`), the execution of the requests in it, and one write (`finish`).
 //! Invariant: at rest a connection holds no buffer. While replies wait for the peer to read, the
 //! connection neither reads nor executes, so that at most one turn's replies wait. Bytes are
 //! executed in the order in which they arrived, each byte once.
@@ -31,9 +30,9 @@ use crate::errand::{Errand, Progress};
 use crate::execute::batch::End;
 use crate::limits::{BEHIND_VALUE_BYTES, TURN_COST_BYTES, VALUE_READ_BYTES_MAX};
 use crate::turn::TurnState;
-use held::Held;
+use held::HeldInput;
 use input::Stop;
-use unsent::Unsent;
+use unsent::UnsentReplies;
 
 /// The column's next step for a connection after the connection's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +53,7 @@ pub(crate) enum Next {
 
 /// The result of the first part of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum ReceiveResult {
     /// The connection does not read in this turn, because it has work left from an earlier one.
     Unasked,
     Input(usize),
@@ -62,13 +61,12 @@ pub(crate) enum Received {
     Nothing(Next),
 }
 
-/// The input that a turn executes.
 #[derive(Debug)]
 pub(crate) enum TurnInput {
     /// Input received in this turn: the first `bytes` bytes of the receive buffer.
     Received { bytes: usize },
     /// Input that the connection kept from an earlier turn.
-    Held(Held),
+    Held(HeldInput),
 }
 
 impl TurnInput {
@@ -82,23 +80,19 @@ impl TurnInput {
     }
 }
 
-/// One client's connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: Stream,
     session: Session,
-    /// Input not consumed yet.
-    held: Held,
-    /// Replies that the socket did not take.
-    unsent: Option<Box<Unsent>>,
+    held: HeldInput,
+    unsent: Option<Box<UnsentReplies>>,
     /// The arriving large value, by its number in the column's `Arrivals`.
     arrival: Option<u32>,
-    /// True if the last read was of a large value. The next read then takes at most
-    /// `BEHIND_VALUE_BYTES`, because another large value may follow.
+    /// True if the last read was of a large value. The next takes at most `BEHIND_VALUE_BYTES`.
     behind_value: bool,
     /// An errand that takes several turns. `resumable` is true until the errand is done.
     errand: Option<Box<Errand>>,
-    /// `held` may contain whole requests, which are executed before more input is read.
+    /// True if `held` may contain whole requests, which are executed before more input is read.
     resumable: bool,
     /// True if the socket may have more input, because the last read did not empty it.
     readable: bool,
@@ -108,8 +102,7 @@ pub(crate) struct Connection {
     closing: bool,
     /// True if the connection closes because its client broke the protocol.
     fault: bool,
-    /// When the next request, or an arriving large value, began to wait for room in the store, by
-    /// `TurnState::served_ms`.
+    /// When the next request or arriving value began to wait for room, by `TurnState::served_ms`.
     waits_since_ms: Option<u64>,
     /// True if the connection is in one of the column's queues for a turn.
     pub(crate) queued: bool,
@@ -119,8 +112,7 @@ pub(crate) struct Connection {
     /// and by `TurnState::now_ms` (`active_ms`).
     pub(crate) moved_ms: u64,
     pub(crate) active_ms: u64,
-    /// The cost of the connection since the last `count_anew`, in bytes: the bytes received and
-    /// sent, plus `TURN_COST_BYTES` for each read.
+    /// Bytes received and sent since the last `count_anew`, plus `TURN_COST_BYTES` for each read.
     work_bytes: u64,
     /// The time, by `TurnState::now_ms`, until which the connection stays in its column.
     stays_until_ms: u64,
@@ -135,7 +127,7 @@ impl Connection {
         Connection {
             stream,
             session: Session::new(speak),
-            held: Held::default(),
+            held: HeldInput::default(),
             unsent: None,
             arrival: None,
             behind_value: false,
@@ -197,42 +189,41 @@ impl Connection {
         turn: &mut TurnState,
         streams: &mut StreamState,
         buffer: &mut [u8],
-    ) -> Received {
+    ) -> ReceiveResult {
         if self.unsent.is_some() || self.resumable {
-            return Received::Unasked;
+            return ReceiveResult::Unasked;
         }
         if !self.readable {
-            return Received::Nothing(Next::Sleep);
+            return ReceiveResult::Nothing(Next::Sleep);
         }
         if let Some(arrival) = self.arrival
             && streams.arrivals.must_wait(arrival, &mut turn.context.store, turn.served_ms)
         {
-            return Received::Nothing(Next::AwaitRoom);
+            return ReceiveResult::Nothing(Next::AwaitRoom);
         }
         match self.read(turn, streams, buffer) {
-            ReadResult::Bytes(bytes) => Received::Input(bytes),
+            ReadResult::Bytes(bytes) => ReceiveResult::Input(bytes),
             ReadResult::Empty => {
                 self.readable = false;
-                Received::Nothing(Next::Sleep)
+                ReceiveResult::Nothing(Next::Sleep)
             }
-            ReadResult::End | ReadResult::Broken => Received::Nothing(Next::Close),
+            ReadResult::End | ReadResult::Broken => ReceiveResult::Nothing(Next::Close),
         }
     }
 
-    /// True if the turn only executes input: no reply waits, no large value arrives, and no errand
-    /// is under way.
-    pub(crate) fn only_executes(&self, received: Received) -> bool {
+    /// True if the turn only executes input: no reply, arriving value or errand is under way.
+    pub(crate) fn only_executes(&self, received: ReceiveResult) -> bool {
         let has_input = match received {
-            Received::Input(_) => true,
-            Received::Unasked => self.unsent.is_none() && self.errand.is_none(),
-            Received::Nothing(_) => false,
+            ReceiveResult::Input(_) => true,
+            ReceiveResult::Unasked => self.unsent.is_none() && self.errand.is_none(),
+            ReceiveResult::Nothing(_) => false,
         };
         has_input && self.arrival.is_none()
     }
 
     #[inline]
-    pub(crate) fn take_input(&mut self, turn: &TurnState, received: Received) -> TurnInput {
-        if let Received::Input(bytes) = received {
+    pub(crate) fn take_input(&mut self, turn: &TurnState, received: ReceiveResult) -> TurnInput {
+        if let ReceiveResult::Input(bytes) = received {
             return TurnInput::Received { bytes };
         }
         self.note_move(turn);
@@ -244,9 +235,8 @@ impl Connection {
         &self.session
     }
 
-    /// Ends the turn of a connection whose requests a batch has executed up to `end`: begins to
-    /// receive a large value if one starts there, and sends the replies. Returns the connection's
-    /// next step, and how many bytes of the input are used.
+    /// Ends the turn of a connection whose requests a batch has executed up to `end`, and sends the
+    /// replies. Returns the connection's next step, and how many bytes of the input are used.
     pub(crate) fn end(
         &mut self,
         turn: &mut TurnState,
@@ -259,8 +249,7 @@ impl Connection {
         (self.answer(turn, streams, (stop, used), fills_buffer), used)
     }
 
-    /// Sends the replies after execution has used the first `used` bytes of the input and stopped
-    /// for the reason `stop`. Returns the connection's next step.
+    /// Sends the replies to the first `used` bytes of the input. Returns the next step.
     #[inline]
     fn answer(
         &mut self,
@@ -279,8 +268,7 @@ impl Connection {
         self.send(turn, streams)
     }
 
-    /// Keeps the input after the first `used` bytes. May take `buffer` and leave another buffer in
-    /// its place.
+    /// Keeps the input after the first `used` bytes. May exchange `buffer` for another buffer.
     #[inline]
     pub(crate) fn keep(
         &mut self,
@@ -293,7 +281,7 @@ impl Connection {
             TurnInput::Received { bytes } if used < bytes && !self.closing => {
                 let waits = !self.resumable || self.waits_since_ms.is_some();
                 let exact = waits || streams.pressed;
-                self.held = Held::keep(buffer, used..bytes, exact, &mut streams.spares);
+                self.held = HeldInput::keep(buffer, used..bytes, exact, &mut streams.spares);
             }
             TurnInput::Received { .. } => {}
             TurnInput::Held(held) => {
@@ -303,26 +291,29 @@ impl Connection {
         }
     }
 
-    /// Does the second part of a turn: executes the requests in the input received into `buffer`,
-    /// and writes once. May replace `buffer` by another buffer.
+    /// Does the second part of a turn: executes the input and writes once. May replace `buffer`.
     #[inline]
     pub(crate) fn finish(
         &mut self,
         turn: &mut TurnState,
         streams: &mut StreamState,
         buffer: &mut Vec<u8>,
-        received: Received,
+        received: ReceiveResult,
     ) -> Next {
         match received {
-            Received::Nothing(next) => {
+            ReceiveResult::Nothing(next) => {
                 if next == Next::AwaitRoom {
                     self.note_move(turn); // the peer is not to blame: the server does not read
                 }
                 return next;
             }
-            Received::Unasked if self.unsent.is_some() => return self.send_rest(turn, streams),
-            Received::Unasked if self.errand.is_some() => return self.go_on_errand(turn, streams),
-            Received::Unasked | Received::Input(_) => {}
+            ReceiveResult::Unasked if self.unsent.is_some() => {
+                return self.send_rest(turn, streams);
+            }
+            ReceiveResult::Unasked if self.errand.is_some() => {
+                return self.go_on_errand(turn, streams);
+            }
+            ReceiveResult::Unasked | ReceiveResult::Input(_) => {}
         }
         let input = self.take_input(turn, received);
         let bytes = input.bytes(buffer);
@@ -352,8 +343,7 @@ impl Connection {
         }
     }
 
-    /// Copies the kept input into `buffer` and reads once, into the room after it. Returns how many
-    /// bytes of `buffer` are input.
+    /// Reads once into `buffer` after the kept input. Returns the number of input bytes there.
     #[inline]
     fn read(
         &mut self,
@@ -440,8 +430,7 @@ impl Connection {
         self.closing |= stop == Stop::Close;
     }
 
-    /// True if the connection keeps input, an arriving value or replies. Their memory is bounded by
-    /// `limits`.
+    /// True if the connection keeps input, an arriving value or replies, which `limits` bounds.
     pub(crate) fn keeps_memory(&self) -> bool {
         self.held.capacity() > 0 || self.arrival.is_some() || self.unsent.is_some()
     }

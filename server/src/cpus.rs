@@ -1,7 +1,6 @@
 //! The processors that affinity and the control groups' quota allow this process to use.
 //!
-//! Where: read once, before the command line. The result determines the default of `-t` and the
-//! processors to which columns are pinned.
+//! Where: read once, before the command line, for the default of `-t` and to pin the columns.
 //! Invariant: the list of processors is never empty, and all are in the affinity mask.
 //! Source: sched_getaffinity(2), cgroups(7), the kernel's `cgroup-v2.rst` (`cpu.max`) and
 //! `sched-bwc.rst` (`cpu.cfs_quota_us`).
@@ -43,7 +42,6 @@ pub fn usable(root: &Path) -> Cpus {
     Cpus { list: cores_first(root, affinity()), quota: quota(root) }
 }
 
-/// Returns the processors of the affinity mask, ascending.
 fn affinity() -> Vec<usize> {
     net::thread_cpus().ok().filter(|list| !list.is_empty()).unwrap_or_else(|| {
         // The call fails if the machine has more processors than the mask has bits.
@@ -51,8 +49,7 @@ fn affinity() -> Vec<usize> {
     })
 }
 
-/// Sorts the processors so that the first one of every core comes before any core's second one.
-/// Then the first few columns do not share cores.
+/// Sorts the processors so that one of each core comes first: the first columns share no cores.
 fn cores_first(root: &Path, mut list: Vec<usize>) -> Vec<usize> {
     let mut seen = std::collections::HashMap::new();
     let ranks: Vec<usize> = list

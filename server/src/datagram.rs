@@ -6,8 +6,7 @@
 //! answer    | frame 0 of n | replies |   | frame 1 of n | replies |   ...
 //! ```
 //!
-//! Where: beside `connection`. A column receives datagrams, executes the datagrams of one receive
-//! as one batch, and sends the answers.
+//! Where: beside `connection`. A column executes the datagrams of one receive as one batch.
 //! Invariant: a datagram is answered, or dropped and counted; an answer is sent or dropped, never
 //! kept. While the first request of a datagram waits for room in the store, that datagram and all
 //! later ones stay in the inbox, and the column receives no more datagrams.
@@ -32,26 +31,25 @@ use std::sync::Arc;
 use crate::datapath::Datapath;
 use crate::limits::{DATAGRAM_TURNS_MAX, DATAGRAM_WAIT_MS_MAX};
 use crate::turn::TurnState;
-use answers::{Answers, Way};
+use answers::{Answers, SendPath};
 use assembly::AddResult;
-pub use gather::Gather;
+pub use gather::Gatherer;
 pub use guard::Guard;
 use memory::plant::{self, Fault};
 use net::Received;
 use round::Round;
-use whole::Whole;
+use whole::WholeRequest;
 
 /// A column's datagrams of one datapath: the received ones, and the answers to them.
 #[derive(Debug)]
 pub struct Datagrams<D: Datapath> {
     path: D,
     rest: Option<Backlog>,
-    gathers: Arc<[Gather]>,
-    /// The last request that was completed from several parts or pieces.
-    whole: Whole,
+    gathers: Arc<[Gatherer]>,
+    whole: WholeRequest,
     guard: Guard,
     answers: Answers<D::Peer>,
-    /// Most datagrams that one receive returned during the last call of `turns`.
+    /// The largest number of datagrams of one receive during the last call of `turns`.
     most: usize,
 }
 
@@ -60,8 +58,7 @@ pub struct Datagrams<D: Datapath> {
 struct Backlog {
     /// The position of the first datagram to execute, among the received datagrams.
     first: usize,
-    /// The position of the first datagram that is not counted yet. Earlier datagrams have been
-    /// counted, and added to the assembly if they are parts.
+    /// The position of the first datagram that is neither counted nor in the assembly yet.
     counted: usize,
     /// A part that completed its request or made it too long, and is not answered yet: the part's
     /// position, and the result of adding it.
@@ -77,25 +74,24 @@ pub(crate) enum Next {
     Sleep,
     /// Another turn in the next loop.
     Again,
-    /// Another turn a little later, because a request waits for room in the store, or an answer
-    /// waits for the interface.
+    /// Another turn a little later: a request waits for room, or an answer for the interface.
     AwaitRoom,
 }
 
 impl<D: Datapath> Datagrams<D> {
     /// Makes the state for a column's datagrams. `reply_bytes_max` is the most bytes of one answer;
-    /// `gathers` has the gather of each column that may steal or be stolen from.
+    /// `gathers` has the gatherer of each column that may steal or be stolen from.
     pub fn new(
         path: D,
         guard: Guard,
         reply_bytes_max: usize,
-        gathers: Arc<[Gather]>,
+        gathers: Arc<[Gatherer]>,
     ) -> Datagrams<D> {
         Datagrams {
             path,
             rest: None,
             gathers,
-            whole: Whole::default(),
+            whole: WholeRequest::default(),
             guard,
             answers: Answers::new(reply_bytes_max),
             most: 0,
@@ -115,12 +111,10 @@ impl<D: Datapath> Datagrams<D> {
         self.path.note_input(number);
     }
 
-    /// Limits each receive to `at_once` datagrams or bursts of datagrams; 0 counts as 1.
     pub(crate) fn limit(&mut self, at_once: usize) {
         self.path.limit(at_once);
     }
 
-    /// Returns the column's next step for its datagrams.
     pub(crate) fn next(&mut self) -> Next {
         match &self.rest {
             Some(rest) if rest.waits_since_ms.is_some() => Next::AwaitRoom,
@@ -156,8 +150,7 @@ impl<D: Datapath> Datagrams<D> {
         self.most
     }
 
-    /// Receives once, unless earlier datagrams are left; executes and answers. Returns how many
-    /// datagrams were received.
+    /// Receives once, unless earlier datagrams are left, and executes. Returns the number received.
     fn turn(&mut self, turn: &mut TurnState) -> usize {
         let mut came = 0;
         let rest = self.rest.take().unwrap_or_else(|| {
@@ -170,7 +163,6 @@ impl<D: Datapath> Datagrams<D> {
         came
     }
 
-    /// Executes the received datagrams, and answers.
     fn execute(&mut self, rest: Backlog, turn: &mut TurnState) {
         let (speak, datagram_bytes_max) = (self.path.speak(), self.path.datagram_bytes_max());
         let gather = &self.gathers[self.path.home()];
@@ -181,7 +173,7 @@ impl<D: Datapath> Datagrams<D> {
             gather,
             whole: &mut self.whole,
             answers: &mut self.answers,
-            outgoing: Way { out: outgoing, datagram_bytes_max },
+            outgoing: SendPath { out: outgoing, datagram_bytes_max },
         };
         // Copies values into the replies: many answers wait to be sent together, and a later
         // message may move a value to which an earlier answer would refer.
@@ -211,9 +203,8 @@ impl<D: Datapath> Datagrams<D> {
         self.path.held_bytes() + gathered + self.answers.held_bytes()
     }
 
-    /// Receives once from the socket with number `socket` of another `column`, or from that
-    /// column's queue; executes, and answers through the same socket or queue. Returns how many
-    /// datagrams were received.
+    /// Receives once from another `column`'s socket number `socket`, or from its queue; executes,
+    /// and answers through the same socket or queue. Returns how many datagrams were received.
     pub(crate) fn steal(&mut self, column: usize, socket: usize, turn: &mut TurnState) -> usize {
         if self.rest.is_some() {
             return 0;
@@ -237,7 +228,6 @@ fn count(received: Received, turn: &TurnState) -> usize {
 }
 
 impl Backlog {
-    /// True if the first datagram has waited for less than `DATAGRAM_WAIT_MS_MAX`.
     fn may_wait(&self, turn: &TurnState) -> bool {
         let since_ms = self.waits_since_ms.unwrap_or(turn.served_ms);
         turn.served_ms.saturating_sub(since_ms) < DATAGRAM_WAIT_MS_MAX

@@ -32,8 +32,7 @@ pub trait Datapath {
     /// The column whose socket or queue the last receive read.
     fn home(&self) -> usize;
 
-    /// The descriptors that the column's epoll is to watch. Other methods number them from 0, in
-    /// this order.
+    /// The descriptors for the column's epoll. Other methods number them from 0, in this order.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>>;
 
     /// Notes that the kernel reported input for the descriptor of this number.
@@ -55,14 +54,13 @@ pub trait Datapath {
     /// Receives once, from the next socket that is ready.
     fn receive(&mut self, calls: &Calls) -> Received;
 
-    /// Receives once from the socket with number `socket` of another `column`, or from that
-    /// column's queue.
+    /// Receives once from another `column`'s socket number `socket`, or from its queue.
     fn steal(&mut self, column: usize, socket: usize, calls: &Calls) -> Received;
 
     /// The protocols that clients of the socket that received last may use.
     fn speak(&self) -> ProtocolMode;
 
-    /// Most bytes of a datagram from that socket, the memcached UDP header included.
+    /// Maximum bytes of a datagram from that socket, the memcached UDP header included.
     fn datagram_bytes_max(&self) -> usize;
 
     /// The datagrams of the last receive, and the path by which answers to them are sent.

@@ -14,7 +14,7 @@ pub(crate) mod place;
 
 use crate::execute::{Context, STEP_BYTES};
 use crate::out::Out;
-use crate::watch::Seat;
+use crate::watch::WatchGuard;
 use census::Census;
 use conns::Conns;
 use detail::Detail;
@@ -27,7 +27,7 @@ pub(crate) enum Errand {
     Detail(Detail),
     Conns(Conns),
     /// Sends events as they happen, until the client closes.
-    Watch(Seat),
+    Watch(WatchGuard),
 }
 
 /// The result of a step.
@@ -38,8 +38,7 @@ pub(crate) enum Progress {
     /// The errand has no work now, but may have some later. It is tried again a little later.
     Idle,
     Done,
-    /// The errand cannot continue. Its connection closes, so that the client does not mistake a
-    /// part of the answer for the whole.
+    /// The errand cannot continue. Its connection closes, to show that the answer is incomplete.
     Ended,
 }
 
@@ -49,7 +48,6 @@ impl Errand {
         matches!(self, Errand::Watch(_))
     }
 
-    /// The name of the connection's state in `stats conns`.
     pub(crate) fn state(&self) -> &'static str {
         match self {
             Errand::Dump(_) | Errand::Watch(_) => "conn_watch",
@@ -57,7 +55,6 @@ impl Errand {
         }
     }
 
-    /// Takes a step and appends its replies.
     pub(crate) fn step(&mut self, context: &mut Context, out: &mut Out) -> Progress {
         let before = out.buf.len();
         let progress = match self {
@@ -65,8 +62,8 @@ impl Errand {
             Errand::Census(census) => census.step(context, &mut out.buf),
             Errand::Detail(detail) => detail.step(context, &mut out.buf),
             Errand::Conns(conns) => conns.step(context, &mut out.buf),
-            Errand::Watch(seat) => {
-                out.buf.extend_from_slice(&seat.take_lines());
+            Errand::Watch(guard) => {
+                out.buf.extend_from_slice(&guard.take_lines());
                 Progress::Idle
             }
         };

@@ -28,7 +28,7 @@ use protocol::{
     Answer, Delete, Form, Meta, MetaVerb, Outcome, ProtocolMode, Refusal, Request, Session, Step,
     Store,
 };
-use store::{Body, Column, Deleted, Draft, MetaDelete, Prefetched, Refused};
+use store::{Body, Column, DeleteResult, Draft, MetaDelete, PrefetchedHash, StoreError};
 
 use crate::clock::Clock;
 use crate::errand::Errand;
@@ -57,8 +57,7 @@ pub struct Context {
     pub(crate) column: usize,
     /// The column's view of the time, set once per loop.
     pub clock: Clock,
-    /// If the store has no room yet, a request waits (true) or is refused (false). Set for each
-    /// turn or message.
+    /// True if a request waits while the store has no room; false if it is then refused.
     pub may_wait: bool,
     /// True if the requests arrived in datagrams, whose sender may be forged.
     pub(crate) by_datagram: bool,
@@ -74,15 +73,14 @@ pub struct Context {
 
 /// The connection's next step after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
+pub enum NextStep {
     /// Executes the next request.
     Continue,
     /// Sends the replies that are ready before it executes more requests (`mn`).
     Flush,
     /// Sends the replies that are ready, then closes (`quit`).
     Close,
-    /// Tries the same request again a little later, because the store has no room yet. The request
-    /// has changed nothing.
+    /// Tries the same request again later: the store has no room yet, and nothing was changed.
     Wait,
     /// Continues `Context::errand` before it executes another request.
     Errand,
@@ -115,9 +113,8 @@ impl Context {
         }
     }
 
-    /// Counts steps of work, for the test that no command takes more than `limits::LOOP_STEPS_MAX`.
-    /// A step is a request, a key of a request, an item or entry that is examined, or `STEP_BYTES`
-    /// bytes of replies. Release builds count nothing.
+    /// Counts steps of work, for the test that no command exceeds `limits::LOOP_STEPS_MAX`. A step
+    /// is a request, a key, an item or entry that is examined, or `STEP_BYTES` bytes of replies.
     #[inline(always)]
     #[cfg_attr(
         not(debug_assertions),
@@ -144,7 +141,7 @@ impl Context {
     /// Reads which streams are watched. Called at the beginning of each loop.
     #[inline]
     pub(crate) fn look_who_watches(&mut self) {
-        // The store below also drops a `SAMPLED` that is left from an earlier loop.
+        // The assignment below also clears a `SAMPLED` bit that is left from an earlier loop.
         let watched = self.shared.watch.watched();
         if watched != self.noted.watched {
             self.store.note_evictions(if watched.intersects(Streams::EVICTIONS.with(DETAIL)) {
@@ -156,8 +153,7 @@ impl Context {
         }
     }
 
-    /// Ends a loop: hands the noted lines to watchers. Returns true if `stats conns` requests this
-    /// column's list of sockets.
+    /// Ends a loop. Returns true if `stats conns` requests this column's list of sockets.
     #[inline]
     pub(crate) fn end_loop(&mut self) -> bool {
         #[cfg(debug_assertions)]
@@ -186,14 +182,12 @@ impl Context {
         }
     }
 
-    /// Returns a refusal if the request arrived in a datagram. Such a request cannot begin an
-    /// errand, because the answer to an errand takes several turns.
+    /// Refuses a request in a datagram, because the answer to an errand takes several turns.
     pub(crate) fn refuses_errands(&self) -> Option<Refusal> {
         self.by_datagram.then(|| self.refused(Refusal::ConnectionOnly))
     }
 
-    /// Returns a refusal if the request arrived in a datagram, unless `-o udp_admin` allows
-    /// operators' commands in datagrams.
+    /// Refuses an operator's command in a datagram, unless `-o udp_admin` allows it.
     pub(crate) fn refuses_operators(&self) -> Option<Refusal> {
         let obeys = !self.by_datagram || self.shared.settings.udp_admin;
         (!obeys).then(|| self.refused(Refusal::OperatorOnly))
@@ -207,14 +201,14 @@ impl Context {
 
     /// True if a request waits after the store has refused it for this reason.
     #[inline]
-    fn waits(&self, refused: Refused) -> bool {
-        self.may_wait && refused == Refused::Later
+    fn waits(&self, refused: StoreError) -> bool {
+        self.may_wait && refused == StoreError::Later
     }
 }
 
 /// Executes `request` and appends its reply to `out`.
 #[inline]
-pub fn execute(context: &mut Context, request: &Request<'_>, out: &mut Out) -> After {
+pub fn execute(context: &mut Context, request: &Request<'_>, out: &mut Out) -> NextStep {
     execute_hashed(context, request, None, out)
 }
 
@@ -223,9 +217,9 @@ pub fn execute(context: &mut Context, request: &Request<'_>, out: &mut Out) -> A
 pub fn execute_hashed(
     context: &mut Context,
     request: &Request<'_>,
-    hash: Option<Prefetched>,
+    hash: Option<PrefetchedHash>,
     out: &mut Out,
-) -> After {
+) -> NextStep {
     let before = out.buf.len();
     let after = match request {
         Request::Get(request) => get::get(context, request, hash, out),
@@ -249,9 +243,9 @@ pub(crate) const STEP_BYTES: usize = 64;
 fn execute_store(
     context: &mut Context,
     request: &Store<'_>,
-    hash: Option<Prefetched>,
+    hash: Option<PrefetchedHash>,
     out: &mut Out,
-) -> After {
+) -> NextStep {
     if begin_other(context, out) {
         return note::execute(context, &Request::Store(*request), hash, out);
     }
@@ -260,7 +254,7 @@ fn execute_store(
 }
 
 #[inline(never)]
-fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
+fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextStep {
     if begin_other(context, out) {
         return note::execute(context, &Request::Meta(*request), None, out);
     }
@@ -280,16 +274,16 @@ fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
 fn execute_other(
     context: &mut Context,
     request: &Request<'_>,
-    hash: Option<Prefetched>,
+    hash: Option<PrefetchedHash>,
     out: &mut Out,
-) -> After {
+) -> NextStep {
     if begin_other(context, out) {
         return note::execute(context, request, hash, out);
     }
     match request {
         Request::Delete(request) => {
             delete(context, request, out);
-            After::Continue
+            NextStep::Continue
         }
         Request::Delta(request) => arithmetic::delta(context, request, out),
         other => execute_rare(context, other, out),
@@ -305,7 +299,7 @@ fn begin_other(context: &Context, out: &mut Out) -> bool {
 }
 
 #[cold]
-fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> After {
+fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> NextStep {
     match *request {
         Request::Touch { key, exptime, form } => {
             return touch(context, key, exptime, form, out);
@@ -333,15 +327,15 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
         Request::Answer(answer) => answer.write(&mut out.buf),
         Request::Noop(form) => {
             form.write_outcome(Outcome::Noop, &mut out.buf);
-            return After::Flush;
+            return NextStep::Flush;
         }
         Request::Quit(form) => {
             form.write_outcome(Outcome::Quit, &mut out.buf);
-            return After::Close;
+            return NextStep::Close;
         }
         Request::LastAnswer(answer) => {
             answer.write(&mut out.buf);
-            return After::Close;
+            return NextStep::Close;
         }
         Request::Get(_)
         | Request::Store(_)
@@ -349,11 +343,10 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
         | Request::Delta(_)
         | Request::Meta(_) => return execute(context, request, out),
     }
-    After::Continue
+    NextStep::Continue
 }
 
-/// Checks whether the value of this storage command is admitted. Called before a value is received
-/// into a draft instead of the connection's buffer.
+/// Checks, before a value is received into a draft, that its storage command is admitted.
 ///
 /// # Errors
 /// The reply, which the caller gives to `Session::swallow`.
@@ -373,16 +366,15 @@ pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> 
     begun.map_err(|refusal| form.refused(refusal))
 }
 
-/// Executes the storage command in `header`, the bytes before the value. The value has arrived in
-/// `draft`; `terminated` is true if its line end followed it. After `After::Wait` the caller calls
-/// again with the same draft.
+/// Executes the storage command in `header`, whose value has arrived in `draft`. `terminated` is
+/// true if a line end followed. After `NextStep::Wait` the caller calls again with the same draft.
 pub fn execute_with_draft(
     context: &mut Context,
     header: &[u8],
     draft: &mut Draft,
     terminated: bool,
     out: &mut Out,
-) -> After {
+) -> NextStep {
     out.settle(&context.store);
     // `header` was parsed as a storage command when it arrived, and parses the same way again.
     if let Step::Body { request, value_bytes, .. } = Session::new(ProtocolMode::Auto).next(header) {
@@ -392,20 +384,19 @@ pub fn execute_with_draft(
         let after = match &request {
             Request::Store(request) => put::store(context, request, None, value, out),
             Request::Meta(request) => put::meta_store(context, request, value, out),
-            _ => After::Continue,
+            _ => NextStep::Continue,
         };
         match after {
-            After::Wait => context.noted.take_back(mark),
+            NextStep::Wait => context.noted.take_back(mark),
             _ => note::large(context, &request, value_bytes),
         }
         return after;
     }
-    After::Continue
+    NextStep::Continue
 }
 
-/// Returns the answer to the storage command in `header` if the store has no room left for its
-/// value, which is still arriving. The caller skips the remaining bytes of the value, then sends
-/// the answer. A refused set deletes the old value.
+/// Answers the storage command in `header` if the store has no room for its arriving value. The
+/// caller skips the rest of the value, then sends the answer. A refused set deletes the old value.
 pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
     match Session::new(ProtocolMode::Auto).next(header) {
         Step::Body { request: Request::Store(store), .. } => {
@@ -422,8 +413,8 @@ fn delete(context: &mut Context, delete: &Delete<'_>, out: &mut Out) {
     let bytes = note::bytes_to_delete(context, delete.key);
     note::count_for_prefix(context, delete.key, |counts| counts.deletes += 1);
     let deleted = match delete.cas {
-        0 if context.store.delete(delete.key) => Ok(Deleted::Deleted),
-        0 => Ok(Deleted::NotFound),
+        0 if context.store.delete(delete.key) => Ok(DeleteResult::Deleted),
+        0 => Ok(DeleteResult::NotFound),
         cas => context.store.meta_delete(&MetaDelete {
             key: delete.key,
             cas: Some(cas),
@@ -435,24 +426,24 @@ fn delete(context: &mut Context, delete: &Delete<'_>, out: &mut Out) {
         }),
     };
     let outcome = match deleted {
-        Ok(Deleted::Deleted) => {
+        Ok(DeleteResult::Deleted) => {
             context.counters.delete_hits.add(1);
             note::deleted(context, delete.key, bytes, "delete");
             Outcome::Deleted
         }
-        Ok(Deleted::NotFound) => {
+        Ok(DeleteResult::NotFound) => {
             context.counters.delete_misses.add(1);
             Outcome::Refused(Refusal::NotFound)
         }
-        Ok(Deleted::Exists) => Outcome::Refused(Refusal::Exists),
+        Ok(DeleteResult::Exists) => Outcome::Refused(Refusal::Exists),
         Err(_) => Outcome::Refused(Refusal::NoMemory),
     };
     delete.form.write_outcome(outcome, &mut out.buf);
 }
 
-fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut Out) -> After {
+fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut Out) -> NextStep {
     let touched = match context.store.touch(key, context.clock.realtime(exptime)) {
-        Err(_) if context.may_wait => return After::Wait,
+        Err(_) if context.may_wait => return NextStep::Wait,
         touched => touched.unwrap_or(false),
     };
     // For the prefix counts, a binary touch is a lookup, as in memcached.
@@ -466,11 +457,10 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
         context.counters.touch_misses.add(1);
         form.refuse(Refusal::NotFound, &mut out.buf);
     }
-    After::Continue
+    NextStep::Continue
 }
 
-/// Appends the refusal of a meta request.
-fn refuse(out: &mut Out, refusal: Refusal) -> After {
+fn refuse(out: &mut Out, refusal: Refusal) -> NextStep {
     Meta::FORM.refuse(refusal, &mut out.buf);
-    After::Continue
+    NextStep::Continue
 }

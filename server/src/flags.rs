@@ -29,7 +29,7 @@ use crate::settings::Settings;
 const FAILURE: u8 = 1;
 /// Exit status for a wrong combination or an unsupported feature (`EX_USAGE`).
 const USAGE: u8 = 64;
-/// Most threads (`-t`) for which memcached gives no warning.
+/// Maximum number of threads (`-t`) for which memcached gives no warning.
 const COLUMNS_SANE: usize = 64;
 /// The largest number of columns.
 pub const COLUMNS_MAX: usize = 1024;
@@ -65,7 +65,7 @@ pub enum Action {
 
 /// The kind of value that a flag takes, with its name in `-h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
+pub enum ValueKind {
     /// The flag takes no value.
     Nothing,
     /// The flag takes a value of this name.
@@ -74,13 +74,12 @@ pub enum Takes {
     Optional,
 }
 
-/// The effect of a flag, with the code for it.
+/// The code that carries out a flag.
 #[derive(Clone, Copy)]
-enum Does {
+enum Handler {
     /// Changes the settings. The function gets the flag's value, or an empty text.
     Sets(fn(&mut Choices, &str) -> Result<(), BadFlag>),
-    /// Has no effect here. The value is checked as memcached checks it, and a note tells the user
-    /// the reason `why`.
+    /// Has no effect here. The value is checked as in memcached, and a note tells the user `why`.
     Nothing { check: fn(&str) -> Result<(), BadFlag>, why: &'static str },
     /// Is refused, because the server does not have what the flag promises. The text is the reason.
     Refused(&'static str),
@@ -104,20 +103,20 @@ pub struct Flag {
     /// The long name of the flag, or the name of the option. Empty if the flag has no long name.
     pub long: &'static str,
     /// The kind of the flag's value.
-    pub takes: Takes,
+    pub takes: ValueKind,
     /// The lines of `-h` that explain the flag. Empty for an option of `-o` without effect.
     pub help: &'static [&'static str],
-    does: Does,
+    handler: Handler,
 }
 
 impl Flag {
     /// The flag's effect in this server.
     #[must_use]
     pub fn effect(&self) -> Effect {
-        match self.does {
-            Does::Sets(_) => Effect::Works,
-            Does::Nothing { why, .. } => Effect::Nothing(why),
-            Does::Refused(why) => Effect::Refused(why),
+        match self.handler {
+            Handler::Sets(_) => Effect::Works,
+            Handler::Nothing { why, .. } => Effect::Nothing(why),
+            Handler::Refused(why) => Effect::Refused(why),
         }
     }
 }
@@ -140,7 +139,7 @@ struct Choices {
     /// The addresses of `-l`.
     inter: Vec<String>,
     /// The values of the other AF_XDP flags.
-    xdp: xdp::Beside,
+    xdp: xdp::XdpFlags,
     /// True if `-p` was given.
     has_port: bool,
     /// False after `-o no_pin`.
@@ -165,7 +164,7 @@ pub fn parse(
         settings,
         notes: Vec::new(),
         inter: Vec::new(),
-        xdp: xdp::Beside::default(),
+        xdp: xdp::XdpFlags::default(),
         has_port: false,
         pin: true,
         print: None,
@@ -182,14 +181,14 @@ pub fn parse(
             }
         };
         let value = match flag.takes {
-            Takes::Nothing => String::new(),
-            Takes::Optional => {
+            ValueKind::Nothing => String::new(),
+            ValueKind::Optional => {
                 if long {
                     parser.optional_value();
                 }
                 String::new()
             }
-            Takes::Value(_) => text(flag, parser.value())?,
+            ValueKind::Value(_) => text(flag, parser.value())?,
         };
         choices.apply(flag, value.trim_start())?;
         is_first = false;
@@ -270,14 +269,14 @@ fn named(flag: &Flag) -> String {
 
 impl Choices {
     fn apply(&mut self, flag: &Flag, value: &str) -> Result<(), BadFlag> {
-        self.act(&named(flag), flag.does, value)
+        self.act(&named(flag), flag.handler, value)
     }
 
     /// Applies the row of a flag or of an `-o` option.
-    fn act(&mut self, name: &str, does: Does, value: &str) -> Result<(), BadFlag> {
-        match does {
-            Does::Sets(set) => set(self, value),
-            Does::Nothing { check, why } => {
+    fn act(&mut self, name: &str, handler: Handler, value: &str) -> Result<(), BadFlag> {
+        match handler {
+            Handler::Sets(set) => set(self, value),
+            Handler::Nothing { check, why } => {
                 check(value)?;
                 let note = format!("has no effect here: {name} ({why})");
                 if !self.notes.contains(&note) {
@@ -285,7 +284,7 @@ impl Choices {
                 }
                 Ok(())
             }
-            Does::Refused(why) => Err(BadFlag::usage(format!("{name} is refused: {why}"))),
+            Handler::Refused(why) => Err(BadFlag::usage(format!("{name} is refused: {why}"))),
         }
     }
 

@@ -9,8 +9,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Returns the lowest limit of this process's control groups and of the groups that contain them.
-/// `read` returns a group's limit, given its folder and whether the group is of version 2. `root`
-/// is `/`, except in tests.
+/// `read` returns a group's limit, given its folder and whether it is of version 2.
 pub(crate) fn tightest<L: Ord>(
     root: &Path,
     controller: &str,

@@ -19,7 +19,7 @@ use crate::datapath::udp::ColumnSocket;
 use crate::limits::UDP_BUFFER_BYTES;
 use crate::settings::{Listen, Port, Settings};
 
-/// Most listeners of one column. The column has a word with one bit for each listener.
+/// Maximum number of listeners of one column. The column has a word with one bit for each listener.
 pub const LISTENERS_MAX: usize = 62;
 
 /// The smallest MTU of an interface that carries IPv4 (RFC 791).
@@ -91,10 +91,8 @@ pub enum ListenError {
     TooMany,
 }
 
-/// Opens all listeners.
-///
-/// # Errors
-/// No address of an entry can be opened, or one fails for a reason that `may_be_skipped` rejects.
+/// Opens all listeners. Fails if no address of an `-l` entry can be opened, or if one fails for a
+/// reason that `may_be_skipped` rejects.
 pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
     let mut listeners = Listeners {
         columns: vec![Vec::new(); settings.columns],

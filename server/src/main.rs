@@ -1,9 +1,8 @@
 //! The binary `hypostyle`: starts a server from the command line, and stops it on a signal.
 //!
-//! Where: the outermost layer. `flags` reads the command line, `process` prepares the process,
-//! `run` serves.
+//! Where: the outermost layer, above `flags`, `process` and `run`.
 //! Invariant: a failure to do what the user requested is reported on stderr or by the exit status.
-//! The process has one thread until `Bound::start`.
+//! The process has one thread until `BoundServer::start`.
 //! Source: memcached 1.6.45 `main`.
 
 use std::io::{self, Write};
@@ -12,7 +11,7 @@ use std::process::ExitCode;
 
 use hypostyle::pid_file::PidFile;
 use hypostyle::process::{self, Signals, Stop, User};
-use hypostyle::run::{Bound, Server, StartError};
+use hypostyle::run::{BoundServer, Server, StartError};
 use hypostyle::settings::Settings;
 use hypostyle::{cpus, flags, port_file, ram, shared};
 
@@ -115,8 +114,7 @@ fn log_to_stderr(verbosity: u32) {
     log::set_max_level(shared::log_level(verbosity));
 }
 
-/// Finds the user to run as (`-u`). Only root can change its user. For others `-u` has no effect,
-/// as in memcached, but this function prints a warning to stderr.
+/// Finds the user to run as (`-u`). Without root, `-u` has no effect, but prints a warning.
 fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     if !process::is_root() {
         let (own, wanted) = (process::user_id(), settings.user.as_deref());
@@ -148,9 +146,8 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     }
 }
 
-/// Binds the listeners, gives up root (`-u`) and all privileges, and starts the columns. TCP ports
-/// may need root, so they are bound while the process is root. A Unix socket is bound afterwards,
-/// so that its file belongs to the user.
+/// Binds the listeners, gives up root and all privileges, and starts the columns. TCP ports are
+/// bound as root; a Unix socket is bound afterwards, so that its file belongs to the user.
 fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     let core_dumps = settings.core_dumps;
     let needed = process::needed_capabilities(&settings);
@@ -174,7 +171,7 @@ fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     if unix {
         give_up_root()?;
     }
-    let bound = Bound::bind(settings).map_err(not_started)?;
+    let bound = BoundServer::bind(settings).map_err(not_started)?;
     if !unix {
         give_up_root()?;
     }
@@ -182,7 +179,9 @@ fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
         Ok(kept) if kept.is_empty() => {}
         Ok(kept) => {
             let names = process::names_of(kept);
-            tell(&format!("{names} is kept, to lock more memory than RLIMIT_MEMLOCK allows"));
+            tell(&format!(
+                "the capability {names} is kept, to lock more memory than RLIMIT_MEMLOCK allows"
+            ));
         }
         Err(error) => tell(&format!("WARNING: capabilities could not be given up: {error}")),
     }

@@ -22,7 +22,6 @@ struct Node {
     distances: Vec<u32>,
 }
 
-/// Another column, as seen from one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Neighbour {
     pub(crate) column: usize,
@@ -69,8 +68,7 @@ impl Nodes {
         self.0.iter().position(|node| node.cpus.contains(&cpu))
     }
 
-    /// The nodes of the columns, which are pinned to `cpus` (see `Settings::cpus`). One node if the
-    /// columns are not pinned, or if the system does not report nodes.
+    /// The nodes of columns that are pinned to `cpus`. One node if the columns' nodes are unknown.
     pub(crate) fn of_columns(&self, columns: usize, cpus: &[usize]) -> memory::nodes::Nodes {
         let node = |column: usize| self.of(*cpus.get(column % cpus.len().max(1))?);
         let numbers: Option<Vec<usize>> = (0..columns).map(node).collect();

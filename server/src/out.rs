@@ -34,8 +34,8 @@ pub struct Out {
 #[derive(Debug)]
 pub(crate) enum Body {
     Frames(store::Pinned),
-    /// In the log. The number is its length in bytes.
-    Log(store::Kept, usize),
+    /// A value in the log, and its length in bytes.
+    Log(store::ValueRef, usize),
 }
 
 impl Body {
@@ -80,7 +80,7 @@ impl Out {
     }
 
     /// Appends a value in the log: by reference if it is long enough, else as a copy.
-    pub(crate) fn keep(&mut self, value: &[u8], kept: store::Kept) {
+    pub(crate) fn keep(&mut self, value: &[u8], kept: store::ValueRef) {
         if self.keeps && value.len() >= KEPT_BYTES_MIN {
             self.kept_bytes += value.len();
             self.pins.push((self.buf.len(), Body::Log(kept, value.len())));
@@ -122,8 +122,7 @@ impl Out {
         self.kept_bytes = 0;
     }
 
-    /// True if a quiescent point was passed without `settle`. The replies then cannot be sent,
-    /// because a value in the log is kept only until that point.
+    /// True if a quiescent point was passed without `settle`: values in the log may then be gone.
     #[inline]
     pub(crate) fn is_lost(&self, store: &store::Column) -> bool {
         let is_gone = |body: &Body| match *body {
@@ -312,7 +311,9 @@ impl<'o> Iterator for Pieces<'o> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::{Appended, Body as Sent, Column, Config, Looked, Put, Store, Verb, Wants};
+    use store::{
+        AppendedPart, Body as Sent, Column, Config, HeadResult, LookupResult, Put, Store, Verb,
+    };
 
     const KEYS: [(&[u8], usize); 6] =
         [(b"a", 9000), (b"b", 200_000), (b"c", 5), (b"d", 12_000), (b"e", 8191), (b"f", 8192)];
@@ -342,15 +343,15 @@ mod tests {
         let hash = column.hashed(key);
         let head = |buf: &mut Vec<u8>, _: &store::Head<'_>| {
             buf.extend_from_slice(key);
-            Wants::Value
+            HeadResult::Value
         };
-        match column.get_around(key, hash, &mut out.buf, |_| None, head) {
-            Looked::Hit(Appended::Lasting(value, kept)) => out.keep(value, kept),
-            Looked::Hit(Appended::Frames(pinned, tail)) => {
+        match column.get_into(key, hash, &mut out.buf, |_| None, head) {
+            LookupResult::Hit(AppendedPart::Lasting(value, kept)) => out.keep(value, kept),
+            LookupResult::Hit(AppendedPart::Frames(pinned, tail)) => {
                 out.pin(pinned);
                 out.buf.extend_from_slice(tail);
             }
-            Looked::Hit(_) => {}
+            LookupResult::Hit(_) => {}
             looked => panic!("{looked:?}"),
         }
         out.buf.extend_from_slice(key);

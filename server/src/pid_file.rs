@@ -1,7 +1,6 @@
 //! The pid file (`-P`).
 //!
-//! Where: `main` writes the file when the server is ready to answer, and removes it after the
-//! server has stopped.
+//! Where: `main` writes the file when the server can answer, and removes it after the server ends.
 //! Invariant: the file is written by `replace`, and removed only if it names this process.
 //! Source: memcached 1.6.45 `save_pid`, `remove_pidfile`.
 
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::replace;
 
-/// Most bytes of a pid file: the longest process id and a line end.
+/// Maximum bytes of a pid file: the longest process id and a line end.
 const PID_BYTES_MAX: u64 = 32;
 
 /// A written pid file (`-P`).

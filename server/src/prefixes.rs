@@ -1,7 +1,6 @@
 //! Counts requests by the prefixes of their keys.
 //!
-//! Where: the executor counts requests after `stats detail on` or with `-D`; `stats detail dump`
-//! lists the counts.
+//! Where: the executor counts with `-D` or after `stats detail on`; `stats detail dump` lists.
 //! Invariant: at most `PREFIXES_MAX` prefixes are kept, in at most `PREFIX_BYTES_MAX` bytes.
 //! Requests with any other prefix are counted together. No thread holds the locks of two shelves.
 //! Source: memcached 1.6.45 `stats_prefix.c`.
@@ -48,7 +47,6 @@ impl Prefixes {
         Prefixes { end, hasher: RandomState::new(), shelves }
     }
 
-    /// Returns the prefix of `key`, if it has one.
     pub(crate) fn of<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         let end = key.iter().position(|&byte| byte == self.end)?;
         key.get(..end)
@@ -60,7 +58,6 @@ impl Prefixes {
         Some(shelf.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the counts of the prefix of `key`.
     pub(crate) fn count(&self, key: &[u8], change: impl FnOnce(&mut Counts)) {
         let Some(prefix) = self.of(key) else { return };
         let Some(mut shelf) = self.lock(prefix) else { return };
@@ -82,8 +79,7 @@ impl Prefixes {
         self.lock(prefix).and_then(|shelf| shelf.counts.get(prefix).copied()).unwrap_or_default()
     }
 
-    /// Calls `show` for each prefix of one shelf that had requests. Returns false if there is no
-    /// such shelf.
+    /// Calls `show` for each prefix of a shelf that had requests. False if there is no such shelf.
     pub(crate) fn show(&self, shelf: usize, mut show: impl FnMut(&[u8], &PrefixCounts)) -> bool {
         let Some(shelf) = self.shelves.get(shelf) else { return false };
         for (prefix, counts) in &shelf.lock().unwrap_or_else(PoisonError::into_inner).counts {

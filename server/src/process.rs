@@ -27,7 +27,7 @@ const FILES_PER_LISTEN: usize = 4;
 /// Descriptors of the process: the standard streams, and files that are open for a short time.
 const FILES_BASE: usize = 32;
 
-/// Most bytes of an entry of the user database; a longer entry is an error.
+/// Maximum bytes of an entry of the user database; a longer entry is an error.
 const USER_BYTES_MAX: usize = 1 << 20;
 
 /// Raises the limit of open files to what `-c` needs. With `-r`, also raises the limit of core
@@ -118,9 +118,8 @@ pub fn yield_to_others() -> io::Result<()> {
     }
 }
 
-/// Locks each page of memory that is mapped from now on, such as stacks and buffers, when it is
-/// first touched. Does nothing if RLIMIT_MEMLOCK is finite, because above that limit no more memory
-/// could be mapped.
+/// Locks each page that is mapped from now on, such as stacks and buffers, when it is first
+/// touched. Does nothing if RLIMIT_MEMLOCK is finite: no memory above that limit could be mapped.
 ///
 /// # Errors
 /// The system refuses.
@@ -132,8 +131,7 @@ pub fn lock_future() -> io::Result<()> {
     Ok(())
 }
 
-/// Unlocks all memory after the system refused to lock some of it. Returns a text for the log, with
-/// the limit that the user can raise.
+/// Unlocks all memory after a failed lock. Returns a text for the log with the limit to raise.
 pub fn unlock() -> String {
     // If the system refuses, some memory stays locked, which does no harm.
     let _ = munlockall();
@@ -170,7 +168,8 @@ pub struct User {
 /// The database cannot be read.
 pub fn find_user(name: &str) -> io::Result<Option<User>> {
     let name = CString::new(name)?;
-    let mut buffer = vec![0; 16 << 10];
+    // Most entries are longer, so that every lookup shows that the buffer grows.
+    let mut buffer = vec![0; 16];
     loop {
         let mut entry = MaybeUninit::<libc::passwd>::uninit();
         let mut found = std::ptr::null_mut();
@@ -228,15 +227,13 @@ pub fn forgo_privileges() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up all capabilities but `kept`, for good. Call it while the process has one thread: each
-/// thread has its own capabilities, copied from the thread that starts it. Returns the capabilities
-/// that are left.
+/// Gives up all capabilities but `kept`, for good. Call it while the process has one thread,
+/// because a new thread copies the capabilities. Returns the capabilities that are left.
 ///
 /// # Errors
 /// The system refuses, or does not report the capabilities.
 pub fn give_up_capabilities(kept: CapabilitySet) -> io::Result<CapabilitySet> {
-    // The call fails on a kernel without ambient capabilities, where there are none to clear. The
-    // return value shows the capabilities that are left.
+    // The call fails on a kernel without ambient capabilities, where there are none to clear.
     let _ = thread::clear_ambient_capability_set();
     let kept = kept & thread::capabilities(None)?.permitted;
     let none = CapabilitySet::empty();
@@ -258,8 +255,7 @@ pub fn names_of(capabilities: CapabilitySet) -> String {
 
 /// Gives up root for good: changes supplementary groups, group and user to those of `user`.
 ///
-/// Call it before any thread starts, and after everything that needs root: low ports, limits,
-/// locked memory.
+/// Call it before any thread starts, and after all that needs root: ports, limits, locked memory.
 ///
 /// # Errors
 /// The system refuses, or root could be regained.
@@ -350,8 +346,7 @@ fn await_child(mut child: PipeReader, pid: libc::pid_t) -> ! {
 }
 
 impl Daemon {
-    /// Lets the parent exit, because the server now answers. Also connects the standard streams to
-    /// `/dev/null`, unless the output is kept.
+    /// Lets the parent exit. Connects the standard streams to `/dev/null`, unless output is kept.
     ///
     /// # Errors
     /// `/dev/null` cannot be opened.
@@ -457,8 +452,7 @@ pub fn cpu_times() -> (Duration, Duration) {
     (time(usage.ru_utime), time(usage.ru_stime))
 }
 
-/// Bytes that the allocator has taken from the system but the program does not use. The call visits
-/// each freed piece of memory.
+/// Bytes that the allocator holds but the program does not use. Visits each freed piece of memory.
 #[must_use]
 pub fn heap_free_bytes() -> usize {
     // SAFETY: the call takes nothing, and counts under the allocator's own locks.

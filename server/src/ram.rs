@@ -1,7 +1,6 @@
 //! The memory that the machine and the control groups' limits allow this process to have.
 //!
-//! Where: read once, before the command line: `-m` is compared with this memory, and may be a
-//! percentage of it.
+//! Where: read once, before the command line, to compare with `-m` or to take a percentage of it.
 //! Invariant: a limit that the system does not report counts as no limit.
 //! Source: proc(5) (`meminfo`), the kernel's `cgroup-v2.rst` (`memory.max`) and `memory.rst`
 //! (`memory.limit_in_bytes`).

@@ -11,19 +11,15 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Number of attempts to create the new file. Before each further attempt, the file at its path is
-/// removed, because a killed server may have left it. A program that creates that file again and
-/// again prevents the server from writing.
+/// Number of attempts to create the new file. Before each further attempt the file at its path is
+/// removed: a killed server may have left it, or a program may create it again and again.
 const ATTEMPTS_MAX: usize = 3;
 
 /// The file's mode: everybody may read it, only its owner may write it.
 const MODE: u32 = 0o644;
 
-/// Writes `text` to a new file, `path` + `ending`, and renames that file to `path`.
-///
-/// # Errors
-/// The file cannot be created or renamed; the text names the failed step. The new file is then
-/// removed.
+/// Writes `text` to a new file, `path` + `ending`, and renames it to `path`. If a step fails,
+/// removes the new file, and returns a text that names the step.
 pub(crate) fn replace(path: &Path, ending: &str, text: &str) -> Result<(), String> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(OsStr::new(ending));
@@ -71,7 +67,6 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode};
     use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 
-    /// A folder for one test, removed when dropped.
     struct Folder(PathBuf);
 
     impl Folder {

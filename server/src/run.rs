@@ -20,7 +20,7 @@ use crate::ahead::Populator;
 use crate::bypass::{self, BypassError};
 use crate::clock::{Clock, START};
 use crate::column::{Column, End, Migration, Parts, Statuses, Stealing, Timers, coarse_now};
-use crate::datagram::{Datagrams, Gather, Guard};
+use crate::datagram::{Datagrams, Gatherer, Guard};
 use crate::datapath::udp::Udp;
 use crate::datapath::xdp::Xdp;
 use crate::execute::Context;
@@ -51,10 +51,10 @@ pub enum StartError {
 /// A server whose listeners are open, but which has no threads yet, so that the process may still
 /// fork and change its user. Connections wait in the backlog meanwhile.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundServer {
     settings: Arc<Settings>,
     listeners: Listeners,
-    bypass: Option<bypass::Opened>,
+    bypass: Option<bypass::OpenPorts>,
 }
 
 /// A running server.
@@ -86,15 +86,15 @@ struct RunningColumn {
     thread: JoinHandle<()>,
 }
 
-impl Bound {
+impl BoundServer {
     /// Opens the listeners and, with `--xdp`, the ports of an interface.
     ///
     /// # Errors
     /// A listener or a port cannot be opened.
-    pub fn bind(settings: Settings) -> Result<Bound, StartError> {
+    pub fn bind(settings: Settings) -> Result<BoundServer, StartError> {
         let listeners = listen::open(&settings)?;
         let bypass = bypass::open(&settings, &listeners.datagram_addresses)?;
-        Ok(Bound { settings: Arc::new(settings), listeners, bypass })
+        Ok(BoundServer { settings: Arc::new(settings), listeners, bypass })
     }
 
     /// The TCP addresses of the listeners, with the port that the system chose instead of port 0.
@@ -108,7 +108,7 @@ impl Bound {
     /// # Errors
     /// There is no memory, thread or descriptor for the store or the columns.
     pub fn start(self) -> Result<Server, StartError> {
-        let Bound { settings, listeners, bypass } = self;
+        let BoundServer { settings, listeners, bypass } = self;
         let ring_bytes = bypass.as_ref().map_or(0, |it| it.bypass.ring_bytes());
         let locked = settings.lock_memory.then(process::lock_present);
         let nodes = Nodes::read(Path::new("/"));
@@ -141,11 +141,11 @@ impl Bound {
         tell_of_open_udp(&settings);
         let stealing = stealing(&settings, &nodes, &wakers);
         let mut packets = Vec::new();
-        if let Some(bypass::Opened { ports, speak, bypass, arena }) = bypass {
+        if let Some(bypass::OpenPorts { ports, speak, bypass, arena }) = bypass {
             let sizes = bypass.datagram_bytes_max();
             let thieves = if bypass.may_steal(&settings) { stealing.len() } else { 0 };
             let paths = Xdp::of_columns(ports, thieves, speak, &sizes);
-            let gathers = Gather::for_columns(paths.len(), arena.as_ref());
+            let gathers = Gatherer::for_columns(paths.len(), arena.as_ref());
             let of_path =
                 |path| Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers));
             packets = paths.into_iter().map(of_path).collect();
@@ -155,7 +155,7 @@ impl Bound {
         let mut packets = packets.into_iter();
         let mut stealing = stealing.into_iter();
         let mut migrations = Migration::of_columns(&settings, &wakers).into_iter();
-        let gathers = Gather::for_columns(settings.columns, None);
+        let gathers = Gatherer::for_columns(settings.columns, None);
         let datagrams: Arc<[_]> = listeners.datagrams.into();
         for (index, (listeners, waker)) in listeners.columns.into_iter().zip(wakers).enumerate() {
             let datagrams = Udp::new(Arc::clone(&datagrams), index).map(|path| {
@@ -209,7 +209,6 @@ fn store(
     Ok(store)
 }
 
-/// Checks if the system gives huge pages, if the store wants them. Warns if `-L` gets none.
 fn look_for_huge_pages(shared: &Shared) {
     if !shared.store.wants_huge_pages() {
         return;
@@ -225,13 +224,12 @@ fn look_for_huge_pages(shared: &Shared) {
     }
 }
 
-/// Warns if any network may send requests over UDP.
 fn tell_of_open_udp(settings: &Settings) {
     if settings.udp_is_open() {
         log::warn!(
             "requests over UDP from all networks are answered, and their senders can be forged; \
              add -o udp_allow=NETWORKS to answer those networks only. Without it, a reply has at \
-             most {} bytes, and each network gets few long replies per second",
+             most {} bytes, and each network gets only a few long replies per second",
             settings.udp_reply_bytes_max()
         );
     }
@@ -277,9 +275,9 @@ impl Server {
     /// Opens the listeners and starts the columns.
     ///
     /// # Errors
-    /// See `Bound::bind` and `Bound::start`.
+    /// See `BoundServer::bind` and `BoundServer::start`.
     pub fn start(settings: Settings) -> Result<Server, StartError> {
-        Bound::bind(settings)?.start()
+        BoundServer::bind(settings)?.start()
     }
 
     fn start_column(
@@ -326,7 +324,7 @@ impl Server {
         Ok(())
     }
 
-    /// The TCP addresses on which the server listens, as for `Bound::addresses`.
+    /// The TCP addresses on which the server listens, as for `BoundServer::addresses`.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         addresses(&self.endpoints)
@@ -350,8 +348,7 @@ impl Server {
     }
 
     /// Stops the server when all requests are answered, or after `limits::END_GRACEFULLY`; accepts
-    /// no connections meanwhile. Removes the Unix socket's file and drops the listeners, which are
-    /// closed when the last column ends.
+    /// no connections meanwhile. Removes the Unix socket's file.
     pub fn stop_gracefully(mut self) {
         self.end.tell_gracefully();
         self.close_listeners();

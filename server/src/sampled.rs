@@ -58,7 +58,6 @@ pub(crate) const KINDS: [(Kind, &str); 10] = [
 ];
 
 impl Kind {
-    /// The kind of a request, and its key.
     pub(crate) fn of<'r>(request: &Request<'r>) -> (Kind, Option<&'r [u8]>) {
         match *request {
             Request::Get(get) if get.exptime.is_none() => (Kind::Get, Some(get.key)),
@@ -110,7 +109,7 @@ impl Sampler {
 
     #[cold]
     fn sample_many(&mut self) -> bool {
-        // The distance is random, from 1 to twice the mean, so that it matches no client's rhythm.
+        // The gap is random, from 1 to twice the mean, so that it matches no client's rhythm.
         self.left = self.random.below(2 * LOOPS_SAMPLED_ONE_IN - 1) + 1;
         self.sample(LOOPS_SAMPLED_ONE_IN)
     }
@@ -162,7 +161,6 @@ impl SharedSamples {
         }
     }
 
-    /// Reads or changes the samples.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Samples) -> R) -> R {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -178,7 +176,7 @@ impl Samples {
 
     pub(crate) fn add_times(&mut self, more: &Samples) {
         for (times, more) in self.times.iter_mut().zip(&more.times) {
-            // Cannot fail: both have the same bounds.
+            // Cannot fail: both histograms have the same bounds.
             let _ = times.add(more);
         }
     }

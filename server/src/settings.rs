@@ -2,8 +2,7 @@
 //!
 //! Where: `flags` or a test fills the settings; afterwards they are read-only behind an `Arc` for
 //! the life of the server. Values that change at run time, such as the verbosity, are in `shared`.
-//! Invariant: the `Settings` that `flags::parse` returns are within all bounds that memcached sets;
-//! no other code checks the bounds.
+//! Invariant: `flags::parse` alone checks memcached's bounds, and returns settings within them.
 //! Source: memcached 1.6.45 `settings_init` and `main`.
 
 use std::net::IpAddr;
@@ -53,15 +52,13 @@ pub struct Listen {
 pub struct Xdp {
     /// The interface's name.
     pub interface: String,
-    /// The queues to use, one per column. `None` means as many of the interface's queues as there
-    /// are columns, at most.
+    /// The queues to use, one per column. `None` means all queues, but at most one per column.
     pub queues: Option<Range<u32>>,
-    /// The networks whose packets are answered (`--xdp-allow`); an empty list means all. Packets of
-    /// other networks go to the kernel.
+    /// The networks whose packets are answered (`--xdp-allow`). Empty means all networks.
     pub allow: Vec<IpNet>,
     /// The stage in the driver or the kernel at which packets are received (`--xdp-mode`).
     pub mode: Mode,
-    /// If true, the kernel alone serves UDP if AF_XDP is not available (`--xdp-fallback`).
+    /// True if the kernel alone may serve UDP when AF_XDP is not available (`--xdp-fallback`).
     pub fallback: bool,
 }
 
@@ -131,8 +128,7 @@ pub struct Settings {
     pub udp_port_per_column: bool,
     /// The networks that may send requests over UDP (`-o udp_allow`); an empty list means all.
     pub udp_allow: Vec<IpNet>,
-    /// Most bytes of one reply over UDP (`-o udp_reply_max`). `None` means the default of
-    /// `udp_reply_bytes_max`.
+    /// Maximum bytes of one reply over UDP (`-o udp_reply_max`). `None` means a default.
     pub udp_reply_max: Option<usize>,
     /// If true, operators' commands are obeyed over UDP too (`-o udp_admin`).
     pub udp_admin: bool,
@@ -148,8 +144,7 @@ pub struct Settings {
     pub unix_mask: u32,
     /// Bytes that items, index and all per-item state may take together (`-m`).
     pub memory_bytes: usize,
-    /// Items that the index holds before it grows (`-o hashpower`). 0 means the smallest index for
-    /// a store of this size.
+    /// Items that the index holds before it grows (`-o hashpower`). 0 means the smallest index.
     pub index_items: u64,
     /// If true, huge pages are requested even for a small memory region (`-L`).
     pub huge_pages: bool,
@@ -157,21 +152,20 @@ pub struct Settings {
     pub evict: bool,
     /// The policy that decides which items are evicted (`-o eviction`).
     pub eviction: Eviction,
-    /// Most connections open at a time (`-c`).
+    /// Maximum number of connections open at a time (`-c`).
     pub connections_max: u32,
     /// If true, a connection above the limit gets an error and is closed (`-o maxconns_fast`). If
     /// false, it waits in the backlog (`-o no_maxconns_fast`).
     pub connections_max_fast: bool,
     /// Number of columns (`-t`).
     pub columns: usize,
-    /// Processors to which columns are pinned, in order. If there are more columns than processors,
-    /// the list is used again from its start. Empty if columns are not pinned (`-o no_pin`).
+    /// Processors to which columns are pinned in turn. Empty means not pinned (`-o no_pin`).
     pub cpus: Vec<usize>,
-    /// Most requests that one turn executes (`-R`).
+    /// Maximum number of requests that one turn executes (`-R`).
     pub requests_per_event: u32,
     /// If false, items have no CAS uniques (`-C`).
     pub cas: bool,
-    /// Most connections that wait to be accepted, as the backlog of `listen` (`-b`).
+    /// Maximum number of connections that wait to be accepted, as the backlog of `listen` (`-b`).
     pub backlog: i32,
     /// The protocols of listeners for which `-l` gives no protocol (`-B`).
     pub protocol: ProtocolMode,
@@ -190,16 +184,15 @@ pub struct Settings {
     /// If true, `lru_crawler` may list items, and expired items are removed in the background,
     /// until a command changes that (`-o lru_crawler`).
     pub crawler: bool,
-    /// If true, `stats` includes the names that memcached has only with its LRU maintainer. False
-    /// with `-o no_lru_maintainer`.
+    /// If false, `stats` lacks the names of memcached's LRU maintainer (`-o no_lru_maintainer`).
     pub maintainer_told: bool,
     /// If false, `slabs reassign` is refused (`-o no_slab_reassign`).
     pub slab_reassign: bool,
     /// If false, `watch` is refused (`-W`).
     pub watch_enabled: bool,
-    /// Most bytes of lines that a column notes for watchers in one loop (`-o worker_logbuf_size`).
+    /// Maximum bytes of lines that a column notes for watchers per loop (`-o worker_logbuf_size`).
     pub worker_log_bytes: usize,
-    /// Most bytes of lines that wait for each watcher (`-o watcher_logbuf_size`).
+    /// Maximum bytes of lines that wait for each watcher (`-o watcher_logbuf_size`).
     pub watcher_log_bytes: usize,
     /// If true, `shutdown` is obeyed (`-A`).
     pub shutdown_enabled: bool,
@@ -207,13 +200,11 @@ pub struct Settings {
     pub idle_seconds_max: u32,
     /// How often `-v` was given; the initial value of `Shared::verbosity`.
     pub verbosity: u32,
-    /// Microseconds for which a column without work looks for more before it sleeps
-    /// (`-o busy_poll`).
+    /// Microseconds that a column without work looks for more before it sleeps (`-o busy_poll`).
     pub busy_poll_us: u32,
     /// If false, idle columns take no datagrams from columns that are behind (`-o no_steal`).
     pub steal: bool,
-    /// If true, a column also takes packets from another column's AF_XDP queue if the kernel copies
-    /// the packets (`-o steal_rings`).
+    /// If true, columns steal AF_XDP packets even if the kernel copies them (`-o steal_rings`).
     pub steal_rings: bool,
     /// The condition under which connections move to another column.
     pub migrate: Migrate,
@@ -242,7 +233,7 @@ impl Settings {
         self.udp_allow.is_empty() && self.datagrams.iter().any(is_open)
     }
 
-    /// Most bytes of one reply over UDP.
+    /// Maximum bytes of one reply over UDP.
     #[must_use]
     pub fn udp_reply_bytes_max(&self) -> usize {
         self.udp_reply_max.unwrap_or(match self.udp_is_open() {
@@ -253,8 +244,7 @@ impl Settings {
 }
 
 impl Default for Settings {
-    /// Returns memcached's defaults, with one column that is not pinned. `flags::parse` replaces
-    /// columns and processors by those of the machine.
+    /// Returns memcached's defaults with one unpinned column, which `flags::parse` adapts.
     fn default() -> Self {
         Settings {
             listen: vec![Listen {

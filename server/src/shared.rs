@@ -1,5 +1,4 @@
-//! The state that all columns of one server share in addition to the store: counters, the number of
-//! connections, the start time, and more.
+//! The state that the columns of one server share in addition to the store.
 //!
 //! Where: `run` makes this state before it starts columns; every column holds an `Arc` of it.
 //! Invariant: only a column's own thread writes the column's counters, so that an addition is a
@@ -100,13 +99,11 @@ macro_rules! counters {
 
 counters! {
     counts:
-    /// Keys found by `get`, `gets`, their binary forms, and `mg`. A key that counts as a touch is
-    /// not counted here.
+    /// Keys found by `get`, `gets`, their binary forms, and `mg`, unless it counts as a touch.
     get_hits,
     /// Keys not found by `get`, `gets`, their binary forms, and `mg`.
     get_misses,
-    /// Values received with storage commands, stored or not. A value for which the store has no
-    /// room is not counted.
+    /// Values received with storage commands, stored or not, except those without room.
     set_cmds,
     /// `flush_all` commands, executed or refused.
     flush_cmds,
@@ -155,8 +152,7 @@ counters! {
     copied_bytes,
     /// AF_XDP: bytes of values sent in place, without a copy.
     zero_copy_bytes,
-    /// Datagrams dropped because their memcached UDP header is incomplete or contradicts the header
-    /// of another part of the request.
+    /// Datagrams dropped for an incomplete UDP frame header, or one that contradicts another part.
     udp_dropped_frame,
     /// Datagrams dropped because an answer to their sender could start a loop of answers, or
     /// because they were sent to a multicast or broadcast address.
@@ -168,8 +164,7 @@ counters! {
     udp_dropped_network,
     /// Datagrams dropped because they, or the requests to which they belong, are too long.
     udp_dropped_length,
-    /// Packets received by `--xdp` and dropped because a checksum or a length is wrong, or the
-    /// sender has no valid address.
+    /// Packets received by `--xdp` and dropped for a wrong checksum, length or sender address.
     udp_dropped_damaged,
     /// Messages dropped because their last request is incomplete.
     udp_dropped_incomplete,
@@ -177,11 +172,9 @@ counters! {
     udp_replies_too_long,
     /// Messages with more requests or keys than allowed; the excess requests were dropped.
     udp_dropped_work,
-    /// Long answers dropped because the network of the sender had used up its bytes of that second.
-    /// Counted only if requests from any network are answered.
+    /// Long answers dropped because the sender's network had used up its bytes of that second.
     udp_dropped_amplified,
-    /// Requests in datagrams that were refused because only connections, or only operators, may
-    /// make such requests.
+    /// Requests in datagrams refused because only connections, or only operators, may make them.
     udp_refused,
     /// Loops. A loop executes all input that arrived since the previous loop as one batch.
     loops,
@@ -195,8 +188,7 @@ counters! {
     dumps_stalled,
     /// Lines noted for watchers.
     log_worker_written,
-    /// Lines for watchers that were dropped because the column's loop had noted more than
-    /// `-o worker_logbuf_size` bytes.
+    /// Lines for watchers dropped because the loop noted more than `-o worker_logbuf_size` bytes.
     log_worker_dropped,
     /// Lines handed to watchers, counted once for each watcher.
     log_watcher_sent,
@@ -220,7 +212,7 @@ counters! {
     steals_given_far;
 
     gauges:
-    /// Most entries for connections that were ever in use at once.
+    /// The largest number of entries for connections ever in use at once.
     connection_structures,
     /// Bytes of all entries for connections, and of arriving values outside the store.
     connection_bytes,
@@ -277,7 +269,6 @@ pub struct Shared {
     pub connections: AtomicU32,
     /// False while listeners pause.
     pub accepting: AtomicBool,
-    /// The connections that run `watch`.
     pub(crate) watch: Watch,
     /// The process's memory, as the system reports it.
     pub(crate) statm: Statm,
@@ -286,7 +277,6 @@ pub struct Shared {
     /// The requests of `stats conns` for columns' lists of sockets.
     pub(crate) page_requests: PageRequests,
     pub(crate) samples: Vec<SharedSamples>,
-    /// Counts of requests by the prefixes of their keys.
     pub(crate) prefixes: Prefixes,
     /// The verbosity, as set by `-v` or by the last `verbosity` command.
     pub verbosity: AtomicU32,
@@ -294,9 +284,7 @@ pub struct Shared {
     pub process_started: i64,
     /// The time at which this state was made, just before the columns.
     pub started: Instant,
-    /// Sums at the last `stats reset`.
     reset: Mutex<Reset>,
-    /// Most steps that one loop took since the last `take_steps`.
     #[cfg(debug_assertions)]
     steps_max: std::sync::atomic::AtomicU64,
     /// The time that a test has set for the columns. 0 means that they use the system's clock.
@@ -362,7 +350,6 @@ impl Shared {
         self.planted_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// The time set by `plant_clock`, or 0 if there is none.
     #[cfg(debug_assertions)]
     pub(crate) fn planted_ms(&self) -> u64 {
         self.planted_ms.load(Ordering::Relaxed) // as in `plant_clock`
@@ -374,8 +361,7 @@ impl Shared {
         self.bypass.get().map_or(0, Bypass::ring_bytes)
     }
 
-    /// Bytes of `-m` that `cache_memlimit` cannot change: AF_XDP packets, and the chunks for values
-    /// in the packets' arena.
+    /// Bytes of `-m` that `cache_memlimit` cannot change: AF_XDP packets, and the arena's values.
     #[must_use]
     pub fn fixed_bytes(&self) -> usize {
         self.ring_bytes() + self.store.arena_bytes()
@@ -402,8 +388,7 @@ impl Shared {
         sums
     }
 
-    /// The increase of all counters since the last `stats reset`. All other numbers (items, bytes,
-    /// the index) are the current ones.
+    /// The increase of all counters since the last `stats reset`, and the store's current numbers.
     #[must_use]
     pub fn since_reset(&self) -> (Sums, store::Stats) {
         let mut sums = Sums::default();

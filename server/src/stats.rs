@@ -36,7 +36,7 @@ use crate::errand::detail::Detail;
 use crate::errand::dump::{Dump, Lines};
 use crate::errand::place::Place;
 use crate::errand::{Errand, Progress};
-use crate::execute::{After, Context};
+use crate::execute::{Context, NextStep};
 use crate::limits::ERRAND_STEPS_AT_ONCE;
 use crate::out::Out;
 use crate::shared::Shared;
@@ -68,7 +68,6 @@ impl Rows<'_> {
 /// The answer to a subcommand.
 #[derive(Clone, Copy)]
 enum Answer {
-    /// Statistics.
     Rows(fn(&Shared, &mut Rows<'_>)),
     /// Statistics that depend on the store's clock, whose time in seconds is an argument.
     Timed(fn(&Shared, u32, &mut Rows<'_>)),
@@ -127,7 +126,6 @@ enum Pending {
     Reply(Outcome),
     /// Carry out this order, if the sender may give operators' commands.
     Order(Order),
-    /// List the most requested keys.
     Hot,
     /// Begin an errand that sends this list over several turns.
     Errand(Listing),
@@ -155,11 +153,11 @@ enum Order {
 }
 
 /// Appends the reply to `stats ARGUMENTS`, or begins an errand for it.
-pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mut Out) -> After {
+pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mut Out) -> NextStep {
     let begun = match write(&context.shared, context.clock.now, args, form, &mut out.buf) {
         Pending::Reply(outcome) => {
             form.write_outcome(outcome, &mut out.buf);
-            return After::Continue;
+            return NextStep::Continue;
         }
         Pending::Order(order) => {
             let outcome = match context.refuses_operators() {
@@ -169,12 +167,12 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
             form.write_outcome(outcome, &mut out.buf);
             // The order already applies to the next requests of this loop.
             context.look_who_watches();
-            return After::Continue;
+            return NextStep::Continue;
         }
         Pending::Hot => {
             hot::write(context, form, &mut out.buf);
             form.write_outcome(Outcome::StatsEnd, &mut out.buf);
-            return After::Continue;
+            return NextStep::Continue;
         }
         Pending::Errand(listing) => match context.refuses_errands() {
             Some(refusal) => Err(refusal),
@@ -185,7 +183,7 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
         Ok(errand) => begin(context, errand, out),
         Err(refusal) => {
             form.refuse(refusal, &mut out.buf);
-            After::Continue
+            NextStep::Continue
         }
     }
 }
@@ -223,18 +221,17 @@ fn obey(shared: &Shared, order: Order, form: Form) -> Outcome {
     }
 }
 
-/// Takes the first `ERRAND_STEPS_AT_ONCE` steps of an errand. If steps are left, the connection
-/// takes them later.
-fn begin(context: &mut Context, mut errand: Errand, out: &mut Out) -> After {
+/// Takes the first `ERRAND_STEPS_AT_ONCE` steps of an errand; the connection takes the others.
+fn begin(context: &mut Context, mut errand: Errand, out: &mut Out) -> NextStep {
     for _ in 0..ERRAND_STEPS_AT_ONCE {
         match errand.step(context, out) {
-            Progress::Done => return After::Continue,
+            Progress::Done => return NextStep::Continue,
             Progress::More => {}
             Progress::Idle | Progress::Ended => break,
         }
     }
     context.errand = Some(Box::new(errand));
-    After::Errand
+    NextStep::Errand
 }
 
 /// Appends statistics. Returns the step that completes the answer.
@@ -284,7 +281,6 @@ fn census(context: &Context, of: impl FnOnce(Place) -> Census) -> Result<Errand,
     Ok(Errand::Census(of(place)))
 }
 
-/// Begins the dump of `stats cachedump`, or returns its refusal.
 fn cachedump(context: &Context, args: Args<'_>) -> Result<Errand, Refusal> {
     let number = |at| args.token(at).and_then(protocol::number::strict_u32);
     match (number(1), number(2)) {

@@ -25,7 +25,7 @@ use crate::execute::Context;
 use crate::limits::{DUMP_STALLED_SECONDS, DUMPS_MAX};
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::watch::{PAGES_REQUESTED, Seat};
+use crate::watch::{PAGES_REQUESTED, WatchGuard};
 
 const SECONDS: u64 = 10;
 
@@ -61,7 +61,6 @@ pub(crate) fn wakes(waker: &Waker) -> u64 {
 struct Asker {
     context: Context,
     waker: Arc<Waker>,
-    /// Number of pages in the column's list.
     pages: usize,
     asks: Vec<(Option<Conns>, Vec<u8>)>,
 }
@@ -72,7 +71,6 @@ fn page_number(column: usize, page: usize) -> i32 {
 }
 
 impl Asker {
-    /// Runs one loop if the column was woken.
     fn turn(&mut self) {
         if wakes(&self.waker) == 0 {
             return;
@@ -124,7 +122,7 @@ fn whoever_asks_is_told_of_all_columns_though_watchers_come_and_go() {
         let watcher = {
             let (shared, times) = (Arc::clone(&shared), random.below(3));
             thread::spawn(move || {
-                (0..times).for_each(|_| drop(Seat::take(&shared, Streams::MUTATIONS)));
+                (0..times).for_each(|_| drop(WatchGuard::take(&shared, Streams::MUTATIONS)));
             })
         };
         let threads: Vec<_> = columns
@@ -231,7 +229,7 @@ fn who_watches_is_told_of_each_event_once_whoever_else_comes_and_goes() {
     explore_drawn(SECONDS, |random| {
         let contexts = contexts(2);
         let shared = Arc::clone(&contexts[0].shared);
-        let seat = Seat::take(&shared, Streams::DELETIONS).unwrap();
+        let guard = WatchGuard::take(&shared, Streams::DELETIONS).unwrap();
         let columns: Vec<_> = contexts
             .into_iter()
             .map(|context| {
@@ -242,14 +240,14 @@ fn who_watches_is_told_of_each_event_once_whoever_else_comes_and_goes() {
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                let other = Seat::take(&shared, Streams::DELETIONS).unwrap();
+                let other = WatchGuard::take(&shared, Streams::DELETIONS).unwrap();
                 [other.take_lines(), other.take_lines()].concat()
             })
         };
-        let mut lines = seat.take_lines();
+        let mut lines = guard.take_lines();
         let events: Vec<u64> = columns.into_iter().map(|it| it.join().unwrap()).collect();
         let others = other.join().unwrap();
-        lines.extend(seat.take_lines());
+        lines.extend(guard.take_lines());
         for (column, count) in events.into_iter().enumerate() {
             let all: Vec<String> =
                 (0..count).map(|event| format!("c{column}-{event:03}")).collect();
@@ -257,7 +255,7 @@ fn who_watches_is_told_of_each_event_once_whoever_else_comes_and_goes() {
             let theirs = keys(&others, column);
             assert!(theirs.is_sorted() && theirs.iter().all(|key| all.contains(key)), "{theirs:?}");
         }
-        drop(seat);
+        drop(guard);
         assert!(
             !shared.watch.watched().intersects(PAGES_REQUESTED.with(Streams::DELETIONS)),
             "nobody watches"

@@ -31,34 +31,30 @@ pub(crate) const PAGES_REQUESTED: Streams = Streams(1 << 9);
 /// All watchers, and the bits that columns read once a loop.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The streams that any connection watches, and the bits `DETAIL` and `PAGES_REQUESTED`.
-    /// Changed under the lock of `watchers`.
+    /// The watched streams, `DETAIL` and `PAGES_REQUESTED`. Changed under the lock of `watchers`.
     watched: AtomicU32,
     events: AtomicU64,
     watchers: Mutex<Vec<Arc<Watcher>>>,
 }
 
-/// A connection that watches events.
 #[derive(Debug)]
 struct Watcher {
     streams: Streams,
     /// The number of the first event that happened after the watch began.
     from: u64,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingLines>,
 }
 
-/// Lines that wait to be sent.
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingLines {
     lines: Vec<u8>,
-    /// Number of lines that were dropped after these. While it is not 0, all new lines are dropped,
-    /// until the watcher takes the waiting ones.
+    /// Number of lines dropped after these. New lines are dropped until the watcher takes these.
     skipped: u64,
 }
 
-/// A watcher's place among all watchers. Dropping it ends the watch.
+/// Keeps a watcher registered. Dropping the guard ends the watch.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct WatchGuard {
     watcher: Arc<Watcher>,
     shared: Arc<Shared>,
 }
@@ -80,7 +76,6 @@ impl Watch {
         self.watched.store(watched.0, Ordering::Relaxed); // as in `watched`
     }
 
-    /// The streams watched now, and the bits that are set now.
     pub(crate) fn watched(&self) -> Streams {
         // Relaxed: the bits are a hint. A new watcher gets events from each column's next loop on.
         Streams(self.watched.load(Ordering::Relaxed))
@@ -104,9 +99,9 @@ impl Watch {
     }
 }
 
-impl Seat {
+impl WatchGuard {
     /// Begins a watch. Returns `None` if there are `WATCHERS_MAX` watchers already.
-    pub(crate) fn take(shared: &Arc<Shared>, streams: Streams) -> Option<Seat> {
+    pub(crate) fn take(shared: &Arc<Shared>, streams: Streams) -> Option<WatchGuard> {
         let mut watchers = shared.watch.lock();
         if watchers.len() >= WATCHERS_MAX {
             return None;
@@ -117,7 +112,7 @@ impl Seat {
         watchers.push(Arc::clone(&watcher));
         shared.watch.publish(&watchers);
         drop(watchers);
-        Some(Seat { watcher, shared: Arc::clone(shared) })
+        Some(WatchGuard { watcher, shared: Arc::clone(shared) })
     }
 
     /// Takes the waiting lines, and a last line with the number of dropped lines, if there are any.
@@ -132,7 +127,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         let mut watchers = self.shared.watch.lock();
         watchers.retain(|other| !Arc::ptr_eq(other, &self.watcher));
@@ -144,7 +139,7 @@ impl Drop for Seat {
 }
 
 impl Watcher {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WaitingLines> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -168,7 +163,6 @@ pub(crate) struct Mark {
 }
 
 impl NotedEvents {
-    /// The position after the events noted so far.
     pub(crate) fn mark(&self) -> Mark {
         Mark { events: self.ends.len() }
     }
@@ -179,13 +173,11 @@ impl NotedEvents {
         self.lines.truncate(self.ends.last().map_or(0, |&(_, _, end)| end));
     }
 
-    /// True if there are lines to give to watchers.
     #[inline]
     pub(crate) fn has_lines(&self) -> bool {
         !self.ends.is_empty()
     }
 
-    /// Notes an event of an item, for watchers of `stream`.
     #[cold]
     pub(crate) fn item(
         &mut self,

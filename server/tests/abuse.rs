@@ -93,7 +93,7 @@ fn a_multiget_of_a_million_keys_is_answered_in_turns_in_bounded_memory() {
     server.stop();
 }
 
-/// Each process hashes keys with its own secrets, so that nobody can choose keys that collide. A
+/// Each process hashes keys with secrets of its own, so that nobody can choose keys that collide. A
 /// dump lists items in the order of their hashes.
 #[test]
 fn no_two_processes_have_the_same_order_of_hashes() {
@@ -196,7 +196,6 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
         }
     };
     assert_eq!(stat("listen_disabled_num"), 0);
-    // The server may open ten more descriptors.
     let path = format!("/proc/{}/fd", server.pid());
     let open = || std::fs::read_dir(&path).unwrap().count() as u64;
     let most = Some(open() + 10);
@@ -205,11 +204,10 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
     let others: Vec<TcpStream> =
         (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     wait_until("a disabled listener", || stat("listen_disabled_num") > 0);
-    // The bound exceeds ten, because each closed connection frees a descriptor for another.
+    // Each closed connection frees a descriptor for another, so more than ten are possible.
     assert!(stat("curr_connections") < 50);
     let rested = stat("time_in_listen_disabled_us");
     wait_until("time to be counted", || stat("time_in_listen_disabled_us") > rested);
-    // The server accepts a waiting connection as soon as a descriptor is free.
     drop(others);
     let mut late = server.connect();
     late.send(b"mn\r\n");
@@ -217,8 +215,8 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
     wait_until("the end of the others", || stat("curr_connections") == 2);
 }
 
-/// A shell script that mounts a tiny file system at its first argument and fills it. It then runs
-/// its other arguments as a command, whose log goes to that file system.
+/// A shell script: fills a tiny file system, mounted at its first argument, and logs to it. The
+/// other arguments are the command to run.
 const FULL: &str = r#"mount -t tmpfs -o size=16k full "$0" || exit 99
 head -c 1000000 /dev/zero > "$0/filler" 2> /dev/null
 exec "$@" 2> "$0/log""#;
@@ -260,7 +258,7 @@ fn a_full_disk_under_the_log_and_the_pid_file_stops_nobody() {
     assert!(std::fs::metadata(format!("{within}/pid")).is_err(), "an incomplete pid file");
 }
 
-/// The server's process, to kill at the end of the test, and the files and the folder to remove.
+/// A process to kill at the end of the test, and the files and the folder to remove.
 struct FullDiskServer(Child, Vec<PathBuf>, PathBuf);
 
 impl Drop for FullDiskServer {

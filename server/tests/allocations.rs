@@ -17,18 +17,15 @@ use testing::namespace::{Veth, WIRE, pair};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Number of messages that are sent before an answer is read.
 const BURST: usize = 8;
 
-/// Time after which an unanswered datagram counts as lost, and is sent again. The test fails if
-/// more than `RESENT_MAX` datagrams are sent again.
+/// After this time an unanswered datagram counts as lost and is sent again. A test may send at most
+/// `RESENT_MAX` datagrams again.
 const RESEND_AFTER: Duration = Duration::from_secs(5);
 const RESENT_MAX: usize = 2 * BURST;
 
-/// Number of requests of each kind.
 const REQUESTS: usize = 10_000;
 
-/// Sends `request` `REQUESTS` times, `batch` at a time. Each reply must be `reply`.
 fn drive(client: &mut Client, request: &[u8], reply: &[u8], batch: usize) {
     let (requests, replies) = (request.repeat(batch), reply.repeat(batch));
     for _ in 0..REQUESTS / batch {
@@ -42,10 +39,10 @@ fn a_column_does_not_allocate_per_request() {
     let mut settings = settings(2);
     settings.cas = false; // A binary answer would contain a CAS unique, which varies.
     settings.datagrams = datagrams::at("127.0.0.1");
-    // Each incomplete request needs a buffer, which is reused later. With stealing, more requests
-    // may be incomplete at once than during the warm-up.
+    // Each incomplete request needs a buffer, which is reused later. Stealing could leave more
+    // requests incomplete at once than the warm-up did.
     settings.steal = false;
-    // A connection that migrates keeps its buffer, so its old column would allocate another buffer.
+    // A connection that migrates keeps its buffer, so its old column would allocate a new one.
     settings.migrate = Migrate::Never;
     let server = start(settings);
     let (mut text, mut binary) = (connect(&server), connect(&server));
@@ -92,17 +89,16 @@ fn a_column_does_not_allocate_per_request() {
     past_the_kernel_messages_do_not_allocate(&messages);
 }
 
-/// Checks datagrams with `--xdp`. This is no separate test, because it would count the allocations
-/// of a test that runs at the same time.
+/// Not a test of its own: it would count the allocations of a test that runs at the same time.
 fn past_the_kernel_messages_do_not_allocate(messages: &[(&str, &str)]) {
     let Some([near, far]) = pair(Veth::default()) else { return };
     let mut settings = Settings { cas: false, xdp: Some(Xdp::of(WIRE)), ..settings(1) };
     settings.datagrams = datagrams::at("0.0.0.0");
     settings.udp_allow = datagrams::everybody();
-    // The server does not answer a sender with the server's own port, so the test chooses the port.
+    // The server does not answer a sender that uses the server's own port, so choose that port.
     settings.datagrams[0].port = Port::Number(11211);
     let server = far.on(|| start(settings));
-    // The server checks the interface once a second, which allocates. A stopped clock prevents it.
+    // The check of the interface, once a second, allocates. A stopped clock prevents the check.
     server.shared().plant_clock(1);
     let mut stream = far.on(|| connect(&server));
     let there = (far.v4, server.datagram_addresses()[0].port()).into();
@@ -141,8 +137,8 @@ fn messages_do_not_allocate(
     }
 }
 
-/// Sends a request `BURST` times, each in `parts` parts. Sends unanswered requests again, and calls
-/// `tell` with the number of requests sent again.
+/// Sends a request `BURST` times, each in `parts` parts, until all are answered. Calls `tell` with
+/// the number of requests sent again.
 fn burst(
     client: &mut datagrams::Client,
     (request, parts): (&[u8], usize),

@@ -21,10 +21,8 @@ fn settings(columns: usize, host: &str) -> Settings {
     Settings { datagrams: datagrams::at(host), ..inprocess::settings(columns) }
 }
 
-/// The opcode of the binary `stat`.
 const STAT: u8 = 0x10;
 
-/// Stores values of these lengths under the keys `k0`, `k1`, ...
 fn store(server: &Server, lengths: &[usize]) {
     let mut stream = connect(server);
     for (number, bytes) in lengths.iter().enumerate() {
@@ -93,7 +91,7 @@ fn what_takes_several_turns_is_refused_by_its_name() {
     assert!(client.receive().0.ends_with(b"Answered over connections only"));
     assert_eq!(stream.stat("udp_refused"), words.len() as u64 + 1);
     assert_eq!(stream.stat("udp_replies_too_long"), 0);
-    // The refused requests have started no dump: a new dump is not answered with BUSY.
+    // The refused requests have started no dump; otherwise a new dump would be answered with BUSY.
     for _ in 0..8 {
         stream.ask("lru_crawler metadump 2\r\n", "OK\r\nEND\r\n");
     }
@@ -164,7 +162,6 @@ fn a_message_asks_for_no_more_than_a_turn_does() {
     server.stop();
 }
 
-/// Makes the server count `prefixes` prefixes of `bytes` bytes for `stats detail`.
 fn count_prefixes(server: &Server, prefixes: usize, bytes: usize) {
     let mut stream = connect(server);
     stream.ask("stats detail on\r\n", "OK\r\n");
@@ -174,7 +171,7 @@ fn count_prefixes(server: &Server, prefixes: usize, bytes: usize) {
     }
 }
 
-/// Sends the binary `stat` with this key. Returns the status and the body of the first reply.
+/// Returns the status and the body of the first reply.
 fn binary_stat(stream: &mut inprocess::Client, key: &str) -> (u16, Vec<u8>) {
     use std::io::Read;
     stream.send(frame(STAT, b"", key, ""));
@@ -205,7 +202,7 @@ fn prefixes_in_binary_come_in_many_turns_and_in_bounded_memory() {
     assert_eq!(status, 0);
     assert_eq!(lines.matches("PREFIX 0").count(), 5000, "{}", lines.len());
     assert!(lines.len() > 400_000 && lines.ends_with("END\r\n"));
-    // The server now counts more prefixes, up to its limit. One binary answer cannot hold them.
+    // One binary answer cannot hold the prefixes that the server now counts.
     count_prefixes(&server, 30_000, 240);
     let (status, body) = binary_stat(&mut connect(&server), "detail dump");
     assert_eq!((status, &body[..]), (3, &b"Prefixes take more than 1048576 bytes"[..]));
@@ -213,7 +210,6 @@ fn prefixes_in_binary_come_in_many_turns_and_in_bounded_memory() {
     let prefix_bytes: usize = dumped["prefix_bytes"].parse().unwrap();
     assert!(prefix_bytes > DETAIL_VALUE_BYTES_MAX && prefix_bytes <= 8 << 20, "{prefix_bytes}");
     assert!(stream.stats("store")["prefixes_left_out"].parse::<u64>().unwrap() > 0);
-    // The text protocol does not limit the length of the list.
     stream.send("stats detail dump\r\n");
     let mut lines = 0;
     while stream.line() != "END" {
@@ -245,7 +241,7 @@ fn a_column_gives_back_what_a_long_answer_has_taken() {
 fn where_anybody_may_ask_long_answers_are_few() {
     let open = start(settings(1, "0.0.0.0"));
     let address = ([127, 0, 0, 1], open.datagram_addresses()[0].port()).into();
-    // The clock is stopped, so that all requests fall within one second.
+    // The clock stands still, so that all requests fall within one second.
     open.shared().plant_clock(5000);
     store(&open, &[30_000, 70_000, 20]);
     let (mut stream, mut client) = (connect(&open), Client::to(address));

@@ -4,7 +4,7 @@
 //! whose clocks have run for a hundred years.
 //! Invariant: no test waits for time to pass.
 //! Source: memcached 1.6.45 `realtime`, `clock_handler`: time is the wall clock's value at the
-//! start plus the monotonic clock's progress since then. A step of the wall clock therefore changes
+//! start plus the monotonic clock's progress since then, so a step of the wall clock changes
 //! nothing, and time in suspension does not count.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ use inprocess::{Client, connect, settings, start, wait_until};
 const NOON_MS: u64 = 12 * 3_600_000;
 const HOUR_S: u64 = 3600;
 
-/// Returns the seconds until an item expires, -1 if it never expires, or `None` without an item.
+/// Returns -1 if the item never expires, and `None` without an item.
 fn seconds_left(client: &mut Client, key: &str) -> Option<i64> {
     client.send(format!("mg {key} t\r\n"));
     let answer = client.line();
@@ -45,8 +45,8 @@ fn a_leap_ends_what_was_to_end_by_then_and_nothing_else() {
         client.ask(format!("set {key} 0 {exptime} 1\r\nv\r\n"), "STORED\r\n");
     }
     client.ask("set touched 0 60 1\r\nv\r\ntouch touched 7200\r\n", "STORED\r\nTOUCHED\r\n");
-    // Two SETs have sent half of their values. One value is short; the other value is long enough
-    // to be received directly into the store.
+    // Two SETs have sent half of their values: a short one, and one that is long enough to be
+    // received directly into the store.
     let [mut short, mut long] = [(); 2].map(|()| connect(&server));
     short.send("set short 0 0 10\r\n01234");
     let half = "v".repeat(100_000);
@@ -63,7 +63,6 @@ fn a_leap_ends_what_was_to_end_by_then_and_nothing_else() {
     short.ask("56789\r\n", "STORED\r\n");
     long.ask(format!("{half}\r\n"), "STORED\r\n");
     client.ask("mg short s v\r\nmg long s\r\n", "VA 10 s10\r\n0123456789\r\nHD s200000\r\n");
-    // Every expired item is removed, by a request or in the background.
     wait_until("the end of all expired items", || client.stat("curr_items") == 7);
     assert_eq!(client.stat("evictions"), 0);
     server.stop();
@@ -98,7 +97,6 @@ fn those_idle_for_longer_than_is_allowed_are_closed_after_a_leap_and_counted() {
     server.stop();
 }
 
-/// Returns the wall clock's time in seconds since 1970.
 fn unix_seconds() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     i64::try_from(since.as_secs()).unwrap()
@@ -116,8 +114,7 @@ fn exptimes_are_the_same_on_a_machine_that_has_run_for_a_hundred_years() {
         wire.send(request.as_bytes());
         String::from_utf8(wire.line().unwrap()).unwrap().trim_end().to_owned()
     };
-    // The server's time may be a fraction of a second late, and time passes between a request and
-    // its check.
+    // The server's time may be a fraction of a second late, and the check comes after the request.
     let is_about = |seconds: i64, due: i64, since: Instant| {
         let passed = i64::try_from((since.elapsed() + Duration::from_secs(2)).as_secs()).unwrap();
         (due - passed..=due + 2).contains(&seconds)

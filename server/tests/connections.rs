@@ -67,7 +67,7 @@ fn without_maxconns_fast_a_client_over_the_limit_waits() {
 #[test]
 fn an_idle_connection_is_closed_after_its_time() {
     let mut settings = settings(1);
-    // The time suffices for the client to send its request, even on a loaded machine.
+    // Enough time for the client to send its request, even on a loaded machine.
     settings.idle_seconds_max = 5;
     let server = start(settings);
     let mut client = connect(&server);
@@ -119,7 +119,7 @@ fn several_addresses_of_both_families_are_served() {
     assert_eq!(addresses.len(), 3);
     for address in addresses {
         assert_ne!(address.port(), 0);
-        // With eight connections to an address, each of the columns probably accepts one.
+        // With eight connections to an address, each column probably accepts one.
         for _ in 0..8 {
             Client::to(address).ask("version\r\n", VERSION);
         }
@@ -140,7 +140,7 @@ fn every_column_gets_connections() {
     server.stop();
 }
 
-/// Most ports to try. Another process may take a free port before the server binds it.
+/// Maximum number of ports to try: another process may bind a free port before the server does.
 const PORTS: usize = 20;
 
 fn start_on(port: u16) -> Result<Server, impl std::fmt::Debug> {
@@ -153,7 +153,6 @@ fn start_on(port: u16) -> Result<Server, impl std::fmt::Debug> {
 fn a_port_that_another_server_has_is_refused() {
     let ours = start(settings(2));
     assert!(start_on(ours.addresses()[0].port()).is_err());
-    // If another process takes the free port first, the test tries another port.
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     (0..PORTS).find_map(|_| start_on(free()).ok()).unwrap().stop();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -180,7 +179,6 @@ fn a_stopped_server_frees_its_port_and_closes_its_clients() {
     again.stop();
 }
 
-/// Returns the path of a Unix socket for one test.
 fn socket_path(name: &str) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("hypostyle-{}-{name}.sock", std::process::id()))
 }
@@ -188,7 +186,7 @@ fn socket_path(name: &str) -> std::path::PathBuf {
 #[test]
 fn a_unix_socket_is_served_by_all_columns_and_removed_at_the_end() {
     let path = socket_path("served");
-    // A socket file that a killed server left behind.
+    // Leave a socket file behind, like a server that was killed.
     drop(UnixListener::bind(&path).unwrap());
     let mut settings = settings(2);
     settings.unix_path = Some(path.clone());
@@ -219,7 +217,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Most bytes of memory that an idle connection may take in the server's process.
+/// Maximum memory that an idle connection may take in the server's process.
 const IDLE_BYTES_MAX: usize = 512;
 
 #[test]
@@ -231,7 +229,7 @@ fn ten_thousand_idle_connections_cost_next_to_nothing() {
     let resident = || resident_bytes_of(&server.pid().to_string());
     let mut clients = vec![Client::to(server.address())];
     clients[0].ask("version\r\n", VERSION);
-    // A thread of the server takes memory ahead of need, and some of it after the first answer.
+    // A thread of the server takes memory ahead of need, perhaps even after the first answer.
     let mut before = 0;
     wait_until("constant resident memory", || {
         (0..3000).for_each(|_| clients[0].ask("version\r\n", VERSION));
@@ -249,7 +247,6 @@ fn ten_thousand_idle_connections_cost_next_to_nothing() {
     assert_eq!(clients[0].stat("curr_connections"), 10_001);
     let each = resident().saturating_sub(before) / 10_000;
     assert!(each <= IDLE_BYTES_MAX, "{each} bytes for each idle connection");
-    // All connections are still served.
     for client in &mut clients {
         client.ask("version\r\n", VERSION);
     }

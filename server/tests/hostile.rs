@@ -18,8 +18,8 @@ use testing::Random;
 const VERSION: &str = "VERSION 1.6.45\r\n";
 const MIB: usize = 1 << 20;
 
-/// Most bytes that a server of these tests may take in addition to `-m`: `limits::kept_bytes_max`
-/// for each column, the columns' buffers, and the program itself.
+/// Maximum memory that the server may take in addition to `-m`: `limits::kept_bytes_max` for each
+/// column, the columns' buffers, and the program itself.
 const BESIDE_BYTES_MAX: usize = 48 * MIB;
 
 fn connect(server: &Server) -> Client {
@@ -30,7 +30,6 @@ fn resident_bytes(server: &Server) -> usize {
     resident_bytes_of(&server.pid().to_string())
 }
 
-/// Stores and fetches small and large values, and checks the replies.
 fn check_service(client: &mut Client, round: usize) {
     let small = format!("set small 0 0 6\r\n{round:06}\r\n");
     client.ask(small, "STORED\r\n");
@@ -59,7 +58,7 @@ fn flood(client: &mut Client, bytes: &[u8], bytes_max: usize) {
     client.0.set_nonblocking(false).unwrap();
 }
 
-/// Returns pieces of requests in random order; some sequences of pieces nearly form requests.
+/// Some sequences of `PIECES` nearly form requests.
 fn garbage(random: &mut Random) -> Vec<u8> {
     const PIECES: [&[u8]; 16] = [
         b"get ",
@@ -90,7 +89,7 @@ fn garbage(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Returns binary frames with random bodies. Most lengths fit the body, and most opcodes exist.
+/// Most lengths fit the body, and most opcodes exist.
 fn garbage_frames(random: &mut Random) -> Vec<u8> {
     let byte = |random: &mut Random, below| u8::try_from(random.index(below)).unwrap();
     let mut bytes = Vec::new();
@@ -126,7 +125,6 @@ fn garbage_cut_anywhere_harms_nobody_else() {
             rest = later;
         }
         let _gone = bad.0.shutdown(Shutdown::Write);
-        // The server may send any answer, but must close the connection.
         bad.rest();
         if round % 30 == 0 {
             check_service(&mut good, round);
@@ -147,7 +145,7 @@ fn a_request_may_come_byte_by_byte() {
         client.send([*byte]);
     }
     client.expect(&replies);
-    // Other code receives large values. The request is cut near the ends of its line and value.
+    // Separate code receives large values. Cut the request near the ends of its line and value.
     let value = "abcdefg".repeat(5000);
     let request = format!("set big 5 0 35000\r\n{value}\r\nget big\r\n");
     let reply = format!("STORED\r\nVALUE big 5 35000\r\n{value}\r\nEND\r\n");
@@ -161,7 +159,7 @@ fn a_request_may_come_byte_by_byte() {
 
 #[test]
 fn a_frame_may_come_byte_by_byte() {
-    // A binary answer would contain a CAS unique, which varies; `-C` prevents that.
+    // With CAS uniques, which `-C` prevents, a binary answer would vary.
     let server = Server::under_test(&["-t", "1", "-C"]);
     let mut client = connect(&server);
     let (get, set, noop) = (0x00, 0x01, 0x0a);
@@ -174,8 +172,8 @@ fn a_frame_may_come_byte_by_byte() {
         client.send([*byte]);
     }
     client.expect(&replies);
-    // Other code receives large values. The request is cut near the ends of its header, key and
-    // value. No line end follows a binary value.
+    // Separate code receives large values. Cut the request near the ends of header, key and value.
+    // No line end follows a binary value.
     let value = "abcdefg".repeat(5000);
     let request = [frame(set, &extras, "big", &value), frame(get, b"", "big", "")].concat();
     let reply = [answer(set, b"", ""), answer(get, &flags, &value)].concat();
@@ -187,7 +185,6 @@ fn a_frame_may_come_byte_by_byte() {
     ]) {
         ask_in_two(&server, &mut client, &request, cut, &reply);
     }
-    // The server skips a refused value and executes the next command.
     let value = "x".repeat(3 * MIB);
     client.send([frame(set, &extras, "huge", &value), frame(noop, b"", "", "")].concat());
     let mut refused = answer(set, b"", "Too large.");
@@ -195,11 +192,10 @@ fn a_frame_may_come_byte_by_byte() {
     client.expect([refused, answer(noop, b"", "")].concat());
 }
 
-/// Sends `request` in two pieces, so that the server reads the first piece alone.
 fn ask_in_two(server: &Server, client: &mut Client, request: &[u8], cut: usize, reply: &[u8]) {
     let (head, tail) = request.split_at(cut);
     client.send(head);
-    // The server has read the first piece before it answers this other connection.
+    // An answer on another connection shows that the server has read the first piece.
     connect(server).ask("version\r\n", VERSION);
     client.send(tail);
     client.expect(reply);
@@ -237,8 +233,7 @@ fn a_thousand_declared_bodies_stall_nobody() {
     for number in 0..1000 {
         let mut client = connect(&server);
         client.send(format!("set stalled{number} 0 0 {}\r\n", MIB - 100));
-        // Half of the clients send no byte of their value. The other half send a part of it;
-        // these parts together exceed `-m`.
+        // Half of the clients send a part of their value, and these parts together exceed `-m`.
         if number % 2 == 0 {
             flood(&mut client, &part, part.len());
         }
@@ -250,7 +245,7 @@ fn a_thousand_declared_bodies_stall_nobody() {
     check_service(&mut good, 1001);
     let resident = resident_bytes(&server);
     assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
-    // A client that completes its value gets an answer, even if the server dropped the first part.
+    // The server answers a client that completes its value, even if it dropped the first part.
     for client in stalled.iter_mut().skip(1).step_by(200) {
         client.send(vec![b'y'; MIB - 100]);
         client.send("\r\nversion\r\n");
@@ -296,7 +291,7 @@ fn padded_headers_of_thousands_are_bounded() {
     let headers = [
         // This line exceeds the limit, so the server closes the connection.
         format!("set k 0 0 1000000 {zeros}\r\n"),
-        // These two lines are below the limit. The server keeps only the words that it needs.
+        // The next two lines are within the limit. The server keeps only the words that it needs.
         format!("set k 0 0 1000000 {}\r\n", &zeros[..16_000]),
         format!("ms k 1000000 q{letters}\r\n"),
     ];
@@ -382,15 +377,15 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
         good.ask(format!("set pinned{number} 0 0 {bytes}\r\n{value}\r\n"), "STORED\r\n");
         let mut client = connect(&server);
         client.send(format!("get pinned{number}\r\n").repeat(50));
-        // The arrival of the first byte shows that the first `get` has been executed.
+        // The first byte has arrived, so the server has executed the first `get`.
         client.0.peek(&mut [0]).unwrap();
         slow.push((client, number, byte));
         check_service(&mut good, usize::from(number));
     }
     let resident = resident_bytes(&server);
     assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
-    // A client that reads now gets the whole value, even if the item was evicted. If the server had
-    // to close the connection, the client gets the end of the stream.
+    // A client that reads now gets the whole value, even of an evicted item, or the end of the
+    // stream if the server had to close the connection.
     let mut missed = 0;
     for (client, number, byte) in &mut slow {
         let header = format!("VALUE pinned{number} 0 {bytes}\r\n");
@@ -413,7 +408,7 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
             panic!("value {number} of letter {byte} is torn at {at}: {near}");
         }
     }
-    // A client gets a miss only if its value was evicted before the first get.
+    // A miss means that the value was evicted before the client's first get.
     assert!(missed < 100, "{missed} of 200 values were evicted at once");
     check_service(&mut good, 201);
 }
@@ -426,8 +421,7 @@ fn a_peer_that_floods_does_not_starve_another() {
     for client in [&mut flooding, &mut modest] {
         client.ask("version\r\n", VERSION);
     }
-    // Both clients send while the server is stopped, so that the server finds the requests of both
-    // at once.
+    // Both clients send while the server is stopped, so that it finds both requests at once.
     let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     wait_until("the stop", || is_stopped(server.pid()));
@@ -442,7 +436,7 @@ fn a_peer_that_floods_does_not_starve_another() {
     assert!(yields >= 200, "{yields} yields for 5000 requests at -R 20");
 }
 
-/// Returns true if everything that a client sent has reached the server's socket.
+/// True if everything that a client sent has reached the server's socket.
 fn has_arrived(client: &Client) -> bool {
     let hexadecimal = |address: SocketAddr| format!(":{:04X}", address.port());
     let own = hexadecimal(client.0.local_addr().unwrap());
@@ -456,7 +450,6 @@ fn has_arrived(client: &Client) -> bool {
     })
 }
 
-/// Returns true if all threads of a process are stopped.
 fn is_stopped(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     tasks.flatten().all(|task| {
@@ -465,7 +458,7 @@ fn is_stopped(pid: u32) -> bool {
     })
 }
 
-/// Reads the reply to a `stats` sent earlier. Returns the statistic `name`.
+/// Reads the reply to a `stats` sent earlier.
 fn modest_stat(client: &mut Client, name: &str) -> u64 {
     let mut found = None;
     loop {

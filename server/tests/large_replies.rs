@@ -21,18 +21,15 @@ use protocol::udp::Header;
 use testing::Random;
 use testing::random::hash;
 
-/// Number of replies that are being sent at the same time.
 const REPLIES: u32 = 100;
 /// Length of a value: just below the limits of an item and of a reply over UDP.
 const VALUE_BYTES: usize = 1_000_000;
-/// Number of keys requested by datagrams.
 const KEYS: usize = 4;
-/// Number of times that each value is overwritten.
 const VERSIONS: u64 = 2;
-/// The time on the columns' clocks. The clocks are stopped, so that no reader counts as stalled.
+/// The columns' clocks stand still at this time, so that no reader counts as stalled.
 const NOON_MS: u64 = 3_600_000;
 
-/// Returns a value that differs for each key and version. The value begins with its version.
+/// Returns a value that begins with its version and differs for each key and version.
 fn value(key: u32, version: u64) -> Vec<u8> {
     let mut random = Random::new(hash(version, key.into()));
     let mut value = version.to_be_bytes().to_vec();
@@ -42,7 +39,7 @@ fn value(key: u32, version: u64) -> Vec<u8> {
     value
 }
 
-/// Returns the version with which `got` begins. Asserts that `got` is the value of that version.
+/// Returns the version with which `got` begins; `got` must be the value of that version.
 fn version_of(key: u32, got: &[u8]) -> u64 {
     let version = u64::from_be_bytes(*got.first_chunk().unwrap());
     let wanted = value(key, version);
@@ -51,7 +48,6 @@ fn version_of(key: u32, got: &[u8]) -> u64 {
     version
 }
 
-/// A connection over TCP or a Unix socket.
 struct Stream<S>(BufReader<S>);
 
 impl<S: Read + Write> Stream<S> {
@@ -72,7 +68,7 @@ impl<S: Read + Write> Stream<S> {
         assert_eq!(self.line(), "STORED\r\n");
     }
 
-    /// Reads a reply. Returns the version of its value, or `None` for a miss.
+    /// Returns the version of the value in the reply, or `None` for a miss.
     fn version(&mut self, key: u32) -> Option<u64> {
         let head = self.line();
         if head == "END\r\n" {
@@ -99,12 +95,12 @@ impl<S: Read + Write> Stream<S> {
     }
 }
 
-/// Each of a hundred clients requests a value, and reads nothing until all values are overwritten
-/// and evicted. The clients use Unix sockets, which buffer little; TCP might buffer a megabyte.
+/// The clients read nothing until all values are overwritten and evicted. They use Unix sockets,
+/// which buffer little; TCP might buffer a megabyte.
 #[test]
 fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     let path = std::env::temp_dir().join(format!("hypostyle-large-{}", std::process::id()));
-    // Replies may hold up to half of `memory_bytes`. A hundred values take less.
+    // Replies may hold up to half of this memory. A hundred values take less.
     let memory_bytes = 256 << 20;
     let server = start(Settings { unix_path: Some(path.clone()), memory_bytes, ..settings(1) });
     server.shared().plant_clock(NOON_MS);
@@ -120,7 +116,7 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     let mut readers: Vec<Stream<UnixStream>> = (0..REPLIES).map(|_| open()).collect();
     for (key, reader) in (0..).zip(&mut readers) {
         reader.send(format!("get k{key}\r\n").as_bytes());
-        // The server has begun the reply. It keeps the part for which the socket has no room.
+        // The server has begun the reply, and keeps the part for which the socket has no room.
         assert!(!reader.0.fill_buf().unwrap().is_empty());
     }
     for version in 1..=VERSIONS {
@@ -141,8 +137,7 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     server.stop();
 }
 
-/// Requests values from a column until a hundred values have arrived, and the version of a key
-/// has changed fifty times.
+/// Requests values until a hundred have arrived, and a key's version has changed fifty times.
 fn ask_by_datagrams(server: &Server, column: u16, values: &[[Vec<u8>; KEYS]]) {
     let mut client = datagrams::Client::of(server);
     assert!(live::messages::keep_megabytes(&client.socket));

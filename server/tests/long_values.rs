@@ -16,18 +16,18 @@ use inprocess::{DEADLINE, settings, start};
 use testing::Random;
 use testing::random::hash;
 
-/// Number of clients. Each client has keys of its own; all clients share some further keys.
+/// Number of clients. Each client has keys of its own, and all clients share some further keys.
 const CLIENTS: u64 = 4;
-/// Number of rounds of a client, and number of requests that it sends at once in a round.
+/// Number of rounds of a client, and of the requests that it sends at once in a round.
 const ROUNDS: u64 = 2000;
 const REQUESTS: u64 = 16;
 /// Number of keys of a client. The keys from `OWN_KEYS` on are shared by all clients.
 const KEYS: u64 = 12;
 const OWN_KEYS: usize = 8;
-/// The server's memory, small enough to be filled several times, so that segments are reused.
+/// Small enough to be filled several times, so that segments are reused.
 const MEMORY_BYTES: usize = 128 << 20;
 
-/// Returns a value, unique to its key and version, that is long enough to be sent from the log.
+/// The value is unique to its key and version, and long enough to be sent from the log.
 fn value(key: u64, version: u64) -> Vec<u8> {
     let mut random = Random::new(hash(version, key));
     let mut value = version.to_be_bytes().to_vec();
@@ -38,14 +38,13 @@ fn value(key: u64, version: u64) -> Vec<u8> {
     value
 }
 
-/// The reply to expect next.
 enum Wanted {
     Line(&'static str),
-    /// The key of a value, and its version if no other client sets the key.
+    /// The key, and the value's version if no other client sets the key.
     Value(u64, Option<u64>),
 }
 
-/// Returns the index of a key among the client's own keys, or `None` for a shared key.
+/// Returns `None` for a shared key.
 fn own(of: u64) -> Option<usize> {
     usize::try_from(of).ok().filter(|of| *of < OWN_KEYS)
 }
@@ -54,7 +53,6 @@ struct Client {
     stream: BufReader<TcpStream>,
     random: Random,
     number: u64,
-    /// The current versions of the client's own keys.
     versions: [u64; OWN_KEYS],
 }
 
@@ -63,7 +61,6 @@ impl Client {
         if own(of).is_some() { (self.number + 1) * 100 + of } else { of }
     }
 
-    /// Sends requests of all kinds at once, and reads their replies.
     fn round(&mut self, round: u64) {
         let (mut sent, mut wanted) = (Vec::new(), Vec::new());
         for request in 0..REQUESTS {

@@ -18,13 +18,12 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 const MIB: usize = 1 << 20;
 /// Fields of `/proc/PID/task/TID/stat`, numbered as in proc(5): the number of page faults without a
-/// disk access, and the scheduling policy. `IDLE_POLICY` is the value of `SCHED_IDLE`.
+/// disk access, and the scheduling policy. `IDLE_POLICY` is `SCHED_IDLE`.
 const MINOR_FAULTS_FIELD: usize = 10;
 const POLICY_FIELD: usize = 41;
 const IDLE_POLICY: usize = 5;
 
-/// Stores about `bytes` bytes of values, each under its own key. A value has `value_bytes` bytes
-/// on average. Waits until the last value is stored.
+/// Stores about `bytes` bytes of values, each under its own key and `value_bytes` long on average.
 fn fill(client: &mut Client, bytes: usize, value_bytes: usize) {
     let value = "v".repeat(2 * value_bytes);
     let mut batch = String::new();
@@ -39,12 +38,10 @@ fn fill(client: &mut Client, bytes: usize, value_bytes: usize) {
     client.ask(batch + "version\r\n", "VERSION 1.6.45\r\n");
 }
 
-/// Returns the most resident bytes allowed for a server whose `-m` is `limit`.
 fn resident_bytes_max(limit: usize) -> usize {
     limit + (limit * 3 / 100).max(8 * MIB)
 }
 
-/// Returns the statistic `name` of `stats memory`.
 fn memory_of(client: &mut Client, name: &str) -> usize {
     client.send("stats memory\r\n");
     let mut found = None;
@@ -59,8 +56,8 @@ fn memory_of(client: &mut Client, name: &str) -> usize {
     }
 }
 
-/// Asserts that `stats memory` of an idle server accounts for all resident memory, up to
-/// `LEFT_OVER_BYTES` for threads' stacks, the allocator's own data and partly used pages.
+/// `stats memory` of an idle server must account for all resident memory, up to `LEFT_OVER_BYTES`
+/// for threads' stacks, the allocator's own data and partly used pages.
 fn is_accounted_for(server: &Server, client: &mut Client, what: &str) {
     const LEFT_OVER_BYTES: usize = 2 * MIB;
     let until = Instant::now() + DEADLINE;
@@ -91,7 +88,7 @@ fn every_byte_is_accounted_for() {
     client.ask("flush_all\r\n", "OK\r\n");
     wait_until("the end of all items", || memory_of(&mut client, "live_bytes") == 0);
     is_accounted_for(&server, &mut client, "flushed");
-    // The value is short enough for the log: a longer value would not be received into a buffer.
+    // The value is short enough for the log. A longer value would not be received into a buffer.
     let part = "set part 0 0 4000\r\n".to_owned() + &"p".repeat(3_000);
     let held = |client: &mut Client| memory_of(client, "read_buf_bytes");
     let before = held(&mut client);
@@ -115,8 +112,8 @@ fn resident_memory_is_told_also_where_no_file_can_be_opened() {
     assert!(before.iter().zip(after).all(|(before, after)| before.abs_diff(after) < MIB));
 }
 
-/// Closes every second connection. The allocator keeps the memory of a closed connection, because
-/// that memory lies between the memory of two open connections.
+/// The test closes every second connection. The allocator keeps the memory of these connections,
+/// because it lies between the memory of open connections.
 #[test]
 fn what_the_allocator_keeps_is_accounted_for() {
     const CONNECTIONS: usize = 400;
@@ -141,8 +138,8 @@ fn what_the_allocator_keeps_is_accounted_for() {
     is_accounted_for(&server, &mut client, "between those that hold one");
 }
 
-/// The index of these items takes a little more than 4 MiB. The test fails if a huge page backs the
-/// last index lines, or if the ghost (of evicted keys) takes memory.
+/// The index of these items takes a little more than 4 MiB. Its last lines must not get a huge
+/// page, and the ghost (of evicted keys) must take no memory.
 #[test]
 fn what_grows_takes_no_more_than_it_uses() {
     const ITEMS: usize = 560_000;
@@ -196,15 +193,14 @@ fn resident_memory_follows_the_limit_down_and_up() {
     assert_eq!(client.stat("limit_maxbytes"), 48 << 20);
 }
 
-/// Returns the size in the line `name` of `/proc/PID/status`, in bytes.
 fn status_bytes(server: &Server, name: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim_start_matches(':').trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// `-k` makes `-m` bytes resident and locks them from the start, but does not lock all reserved
-/// address space. Memory given back under a lower limit is unlocked.
+/// `-k` makes `-m` bytes resident and locked from the start, but not all reserved address space.
+/// Memory given back under a lower limit is unlocked.
 #[test]
 fn locked_memory_is_the_limit_and_follows_it() {
     let server = Server::under_test(&["-k", "-t", "2", "-m", "48"]);
@@ -230,8 +226,8 @@ fn locked_memory_is_the_limit_and_follows_it() {
     }
 }
 
-/// Returns the `/proc` directory of the server's thread with this name. Waits for the thread, which
-/// sets its name when it begins.
+/// Returns the `/proc` directory of the server's thread with this name, which the thread sets when
+/// it begins.
 fn task(server: &Server, name: &str) -> PathBuf {
     let is_named = |task: &PathBuf| {
         std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name))
@@ -250,9 +246,9 @@ fn stat_of(task: &Path, field: usize) -> usize {
     fields.split(' ').nth(field - 2).unwrap().parse().unwrap()
 }
 
-/// Sets the ordinary scheduling policy for the thread that takes memory ahead of need. With
-/// `SCHED_IDLE` the thread would wait for all other threads of this machine. Returns false if the
-/// system does not permit the change.
+/// The thread that takes memory ahead of need gets the ordinary scheduling policy: with
+/// `SCHED_IDLE` it would wait for all other threads of this machine. Returns false if that is not
+/// permitted.
 fn runs_ahead(server: &Server) -> bool {
     let ahead = task(server, "ahead");
     wait_until("its idle policy", || stat_of(&ahead, POLICY_FIELD) == IDLE_POLICY);
@@ -261,8 +257,8 @@ fn runs_ahead(server: &Server) -> bool {
     given.is_ok_and(|status| status.success())
 }
 
-/// If new keys arrive no faster than the thread `ahead` takes memory for them, the column has only
-/// a few page faults, and the thread takes only little memory ahead of need.
+/// New keys that arrive no faster than the thread `ahead` takes memory cause only a few page faults
+/// of the column, and the thread takes only little memory ahead of need.
 #[test]
 fn a_column_does_not_wait_for_new_memory() {
     let server = Server::under_test(&["-t", "1", "-m", "256"]);
@@ -287,7 +283,7 @@ fn a_column_does_not_wait_for_new_memory() {
     store(&mut client, 2 * MIB);
     let (mut looked, mut taken) = (0, 0);
     wait_until("128 steps with memory ahead", || {
-        // If the thread `ahead` has not run for a long time, the next store wakes the thread again.
+        // If the thread `ahead` has not run for a long time, the next store wakes the thread.
         let is_there = memory_of(&mut client, "free_bytes") >= MIB;
         let before = faults();
         store(&mut client, MIB / 4);
@@ -302,11 +298,11 @@ fn a_column_does_not_wait_for_new_memory() {
     assert!(taken < 1000, "{taken} page faults of the column");
 }
 
-/// Overwrites random values of about 16 KiB. An earlier version of the server filled all of `-m`.
+/// The values have about 16 KiB. An earlier version of the server filled all of `-m`.
 #[test]
 fn what_is_overwritten_takes_no_more_than_twice_its_bytes() {
     const KEYS: usize = 2500;
-    // With two columns, a column that does not run would delay the reuse of dead segments.
+    // One thread: a second column that does not run would delay the reuse of dead segments.
     let server = Server::under_test(&["-t", "1", "-m", "256"]);
     let mut client = Client::to(server.address());
     let value = "v".repeat(18_000);
@@ -333,8 +329,7 @@ fn what_is_overwritten_takes_no_more_than_twice_its_bytes() {
 
 #[test]
 fn resident_memory_stays_within_the_limit() {
-    // At least `used_bytes` must be resident at the end, because an empty server would pass any
-    // upper bound.
+    // An empty server would pass any upper bound, so `used_bytes` must be resident at the end.
     for (megabytes, value_bytes, used_bytes) in
         [(8, 3, 6 * MIB), (8, 5000, 7 * MIB), (64, 100, 56 * MIB), (64, 60_000, 56 * MIB)]
     {

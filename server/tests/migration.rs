@@ -25,20 +25,18 @@ use hypostyle::shared::Sums;
 use inprocess::{Client, DEADLINE, answer, connect, frame, settings, start, wait_until};
 use testing::Random;
 
-/// Number of columns. With more than two, a connection may migrate on to a third column.
+/// With more than two columns, a connection may migrate on to a third column.
 const COLUMNS: usize = 3;
-/// Number of clients, and number of rounds of each.
+/// Number of clients, and of rounds of each.
 const CLIENTS: u64 = 8;
 const ROUNDS: u32 = 60;
-/// Most requests that a client sends before it reads the replies.
+/// Maximum number of requests that a client sends before it reads the replies.
 const PIPELINED_MAX: u32 = 60;
-/// Number of keys of a client.
 const KEYS: u32 = 12;
-/// Most receive buffers and spare buffers that all columns hold while idle.
+/// Maximum number of receive and spare buffers that all columns hold while idle.
 const SPARES: u64 = (COLUMNS * (TURNS_AHEAD + SPARES_SMALL_MAX + SPARES_LARGE_MAX)) as u64;
 const VERSION: &str = "VERSION 1.6.45\r\n";
 
-/// Returns settings with which every connection migrates after each turn.
 fn migrating_each_turn() -> Settings {
     Settings { migrate: Migrate::AtEachTurn, cas: false, ..settings(COLUMNS) }
 }
@@ -47,7 +45,6 @@ fn columns(server: &Server) -> Vec<Sums> {
     server.shared().columns.iter().map(|column| Sums::of(column)).collect()
 }
 
-/// A TCP or Unix stream.
 trait Stream: Read + Write + Send {}
 impl<S: Read + Write + Send> Stream for S {}
 
@@ -61,12 +58,11 @@ fn unix(path: &Path) -> Box<dyn Stream> {
     Box::new(stream)
 }
 
-/// A client that predicts every byte of its replies.
+/// Predicts every byte of its replies.
 struct CheckedClient {
     stream: Box<dyn Stream>,
     number: u64,
     random: Random,
-    /// The current values of the client's keys.
     values: Vec<Option<String>>,
 }
 
@@ -76,7 +72,7 @@ impl CheckedClient {
         CheckedClient { stream, number, random: Random::new(number), values }
     }
 
-    /// Returns a value that names its client and ends in a checksum.
+    /// The value names its client and ends in a checksum.
     fn value(&mut self, key: u32) -> String {
         let bytes = match self.random.number(40) {
             0 => 90_000, // Too long for the log: received straight into the store.
@@ -89,7 +85,6 @@ impl CheckedClient {
         format!("{body}{sum:x}")
     }
 
-    /// Returns a random request and the expected reply.
     fn request(&mut self, is_binary: bool) -> (Vec<u8>, Vec<u8>) {
         let at = self.random.number(KEYS);
         let key = format!("client{}-{at}", self.number);
@@ -126,7 +121,6 @@ impl CheckedClient {
         }
     }
 
-    /// Sends some requests in random pieces, and checks all replies.
     fn round(&mut self) {
         let (mut sent, mut expected) = (Vec::new(), Vec::new());
         for _ in 0..1 + self.random.number(PIPELINED_MAX) {
@@ -164,7 +158,6 @@ fn line(text: &str) -> Vec<u8> {
     format!("{text}\r\n").into_bytes()
 }
 
-/// Runs each client on its own thread, through all rounds.
 fn drive(streams: impl Iterator<Item = Box<dyn Stream>>) -> Vec<CheckedClient> {
     let through = |mut client: CheckedClient| {
         (0..ROUNDS).for_each(|_| client.round());
@@ -178,7 +171,7 @@ fn drive(streams: impl Iterator<Item = Box<dyn Stream>>) -> Vec<CheckedClient> {
 }
 
 /// Asserts that another column has taken each connection that a column gave away, that enough
-/// connections have migrated, and that each connection belongs to one column.
+/// connections have migrated, and that each belongs to one column.
 fn all_have_moved(server: &Server, connections: u64) {
     let sum = |of: fn(&Sums) -> u64| columns(server).iter().map(of).sum::<u64>();
     wait_until("all is counted", || {
@@ -201,7 +194,7 @@ fn what_moves_after_each_turn_is_answered_byte_for_byte() {
     server.stop();
 }
 
-/// A turn executes one of many pipelined requests, so no connection is idle until its last request.
+/// A turn executes one of many pipelined requests, so a connection is not idle before the last.
 #[test]
 fn what_never_rests_moves_after_each_turn_as_well() {
     const REQUESTS: u64 = 1000;
@@ -213,17 +206,17 @@ fn what_never_rests_moves_after_each_turn_as_well() {
         replies += &format!("STORED\r\nVALUE k 0 3\r\n{number:03}\r\nEND\r\n");
     }
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
-    // The clients share one key and run one after the other, so that each knows the key's value.
+    // The clients share one key and run one after the other, so that each knows its value.
     for client in &mut clients {
         client.ask(&requests, &replies);
     }
-    // A connection may be idle between the pieces of its write and after the last: hence 9/10.
+    // A client's write may arrive in pieces, between which the connection is idle: hence 9/10.
     let taken = || server.shared().sums().migrations_taken;
     wait_until("moves", || taken() >= CLIENTS * REQUESTS * 9 / 10);
     clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
     drop(clients);
     wait_until("all closed", || server.shared().connections.load(Ordering::Relaxed) == 0);
-    // When a connection ends, its current column frees the connection's buffers.
+    // When a connection ends, its current column frees its buffers.
     wait_until("free buffers", || server.shared().sums().read_buf_count <= SPARES);
     server.stop();
 }
@@ -329,8 +322,8 @@ fn a_server_that_ends_gracefully_while_connections_move_answers_what_has_come() 
         let server = start(migrating_each_turn());
         let mut clients: Vec<Client> = (0..3 * CLIENTS).map(|_| connect(&server)).collect();
         clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
-        // When the graceful end begins, some connections are between two columns, some have
-        // unanswered requests, and some have received their answers.
+        // At the graceful end some connections are between two columns, some have unanswered
+        // requests, and some have received their answers.
         clients.iter_mut().for_each(|client| client.send("version\r\nversion\r\n"));
         let shared = Arc::clone(server.shared());
         server.stop_gracefully();
@@ -356,7 +349,7 @@ fn who_waits_for_something_stays_where_it_is() {
     assert!(watcher.line().contains("key=other"));
     half.expect_after("defghij\r\n", "STORED\r\n");
     let taken = || server.shared().sums().migrations_taken;
-    // The server sends a reply before the connection migrates, so the count may be late.
+    // A reply is sent before the connection migrates, so the count may be late.
     wait_until("a migration at each turn", || taken() >= 20);
     assert!(taken() <= 24, "{}: waiting connections have migrated as well", taken());
     server.stop();
@@ -369,7 +362,6 @@ impl Client {
     }
 }
 
-/// Opens connections until the first column has accepted one. Returns that connection.
 fn of_first_column(server: &Server) -> Client {
     let accepted = || server.shared().columns[0].total_connections.get();
     loop {
@@ -382,8 +374,8 @@ fn of_first_column(server: &Server) -> Client {
     }
 }
 
-/// Loads the first of two columns until `done` returns true. A request takes the server longer
-/// than its client. If `ahead` is set, each client always has requests in flight.
+/// Loads the first of two columns until `done` returns true. A request takes the server longer than
+/// its client. If `ahead` is set, each client always has requests in flight.
 fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> bool + Sync) {
     let clients: Vec<Client> = (0..clients).map(|_| of_first_column(server)).collect();
     let request = format!("get{}\r\n", " none".repeat(400)).repeat(8);
@@ -393,7 +385,7 @@ fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> b
             let (done, request) = (&done, &request);
             scope.spawn(move || {
                 let replies = "END\r\n".repeat(8);
-                // The requests in flight exceed the bytes that one turn reads.
+                // More bytes of requests in flight than one turn reads.
                 let rounds_ahead = if ahead { 20 } else { 0 };
                 (0..rounds_ahead).for_each(|_| client.send(request));
                 while !done() {
@@ -408,7 +400,7 @@ fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> b
 
 #[test]
 fn an_idle_column_takes_connections_from_a_saturated_one() {
-    // The idle column sleeps, or polls for work. In the third case connections are never idle.
+    // The idle column sleeps or polls. In the third case connections are never idle.
     for (busy_poll_us, ahead) in [(0, false), (1_000_000, false), (0, true)] {
         let server = start(Settings { busy_poll_us, ..settings(2) });
         let has_helped = || {
@@ -416,7 +408,7 @@ fn an_idle_column_takes_connections_from_a_saturated_one() {
             second.migrations_taken > 0 && second.gets() > 1000
         };
         load_first(&server, 6, ahead, has_helped);
-        // When the last reply arrives, some connections may still be between the two columns.
+        // Some connections may still be between the two columns when the last reply arrives.
         let (given, taken) = (|it: &Sums| it.migrations_given, |it: &Sums| it.migrations_taken);
         let is_counted = || given(&columns(&server)[0]) == taken(&columns(&server)[1]);
         wait_until("all is counted", is_counted);

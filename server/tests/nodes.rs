@@ -16,11 +16,11 @@ use inprocess::{Client, DEADLINE, wait_until};
 use live::Server;
 
 const MIB: u64 = 1 << 20;
-/// Most bytes that the server takes on a node ahead of need: a few segments.
+/// Maximum memory that the server takes on a node ahead of need: a few segments.
 const AHEAD: u64 = 32 * MIB;
 
-/// Returns the resident bytes. The first index is the node that the memory's policy prefers, the
-/// second index is the node on which the memory lies.
+/// Returns the resident bytes, by the node that the memory's policy prefers, and then by the node
+/// on which the memory lies.
 fn given(server: &Server) -> [[u64; 2]; 2] {
     let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", server.pid())).unwrap();
     let mut bytes = [[0; 2]; 2];
@@ -40,13 +40,12 @@ fn given(server: &Server) -> [[u64; 2]; 2] {
     bytes
 }
 
-/// Returns the bytes that `stats memory` reports for each of the two nodes.
 fn reported(client: &mut Client) -> [u64; 2] {
     let rows = client.stats("memory");
     ["node_0_bytes", "node_1_bytes"].map(|name| rows[name].parse().unwrap())
 }
 
-/// Returns a client for each node. A thread of the node serves the client.
+/// The client of each node is served by a thread of the node.
 fn clients(server: &Server) -> [Client; 2] {
     let mut found = [None, None];
     let total = |rows: &std::collections::HashMap<String, String>, column: usize| -> u64 {
@@ -66,7 +65,6 @@ fn clients(server: &Server) -> [Client; 2] {
     found.map(Option::unwrap)
 }
 
-/// Stores `bytes` bytes in values of 8,000 bytes, under keys with this prefix.
 fn store(client: &mut Client, name: &str, bytes: u64) {
     let value = "v".repeat(8000);
     for first in (0..bytes / 8000).step_by(64) {

@@ -27,7 +27,7 @@ fn fill(client: &mut Client, keys: std::ops::Range<usize>) {
     client.ask("mn\r\n", "MN\r\n");
 }
 
-/// Returns the keys that `mgdump` lists, and asserts that each is listed once.
+/// Returns the keys that `mgdump` lists, each of which it must list once.
 fn listed(client: &mut Client) -> HashSet<String> {
     client.ask("lru_crawler mgdump hash\r\n", "OK\r\n");
     let mut keys = HashSet::new();
@@ -91,7 +91,6 @@ fn dumps_that_nobody_reads_hold_up_nobody_and_only_so_many_are_under_way() {
     }
     assert!(client.stat("response_obj_bytes") < 4 << 20, "what waits is bounded");
     assert!(client.stat("response_obj_count") > 1, "some replies are unsent");
-    // After one dump has ended, another dump may start.
     dumps.pop();
     wait_until("the start of another dump", || {
         client.send("lru_crawler mgdump 2\r\n");
@@ -120,8 +119,8 @@ fn who_watches_and_does_not_read_holds_up_nobody_and_is_told_what_was_left_out()
     });
     assert!(client.stat("log_watcher_sent") > 0 && client.stat("log_worker_written") > 0);
     assert!(client.stat("response_obj_bytes") < 64 << 20, "what waits is bounded");
-    // All watchers but the last leave. The last watcher reads only after it has missed lines. It
-    // then receives the number of missed lines, even if no further event happens.
+    // All watchers but the last leave. The last reads only after it has missed lines, and then gets
+    // their number, even if no further event happens.
     let mut last = watchers.pop().unwrap();
     drop(watchers);
     wait_until("the end of the other watchers", || client.stat("log_watchers") == 1);
@@ -164,7 +163,6 @@ fn evictions_are_told() {
     server.stop();
 }
 
-/// Returns the names in the answer to `stats` with these arguments.
 fn names(server: &live::Server, arguments: &str) -> Vec<String> {
     let mut wire = server.connect();
     wire.send(b"set key 0 0 5\r\nvalue\r\nget key\r\n");
@@ -187,7 +185,7 @@ fn names(server: &live::Server, arguments: &str) -> Vec<String> {
 #[test]
 fn statistics_have_memcacheds_names_and_no_others() {
     let flags = ["-o", "idle_timeout=100,no_maxconns_fast"];
-    // For each section of `data/statistics.txt`: the server's flags and the arguments of `stats`.
+    // Each row: flags and `stats` arguments that give a section of `data/statistics.txt`.
     let without = ["-o", "no_lru_crawler,no_lru_maintainer"];
     let sections: [(&[&str], &str); 6] = [
         (&[], ""),
@@ -215,7 +213,6 @@ fn statistics_have_memcacheds_names_and_no_others() {
     }
 }
 
-/// Returns the rows of `stats conns`, by the client's address.
 fn sockets(client: &mut Client) -> HashMap<String, HashMap<String, String>> {
     let mut by_descriptor: HashMap<String, HashMap<String, String>> = HashMap::new();
     client.send("stats conns\r\n");
@@ -235,7 +232,7 @@ fn sockets(client: &mut Client) -> HashMap<String, HashMap<String, String>> {
 
 #[test]
 fn each_connection_is_told_once_with_its_state() {
-    // A column cannot list all these connections in one turn.
+    // More connections than a column can list in one turn.
     const CONNECTIONS: usize = 700;
     assert!(inprocess::allow_files(2 * CONNECTIONS as u64 + 200));
     let server = start(settings(2));
@@ -267,8 +264,14 @@ fn each_connection_is_told_once_with_its_state() {
     assert_eq!(all[&address(&client)]["state"], "conn_parse_cmd");
     let listener = &all[&format!("tcp:{}", server.addresses()[0])];
     assert_eq!(listener["state"], "conn_listening");
-    // The listeners of both columns have the same address, so they count as one row.
+    // The listeners of both columns have the same address, so they share a row.
     assert_eq!(all.len(), CONNECTIONS + 5 + 1);
+    // A listener has no commands, so its time is that since the start.
+    server.shared().plant_clock(3_600_000);
+    wait_until("an hour since the start", || {
+        let all = sockets(&mut client);
+        all[&format!("tcp:{}", server.addresses()[0])]["secs_since_last_cmd"] == "3600"
+    });
     server.stop();
 }
 
@@ -295,7 +298,6 @@ fn a_dump_whose_client_takes_nothing_loses_its_place_to_another() {
     let now_ms = 3_600_000;
     server.shared().plant_clock(now_ms);
     let mut client = connect(&server);
-    // The list of these keys does not fit in the sockets' buffers.
     fill(&mut client, 0..400_000);
     let mut dumps: Vec<Client> = (0..DUMPS_MAX).map(|_| connect(&server)).collect();
     for dump in &mut dumps {
@@ -312,14 +314,14 @@ fn a_dump_whose_client_takes_nothing_loses_its_place_to_another() {
     });
     while client.line() != "EN" {}
     assert_eq!(client.stats("store")["dumps_stalled"], "1");
-    // The server ended the stalled dump; all other dumps continue to their end.
+    // The server ended only the stalled dump.
     let ends: Vec<Vec<u8>> = dumps.iter_mut().map(read_dump).collect();
     let whole = ends.iter().filter(|end| end.ends_with(b"END\r\n")).count();
     assert_eq!((whole, ends.len()), (DUMPS_MAX - 1, DUMPS_MAX));
     server.stop();
 }
 
-/// Reads a dump until the dump or the connection ends. Returns the last bytes of the dump.
+/// Returns the last bytes of the dump.
 fn read_dump(client: &mut Client) -> Vec<u8> {
     let (mut end, mut bytes) = (Vec::new(), [0; 1 << 16]);
     while !end.ends_with(b"END\r\n") {
@@ -422,8 +424,7 @@ fn prefixes_without_end_take_bounded_memory_and_are_all_told() {
         assert!(listed.insert(line.split(' ').nth(1).unwrap().to_owned()), "{line} comes twice");
     }
     assert!(listed.len() <= PREFIXES_MAX && listed.len() > PREFIXES_MAX / 2, "{}", listed.len());
-    // `stats prefixes` has a row for each of a limited number of prefixes, and one sum for all
-    // other prefixes.
+    // `stats prefixes` has rows for a limited number of prefixes, and one sum for all others.
     for key in 0..PREFIXES_TOLD_MAX + 100 {
         client.send(format!("set item-{key}:k 0 0 1 noreply\r\n1\r\n"));
     }

@@ -1,8 +1,7 @@
 //! Each statistic of plain `stats` changes on the events that it counts.
 //!
 //! Where: an in-process server, driven by a client's requests and by a clock that the test sets.
-//! Invariant: every statistic recorded from memcached changes in a test, or is listed in `NEVER`
-//! with a reason.
+//! Invariant: every statistic recorded from memcached changes in a test, or `NEVER` has the reason.
 //! Source: `data/statistics.txt`, recorded from memcached 1.6.45.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,7 +14,7 @@ use hypostyle::settings::Settings;
 use inprocess::{Client, connect, settings, start, wait_until};
 use store::policy::Eviction;
 
-/// Statistics that never change in this server, each with its constant value and the reason.
+/// Statistics that never change in this server, with their values and the reasons.
 const NEVER: [(&str, &str, &str); 24] = [
     ("libevent", "none", "there is none"),
     ("response_obj_oom", "0", "memory for replies never fails: the process would end"),
@@ -43,7 +42,7 @@ const NEVER: [(&str, &str, &str); 24] = [
     ("pointer_size", "64", "it is the machine's"),
 ];
 
-/// Statistics, each with a request that increases the statistic.
+/// Statistics, each with a request that increases it.
 const BY_REQUEST: [(&str, &str); 25] = [
     ("cmd_get", "get nosuch"),
     ("get_misses", "get nosuch"),
@@ -72,7 +71,6 @@ const BY_REQUEST: [(&str, &str); 25] = [
     ("bytes_written", "verbosity 0"),
 ];
 
-/// The names of the statistics that a test has changed.
 struct Moved(HashSet<&'static str>);
 
 impl Moved {
@@ -80,7 +78,6 @@ impl Moved {
         self.0.insert(name);
     }
 
-    /// Runs `act`, and waits until the statistic has risen.
     fn raised(&mut self, client: &mut Client, name: &'static str, act: impl FnOnce(&mut Client)) {
         let before = client.stat(name);
         act(client);
@@ -88,13 +85,12 @@ impl Moved {
         self.note(name);
     }
 
-    /// Waits until the statistic has this value.
     fn becomes(&mut self, client: &mut Client, name: &'static str, value: u64) {
         wait_until(name, || client.stat(name) == value);
         self.note(name);
     }
 
-    /// Repeats `act` until each statistic exceeds the number that `names` gives for it.
+    /// Repeats `act` until each statistic exceeds its number.
     fn exceed(
         &mut self,
         client: &mut Client,
@@ -134,7 +130,7 @@ fn open(settings: Settings) -> (Server, Client) {
     (server, client)
 }
 
-/// Checks on a used server that the constant statistics have not changed, and stops the server.
+/// Checks that the constant statistics have not changed on a used server.
 fn close(server: Server, client: &mut Client) {
     let all = client.stats("");
     for (name, value, why) in NEVER {
@@ -143,7 +139,6 @@ fn close(server: Server, client: &mut Client) {
     server.stop();
 }
 
-/// Sends requests, and ignores their replies.
 fn obey(client: &mut Client, requests: &str) {
     client.send(format!("{requests}\r\nmn\r\n"));
     while client.line() != "MN" {}
@@ -161,7 +156,7 @@ fn requests(moved: &mut Moved) {
         let long = if name == "store_too_large" { "x".repeat(1_048_577) } else { String::new() };
         moved.raised(&mut client, name, |client| obey(client, &format!("{request}{long}")));
     }
-    // One turn does not execute all these requests.
+    // More requests than one turn executes.
     moved.raised(&mut client, "conn_yields", |client| obey(client, &"get k\r\n".repeat(1000)));
     close(server, &mut client);
 }
@@ -188,7 +183,7 @@ fn connections(moved: &mut Moved) {
     let (server, mut client) = open(Settings { connections_max: 200, ..settings(1) });
     let mut others = Vec::new();
     for name in ["curr_connections", "total_connections", "connection_structures"] {
-        // For 60 more connections the server must allocate more connection structures.
+        // Sixty more connections need more connection structures.
         moved.raised(&mut client, name, |_| others.extend((0..60).map(|_| connect(&server))));
     }
     let mut refused = Vec::new();
@@ -205,7 +200,7 @@ fn connections(moved: &mut Moved) {
     moved.raised(&mut client, "read_buf_bytes", |_| others[1].send(half));
     moved.raised(&mut client, "read_buf_count", |_| others[2].send(half));
     moved.raised(&mut client, "read_buf_bytes_free", |_| others[1].send(&whole[half.len()..]));
-    // The server copies replies out of the log once the socket's buffer is full.
+    // When the socket's buffer is full, the server copies replies out of the log.
     obey(&mut client, &whole);
     moved
         .raised(&mut client, "response_obj_bytes", |_| others[3].send("get half\r\n".repeat(5000)));
@@ -306,7 +301,7 @@ fn dead_items(moved: &mut Moved) {
     moved.exceed(&mut client, &names.map(|name| (name, 0)), |_| ());
     close(server, &mut client);
 
-    // Without the crawler, an expired item is removed only by a request for it.
+    // Without the crawler, only a request removes an expired item.
     let (server, mut client) = open(Settings { crawler: false, ..settings(1) });
     obey(&mut client, "set past 0 -1 1\r\n1");
     moved.raised(&mut client, "get_expired", |client| obey(client, "get past"));
@@ -318,8 +313,7 @@ fn dead_items(moved: &mut Moved) {
     {
         obey(&mut client, "set a 0 0 1\r\n1");
         server.shared().plant_clock(now_ms);
-        // One turn executes the flush and the request, because the crawler soon removes flushed
-        // items.
+        // The flush and the request share one turn, because the crawler soon removes flushed items.
         moved.raised(&mut client, name, |client| obey(client, &format!("flush_all\r\n{then}")));
     }
     close(server, &mut client);

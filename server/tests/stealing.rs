@@ -2,8 +2,8 @@
 //!
 //! Where: an in-process server of two or three columns. All requests name the first column, or
 //! arrive on one queue of an interface.
-//! Invariant: each request is answered once and correctly, by any column. If a client has few
-//! requests in flight, the column that they name answers them.
+//! Invariant: each request is answered once and correctly, by any column, but by the named column
+//! if its client has few requests in flight.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -23,12 +23,11 @@ use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 /// The flow that names the first column.
 const FLOW: u16 = 1;
-/// Number of requests that a client has in flight, and number of clients. Half of the requests have
-/// several parts. One host may have at most `ASSEMBLIES_OF_ONE_MAX` incomplete requests.
+/// Number of a client's requests in flight, and of clients. Half of the requests have several
+/// parts, and one host may have at most `ASSEMBLIES_OF_ONE_MAX` incomplete requests.
 const WINDOW: u16 = 24;
 const CLIENTS: u16 = 3;
 const _: () = assert!((WINDOW / 2 * CLIENTS) as usize <= ASSEMBLIES_OF_ONE_MAX);
-/// Fewest datagrams that each thief must steal in a test.
 const STOLEN: u64 = 500;
 /// Number of absent keys in a multiget.
 const MISSES: usize = 500;
@@ -38,13 +37,11 @@ fn settings(steal: bool) -> Settings {
     Settings { datagrams, steal, ..inprocess::settings(2) }
 }
 
-/// The datagrams of a request, and the expected reply.
 struct Request {
     parts: Vec<Vec<u8>>,
     reply: Vec<u8>,
 }
 
-/// A client with keys of its own.
 struct Client {
     socket: UdpSocket,
     number: u16,
@@ -56,7 +53,6 @@ impl Client {
         Client::at([127, 0, 0, 1].into(), server.datagram_addresses()[0], number)
     }
 
-    /// Returns a client with the address `here`. Stores a value for each of the client's keys.
     fn at(here: Ipv4Addr, server: SocketAddr, number: u16) -> Client {
         let socket = UdpSocket::bind((here, 0)).unwrap();
         socket.connect(server).unwrap();
@@ -110,7 +106,6 @@ impl Client {
         self.round += 1;
     }
 
-    /// Sends all requests, and receives an answer to each, in any order.
     fn exchange(&self, requests: &HashMap<u16, Request>) {
         for part in requests.values().flat_map(|request| &request.parts) {
             assert_eq!(self.socket.send(part).unwrap(), part.len());
@@ -141,8 +136,7 @@ fn columns(server: &Server) -> Vec<Sums> {
     server.shared().columns.iter().map(|column| Sums::of(column)).collect()
 }
 
-/// Lets all clients send windows until `enough` returns true. Returns the largest number of windows
-/// of one client.
+/// Lets clients send windows until `enough` is true. Returns the most windows of one client.
 fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + Sync) -> u32 {
     let until = Instant::now() + DEADLINE;
     let of_client = |mut client: Client| {
@@ -155,7 +149,7 @@ fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + S
             );
             client.window();
         }
-        // Every answer has arrived. A further datagram would be a second answer to a request.
+        // A further datagram would be a second answer to a request.
         client.socket.set_nonblocking(true).unwrap();
         assert!(client.socket.recv(&mut [0; 2000]).is_err(), "one answer too many");
         client.round
@@ -171,9 +165,8 @@ fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + S
     })
 }
 
-/// Asserts that every column has answered and counted some datagrams that were sent to column `to`.
+/// Every column must have answered and counted some datagrams that were sent to column `to`.
 fn all_have_answered(server: &Server, to: usize) {
-    // The server counts an answer only after it has sent the answer.
     wait_until("all is counted", || {
         let all = server.shared().sums();
         let taken = all.steals_taken_near + all.steals_taken_far;
@@ -209,7 +202,6 @@ fn what_is_sent_to_one_column_is_answered_by_both_and_rightly() {
         received == stolen
     });
     server.stop();
-    // The same load without stealing.
     let server = start(settings(false));
     drive(&server, clients(&server), |round| round >= windows);
     let [first, second] = columns(&server)[..] else { panic!("two columns") };
@@ -218,7 +210,7 @@ fn what_is_sent_to_one_column_is_answered_by_both_and_rightly() {
     server.stop();
 }
 
-/// Starts a server past the kernel, on an interface whose driver copies packets.
+/// The driver of the server's interface copies packets.
 fn past_the_kernel(far: &Namespace, columns: usize, steal_rings: bool) -> Server {
     let host = Some("0.0.0.0".into());
     let listen = Listen { host, port: Port::Any, protocol: ProtocolMode::Auto };
@@ -228,7 +220,6 @@ fn past_the_kernel(far: &Namespace, columns: usize, steal_rings: bool) -> Server
     far.on(|| start(settings))
 }
 
-/// Returns clients that all reach one queue, and the queue's number.
 fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Client>, usize) {
     let at = (far.v4, server.datagram_addresses()[0].port()).into();
     // A socket's addresses and ports select its queue. Some of 64 sockets share a queue.
@@ -238,7 +229,7 @@ fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Clie
         let before = received();
         let client = near.on(|| Client::at(near.v4, at, number));
         let after = received();
-        // A late count of the previous client's last datagram may be included here.
+        // The previous client's last datagram may have been counted late, and be included here.
         let [first, second] = [0, 1].map(|at| after[at] - before[at]);
         let of_client = usize::from(second > first);
         if *queue.get_or_insert(of_client) == of_client && clients.len() < CLIENTS.into() {

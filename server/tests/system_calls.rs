@@ -20,7 +20,6 @@ struct Counts {
     others: u64,
 }
 
-/// Returns the number of system calls of all columns so far.
 fn counts(server: &Server) -> Counts {
     let mut sum = Counts { waits: 0, reads: 0, writes: 0, others: 0 };
     for calls in server.calls() {
@@ -32,7 +31,7 @@ fn counts(server: &Server) -> Counts {
     sum
 }
 
-/// Returns the system calls that a server makes for `batches` batches of `batch` equal requests.
+/// Measures `batches` batches of `batch` equal requests.
 fn cost(batches: u64, batch: usize, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) -> Counts {
     let mut settings = settings(1);
     settings.cas = false; // A binary answer would contain a CAS unique, which varies.
@@ -57,8 +56,8 @@ fn cost(batches: u64, batch: usize, request: impl AsRef<[u8]>, reply: impl AsRef
     }
 }
 
-/// Asserts that each batch took one read, one write and one wait. A few more waits are allowed for
-/// the ticks of the clock and for the store's background work.
+/// Each batch must take one read, one write and one wait. A few more waits are allowed for the
+/// ticks of the clock and for the store's background work.
 fn check(counts: Counts, batches: u64) {
     assert_eq!((counts.reads, counts.writes, counts.others), (batches, batches, 0), "{counts:?}");
     assert!(counts.waits <= batches + batches / 10 + 10, "{counts:?}");
@@ -117,7 +116,7 @@ fn a_thousand_gets_in_bursts_of_datagrams_take_at_most_fifty_calls() {
     let after = counts(&server);
     server.stop();
     let (reads, writes) = (after.reads - before.reads, after.writes - before.writes);
-    // Meanwhile the server may close the connection that the setup used, which takes one read.
+    // The server may also close the connection of the setup, which takes one read.
     assert!(reads <= BURSTS + 1 && writes <= BURSTS, "{before:?}, {after:?}");
     let calls = reads + writes + after.waits - before.waits + after.others - before.others;
     assert!(calls * 1000 <= 50 * 64 * BURSTS, "{before:?}, {after:?}");
@@ -128,7 +127,7 @@ fn a_column_with_nothing_to_do_sleeps() {
     let server = start(settings(2));
     let mut client = connect(&server);
     client.ask("version\r\n", "VERSION 1.6.45\r\n");
-    // If the idle server spun, it would call wait often while another server is started and used.
+    // An idle server that spins would wait often while another server is started and used.
     let busy = start(settings(1));
     let mut other = connect(&busy);
     let before = counts(&server);
@@ -137,8 +136,7 @@ fn a_column_with_nothing_to_do_sleeps() {
     }
     let waits = counts(&server).waits - before.waits;
     assert!(waits < 200, "{waits} waits with nothing to do");
-    // Each request takes one read and one write. The statistic is the count at the end of the
-    // previous loop.
+    // Each request takes one read and one write, counted up to the end of the previous loop.
     let reported = other.stats("columns")["columns:0:system_calls"].parse().unwrap();
     assert!(
         (2 * 20_000..=busy.calls().map(Calls::sum).sum()).contains(&reported),

@@ -1,5 +1,4 @@
-//! `make test` ends with a line that gives the numbers of passed and failed tests, and fails if a
-//! test failed.
+//! `make test` ends with a line that counts passed and failed tests, and fails if a test failed.
 //!
 //! Where: the script that `make test` runs, with commands that print like cargo.
 //! Invariant: every failure is reported, even if the command that failed has printed nothing.
@@ -57,7 +56,6 @@ SKIPPED two: no peer
 test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.46s
 ";
 
-/// Output of a test program that was killed.
 const DIES: &str = "     Running tests/run.rs (target/debug/deps/run-a421150e0994be33)
 
 running 3 tests

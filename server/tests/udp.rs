@@ -1,8 +1,8 @@
 //! Requests with memcached's UDP frame, and their answers.
 //!
 //! Where: an in-process server and plain sockets on loopback.
-//! Invariant: an answer is one message, in datagrams with the request's id. An unanswered request
-//! is counted, and does not prevent the answer to the next request.
+//! Invariant: an answer is one message, in datagrams with the request's id. Unanswered requests are
+//! counted, and do not prevent the answer to the next one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -54,8 +54,7 @@ fn answers_are_cut_into_numbered_datagrams() {
     let server = start(settings(1, "127.0.0.1"));
     let mut client = Client::of(&server);
     let empty = text_hit("k", "").len() - 1;
-    // A datagram of an answer has at most 1,400 bytes, or fewer if the interface's MTU is smaller.
-    // The length of the first datagram shows this limit.
+    // The first datagram's length shows the limit: 1,400 bytes, or fewer with a smaller MTU.
     client.ask(format!("set k 0 0 {}\r\n{}\r\n", 9000, "x".repeat(9000)), "STORED\r\n");
     client.send("get k\r\n");
     let mut first = [0; 2000];
@@ -68,7 +67,7 @@ fn answers_are_cut_into_numbered_datagrams() {
     for (reply_bytes, parts) in sizes.map(|bytes| (bytes, bytes.div_ceil(payload_bytes))) {
         let digits = (reply_bytes - empty).to_string().len();
         let value = "v".repeat(reply_bytes - empty - digits);
-        // The value is too long for one datagram, so the request has several datagrams.
+        // The value is too long for a request in one datagram.
         let set = format!("set k 0 0 {}\r\n{value}\r\n", value.len());
         client.send_parts(set.as_bytes(), 1000, |_| {});
         assert_eq!(client.receive().0, b"STORED\r\n");
@@ -122,7 +121,7 @@ fn a_request_in_datagrams_of_any_order_is_put_together() {
         (60_000, |parts| {
             let doubled: Vec<_> =
                 parts.iter().flat_map(|part| [part.clone(), part.clone()]).collect();
-            // The last part is sent only once: a second copy would begin a new request.
+            // A second copy of the last part would begin a new request.
             parts.splice(.., doubled[..doubled.len() - 1].iter().cloned());
         }),
     ] {
@@ -145,7 +144,7 @@ fn what_is_no_whole_request_is_dropped_and_counted() {
     client.send("set k 0 0 100000\r\nva");
     client.send(&frame(0, b"", "k", "")[..20]);
     wait_until("four drops", || stream.stat("udp_dropped_incomplete") == 4);
-    // The server answers the complete request and drops the incomplete request after it.
+    // The server answers the complete request and drops the incomplete one after it.
     client.ask("get k\r\nget k", "END\r\n");
     assert_eq!(stream.stat("udp_dropped_incomplete"), 5);
     for datagram in [
@@ -233,7 +232,7 @@ fn bytes_that_mean_nothing_stop_nobody() {
             datagram.truncate(random.index(60));
             client.socket.send_to(&datagram, client.server).unwrap();
         }
-        // This request must be answered as well; the loop skips answers to the random datagrams.
+        // The loop skips answers to the random datagrams, and waits for the answer to this request.
         client.id = 1000 + round;
         client.send("mn\r\n");
         let mut buffer = [0; 2000];
@@ -279,7 +278,6 @@ fn networks_that_are_not_allowed_get_no_answer() {
     server.stop();
 }
 
-/// Returns the number of datagrams that each column has received.
 fn received(server: &Server) -> Vec<u64> {
     server.shared().columns.iter().map(|column| column.udp_received.get()).collect()
 }
@@ -290,8 +288,7 @@ fn flows_reach_the_columns_that_they_name() {
     for flow in 1..=4_u16 {
         let before = received(&server);
         for id in 0..50 {
-            // Each datagram has a different sender. If the datagrams had no flow, the kernel would
-            // spread them over the columns.
+            // Without a flow, the kernel would spread different senders over the columns.
             let mut client = Client::of(&server);
             let header = Header { id, number: 0, total: 1, flow };
             let datagram = [&header.bytes()[..], b"get k\r\n"].concat();
@@ -324,7 +321,7 @@ fn what_columns_have_done_adds_up_to_all_that_was_done() {
         steered(flow, requests);
     }
     stream.ask("get k\r\n", text_hit("k", "v"));
-    // The server counts an answer after it is sent, so the client may receive it before it counts.
+    // The server counts an answer after sending it, perhaps after the client has received it.
     inprocess::wait_until("a count of 70", || stream.stats("udp")["udp_sent"] == "70");
     let of_columns = stream.stats("columns");
     let column = |name: &str| -> Vec<u64> {

@@ -20,15 +20,15 @@ use inprocess::{Client, DEADLINE, connect, datagrams, settings, start, wait_unti
 use protocol::udp::{HEADER_BYTES, Header};
 use store::Store;
 
-/// Most SETs that are answered before the memory is full and a SET must wait.
+/// A SET must wait after at most this number of answered SETs.
 const SETS_MAX: u32 = 40_000;
 /// Number of loops after which a request can still wait only because memory is short.
 const LOOPS: usize = 200;
-/// The time on the columns' stopped clocks.
+/// The columns' clocks stand still at this time.
 const NOON_MS: u64 = 3_600_000;
 
-/// Starts a server of one column whose store is stalled and frees no memory. The clock is stopped,
-/// so that no request is refused for waiting too long.
+/// The store of this server's only column is stalled and frees no memory. The clock is stopped, so
+/// that no request is refused for waiting too long.
 fn stalled() -> (Server, Arc<Store>) {
     let datagrams = datagrams::at("127.0.0.1");
     let settings = Settings { memory_bytes: 8 << 20, datagrams, ..settings(1) };
@@ -43,7 +43,6 @@ fn set(key: u32) -> String {
     format!("set fill{key} 0 0 700\r\n{}\r\n", "v".repeat(700))
 }
 
-/// Returns true if the client has nothing to read.
 fn is_silent(client: &mut Client) -> bool {
     client.0.set_nonblocking(true).unwrap();
     let peeked = client.0.peek(&mut [0]);
@@ -55,14 +54,13 @@ fn awaiting_room(server: &Server) -> u64 {
     server.shared().columns[0].awaiting_room.get()
 }
 
-/// Sends SETs of new keys until a SET waits. Returns the number of the waiting SET's key.
+/// Sends SETs of new keys until one waits, and returns the number of its key.
 fn fill(server: &Server, client: &mut Client, other: &mut Client) -> u32 {
     for key in 0..SETS_MAX {
         client.send(set(key));
         wait_until("an answer, or a wait", || !is_silent(client) || awaiting_room(server) > 0);
-        // A SET may also wait for only a few loops, until several turns have evicted enough, or
-        // until the thread that takes memory ahead of need has run. Evictions of these turns may
-        // give that thread more to do.
+        // A SET may also wait a few loops for evictions, or for the thread that takes memory ahead
+        // of need, to which these evictions may give more work.
         let store = &server.shared().store;
         let is_populated = || !store.wants_to_populate() && !store.has_segment_in_hand();
         while is_silent(client) {
@@ -149,9 +147,8 @@ fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
     server.stop();
 }
 
-/// A request is refused after it has waited for two seconds. Time in which its column did not run
-/// does not count. The next request then also waits for two seconds, during which its key keeps
-/// the old value.
+/// A request is refused after waiting for two seconds in which its column ran. The next request
+/// then waits for two seconds too, during which its key keeps the old value.
 #[test]
 fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value() {
     let (server, _store) = stalled();
@@ -190,8 +187,8 @@ fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value
     server.stop();
 }
 
-/// The requests of busy clients together exceed half of the bytes that connections may hold. No
-/// client counts as stalled for the time in which the column did not run.
+/// The busy clients' requests exceed half of the bytes that connections may hold. No client counts
+/// as stalled for the time in which the column did not run.
 #[test]
 fn a_column_that_had_no_processor_closes_nobody() {
     const CLIENTS: usize = 400;
@@ -211,7 +208,6 @@ fn a_column_that_had_no_processor_closes_nobody() {
     server.stop();
 }
 
-/// The server drops the waiting request of a connection that closes.
 #[test]
 fn a_connection_that_waits_and_goes_away_holds_nobody_up() {
     let (server, store) = stalled();
@@ -234,7 +230,7 @@ fn a_datagram_waits_with_those_behind_it() {
     client.ask("get none\r\n", "END\r\n");
     let first = client.send(set(1_000_000));
     let second = client.send("get none\r\nmn\r\n");
-    // A request cannot wait after other requests in its message, because they have been executed.
+    // A request cannot wait after other requests in its message, which have been executed.
     client.send(format!("mn\r\n{}mn\r\n", set(1_000_001)));
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     assert!(client.is_silent());
@@ -248,14 +244,14 @@ fn a_datagram_waits_with_those_behind_it() {
     server.stop();
 }
 
-/// The server receives further datagrams together with the waiting datagram, and joins their parts.
+/// The server receives further datagrams together with the waiting one, and joins their parts.
 #[test]
 fn parts_behind_a_datagram_that_waits_are_not_executed_before_it_and_not_lost() {
     let (server, store) = stalled();
     let (mut waits, mut other) = (connect(&server), connect(&server));
     fill(&server, &mut waits, &mut other);
     let mut client = datagrams::Client::of(&server);
-    // One read receives several datagrams if all of them except the last have the same length.
+    // One read receives several datagrams if all but the last have the same length.
     let first = set(1_000_000);
     let first = [&Header::request(1, 0).bytes()[..], first.as_bytes()].concat();
     let payload_bytes = first.len() - HEADER_BYTES;

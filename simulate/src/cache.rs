@@ -5,8 +5,7 @@
 
 /// A cache that is filled on a miss: a requested key that is not found is stored.
 pub trait Cache {
-    /// Requests `key`. Returns true if it hits. If `rewrites`, a hit stores the value again, like a
-    /// client's SET.
+    /// Requests `key`, and returns true if it hits. If `rewrites`, a hit stores the value again.
     fn request(&mut self, key: u32, rewrites: bool) -> bool;
 
     /// Bytes of the items in the cache.
@@ -18,7 +17,7 @@ pub trait Cache {
 pub struct Shape<'w> {
     /// The bytes of each key's item, by key.
     pub item_bytes: &'w [u32],
-    /// Most bytes that the cache may hold.
+    /// The maximum number of bytes in the cache.
     pub capacity_bytes: u64,
 }
 

@@ -63,7 +63,7 @@ impl SimulatedPolicy {
     /// The baseline of comparisons.
     pub const BASELINE: SimulatedPolicy = SimulatedPolicy::Reference(Reference::Lru);
 
-    /// All references and all of our policies in the engine, none in the real store.
+    /// All references, and all of our policies in the engine; none in the real store.
     #[must_use]
     pub fn all() -> Vec<SimulatedPolicy> {
         let references = Reference::ALL.iter().map(|(_, one)| SimulatedPolicy::Reference(*one));
@@ -72,9 +72,6 @@ impl SimulatedPolicy {
     }
 
     /// Makes an empty cache under this policy.
-    ///
-    /// # Errors
-    /// The real store cannot be made.
     pub fn cache<'w>(
         self,
         shape: Shape<'w>,

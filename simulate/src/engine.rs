@@ -2,7 +2,7 @@
 //!
 //! Where: the simulated cache of each of our policies. `store::policy`, whose code runs in the
 //! server, decides how much work an append does for room, which segment is walked and what happens
-//! to an item; the engine carries these decisions out, like the store's `room`.
+//! to an item; the engine carries this out, like the store's `room`.
 //! Invariant: the segments' bytes never exceed the capacity; an item is evicted only to make room.
 //! The engine does not model threads, expiry, frames or the index; item sizes include the index.
 
@@ -14,13 +14,12 @@ use crate::sizes::mix;
 use ghost::Ghost;
 use lane::Lane;
 use store::policy::room::{
-    Deadest, Debt, REWRITTEN_BYTES_MAX, SLICE_BYTES_MIN, VERSION_MAX, either, high, is_too_dead,
-    keep, pay_factor, worth, young_from,
+    CompactionChoice, Debt, REWRITTEN_BYTES_MAX, SLICE_BYTES_MIN, VERSION_MAX, either, high,
+    is_too_dead, keep, pay_factor, worth, young_from,
 };
-use store::policy::{CNT_MAX, Drained, Eviction, Queue, Remembered, Share, Verdict};
+use store::policy::{CNT_MAX, DrainedItem, Eviction, GhostScope, Queue, Share, Verdict};
 
-/// The segment size for which the store's `SLICE_BYTES_MIN` is meant: the shortest slice here is
-/// the same fraction of the engine's segment size.
+/// The segment size for which `SLICE_BYTES_MIN` is meant; here slices scale with the segment size.
 const SLICES_OF_BYTES: u64 = 256 << 10;
 /// Number of drains at the same time, as in a store with one column.
 const DRAINS: u32 = 1;
@@ -55,13 +54,11 @@ impl Default for Settings {
     }
 }
 
-/// The place and the state of a key's item.
 #[derive(Clone, Copy)]
 struct Item {
     segment: u32,
     entry: u32,
     cnt: u8,
-    /// Number of times the item was rewritten in place.
     version: u8,
 }
 
@@ -81,7 +78,6 @@ struct Segment {
     is_sealed: bool,
 }
 
-/// The purpose of a walk through a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Aim {
     Compact,
@@ -104,7 +100,6 @@ pub struct Engine<'w> {
     budget: Budget,
     has_ghost: bool,
     window_percent: u32,
-    /// The target share of probation.
     share: Share,
     /// Bytes of a segment. With one segment per item, the bytes of a mean item.
     segment_bytes: u64,
@@ -115,7 +110,6 @@ pub struct Engine<'w> {
     keep: u32,
     items: Vec<Item>,
     segments: Vec<Segment>,
-    /// Numbers of retired segments, to be used again.
     numbers: Vec<u32>,
     probation: Lane,
     main: Lane,
@@ -163,7 +157,7 @@ impl<'w> Engine<'w> {
         Engine {
             policy,
             budget: settings.budget,
-            has_ghost: policy.remembered() != Remembered::None,
+            has_ghost: policy.remembered() != GhostScope::None,
             window_percent: u32::try_from(policy.window_percent()).unwrap_or(100),
             share: policy.share(),
             segment_bytes: (capacity_bytes / segments).max(1),
@@ -218,7 +212,6 @@ impl<'w> Engine<'w> {
         &mut self.segments[segment as usize]
     }
 
-    /// True if the segment is so young that hits in it do not count.
     fn is_young(&self, segment: u32) -> bool {
         let segment = &self.segments[segment as usize];
         let lane = match segment.queue {
@@ -275,8 +268,7 @@ impl<'w> Engine<'w> {
         if free >= self.high {
             return;
         }
-        // Unlike the store's, this budget has no upper bound: with only a few items per segment, a
-        // bounded budget could be too small to free a segment.
+        // Unlike the store's, this budget has no upper bound: segments may have few, large items.
         let least = u64::from(SLICE_BYTES_MIN) * self.segment_bytes / SLICES_OF_BYTES;
         let mut budget = (bytes * u64::from(pay_factor(free, self.high))).max(least);
         while budget > 0 {
@@ -284,15 +276,13 @@ impl<'w> Engine<'w> {
             let entry = self.segment(drain.segment).entries.get(drain.entry).copied();
             let live_bytes = self.live_bytes();
             self.step();
-            // The bytes walked past, and the bytes freed.
             let done = entry.map_or(0, |key| self.shape.bytes_of(key));
             let done = done + live_bytes.saturating_sub(self.live_bytes());
             budget = budget.saturating_sub(done.max(1));
         }
     }
 
-    /// Appends the item at the young end. Returns false if a new segment is needed and at most
-    /// `keep` segments are free.
+    /// Appends the item at the young end. False: it needs a segment, and at most `keep` are free.
     fn append(&mut self, queue: Queue, key: u32, cnt: u8, keep: u32) -> bool {
         let bytes = self.shape.bytes_of(key);
         let last = self.lane(queue).open;
@@ -382,7 +372,6 @@ impl<'w> Engine<'w> {
         self.retire_if_dead(number);
     }
 
-    /// Takes a sealed segment out of its queue.
     fn unqueue(&mut self, number: u32) {
         let segment = self.segment(number);
         let entry = (segment.ticket, number);
@@ -424,7 +413,7 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// Takes one step of the walk, or ends it. Returns false if there is no segment to walk.
+    /// Takes one step of the walk, or ends it. False: there is no segment to walk.
     fn step(&mut self) -> bool {
         let Some(mut drain) = self.drain.or_else(|| self.start()) else { return false };
         let Some(key) = self.segment(drain.segment).entries.get(drain.entry).copied() else {
@@ -461,7 +450,7 @@ impl<'w> Engine<'w> {
         if self.budget == Budget::Live || !is_too_dead(self.dead_bytes, all_bytes) {
             return None;
         }
-        let mut deadest = Deadest::default();
+        let mut deadest = CompactionChoice::default();
         for lane in [&self.probation, &self.main] {
             for (_, number) in &lane.sealed {
                 let segment = &self.segments[*number as usize];
@@ -506,7 +495,6 @@ impl<'w> Engine<'w> {
         None
     }
 
-    /// Moves an item to the segment that compaction fills.
     fn compact(&mut self, key: u32, from: u32) {
         let (bytes, cnt) = (self.shape.bytes_of(key), self.items[key as usize].cnt);
         let queue = self.segment(from).queue;
@@ -515,8 +503,8 @@ impl<'w> Engine<'w> {
             Some(out) if self.has_room(out, bytes) => out,
             other => {
                 let Some(opened) = self.open(queue, bytes, 0) else {
-                    // This cannot happen: a compaction begins only if a segment is free, and
-                    // appends leave that segment.
+                    // Cannot happen: appends leave the segment that was free when the compaction
+                    // began.
                     return self.unlink(key);
                 };
                 other.into_iter().for_each(|full| self.seal(full));
@@ -529,10 +517,10 @@ impl<'w> Engine<'w> {
         self.put(out, key, cnt);
     }
 
-    /// Carries out the policy's decision about an item. Returns true if the item was freed.
+    /// Carries out the policy's decision about an item. True: the item was freed.
     fn judge(&mut self, key: u32, drain: Drain) -> bool {
         let bytes = self.shape.bytes_of(key);
-        let drained = Drained {
+        let drained = DrainedItem {
             queue: self.segment(drain.segment).queue,
             cnt: self.items[key as usize].cnt,
             bytes: self.shape.item_bytes[key as usize],
@@ -554,8 +542,8 @@ impl<'w> Engine<'w> {
         !is_moved
     }
 
-    /// Moves the segment that compaction fills to the compacted segment's position in the queue, if
-    /// that position is older.
+    /// Gives the compacted segment's position in the queue to the segment that compaction fills,
+    /// unless that one's own position is older.
     fn inherit(&mut self, number: u32) {
         let (queue, ticket) = (self.segment(number).queue, self.segment(number).ticket);
         if let Some(out) = self.lane(queue).out {

@@ -86,7 +86,7 @@ struct Replay {
     capacities: Vec<u64>,
 }
 
-/// One simulation: the indices of its replay, its size and its policy.
+/// One simulation, by the indices of its replay, size and policy.
 #[derive(Clone, Copy)]
 struct Job {
     replay: usize,
@@ -94,15 +94,14 @@ struct Job {
     policy: usize,
 }
 
-/// Runs all simulations. `tell` is called with the number of finished simulations and the number of
-/// all simulations.
+/// Runs all simulations. `report` gets the number of finished simulations and of all simulations.
 ///
 /// # Errors
 /// There would be too many requests, or the real store cannot be made.
 pub fn run(
     plan: &Plan,
     traces: Vec<Trace>,
-    tell: impl Fn(usize, usize) + Sync,
+    report: impl Fn(usize, usize) + Sync,
 ) -> Result<Vec<Outcome>, SimulateError> {
     let replays = traces.into_iter().map(|trace| Ok(Replay::new(plan, trace.copied(plan.copies)?)));
     let replays = replays.collect::<Result<Vec<_>, SimulateError>>()?;
@@ -121,7 +120,7 @@ pub fn run(
         })
         .collect();
     let job = |at: usize| simulate(plan, &replays[jobs[at].replay], jobs[at]);
-    let misses = spread(jobs.len(), plan.threads, job, |done| tell(done, jobs.len()))?;
+    let misses = spread(jobs.len(), plan.threads, job, |done| report(done, jobs.len()))?;
     for (job, misses) in jobs.iter().zip(misses) {
         outcomes[job.replay].sizes[job.size].1[job.policy] = misses;
     }
@@ -136,7 +135,7 @@ impl Replay {
     }
 }
 
-/// All jobs, the longest first, so that no thread begins a long job when the others have finished.
+/// All jobs, the longest first: no thread begins a long job when the other threads have finished.
 fn jobs(plan: &Plan, replays: &[Replay]) -> Vec<Job> {
     let mut jobs = Vec::new();
     for replay in 0..replays.len() {

@@ -7,11 +7,10 @@
 //!   any Request iterator -> stream::run ---> the real store, on a virtual clock
 //! ```
 //!
-//! [`jobs`] replays traces of keys against many policies and sizes at once: each key has one size,
-//! a miss is filled, and there is no time. [`stream`] takes requests of any origin, each with its
-//! key, sizes, TTL, operation and time, and sends them to the real store. The store's clock shows
-//! the time of the requests: an hour of traffic takes only the time that the store needs for it.
-//! The result is the hit ratio of each size of memory:
+//! [`jobs`] replays traces of keys against many policies and sizes: each key has one size, a miss
+//! is filled, and there is no time. [`stream`] sends requests of any origin, each with key, sizes,
+//! TTL, operation and time, to the real store, whose clock shows the requests' time: an hour of
+//! traffic takes only the time that the store needs. The results are hit ratios by memory size:
 //!
 //! ```
 //! use simulate::sizes::{Size, mix};

@@ -10,7 +10,7 @@ use crate::sizes::{Items, Size};
 use crate::stream::{Operation, Request};
 use std::sync::Arc;
 use store::policy::Eviction;
-use store::{Body, Column, Config, MakeError, Put, Refused, Store, Stored, Verb};
+use store::{Body, Column, Config, MakeError, Put, PutResult, Store, StoreError, Verb};
 
 /// Least memory of a store.
 pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
@@ -22,7 +22,7 @@ const NUMBER_BYTES: usize = 4;
 const BATCH_REQUESTS: u64 = 64;
 /// Nanoseconds in a second of the store's clock.
 const SECOND_NS: u64 = 1_000_000_000;
-/// Most slices of background work when a new second begins, as in a server that is not busy.
+/// Maximum number of slices of background work in a new second: plenty, as in an idle server.
 const TURNS_MAX: u32 = 1 << 10;
 /// Number of attempts after which a request that finds no room is given up.
 const ASKS_MAX: u32 = 1 << 10;
@@ -36,10 +36,9 @@ pub enum Answer {
     Miss,
     /// The item is stored.
     Stored,
-    /// The item is not stored: the operation requires that the key has an item and it has none, or
-    /// the reverse.
+    /// Not stored: the operation requires that the key has an item, or that it has none.
     NotStored,
-    /// The item is not stored, since it is larger than the store takes. The key's old item is gone.
+    /// Not stored, since the item is larger than the store takes. The key's old item is gone.
     Refused,
 }
 
@@ -57,9 +56,6 @@ pub struct LiveStore {
 
 impl LiveStore {
     /// Makes an empty store of `memory_bytes`, 1 MiB to 1 TiB; it takes memory as it fills.
-    ///
-    /// # Errors
-    /// The store cannot be made.
     pub fn new(memory_bytes: u64, policy: Eviction) -> Result<Self, MakeError> {
         let now_s = 1;
         let store = Store::new(&Config {
@@ -97,14 +93,13 @@ impl LiveStore {
                     return Answer::Hit;
                 }
                 if request.operation == Operation::Fetch {
-                    // If the item is refused, the request is still a miss.
                     let _refused = self.set(request);
                 }
                 Answer::Miss
             }
             Operation::Set | Operation::Add | Operation::Replace | Operation::Append => {
                 match self.set(request) {
-                    Ok(Stored::Stored { .. }) => Answer::Stored,
+                    Ok(PutResult::Stored { .. }) => Answer::Stored,
                     Ok(_) => Answer::NotStored,
                     Err(_) => Answer::Refused,
                 }
@@ -114,7 +109,6 @@ impl LiveStore {
         }
     }
 
-    /// Does a server's work between requests: quiescent points, the clock, background work.
     fn turn(&mut self, at_ns: u64) {
         self.requests += 1;
         let now_s = u32::try_from(at_ns / SECOND_NS).unwrap_or(u32::MAX - 1) + 1;
@@ -133,25 +127,22 @@ impl LiveStore {
         }
     }
 
-    /// Writes the key's bytes to `self.key`.
     fn name(&mut self, number: u64, size: Size) {
         let is_short = number <= u64::from(u32::MAX);
         let number_bytes = if is_short { NUMBER_BYTES } else { 2 * NUMBER_BYTES };
         self.key.clear();
         self.key.extend_from_slice(&number.to_le_bytes()[..number_bytes]);
-        // Short and long numbers get different keys: a long number whose upper bytes are all `k`
-        // is above 2^62.
+        // Keys differ: a long number whose upper bytes were all `k` would be above 2^62.
         self.key.resize((size.key as usize).max(number_bytes), b'k');
     }
 
-    /// Stores a value under `self.key`.
-    fn set(&mut self, request: &Request) -> Result<Stored, Refused> {
+    fn set(&mut self, request: &Request) -> Result<PutResult, StoreError> {
         let stored = self.put(request);
         self.refused += u64::from(stored.is_err());
         stored
     }
 
-    fn put(&mut self, request: &Request) -> Result<Stored, Refused> {
+    fn put(&mut self, request: &Request) -> Result<PutResult, StoreError> {
         let verb = match request.operation {
             Operation::Add => Verb::Add,
             Operation::Replace => Verb::Replace,
@@ -183,11 +174,11 @@ impl LiveStore {
 /// Repeats a request until there is room, with a quiescent point between attempts.
 fn retry<R>(
     column: &mut Column,
-    mut ask: impl FnMut(&mut Column) -> Result<R, Refused>,
-) -> Result<R, Refused> {
+    mut ask: impl FnMut(&mut Column) -> Result<R, StoreError>,
+) -> Result<R, StoreError> {
     let mut done = ask(column);
     for _ in 0..ASKS_MAX {
-        if !matches!(done, Err(Refused::Later)) {
+        if !matches!(done, Err(StoreError::Later)) {
             break;
         }
         column.quiesce();
@@ -205,9 +196,6 @@ pub struct KeyedStore<'w> {
 
 impl<'w> KeyedStore<'w> {
     /// Like `LiveStore::new`, but with the sizes of `items`.
-    ///
-    /// # Errors
-    /// The store cannot be made.
     pub fn new(memory_bytes: u64, policy: Eviction, items: &'w Items) -> Result<Self, MakeError> {
         Ok(KeyedStore { live: LiveStore::new(memory_bytes, policy)?, items })
     }

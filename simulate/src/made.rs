@@ -1,7 +1,6 @@
 //! Requests made for tests: Zipf, scans, loops, and mixes of them.
 //!
-//! Where: unit tests only; the project keeps no traces. Invariant: the same arguments give the same
-//! requests.
+//! Where: unit tests only. Invariant: the same arguments give the same requests.
 
 use testing::Random;
 
@@ -16,7 +15,7 @@ pub(crate) fn zipf(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     let mut one = || {
         let at = random.unit() * all;
         let key = u32::try_from(sums.partition_point(|sum| *sum <= at)).unwrap();
-        // Keys that are neighbours in frequency are not neighbours in number.
+        // Keys of similar frequency get numbers far apart.
         u32::try_from(u64::from(key) * 7919 % u64::from(keys)).unwrap()
     };
     (0..count).map(|_| one()).collect()
@@ -49,7 +48,6 @@ pub(crate) fn recency(count: usize, depth: f64, seed: u64) -> Vec<u32> {
     let mut random = Random::new(seed);
     for _ in 0..count {
         let at = random.unit();
-        // The distance is exponentially distributed. It is a float, so a search finds the index.
         let distance = -(1.0 - at).ln() * depth;
         let behind = (0..stack.len()).find(|n| *n as f64 >= distance);
         let key = match behind {
@@ -71,7 +69,6 @@ pub(crate) fn twice(count: u32, distance: u32) -> Vec<u32> {
     (0..count).flat_map(pair).collect()
 }
 
-/// The greatest key plus one.
 pub(crate) fn keys_of(requests: &[u32]) -> usize {
     requests.iter().max().map_or(0, |key| *key as usize + 1)
 }

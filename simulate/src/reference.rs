@@ -1,7 +1,6 @@
 //! Small models of other caches' policies, one file each, with which our policies are compared.
 //!
-//! Where: beside the engine. Invariant: each model works on single items, without the overhead of
-//! segments that our policies have.
+//! Where: beside the engine. Invariant: a model works on single items, without segments' overhead.
 
 mod arc;
 mod belady;

@@ -1,7 +1,6 @@
 //! Sizes of items, derived from their keys, because traces record no sizes.
 //!
-//! Where: once per simulation, before the caches. Invariant: a key has one size, the same in every
-//! run and for every policy.
+//! Where: once per simulation, before the caches. Invariant: a key has one size in all runs.
 //! Source: ETC: Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS
 //! 2012, section 5: key sizes are generalized extreme value, value sizes generalized Pareto.
 
@@ -9,12 +8,11 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Bytes that an item takes in addition to key and value, index and ghost included. The number is
-/// the store's target.
+/// The store's target for an item's bytes beyond key and value, index and ghost included.
 pub const OVERHEAD_BYTES: u32 = 18;
 /// Bytes of each item if all items are equal.
 pub const EQUAL_BYTES: u32 = 64;
-/// Most bytes of a key, and of a value.
+/// Maximum bytes of a key, and of a value.
 const KEY_BYTES_MAX: u32 = 250;
 const VALUE_BYTES_MAX: u32 = 1 << 20;
 
@@ -134,7 +132,7 @@ pub fn mix(number: u64) -> u64 {
     hash ^ (hash >> 31)
 }
 
-/// A hash as a fraction of 1, never 0 or 1.
+/// A hash as a number between 0 and 1, both excluded.
 fn fraction(hash: u64) -> f64 {
     ((hash >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
@@ -177,7 +175,6 @@ mod tests {
         assert!((mean(&ranges, |size| size.value) - 50.5).abs() < 0.5);
         assert!((0..10_000).all(|key| (1..=100).contains(&ranges.size(key).value)));
         assert_eq!(ranges.size(7).key, 30);
-        // The means of the two distributions.
         assert!((mean(&Items::Etc, |size| size.key) - 36.2).abs() < 0.5);
         assert!((mean(&Items::Etc, |size| size.value) - 329.0).abs() < 10.0);
     }

@@ -6,13 +6,12 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Runs `count` jobs, numbered from 0, on `threads` threads, and returns their results. `tell` is
-/// called with the number of finished jobs.
+/// Runs jobs 0 to `count` - 1 on `threads` threads; `report` gets the number of finished jobs.
 pub(crate) fn spread<T: Send, E: Send>(
     count: usize,
     threads: usize,
     job: impl Fn(usize) -> Result<T, E> + Sync,
-    tell: impl Fn(usize) + Sync,
+    report: impl Fn(usize) + Sync,
 ) -> Result<Vec<T>, E> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results = Mutex::new((0..count).map(|_| None).collect::<Vec<Option<T>>>());
@@ -29,7 +28,7 @@ pub(crate) fn spread<T: Send, E: Send>(
                     if let Ok(mut results) = results.lock() {
                         results[at] = Some(result);
                     }
-                    tell(done.fetch_add(1, Ordering::Relaxed) + 1); // only a count
+                    report(done.fetch_add(1, Ordering::Relaxed) + 1); // only a count
                 }
                 Err(error) => {
                     next.store(count, Ordering::Relaxed); // no new jobs start

@@ -45,8 +45,7 @@ pub struct Request {
     pub ttl_s: u32,
     /// The operation.
     pub operation: Operation,
-    /// Nanoseconds since the first request. A time earlier than that of the previous request counts
-    /// as the previous request's time.
+    /// Nanoseconds since the first request. The store's clock does not go back for an earlier time.
     pub at_ns: u64,
 }
 
@@ -64,13 +63,12 @@ pub struct LookupCounts {
 pub struct RunResult {
     /// The store's memory.
     pub memory_bytes: u64,
-    /// The lookups in the first and in the second half of the counted time: if they differ by more
-    /// than chance, the store had not settled.
+    /// The lookups in each half of the counted time: if the ratios differ, the store had not
+    /// settled.
     pub halves: [LookupCounts; 2],
     /// Number of items of the whole sequence that were too large to be stored.
     pub refused: u64,
-    /// The store's counters over the whole sequence: items and their bytes, evictions, expired
-    /// items.
+    /// The store's counters over the whole sequence.
     pub stats: Stats,
 }
 
@@ -118,11 +116,7 @@ pub fn run(
     Ok(result)
 }
 
-/// Like `run`, but for each of several sizes, on `threads` threads. `requests` makes a new
-/// sequence.
-///
-/// # Errors
-/// Like `run`.
+/// Like `run` for each of several sizes, on `threads` threads. `requests` makes the sequence.
 pub fn curve<R: IntoIterator<Item = Request>>(
     memory_bytes: &[u64],
     policy: Eviction,
@@ -134,9 +128,9 @@ pub fn curve<R: IntoIterator<Item = Request>>(
     spread(memory_bytes.len(), threads, one, |_| ())
 }
 
-/// Returns a filter (`Iterator::filter`) that keeps the requests of one in `one_in` keys. In a
-/// store with that fraction of the memory, their hit ratio is about that of all requests in the
-/// whole memory. A store of few segments, or a sample of few keys, is less accurate.
+/// Returns an `Iterator::filter` that keeps the requests of one in `one_in` keys. In a store with
+/// that fraction of the memory, their hit ratio is about that of all requests in all of the memory;
+/// it is less accurate for few segments or few keys.
 pub fn sampled(one_in: u64) -> impl Fn(&Request) -> bool {
     let one_in = one_in.max(1);
     move |request| request.key == chosen(request.key / one_in, one_in)

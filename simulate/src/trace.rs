@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Most requests of a trace, so that a small file cannot fill the memory.
+/// Maximum number of requests of a trace, so that a small file cannot fill the memory.
 pub const REQUESTS_MAX: usize = 1 << 28;
 /// Bytes decoded at a time; a multiple of 4.
 const PIECE_BYTES: usize = 1 << 16;
@@ -116,11 +116,7 @@ impl Trace {
         Ok(Trace::new(name, requests))
     }
 
-    /// Replaces each request by `copies` requests for different keys, so that the trace has that
-    /// many times as many keys.
-    ///
-    /// # Errors
-    /// The trace would be too long.
+    /// Replaces each request by `copies` requests for different keys: `copies` times as many keys.
     pub fn copied(self, copies: u32) -> Result<Trace, TraceError> {
         let long = || TraceError::Long(PathBuf::from(&self.name));
         let requests = self.requests.len().checked_mul(copies as usize).ok_or_else(long)?;
@@ -133,7 +129,6 @@ impl Trace {
     }
 }
 
-/// Reads until `bytes` is full or the source ends. Returns the number of bytes read.
 fn read_all(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {

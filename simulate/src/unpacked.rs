@@ -1,7 +1,6 @@
 //! A file's bytes, decompressed if they are compressed with zstd.
 //!
-//! Where: under a trace's numbers or lines. Invariant: several zstd frames in a row are read as one
-//! file; a damaged frame is an error.
+//! Where: below `trace`. Invariant: zstd frames in a row are one file; a damaged one is an error.
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::io::{self, BufRead, Read};
@@ -40,7 +39,7 @@ impl<R: BufRead> DecompressingReader<R> {
 
 impl<R: BufRead> Read for DecompressingReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        // A zstd frame may be empty. Each frame takes bytes of the file, so the loop ends.
+        // A zstd frame may be empty; the loop ends because each frame takes bytes of the file.
         loop {
             let frame = match self {
                 DecompressingReader::Plain(source) => return source.read(out),

@@ -1,10 +1,9 @@
 //! A walk through all items: makes a stamp coarse if nobody has accessed its item for hours.
 //!
-//! Where: background work, a few groups of the index in each round of a column's loop, so that all
-//! items are visited within `PERIOD_SECONDS`.
-//! Invariant: at most two periods pass between two visits of an item, however the index grows or
-//! contracts. So a stamp that is too young to be made coarse at one visit does not wrap around
-//! before the next. If the clock leaps by hours, an old stamp may denote too recent an access.
+//! Where: background work visits a few groups in each round of a column's loop.
+//! Invariant: at most two periods pass between two visits of an item, however the index is resized.
+//! So a stamp that is too young at one visit to be made coarse does not wrap around before the
+//! next. If the clock leaps by hours, an old stamp may denote too recent an access.
 //! Source: memcached's LRU crawler (1.6.45); the order of groups is that of a dump.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
@@ -14,16 +13,14 @@ use crate::index::visit::Place;
 use crate::stamp::{COARSE_FROM_SECONDS, SECONDS_MAX};
 use memory::sync::{AtomicU32, Mutex, Ordering};
 
-/// Duration of a walk, in seconds.
 const PERIOD_SECONDS: u32 = 7200;
 const _: () = assert!(COARSE_FROM_SECONDS + 2 * PERIOD_SECONDS < SECONDS_MAX);
 
 const GROUPS_MAX: u32 = 32;
 
-/// The state of the walk, which all columns share.
 #[derive(Debug)]
 pub(crate) struct Aging {
-    /// The second up to which the walk is on schedule.
+    /// The walk is on schedule up to this second.
     done: AtomicU32,
     walk: Mutex<Walk>,
 }
@@ -36,7 +33,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// True if the walk has not reached the place that is scheduled for second `now`.
+    /// True if the walk is behind its schedule for second `now`.
     fn is_behind(&self, now: u32) -> bool {
         let part = f64::from(now.saturating_sub(self.began)) / f64::from(PERIOD_SECONDS);
         self.next.is_some_and(|next| next.part() < part)
@@ -49,11 +46,10 @@ impl Aging {
         Self { done: AtomicU32::new(now), walk: Mutex::new(walk) }
     }
 
-    /// Continues the walk for one slice. True: the walk is behind its schedule, so the caller must
-    /// call this again at once.
-    pub(crate) fn go_on(&self, view: View<'_>) -> bool {
+    /// Continues the walk for a slice. True: it is behind, so the caller must call again at once.
+    pub(crate) fn walk_slice(&self, view: View<'_>) -> bool {
         let now = view.handle.now;
-        // Relaxed: a hint; a lock protects the walk. Another column's clock may be ahead.
+        // Relaxed: a hint. (Another column's clock may be ahead.)
         if self.done.load(Ordering::Relaxed) >= now {
             return false;
         }
@@ -75,7 +71,7 @@ impl Aging {
 }
 
 impl View<'_> {
-    /// Makes old stamps coarse in the group at `place`. Returns the place of the next group.
+    /// Makes old stamps coarse in the group at `place`. Returns the next group's place.
     fn age_group(self, place: Place) -> Option<Place> {
         let region = &self.store.memory().region;
         self.index.prefetch_at(place, |slot| region.prefetch(slot.loc()));

@@ -1,11 +1,9 @@
 //! The audit of a store: checks that items, slots, segments and counters agree.
 //!
-//! Where: at the end of explored schedules, and `stats audit` of debug builds. Release builds have
-//! no audit.
-//! Invariant: while no column is in the middle of an operation, each finding is a fault. While
-//! columns work, a finding may be a false alarm. The audit changes nothing, terminates in any
-//! state, and may be repeated.
-//! Source: file systems' checkers (McKusick and Kowalski, "Fsck", 1986).
+//! Where: at the end of explored schedules, and in `stats audit`, which only debug builds have.
+//! Invariant: while no column is in an operation, each finding is a fault; otherwise it may be a
+//! false alarm. The audit changes nothing, terminates in any state, and may be repeated.
+//! Source: checkers of file systems (McKusick and Kowalski, "Fsck", 1986).
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
 
@@ -24,16 +22,14 @@ const FAULTS_MAX: usize = 64;
 #[derive(Default)]
 struct Sums {
     items: u64,
-    /// The bytes of all items, frames included.
     bytes: u64,
-    /// The bytes of the items in probation, frames included.
     probation_bytes: u64,
-    /// The bytes in the frames of each chain, by the chain's first frame.
+    /// The bytes in each chain of frames, by the chain's first frame.
     chains: BTreeMap<u32, u32>,
 }
 
 impl Store {
-    /// The faults found; none in a sound store. A value that is held or arriving counts as a fault.
+    /// Returns the faults found. A value that is held or arriving counts as a fault.
     #[doc(hidden)]
     #[must_use]
     pub fn audit(&self) -> Vec<String> {
@@ -51,7 +47,7 @@ impl Store {
         faults
     }
 
-    /// The offset behind the last record of a segment; 0: the segment is not part of the log.
+    /// The end of a segment's last record; 0: the segment is not part of the log.
     fn records_end(&self, segment: u32) -> u32 {
         let there = self.log.segment(segment);
         let end = match there.state() {
@@ -74,9 +70,9 @@ impl Store {
         if left < 4 {
             return None;
         }
-        // SAFETY: the bytes are of a segment that this column may read until its next quiescent
-        // point. Only the bytes before an item's key are read here. Any bytes are valid there, and
-        // the mapping extends beyond the last segment.
+        // SAFETY: this column may read the segment until its next quiescent point. Only the bytes
+        // before an item's key are read here. Any bytes are valid there, and the mapping extends
+        // beyond the last segment.
         let record = unsafe { item::record(region, loc, self.layout) };
         let extent = match &record {
             Record::Void(extent) => *extent,
@@ -170,7 +166,7 @@ impl Store {
         }
     }
 
-    /// Adds the segment's bytes that the counters still include although no slot names them.
+    /// Adds the segment's bytes that no slot names but that the counters still include.
     fn add_uncounted(&self, segment: u32, live: u32, sums: &mut Sums) {
         let bytes = self.log.segment(segment).miscounted().wrapping_sub_unsigned(live);
         sums.bytes = sums.bytes.wrapping_add_signed(bytes.into());
@@ -218,7 +214,7 @@ impl Store {
                 faults.push(format!("{due} {what}, counted {}", counted.cast_signed()));
             }
         }
-        // Columns that are online may not have reported all their items yet.
+        // Each online column may have items that it has not reported yet.
         let online = self.memory().quiescence.online() as u64;
         let unreported = online * ITEMS_LUMP.unsigned_abs();
         let (reported, items) = (self.index.counted(), sums.items.cast_signed());
@@ -234,8 +230,7 @@ impl Store {
         }
     }
 
-    /// Checks that each `Draining` segment belongs to one walk, and that each walk that is under
-    /// way has a token.
+    /// Checks that each `Draining` segment has one walk, and each walk under way a token.
     fn audit_walks(&self, faults: &mut Vec<String>) {
         let Ok(parked) = self.parked.try_lock() else { return };
         let Some(gathered) = self.harvest.claimed() else { return };
@@ -249,7 +244,7 @@ impl Store {
             faults.push(format!("{claims} walks are parked or due, through segments {walked:?}"));
         }
         let all = (0..self.memory().segments.count()).filter(draining).count();
-        // Relaxed: a number for comparison. A token whose walk is not parked is held by a column.
+        // Relaxed: only compared. A token whose walk is not parked is held by a column.
         let tokens = self.tokens.load(Ordering::Relaxed).count_ones() as usize;
         let own = tokens.wrapping_sub(parked.len());
         if own > self.memory().quiescence.online() || all != walked.len() + own {

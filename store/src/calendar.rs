@@ -1,13 +1,11 @@
-//! The calendar holds the second in which each segment is due, that is, to be searched for expired
-//! items. So no column has to search all segments every second.
+//! The calendar: holds the second in which each segment is due, which means that it must be
+//! searched for expired items. So no column has to search all segments every second.
 //!
-//! Where: the column that seals a segment notes when it is due; each column's background work asks
-//! for a segment that is due now.
-//! Invariant: once all notes under way are made, a block's second is no later than that of any of
-//! its segments, and `next` no later than that of any block. A block's second that is too early
-//! does no harm: each segment has its own.
-//! Source: the idea of a timing wheel (Varghese and Lauck, 1987), with minima in place of lists, so
-//! that no column waits.
+//! Where: columns note the due second of a segment that they seal; background work asks for it.
+//! Invariant: once all notes under way are made, a block's second is no later than its segments'
+//! seconds, and `next` is no later than any block's. A block's second that is too early does no
+//! harm, since each segment has its own.
+//! Source: timing wheels (Varghese and Lauck, 1987); here with minima, so that no column waits.
 //!
 //! ```text
 //!   next: u32      block: u64 for each 64 segments, NEVER - second      segment: its own due, u32
@@ -20,15 +18,13 @@ use memory::words::Words;
 use std::io;
 
 const BLOCK: u32 = 64;
-/// The second of a segment that is never due.
 const NEVER: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Calendar {
     /// The second in which the next block is due.
     next: CachePadded<AtomicU32>,
-    /// For each block, `NEVER` less the second in which the block is due. So 0, as in fresh memory,
-    /// stands for a block that is never due.
+    /// For each block, `NEVER` minus its due second. So 0, as in fresh memory, means never.
     blocks: Words,
 }
 
@@ -46,21 +42,21 @@ impl Calendar {
         segments.count().div_ceil(BLOCK) as usize * 8
     }
 
-    /// Notes that the segment is due at `due`, whatever was noted before.
+    /// Sets the segment's due second, whatever was noted before.
     pub(crate) fn note(&self, segments: &Segments, segment: u32, due: u32) {
         segments.get(segment).set_due(due);
         self.announce(segment, due);
     }
 
-    /// Notes that the segment is due at `due` at the latest.
+    /// Notes that the segment is due at `due`, unless an earlier second was noted.
     pub(crate) fn note_earlier(&self, segments: &Segments, segment: u32, due: u32) {
         if segments.get(segment).lower_due(due) {
             self.announce(segment, due);
         }
     }
 
-    /// Notes that a segment that was claimed is sealed again, and due at `due` at the latest. A
-    /// second noted while the segment was claimed still holds. It is announced again, because
+    /// Notes that a claimed segment is sealed again, and due at `due` at the latest. An earlier
+    /// second that was noted while it was claimed still holds, and is announced again, since
     /// `due_in` may have skipped the claimed segment.
     pub(crate) fn note_unclaimed(&self, segments: &Segments, segment: u32, due: u32) {
         let there = segments.get(segment);
@@ -73,22 +69,20 @@ impl Calendar {
         if due == NEVER {
             return;
         }
-        // Release pairs with the Acquire of the exchanges in `due` and `due_in`. They go from
+        // Release pairs with the Acquire of the exchanges in `due` and `due_in`, which go from
         // `next` to blocks to segments; the stores here go the other way. A store after an exchange
         // is kept for the next search; an exchange after a store sees the segment's second.
         self.blocks.word((segment / BLOCK) as usize).fetch_max(early(due), Ordering::Release);
         self.next.fetch_min(due, Ordering::Release);
     }
 
-    /// True if a segment may be due at `now`. A note made at the same time may be seen only by a
-    /// later call.
+    /// True if a segment may be due at `now`. May miss a note made at the same time.
     #[inline]
     pub(crate) fn may_be_due(&self, now: u32) -> bool {
         self.next.load(Ordering::Relaxed) <= now // a hint
     }
 
-    /// A segment, open or sealed, that is due at `now`. It stays due until another second is noted
-    /// for it or it is drained.
+    /// An open or sealed segment that is due at `now`, until it is drained or noted again.
     pub(crate) fn due(&self, segments: &Segments, now: u32) -> Option<u32> {
         if !self.may_be_due(now) {
             return None;
@@ -128,17 +122,16 @@ impl Calendar {
     }
 }
 
-/// The seconds from `due` to `NEVER`; the earlier `due` is, the larger is the number.
+/// The seconds from `due` to `NEVER`: the earlier `due` is, the larger is this number.
 fn early(due: u32) -> u64 {
     u64::from(NEVER - due)
 }
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 impl Calendar {
-    /// Checks that `due` will find a sealed segment in the second in which the segment is due.
+    /// Checks that `due` will find this sealed segment in its due second.
     pub(crate) fn audit(&self, segments: &Segments, segment: u32, faults: &mut Vec<String>) {
         let due = segments.get(segment).due();
-        // Relaxed: no column works.
         let block = self.blocks.word((segment / BLOCK) as usize).load(Ordering::Relaxed);
         let next = self.next.load(Ordering::Relaxed);
         if due != NEVER && (block < early(due) || next > due) {
@@ -164,7 +157,7 @@ mod tests {
         (segments, calendar)
     }
 
-    /// All segments that are due, in order; each is then noted as never due.
+    /// All segments that are due, in order. Notes each of them as never due.
     fn take(segments: &Segments, calendar: &Calendar, now: u32) -> Vec<u32> {
         let due = || {
             let segment = calendar.due(segments, now)?;
@@ -233,7 +226,7 @@ mod under_loom {
     use loom::{sync::Arc, thread};
     use memory::segments::Opening;
 
-    /// A note made while another column searches is not lost: this search or the next finds it.
+    /// A note made while another column searches is found by that search or the next.
     #[test]
     fn no_note_is_lost_to_a_look() {
         let mut builder = loom::model::Builder::new();

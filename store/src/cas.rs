@@ -1,8 +1,8 @@
 //! CAS uniques: taken from the store in blocks, handed out one by one.
 //!
 //! Where: every item that is written gets one, if the store keeps them.
-//! Invariant: the store never gives two items the same unique, and the uniques of a key rise as
-//! long as it has an item, unless a client chose one.
+//! Invariant: the store never gives two items the same unique, and a key's uniques rise as long as
+//! it has an item, unless a client chooses one.
 //! Source: memcached's `get_cas_id` (1.6.45), which counts under a lock.
 
 use crate::Store;
@@ -10,12 +10,11 @@ use crate::handle::View;
 use crate::item::CasWidth;
 use memory::plant::{self, Fault};
 
-/// Number of CAS uniques that a column takes from the store at a time.
 const BLOCK: u64 = if cfg!(shuttle) { 4 } else { 64 };
-/// A CAS unique further than this behind the counter is stored in eight bytes when its item moves.
+/// A CAS unique further than this behind the counter gets eight bytes when its item moves.
 const NEAR: u64 = 1 << 30;
 
-/// The uniques that a column has taken and not handed out yet.
+/// The uniques that a column has taken from the store but not handed out.
 #[derive(Debug, Default)]
 pub(crate) struct Uniques {
     block: std::ops::Range<u64>,
@@ -37,8 +36,7 @@ impl NewCas {
 }
 
 impl Uniques {
-    /// The CAS unique for the new item of a key whose old item has the unique `old`; 0 if the store
-    /// keeps no uniques.
+    /// The CAS unique of a key's new item; 0 if the store keeps none. `old` is the old item's.
     #[inline(always)]
     pub(crate) fn unique(&mut self, view: View<'_>, new: NewCas, old: u64) -> u64 {
         match new {
@@ -79,7 +77,7 @@ impl Store {
 #[allow(clippy::expect_used, clippy::panic, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::{Body, Column, Config, Put, Stored, Verb};
+    use crate::{Body, Column, Config, Put, PutResult, Verb};
 
     fn store() -> std::sync::Arc<Store> {
         let store = Store::new(&Config {
@@ -95,7 +93,7 @@ mod tests {
 
     fn set(column: &mut Column, cas_in: Option<u64>) -> u64 {
         match column.put(&Put { cas_in, ..Put::new(Verb::Set, b"k") }, Body::Bytes(b"v")) {
-            Ok(Stored::Stored { cas, .. }) => cas,
+            Ok(PutResult::Stored { cas, .. }) => cas,
             other => panic!("set: {other:?}"),
         }
     }
@@ -110,9 +108,9 @@ mod tests {
         for (chosen, next) in [
             (first, first + 1),
             (first + 1, first + 2),
-            // A unique that the column has taken but not handed out: it takes a new block.
+            // A unique of the column's block that is not handed out yet: the column takes a new
+            // block.
             (counter - 1, counter),
-            // The first unique of the next block.
             (counter + BLOCK, counter + 1),
             (u64::MAX, counter + 2),
         ] {

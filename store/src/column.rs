@@ -1,20 +1,18 @@
 //! A column: one thread's access to the store. Every operation goes through a column.
 //!
-//! Where: called by the server's executor for each request. The operations on a key are in `read`,
-//! `put`, `delta` and `meta`.
-//! Invariant: a function that may pass a quiescent point takes `&mut Column`, and a lookup's result
-//! borrows the column: no reference into the log crosses a quiescent point (`handle` ensures the
-//! same within an operation).
+//! Where: called by the server's executor for each request; see `read`, `put`, `delta` and `meta`.
+//! Invariant: no reference into the log crosses a quiescent point: a function that may pass one
+//! takes `&mut Column`, and a lookup's result borrows the column.
 
 use crate::Store;
 use crate::cas::Uniques;
 use crate::flush::FlushWalk;
-use crate::handle::{Handle, Kept};
+use crate::handle::{Handle, ValueRef};
 use crate::policy::room::REWRITTEN_BYTES_MAX;
 use crate::room::Room;
 use std::sync::Arc;
 
-/// One thread's access to the store. Another thread may take it over, but none may share it.
+/// One thread's access to the store. It may move to another thread, but not be shared.
 #[derive(Debug)]
 pub struct Column {
     pub(crate) handle: Handle,
@@ -37,29 +35,28 @@ impl Column {
         }
     }
 
-    /// Sets the column's clock to `now`, in seconds; the clock starts at `Config::now`. A second
-    /// that is earlier than the clock's is ignored.
+    /// Sets the column's clock, in seconds, which starts at `Config::now` and never goes back.
     pub fn set_now(&mut self, now: u32) {
         if self.handle.set_now(now) {
-            // Items that have expired since may make room.
+            // Items that have expired meanwhile may make room.
             self.room.full_appends = 0;
             self.handle.view().flush_due();
         }
     }
 
     /// Executes `flush_all`: once the clock reaches second `oldest_live` (memcached's
-    /// `settings.oldest_live`), all items stored up to and including that second are gone. `None`
-    /// removes all items stored until now, at once. Replaces a flush that is still pending.
+    /// `settings.oldest_live`), all items stored until the end of that second are gone. `None`
+    /// removes all items at once. Replaces a pending flush.
     pub fn flush(&mut self, oldest_live: Option<u32>) {
         self.handle.view().flush(oldest_live);
     }
 
-    /// Passes a quiescent point: memory that the column has read may be reused. Called once a loop.
+    /// Passes a quiescent point, once per loop: memory that the column has read may be reused.
     pub fn quiesce(&mut self) {
         self.handle.pass();
     }
 
-    /// To be called before the thread blocks: memory is then reused without waiting for the column.
+    /// To be called before the thread blocks: memory reuse then does not wait for this column.
     pub fn offline(&mut self) {
         self.room.park_drain(self.handle.view());
         self.handle.offline();
@@ -70,10 +67,9 @@ impl Column {
         self.handle.pass();
     }
 
-    /// The value that a lookup of this column found. `None`: the column has passed a quiescent
-    /// point since that lookup.
+    /// The value that a lookup of this column found. `None`: a quiescent point has come since.
     #[must_use]
-    pub fn kept(&self, kept: Kept) -> Option<&[u8]> {
+    pub fn kept(&self, kept: ValueRef) -> Option<&[u8]> {
         self.handle.view().kept(kept)
     }
 

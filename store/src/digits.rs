@@ -2,9 +2,8 @@
 //!
 //! Where: arithmetic makes a `Digits` of each result, and the engine writes it into an item.
 //! Invariant: no sign, no leading zeros.
-//! Source: none.
 
-/// Most digits of a u64.
+/// The maximum number of digits of a u64.
 const DIGITS_MAX: usize = 20;
 
 #[derive(Clone, Copy)]

@@ -1,10 +1,10 @@
-//! A draft: a large value that is not yet linked. Its bytes fill frames as they arrive. A value for
-//! the arena is copied into chunks as a whole, or stays in the chunks that received it.
+//! A draft: a large value that is not linked yet, in frames that are filled as its bytes arrive. A
+//! value for the arena is copied into chunks as a whole, or stays in the chunks that received it.
 //!
 //! Where: between the connection that receives a body and the put that publishes it.
-//! Invariant: frames are taken as bytes arrive, not for the length that a peer declares. Frames
-//! that a read does not fill are given back at once. Values that are arriving hold at most
-//! `Store::in_flight_bytes_max` bytes. Dropping a draft gives its frames back.
+//! Invariant: frames are taken as bytes arrive, not for the length that a peer declares; unfilled
+//! ones are given back at once. Values that are arriving hold at most `Store::in_flight_bytes_max`
+//! bytes. Dropping a draft gives its frames back.
 
 #![allow(unsafe_code, reason = "frames in the mapping")]
 
@@ -14,7 +14,7 @@ use crate::column::Column;
 use crate::engine::NewValue;
 use crate::handle::{Handle, View};
 use crate::room::Room;
-use crate::verbs::Refused;
+use crate::verbs::StoreError;
 use memory::arena::{KeptBytes, VALUE_AT};
 use memory::frames::{Memory, Pinned};
 use memory::plant::{self, Fault};
@@ -22,28 +22,27 @@ use memory::segments::NONE;
 use memory::sync::plain_access;
 use std::sync::Arc;
 
-/// Most pieces of free space that one call of `Draft::spaces` returns.
+/// The maximum number of pieces that one call of `Draft::spaces` returns.
 pub const SPACES_MAX: usize = 32;
 
-/// A value that is arriving. Dropping it gives its frames back.
+/// A value that is not linked yet. Dropping it gives its frames back.
 #[derive(Debug)]
 pub struct Draft {
     memory: Arc<Memory>,
     value_bytes: u32,
     received_bytes: u32,
-    /// The chain of frames taken so far goes from `first` to `last`, which is being filled.
+    /// The chain of frames taken goes from `first` to `last`, which is being filled.
     first: Option<u32>,
     before_last: Option<u32>,
     last: Option<u32>,
-    /// Frames for the bytes that may arrive next. `spaces` takes them, and `filled` chains or
-    /// releases them.
+    /// Frames taken by `spaces` for the next bytes. `filled` chains or releases them.
     ahead: ArrayVec<u32, SPACES_MAX>,
-    /// The frame that `parts` took off the end of the chain because it is not full.
+    /// The last frame, which `parts` took off the chain because it is not full.
     rest: Option<u32>,
     frames: u32,
     /// True if the value comes from a peer, and so counts as arriving.
     arrives: bool,
-    /// A copy of the whole value, made by `copied`, which gives the frames back.
+    /// A copy of the whole value, made by `copied` in place of the frames.
     copied: Option<Vec<u8>>,
 }
 
@@ -54,7 +53,7 @@ impl Column {
         Draft::new(Arc::clone(self.handle.store.memory()), value_bytes)
     }
 
-    /// True if values of this length lie in the arena and stay where they were received.
+    /// True if values of this length stay in the chunks of the arena in which they were received.
     #[must_use]
     pub fn keeps(&self, value_bytes: usize) -> bool {
         let view = self.handle.view();
@@ -62,11 +61,10 @@ impl Column {
             && view.memory().arena().is_some_and(|it| it.keeps())
     }
 
-    /// Makes a complete draft of a value of `value_bytes` bytes that was received in these pieces
-    /// of the store's arena, and stays in them.
+    /// Makes a complete draft of a value that stays in the pieces of the arena that received it.
     ///
     /// # Panics
-    /// The pieces do not have `value_bytes` bytes in all.
+    /// The pieces' lengths do not add up to `value_bytes`.
     #[must_use]
     pub fn draft_of(&self, value_bytes: u32, pieces: impl IntoIterator<Item = KeptBytes>) -> Draft {
         let view = self.handle.view();
@@ -92,7 +90,6 @@ impl Draft {
         }
     }
 
-    /// Makes a complete draft of these pieces, each of which stays in its chunk.
     fn of_kept(
         memory: &Arc<Memory>,
         value_bytes: u32,
@@ -116,10 +113,9 @@ impl Draft {
         }
     }
 
-    /// Makes a complete draft of a value that was received in one piece of the arena, and stays
-    /// there. `None`: values of this length do not belong in the arena, or the arena cannot keep
-    /// this value.
-    pub(crate) fn where_it_lies(view: View<'_>, value: &[u8]) -> Option<Self> {
+    /// Makes a complete draft of a value received in one piece of the arena, where it stays.
+    /// `None`: such values do not belong in the arena, or the arena cannot keep this one.
+    pub(crate) fn in_place(view: View<'_>, value: &[u8]) -> Option<Self> {
         let memory = view.memory();
         let arena = memory.arena().filter(|_| value.len() > view.log_bytes_max as usize)?;
         let value_bytes = u32::try_from(value.len()).ok()?;
@@ -128,9 +124,8 @@ impl Draft {
         Some(Self::of_kept(memory, value_bytes, [kept]))
     }
 
-    /// Makes a complete draft that copies these pieces into chunks of the arena. `None`: values of
-    /// this length do not belong in the arena, or it has too few free chunks. No item is evicted to
-    /// free chunks.
+    /// Makes a complete draft that copies these pieces into chunks of the arena. `None`: such
+    /// values do not belong there, or too few chunks are free; no item is evicted to free more.
     pub(crate) fn in_chunks(view: View<'_>, pieces: &[&[u8]]) -> Option<Self> {
         let memory = view.memory();
         let mut lacking = pieces.iter().map(|piece| piece.len()).sum::<usize>();
@@ -169,14 +164,14 @@ impl Draft {
     /// Makes a draft that copies these pieces into frames.
     ///
     /// # Errors
-    /// Like `space`, and `Refused::TooLarge` for too many bytes. On an error no frame is kept.
-    pub(crate) fn of(
+    /// Like `space`, and `StoreError::TooLarge` for too many bytes. On an error no frame is kept.
+    pub(crate) fn in_frames(
         handle: &mut Handle,
         room: &mut Room,
         pieces: &[&[u8]],
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, StoreError> {
         let bytes = pieces.iter().map(|piece| piece.len()).sum::<usize>();
-        let value_bytes = u32::try_from(bytes).map_err(|_| Refused::TooLarge)?;
+        let value_bytes = u32::try_from(bytes).map_err(|_| StoreError::TooLarge)?;
         let mut draft = Self::new(Arc::clone(handle.store.memory()), value_bytes);
         draft.arrives = false;
         for piece in pieces {
@@ -192,24 +187,23 @@ impl Draft {
         Ok(draft)
     }
 
-    /// The free space to fill next, at most as long as the missing bytes of the value; empty once
-    /// the value is complete. May make room, and is a quiescent point of the column.
+    /// The free space to fill next, no longer than the value's missing bytes; empty once the value
+    /// is complete. May make room, and is a quiescent point of the column.
     ///
     /// # Errors
-    /// `Refused::NoMemory`: the value cannot be finished; drop the draft and discard the bytes yet
-    /// to arrive. `Refused::Later`: call again after a quiescent point.
-    pub fn space(&mut self, column: &mut Column) -> Result<&mut [u8], Refused> {
+    /// `StoreError::NoMemory`: the value cannot be finished; drop the draft and discard the bytes
+    /// that are still to arrive. `StoreError::Later`: call again after a quiescent point.
+    pub fn space(&mut self, column: &mut Column) -> Result<&mut [u8], StoreError> {
         self.space_for(&mut column.handle, &mut column.room)
     }
 
-    fn space_for(&mut self, handle: &mut Handle, room: &mut Room) -> Result<&mut [u8], Refused> {
+    fn space_for(&mut self, handle: &mut Handle, room: &mut Room) -> Result<&mut [u8], StoreError> {
         self.lengthen(handle, room)?;
         Ok(self.free_pieces().next().unwrap_or_default())
     }
 
-    /// Like `space`, but returns several pieces. The first is the piece that `space` would return.
-    /// The others have at most `bytes_max` bytes together, and are fewer if frames run out. The
-    /// caller must call `filled` afterwards.
+    /// Returns the piece of `space`, and then further pieces, which have at most `bytes_max` bytes
+    /// in all and are fewer if frames run out. The caller must call `filled` afterwards.
     ///
     /// # Errors
     /// Like `space`.
@@ -217,7 +211,7 @@ impl Draft {
         &mut self,
         column: &mut Column,
         bytes_max: usize,
-    ) -> Result<impl Iterator<Item = &mut [u8]>, Refused> {
+    ) -> Result<impl Iterator<Item = &mut [u8]>, StoreError> {
         let (handle, room) = (&mut column.handle, &mut column.room);
         self.lengthen(handle, room)?;
         let frame_bytes = self.memory.frames.frame_bytes();
@@ -231,7 +225,7 @@ impl Draft {
         Ok(self.free_pieces())
     }
 
-    /// The free space of the chain's last frame and of the frames ahead.
+    /// The free space of the chain's last frame and of the frames in `ahead`.
     fn free_pieces(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let frame_bytes = self.memory.frames.frame_bytes();
         let begun = self.frames * frame_bytes - self.received_bytes;
@@ -253,8 +247,7 @@ impl Draft {
         )
     }
 
-    /// Adds a frame to the chain if bytes are missing and the last frame is full.
-    fn lengthen(&mut self, handle: &mut Handle, room: &mut Room) -> Result<(), Refused> {
+    fn lengthen(&mut self, handle: &mut Handle, room: &mut Room) -> Result<(), StoreError> {
         let chained_bytes = self.frames * self.memory.frames.frame_bytes();
         if self.missing_bytes() > 0 && self.received_bytes == chained_bytes {
             let frame = self.take_frame(handle, room)?;
@@ -263,13 +256,13 @@ impl Draft {
         Ok(())
     }
 
-    fn take_frame(&self, handle: &mut Handle, room: &mut Room) -> Result<u32, Refused> {
+    fn take_frame(&self, handle: &mut Handle, room: &mut Room) -> Result<u32, StoreError> {
         let frames = &self.memory.frames;
         let frame_bytes = frames.frame_bytes() as usize;
         if self.arrives
             && frames.in_flight_bytes() + frame_bytes > handle.store.in_flight_bytes_max()
         {
-            return Err(Refused::NoMemory);
+            return Err(StoreError::NoMemory);
         }
         let frame = room.frame(handle)?;
         frames.count_in_flight(true, 1);
@@ -286,10 +279,10 @@ impl Draft {
         self.last = Some(frame);
     }
 
-    /// Notes that the first `bytes` bytes that `space` or `spaces` returned have been written.
+    /// Reports that the first `bytes` bytes of `space` or `spaces` have been written.
     ///
     /// # Panics
-    /// `bytes` is more than there was space for.
+    /// `bytes` exceeds that space.
     pub fn filled(&mut self, bytes: usize) {
         let missing = self.missing_bytes();
         assert!(bytes <= missing, "more bytes than the value has");
@@ -311,7 +304,7 @@ impl Draft {
         }
     }
 
-    /// Number of the value's bytes that are not received yet.
+    /// Number of bytes of the value that have not arrived.
     #[must_use]
     pub fn missing_bytes(&self) -> usize {
         (self.value_bytes - self.received_bytes) as usize
@@ -335,12 +328,10 @@ impl Draft {
         }
     }
 
-    /// The complete value: its first full frame, and the bytes that follow the full frames. If the
-    /// last frame is not full, it is taken off the chain, and its bytes go into the log. A value in
-    /// chunks of the arena, which `frames` does not count, stays there as a whole.
+    /// The complete value: its first full frame, and the bytes behind the full frames, for the log:
+    /// a last frame that is not full is taken off the chain. A value in chunks stays in its chunks.
     fn parts(&mut self) -> (Option<u32>, &[u8]) {
         assert_eq!(self.missing_bytes(), 0, "only a complete draft is published");
-        // A value without frames is empty, or lies in chunks as a whole.
         let rest_bytes = match self.frames {
             0 => 0,
             _ => (self.value_bytes % self.memory.frames.frame_bytes()) as usize,
@@ -365,9 +356,8 @@ impl Draft {
         (self.first, rest)
     }
 
-    /// The whole value in one piece, for `extend`. The first call copies the value and gives its
-    /// frames back, since the extended value needs frames. The copy still counts as arriving, which
-    /// bounds the number of copies.
+    /// The whole value in one piece, for `extend`. The first call copies it and gives its frames
+    /// back, since the extended value needs frames. The copy still counts as arriving.
     pub(crate) fn copied(&mut self) -> &[u8] {
         if self.copied.is_none() {
             let (memory, value_bytes) = (Arc::clone(&self.memory), self.value_bytes as usize);
@@ -399,7 +389,7 @@ impl Draft {
         }
     }
 
-    /// Leaves the frames to the item that names them. To be called once that item is linked.
+    /// Leaves the frames to the item that names them, which is linked now.
     pub(crate) fn published(&mut self) {
         self.first = None;
     }

@@ -1,9 +1,9 @@
 //! A dump: all items, a group of the index at a time.
 //!
 //! Where: an operator's listing of all keys, which takes many rounds of a column's loop.
-//! Invariant: a key that has an item from the beginning of a dump to its end is shown exactly once,
-//! whatever is stored, removed or moved meanwhile. The fields shown of an item are of one version,
-//! since its group is locked. Between two steps a dump keeps nothing but its place.
+//! Invariant: a key that has an item during the whole dump is shown exactly once, whatever is
+//! stored, removed or moved meanwhile. The fields shown of an item are of one version, since its
+//! group is locked. Between two steps a dump keeps only its place.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -14,11 +14,11 @@ use crate::read::Fate;
 
 /// The progress of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dumped(Place);
+pub struct DumpPlace(Place);
 
 /// The fields of an item that a dump shows.
 #[derive(Clone, Copy, Debug)]
-pub struct Listed<'s> {
+pub struct DumpEntry<'s> {
     /// The key, 1 to 250 bytes.
     pub key: &'s [u8],
     /// True if the key was given in base64.
@@ -40,20 +40,18 @@ pub struct Listed<'s> {
 }
 
 impl Column {
-    /// Shows the live items of the index group that a dump has reached. Returns the place at which
-    /// the dump continues; `None`: the dump is complete. `show` must be quick: it is called under
-    /// the group's lock, for which stores wait.
+    /// Shows the live items of the next group of the index. Returns the place at which the dump
+    /// continues; `None`: it is complete. `show` must be quick: it runs under the group's lock.
     pub fn dump(
         &mut self,
-        Dumped(from): Dumped,
-        mut show: impl FnMut(&Listed<'_>),
-    ) -> Option<Dumped> {
+        DumpPlace(from): DumpPlace,
+        mut show: impl FnMut(&DumpEntry<'_>),
+    ) -> Option<DumpPlace> {
         let view = self.handle.view();
         let region = &view.store.memory().region;
         view.index.prefetch_at(from, |slot| region.prefetch(slot.loc()));
         let locked = view.index.lock_at(from);
-        // If the index has contracted, the group also has hashes before `from`, whose items were
-        // shown by an earlier step.
+        // A group of a contracted index also has hashes before `from`, which were shown already.
         let is_whole = locked.first_place() >= from;
         locked.visit(|slot| {
             // SAFETY: the slot was read just now, and no quiescent point comes while the view is
@@ -63,7 +61,7 @@ impl Column {
             if view.fate(&item, slot.loc()) != Fate::Live || !(is_whole || is_new()) {
                 return;
             }
-            show(&Listed {
+            show(&DumpEntry {
                 key: item.key(),
                 key_binary: item.shape().key_binary(),
                 client_flags: item.client_flags(),
@@ -75,6 +73,6 @@ impl Column {
                 item_bytes: item.all_bytes(),
             });
         });
-        locked.next_place().map(Dumped)
+        locked.next_place().map(DumpPlace)
     }
 }

@@ -1,11 +1,11 @@
 //! The engine of all verbs that change a key's item: take a place in the log, lock the key's group,
 //! let the verb decide, write the item and set its slot, commit the place.
 //!
-//! Where: set, add, replace, cas, append, prepend, incr, decr, the two deletes, and the meta
-//! commands that write. A verb is a closure that gets the key's item and returns a `Decision`.
-//! Invariant: a decision is carried out on the item for which it was made: both happen under one
-//! lock. Taking a place is a quiescent point, so a verb that needs a place decides again once it
-//! has the place. Every place is then committed, with the item or as a void.
+//! Where: all storage commands, incr, decr, the deletes, and the meta commands that write. A verb
+//! is a closure that gets the key's item and returns a `Decision`.
+//! Invariant: a decision is made and carried out under one lock, on the same item. Taking a place
+//! is a quiescent point, so a verb that needs a place decides again once it has the place. Every
+//! place is then committed, with the item or as a void.
 //! Source: memcached's `do_store_item` and `do_add_delta` (1.6.45), which run under one lock too.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
@@ -16,22 +16,22 @@ use crate::digits::Digits;
 use crate::handle::View;
 use crate::hash::Key;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
-use crate::index::{At, Full, Locked};
+use crate::index::{Full, LockedGroup, SlotRef};
 use crate::item::{EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::log::Place;
 use crate::policy::Queue;
-use crate::read::{Fate, Old, Seen};
+use crate::read::{Fate, LinkedItem, LockedItem};
 use crate::rewrite::looks_rewritable;
 use crate::stamp::Stamp;
-use crate::verbs::Refused;
+use crate::verbs::StoreError;
 
-/// Most attempts of an operation. An attempt fails only because another column has changed the
-/// key's item meanwhile. After the last attempt the operation returns `Refused::Later`.
+/// The maximum number of attempts of an operation. An attempt fails only if another column changes
+/// the key's item meanwhile. After the last one the operation returns `StoreError::Later`.
 pub(crate) const ATTEMPTS_MAX: usize = 1 << 10;
-/// Spaces that pad a number, as many as the longest value in the log has bytes.
+/// Spaces that pad a number; as long as the longest value in the log.
 static SPACES: [u8; 1 << 15] = [b' '; 1 << 15];
-/// All bits of a slot that an update in place may keep. (The counter is always kept, since it
-/// counts uses of the key, not of the value.)
+/// The slot bits that an update in place may keep, besides the counter, which counts the key's
+/// uses.
 pub(crate) const KEEP_ALL: u64 = FETCHED | STALE | WON;
 
 /// A verb's decision about the key's item.
@@ -41,16 +41,16 @@ pub(crate) enum Decision<'a, R> {
     /// Remove the item and return this answer.
     Delete(R),
     /// Replace the item by this new one. The answer is made from the new item's CAS unique.
-    Write(New<'a>),
+    Write(NewItem<'a>),
 }
 
-pub(crate) enum Changed<R> {
+pub(crate) enum ChangeResult<R> {
     Answered(R),
     Written { cas: u64 },
 }
 
 #[derive(Clone, Copy, Default)]
-pub(crate) struct New<'a> {
+pub(crate) struct NewItem<'a> {
     pub(crate) value: NewValue<'a>,
     pub(crate) exptime: u32,
     /// True if the item has room for an exptime even if `exptime` is 0.
@@ -79,39 +79,36 @@ pub(crate) enum NewValue<'a> {
     Append(&'a [u8]),
     /// These bytes before the old value.
     Prepend(&'a [u8]),
-    /// A chain's first frame, the value's last bytes, which go into the log, and the length of the
-    /// whole value.
+    /// A chain's first frame, the value's last bytes, for the log, and the whole value's length.
     Frames(u32, &'a [u8], u32),
 }
 
-/// The key's live item, which `decide` gets; `None`: the key has none.
-type Shown<'o> = Option<&'o Old<'o, 'o>>;
+/// The key's live item, if it has one.
+type LiveItem<'o> = Option<&'o LockedItem<'o, 'o>>;
 
-/// The item to be written, which needs a place in the log.
+/// An item to be written, which needs a place in the log.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct PlaceRequest {
     shape: Shape,
     exptime: u32,
-    /// The key's slot, or a slot that is probably the key's.
     there: Option<Slot>,
 }
 
 impl Column {
-    /// Changes the item of `key` as `decide` decides. `decide` gets the key's live item, if any; it
-    /// may be called several times, and the last call counts. A new item is written over the old
-    /// item if that has the same shape and can be rewritten; otherwise it gets a place in the log.
-    /// If the new item's shape and exptime do not depend on the old item, both are passed as
-    /// `known`.
+    /// Changes the item of `key` as `decide` decides from the key's live item. `decide` may be
+    /// called several times; the last call counts. A new item is written over the old one if that
+    /// can be rewritten and has the same shape; otherwise it gets a place in the log. If its shape
+    /// and exptime do not depend on the old item, they are passed as `known`.
     ///
     /// # Errors
-    /// `Refused::NoMemory` and `Refused::Later`: nothing was changed.
+    /// `StoreError::NoMemory` and `StoreError::Later`: nothing was changed.
     #[inline(always)]
     pub(crate) fn change<'a, R>(
         &mut self,
         key: Key<'_>,
         known: Option<(Shape, u32)>,
-        mut decide: impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
-    ) -> Result<Changed<R>, Refused> {
+        mut decide: impl FnMut(View<'_>, LiveItem<'_>) -> Decision<'a, R>,
+    ) -> Result<ChangeResult<R>, StoreError> {
         for _ in 0..ATTEMPTS_MAX {
             let (view, uniques) = (self.handle.view(), &mut self.uniques);
             let changed = match known {
@@ -128,18 +125,18 @@ impl Column {
                 return Ok(changed);
             }
         }
-        Err(Refused::Later)
+        Err(StoreError::Later)
     }
 
-    /// Like `change`, but for an item that needs a place. `None`: the place taken no longer fits
-    /// the item, or the index lacked a line, which it now has. The caller tries again.
+    /// Like `change`, but for an item that needs a place. `None`: the caller must try again, since
+    /// the place taken no longer fits, or the index lacked a line, which it now has.
     #[inline(never)]
     fn change_with_place<'a, R>(
         &mut self,
         key: Key<'_>,
-        (Wanted { shape, exptime, there }, is_known): (Wanted, bool),
-        decide: &mut impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
-    ) -> Result<Option<Changed<R>>, Refused> {
+        (PlaceRequest { shape, exptime, there }, is_known): (PlaceRequest, bool),
+        decide: &mut impl FnMut(View<'_>, LiveItem<'_>) -> Decision<'a, R>,
+    ) -> Result<Option<ChangeResult<R>>, StoreError> {
         let Self { handle, room, uniques, .. } = self;
         room.make_line_first(handle, key.hash)?;
         let queue = handle.view().queue_for(key.hash, there);
@@ -160,17 +157,17 @@ fn attempt<'a, R>(
     view: View<'_>,
     key: Key<'_>,
     uniques: &mut Uniques,
-    decide: &mut impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
-) -> Result<Changed<R>, Wanted> {
+    decide: &mut impl FnMut(View<'_>, LiveItem<'_>) -> Decision<'a, R>,
+) -> Result<ChangeResult<R>, PlaceRequest> {
     let mut gone = None;
     let (done, locked) = view.look_locked(
         key,
         #[inline(always)]
         |locked, old| match decide(view, old) {
-            Decision::Answer(answer) => Ok(Changed::Answered(answer)),
+            Decision::Answer(answer) => Ok(ChangeResult::Answered(answer)),
             Decision::Delete(answer) => {
                 gone = old.map(|old| (old.at, old.seen));
-                Ok(Changed::Answered(answer))
+                Ok(ChangeResult::Answered(answer))
             }
             Decision::Write(new) => {
                 let shape = new.shape(view, key.bytes, old);
@@ -178,7 +175,7 @@ fn attempt<'a, R>(
                 let written =
                     over.and_then(|old| write_over(view, uniques, key, locked, old, &new));
                 let there = old.map(|old| old.seen.slot);
-                written.ok_or(Wanted { shape, exptime: new.exptime, there })
+                written.ok_or(PlaceRequest { shape, exptime: new.exptime, there })
             }
         },
     );
@@ -188,17 +185,17 @@ fn attempt<'a, R>(
     done
 }
 
-/// Like `attempt`, but for a verb whose new item has a known shape and exptime. Takes the lock and
-/// decides only if the old item, read without the lock, seems to be rewritable.
+/// Like `attempt`, but for a new item of known shape and exptime. Takes the lock and decides only
+/// if the old item, read without the lock, seems to be rewritable.
 #[inline(always)]
 fn attempt_over<'a, R>(
     view: View<'_>,
     key: Key<'_>,
     (shape, exptime): (Shape, u32),
     uniques: &mut Uniques,
-    decide: &mut impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
-) -> Result<Changed<R>, Wanted> {
-    let mut wanted = Wanted { shape, exptime, there: None };
+    decide: &mut impl FnMut(View<'_>, LiveItem<'_>) -> Decision<'a, R>,
+) -> Result<ChangeResult<R>, PlaceRequest> {
+    let mut wanted = PlaceRequest { shape, exptime, there: None };
     let Some(found) = view.index.likely(key.hash) else { return Err(wanted) };
     wanted.there = Some(found.slot);
     // SAFETY: the slot was read just now.
@@ -207,31 +204,30 @@ fn attempt_over<'a, R>(
         return Err(wanted);
     };
     let locked = view.index.lock(key.hash);
-    // If `still` finds the slot, its item was neither moved nor removed, so `item` is the key's
-    // item; see `rewrite`.
-    let Some(at) = locked.still(&found) else { return Err(wanted) };
+    // If `revalidate` returns the slot, its item was neither moved nor removed, so `item` is still
+    // the key's item; see `rewrite`.
+    let Some(at) = locked.revalidate(&found) else { return Err(wanted) };
     let old = view.old(&locked, at, at.slot(), item);
     if !view.can_rewrite(&old, shape) {
         return Err(wanted);
     }
     match decide(view, Some(&old)) {
-        Decision::Answer(answer) => Ok(Changed::Answered(answer)),
+        Decision::Answer(answer) => Ok(ChangeResult::Answered(answer)),
         Decision::Delete(_) => Err(wanted),
         Decision::Write(new) => write_over(view, uniques, key, &locked, &old, &new).ok_or(wanted),
     }
 }
 
-/// Writes a new item over an old one that can be rewritten. `None`: the new CAS unique does not fit
-/// in the old item.
+/// Writes a new item over an old one that can be rewritten. `None`: the new CAS unique is too wide.
 #[inline(always)]
 fn write_over<R>(
     view: View<'_>,
     uniques: &mut Uniques,
     key: Key<'_>,
-    locked: &Locked<'_>,
-    old: &Old<'_, '_>,
-    new: &New<'_>,
-) -> Option<Changed<R>> {
+    locked: &LockedGroup<'_>,
+    old: &LockedItem<'_, '_>,
+    new: &NewItem<'_>,
+) -> Option<ChangeResult<R>> {
     let cas = uniques.unique(view, new.cas, old.seen.cas);
     let fields = new.fields(key.bytes, Some(old), cas, view.handle.stamp);
     let used = new.is_use && view.is_use(old.seen.slot.loc());
@@ -241,11 +237,11 @@ fn write_over<R>(
     };
     let is_written = view.rewrite(locked, old, &fields, change);
     view.counters().rewritten.add(is_written.into());
-    is_written.then_some(Changed::Written { cas })
+    is_written.then_some(ChangeResult::Written { cas })
 }
 
-/// Carries out `decide`'s decision with a place for an item of `shape`. `None`: the item to be
-/// written does not fit the place, or the decision is to delete, which needs no place.
+/// Like `attempt`, with a place for an item of `shape`. `None`: the item does not fit the place, or
+/// the decision is to delete, which needs no place.
 ///
 /// # Errors
 /// The index has no line for another slot. On this error and with `None`, no item was changed, and
@@ -256,22 +252,22 @@ fn write_anew<'a, R>(
     key: Key<'_>,
     (place, shape, is_known): (Place, Shape, bool),
     uniques: &mut Uniques,
-    decide: &mut impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
-) -> Result<Option<Changed<R>>, Full> {
+    decide: &mut impl FnMut(View<'_>, LiveItem<'_>) -> Decision<'a, R>,
+) -> Result<Option<ChangeResult<R>>, Full> {
     let mut locked = view.index.lock(key.hash);
     let old = view.find_locked(&locked, key.bytes);
     let live = old.as_ref().filter(|old| old.fate == Fate::Live);
-    // If a flush came after the place was taken, the place belongs to the earlier epoch. An item
-    // linked there would be gone at once, even if it replaces an item stored after the flush.
+    // A place taken before a flush belongs to the earlier epoch. An item linked there would be gone
+    // at once, even if it replaces an item stored after the flush.
     let is_current = view.log.segment(place.segment()).epoch() == view.log.epoch();
-    let fits = |new: &New<'_>| is_known || new.shape(view, key.bytes, live) == shape;
+    let fits = |new: &NewItem<'_>| is_known || new.shape(view, key.bytes, live) == shape;
     let new = match decide(view, live) {
         Decision::Write(new) if is_current && fits(&new) => new,
         decision => {
             drop(locked);
             view.log.void(place);
             return Ok(match decision {
-                Decision::Answer(answer) => Some(Changed::Answered(answer)),
+                Decision::Answer(answer) => Some(ChangeResult::Answered(answer)),
                 Decision::Delete(_) | Decision::Write(_) => None,
             });
         }
@@ -283,7 +279,7 @@ fn write_anew<'a, R>(
     let slot = Slot(Slot::new(key.hash, place.loc()).0 | kept | new.set_bits).with_cnt(cnt);
     let (first_frame, was_live) = (fields.first_frame, live.is_some());
     let written = view.log.write(place, view.layout, shape, &fields);
-    let old = old.map(|Old { at, seen, .. }| (at, seen));
+    let old = old.map(|LockedItem { at, seen, .. }| (at, seen));
     let at = old.map(|(at, _)| at);
     let linked = view.link(&mut locked, at, slot, (&written, shape, new.exptime));
     drop(locked);
@@ -291,7 +287,7 @@ fn write_anew<'a, R>(
         view.log.void(written.take_back());
         return Err(full);
     }
-    if let Some((_, Seen { slot, item, .. })) = old {
+    if let Some((_, LinkedItem { slot, item, .. })) = old {
         view.counters().reclaimed.add((!was_live).into());
         match shape.is_chained() && item.first_frame() == Some(first_frame) {
             true => view.dispose_but_frames(slot.loc(), &item),
@@ -300,22 +296,25 @@ fn write_anew<'a, R>(
     }
     view.log.commit(written);
     view.settle_index();
-    Ok(Some(Changed::Written { cas }))
+    Ok(Some(ChangeResult::Written { cas }))
 }
 
 impl View<'_> {
     /// Empties the slot of an item, and unlocks its group.
     #[inline(always)]
-    fn delete(self, mut locked: Locked<'_>, (at, Seen { slot, item, .. }): (At<'_>, Seen<'_>)) {
+    fn delete(
+        self,
+        mut locked: LockedGroup<'_>,
+        (at, LinkedItem { slot, item, .. }): (SlotRef<'_>, LinkedItem<'_>),
+    ) {
         locked.remove(at);
         drop(locked);
         self.unlinked(slot.loc(), &item);
         self.settle_index();
     }
 
-    /// The queue for the key's next item: the queue of its old item or, for a key without an item,
-    /// the queue that the policy returns. `there` is the key's slot, or a slot that is likely to be
-    /// the key's: at worst the item goes to the wrong queue.
+    /// The queue for the key's next item: its old item's or, for a new key, the one that the policy
+    /// returns. `there` is usually the key's slot; if it is another's, the queue may be wrong.
     fn queue_for(self, hash: u64, there: Option<Slot>) -> Queue {
         let Some(policy) = self.config.eviction.filter(|_| self.has_probation) else {
             return Queue::Main;
@@ -335,10 +334,10 @@ impl View<'_> {
     }
 }
 
-impl<'a> New<'a> {
-    /// A new item with the fields and marks of the old one.
-    pub(crate) fn kept(old: &Old<'_, '_>) -> Self {
-        let Seen { item, cas, .. } = old.seen;
+impl<'a> NewItem<'a> {
+    /// A new item with the old item's fields and marks.
+    pub(crate) fn kept(old: &LockedItem<'_, '_>) -> Self {
+        let LinkedItem { item, cas, .. } = old.seen;
         Self {
             client_flags: item.client_flags(),
             key_binary: item.shape().key_binary(),
@@ -349,10 +348,14 @@ impl<'a> New<'a> {
         }
     }
 
-    /// The shape of this item when it replaces `old`. Its CAS unique need not be known yet, only
-    /// the unique's width.
+    /// The shape of this item when it replaces `old`; only the width of its CAS unique is needed.
     #[inline]
-    pub(crate) fn shape(&self, view: View<'_>, key: &[u8], old: Option<&Old<'_, '_>>) -> Shape {
+    pub(crate) fn shape(
+        &self,
+        view: View<'_>,
+        key: &[u8],
+        old: Option<&LockedItem<'_, '_>>,
+    ) -> Shape {
         let bytes = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
         let old = old.map(|old| old.seen.item.shape());
         let old_bytes = old.map_or(0, |old| old.value_bytes);
@@ -376,12 +379,12 @@ impl<'a> New<'a> {
     fn fields<'f>(
         &'f self,
         key: &'f [u8],
-        old: Option<&Old<'f, '_>>,
+        old: Option<&LockedItem<'f, '_>>,
         cas: u64,
         accessed: Stamp,
     ) -> Fields<'f> {
         let item = old.map(|old| &old.seen.item);
-        let old_value = || old.map_or(&[][..], Old::log_value);
+        let old_value = || old.map_or(&[][..], LockedItem::log_value);
         let (value, first_frame): ([&[u8]; 2], u32) = match self.value {
             NewValue::Keep => ([old_value(), &[]], item.and_then(Item::first_frame).unwrap_or(0)),
             NewValue::Bytes(value) => ([value, &[]], 0),
@@ -392,7 +395,7 @@ impl<'a> New<'a> {
             NewValue::Prepend(more) => ([more, old_value()], 0),
             NewValue::Frames(first, rest, _) => ([rest, &[]], first),
         };
-        // Marking an item, or adding a field to it, does not count as an access.
+        // Marking an item or adding a field to it is not an access.
         let accessed = match (&self.value, item) {
             (NewValue::Keep, Some(item)) => item.accessed(),
             _ => accessed,

@@ -2,11 +2,10 @@
 //!
 //! Where: under `--cfg shuttle`, where all columns run in one system thread.
 //! Invariant: each eviction is reported twice, first before it happens and then after it.
-//! Source: none.
 
 use std::cell::RefCell;
 
-/// A callback: gets the column that evicts, the key, and true once the eviction is done.
+/// A callback that gets the evicting column, the key, and true once the eviction is done.
 pub(crate) type Hook = Box<dyn Fn(usize, &[u8], bool)>;
 
 thread_local! {
@@ -15,11 +14,11 @@ thread_local! {
 
 /// Reports evictions to `hook` from now on.
 #[doc(hidden)]
-pub fn tell_evictions(hook: Option<Box<dyn Fn(usize, &[u8], bool)>>) {
+pub fn set_eviction_hook(hook: Option<Box<dyn Fn(usize, &[u8], bool)>>) {
     HOOK.set(hook);
 }
 
-pub(crate) fn tell(column: usize, key: &[u8], is_done: bool) {
+pub(crate) fn report_eviction(column: usize, key: &[u8], is_done: bool) {
     HOOK.with_borrow(|hook| {
         if let Some(hook) = hook {
             hook(column, key, is_done);

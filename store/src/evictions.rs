@@ -12,7 +12,7 @@ use std::mem;
 
 /// An item that was dropped to make room.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Evicted {
+pub struct EvictionRecord {
     /// The key, 1 to 250 bytes.
     pub key: Box<[u8]>,
     /// True if the item was fetched since it was stored.
@@ -28,16 +28,14 @@ pub struct Evicted {
 /// The records of a column's evictions that the server has not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Evictions {
-    /// Most evictions that are kept.
     most: Cell<usize>,
-    kept: RefCell<Vec<Evicted>>,
-    /// Number of evictions that were not kept.
+    kept: RefCell<Vec<EvictionRecord>>,
+    /// Number of evictions without a record.
     lost: Cell<u64>,
 }
 
 impl Column {
-    /// Records evictions from now on, at most `most` between two calls of `take_evictions`; 0
-    /// records none.
+    /// Records at most `most` evictions between two calls of `take_evictions`, from now on.
     pub fn note_evictions(&mut self, most: usize) {
         let evictions = &self.handle.evictions;
         evictions.most.set(most);
@@ -45,15 +43,14 @@ impl Column {
         evictions.lost.set(0);
     }
 
-    /// The evictions recorded since the last call, and the number of those that were not recorded.
-    pub fn take_evictions(&mut self) -> (Vec<Evicted>, u64) {
+    /// The evictions recorded since the last call, and the number of evictions without a record.
+    pub fn take_evictions(&mut self) -> (Vec<EvictionRecord>, u64) {
         let evictions = &self.handle.evictions;
         (mem::take(&mut *evictions.kept.borrow_mut()), evictions.lost.take())
     }
 }
 
 impl View<'_> {
-    /// Records, if a client watches, that the item that `slot` named is evicted.
     #[inline]
     pub(crate) fn note_eviction(self, slot: Slot, item: &Item<'_>) {
         if self.handle.evictions.most.get() > 0 {
@@ -69,7 +66,7 @@ impl View<'_> {
             lost.set(lost.get() + 1);
             return;
         }
-        kept.push(Evicted {
+        kept.push(EvictionRecord {
             key: item.key().into(),
             fetched: slot.has(FETCHED),
             exptime: item.exptime(),

@@ -1,51 +1,50 @@
 //! Append and prepend: a value gets longer, in the log, in frames or in chunks of the arena.
 //!
 //! Where: called by `Column::put`, for the storage commands that the executor runs.
-//! Invariant: the value that is extended is the value that is replaced. A value in the log is read
-//! and replaced under one lock. A value in frames is copied first, and replaced under the lock only
-//! if it is still the key's value. Flags and exptime stay.
+//! Invariant: the value that is replaced is the one that was extended: a value in the log is read
+//! and replaced under one lock; a value in frames is copied first, and replaced only if, under the
+//! lock, it is still the key's value. Flags and exptime stay.
 //! Source: memcached's `do_store_item` (1.6.45).
 
 use crate::Draft;
 use crate::cas::NewCas;
 use crate::column::Column;
-use crate::engine::{ATTEMPTS_MAX, Changed, Decision, New, NewValue};
+use crate::engine::{ATTEMPTS_MAX, ChangeResult, Decision, NewItem, NewValue};
 use crate::handle::View;
-use crate::hash::{Key, Prefetched};
-use crate::read::Old;
-use crate::verbs::{Body, Put, Refused, Stored, Verb};
+use crate::hash::{Key, PrefetchedHash};
+use crate::read::LockedItem;
+use crate::verbs::{Body, Put, PutResult, StoreError, Verb};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
 
-/// A value as read under the lock, with its frames pinned; a new value is made from it.
-pub(crate) struct Before {
+/// A value that was read under the lock, with its frames pinned; a longer value is made from it.
+pub(crate) struct OldValue {
     first_frame: Option<u32>,
     pinned: Option<Pinned>,
     log: Vec<u8>,
 }
 
-impl Before {
-    pub(crate) fn of(view: View<'_>, old: &Old<'_, '_>) -> Before {
+impl OldValue {
+    pub(crate) fn of(view: View<'_>, old: &LockedItem<'_, '_>) -> OldValue {
         let item = &old.seen.item;
         let first_frame = item.first_frame();
         let pinned = first_frame.and_then(|first| view.pin(item, first));
-        Before { first_frame, pinned, log: old.log_value().to_vec() }
+        OldValue { first_frame, pinned, log: old.log_value().to_vec() }
     }
 
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.pinned.iter().flat_map(Pinned::pieces).chain([&self.log[..]])
     }
 
-    /// True if `old` still has this value. The frames are pinned, so that no other value can use
-    /// them: if the first frame and the bytes in the log are the same, so is the value.
-    pub(crate) fn is_of(&self, old: &Old<'_, '_>) -> bool {
+    /// True if `old` still has this value. No other value can use the pinned frames, so if the
+    /// first frame and the bytes in the log are the same, the value is the same.
+    pub(crate) fn is_of(&self, old: &LockedItem<'_, '_>) -> bool {
         old.seen.item.first_frame() == self.first_frame && old.log_value() == self.log
     }
 }
 
-/// The reason why a longer value was not written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Moved {
+enum ExtendFailure {
     Gone,
     Changed,
 }
@@ -56,17 +55,17 @@ impl Column {
         key: Key<'_>,
         put: &Put<'_>,
         mut body: Body<'_>,
-    ) -> Result<Stored, Refused> {
+    ) -> Result<PutResult, StoreError> {
         for _ in 0..ATTEMPTS_MAX {
             let Some(shape) = self.handle.view().find_live(key).map(|seen| seen.item.shape())
             else {
                 if !vivifies(put.verb) {
-                    return Ok(Stored::NotStored);
+                    return Ok(PutResult::NotStored);
                 }
                 // `NotStored`: another column has added the key, so there is a value to extend.
                 let add = Put { verb: Verb::Add, cas: 0, ..*put };
-                match self.put_hashed(&add, Prefetched(key.hash), body.again())? {
-                    Stored::NotStored => continue,
+                match self.put_hashed(&add, PrefetchedHash(key.hash), body.again())? {
+                    PutResult::NotStored => continue,
                     added => return Ok(added),
                 }
             };
@@ -80,11 +79,11 @@ impl Column {
             };
             match extended {
                 Ok(stored) => return Ok(stored),
-                Err(Moved::Gone) if !vivifies(put.verb) => return Ok(Stored::NotStored),
+                Err(ExtendFailure::Gone) if !vivifies(put.verb) => return Ok(PutResult::NotStored),
                 Err(_) => {}
             }
         }
-        Err(Refused::Later)
+        Err(StoreError::Later)
     }
 
     fn extend_in_log(
@@ -92,7 +91,7 @@ impl Column {
         key: Key<'_>,
         put: &Put<'_>,
         more: &[u8],
-    ) -> Result<Result<Stored, Moved>, Refused> {
+    ) -> Result<Result<PutResult, ExtendFailure>, StoreError> {
         self.write_longer(key, put, |view, old| {
             let shape = old.seen.item.shape();
             let more_bytes = u32::try_from(more.len()).unwrap_or(u32::MAX);
@@ -106,13 +105,13 @@ impl Column {
         })
     }
 
-    /// Builds the longer value in frames. Under the lock, replaces the old value if unchanged.
+    /// Builds the longer value in frames, and replaces the old value if it is unchanged.
     fn extend_in_frames(
         &mut self,
         key: Key<'_>,
         put: &Put<'_>,
         more: &[u8],
-    ) -> Result<Result<Stored, Moved>, Refused> {
+    ) -> Result<Result<PutResult, ExtendFailure>, StoreError> {
         let before = match self.handle.view().before(key, put, more) {
             Ok(before) => before,
             Err(answer) => return Ok(answer),
@@ -125,36 +124,35 @@ impl Column {
             let is_same = before.is_of(old) || plant::is(Fault::ExtensionNotCompared);
             is_same.then_some((value, value_bytes))
         })?;
-        if matches!(stored, Ok(Stored::Stored { .. })) {
+        if matches!(stored, Ok(PutResult::Stored { .. })) {
             draft.published();
         }
         Ok(stored)
     }
 
-    /// Makes a complete draft of `pieces`: in chunks of the arena if possible, else in frames.
+    /// Makes a complete draft of `pieces`: in chunks of the arena if possible, otherwise in frames.
     ///
     /// # Errors
-    /// Like `Draft::of`.
-    pub(crate) fn draft_of_pieces(&mut self, pieces: &[&[u8]]) -> Result<Draft, Refused> {
+    /// Like `Draft::in_frames`.
+    pub(crate) fn draft_of_pieces(&mut self, pieces: &[&[u8]]) -> Result<Draft, StoreError> {
         match Draft::in_chunks(self.handle.view(), pieces) {
             Some(draft) => Ok(draft),
-            None => Draft::of(&mut self.handle, &mut self.room, pieces),
+            None => Draft::in_frames(&mut self.handle, &mut self.room, pieces),
         }
     }
 
-    /// Replaces the old value by the one that `longer` returns with its length. `longer` returns
-    /// `None` if the old value has changed.
+    /// Replaces the old value by that of `longer`, with its length; `None`: the old one changed.
     fn write_longer<'a>(
         &mut self,
         key: Key<'_>,
         put: &Put<'_>,
-        longer: impl Fn(View<'_>, &Old<'_, '_>) -> Option<(NewValue<'a>, u32)>,
-    ) -> Result<Result<Stored, Moved>, Refused> {
+        longer: impl Fn(View<'_>, &LockedItem<'_, '_>) -> Option<(NewValue<'a>, u32)>,
+    ) -> Result<Result<PutResult, ExtendFailure>, StoreError> {
         let mut value_bytes = 0;
         let changed = self.change(key, None, |view, old| {
-            let Some(old) = old else { return Decision::Answer(Err(Moved::Gone)) };
+            let Some(old) = old else { return Decision::Answer(Err(ExtendFailure::Gone)) };
             let Some((value, bytes)) = longer(view, old) else {
-                return Decision::Answer(Err(Moved::Changed));
+                return Decision::Answer(Err(ExtendFailure::Changed));
             };
             value_bytes = bytes;
             match extended(view, put, old, (value, bytes)) {
@@ -163,17 +161,17 @@ impl Column {
             }
         })?;
         Ok(match changed {
-            Changed::Answered(answer) => answer,
-            Changed::Written { cas } => {
+            ChangeResult::Answered(answer) => answer,
+            ChangeResult::Written { cas } => {
                 self.handle.view().counters().total_items.add(1);
-                Ok(Stored::Stored { cas, value_bytes })
+                Ok(PutResult::Stored { cas, value_bytes })
             }
         })
     }
 }
 
 impl View<'_> {
-    /// Reads the value of `key` that is to be extended by `more`.
+    /// Reads the value of `key`, to be extended by `more`.
     ///
     /// # Errors
     /// The answer to the request, if the value may not be extended.
@@ -182,42 +180,41 @@ impl View<'_> {
         key: Key<'_>,
         put: &Put<'_>,
         more: &[u8],
-    ) -> Result<Before, Result<Stored, Moved>> {
+    ) -> Result<OldValue, Result<PutResult, ExtendFailure>> {
         let (before, _locked) = self.look_locked(key, |_, old| {
-            let old = old.ok_or(Err(Moved::Gone))?;
+            let old = old.ok_or(Err(ExtendFailure::Gone))?;
             let item = &old.seen.item;
             let more_bytes = u32::try_from(more.len()).unwrap_or(u32::MAX);
             let value_bytes = item.value_bytes().0.saturating_add(more_bytes);
             extended(self, put, old, (NewValue::Keep, value_bytes)).map_err(Ok)?;
-            Ok(Before::of(self, old))
+            Ok(OldValue::of(self, old))
         });
         before
     }
 }
 
-/// The old item with `value` in place of its own; `value_bytes` is the length of the new value.
+/// The old item with `value`, of `value_bytes` bytes, in place of its own.
 ///
 /// # Errors
 /// The answer to the request, if the item may not be stored.
 fn extended<'a>(
     view: View<'_>,
     put: &Put<'_>,
-    old: &Old<'_, '_>,
+    old: &LockedItem<'_, '_>,
     (value, value_bytes): (NewValue<'a>, u32),
-) -> Result<New<'a>, Stored> {
+) -> Result<NewItem<'a>, PutResult> {
     let item = &old.seen.item;
     if put.cas != 0 && put.cas != old.seen.cas {
-        return Err(Stored::Exists);
+        return Err(PutResult::Exists);
     }
     let counted = view.counted_bytes(put.key, item.client_flags(), value_bytes.into());
     if counted > view.config.item_bytes_max as u64 {
-        return Err(Stored::NotStored);
+        return Err(PutResult::NotStored);
     }
     let (exptime, client_flags) = (item.exptime(), item.client_flags());
-    Ok(New { value, exptime, client_flags, cas: NewCas::of(put.cas_in), ..New::default() })
+    Ok(NewItem { value, exptime, client_flags, cas: NewCas::of(put.cas_in), ..NewItem::default() })
 }
 
-/// True if the verb creates the item when there is none to extend.
 fn vivifies(verb: Verb) -> bool {
     matches!(verb, Verb::AppendVivify | Verb::PrependVivify)
 }

@@ -1,8 +1,8 @@
 //! Flushes: items stored before a flush are gone, at once or from a given second on.
 //!
-//! Where: `flush_all` and the clock's tick begin a new epoch; every lookup checks that the item
-//! found was not flushed; background work looks for segments of earlier epochs.
-//! Invariant: no lookup returns an item of an earlier epoch, however far background work is.
+//! Where: `flush_all` and the clock's tick begin a new epoch; every lookup checks that its item was
+//! not flushed; background work looks for segments of earlier epochs.
+//! Invariant: no lookup returns an item of an earlier epoch, however late background work is.
 //! Source: memcached's `process_flush_all_command` (1.6.45).
 
 use crate::Store;
@@ -10,13 +10,11 @@ use crate::handle::View;
 use memory::plant::{self, Fault};
 use memory::segments::State;
 
-/// Most segments whose epoch one slice of background work checks.
 const LOOKS_MAX: u32 = 4096;
 
-/// The progress of a column's walk, which looks for segments of earlier epochs.
+/// The progress of a column's walk through the segments, in search of earlier epochs.
 #[derive(Debug)]
 pub(crate) struct FlushWalk {
-    /// The second in which the walk began.
     second: u32,
     next: u32,
 }
@@ -37,8 +35,7 @@ impl View<'_> {
     }
 
     /// Carries out a delayed flush once its second is over. To be called at the clock's tick. Only
-    /// the first column that calls this flushes; the others find no flush pending, so that items
-    /// stored since then stay.
+    /// the first column's call flushes, so items stored after it stay.
     pub(crate) fn flush_due(self) {
         let now = self.handle.now;
         if self.log.flush.change(|word| (1..now).contains(&word.at()).then(|| word.next())) {
@@ -46,10 +43,9 @@ impl View<'_> {
         }
     }
 
-    /// Like `Column::flush`.
     pub(crate) fn flush(self, oldest_live: Option<u32>) {
         match oldest_live {
-            // Second 0, which precedes all others, flushes nothing but cancels a pending flush.
+            // Second 0 precedes all others: it flushes nothing but cancels a pending flush.
             Some(second) if second == 0 || second >= self.handle.now => {
                 self.log.flush.change(|word| Some(word.with_at(second)));
             }
@@ -62,7 +58,7 @@ impl View<'_> {
 }
 
 impl FlushWalk {
-    /// Makes a walk that is complete in second `now`; the next begins in a later second.
+    /// Makes a walk that is complete; the next begins in a second after `now`.
     pub(crate) fn new(now: u32) -> Self {
         Self { second: now, next: u32::MAX }
     }
@@ -82,7 +78,7 @@ impl FlushWalk {
         }
         let end = count.min(first.saturating_add(LOOKS_MAX));
         let (looked, claimed) = view.harvest.gather_flushed(view, first, end);
-        // Claimed segments still hold items: walk again, until no segment is claimed.
+        // Claimed segments still hold items: walks again, until none is claimed.
         self.next = if claimed > 0 { 0 } else { first + looked };
         if self.next == count {
             view.end_sweep();
@@ -98,13 +94,13 @@ impl Store {
         self.log.flush.now().at()
     }
 
-    /// Seals the open segments. To be called after the epoch has changed.
+    /// To be called after the epoch has changed: seals the open segments.
     fn flushed(&self) {
         self.log.seal_all();
         self.mrc.flushed();
     }
 
-    /// Lets lookups stop comparing epochs, if no segment of an earlier epoch is left.
+    /// Lets lookups stop comparing epochs if no segment of an earlier epoch is left.
     fn end_sweep(&self) {
         let swept = self.log.flush.now();
         let segments = &self.memory().segments;
@@ -115,7 +111,7 @@ impl Store {
             holds && there.epoch() != swept.epoch()
         };
         if !(0..segments.count()).any(earlier) {
-            // If another flush has changed the epoch since, the sweep goes on for that epoch.
+            // If another flush has begun a newer epoch, the sweep goes on for that epoch.
             let is_same = |epoch| epoch == swept.epoch();
             self.log.flush.change(|word| is_same(word.epoch()).then(|| word.swept()));
         }
@@ -131,7 +127,6 @@ mod tests {
 
     const ROUNDS: u32 = 40_000;
 
-    /// In each round, runs `work` in two columns at once, and then `check` in both.
     fn at_once(work: impl Fn(&mut crate::Column, u32) + Sync, check: impl Fn(&Store, u32) + Sync) {
         let config = Config {
             memory_bytes: 1 << 20,

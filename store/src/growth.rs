@@ -2,55 +2,49 @@
 //!
 //! A free segment is *warm* if it is populated, and *fresh* if it has no memory (`Segments`).
 //!
-//! Where: before an append, if few free segments are warm; and in a thread that populates segments
-//! ahead of need.
+//! Where: before an append if few free segments are warm; and in a thread that populates segments.
 //! Invariant: no item is evicted to save memory, and an append does at most a slice of work to save
-//! memory. No append waits: if dead memory cannot be used again yet, because a column has not
-//! passed a quiescent point, the append takes a fresh segment. The sums of bytes are computed again
-//! after a segment was opened or populated, not for each append.
+//! memory. No append waits: if dead memory cannot be reused yet, because a column has not passed a
+//! quiescent point, the append takes a fresh segment. The sums of bytes are computed again only
+//! after a segment was opened or populated.
 //! Source: the write cost of log-structured file systems (Rosenblum and Ousterhout, 1992):
-//! compacting a half-dead segment moves one byte for each byte gained. Segments with more dead
-//! bytes, which go first, cost far less.
+//! compacting a half-dead segment moves one byte per byte gained. Deader segments, which go first,
+//! cost far less.
 
 use crate::Store;
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
 
-/// Fresh segments are taken freely up to this memory in use, in percent of the items' bytes.
+/// Fresh segments are taken freely until memory in use is this percentage of the items' bytes.
 const FREELY_PERCENT: u64 = 125;
-/// While memory in use is at most this percentage of the items' bytes, only mostly dead segments
-/// are reused before a fresh one is taken; above it, half-dead segments are reused too.
+/// Up to this percentage, only mostly dead segments are reused first; above it, half-dead ones too.
 const HALF_DEAD_PERCENT: u64 = 200;
-/// Bytes of memory in use allowed on top of both percentages, for segments that are open and half
-/// filled, and for items that are being moved.
+/// Memory allowed in addition, for half-filled open segments and for items on the move.
 const SLACK_BYTES: u64 = 3 << 20;
-/// A segment is mostly dead if at least this percentage of its bytes is dead.
 const DEAD_PERCENT_MOSTLY: u64 = 75;
-/// A segment is half dead if at least this percentage of its bytes is dead.
 const DEAD_PERCENT_HALF: u64 = 50;
 /// Bytes of free segments that are kept warm ahead of need.
 const AHEAD_BYTES: u32 = 4 << 20;
-/// Fewest segments that are kept warm ahead of need.
+/// The minimum number of segments that are kept warm ahead of need.
 const AHEAD_SEGMENTS_MIN: u32 = 3;
 /// At most one segment in this many is kept warm ahead of need.
 const AHEAD_PART: u32 = 16;
 
-/// The kind of segment that is compacted and used again before a fresh segment is taken.
+/// The kind of segment that is compacted and reused before a fresh segment is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum First {
+enum Reuse {
     Nothing = 0,
     MostlyDead = 1,
-    /// Segments that are at least half dead.
     HalfDead = 2,
 }
 
-/// The result of the last `look`, and the state of the work done ahead of need.
+/// The result of the last `assess`, and the state of the work done ahead of need.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
-    /// {fresh segments: 31 | free segments: 31 | `First`: 2}, at the time of the last `look`.
+    /// The result of the last `assess`: {fresh segments: 31 | free segments: 31 | `Reuse`: 2}.
     found: AtomicU64,
-    /// The counts of fresh and free segments, as in `found`, when warm segments were last given
-    /// back. While they are unchanged, no segment is populated ahead of need.
+    /// The counts, as in `found`, when warm segments were last given back. While they are
+    /// unchanged, no segment is populated ahead of need.
     rested: AtomicU64,
     /// Bytes of the index that are locked into RAM.
     locked_bytes: AtomicUsize,
@@ -59,53 +53,53 @@ pub(crate) struct Growth {
 const FREE_AT: u32 = 2;
 const FRESH_AT: u32 = 33;
 
-/// The word for `found`. The result of a `look` holds while both counts stay the same: opening a
+/// The word for `found`. The result of `assess` holds while both counts stay the same: opening a
 /// segment changes the count of free ones, and populating one changes the count of fresh ones.
-fn word(store: &Store, first: First) -> u64 {
+fn word(store: &Store, first: Reuse) -> u64 {
     let segments = &store.memory().segments;
     let (fresh, free) = (u64::from(segments.fresh()), u64::from(segments.free()));
     (fresh << FRESH_AT) | (free << FREE_AT) | first as u64
 }
 
 impl Store {
-    /// The result of the last `look`, or of a new one if a segment was opened or populated since.
+    /// The result of the last `assess`, renewed if a segment was opened or populated since.
     #[inline]
-    fn first(&self) -> First {
+    fn reuse(&self) -> Reuse {
         let found = self.growth.found.load(Ordering::Relaxed); // a hint, here and below
-        match found ^ word(self, First::Nothing) {
-            0 => First::Nothing,
-            1 => First::MostlyDead,
-            2 => First::HalfDead,
-            _ => self.look(),
+        match found ^ word(self, Reuse::Nothing) {
+            0 => Reuse::Nothing,
+            1 => Reuse::MostlyDead,
+            2 => Reuse::HalfDead,
+            _ => self.assess(),
         }
     }
 
-    /// A segment with at least this percentage of dead bytes is to be used again before a fresh one
-    /// is taken. `None`: a fresh segment may be taken.
+    /// The percentage of dead bytes from which a segment is reused before a fresh one is taken.
+    /// `None`: a fresh segment may be taken.
     #[inline]
     pub(crate) fn dead_percent_to_reuse(&self) -> Option<u64> {
-        match self.first() {
-            First::Nothing => None,
-            First::MostlyDead => Some(DEAD_PERCENT_MOSTLY),
-            First::HalfDead => Some(DEAD_PERCENT_HALF),
+        match self.reuse() {
+            Reuse::Nothing => None,
+            Reuse::MostlyDead => Some(DEAD_PERCENT_MOSTLY),
+            Reuse::HalfDead => Some(DEAD_PERCENT_HALF),
         }
     }
 
     #[inline(never)]
-    fn look(&self) -> First {
+    fn assess(&self) -> Reuse {
         let live = self.sum(|counters| &counters.bytes);
         let touched = self.touched_bytes();
         let within = |percent: u64| touched <= live / 100 * percent + SLACK_BYTES;
         let first = match (within(FREELY_PERCENT), within(HALF_DEAD_PERCENT)) {
-            (true, _) => First::Nothing,
-            (false, true) => First::MostlyDead,
-            (false, false) => First::HalfDead,
+            (true, _) => Reuse::Nothing,
+            (false, true) => Reuse::MostlyDead,
+            (false, false) => Reuse::HalfDead,
         };
         self.growth.found.store(word(self, first), Ordering::Relaxed); // read by `first`, a hint
         first
     }
 
-    /// Bytes in use by the index, and by segments neither fresh nor granted to the index.
+    /// Bytes used by the index and by segments that are neither fresh nor granted to the index.
     fn touched_bytes(&self) -> u64 {
         let memory = self.memory();
         let fresh = memory.segments.fresh();
@@ -117,19 +111,18 @@ impl Store {
 
     /// Allows a fresh segment to be taken. To be called when no segment is worth compacting.
     pub(crate) fn let_grow(&self) {
-        self.growth.found.store(word(self, First::Nothing), Ordering::Relaxed);
+        self.growth.found.store(word(self, Reuse::Nothing), Ordering::Relaxed);
     }
 
-    /// Number of free segments that are kept warm ahead of need.
     fn ahead(&self) -> u32 {
         let memory = self.memory();
         let some = AHEAD_BYTES / memory.region.segment_bytes();
         some.max(AHEAD_SEGMENTS_MIN).min(memory.present() / AHEAD_PART)
     }
 
-    /// True if `populate_one` has work to do. If memory is locked into RAM, it populates every
-    /// fresh segment and locks the index's new memory. Otherwise it populates a fresh segment if
-    /// fewer than `ahead` are warm and memory may grow.
+    /// True if `populate_one` has work to do. With memory locked into RAM, it populates all fresh
+    /// segments and locks the index's new memory. Otherwise it populates a fresh segment if fewer
+    /// than `ahead` are warm and memory may grow.
     #[inline]
     #[must_use]
     pub fn wants_to_populate(&self) -> bool {
@@ -143,19 +136,19 @@ impl Store {
         may_take
             && segments.warm() < self.ahead()
             // Relaxed: a hint, stored by one thread only.
-            && self.growth.rested.load(Ordering::Relaxed) != word(self, First::Nothing)
-            && self.first() == First::Nothing
+            && self.growth.rested.load(Ordering::Relaxed) != word(self, Reuse::Nothing)
+            && self.reuse() == Reuse::Nothing
     }
 
-    /// A number that stays the same while no segment is opened or freed, for `give_back_unused`.
+    /// A number that stays the same while no segment is opened or freed; for `give_back_unused`.
     #[must_use]
     pub fn segments_seen(&self) -> u64 {
-        word(self, First::Nothing)
+        word(self, Reuse::Nothing)
     }
 
-    /// Returns the memory of warm segments to the system if no segment was opened or freed since
-    /// `segments_seen` returned `seen`: a store that does not grow does not need them. Only for the
-    /// thread that calls `populate_one`. False: a segment was opened or freed.
+    /// Returns the memory of warm segments to the system, which a store that does not grow does not
+    /// need. False: a segment was opened or freed since `segments_seen` returned `seen`, so the
+    /// store may grow, and nothing is returned. Only for the thread that calls `populate_one`.
     #[must_use]
     pub fn give_back_unused(&self, seen: u64) -> bool {
         if seen != self.segments_seen() {
@@ -169,14 +162,13 @@ impl Store {
             while left > 0 && memory.give_back_one(self.high() + 1) {
                 left -= 1;
             }
-            // Relaxed: read by `wants_to_populate`, as a hint.
             self.growth.rested.store(self.segments_seen(), Ordering::Relaxed);
         }
         true
     }
 
-    /// Populates a free segment ahead of need, so that no append has to wait for the system. To be
-    /// called by a thread that has no column. False: no segment is to be populated.
+    /// Populates a free segment ahead of need, so that no append waits for the system. For a thread
+    /// without a column. False: no segment is to be populated.
     ///
     /// # Errors
     /// The system has no memory for it.
@@ -187,8 +179,8 @@ impl Store {
         Ok(self.wants_to_populate() && self.memory().populate_one(self.high() + 1)?)
     }
 
-    /// Populates all memory within the limit and locks it into RAM. If the limit is raised later,
-    /// `populate_one` does the same for the new memory. To be called before the columns start.
+    /// Populates all memory within the limit and locks it into RAM; `populate_one` does the same
+    /// when the limit is raised. To be called before the columns start.
     ///
     /// # Errors
     /// The system refuses (RLIMIT_MEMLOCK), or has no memory for it.

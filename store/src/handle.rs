@@ -1,10 +1,9 @@
 //! A column's handle on the store: items are read, linked and unlinked through it alone.
 //!
 //! Where: every `Column` has one; it is passed to every function that works for the column.
-//! Invariant: no reference into the log crosses a quiescent point. Each one is borrowed from a
-//! `View`, which is borrowed from the column's `Handle`, and a quiescent point takes `&mut Handle`:
-//! the borrow checker proves the invariant. A function that may pass a quiescent point takes `&mut
-//! Handle` too; every other function takes a `View`.
+//! Invariant: no reference into the log crosses a quiescent point, as the borrow checker proves:
+//! each is borrowed from a `View`, which is borrowed from the column's `Handle`. A function that
+//! may pass a quiescent point takes `&mut Handle`; every other function takes a `View`.
 //! Source: the reader of quiescent-state-based reclamation, see `memory::quiescence`.
 
 #![allow(unsafe_code, reason = "announces quiescent points")]
@@ -18,12 +17,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of handles that the process has made.
 static HANDLES: AtomicU64 = AtomicU64::new(0);
 
-/// A found item whose value is never rewritten; valid until the column's next quiescent point.
+/// A reference, valid until the column's next quiescent point, to a value that is never rewritten.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept {
+pub struct ValueRef {
     handle: u64,
     passes: u64,
     loc: u64,
@@ -37,7 +35,6 @@ pub(crate) struct Handle {
     pub(crate) id: usize,
     /// The handle's number; unique in the process.
     number: u64,
-    /// Number of quiescent points that the column has passed.
     passes: u64,
     /// The column's clock, in seconds of the store's time.
     pub(crate) now: u32,
@@ -49,12 +46,11 @@ pub(crate) struct Handle {
     pub(crate) dead_bytes: Cell<u32>,
     /// Number of lookups since the last lookup of a sampled key.
     lookups: Cell<u64>,
-    /// The latest evicted items, if a client watches evictions.
     pub(crate) evictions: Evictions,
 }
 
 impl Handle {
-    /// Makes the handle of column `id`, online from now on. `Store::column` uses each number once.
+    /// Makes the handle of column `id`, online from now on. Each number is used once.
     pub(crate) fn new(store: Arc<Store>, id: usize) -> Self {
         let now = store.config.now;
         store.log.set_now(now);
@@ -68,7 +64,7 @@ impl Handle {
         handle
     }
 
-    /// Sets the clock, which never goes back. False: the clock was at `now` already, or later.
+    /// Sets the clock, which never goes back. False: the clock was at `now` or later.
     pub(crate) fn set_now(&mut self, now: u32) -> bool {
         let is_later = now > self.now;
         if is_later {
@@ -78,9 +74,9 @@ impl Handle {
         is_later
     }
 
-    /// Makes a `Kept` of the item at `loc`, valid until the column's next quiescent point.
-    pub(crate) fn keep(&self, loc: u64) -> Kept {
-        Kept { handle: self.number, passes: self.passes, loc }
+    /// Makes a `ValueRef` to the value of the item at `loc`.
+    pub(crate) fn keep(&self, loc: u64) -> ValueRef {
+        ValueRef { handle: self.number, passes: self.passes, loc }
     }
 
     /// Passes a quiescent point: memory that the column may have been reading may be reused.
@@ -91,8 +87,8 @@ impl Handle {
         unsafe { self.store.memory().quiescence.pass(self.id) };
     }
 
-    /// Passes the last quiescent point before the column's thread sleeps. The column reads nothing
-    /// until its next call of `pass`.
+    /// Passes the last quiescent point before the thread sleeps. `pass` must precede the next
+    /// access.
     pub(crate) fn offline(&mut self) {
         self.passes += 1;
         self.view().report_items();
@@ -100,15 +96,15 @@ impl Handle {
         unsafe { self.store.memory().quiescence.offline(self.id) };
     }
 
-    /// The view through which the column reads until its next quiescent point.
+    /// A view, for reads until the column's next quiescent point.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {
         View { store: &self.store, handle: self }
     }
 }
 
-/// A column's view of the store, from one quiescent point to the next. The view, and everything
-/// read through it, is borrowed from the column's handle, which a quiescent point takes mutably.
+/// A column's view of the store, from one quiescent point to the next. Everything read through it
+/// is borrowed from the column's handle, which a quiescent point takes mutably.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'r> {
     pub(crate) store: &'r Store,
@@ -125,9 +121,9 @@ impl Deref for View<'_> {
 }
 
 impl<'r> View<'r> {
-    /// The part of a kept item's value that is in the log. `None`: the column has passed a
-    /// quiescent point since, or the `Kept` is another column's.
-    pub(crate) fn kept(self, Kept { handle, passes, loc }: Kept) -> Option<&'r [u8]> {
+    /// The part of the value that is in the log. `None`: the column has passed a quiescent point
+    /// since, or the `ValueRef` is another column's.
+    pub(crate) fn kept(self, ValueRef { handle, passes, loc }: ValueRef) -> Option<&'r [u8]> {
         if (handle, passes) != (self.handle.number, self.handle.passes) {
             return None;
         }
@@ -140,13 +136,13 @@ impl<'r> View<'r> {
         &self.store.counters[self.handle.id]
     }
 
-    /// Adds `more` to the number of linked items; `more` is negative for unlinked ones.
+    /// Adds `more` to the number of linked items; negative for unlinked ones.
     #[inline]
     pub(crate) fn count_items(self, more: i64) {
         self.handle.items.set(self.handle.items.get() + more);
     }
 
-    /// Reports the items linked, less those unlinked, since the last report to the index.
+    /// Reports the items linked, minus those unlinked, since the last report to the index.
     pub(crate) fn report_items(self) {
         if self.handle.items.get() != 0 {
             self.store.index.count(self.handle.items.take());
@@ -158,13 +154,13 @@ impl<'r> View<'r> {
     pub(crate) fn sample_lookup(self, hash: u64) {
         self.handle.lookups.set(self.handle.lookups.get() + 1);
         if self.store.mrc.samples(hash) {
-            self.tell_lookup(hash);
+            self.report_lookup(hash);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn tell_lookup(self, hash: u64) {
+    fn report_lookup(self, hash: u64) {
         let mut lookups = self.handle.lookups.take();
         self.store.mrc.looked_up(hash, self.handle.now, &mut lookups);
         self.handle.lookups.set(lookups);

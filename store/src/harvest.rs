@@ -1,53 +1,49 @@
-//! The harvest claims segments in which items have expired or were flushed, and unlinks those
-//! items: by one pass through the index for many segments, or by a walk through each segment.
+//! The harvest: claims segments in which items have expired or were flushed, and unlinks those
+//! items, by one pass through the index for many segments or by a walk through each segment.
 //!
 //! Where: background work, and appends that make room, before they evict anything.
-//! Invariant: a gathered segment is claimed, and so belongs to the harvest alone. A segment whose
-//! items are all dead is retired only once no slot names one of them. Whether an item is dead is
-//! checked again under its group's lock: a touch comes before that check, or finds no item.
-//! Source: the cost of walks grows with the number of dead items, and that of a pass with the
-//! index, like reference counting and mark-sweep (Bacon, Cheng and Rajan, OOPSLA 2004).
+//! Invariant: a gathered segment is claimed, so it belongs to the harvest alone. A segment whose
+//! items are all dead is retired once no slot names one of them. Each item's death is checked again
+//! under its group's lock, so that a touch comes before the check or finds no item.
+//! Source: walks cost time per dead item, passes time per line of the index, like reference
+//! counting and mark-sweep (Bacon, Cheng and Rajan, OOPSLA 2004).
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
 use crate::handle::View;
 use crate::index::pass::Marks;
 use crate::index::slot::Slot;
-use crate::link::Reaped;
+use crate::link::ReapedCounts;
 use crate::read::Fate;
 use crate::sweep::{Sweep, is_dead};
 use memory::plant::{self, Fault};
 use memory::segments::State;
 use memory::sync::{AtomicU32, Mutex, Ordering};
 
-/// Most segments that are gathered at a time.
+/// The maximum number of segments that are gathered at a time.
 const GATHERED_MAX: u32 = 4096;
-/// Most segments that one slice claims, and most that one slice retires.
+/// The maximum number of segments that one slice claims, and that one slice retires.
 const SLICE_SEGMENTS: u32 = 64;
-/// A walk takes as long for one item as a pass for this many lines (`bench store -- expiry`).
+/// The number of lines that a pass visits in the time that a walk takes for one item
+/// (`bench store -- expiry`).
 const ITEM_LINES: u64 = 6;
-/// A walk takes as long for this many bytes of records as a pass does for one line.
+/// The bytes of records that a walk reads in the time that a pass takes for one line.
 const LINE_BYTES: u32 = 8;
 
-/// The claimed segments, and the progress of a pass, if one is under way.
 #[derive(Debug)]
 pub(crate) struct Harvest {
-    gathered: Mutex<Gathered>,
-    /// Number of segments that wait to be walked: a hint.
+    gathered: Mutex<Claims>,
     waiting: AtomicU32,
 }
 
 #[derive(Debug)]
-struct Gathered {
+struct Claims {
     dead: Vec<u32>,
     /// Segments with some dead items, or with frames to be given back.
     mixed: Vec<u32>,
-    /// Segments whose live items are to be moved out: a pass found live items there. Segments that
-    /// an earlier pass marked uncounted are here too, since nothing else empties them.
+    /// Segments whose live items must move out: a pass found some, or had marked them uncounted.
     alive: Vec<u32>,
-    /// Marks of the segments in `dead`.
     marks: Marks,
-    /// Bytes of the linked items in `dead`.
     dead_bytes: u64,
     /// The second in which the items in `dead` were found dead.
     now: u32,
@@ -67,7 +63,7 @@ impl Harvest {
     pub(crate) fn new(segments_max: u32, segment_log: u32) -> Self {
         let most = segments_max.min(GATHERED_MAX) as usize;
         let list = || Vec::with_capacity(most);
-        let gathered = Gathered {
+        let gathered = Claims {
             dead: list(),
             mixed: list(),
             alive: list(),
@@ -83,24 +79,22 @@ impl Harvest {
         segments.next_power_of_two() as usize + 3 * segments.min(GATHERED_MAX) as usize * 4
     }
 
-    /// True if no segment waits to be walked.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0 // a hint
     }
 
-    /// The claimed segments. `None`: another column works on them.
+    /// The claimed segments, for the audit. `None`: another column works on them.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn claimed(&self) -> Option<Vec<u32>> {
         let gathered = self.gathered.try_lock().ok()?;
-        let Gathered { dead, mixed, alive, .. } = &*gathered;
-        // A segment in which a pass found live items is in `alive` too while it is in `dead`.
+        let Claims { dead, mixed, alive, .. } = &*gathered;
+        // A segment in which a pass found live items is in both `alive` and `dead`.
         let alive = alive.iter().filter(|segment| !dead.contains(segment));
         Some(dead.iter().chain(mixed).chain(alive).copied().collect())
     }
 
-    /// Gathers segments that are due, or continues the pass that is under way. Returns how much of
-    /// `budget` this used, both in bytes of records; 0: there is nothing to do, or another column
-    /// is doing it.
+    /// Gathers segments that are due, or continues a pass. Returns how much of `budget` this used,
+    /// both in bytes of records; 0: there is nothing to do, or another column is doing it.
     pub(crate) fn work(&self, view: View<'_>, budget: u32) -> u32 {
         if !view.index.is_passing() && !view.log.calendar.may_be_due(view.handle.now) {
             return 0;
@@ -115,8 +109,7 @@ impl Harvest {
         work
     }
 
-    /// Claims segments of earlier epochs among those numbered `first..end`. Returns how many
-    /// segments it has looked at, and how many it has claimed.
+    /// Claims segments of earlier epochs in `first..end`. Returns how many it checked and claimed.
     pub(crate) fn gather_flushed(&self, view: View<'_>, first: u32, end: u32) -> (u32, u32) {
         let Ok(mut gathered) = self.gathered.try_lock() else { return (0, 0) };
         let gathered = &mut *gathered;
@@ -138,8 +131,8 @@ impl Harvest {
         (looked, claimed)
     }
 
-    /// Returns a claimed segment, and the walk that is to unlink its dead items; without a walk,
-    /// its live items are to be moved. `None`: no segment waits, or another column is doing this.
+    /// Takes a claimed segment, and the walk that is to unlink its dead items; without a walk, its
+    /// live items are to be moved out. `None`: no segment waits, or another column is doing this.
     pub(crate) fn next(&self, view: View<'_>) -> Option<(u32, Option<Sweep>)> {
         if self.is_empty() {
             return None;
@@ -153,7 +146,7 @@ impl Harvest {
         next
     }
 
-    fn note_waiting(&self, gathered: &Gathered) {
+    fn note_waiting(&self, gathered: &Claims) {
         let waiting = match gathered.stage {
             Stage::Gathering => u32::try_from(gathered.count()).unwrap_or(u32::MAX),
             Stage::Passing(_) | Stage::Retiring => 0,
@@ -162,12 +155,11 @@ impl Harvest {
     }
 }
 
-impl Gathered {
+impl Claims {
     fn count(&self) -> usize {
         self.dead.len() + self.mixed.len() + self.alive.len()
     }
 
-    /// Like `Harvest::next`.
     fn pop(&mut self, view: View<'_>) -> Option<(u32, Option<Sweep>)> {
         if let Some(segment) = self.alive.pop() {
             return Some((segment, None));
@@ -185,7 +177,7 @@ impl Gathered {
         walked(segment)
     }
 
-    /// Claims segments that are due. Once none is due, begins a pass if that is worth its cost.
+    /// Claims due segments. When no more are due, begins a pass if it is worth its cost.
     fn gather_due(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
             let due = || view.log.due(view.handle.now);
@@ -220,7 +212,7 @@ impl Gathered {
         true
     }
 
-    /// Begins a pass, if that is cheaper than a walk through each dead segment.
+    /// Begins a pass if that is cheaper than a walk through each dead segment.
     fn begin_pass(&mut self, view: View<'_>) -> bool {
         let items = self.dead_bytes / u64::from(view.mean_item_bytes().max(1));
         let pays = items * ITEM_LINES >= view.index.home_lines() && !self.dead.is_empty();
@@ -232,8 +224,8 @@ impl Gathered {
     }
 
     fn pass_slice(&mut self, view: View<'_>, group: u64, budget: u32) -> u32 {
-        let Gathered { marks, alive, .. } = self;
-        let (mut gone, now) = (Reaped::default(), self.now);
+        let Claims { marks, alive, .. } = self;
+        let (mut gone, now) = (ReapedCounts::default(), self.now);
         let is_dead = |slot: Slot| {
             let there = view.log.segment_of(slot.loc());
             // Usually the segment's latest exptime has passed, but a touch may have raised it.
@@ -259,7 +251,7 @@ impl Gathered {
         u32::try_from(passed.lines).unwrap_or(u32::MAX).saturating_mul(LINE_BYTES).max(1)
     }
 
-    /// Retires segments after a pass. A segment with live items waits until these are moved out.
+    /// Retires segments after a pass, except those from which live items must first be moved out.
     fn retire_slice(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
             let Some(segment) = self.dead.pop() else {

@@ -1,8 +1,7 @@
 //! Keys and their hashes, which place them in the index.
 //!
-//! Where: the first step of every operation. A batch hashes all its keys first, and prefetches the
-//! memory that their lookups will read.
-//! Invariant: each store has random secrets, so that nobody outside can choose keys that collide. A
+//! Where: the first step of every operation. A batch hashes all keys, and prefetches, first.
+//! Invariant: each store has random secrets, so that nobody outside can choose keys that collide; a
 //! random seed alone would not prevent that (rapidhash's documentation).
 //! Source: rapidhash v3 "nano", made for keys up to 48 bytes; longer keys cost little more.
 
@@ -20,9 +19,9 @@ pub(crate) struct Key<'k> {
     pub(crate) hash: u64,
 }
 
-/// The hash of a key whose index line may have been prefetched.
+/// The hash of a key whose line of the index may have been prefetched.
 #[derive(Clone, Copy, Debug)]
-pub struct Prefetched(pub(crate) u64);
+pub struct PrefetchedHash(pub(crate) u64);
 
 const LINE_BYTES: u64 = 64;
 
@@ -30,15 +29,15 @@ impl Column {
     /// The hash of `key`.
     #[inline]
     #[must_use]
-    pub fn hashed(&self, key: &[u8]) -> Prefetched {
-        Prefetched(self.handle.store.hash.hash(key))
+    pub fn hashed(&self, key: &[u8]) -> PrefetchedHash {
+        PrefetchedHash(self.handle.store.hash.hash(key))
     }
 
-    /// Returns the hash of `key` and prefetches its line of the index. Call this for all keys of a
-    /// batch, then `prefetch_item` with each hash.
+    /// Returns the hash of `key` and prefetches its line of the index. For a batch: call this for
+    /// all keys, then `prefetch_item` with each hash.
     #[inline]
     #[must_use]
-    pub fn prefetch(&self, key: &[u8]) -> Prefetched {
+    pub fn prefetch(&self, key: &[u8]) -> PrefetchedHash {
         let hash = self.hashed(key);
         self.handle.store.index.prefetch(hash.0);
         hash
@@ -46,7 +45,7 @@ impl Column {
 
     /// Prefetches the item that a lookup of the key will read.
     #[inline]
-    pub fn prefetch_item(&self, key: Prefetched) {
+    pub fn prefetch_item(&self, key: PrefetchedHash) {
         let region = &self.handle.store.memory().region;
         if let Some(found) = self.handle.store.index.likely(key.0) {
             let loc = found.slot.loc();
@@ -62,7 +61,6 @@ impl View<'_> {
     }
 }
 
-/// A store's own hash function.
 #[derive(Debug)]
 pub(crate) struct KeyHash {
     secrets: RapidSecrets,
@@ -70,8 +68,8 @@ pub(crate) struct KeyHash {
 
 impl KeyHash {
     pub(crate) fn new() -> Self {
-        // The standard library's hasher is seeded by the system. Under shuttle the seed is fixed,
-        // so that a replayed schedule meets the same collisions.
+        // The system seeds the standard library's hasher. Under shuttle the seed is fixed, so that
+        // a replayed schedule meets the same collisions.
         Self::seeded(if cfg!(shuttle) { 1 } else { RandomState::new().build_hasher().finish() })
     }
 
@@ -87,7 +85,7 @@ impl KeyHash {
         }
     }
 
-    /// Like `hash_any`, but inlined, and only for keys of 17 to 48 bytes, as most keys are.
+    /// Like `hash_any`, but inlined, and only for keys of 17 to 48 bytes, the usual ones.
     #[inline(always)]
     fn hash_usual(&self, key: &[u8]) -> u64 {
         let RapidSecrets { seed, secrets } = &self.secrets;
@@ -165,7 +163,7 @@ mod tests {
         assert_eq!(hashes(&one, &keys).len(), 1);
         for other in [KeyHash::new(), std::thread::spawn(KeyHash::new).join().expect("hashes")] {
             assert_eq!(hashes(&other, &keys).len(), 1000);
-            // The keys do not cluster either: each tenth of all hashes has about 100 keys.
+            // Nor do the keys cluster: each tenth of all hashes has about 100 keys.
             let mut tenths = [0; 10];
             keys.iter().for_each(|key| {
                 let tenth = (u128::from(other.hash(key)) * 10) >> 64;
@@ -175,7 +173,6 @@ mod tests {
         }
     }
 
-    /// The attacker knows the secrets.
     #[test]
     #[cfg(not(any(loom, shuttle)))]
     fn a_flood_of_keys_that_collide_is_kept_found_and_told() {

@@ -1,9 +1,9 @@
 //! The index: key hash -> slot, read without locks, written under one lock per group of lines.
 //!
-//! Where: a lookup usually probes one line of the index, and then reads one item in the log.
-//! Invariant: slots change only under the group's lock, except a hit's updates of `cnt` and
+//! Where: a lookup usually probes one line of the index, then reads one item in the log.
+//! Invariant: slots change only under the group's lock, except that a hit updates `cnt` and
 //! `fetched`. A reader reports a miss only if the group's version was even, and if version and
-//! address were the same before and after its probes, so that no slot moved during the probes.
+//! address were the same before and after its probes: then no slot moved meanwhile.
 //! Source: the KV-Cache paper, section 4.2.2 (a table with 2^m bucket locks); growth by linear
 //! hashing, in groups of 8 to 15 lines so that memory never doubles at once.
 //!
@@ -13,12 +13,12 @@
 //!                    spilled: a bit per home line with slots elsewhere; overflow_at: 0 for none
 //! ```
 //! The hash's low bits choose a key's group. The tag, other bits of the hash, chooses two lines of
-//! the group: the key's home line and its other line. So a line can be added to a group without
-//! reading keys. A slot goes to its home line or, if that is full, to its other line. If both are
-//! full, it replaces a slot of its home line that can move to its own other line. If no slot can
-//! move, it goes to the group's overflow lines. So lines are nearly full: under steady insertions
-//! and removals, just before a line is added, 70 % of the items are at home, 23 % in their other
-//! line and 7 % in overflow lines, and an item takes 8.7 to 9.0 bytes of the index.
+//! the group: the key's home line and its other line. So a line can be added without reading keys.
+//! A slot goes to its home line or, if that is full, to its other line. If both are full, it
+//! replaces a slot of its home line that can move to its own other line, or else goes to the
+//! group's overflow lines. So lines are nearly full: under steady insertions and removals, just
+//! before a line is added, 70 % of the items are at home, 23 % in their other line and 7 % in
+//! overflow lines, and an item takes 8.7 to 9.0 bytes of the index.
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
@@ -34,11 +34,11 @@ pub(crate) mod unlink;
 pub(crate) mod visit;
 mod width;
 
-pub(crate) use locked::{At, Full, Locked};
+pub(crate) use locked::{Full, LockedGroup, SlotRef};
 
-use crate::policy::Remembered;
+use crate::policy::GhostScope;
 use ghost::Ghost;
-use grow::Moving;
+use grow::MoveState;
 use memory::plant::{self, Fault};
 use memory::sync::{
     AtomicBool, AtomicI64, AtomicU64, AtomicUsize, CachePadded, Mutex, Ordering, fence,
@@ -61,38 +61,37 @@ const OVERFLOW_AT: u64 = overflow::NUMBER;
 /// The index grows when it has more items than this percentage of its home slots.
 const LOAD_PERCENT_MAX: u64 = 104;
 /// The index begins to contract when it has fewer items than this percentage of its home slots. It
-/// stops when the percentage is `LOAD_PERCENT_BACK`, or when it grows again. So an index with a
-/// steady number of items neither grows nor contracts.
+/// stops at `LOAD_PERCENT_BACK`, or when it grows again: with steady items it does neither.
 const LOAD_PERCENT_MIN: u64 = 55;
 const LOAD_PERCENT_BACK: u64 = 65;
-/// Lines take at most this percentage of a store's memory. This suffices for the smallest items,
-/// each of which takes 4 bytes of the log and 7.7 bytes of nearly full lines.
+/// The maximum share of a store's memory for lines. It suffices for the smallest items, each of
+/// which takes 4 bytes of the log and 7.7 bytes of nearly full lines.
 const LINES_PERCENT: usize = 66;
-/// There is address space for one overflow line per this many home lines. When the next line is
-/// added, about one overflow line per twelve home lines is in use.
+/// There is address space for one overflow line per this many home lines; about one per twelve is
+/// in use just before a line is added.
 const OVERFLOW_PART: usize = 4;
 const OVERFLOW_LINES_MIN: usize = 8;
-/// Number of lines of an overflow chain after which a search checks again that the group's version
-/// is unchanged: the chain may have been unlinked.
+/// Each time a search has passed this many lines of an overflow chain, it checks that the group's
+/// version is unchanged: the chain may have been unlinked.
 const RECHECK_LINES: usize = 16;
 
-/// The width, and the numbers of items below which the index contracts and above which it grows.
+/// The width, and the numbers of items at which the index contracts and grows.
 #[derive(Debug)]
-struct Wide {
+struct PublishedWidth {
     width: AtomicU64,
     fewest_items: AtomicI64,
     most_items: AtomicI64,
 }
 
 /// A slot as a lookup read it, and the word of the index that holds it.
-pub(crate) struct Found<'i> {
+pub(crate) struct FoundSlot<'i> {
     pub(crate) slot: Slot,
     at: &'i AtomicU64,
 }
 
-impl Found<'_> {
-    /// Marks the item as fetched and, if `counts` returns true, raises its counter. If the slot is
-    /// already saturated, writes nothing and does not call `counts`. A lost update does no harm.
+impl FoundSlot<'_> {
+    /// Marks the item as fetched and, if `counts` returns true, raises its counter. Writes nothing
+    /// to a saturated slot. A lost update does no harm.
     #[inline]
     pub(crate) fn bump(&self, counts: impl FnOnce() -> bool) {
         if self.slot.is_saturated() && !plant::is(Fault::SaturatedWritten) {
@@ -100,26 +99,23 @@ impl Found<'_> {
         }
         let used = self.slot.used(counts());
         if used != self.slot || plant::is(Fault::SaturatedWritten) {
-            // Relaxed: no other data depends on these bits. If the slot has changed since it was
-            // read, the exchange fails, and this use is not counted.
+            // Relaxed: no other data depends on these bits. A use is lost if the slot has changed.
             let (old, new) = (self.slot.0, used.0);
             let _ = self.at.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// True if the item is being rewritten. Then the caller must look up the key again.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.slot.has(slot::BUSY)
     }
 
-    /// True if the slot is not busy and names the same bytes as when it was found. Then the item is
-    /// still linked, and all that the caller has read of it in between belongs to one version. Also
-    /// false if the item was only moved.
+    /// True if the slot is not busy and still names the same bytes: the item is linked, and all
+    /// that the caller has read of it since is of one version. Also false if the item was moved.
     #[inline]
     pub(crate) fn is_unchanged(&self) -> bool {
-        // Pairs with the Release fence in `Locked::rewrite`: a reader that has read a byte which
-        // `rewrite` wrote sees the busy slot here, or a later value of the slot.
+        // Pairs with the Release fence in `LockedGroup::rewrite`: a reader of a byte that `rewrite`
+        // wrote sees the busy slot here, or a later value of the slot.
         if !plant::is(Fault::UnchangedUnfenced) {
             fence(Ordering::Acquire);
         }
@@ -134,14 +130,13 @@ pub(crate) struct Index {
     groups: Words,
     overflow: Overflow,
     ghost: Ghost,
-    width: CachePadded<Wide>,
+    width: CachePadded<PublishedWidth>,
     /// The smallest width to which the index contracts: the initial width, until `forget_start`.
     least: AtomicU64,
     items: CachePadded<AtomicI64>,
-    /// Bytes of memory that the index may use.
     granted: AtomicUsize,
     /// Held to add or remove a line, to lay out a group, to give memory back or to begin a pass.
-    moving: Mutex<Moving>,
+    moving: Mutex<MoveState>,
     /// True while a pass is under way. Then the index does not contract.
     passing: AtomicBool,
 }
@@ -149,7 +144,7 @@ pub(crate) struct Index {
 impl Index {
     /// Makes an index that may grow within `bytes_max`, with a ghost for the evictions that
     /// `remembered` selects. It starts with `lines` lines, and is granted their memory.
-    pub(crate) fn new(bytes_max: usize, lines: u64, remembered: Remembered) -> io::Result<Self> {
+    pub(crate) fn new(bytes_max: usize, lines: u64, remembered: GhostScope) -> io::Result<Self> {
         let width = Width::of_lines(lines);
         let lines = (bytes_max / 8 * LINES_PERCENT / 100).max(2 * index(width.total_lines()) * 8);
         // A group has at least 64 words of lines, and `may_be_wider` needs room for one more group.
@@ -159,7 +154,7 @@ impl Index {
             groups: Words::new(groups)?,
             overflow: Overflow::new((lines / 8 / OVERFLOW_PART).max(OVERFLOW_LINES_MIN))?,
             ghost: Ghost::new(remembered, groups)?,
-            width: CachePadded(Wide {
+            width: CachePadded(PublishedWidth {
                 width: AtomicU64::new(0),
                 fewest_items: AtomicI64::new(0),
                 most_items: AtomicI64::new(0),
@@ -167,7 +162,7 @@ impl Index {
             least: AtomicU64::new(width.pack()),
             items: CachePadded(AtomicI64::new(0)),
             granted: AtomicUsize::new(0),
-            moving: Mutex::new(Moving::new(width)),
+            moving: Mutex::new(MoveState::new(width)),
             passing: AtomicBool::new(false),
         };
         index.publish(width, LOAD_PERCENT_MIN);
@@ -175,7 +170,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Number of lines for `items` items without growth, at most the lines that fit in `bytes`.
+    /// The number of lines for `items` items without growth, at most those that fit in `bytes`.
     pub(crate) fn lines_for(items: u64, bytes: usize) -> u64 {
         let lines = items.saturating_mul(100) / LOAD_PERCENT_MAX / 8 + 1;
         let group_bytes = index(LINES_MIN) * 64 + grow::GROUP_BYTES;
@@ -190,7 +185,7 @@ impl Index {
         self.publish(self.width(), LOAD_PERCENT_MIN);
     }
 
-    /// Requests huge pages for the lines, step by step as lines are added.
+    /// Requests huge pages for the lines, and for those that are added later.
     pub(crate) fn want_huge(&self) {
         if let Ok(mut moving) = self.moving.try_lock() {
             moving.huge_bytes = Some(0);
@@ -198,7 +193,6 @@ impl Index {
         }
     }
 
-    /// Locks the memory that the index uses into RAM.
     pub(crate) fn lock_memory(&self) -> io::Result<()> {
         let width = self.width();
         let groups = width.total_groups();
@@ -214,7 +208,7 @@ impl Index {
         self.line_bytes(width) + self.ghost.bytes(width.total_groups())
     }
 
-    /// Bytes in use for lines and group words, and bytes in use for the ghost.
+    /// Bytes in use for lines and group words, and for the ghost.
     pub(crate) fn bytes_by_part(&self) -> (usize, usize) {
         let width = self.width();
         (self.line_bytes(width), self.ghost.touched_bytes(width.total_groups()))
@@ -225,7 +219,6 @@ impl Index {
         lines + index(width.total_groups()) * 8
     }
 
-    /// The address ranges of the index's tables, by name.
     #[cfg(all(test, shuttle))]
     pub(crate) fn parts(&self) -> [(&'static str, std::ops::Range<usize>); 4] {
         let part = |words: &Words| {
@@ -250,7 +243,6 @@ impl Index {
         self.granted.fetch_add(bytes, Ordering::Relaxed); // as in `granted_bytes`
     }
 
-    /// Bytes of the overflow lines that were ever in use.
     pub(crate) fn overflow_bytes(&self) -> usize {
         self.overflow.bytes()
     }
@@ -259,12 +251,11 @@ impl Index {
         self.width().total_lines() * 8
     }
 
-    /// Adds `more` to the number of linked items. A column reports several changes in one call.
+    /// Adds `more` to the number of linked items; a column reports several changes at once.
     pub(crate) fn count(&self, more: i64) {
         self.items.fetch_add(more, Ordering::Relaxed); // a sum
     }
 
-    /// Number of linked items that columns have reported.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn counted(&self) -> i64 {
         self.items.load(Ordering::Relaxed) // a sum
@@ -317,56 +308,59 @@ impl Index {
         self.width.width.store(width.pack(), Ordering::Release);
     }
 
-    /// Finds, without a lock, a slot with the tag of `hash`, probably the key's slot. Searches the
-    /// home line, then the other line and overflow lines. `None`: the index lacks the key.
+    /// Finds, without a lock, a slot with the tag of `hash`, probably the key's slot: in the home
+    /// line, then in the other line and overflow lines. `None`: the index lacks the key.
     #[inline(always)]
-    pub(crate) fn likely(&self, hash: u64) -> Option<Found<'_>> {
+    pub(crate) fn likely(&self, hash: u64) -> Option<FoundSlot<'_>> {
         let width = self.width_word();
         let address = Width::unpack(width).address(hash);
         let line = self.lines.line(address.line(address.home(tag(hash))));
         likely(line, tag(hash)).or_else(|| self.likely_elsewhere(hash, width))
     }
 
-    /// The rest of `likely`, for when no slot of the home line at `width` has the tag.
+    /// The rest of `likely`, if no slot of the home line at `width` has the tag.
     #[cold]
     #[inline(never)]
-    fn likely_elsewhere(&self, hash: u64, width: u64) -> Option<Found<'_>> {
+    fn likely_elsewhere(&self, hash: u64, width: u64) -> Option<FoundSlot<'_>> {
         self.find_validated(hash, width, |_| true)
     }
 
-    /// Finds the slot for whose item `is_it` returns true, without a lock.
+    /// Finds the slot that `is_it` accepts, without a lock.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
+    pub(crate) fn find(
+        &self,
+        hash: u64,
+        mut is_it: impl FnMut(Slot) -> bool,
+    ) -> Option<FoundSlot<'_>> {
         let likely = self.likely(hash)?;
         if is_it(likely.slot) { Some(likely) } else { self.find_exactly(hash, is_it) }
     }
 
-    /// The rest of `find`, for when the likely slot names another item.
+    /// The rest of `find`, if the likely slot names another item.
     #[inline(never)]
-    fn find_exactly(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
+    fn find_exactly(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<FoundSlot<'_>> {
         self.find_validated(hash, self.width_word(), is_it)
     }
 
-    /// Searches every line that may hold the slot. The first attempt uses `width`, each later
-    /// attempt the current width. Returns `None` only if the group's version was even, and was the
-    /// same before and after the search, so that no slot moved during the search.
+    /// Searches every line that may hold the slot, first at `width`, then at the current width.
+    /// Returns `None` only if the group's version was even, and the same before and after the
+    /// search, so that no slot moved meanwhile.
     #[inline(always)]
     fn find_validated(
         &self,
         hash: u64,
         mut width: u64,
         mut is_it: impl FnMut(Slot) -> bool,
-    ) -> Option<Found<'_>> {
+    ) -> Option<FoundSlot<'_>> {
         let (tag, mut rounds) = (tag(hash), 0);
         loop {
             let address = Width::unpack(width).address(hash);
             let (group, homes) = (self.groups.word(address.group()), address.homes());
             let home = homes.home(tag);
-            // Acquire pairs with the Release of a dropped `Locked` and of `Group::end_moving`.
+            // Acquire pairs with the Release of a dropped `LockedGroup` and of `Group::end_moving`.
             let before = group.load(Ordering::Acquire);
             if before & ODD == 0 {
-                // Searches the other line and overflow lines first: most callers have just searched
-                // the home line.
+                // The home line comes last, since most callers have just searched it.
                 if before & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
                     let other = self.lines.line(address.line(homes.other(tag)));
                     let mut found = probe(other, tag, &mut is_it);
@@ -400,7 +394,7 @@ impl Index {
         tag: u64,
         is_it: &mut impl FnMut(Slot) -> bool,
         goes_on: impl Fn() -> bool,
-    ) -> Option<Found<'_>> {
+    ) -> Option<FoundSlot<'_>> {
         let (mut at, mut lines) = (group & OVERFLOW_AT, 0);
         while at != 0 {
             if let Some(found) = probe(self.overflow.line(at), tag, is_it) {
@@ -416,7 +410,7 @@ impl Index {
     }
 
     #[inline(always)]
-    pub(crate) fn lock(&self, hash: u64) -> Locked<'_> {
+    pub(crate) fn lock(&self, hash: u64) -> LockedGroup<'_> {
         let mut rounds = 0;
         loop {
             let width = self.width_word();
@@ -424,17 +418,16 @@ impl Index {
             if let Some(word) = self.lock_group(address.group()) {
                 if self.is_still_at(address, hash, width) {
                     let home = address.home(tag(hash));
-                    return Locked { index: self, hash, address, home, word };
+                    return LockedGroup { index: self, hash, address, home, word };
                 }
-                // A step has moved `hash` to another group. The Release pairs with the Acquire of
-                // the next `lock_group`, though nothing was changed under the lock.
+                // A step has moved `hash` to another group. Release pairs with the Acquire of the
+                // next `lock_group`, though nothing was changed.
                 self.groups.word(address.group()).store(word, Ordering::Release);
             }
             wait_a_little(&mut rounds);
         }
     }
 
-    /// Takes the group's lock if nobody holds it; returns the word without the lock's bit.
     #[inline(always)]
     fn lock_group(&self, group: usize) -> Option<u64> {
         let word = self.groups.word(group);
@@ -442,23 +435,22 @@ impl Index {
         if old & LOCK != 0 {
             return None;
         }
-        // Acquire pairs with the Release where a `Locked` is dropped and in `Group::end_moving`.
+        // Acquire pairs with the Release of a dropped `LockedGroup` and of `Group::end_moving`.
         let taken = word.compare_exchange(old, old | LOCK, Ordering::Acquire, Ordering::Relaxed);
         taken.ok()
     }
 
-    /// True if an overflow line is free or address space is left. If not, items must be evicted.
+    /// True if an overflow line is free or address space is left; otherwise items must be evicted.
     pub(crate) fn has_room(&self) -> bool {
         self.overflow.has_room()
     }
 
-    /// True if an overflow line can be taken now, within the memory granted.
     pub(crate) fn has_line(&self) -> bool {
         self.overflow.has_free()
             || (self.overflow.has_room() && self.bytes() + 64 <= self.granted_bytes())
     }
 
-    /// Takes a zeroed overflow line. With `must`, takes it even if that exceeds the memory granted.
+    /// Takes a zeroed overflow line; with `must`, even beyond the memory granted.
     fn take_overflow(&self, must: bool) -> Option<u64> {
         self.overflow.take(must, || self.bytes() + 64 <= self.granted_bytes())
     }
@@ -467,7 +459,7 @@ impl Index {
 /// True if the group's version is the same as in `before`: no slot of the group has moved since.
 #[inline]
 fn is_same_version(group: &AtomicU64, before: u64) -> bool {
-    // Pairs with the Release fences of `Locked::moving` and `begin_moving`: if a probe has seen a
+    // Pairs with the Release fences of `LockedGroup::moving` and `begin_moving`: if a probe saw a
     // moved slot, this load sees the odd version or a later one.
     fence(Ordering::Acquire);
     let same = (group.load(Ordering::Relaxed) ^ before) & VERSION == 0;

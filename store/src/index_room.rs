@@ -1,9 +1,9 @@
 //! The index's memory: granted in whole segments, and given back once the index has contracted.
 //!
 //! Where: after every verb that adds or removes a key, and in the background.
-//! Invariant: the index uses no more bytes than the segments granted to it have, and the pages of
-//! those segments are returned to the system. A segment goes back to the log only once the index
-//! has returned as many bytes of its own pages to the system.
+//! Invariant: the index uses no more bytes than the segments granted to it have, whose pages are
+//! returned to the system. A segment goes back to the log only once the index has returned as many
+//! bytes of its own pages.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -43,8 +43,7 @@ impl View<'_> {
     /// Grants the index the memory of a free segment. False: no segment can be taken.
     pub(crate) fn grant_index(self) -> bool {
         let memory = self.memory();
-        // Nobody accesses a segment in state `Index`; when it is used again, it is written before
-        // it is read.
+        // Nobody accesses a segment in state `Index`; when reused, it is written before it is read.
         let Some(segment) = memory.take_without_memory(self.keep()) else { return false };
         memory.segments.get(segment).set_state(State::Index);
         self.index.grant(memory.region.segment_bytes() as usize);

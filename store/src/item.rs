@@ -2,8 +2,8 @@
 //!
 //! Where: a slot's `loc` names an item's first byte; walks of a segment step from item to item.
 //! Invariant: once published, an item's key, shape and extent never change. Its exptime and last
-//! access may; so may the CAS unique, client flags and value of a short item (see `rewrite`).
-//! Writers use atomics under the group's lock; readers may use atomics without the lock.
+//! access may; in a short item also the CAS unique, client flags and value (see `rewrite`). Writers
+//! use atomics under the group's lock; readers may use atomics without it.
 //!
 //! ```text
 //!   form, lengths, options           2 to 4 bytes, little-endian, see `shape`
@@ -17,7 +17,7 @@
 //!   key    klen bytes
 //!   value  the whole value, or its last part, behind the full frames
 //! ```
-//! All state that memcached's semantics need is here or in the slot (fetched, stale, won).
+//! All other state that memcached's semantics need is in the slot (fetched, stale, won).
 
 #![allow(unsafe_code, reason = "reads and writes items in the mapping")]
 
@@ -38,13 +38,12 @@ use std::marker::PhantomData;
 
 pub(crate) const KEY_BYTES_MAX: usize = 250;
 
-/// A placeholder for an exptime that will be set later: a time that no clock reaches.
+/// A placeholder for an exptime that is set later: a time that no clock reaches.
 pub(crate) const EXPTIME_TO_COME: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a> {
     pub(crate) key: &'a [u8],
-    /// The part of the value in the log, in two pieces.
     pub(crate) value: [&'a [u8]; 2],
     pub(crate) cas: u64,
     pub(crate) exptime: u32,
@@ -58,16 +57,15 @@ pub(crate) struct Fields<'a> {
 pub(crate) struct Item<'r> {
     at: *const u8,
     shape: Shape,
-    /// The offset of the fields, which follow the stamp.
     fields_at: u32,
     key_at: u32,
     region: PhantomData<&'r Region>,
 }
 
-/// The record that a walk meets at an offset.
+/// A record of a segment.
 pub(crate) enum Record<'r> {
     Item(Item<'r>),
-    /// A void record of this extent.
+    /// A void of this extent.
     Void(u32),
 }
 
@@ -87,7 +85,10 @@ impl<'r> Item<'r> {
     }
 
     #[inline(always)]
-    fn of(at: *const u8, shape::Read { shape, fields_at, key_at }: shape::Read) -> Self {
+    fn of(
+        at: *const u8,
+        shape::DecodedPrefix { shape, fields_at, key_at }: shape::DecodedPrefix,
+    ) -> Self {
         Self { at, shape, fields_at, key_at, region: PhantomData }
     }
 
@@ -108,7 +109,7 @@ impl<'r> Item<'r> {
         is_same(item.key(), key).then_some(item)
     }
 
-    /// Like `with_key`, but `None` also for an item in the long form, which few items have.
+    /// Like `with_key`, but `None` also for an item in the long form, which few have.
     ///
     /// # Safety
     /// See `at`.
@@ -132,19 +133,16 @@ impl<'r> Item<'r> {
         self.shape
     }
 
-    /// Bytes the item takes in the log.
     #[inline]
     pub(crate) fn extent(&self) -> u32 {
         self.key_at + self.shape.key_bytes + self.shape.log_bytes
     }
 
-    /// Bytes the item takes, frames included.
     #[inline]
     pub(crate) fn all_bytes(&self) -> u64 {
         u64::from(self.extent()) + u64::from(self.shape.value_bytes - self.shape.log_bytes)
     }
 
-    /// The lengths of the value and of its part in the log.
     #[inline]
     pub(crate) fn value_bytes(&self) -> (u32, u32) {
         (self.shape.value_bytes, self.shape.log_bytes)
@@ -220,7 +218,7 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// The CAS unique, or 0 if the item has none. `base` returns the `cas_base` of its segment.
+    /// The CAS unique; 0 if the item has none. `base` returns the `cas_base` of its segment.
     #[inline(always)]
     pub(crate) fn cas(&self, base: impl FnOnce() -> u64) -> u64 {
         match self.shape.cas() {
@@ -232,8 +230,8 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// The exptime; 0: the item never expires. While a touch writes it, the bytes read may mix old
-    /// and new. An exptime that has passed must therefore be read again under the lock.
+    /// The exptime; 0: the item never expires. A touch at the same time may mix old and new bytes,
+    /// so an exptime that has passed must be read again under the lock.
     #[inline]
     pub(crate) fn exptime(&self) -> u32 {
         if !self.shape.has_exp() {
@@ -258,7 +256,6 @@ impl<'r> Item<'r> {
         unsafe { self.store(self.exp_at(), exptime.to_le_bytes()) };
     }
 
-    /// The time of the last access.
     #[inline]
     pub(crate) fn accessed(&self) -> Stamp {
         // SAFETY: as in `load_4`; every item has a stamp, in the two bytes before its fields.
@@ -370,7 +367,7 @@ impl<'r> Item<'r> {
         self.at.wrapping_add((self.key_at + self.shape.key_bytes) as usize)
     }
 
-    /// All fields but the CAS unique, which is 0 here, to be written at another place.
+    /// All fields, to be written elsewhere; the CAS unique is 0.
     ///
     /// # Safety
     /// See `log_value`.
@@ -388,8 +385,8 @@ impl<'r> Item<'r> {
     }
 }
 
-/// Copies both pieces to `to` as one, so that the bytes are cut for atomics in the same way as by
-/// readers, who copy the whole value at the same time.
+/// Copies both pieces to `to` as one, so that the bytes are cut for atomics as by readers, who copy
+/// the whole value at the same time.
 ///
 /// # Safety
 /// See `copy_in`, for the bytes of both pieces.
@@ -403,9 +400,8 @@ unsafe fn copy_pieces_in([value, more]: [&[u8]; 2], to: *mut u8) {
     unsafe { copy_in(both.as_ptr(), to, both.len()) };
 }
 
-/// True if two keys are the same. For most lengths the call of `memcmp` alone would cost as much as
-/// this comparison. There is no branch before all bytes are compared, since keys with equal tags
-/// are nearly always the same.
+/// True if two keys are the same. For most lengths the call of `memcmp` alone would cost as much.
+/// No branch precedes the comparison of all bytes: keys with equal tags are nearly always the same.
 #[inline(always)]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     /// The bits that differ between the words at `at`.

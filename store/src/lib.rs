@@ -1,11 +1,9 @@
-//! The store maps keys to items. All threads share it: they read without locks, and write under a
-//! lock per group of index lines.
+//! The store maps keys to items for all threads: reads take no locks, writes one per index group.
 //!
 //! Where: between the protocols' requests and memory; it does no I/O and knows no protocol.
 //! Invariant: `Store::memory_bytes` bounds items, index and all per-item state; no operation
 //! scans, grows or frees more than a bounded slice.
-//! Source: the KV-Cache paper, sections 4.2.2 and 4.2.3: a shared table with lock-free lookups,
-//! NbQ-CLOCK.
+//! Source: the KV-Cache paper, sections 4.2.2 and 4.2.3 (lock-free lookups, NbQ-CLOCK).
 
 mod aging;
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
@@ -53,20 +51,21 @@ mod verbs;
 
 pub use column::Column;
 pub use draft::{Draft, SPACES_MAX};
-pub use dump::{Dumped, Listed};
+pub use dump::{DumpEntry, DumpPlace};
 #[cfg(shuttle)]
-pub use evicted::tell_evictions;
-pub use evictions::Evicted;
-pub use handle::Kept;
-pub use hash::{HASH_NAME, Prefetched};
+pub use evicted::set_eviction_hook;
+pub use evictions::EvictionRecord;
+pub use handle::ValueRef;
+pub use hash::{HASH_NAME, PrefetchedHash};
 pub use limit::OutOfBounds;
 pub use memory::frames::{Pinned, PinnedPieces};
 pub use read::Head;
 pub use stats::Stats;
 pub use usage::Usage;
 pub use verbs::{
-    Appended, Around, Body, Counted, Deleted, Delta, Hit, Looked, MetaDelete, MetaGet, MetaHit,
-    MetaStep, Put, Refused, Stored, Value, Verb, Vivify, Wants, Word,
+    AppendedPart, Body, DeleteResult, Delta, DeltaResult, HeadResult, Hit, LookupResult,
+    MetaDelete, MetaGet, MetaHit, MetaStep, Put, PutResult, ReplyTemplate, StoreError, Value, Verb,
+    Vivify, Word,
 };
 
 use aging::Aging;
@@ -83,13 +82,12 @@ use memory::nodes::Nodes;
 use memory::segments::State;
 use memory::sync::{AtomicBool, AtomicU64, AtomicUsize, CachePadded, Counter, Mutex, Ordering};
 use mrc::Mrc;
-use policy::{Eviction, Queue, Remembered, Share};
+use policy::{Eviction, GhostScope, Queue, Share};
 use room::Drain;
 use stats::Counters;
 use std::{io, sync::Arc};
 
-/// The part of a full store's memory that holds items, in percent. Open and free segments take the
-/// rest.
+/// The percentage of a full store's memory that holds items; the rest is open or free segments.
 const ITEMS_PERCENT: u64 = 97;
 /// At the start the index takes at most one byte in `INDEX_START_PART` bytes of memory.
 const INDEX_START_PART: usize = 4;
@@ -105,8 +103,7 @@ pub struct Config {
     pub item_bytes_max: usize,
     /// Number of `Column`s that may be taken.
     pub columns: usize,
-    /// The policy that chooses the items to evict. `None`: no item is evicted, and a request to
-    /// store an item fails without room (`-M`).
+    /// The eviction policy. `None`: nothing is evicted, and without room no item is stored (`-M`).
     pub eviction: Option<Eviction>,
     /// True if items have CAS uniques; false with `-C`.
     pub cas: bool,
@@ -117,15 +114,14 @@ pub struct Config {
 /// Settings for the start of a store. They cannot be set later.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
-    /// Number of items that the index holds before it grows. At the start the index takes at most a
-    /// quarter of the memory. It does not contract below its initial width unless the memory limit
-    /// is lowered.
+    /// Number of items that the index holds before it grows, as far as a quarter of the memory
+    /// suffices. The index contracts below this width only if the memory limit is lowered.
     pub items: u64,
-    /// True: ask the system for huge pages under all memory, whatever the store's size.
+    /// True to ask the system for huge pages under all memory, whatever the store's size.
     pub huge_pages: bool,
     /// NUMA nodes of the columns. Each column stores what it can in memory of its own node.
     pub nodes: Nodes,
-    /// Holds values of `arena_value_bytes_min` bytes or more while it has free chunks.
+    /// An arena for values of `arena_value_bytes_min` bytes or more, while it has free chunks.
     pub arena: Option<Arc<Arena>>,
     /// The shortest value that lies in the arena; at least one byte.
     pub arena_value_bytes_min: usize,
@@ -144,16 +140,13 @@ pub struct Store {
     hash: KeyHash,
     index: Index,
     log: Log,
-    /// The memory limit, and numbers derived from it.
     limit: CachePadded<Limit>,
     growth: CachePadded<Growth>,
     /// Drain tokens in use, one bit each.
     tokens: CachePadded<AtomicU64>,
     /// Unfinished drains of columns whose threads sleep.
     parked: Mutex<Vec<Drain>>,
-    /// Segments with items that have expired or were flushed.
     harvest: Harvest,
-    /// True if expired items are removed even when nobody asks for them or for room.
     expires_unasked: AtomicBool,
     columns_taken: AtomicUsize,
     counters: Box<[CachePadded<Counters>]>,
@@ -162,7 +155,6 @@ pub struct Store {
     /// The part of live bytes that probation should have, as the bits of an `f64`.
     share: CachePadded<AtomicU64>,
     mrc: Mrc,
-    /// The walk that makes stamps of old accesses coarse.
     aging: Aging,
 }
 
@@ -184,9 +176,6 @@ impl Store {
     }
 
     /// Like `new`, but with the settings of `start`.
-    ///
-    /// # Errors
-    /// Like `new`.
     pub fn with_start(config: &Config, start: Start) -> Result<Arc<Store>, MakeError> {
         let failed = |error| MakeError::Map(config.memory_bytes, error);
         let columns = config.columns.max(1);
@@ -250,21 +239,19 @@ impl Store {
             .with_arena(start.arena.clone());
         let segment_bytes = memory.region.segment_bytes() as usize;
         let bytes_max = memory.segments.count_max() as usize * segment_bytes;
-        // If address space is scarce, the index gets as much of it as items with 6 bytes of key and
-        // value need: smaller items fill the index before they fill the memory
-        // (`Room::make_slots`).
+        // If address space is scarce, the index gets enough of it for items with 6 bytes of key and
+        // value. Smaller items fill the index before the memory (`Room::make_slots`).
         let bytes_max = if growth > 1 { bytes_max } else { bytes_max / 2 };
         let lines = Index::lines_for(start.items, config.memory_bytes / INDEX_START_PART);
         let index = Index::new(
             bytes_max,
             lines.max(Self::lines_least(segment_bytes)),
-            config.eviction.map_or(Remembered::None, Eviction::remembered),
+            config.eviction.map_or(GhostScope::None, Eviction::remembered),
         )?;
         Ok((memory, index))
     }
 
-    /// Fewest index lines at the start. They fill half of a segment; the other half is left for
-    /// group words and overflow lines.
+    /// Fewest index lines at the start: half a segment, beside group words and overflow lines.
     fn lines_least(segment_bytes: usize) -> u64 {
         8 << (segment_bytes / 1024).ilog2()
     }
@@ -327,8 +314,8 @@ impl Store {
         Share(f64::from_bits(self.share.load(Ordering::Relaxed))) // no other data depends on it
     }
 
-    /// Changes probation's share. To be called when a key is stored that left queue `from`
-    /// according to the ghost. If two columns do so at once, one change may be lost.
+    /// Changes probation's share after a SET of a key that, according to the ghost, left queue
+    /// `from`. If two columns do so at once, one change may be lost.
     fn rebalance(&self, from: Queue, item_bytes: u64) {
         let Some(policy) = self.config.eviction else { return };
         let all_bytes = self.memory_bytes() as u64;
@@ -354,9 +341,8 @@ impl Store {
         (probation, self.sum(|counters| &counters.bytes).saturating_sub(probation))
     }
 
-    /// Estimates, from the latest lookups, the misses per lookup that an LRU would have with each
-    /// of these memory sizes, in bytes. The estimate samples one key in `Store::sampled_one_in`.
-    /// `None` before the first lookup.
+    /// Estimates, from the latest lookups of a sample of keys, the misses per lookup that an LRU
+    /// would have with each of these memory sizes, in bytes. `None` before the first lookup.
     #[must_use]
     pub fn miss_ratios<const N: usize>(&self, memory_bytes: [u64; N]) -> Option<[f64; N]> {
         self.mrc.miss_ratios(memory_bytes.map(|bytes| bytes / 100 * ITEMS_PERCENT))
@@ -416,9 +402,8 @@ impl Store {
         self.memory().quiescence.plant_stall(on);
     }
 
-    /// True if a free segment is in no list: some thread is about to use it, to populate it or to
-    /// give its memory back, and may be preempted there for any length of time. For the tests of
-    /// `plant_stall`.
+    /// True if a thread holds a free segment outside all lists, to use it, populate it or give its
+    /// memory back. The thread may be preempted then. For tests of `plant_stall`.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     #[must_use]
@@ -435,7 +420,7 @@ impl Store {
     }
 }
 
-/// A gauge's sum; 0 if a column's subtraction was seen before another's addition.
+/// A gauge's sum; 0 if one column's subtraction was seen before another column's addition.
 fn whole(sum: u64) -> u64 {
     if sum > i64::MAX as u64 { 0 } else { sum }
 }

@@ -4,8 +4,7 @@
 //! Invariant: no request waits for a change. A higher limit applies from the next append on. For a
 //! lower limit, free segments are given back first; then others are compacted and drained, in
 //! slices, until the limit is met or no more can be emptied. Segments keep their size.
-//! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`, which only stops taking memory; the page
-//! mover gives memory back.
+//! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`; there only the page mover frees memory.
 
 use crate::column::Column;
 use crate::handle::View;
@@ -15,16 +14,15 @@ use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 
 /// Segments per drain token, and per appender of a queue. A column uses at most one of each.
 const SEGMENTS_PER_TOKEN: u32 = if cfg!(shuttle) { 8 } else { 32 };
-/// Most tokens: a word has a bit for each.
+/// Maximum number of drain tokens: a word has a bit for each.
 const TOKENS_MAX: u32 = 64;
-/// Values being received may take one part in this many of the memory. Two values of the largest
-/// size may always be received if they fit in half of the memory.
+/// Values being received may take one byte in `IN_FLIGHT_PART` bytes of memory; but two values of
+/// the largest size may always be received if they fit in half of the memory.
 const IN_FLIGHT_PART: usize = 4;
 /// Fewest segments apart from the index; with fewer, no policy can tell which items to evict.
 const SEGMENTS_MIN: u32 = 16;
-/// An upper estimate of the bytes of the index per item.
 const INDEX_BYTES_PER_ITEM: u64 = 11;
-/// The memory is at least this many times the largest item.
+/// The memory is at least `ITEM_PART_MIN` times the largest item.
 const ITEM_PART_MIN: usize = 2;
 
 #[derive(Debug)]
@@ -37,7 +35,6 @@ pub(crate) struct Limit {
     segments_per_token: u32,
     /// The second in which a column last found that no more segments can be emptied.
     pub(crate) stuck: AtomicU32,
-    /// The next segment to be walked for scattered frames.
     pub(crate) repack_at: AtomicU32,
     /// Number of values copied since the walk for scattered frames last began at the first segment.
     pub(crate) repacked: AtomicU32,
@@ -196,14 +193,12 @@ impl Column {
 }
 
 impl View<'_> {
-    /// The index of the appender that this column uses.
     #[inline]
     pub(crate) fn appender(self) -> usize {
         let appenders = self.tokens_max() as usize;
         if self.handle.id < appenders { self.handle.id } else { self.handle.id % appenders }
     }
 
-    /// Takes into use the segments that a raised limit allows.
     pub(crate) fn take_allowed(self) {
         let memory = self.memory();
         if memory.present() < memory.allowed() {

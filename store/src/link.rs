@@ -9,37 +9,35 @@
 use crate::cas::NewCas;
 use crate::handle::View;
 use crate::index::slot::{FETCHED, Slot};
-use crate::index::{At, Full, Locked};
+use crate::index::{Full, LockedGroup, SlotRef};
 use crate::item::{CasWidth, Fields, Item, Shape};
-use crate::log::{Place, Written};
+use crate::log::{Place, WrittenPlace};
 use crate::read::Fate;
 use memory::plant::{self, Fault};
 
 /// The fields that differ between a moved item and the item before the move.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moved {
+pub(crate) struct MovedFields {
     pub(crate) cnt: Option<u64>,
     pub(crate) first_frame: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Move {
+pub(crate) enum MoveResult {
     Moved,
     /// The item is no longer linked.
     Gone,
     NoRoom,
 }
 
-/// Counts of dead items that were unlinked together.
 #[derive(Default)]
-pub(crate) struct Reaped {
+pub(crate) struct ReapedCounts {
     expired: u32,
     flushed: u32,
     unfetched: u32,
 }
 
-impl Reaped {
-    /// Counts an item that `slot` named.
+impl ReapedCounts {
     #[inline]
     pub(crate) fn note(&mut self, fate: Fate, slot: Slot) {
         self.expired += u32::from(fate == Fate::Expired);
@@ -64,14 +62,13 @@ impl View<'_> {
     /// Links the item in `written`: `slot` replaces the slot at `old` or, without `old`, is added.
     ///
     /// # Errors
-    /// A new slot needs an overflow line of the index, and there is no memory for one. Then no slot
-    /// names the item.
+    /// There is no memory for the overflow line that a new slot needs; no slot names the item.
     pub(crate) fn link<'r>(
         self,
-        locked: &mut Locked<'r>,
-        old: Option<At<'r>>,
+        locked: &mut LockedGroup<'r>,
+        old: Option<SlotRef<'r>>,
         slot: Slot,
-        (written, shape, exptime): (&Written, Shape, u32),
+        (written, shape, exptime): (&WrittenPlace, Shape, u32),
     ) -> Result<(), Full> {
         let (number, bytes) = (written.place().segment(), written.place().bytes());
         let segment = self.log.segment(number);
@@ -100,25 +97,25 @@ impl View<'_> {
         self,
         (hash, loc): (u64, u64),
         item: &Item<'_>,
-        Moved { cnt, first_frame }: Moved,
+        MovedFields { cnt, first_frame }: MovedFields,
         place: impl FnOnce(u32) -> Option<Place>,
-    ) -> Move {
+    ) -> MoveResult {
         let from = self.log.segment_of(loc);
         // A guess: the item may be rewritten, and get another CAS unique, before the lock is taken.
         let width = |cas| self.cas_width(NewCas::Given(cas));
         let shape = item.shape().with_cas(width(item.cas(|| from.cas_base())));
-        let Some(place) = place(shape.extent()) else { return Move::NoRoom };
+        let Some(place) = place(shape.extent()) else { return MoveResult::NoRoom };
         let mut locked = self.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else {
             drop(locked);
             self.log.void(place);
-            return Move::Gone;
+            return MoveResult::Gone;
         };
         let cas = item.cas(|| from.cas_base());
         if shape.cas() == CasWidth::Short && width(cas) == CasWidth::Long {
             drop(locked);
             self.log.void(place);
-            return Move::NoRoom;
+            return MoveResult::NoRoom;
         }
         // The item was flushed meanwhile: in a segment of the new epoch it would be visible again.
         let to_epoch = self.log.segment(place.segment()).epoch();
@@ -127,7 +124,7 @@ impl View<'_> {
             drop(locked);
             self.log.void(place);
             self.unlinked(loc, item);
-            return Move::Gone;
+            return MoveResult::Gone;
         }
         // SAFETY: the item's group is locked while the fields are in use.
         let fields = unsafe { item.fields() };
@@ -154,7 +151,7 @@ impl View<'_> {
         }
         self.log.unlink(left, item.extent());
         self.log.commit(written);
-        Move::Moved
+        MoveResult::Moved
     }
 
     /// Counts an item as removed after its slot was emptied. The caller holds no lock.
@@ -182,7 +179,6 @@ impl View<'_> {
         self.log.unlink(segment, extent);
     }
 
-    /// Unlinks a dead item that a lookup has met.
     #[cold]
     #[inline(never)]
     pub(crate) fn reap(self, hash: u64, loc: u64) {
@@ -194,8 +190,8 @@ impl View<'_> {
         self.settle_index();
     }
 
-    /// Unlinks the item at `loc` if it is dead. Returns its fate and the slot that named it.
-    /// `Live`: the item was not dead, or no longer linked.
+    /// Unlinks the item at `loc` if it is dead. Returns its fate and the slot that named it. The
+    /// fate is `Live` if the item was not dead or not linked.
     pub(crate) fn unlink_dead(self, hash: u64, loc: u64) -> (Fate, Slot) {
         let mut locked = self.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else { return (Fate::Live, Slot(0)) };

@@ -1,7 +1,7 @@
 //! The log: two queues of segments, main and probation, their open segments, and shared state.
 //!
-//! Where: every item that a client's SET or a drain writes gets its place here (`append`, `out`); a
-//! segment goes into its queue when it is sealed (`seal`).
+//! Where: every item that is stored or moved gets its place here (`append`, `out`); a segment goes
+//! into its queue when it is sealed (`seal`).
 //! Invariant: a segment is drained only when it is sealed and all its places are committed. From
 //! opening to retirement it belongs to the one queue that its birth names.
 //! Source: the KV-Cache paper, section 4.2.3, with a log in place of per-object queue entries.
@@ -16,20 +16,20 @@ mod place;
 mod seal;
 mod timed;
 
-pub(crate) use place::{Place, Written};
+pub(crate) use place::{Place, WrittenPlace};
 
 use crate::calendar::Calendar;
 use crate::policy;
 use crate::queue::Queue;
 use append::TIMED_PART;
-use epoch::Flush;
+use epoch::AtomicFlushWord;
 use memory::frames::Memory;
 use memory::segments::{NONE, Opening, Reservation, Segment};
 use memory::sync::{AtomicU32, AtomicU64, CachePadded, Ordering};
-use out::Out;
+use out::CompactionTarget;
 use std::io;
 use std::sync::Arc;
-use timed::{CLASSES, Timed};
+use timed::{CLASSES, OpenByClass};
 
 /// Distance of a new segment's `cas_base` below the next CAS unique: half a short unique's range.
 const CAS_REACH: u64 = 1 << 31;
@@ -42,24 +42,20 @@ const ORDER_AT: u32 = 8;
 /// All bits of a birth but those of the order.
 const KIND: u64 = (1 << ORDER_AT) - 1;
 
-/// The segments of one queue.
 #[derive(Debug)]
 struct Lane {
     queue: Queue,
     /// The open segment of each appender.
     appenders: Box<[CachePadded<AtomicU32>]>,
-    /// The open segments of items that expire.
-    timed: Timed,
-    /// The open segments that each drain token's compaction fills: one with items that do not
-    /// expire, and one with items that do.
-    outs: Box<[[Out; 2]]>,
+    timed: OpenByClass,
+    /// For each drain token the segments that compaction fills: without and with items that expire.
+    outs: Box<[[CompactionTarget; 2]]>,
     count: CachePadded<Count>,
 }
 
-/// Counts of a queue's segments. They change when a segment is opened or retired.
+/// Counts of a queue's segments, which change when a segment is opened or retired.
 #[derive(Debug)]
 struct Count {
-    /// Number of the queue's segments, open ones included.
     segments: AtomicU32,
     /// Number of segments ever opened for the queue, without those that compaction fills.
     opened: AtomicU64,
@@ -70,19 +66,16 @@ struct Count {
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) memory: Arc<Memory>,
-    /// The main queue, and probation.
     lanes: [Lane; 2],
     /// The stripe of `Lane::timed` that each appender uses.
     stripe_of: Box<[usize]>,
     /// The youngest part of a queue, in percent, in which hits do not raise counters.
     window_percent: u32,
     pub(crate) calendar: Calendar,
-    /// The flush word: items in segments of epochs before the word's epoch are flushed.
-    pub(crate) flush: CachePadded<Flush>,
-    /// Bytes of voids, minus all bytes of retired segments. Added to the bytes of all items that
-    /// columns have unlinked, this gives the dead bytes of the segments in the log.
+    pub(crate) flush: CachePadded<AtomicFlushWord>,
+    /// Bytes of voids, minus all bytes of retired segments. With the bytes of all items that
+    /// columns have unlinked, the sum is the dead bytes in the log's segments.
     dead_bytes: CachePadded<AtomicU64>,
-    /// The next CAS unique to hand out.
     cas: CachePadded<AtomicU64>,
     /// The latest clock of any column, in seconds.
     now: CachePadded<AtomicU32>,
@@ -104,12 +97,14 @@ impl Log {
             Ok(Lane {
                 queue: Queue::new(segments_max, number)?,
                 appenders: (0..appenders).map(|_| CachePadded(AtomicU32::new(NONE))).collect(),
-                timed: Timed::new(stripes),
-                outs: (0..tokens).map(|_| [Out::new(), Out::new()]).collect(),
+                timed: OpenByClass::new(stripes),
+                outs: (0..tokens)
+                    .map(|_| [CompactionTarget::new(), CompactionTarget::new()])
+                    .collect(),
                 count: CachePadded(Count {
                     segments: AtomicU32::new(0),
                     opened: AtomicU64::new(0),
-                    // Without a window, `u64::MAX`, which no segment's order reaches.
+                    // Without a window no segment is young: no order reaches `u64::MAX`.
                     young_from: AtomicU64::new(if window_percent == 0 { u64::MAX } else { 0 }),
                 }),
             })
@@ -119,7 +114,7 @@ impl Log {
             stripe_of: timed::stripes_of(nodes, appenders, stripes),
             window_percent,
             calendar: Calendar::new(segments_max)?,
-            flush: CachePadded(Flush::default()),
+            flush: CachePadded(AtomicFlushWord::default()),
             dead_bytes: CachePadded(AtomicU64::new(0)),
             cas: CachePadded(AtomicU64::new(1)),
             now: CachePadded(AtomicU32::new(0)),
@@ -127,7 +122,6 @@ impl Log {
         })
     }
 
-    /// Notes that a column's clock reads `now`.
     pub(crate) fn set_now(&self, now: u32) {
         self.now.fetch_max(now, Ordering::Relaxed); // no other data depends on it
     }
@@ -163,7 +157,6 @@ impl Log {
         birth >> ORDER_AT >= count.young_from.load(Ordering::Relaxed) // a hint
     }
 
-    /// Takes the oldest segment of a queue that can be drained, like `Queue::take_oldest`.
     pub(crate) fn take_oldest(&self, queue: policy::Queue) -> Option<u32> {
         self.lane(queue).queue.take_oldest(&self.memory.segments)
     }
@@ -183,7 +176,6 @@ impl Log {
         self.cas.fetch_add(count, Ordering::Relaxed) // uniqueness needs no order
     }
 
-    /// The next CAS unique that nobody has taken.
     #[inline]
     pub(crate) fn cas_now(&self) -> u64 {
         self.cas.load(Ordering::Relaxed) // a hint
@@ -218,7 +210,7 @@ impl Log {
         Place::new(segment, loc, bytes)
     }
 
-    /// Bytes of voids, minus all bytes of retired segments; wraps below 0.
+    /// The field `dead_bytes`; wraps below 0.
     pub(crate) fn dead_bytes(&self) -> u64 {
         self.dead_bytes.load(Ordering::Relaxed) // a sum
     }

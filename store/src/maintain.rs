@@ -1,5 +1,4 @@
-//! Background work: dead items are removed even if no client asks for them, and room is made ahead
-//! of need.
+//! Background work: removes dead items that no client asks for, and makes room ahead of need.
 //!
 //! Where: once in each round of a column's loop, and in its idle moments.
 //! Invariant: a lookup never returns a dead item, however far background walks have come. Walks are
@@ -12,8 +11,7 @@ use crate::column::Column;
 const SLICE_BYTES: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
 
 impl Column {
-    /// Does a bounded slice of background work (expiry, making room ahead of need, index growth).
-    /// Returns true if there is more to do now.
+    /// Does a bounded slice of background work. Returns true if there is more to do now.
     pub fn maintain(&mut self) -> bool {
         let Self { handle, room, flush_walk, .. } = self;
         let view = handle.view();
@@ -31,6 +29,9 @@ impl Column {
         if room.make_ahead(view, SLICE_BYTES) {
             return true;
         }
-        room.begin_harvested(view) || flush_walk.walk(view) || view.aging.go_on(view) || contracting
+        room.begin_harvested(view)
+            || flush_walk.walk(view)
+            || view.aging.walk_slice(view)
+            || contracting
     }
 }

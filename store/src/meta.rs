@@ -1,27 +1,25 @@
 //! Meta get, meta delete, touch and delete. A get reads and changes an item under one lock.
 //!
 //! Where: the executor's arms for mg, md, touch, gat and delete.
-//! Invariant: exptime and marks change in place, under the lock; an item that has no exptime field
-//! is first stored again with one.
+//! Invariant: exptime and marks change in place, under the lock, after the item has an exptime
+//! field.
 //! Source: memcached's `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
 
 #![allow(unsafe_code, reason = "shows a value in the log")]
 
 use crate::cas::NewCas;
 use crate::column::Column;
-use crate::engine::{ATTEMPTS_MAX, Changed, Decision, New, NewValue};
+use crate::engine::{ATTEMPTS_MAX, ChangeResult, Decision, NewItem, NewValue};
 use crate::handle::View;
 use crate::hash::Key;
-use crate::index::Locked;
+use crate::index::LockedGroup;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::EXPTIME_TO_COME;
-use crate::read::{Old, Seen, Taken};
-use crate::verbs::{Deleted, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Refused, Value};
+use crate::read::{LinkedItem, LockedItem, ReadValue};
+use crate::verbs::{DeleteResult, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, StoreError, Value};
 
-/// The result of looking up an item under the lock.
-enum Looked {
-    /// The item, and its value as `Taken`.
-    Hit(MetaHit<'static>, Taken),
+enum MetaLookup {
+    Hit(MetaHit<'static>, ReadValue),
     Miss,
     /// The item must first be stored again with an exptime field.
     NeedsExptime,
@@ -31,8 +29,12 @@ impl Column {
     /// Like `get`, but also sets the exptime. A miss if there is no room for an exptime field.
     ///
     /// # Errors
-    /// `Refused::Later` only.
-    pub fn get_and_touch(&mut self, key: &[u8], exptime: u32) -> Result<Option<Hit<'_>>, Refused> {
+    /// `StoreError::Later` only.
+    pub fn get_and_touch(
+        &mut self,
+        key: &[u8],
+        exptime: u32,
+    ) -> Result<Option<Hit<'_>>, StoreError> {
         let steps = &[MetaStep::Touch(exptime)];
         let get = MetaGet { key, key_binary: false, cas_in: None, bump: true, win: false, steps };
         Ok(self.meta_get(&get)?.map(|hit| hit.hit))
@@ -41,23 +43,22 @@ impl Column {
     /// Sets the exptime. False on a miss, or if there is no room for an exptime field.
     ///
     /// # Errors
-    /// `Refused::Later` only.
-    pub fn touch(&mut self, key: &[u8], exptime: u32) -> Result<bool, Refused> {
+    /// `StoreError::Later` only.
+    pub fn touch(&mut self, key: &[u8], exptime: u32) -> Result<bool, StoreError> {
         Ok(self.get_and_touch(key, exptime)?.is_some())
     }
 
     /// Meta get. If there is no room for an item to vivify, the result is a miss.
     ///
     /// # Errors
-    /// `Refused::Later` only.
-    pub fn meta_get(&mut self, get: &MetaGet<'_>) -> Result<Option<MetaHit<'_>>, Refused> {
+    /// `StoreError::Later` only.
+    pub fn meta_get(&mut self, get: &MetaGet<'_>) -> Result<Option<MetaHit<'_>>, StoreError> {
         let key = self.handle.view().key(get.key);
         let found = self.meta_find(key, get)?;
         self.handle.view().sample_lookup(key.hash);
         let Some((mut hit, taken)) = found else { return Ok(None) };
         if let Some(taken) = taken {
-            // SAFETY: no quiescent point was passed since the value was taken, neither in
-            // `meta_find` nor here.
+            // SAFETY: no quiescent point was passed since `meta_find` took the value, nor in it.
             hit.hit.value = unsafe { taken.show(self.handle.view(), &self.copied[..]) };
         }
         Ok(Some(hit))
@@ -68,63 +69,62 @@ impl Column {
         &mut self,
         key: Key<'_>,
         get: &MetaGet<'_>,
-    ) -> Result<Option<(MetaHit<'static>, Option<Taken>)>, Refused> {
+    ) -> Result<Option<(MetaHit<'static>, Option<ReadValue>)>, StoreError> {
         let vivify = get.steps.iter().any(|step| matches!(step, MetaStep::Vivify(_)));
         for _ in 0..ATTEMPTS_MAX {
             let done = match self.handle.view().look(key, get, &mut self.copied[..]) {
-                Looked::Hit(hit, taken) => return Ok(Some((hit, Some(taken)))),
-                Looked::NeedsExptime => self.add_exptime(key).map(|()| None),
-                Looked::Miss if !vivify => return Ok(None),
-                Looked::Miss => self.vivify(key, get),
+                MetaLookup::Hit(hit, taken) => return Ok(Some((hit, Some(taken)))),
+                MetaLookup::NeedsExptime => self.add_exptime(key).map(|()| None),
+                MetaLookup::Miss if !vivify => return Ok(None),
+                MetaLookup::Miss => self.vivify(key, get),
             };
             match done {
                 Ok(Some(hit)) => return Ok(Some((hit, None))),
                 Ok(None) => {}
-                Err(Refused::Later) => return Err(Refused::Later),
+                Err(StoreError::Later) => return Err(StoreError::Later),
                 // Without room for the field the item stays unchanged, and the client gets a miss.
                 Err(_) => return Ok(None),
             }
         }
-        Err(Refused::Later)
+        Err(StoreError::Later)
     }
 
-    /// Stores the item again, with room for an exptime.
-    fn add_exptime(&mut self, key: Key<'_>) -> Result<(), Refused> {
+    fn add_exptime(&mut self, key: Key<'_>) -> Result<(), StoreError> {
         let changed = self.change(key, None, |_, old| match old {
             // The caller sets the exptime right after.
             Some(old) if !old.seen.item.shape().has_exp() => {
-                Decision::Write(New { exptime: EXPTIME_TO_COME, ..New::kept(old) })
+                Decision::Write(NewItem { exptime: EXPTIME_TO_COME, ..NewItem::kept(old) })
             }
             _ => Decision::Answer(()),
         });
         changed.map(|_| ())
     }
 
-    /// Stores an empty item on a miss, after all steps of `get`, and marks it as won, so that no
-    /// other client wins it. `None`: another column has stored an item of the key meanwhile.
+    /// Stores an empty item on a miss, and marks it as won, so that no other client wins it.
+    /// `None`: another column has stored an item of the key meanwhile.
     fn vivify(
         &mut self,
         key: Key<'_>,
         get: &MetaGet<'_>,
-    ) -> Result<Option<MetaHit<'static>>, Refused> {
+    ) -> Result<Option<MetaHit<'static>>, StoreError> {
         let exptime = get.steps.iter().fold(0, |exptime, step| match *step {
             MetaStep::Touch(to) | MetaStep::Vivify(to) => to,
             MetaStep::Recache(_) => exptime,
         });
-        let new = New {
+        let new = NewItem {
             key_binary: get.key_binary,
             set_bits: (if get.win { WON } else { 0 })
                 | if get.bump { Slot(0).used(false).0 } else { 0 },
             value: NewValue::Bytes(&[]),
             exptime,
             cas: NewCas::of(get.cas_in),
-            ..New::default()
+            ..NewItem::default()
         };
         let changed = self.change(key, None, |_, old| match old {
             Some(_) => Decision::Answer(()),
             None => Decision::Write(new),
         })?;
-        let Changed::Written { cas } = changed else { return Ok(None) };
+        let ChangeResult::Written { cas } = changed else { return Ok(None) };
         self.handle.view().counters().total_items.add(1);
         let bytes = new.shape(self.handle.view(), key.bytes, None).all_bytes();
         // The new item is returned once even if it has expired already.
@@ -145,28 +145,28 @@ impl Column {
 
     /// Deletes the key's item. False on a miss.
     pub fn delete(&mut self, key: &[u8]) -> bool {
-        self.delete_if(key, None) == Deleted::Deleted
+        self.delete_if(key, None) == DeleteResult::Deleted
     }
 
     /// Deletes the item of `key` if its CAS unique is `cas`; without `cas`, deletes any item.
     #[inline(always)]
-    fn delete_if(&mut self, key: &[u8], cas: Option<u64>) -> Deleted {
+    fn delete_if(&mut self, key: &[u8], cas: Option<u64>) -> DeleteResult {
         let key = self.handle.view().key(key);
         let changed = self.change(
             key,
             None,
             #[inline(always)]
             |_, old| match old {
-                None => Decision::Answer(Deleted::NotFound),
+                None => Decision::Answer(DeleteResult::NotFound),
                 Some(old) if cas.is_some_and(|cas| cas != old.seen.cas) => {
-                    Decision::Answer(Deleted::Exists)
+                    Decision::Answer(DeleteResult::Exists)
                 }
-                Some(_) => Decision::Delete(Deleted::Deleted),
+                Some(_) => Decision::Delete(DeleteResult::Deleted),
             },
         );
         // A delete needs no place, so it is never refused.
-        let Ok(Changed::Answered(deleted)) = changed else { return Deleted::NotFound };
-        if deleted == Deleted::Deleted && self.handle.store.mrc.samples(key.hash) {
+        let Ok(ChangeResult::Answered(deleted)) = changed else { return DeleteResult::NotFound };
+        if deleted == DeleteResult::Deleted && self.handle.store.mrc.samples(key.hash) {
             self.handle.store.mrc.deleted(key.hash);
         }
         deleted
@@ -175,24 +175,23 @@ impl Column {
     /// Meta delete.
     ///
     /// # Errors
-    /// `Refused::NoMemory` if there is no room for the marked or emptied item, `Refused::Later` if
-    /// there is no room yet.
-    pub fn meta_delete(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
+    /// `StoreError::NoMemory`: no room for the new item. `StoreError::Later`: no room yet.
+    pub fn meta_delete(&mut self, delete: &MetaDelete<'_>) -> Result<DeleteResult, StoreError> {
         if delete.stale || delete.remove_value {
             return self.mark(delete);
         }
         Ok(self.delete_if(delete.key, delete.cas))
     }
 
-    /// Marks the item stale with a new unique, or removes its value; in place if the shape stays.
-    fn mark(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
+    /// Marks the item stale with a new CAS unique, or removes its value; in place if possible.
+    fn mark(&mut self, delete: &MetaDelete<'_>) -> Result<DeleteResult, StoreError> {
         let key = self.handle.view().key(delete.key);
         let changed = self.change(key, None, |_, old| {
-            let Some(old) = old else { return Decision::Answer(Deleted::NotFound) };
+            let Some(old) = old else { return Decision::Answer(DeleteResult::NotFound) };
             if delete.cas.is_some_and(|cas| cas != old.seen.cas) {
-                return Decision::Answer(Deleted::Exists);
+                return Decision::Answer(DeleteResult::Exists);
             }
-            let mut new = New::kept(old);
+            let mut new = NewItem::kept(old);
             if delete.remove_value {
                 new.value = NewValue::Bytes(&[]);
                 new.client_flags = delete.client_flags;
@@ -212,31 +211,30 @@ impl Column {
             Decision::Write(new)
         })?;
         Ok(match changed {
-            Changed::Answered(answer) => answer,
-            Changed::Written { .. } => Deleted::Deleted,
+            ChangeResult::Answered(answer) => answer,
+            ChangeResult::Written { .. } => DeleteResult::Deleted,
         })
     }
 }
 
 impl View<'_> {
     /// Executes all steps of `get` under one lock.
-    fn look(self, key: Key<'_>, get: &MetaGet<'_>, copied: &mut [u8]) -> Looked {
+    fn look(self, key: Key<'_>, get: &MetaGet<'_>, copied: &mut [u8]) -> MetaLookup {
         self.look_locked(key, |locked, old| match old {
             Some(old) => self.look_at(locked, old, get, copied),
-            None => Looked::Miss,
+            None => MetaLookup::Miss,
         })
         .0
     }
 
-    /// Like `look`, but for an item that was found.
     fn look_at(
         self,
-        locked: &Locked<'_>,
-        old: &Old<'_, '_>,
+        locked: &LockedGroup<'_>,
+        old: &LockedItem<'_, '_>,
         get: &MetaGet<'_>,
         copied: &mut [u8],
-    ) -> Looked {
-        let Seen { slot, item, .. } = old.seen;
+    ) -> MetaLookup {
+        let LinkedItem { slot, item, .. } = old.seen;
         let before = item.exptime();
         let (mut exptime, mut won) = (before, false);
         for step in get.steps {
@@ -249,9 +247,9 @@ impl View<'_> {
             }
         }
         if exptime != before && !item.shape().has_exp() {
-            return Looked::NeedsExptime;
+            return MetaLookup::NeedsExptime;
         }
-        let Some(taken) = self.take(slot.loc(), &item, copied) else { return Looked::Miss };
+        let Some(taken) = self.take(slot.loc(), &item, copied) else { return MetaLookup::Miss };
         if exptime != before {
             self.log.segment_of(slot.loc()).raise_exp(exptime);
             item.set_exptime(exptime);
@@ -284,6 +282,6 @@ impl View<'_> {
             locked.update(old.at, |slot| slot.used(counts));
             self.access(&item);
         }
-        Looked::Hit(hit, taken)
+        MetaLookup::Hit(hit, taken)
     }
 }

@@ -1,23 +1,21 @@
 //! Estimates the miss ratio at other memory sizes from a sample of the keys, while serving.
 //!
-//! Where: columns report every lookup, store and delete of a sampled key, at most one key in 64;
-//! statistics read the estimate.
+//! Where: columns report lookups, stores and deletes of sampled keys (one in 64); statistics read
+//! it.
 //! Invariant: at most `SAMPLES_MAX` keys are kept, which bounds the estimate's memory and the work
 //! of one call. No lookup waits for the estimate: a lookup that finds it busy is not counted.
 //! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST
-//! 2015. Keys are sampled by their hash, and a reuse distance among the samples is scaled up to one
-//! among all keys. If the sample has too many or too few hot keys, the count at the shortest
-//! distance is corrected for it. The distances are those of an LRU over bytes: the estimate does
-//! not show how much better another policy does.
+//! 2015. Keys are sampled by their hash, and reuse distances among the samples are scaled up. If
+//! the sample has too many or too few hot keys, the count at the shortest distance is corrected for
+//! it. The distances are those of an LRU over bytes, so the estimate shows no other policy.
 
 mod stack;
 
 use memory::sync::{AtomicU64, Mutex, Ordering};
-use stack::{Stack, Touched};
+use stack::{Recency, Stack};
 
-/// Initial sampling rate: one key in `2^RATE_BITS_MIN`.
 const RATE_BITS_MIN: u32 = 6;
-/// Most keys that are kept. If there are more, about half of the keys are dropped for good.
+/// Maximum number of keys kept. When there are more, about half of the keys are dropped for good.
 const SAMPLES_MAX: usize = 8192;
 /// Binary logarithm of the number of buckets between two powers of two of the distance.
 const PARTS_BITS: u32 = 3;
@@ -42,7 +40,7 @@ struct Samples {
     reused: Box<[u64]>,
     /// Sampled lookups that would miss at any memory size, with the same weights.
     cold: u64,
-    /// Number of lookups of any key.
+    /// Number of lookups, sampled or not.
     all: u64,
     /// Number of sampled lookups since the counts were last halved.
     lookups: u32,
@@ -75,7 +73,7 @@ impl Mrc {
         });
     }
 
-    /// Notes that an item of `bytes` bytes was stored, which expires at `exptime` (0: never).
+    /// Notes the storing of an item that expires at `exptime` (0: never).
     pub(crate) fn stored(&self, hash: u64, bytes: u32, exptime: u32) {
         self.with(hash, |samples| samples.stack.store(hash, bytes, exptime));
     }
@@ -84,7 +82,6 @@ impl Mrc {
         self.with(hash, |samples| samples.stack.remove(hash));
     }
 
-    /// Notes that all keys were deleted.
     pub(crate) fn flushed(&self) {
         if let Ok(mut samples) = self.samples.lock() {
             samples.stack.clear();
@@ -97,30 +94,29 @@ impl Mrc {
         if samples.all == 0 {
             return None;
         }
-        let told = samples.reused.iter().sum::<u64>() + samples.cold;
-        let (told, all) = (count(told << RATE_BITS_MIN), count(samples.all));
-        let hits = |bytes| samples.hits(bytes) * count(1 << RATE_BITS_MIN) + all - told;
+        let sampled = samples.reused.iter().sum::<u64>() + samples.cold;
+        let (sampled, all) = (count(sampled << RATE_BITS_MIN), count(samples.all));
+        let hits = |bytes| samples.hits(bytes) * count(1 << RATE_BITS_MIN) + all - sampled;
         Some(bytes.map(|bytes| (1.0 - hits(bytes) / all).clamp(0.0, 1.0)))
     }
 
-    /// Bytes of memory that the estimate takes.
     pub(crate) fn bytes(&self) -> usize {
         let bytes = |samples: &Samples| samples.stack.bytes() + size_of_val(&*samples.reused);
         self.samples.lock().map_or(0, |samples| bytes(&samples))
     }
 
-    /// One key in this many is sampled.
+    /// The number of keys for each sampled key.
     pub(crate) fn one_in(&self) -> u64 {
         // Relaxed: a number for statistics.
         u64::MAX / self.threshold.load(Ordering::Relaxed) + 1
     }
 
-    fn with(&self, hash: u64, tell: impl FnOnce(&mut Samples)) {
+    fn with(&self, hash: u64, update: impl FnOnce(&mut Samples)) {
         let Ok(mut samples) = self.samples.try_lock() else { return };
         if hash >= threshold(samples.rate_bits) {
             return;
         }
-        tell(&mut samples);
+        update(&mut samples);
         if samples.stack.keys() > SAMPLES_MAX {
             samples.rate_bits += 1;
             let threshold = threshold(samples.rate_bits);
@@ -134,8 +130,8 @@ impl Samples {
     fn looked_up(&mut self, hash: u64, now: u32) {
         let weight = 1 << (self.rate_bits - RATE_BITS_MIN);
         match self.stack.touch(hash, now) {
-            Touched::New => self.cold += weight,
-            Touched::Reused { bytes_between } => {
+            Recency::New => self.cold += weight,
+            Recency::Reused { bytes_between } => {
                 let distance = bytes_between.saturating_mul(1 << self.rate_bits);
                 if let Some(bucket) = self.reused.get_mut(bucket(distance)) {
                     *bucket += weight;
@@ -218,7 +214,6 @@ mod tests {
         }
     }
 
-    /// If all keys are equally likely, the miss ratio is the share of keys that do not fit.
     #[test]
     fn uniform_lookups_miss_in_proportion() {
         let (mrc, mut random) = (Mrc::new(), Random::new(1));
@@ -241,7 +236,6 @@ mod tests {
         assert!(mrc.one_in() >= 128, "a million keys are more than fit at one in 64");
     }
 
-    /// Compares skewed lookups with an exact LRU.
     #[test]
     fn skewed_lookups_miss_as_an_lru_does() {
         let (mrc, mut random) = (Mrc::new(), Random::new(7));
@@ -250,7 +244,7 @@ mod tests {
         let (mut held, mut misses, mut time) = (0, 0, 0);
         let (all, mut lookups) = (3_000_000, 0);
         for _ in 0..all {
-            // The cube of a uniform number, for a long tail and a hot head.
+            // The cube of a uniform number gives a hot head and a long tail.
             let part = random.below(1 << 20);
             let key = (((((part * part) >> 20) * part) >> 20) * 400_000) >> 20;
             lookups += 1;

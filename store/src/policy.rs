@@ -38,7 +38,7 @@ pub enum Verdict {
 
 /// The evicted keys that the ghost remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remembered {
+pub enum GhostScope {
     /// No keys.
     None,
     /// Keys that left probation.
@@ -58,7 +58,7 @@ pub struct Pressure {
 
 /// An item of a segment being drained.
 #[derive(Clone, Copy, Debug)]
-pub struct Drained {
+pub struct DrainedItem {
     /// The queue that it is in.
     pub queue: Queue,
     /// Its reference counter, 0 to `CNT_MAX`.
@@ -69,38 +69,31 @@ pub struct Drained {
     pub mean_bytes: u32,
 }
 
-/// An eviction policy: constants, and functions that depend only on their arguments.
+/// An eviction policy: constants, and functions that depend only on their arguments. `Eviction`
+/// documents those without a comment.
 trait Policy {
-    /// The evicted keys that the ghost remembers.
-    const REMEMBERED: Remembered;
-    /// The youngest part of each queue, in percent, in which hits do not raise the counter.
+    const REMEMBERED: GhostScope;
     const WINDOW_PERCENT: u64 = 0;
-    /// Probation's initial share.
     const SHARE: Share = Share(0.0);
 
-    /// The queue that a new item enters; `remembered` tells if the ghost knows its key.
     fn admit(remembered: bool) -> Queue;
-    /// The queue to make room in, given the live bytes of each. `share` is probation's target.
     fn victim(share: Share, probation_bytes: u64, main_bytes: u64) -> Queue;
     /// The lowest counter with which an item is spared if there is no pressure.
-    fn bar(item: Drained) -> u8;
+    fn bar(item: DrainedItem) -> u8;
     /// The counter that a spared item keeps.
-    fn spared_cnt(item: Drained) -> u8;
+    fn spared_cnt(item: DrainedItem) -> u8;
 
     /// The lowest counter with which an item is spared under debt, unless `bar` is higher.
     fn bar_in_debt(is_stuck: bool) -> u8 {
         if is_stuck { CNT_MAX + 1 } else { CNT_MAX }
     }
 
-    /// Probation's new share after a key that the ghost remembers as evicted from `from` is stored
-    /// again. The new item has `item_bytes` of the `all_bytes` that are live. Lost updates are
-    /// harmless.
     fn rebalance(share: Share, _from: Queue, _item_bytes: u64, _all_bytes: u64) -> Share {
         share
     }
 
     /// Decides what happens to an item.
-    fn judge(item: Drained, pressure: Pressure) -> Verdict {
+    fn judge(item: DrainedItem, pressure: Pressure) -> Verdict {
         let debt = if pressure.in_debt { Self::bar_in_debt(pressure.stuck) } else { 0 };
         if item.cnt >= Self::bar(item).max(debt) {
             Verdict::Spare(Self::spared_cnt(item))
@@ -140,7 +133,7 @@ macro_rules! policies {
 
             /// The evicted keys that the ghost remembers.
             #[must_use]
-            pub fn remembered(self) -> Remembered {
+            pub fn remembered(self) -> GhostScope {
                 match self { $(Eviction::$policy => <$file::$policy as Policy>::REMEMBERED),+ }
             }
 
@@ -174,7 +167,7 @@ macro_rules! policies {
 
             /// Decides whether an item is spared or evicted.
             #[must_use]
-            pub fn judge(self, item: Drained, pressure: Pressure) -> Verdict {
+            pub fn judge(self, item: DrainedItem, pressure: Pressure) -> Verdict {
                 match self { $(Eviction::$policy => $file::$policy::judge(item, pressure)),+ }
             }
 
@@ -204,7 +197,7 @@ policies! {
     /// The policy of the KV-Cache paper.
     NbqClock in nbq_clock, "nbq-clock", "an item is spared once for each hit, at most 3 times";
     /// A probation queue, a main queue and a ghost.
-    S3Fifo in s3_fifo, "s3-fifo", "new items are on probation; evicted keys are remembered";
+    S3Fifo in s3_fifo, "s3-fifo", "evicts new items first, unless hit or evicted before";
     /// Like `S3Fifo`, but hits soon after insertion do not count, and size does.
     #[default]
     Clock2Q in clock2q, "clock2q", "like s3-fifo, but hits soon after the set do not count";

@@ -1,18 +1,17 @@
 //! Storage: set, add, replace, cas, append, prepend.
 //!
-//! Where: the executor's storage arm, with the value in the receive buffer or in frames. `extend`
-//! has append and prepend.
+//! Where: the executor's storage arm. `extend` has append and prepend.
 //! Invariant: the verb's condition is checked under the same lock under which the item is linked. A
 //! refused verb stores nothing; a refused set also deletes the key's old item.
 //! Source: memcached's `process_update_cmd_start` and `do_store_item` (1.6.45).
 
 use crate::cas::NewCas;
 use crate::column::Column;
-use crate::engine::{Changed, Decision, New, NewValue};
+use crate::engine::{ChangeResult, Decision, NewItem, NewValue};
 use crate::handle::View;
-use crate::hash::{Key, Prefetched};
+use crate::hash::{Key, PrefetchedHash};
 use crate::index::slot::{STALE, WON};
-use crate::verbs::{Body, Put, Refused, Stored, Verb};
+use crate::verbs::{Body, Put, PutResult, StoreError, Verb};
 use crate::{Draft, Store};
 use memory::plant::{self, Fault};
 
@@ -33,7 +32,6 @@ impl Body<'_> {
         }
     }
 
-    /// The same body, for another attempt.
     pub(crate) fn again(&mut self) -> Body<'_> {
         match self {
             Body::Bytes(bytes) => Body::Bytes(bytes),
@@ -49,25 +47,22 @@ impl Column {
     /// Stores `body` as `put` specifies.
     ///
     /// # Errors
-    /// `Refused`: nothing was stored, since the value is too large or there is no room. If the verb
-    /// is `Set`, the key's older item is then deleted. `Refused::Later` changes nothing.
+    /// `StoreError`: nothing was stored, as the value is too large or there is no room; `Set` then
+    /// deletes the key's older item. `StoreError::Later` changes nothing.
     #[inline]
-    pub fn put(&mut self, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
+    pub fn put(&mut self, put: &Put<'_>, body: Body<'_>) -> Result<PutResult, StoreError> {
         let hash = self.hashed(put.key);
         self.put_hashed(put, hash, body)
     }
 
-    /// Like `put`, but with the hash of `put.key` computed beforehand.
-    ///
-    /// # Errors
-    /// Like `put`.
+    /// Like `put`, with the hash of `put.key`.
     #[inline]
     pub fn put_hashed(
         &mut self,
         put: &Put<'_>,
-        Prefetched(hash): Prefetched,
+        PrefetchedHash(hash): PrefetchedHash,
         body: Body<'_>,
-    ) -> Result<Stored, Refused> {
+    ) -> Result<PutResult, StoreError> {
         let log_bytes_max = self.handle.store.log_bytes_max as usize;
         match body {
             Body::Bytes(log) if !extends(put.verb) && log.len() <= log_bytes_max => {
@@ -77,9 +72,9 @@ impl Column {
         }
     }
 
-    /// Stores a value that is in the log as a whole, as nearly all values are.
+    /// Stores a value that lies wholly in the log, as nearly all values do.
     #[inline(never)]
-    fn put_bytes(&mut self, put: &Put<'_>, hash: u64, log: &[u8]) -> Result<Stored, Refused> {
+    fn put_bytes(&mut self, put: &Put<'_>, hash: u64, log: &[u8]) -> Result<PutResult, StoreError> {
         let key = Key { bytes: put.key, hash };
         self.admit(put, log.len() as u64)?;
         if put.verb != Verb::Set
@@ -97,7 +92,12 @@ impl Column {
 
     /// Stores a longer value or one that belongs in the arena, or extends a stored value.
     #[inline(never)]
-    fn put_any(&mut self, put: &Put<'_>, hash: u64, mut body: Body<'_>) -> Result<Stored, Refused> {
+    fn put_any(
+        &mut self,
+        put: &Put<'_>,
+        hash: u64,
+        mut body: Body<'_>,
+    ) -> Result<PutResult, StoreError> {
         let key = Key { bytes: put.key, hash };
         self.admit(put, body.bytes())?;
         let done = match body.again() {
@@ -107,7 +107,7 @@ impl Column {
                 None if bytes.len() <= self.log_value_bytes_max() => {
                     return self.put_bytes(put, hash, bytes);
                 }
-                None => Draft::of(&mut self.handle, &mut self.room, &[bytes])
+                None => Draft::in_frames(&mut self.handle, &mut self.room, &[bytes])
                     .and_then(|mut draft| self.put_draft(key, put, &mut draft)),
             },
             Body::Draft(draft) => self.put_draft(key, put, draft),
@@ -118,26 +118,26 @@ impl Column {
         done
     }
 
-    /// Checks that a value of this size would be accepted. Called before the value has arrived,
-    /// with the header's verb and key: a refused `Set` removes the key's old item.
+    /// Checks, before a value has arrived, that its size is accepted. If not, `Set` deletes the
+    /// key.
     ///
     /// # Errors
-    /// `Refused::TooLarge`.
+    /// `StoreError::TooLarge`.
     #[inline]
-    pub fn admit(&mut self, put: &Put<'_>, value_bytes: u64) -> Result<(), Refused> {
+    pub fn admit(&mut self, put: &Put<'_>, value_bytes: u64) -> Result<(), StoreError> {
         let counted = self.handle.store.counted_bytes(put.key, put.client_flags, value_bytes);
         let most = self.handle.store.config.item_bytes_max as u64;
         if counted <= most && u32::try_from(value_bytes).is_ok() {
             return Ok(());
         }
-        self.drop_refused(put, Refused::TooLarge);
-        Err(Refused::TooLarge)
+        self.drop_refused(put, StoreError::TooLarge);
+        Err(StoreError::TooLarge)
     }
 
     /// After a refused set, deletes the key's old item; not after `Later`, which is not final.
     #[cold]
-    fn drop_refused(&mut self, put: &Put<'_>, refused: Refused) {
-        if put.verb == Verb::Set && refused != Refused::Later {
+    fn drop_refused(&mut self, put: &Put<'_>, refused: StoreError) {
+        if put.verb == Verb::Set && refused != StoreError::Later {
             self.delete(put.key);
         }
     }
@@ -154,7 +154,7 @@ impl Column {
         key: Key<'_>,
         put: &Put<'_>,
         draft: &mut Draft,
-    ) -> Result<Stored, Refused> {
+    ) -> Result<PutResult, StoreError> {
         if put.verb != Verb::Set
             && let Some(answer) = self.refuse_early(key, put)
         {
@@ -162,15 +162,15 @@ impl Column {
         }
         let (value_bytes, value) = (draft.value_bytes(), draft.value());
         let stored = self.store(key, put, || value, value_bytes)?;
-        if matches!(stored, Stored::Stored { .. }) {
+        if matches!(stored, PutResult::Stored { .. }) {
             draft.published();
         }
         Ok(stored)
     }
 
-    /// The answer if the verb's condition already fails without the lock: no room is needed then.
+    /// The answer if the verb's condition fails without the lock, so that no room is needed.
     #[inline(never)]
-    fn refuse_early(&mut self, key: Key<'_>, put: &Put<'_>) -> Option<Stored> {
+    fn refuse_early(&mut self, key: Key<'_>, put: &Put<'_>) -> Option<PutResult> {
         let view = self.handle.view();
         let seen = view.find_live(key).map(|seen| (seen.cas, seen.item.exptime()));
         let answer = condition(put, seen).err()?;
@@ -187,8 +187,8 @@ impl Column {
         put: &Put<'_>,
         value: impl Fn() -> NewValue<'a> + Copy,
         value_bytes: u32,
-    ) -> Result<Stored, Refused> {
-        let new = move || New {
+    ) -> Result<PutResult, StoreError> {
+        let new = move || NewItem {
             // With `put.stale` the old exptime may stay, which is known only under the lock.
             has_exptime: put.stale,
             client_flags: put.client_flags,
@@ -197,7 +197,7 @@ impl Column {
             value: value(),
             exptime: put.exptime,
             cas: NewCas::of(put.cas_in),
-            ..New::default()
+            ..NewItem::default()
         };
         let shape = new().shape(self.handle.view(), put.key, None);
         let changed = self.change(
@@ -212,24 +212,27 @@ impl Column {
                 };
                 match holds {
                     Ok(None) => Decision::Write(new()),
-                    Ok(Some(exptime)) => {
-                        Decision::Write(New { exptime, keep_bits: WON, set_bits: STALE, ..new() })
-                    }
+                    Ok(Some(exptime)) => Decision::Write(NewItem {
+                        exptime,
+                        keep_bits: WON,
+                        set_bits: STALE,
+                        ..new()
+                    }),
                     Err(answer) => Decision::Answer(answer),
                 }
             },
         )?;
         let stored = match changed {
-            Changed::Answered(answer) => answer,
-            Changed::Written { cas } => {
+            ChangeResult::Answered(answer) => answer,
+            ChangeResult::Written { cas } => {
                 self.handle.view().counters().total_items.add(1);
-                Stored::Stored { cas, value_bytes }
+                PutResult::Stored { cas, value_bytes }
             }
         };
         let view = self.handle.view();
         view.count_cas(put, stored);
         if view.mrc.samples(key.hash) {
-            view.tell_stored(key.hash, put, stored);
+            view.report_stored(key.hash, put, stored);
         }
         Ok(stored)
     }
@@ -238,28 +241,27 @@ impl Column {
 impl View<'_> {
     /// Makes a draft of a value in the arena: where it was received, or else a copy.
     fn in_arena(self, value: &[u8]) -> Option<Draft> {
-        Draft::where_it_lies(self, value).or_else(|| Draft::in_chunks(self, &[value]))
+        Draft::in_place(self, value).or_else(|| Draft::in_chunks(self, &[value]))
     }
 
     #[inline]
-    fn count_cas(self, put: &Put<'_>, answer: Stored) {
+    fn count_cas(self, put: &Put<'_>, answer: PutResult) {
         if put.verb != Verb::Cas {
             return;
         }
         let counters = self.counters();
         match answer {
-            Stored::Stored { .. } => counters.cas_hits.add(1),
-            Stored::Exists => counters.cas_badval.add(1),
-            Stored::NotFound => counters.cas_misses.add(1),
-            Stored::NotStored => {}
+            PutResult::Stored { .. } => counters.cas_hits.add(1),
+            PutResult::Exists => counters.cas_badval.add(1),
+            PutResult::NotFound => counters.cas_misses.add(1),
+            PutResult::NotStored => {}
         }
     }
 
-    /// Reports a stored item to the miss-ratio estimate.
     #[cold]
     #[inline(never)]
-    fn tell_stored(self, hash: u64, put: &Put<'_>, stored: Stored) {
-        if let Stored::Stored { value_bytes, .. } = stored {
+    fn report_stored(self, hash: u64, put: &Put<'_>, stored: PutResult) {
+        if let PutResult::Stored { value_bytes, .. } = stored {
             let bytes = put.key.len() as u64 + u64::from(value_bytes) + u64::from(OVERHEAD_BYTES);
             self.mrc.stored(hash, u32::try_from(bytes).unwrap_or(u32::MAX), put.exptime);
         }
@@ -279,22 +281,21 @@ fn extends(verb: Verb) -> bool {
     matches!(verb, Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify)
 }
 
-/// Checks, like memcached's `do_store_item` without append and prepend, that the value may be
-/// stored over an item with this CAS unique and exptime. `Some`: the value may be stored, but is
-/// marked stale and gets this exptime.
+/// Checks, like memcached's `do_store_item`, that the value may be stored over an item with this
+/// CAS unique and exptime. `Some`: it may, but is marked stale and gets the returned exptime.
 ///
 /// # Errors
 /// The answer, if the value may not be stored.
 #[inline(never)]
-fn condition(put: &Put<'_>, seen: Option<(u64, u32)>) -> Result<Option<u32>, Stored> {
+fn condition(put: &Put<'_>, seen: Option<(u64, u32)>) -> Result<Option<u32>, PutResult> {
     match (put.verb, seen) {
-        (Verb::Add, Some(_)) | (Verb::Replace, None) => Err(Stored::NotStored),
-        (Verb::Cas, None) => Err(Stored::NotFound),
+        (Verb::Add, Some(_)) | (Verb::Replace, None) => Err(PutResult::NotStored),
+        (Verb::Cas, None) => Err(PutResult::NotFound),
         // 0 is not a CAS unique: it does not match even an item that has none (`-C`).
-        (Verb::Cas, Some(_)) if put.cas == 0 => Err(Stored::Exists),
+        (Verb::Cas, Some(_)) if put.cas == 0 => Err(PutResult::Exists),
         (Verb::Cas, Some((cas, _))) if put.cas == cas => Ok(None),
         (Verb::Cas, Some((cas, exptime))) if put.stale && put.cas < cas => Ok(Some(exptime)),
-        (Verb::Cas, Some(_)) => Err(Stored::Exists),
+        (Verb::Cas, Some(_)) => Err(PutResult::Exists),
         _ => Ok(None),
     }
 }

@@ -5,8 +5,7 @@
 //! Invariant: an entry counts only while its segment's ticket is the entry's position. The column
 //! that changes a segment's state from `Sealed` to `Draining` owns the segment; the entries only
 //! determine the order. No column waits for another.
-//! Source: the KV-Cache paper, section 4.2.3 (NbQ), with a ring of tickets in place of its linked
-//! list.
+//! Source: the KV-Cache paper, section 4.2.3 (NbQ); here a ring of tickets, there a linked list.
 //!
 //! ```text
 //!   entry, u64:  position (low half):32 | segment:32, or HOLE, or HELD
@@ -21,14 +20,13 @@ use std::io;
 const HOLE: u32 = u32::MAX;
 /// Marks an entry whose position is kept for the segment that a compaction is filling.
 const HELD: u32 = u32::MAX - 1;
-/// Most segments that a search from the old end tries before it gives up. Holes are not counted;
-/// there are no more of them than the ring has entries.
+/// Maximum number of segments that a search from the old end tries; it passes holes in addition.
 const SEARCH_SEGMENTS: usize = 64;
 /// Number of entries that a push moves from the old end to the young end if there are many holes.
 const ROTATE_ENTRIES: usize = 4;
 
-/// A ring gives back the pages of popped entries only if it has at least this many entries for each
-/// segment. It is sized for the largest number of segments that may ever exist.
+/// Entries per segment that a ring must have to free the pages beyond its oldest entry. (A ring is
+/// sized for the largest number of segments that may ever exist.)
 const SPARE_FACTOR: usize = 16;
 /// A ring with fewer pages than this gives none back.
 const SPARE_PAGES: u64 = 4;
@@ -46,9 +44,6 @@ pub(crate) struct Queue {
 impl Queue {
     /// Makes a queue for `segments_max` segments at most. Each queue of a log has a `number` of its
     /// own, so that no ticket of one queue is a position in the other.
-    ///
-    /// # Errors
-    /// The system refuses the address space.
     pub(crate) fn new(segments_max: u32, number: u32) -> io::Result<Self> {
         let entries = (segments_max as usize * 4).next_power_of_two();
         // The first position is not 0, so that an entry that was never written does not count.
@@ -75,8 +70,7 @@ impl Queue {
     /// Adds a segment at the young end. The caller sets its state to `Sealed` afterwards.
     pub(crate) fn push(&self, segments: &Segments, segment: u32) {
         self.append(segments, segment);
-        // If holes stretch the queue beyond three positions per segment, entries move to the young
-        // end; the ring has four entries per segment.
+        // If holes stretch the queue beyond 3 of the ring's 4 positions per segment, entries move.
         if self.span() > u64::from(segments.count()) * 3 {
             (0..ROTATE_ENTRIES).for_each(|_| self.rotate(segments));
         }
@@ -89,18 +83,17 @@ impl Queue {
         self.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
 
-    /// True if the ring is large enough for its pages behind the old end to be given back. The
-    /// young end must not come around to a page while a column gives it back. With S segments, the
-    /// young end is less than 4 S positions ahead of the old end at that moment (`push`). Until the
-    /// column passes its next quiescent point no segment is reused, so each is pushed at most once,
-    /// which moves the young end by at most (1 + `ROTATE_ENTRIES`) S. In total these 9 S are nine
-    /// sixteenths of the ring, and a page is at most a quarter of it.
+    /// True if the ring is large enough to give back its pages behind the old end: the young end
+    /// must not come around to a page meanwhile. With S segments, it is at first less than 4 S
+    /// ahead of the old end (`push`). Until the column's next quiescent point no segment is reused,
+    /// so each is pushed at most once, which moves the young end by at most (1 + `ROTATE_ENTRIES`)
+    /// S. These 9 S are nine sixteenths of the ring, and a page is at most a quarter of it.
     fn has_to_spare(&self, segments: u32) -> bool {
         self.ring.len() >= SPARE_FACTOR * segments as usize
             && self.ring.len() as u64 >= SPARE_PAGES * self.page_entries()
     }
 
-    /// Number of entries in a page of the system: a power of two.
+    /// The number of entries in a page of the system; a power of two.
     fn page_entries(&self) -> u64 {
         (self.ring.page_bytes() / size_of::<u64>()) as u64
     }
@@ -131,7 +124,6 @@ impl Queue {
         None
     }
 
-    /// True if the segment is at this position.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn has(&self, position: u64, segment: u32) -> bool {
         // Relaxed: for the audit.
@@ -150,7 +142,6 @@ impl Queue {
         self.change(position, segment, HELD).then_some(position)
     }
 
-    /// Gives up a position that was kept.
     pub(crate) fn release(&self, segments: &Segments, position: u64) {
         self.change(position, HELD, HOLE);
         self.advance(segments);
@@ -165,7 +156,7 @@ impl Queue {
         }
     }
 
-    /// Moves the oldest entry to the young end, so that the old end can pass the holes behind it.
+    /// Moves the oldest entry to the young end, so that the old end can pass the holes next to it.
     fn rotate(&self, segments: &Segments) {
         let head = self.head.load(Ordering::Relaxed); // a hint: `change` decides
         match self.segment_at(head) {
@@ -182,7 +173,6 @@ impl Queue {
         self.advance(segments);
     }
 
-    /// Moves the head past holes.
     fn advance(&self, segments: &Segments) {
         loop {
             let head = self.head.load(Ordering::Relaxed); // a hint: the exchange decides
@@ -240,7 +230,6 @@ mod tests {
     use memory::segments::{Opening, Reservation};
     use std::collections::VecDeque;
 
-    /// Segments 0..count, sealed and queued in order.
     fn sealed(count: u32) -> (Segments, Queue) {
         let segments = Segments::new(count, count).expect("address space");
         let queue = Queue::new(count, 0).expect("address space");
@@ -299,7 +288,6 @@ mod tests {
         let taken = || segments.take(0).expect("one of a hundred");
         let mut there: VecDeque<u32> = (0..80).map(|_| taken()).collect();
         there.iter().for_each(|segment| seal(&segments, &queue, *segment));
-        // Two and a half times around the ring.
         for _ in 0..queue.ring.len() * 5 / 2 {
             let oldest = queue.take_oldest(&segments);
             assert_eq!(oldest, there.pop_front());
@@ -352,7 +340,6 @@ mod under_loom {
         1 << (4 * segment)
     }
 
-    /// The ends, read while they move, never appear further apart than they ever were.
     #[test]
     fn the_ends_are_never_seen_far_apart() {
         let mut builder = loom::model::Builder::new();
@@ -372,7 +359,6 @@ mod under_loom {
         });
     }
 
-    /// Two threads queue a segment and take one: each segment is taken once, and none is lost.
     #[test]
     fn each_segment_is_taken_once() {
         let mut builder = loom::model::Builder::new();

@@ -3,25 +3,24 @@
 //! Where: GET, and the first lookup of every other verb.
 //! Invariant: an item returned was linked at some moment during the call. An item is found expired
 //! only under the lock, because a touch may be rewriting its exptime. A short value is copied
-//! before anybody sees it, and the copy counts only if the slot names the same bytes afterwards
-//! (see `rewrite`).
+//! first, and the copy counts only if the slot names the same bytes afterwards (see `rewrite`).
 //! Source: the KV-Cache paper, section 4.2.2.
 
 #![allow(unsafe_code, reason = "items and frames in the mapping")]
 
 use crate::column::Column;
 use crate::handle::{Handle, View};
-use crate::hash::{Key, Prefetched};
+use crate::hash::{Key, PrefetchedHash};
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
-use crate::index::{At, Found, Locked};
+use crate::index::{FoundSlot, LockedGroup, SlotRef};
 use crate::item::Item;
-use crate::verbs::{Appended, Around, Hit, Looked, Value, Wants};
+use crate::verbs::{AppendedPart, HeadResult, Hit, LookupResult, ReplyTemplate, Value};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
 use memory::sync::wait_a_little;
 use std::marker::PhantomData;
 
-/// The state of an item, which determines whether clients may see it.
+/// The state of an item; clients see only live items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Live,
@@ -30,7 +29,7 @@ pub(crate) enum Fate {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Seen<'r> {
+pub(crate) struct LinkedItem<'r> {
     pub(crate) slot: Slot,
     pub(crate) item: Item<'r>,
     pub(crate) cas: u64,
@@ -38,29 +37,28 @@ pub(crate) struct Seen<'r> {
 
 /// An item found under its group's lock, which is held for `'l`.
 #[derive(Clone, Copy)]
-pub(crate) struct Old<'l, 'r> {
-    pub(crate) at: At<'r>,
-    pub(crate) seen: Seen<'r>,
+pub(crate) struct LockedItem<'l, 'r> {
+    pub(crate) at: SlotRef<'r>,
+    pub(crate) seen: LinkedItem<'r>,
     pub(crate) fate: Fate,
-    lock: PhantomData<&'l Locked<'r>>,
+    lock: PhantomData<&'l LockedGroup<'r>>,
 }
 
-impl<'l> Old<'l, '_> {
+impl<'l> LockedItem<'l, '_> {
     pub(crate) fn log_value(&self) -> &'l [u8] {
         // SAFETY: the item was found under its group's lock, which is held for `'l`.
         unsafe { self.seen.item.log_value() }
     }
 }
 
-/// A value that a reader has taken.
-pub(crate) enum Taken {
+pub(crate) enum ReadValue {
     /// Number of bytes that were copied into the column's buffer.
     Copied(usize),
     /// The location of an item whose value is never rewritten, and the pinned frames of the value.
     Lasting(u64, Option<Pinned>),
 }
 
-impl Taken {
+impl ReadValue {
     /// Returns the value; `copied` is the buffer that holds the bytes of `Copied`.
     ///
     /// # Safety
@@ -69,9 +67,9 @@ impl Taken {
         // SAFETY: the caller guarantees it.
         let log = |loc| unsafe { view.item(loc) }.lasting_value().unwrap_or_default();
         match self {
-            Taken::Copied(bytes) => Value::Log(&copied[..bytes]),
-            Taken::Lasting(loc, None) => Value::Log(log(loc)),
-            Taken::Lasting(loc, Some(pinned)) => Value::Frames(pinned, log(loc)),
+            ReadValue::Copied(bytes) => Value::Log(&copied[..bytes]),
+            ReadValue::Lasting(loc, None) => Value::Log(log(loc)),
+            ReadValue::Lasting(loc, Some(pinned)) => Value::Frames(pinned, log(loc)),
         }
     }
 }
@@ -136,7 +134,7 @@ impl Head<'_> {
         self.slot.has(FETCHED)
     }
 
-    /// True if the item is stale (meta flag `X`). The first reader under the lock wins.
+    /// True if the item is stale (meta flag `X`). The first reader under the lock may recache it.
     #[inline]
     #[must_use]
     pub fn stale(&self) -> bool {
@@ -177,23 +175,22 @@ impl Column {
     }
 
     /// Like `get`, but takes the key's hash and appends a reply to `out`. If the value is short and
-    /// `around` returns the text around it, the whole reply is appended at once. Otherwise `head`
-    /// appends the text before the value and returns the kind of data to follow. `head` may be
-    /// called several times; the output of its earlier calls is removed. If `head` calls the lookup
-    /// off, nothing is appended and nothing counted.
+    /// `around` returns the text around it, the whole reply is appended at once. Otherwise `head`,
+    /// whose last call counts, appends the text before the value and returns the kind of data to
+    /// follow. If it calls the lookup off, nothing is appended and nothing counted.
     #[inline(always)]
-    pub fn get_around(
+    pub fn get_into(
         &mut self,
         key: &[u8],
-        Prefetched(hash): Prefetched,
+        PrefetchedHash(hash): PrefetchedHash,
         out: &mut Vec<u8>,
-        around: impl FnOnce(&Head<'_>) -> Option<Around>,
-        mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
-    ) -> Looked<'_> {
+        around: impl FnOnce(&Head<'_>) -> Option<ReplyTemplate>,
+        mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> HeadResult,
+    ) -> LookupResult<'_> {
         let view = self.handle.view();
         let Some(found) = view.store.index.likely(hash) else {
             view.sample_lookup(hash);
-            return Looked::Miss;
+            return LookupResult::Miss;
         };
         let Some(item) = view.shown_at_once(&found, key) else {
             return get_found_into(view.handle, key, hash, None, out, &mut head);
@@ -207,7 +204,7 @@ impl Column {
             if found.is_unchanged() {
                 view.sample_lookup(hash);
                 view.note_use(hash, &found, &item);
-                return Looked::Hit(Appended::Around);
+                return LookupResult::Hit(AppendedPart::FromTemplate);
             }
             out.truncate(before);
         }
@@ -215,7 +212,6 @@ impl Column {
     }
 }
 
-/// Like `Column::get`, but for an item of any length.
 #[cold]
 #[inline(never)]
 fn get_anyhow<'s>(
@@ -236,33 +232,33 @@ fn get_anyhow<'s>(
     Some(Hit { client_flags, cas, value_bytes, value })
 }
 
-/// `Column::get_around` without `around`, for any length. `found`: the key's slot, if known.
+/// `Column::get_into` without `around`, for any length. `found`: the key's slot, if known.
 #[inline(never)]
 fn get_found_into<'s>(
     handle: &'s Handle,
     bytes: &[u8],
     hash: u64,
-    found: Option<Found<'s>>,
+    found: Option<FoundSlot<'s>>,
     out: &mut Vec<u8>,
-    head: &mut impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
-) -> Looked<'s> {
+    head: &mut impl FnMut(&mut Vec<u8>, &Head<'_>) -> HeadResult,
+) -> LookupResult<'s> {
     let (view, key, before) = (handle.view(), Key { bytes, hash }, out.len());
     let read = view.read(key, found, |slot, item| {
         out.truncate(before);
         match head(out, &Head { view, item, slot }) {
-            Wants::Value => view.append(slot.loc(), &item, out).map(Looked::Hit),
-            Wants::NoValue => Some(Looked::Hit(Appended::Whole)),
-            Wants::CallOff => Some(Looked::Left),
+            HeadResult::Value => view.append(slot.loc(), &item, out).map(LookupResult::Hit),
+            HeadResult::NoValue => Some(LookupResult::Hit(AppendedPart::Whole)),
+            HeadResult::CallOff => Some(LookupResult::CalledOff),
         }
     });
-    if !matches!(read, Some((_, _, Looked::Hit(_)))) {
+    if !matches!(read, Some((_, _, LookupResult::Hit(_)))) {
         out.truncate(before);
     }
     let Some((found, item, looked)) = read else {
         view.sample_lookup(key.hash);
-        return Looked::Miss;
+        return LookupResult::Miss;
     };
-    if matches!(looked, Looked::Hit(_)) {
+    if matches!(looked, LookupResult::Hit(_)) {
         view.note_use(key.hash, &found, &item);
         view.sample_lookup(key.hash);
     }
@@ -305,7 +301,6 @@ impl<'r> View<'r> {
         if self.is_flushed(loc) { Fate::Flushed } else { Fate::Live }
     }
 
-    /// True if the item has expired at this column's time.
     #[inline]
     fn has_expired(self, item: &Item<'_>) -> bool {
         let exptime = item.exptime();
@@ -313,10 +308,10 @@ impl<'r> View<'r> {
         exptime != 0 && exptime <= now
     }
 
-    /// Returns the item of `found` if it has the key and one of the shorter layouts, as nearly all
-    /// items do, and is live. The slot may be busy.
+    /// Returns the item of `found` if it has the key, is live, and has one of the shorter layouts,
+    /// as nearly all items do. The slot may be busy.
     #[inline(always)]
-    fn shown_at_once(self, found: &Found<'r>, key: &[u8]) -> Option<Item<'r>> {
+    fn shown_at_once(self, found: &FoundSlot<'r>, key: &[u8]) -> Option<Item<'r>> {
         let (region, loc) = (&self.store.memory().region, found.slot.loc());
         // SAFETY: as in `item`; `found` is borrowed from the handle, as the item is.
         let item = unsafe { Item::shorter_with_key(region, loc, self.layout, key) }?;
@@ -326,14 +321,14 @@ impl<'r> View<'r> {
 
     /// Finds the slot of the key's item, dead or live. The slot may be busy.
     #[inline]
-    fn find(self, key: Key<'_>) -> Option<Found<'r>> {
+    fn find(self, key: Key<'_>) -> Option<FoundSlot<'r>> {
         // SAFETY: the slot was read just now.
         self.store.index.find(key.hash, |slot| unsafe { self.with_key(slot, key.bytes) }.is_some())
     }
 
     /// Returns the item of `found` if it is live and its slot is not busy. Otherwise unlinks a dead
-    /// item or waits a little for the slot, and returns `None`: the caller must look again.
-    fn shown(self, hash: u64, found: &Found<'r>, rounds: &mut u32) -> Option<Item<'r>> {
+    /// item or waits a little; then the caller must look again.
+    fn shown(self, hash: u64, found: &FoundSlot<'r>, rounds: &mut u32) -> Option<Item<'r>> {
         let loc = found.slot.loc();
         // SAFETY: `found` is borrowed from the handle, so its slot was read since the column's last
         // quiescent point.
@@ -349,17 +344,16 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Calls `read` with the key's live item until all bytes that `read` has read are of one
-    /// version. Returns the slot, the item and `read`'s result. `found` is the key's slot if the
-    /// caller knows it already. `read` returns `None` if the item is no longer linked; then the key
-    /// is looked up again.
+    /// Calls `read` with the key's live item until all bytes read are of one version. If `read`
+    /// returns `None`, because the item is no longer linked, the key is looked up again. `found` is
+    /// the key's slot, if known. Returns the slot, the item and `read`'s result.
     #[inline]
     fn read<T>(
         self,
         key: Key<'_>,
-        mut found: Option<Found<'r>>,
+        mut found: Option<FoundSlot<'r>>,
         mut read: impl FnMut(Slot, Item<'r>) -> Option<T>,
-    ) -> Option<(Found<'r>, Item<'r>, T)> {
+    ) -> Option<(FoundSlot<'r>, Item<'r>, T)> {
         let mut rounds = 0;
         loop {
             let found = found.take().or_else(|| self.find(key))?;
@@ -373,20 +367,20 @@ impl<'r> View<'r> {
     }
 
     /// Finds the key's live item without a lock. The caller may read only the item's exptime and
-    /// the parts that are never rewritten, and the CAS unique in `Seen::cas`.
-    pub(crate) fn find_live(self, key: Key<'_>) -> Option<Seen<'r>> {
+    /// the parts that are never rewritten, and the CAS unique in `LinkedItem::cas`.
+    pub(crate) fn find_live(self, key: Key<'_>) -> Option<LinkedItem<'r>> {
         let read = self.read(key, None, |slot, item| Some(self.cas_of(slot, &item)));
-        read.map(|(Found { slot, .. }, item, cas)| Seen { slot, item, cas })
+        read.map(|(FoundSlot { slot, .. }, item, cas)| LinkedItem { slot, item, cas })
     }
 
     /// Calls `look` with the key's live item, if any, under the lock of the key's group. Returns
-    /// `look`'s result and the lock. A dead item is unlinked first.
+    /// the result and the lock. A dead item is unlinked first.
     #[inline(always)]
     pub(crate) fn look_locked<T>(
         self,
         key: Key<'_>,
-        look: impl FnOnce(&Locked<'r>, Option<&Old<'_, 'r>>) -> T,
-    ) -> (T, Locked<'r>) {
+        look: impl FnOnce(&LockedGroup<'r>, Option<&LockedItem<'_, 'r>>) -> T,
+    ) -> (T, LockedGroup<'r>) {
         loop {
             let locked = self.store.index.lock(key.hash);
             let old = self.find_locked(&locked, key.bytes);
@@ -401,9 +395,12 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Finds the key's item, dead or live, under its group's lock.
     #[inline(always)]
-    pub(crate) fn find_locked<'l>(self, locked: &'l Locked<'r>, key: &[u8]) -> Option<Old<'l, 'r>> {
+    pub(crate) fn find_locked<'l>(
+        self,
+        locked: &'l LockedGroup<'r>,
+        key: &[u8],
+    ) -> Option<LockedItem<'l, 'r>> {
         let mut found = None;
         let at = locked.find(
             #[inline(always)]
@@ -417,23 +414,21 @@ impl<'r> View<'r> {
         Some(self.old(locked, at, slot, item))
     }
 
-    /// Describes the item of the slot at `at`, which was found under this lock.
     #[inline(always)]
     pub(crate) fn old<'l>(
         self,
-        _: &'l Locked<'r>,
-        at: At<'r>,
+        _: &'l LockedGroup<'r>,
+        at: SlotRef<'r>,
         slot: Slot,
         item: Item<'r>,
-    ) -> Old<'l, 'r> {
+    ) -> LockedItem<'l, 'r> {
         let fate = self.fate(&item, slot.loc());
-        let seen = Seen { slot, item, cas: self.cas_of(slot, &item) };
-        Old { at, seen, fate, lock: PhantomData }
+        let seen = LinkedItem { slot, item, cas: self.cas_of(slot, &item) };
+        LockedItem { at, seen, fate, lock: PhantomData }
     }
 
-    /// Counts a use of the item of `found`.
     #[inline]
-    fn note_use(self, hash: u64, found: &Found<'_>, item: &Item<'_>) {
+    fn note_use(self, hash: u64, found: &FoundSlot<'_>, item: &Item<'_>) {
         let loc = found.slot.loc();
         found.bump(|| !self.log.is_young(loc));
         if item.accessed().may_be_late(self.handle.stamp) {
@@ -463,34 +458,33 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Takes the value of the item at `loc`. A value that may be rewritten is copied, and the
-    /// caller must prove that the copy is of one version. `None`: the item's frames were given
-    /// back, so it is no longer linked.
+    /// Takes the value of the item at `loc`. The caller must prove that a copied value is of one
+    /// version. `None`: the frames were given back, so the item is not linked.
     #[inline]
-    pub(crate) fn take(self, loc: u64, item: &Item<'_>, copied: &mut [u8]) -> Option<Taken> {
+    pub(crate) fn take(self, loc: u64, item: &Item<'_>, copied: &mut [u8]) -> Option<ReadValue> {
         if item.shape().is_short() {
             let bytes = item.value_bytes().1 as usize;
             item.copy_value(&mut copied[..bytes]);
-            return Some(Taken::Copied(bytes));
+            return Some(ReadValue::Copied(bytes));
         }
         let pinned = match item.first_frame() {
             None => None,
             Some(first) => Some(self.pin(item, first)?),
         };
-        Some(Taken::Lasting(loc, pinned))
+        Some(ReadValue::Lasting(loc, pinned))
     }
 
-    /// Appends the value to `out` if it may be rewritten; otherwise returns it without a copy.
+    /// Appends a value that may be rewritten to `out`; returns any other value without a copy.
     #[inline(always)]
-    fn append(self, loc: u64, item: &Item<'r>, out: &mut Vec<u8>) -> Option<Appended<'r>> {
+    fn append(self, loc: u64, item: &Item<'r>, out: &mut Vec<u8>) -> Option<AppendedPart<'r>> {
         let Some(log) = item.lasting_value() else {
             item.append_value(out);
-            return Some(Appended::Whole);
+            return Some(AppendedPart::Whole);
         };
         if let Some(first) = item.first_frame() {
-            return self.pin(item, first).map(|pinned| Appended::Frames(pinned, log));
+            return self.pin(item, first).map(|pinned| AppendedPart::Frames(pinned, log));
         }
-        Some(Appended::Lasting(log, self.handle.keep(loc)))
+        Some(AppendedPart::Lasting(log, self.handle.keep(loc)))
     }
 
     /// Pins the frames of an item's value, from `first` on. `None`: the frames were given back.
@@ -499,7 +493,8 @@ impl<'r> View<'r> {
         let (value_bytes, log_bytes) = item.value_bytes();
         let framed = (value_bytes - log_bytes) as usize;
         // SAFETY: `first` and `framed` are the item's. The caller holds the group's lock, or calls
-        // `Found::is_unchanged` before the value is read, which is false if the item is not linked.
+        // `FoundSlot::is_unchanged` before the value is read, which is false if the item is not
+        // linked.
         unsafe { Pinned::hold(self.memory(), first, framed) }
     }
 }

@@ -2,35 +2,34 @@
 //! frames of segments that the store keeps.
 //!
 //! Where: when the memory limit was lowered, before items are evicted for it.
-//! Invariant: a published chain is never changed: the whole value is copied, and a new item that
-//! names the copy replaces the old item. Every reader of the old chain holds a reference to it, and
-//! the last holder frees it.
+//! Invariant: a published chain never changes: a new item that names a copy of the whole value
+//! replaces the old item. Each reader references the old chain, and the last one frees it.
 
 #![allow(unsafe_code, reason = "writes frames in the mapping")]
 
 use crate::Store;
 use crate::handle::View;
 use crate::item::Item;
-use crate::link::{Move, Moved};
+use crate::link::{MoveResult, MovedFields};
 use memory::frames::Pinned;
 use memory::segments::State;
 use memory::sync::Ordering;
 
-/// Longest value that is copied, in bytes. A longer value would take too long, and its frames fill
-/// whole segments, except at the value's ends.
+/// The longest value that is copied, in bytes. Longer values nearly fill whole segments.
 const COPIED_BYTES_MAX: u32 = 2 << 20;
-/// After a pass that copied nothing, the next begins once `lacking` fell by one part in this many.
+/// After a pass that copied nothing, the next begins once `lacking` fell by 1 / `IN_VAIN_PART`.
 const IN_VAIN_PART: u32 = 16;
-/// Most segments that one call looks at to find one to walk.
+/// Maximum number of segments that one call looks at to find one to walk.
 const LOOKS_MAX: u32 = 4096;
 
 impl Store {
-    /// Returns the segment from which on frames count as scattered. `None` unless repacking them
-    /// would free as many segments as the limit demands.
+    /// Returns the segment from which on frames count as scattered. `None` unless repacking these
+    /// frames would free as many segments as the limit demands.
     pub(crate) fn scattered(&self) -> Option<u32> {
         let memory = self.memory();
         let lacking = self.lacking();
-        // Relaxed, here and below: hints. At worst a segment is walked twice, or later.
+        // Relaxed, here and below: hints. At worst a segment is walked twice, or later than need
+        // be.
         let in_vain = self.limit.in_vain.load(Ordering::Relaxed);
         if lacking == 0 || lacking > in_vain - in_vain.div_ceil(IN_VAIN_PART) {
             return None;
@@ -39,8 +38,7 @@ impl Store {
         (spare >= lacking).then_some(from)
     }
 
-    /// Claims a segment to walk for items whose frames are scattered. Returns that segment and the
-    /// result of `scattered`.
+    /// Claims a segment with scattered frames to walk. Returns it and the result of `scattered`.
     pub(crate) fn claim_to_repack(&self) -> Option<(u32, u32)> {
         let from = self.scattered()?;
         let (memory, limit) = (self.memory(), &self.limit);
@@ -49,7 +47,6 @@ impl Store {
             if segment >= memory.segments.count() {
                 limit.repack_at.store(0, Ordering::Relaxed);
                 if limit.repacked.swap(0, Ordering::Relaxed) == 0 {
-                    // The next pass begins once fewer segments are lacking (`IN_VAIN_PART`).
                     limit.in_vain.store(self.lacking().max(1), Ordering::Relaxed);
                     return None;
                 }
@@ -92,8 +89,8 @@ impl View<'_> {
         let Some(copy) = copied(self.store, &pinned, from) else { return 0 };
         let segment = memory.region.segment_of(loc);
         let place = |bytes| self.log.reserve_out(token, segment, bytes);
-        let moved = Moved { cnt: None, first_frame: Some(copy) };
-        if self.relocate((hash, loc), item, moved, place) == Move::Moved {
+        let moved = MovedFields { cnt: None, first_frame: Some(copy) };
+        if self.relocate((hash, loc), item, moved, place) == MoveResult::Moved {
             memory.release(old);
             self.limit.repacked.fetch_add(1, Ordering::Relaxed); // Relaxed: a hint
             self.counters().compacted_bytes.add(framed_bytes.into());

@@ -15,21 +15,21 @@
 //!     bytes, Relaxed                        fence Acquire
 //!     slot: version + 1, Release            slot, Relaxed; if changed, again
 //! ```
-//! By the fences, a reader that has read a byte of a rewrite then sees the busy slot of that
-//! rewrite, or a later slot. A reader that has read no such byte has the version that the slot
-//! named. A pair of location and version never comes back while a reader may hold it: after the
-//! last version, the new item is appended; a moved item begins at version 0 at another location;
-//! and the old bytes are not used again before every column has passed a quiescent point. Drains,
-//! touches and other writers change or copy items under the lock, so they meet no rewrite. A walk
-//! that reads an item without the lock treats all that may be rewritten as a hint.
+//! By the fences, a reader that has read a byte of a rewrite then sees the slot of that rewrite
+//! busy, or a later slot. A reader that has read no such byte has the version that the slot named.
+//! No pair of location and version comes back while a reader may hold it: after the last version,
+//! the new item is appended; a moved item begins at version 0 elsewhere; and old bytes are reused
+//! only after every column has passed a quiescent point. Drains, touches and other writers change
+//! or copy items under the lock, so they meet no rewrite. Walks without the lock treat such fields
+//! as hints.
 
 #![allow(unsafe_code, reason = "writes over an item in the mapping")]
 
 use crate::handle::View;
-use crate::index::Locked;
+use crate::index::LockedGroup;
 use crate::index::slot::{Slot, VER_MAX};
 use crate::item::{CasWidth, Fields, Item, Shape};
-use crate::read::{Fate, Old};
+use crate::read::{Fate, LockedItem};
 use memory::plant::{self, Fault};
 
 /// True if an item of `shape` may be written over a slot's item; without the lock, a guess.
@@ -40,13 +40,12 @@ pub(crate) fn looks_rewritable(slot: Slot, item: &Item<'_>, shape: Shape) -> boo
 }
 
 impl View<'_> {
-    /// True if an item of `shape` can be written over `old`.
     #[inline(always)]
-    pub(crate) fn can_rewrite(self, old: &Old<'_, '_>, shape: Shape) -> bool {
+    pub(crate) fn can_rewrite(self, old: &LockedItem<'_, '_>, shape: Shape) -> bool {
         let slot = old.seen.slot;
         old.fate == Fate::Live
             && looks_rewritable(slot, &old.seen.item, shape)
-            // An item written into a segment of an earlier epoch would be flushed at once.
+            // An item written to a segment of an earlier epoch would be flushed at once.
             && self.log.segment_of(slot.loc()).epoch() == self.log.epoch()
     }
 
@@ -55,8 +54,8 @@ impl View<'_> {
     #[inline(always)]
     pub(crate) fn rewrite(
         self,
-        locked: &Locked<'_>,
-        old: &Old<'_, '_>,
+        locked: &LockedGroup<'_>,
+        old: &LockedItem<'_, '_>,
         fields: &Fields<'_>,
         change: impl FnOnce(Slot) -> Slot,
     ) -> bool {

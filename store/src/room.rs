@@ -23,37 +23,34 @@ use crate::policy::Queue;
 use crate::policy::room::{
     COMPACT_DEAD_PERCENT_MIN, Debt, SLICE_BYTES_MAX, SLICE_BYTES_MIN, pay_factor,
 };
-use crate::verbs::Refused;
+use crate::verbs::StoreError;
 use memory::random::Random;
 use memory::sync::{Ordering, spin_loop};
 
-/// After a search for room that found none, this many appends do not search.
+/// Number of appends that do not search for room after a search that found none.
 const REST_APPENDS: u32 = 64;
-/// Most slices of work that an append does while no segment is free. After them it gets `Later`.
+/// The maximum number of slices that an append does while no segment is free; then it gets `Later`.
 const SLICES_MAX: u32 = 16;
-/// An append is refused once it has found this many times neither work to do nor another column at
-/// work. Once is not enough: another column may have been between two steps.
+/// An append is refused once it has seen this many times that there is no work to do and that no
+/// other column works. One time is not enough: a column may have been between two steps.
 const VAIN_LOOKS_MAX: u32 = 4;
-/// If nothing is evicted, this many appends are refused at once after one found the store full.
+/// Without eviction, this many appends are refused at once after one found the store full.
 const FULL_APPENDS: u32 = 256;
 
-/// Bytes of work per byte appended where memory would otherwise grow. In segments that are half
-/// dead this work makes room for one and a half times the append's size.
+/// Bytes of work per byte appended where memory would otherwise grow. In half-dead segments this
+/// makes room for one and a half times the append's size.
 const REUSE_FACTOR: u32 = 3;
 
 /// The state that a column keeps between its slices of making room.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// The walk through a segment that is under way.
     drain: Option<Drain>,
-    /// The column's debt: bytes that its drains spared, in excess of the bytes that they freed.
     debt: Debt,
-    /// Number of further appends that do not search for room, after a search that found none.
+    /// Number of further appends without a search for room (`REST_APPENDS`).
     rest: u32,
-    /// Number of further appends that are refused at once, after one found that nothing can be
-    /// freed. Ignored once this column has made enough bytes dead for a segment to be worth
-    /// compacting; reset when the clock moves on. Bytes that other columns have made dead are
-    /// noticed once the number is 0.
+    /// Number of further appends that are refused at once (`FULL_APPENDS`). Ignored once this
+    /// column has made enough bytes dead for a compaction; reset when the clock moves on. Only at 0
+    /// does the column notice bytes that other columns have made dead.
     pub(crate) full_appends: u32,
     /// The hash of the last key answered with `Later` because the index lacked a line.
     pub(crate) lacks_line: Option<u64>,
@@ -61,7 +58,6 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Makes the state of column `id`.
     pub(crate) fn new(id: usize) -> Self {
         Self {
             drain: None,
@@ -73,29 +69,25 @@ impl Room {
         }
     }
 
-    /// Returns a place in `queue` for an item of `bytes` that expires at `exptime` (0: never), and
-    /// pays for room first. The call may pass a quiescent point.
+    /// Pays for room, and returns a place in `queue` for an item of `bytes` that expires at
+    /// `exptime` (0: never). May pass a quiescent point.
     ///
     /// # Errors
-    /// `NoMemory`: nothing can be freed. `Later`: memory will be freed, or more work than an
-    /// append's share must be done first.
+    /// `NoMemory`: nothing can be freed. `Later`: memory will be freed, or the append has done its
+    /// share of the work.
     pub(crate) fn place(
         &mut self,
         handle: &mut Handle,
         (queue, exptime): (Queue, u32),
         bytes: u32,
-    ) -> Result<Place, Refused> {
+    ) -> Result<Place, StoreError> {
         self.pay(handle, bytes);
         self.take(handle, |view| {
             view.log.reserve(queue, (view.appender(), exptime), bytes, view.keep())
         })
     }
 
-    /// Like `place`, but returns a frame for an arriving value.
-    ///
-    /// # Errors
-    /// Like `place`.
-    pub(crate) fn frame(&mut self, handle: &mut Handle) -> Result<u32, Refused> {
+    pub(crate) fn frame(&mut self, handle: &mut Handle) -> Result<u32, StoreError> {
         self.pay(handle, handle.store.frame_bytes());
         self.take(handle, |view| {
             let node = view.memory().segments.nodes().of_column(view.handle.id);
@@ -103,7 +95,7 @@ impl Room {
         })
     }
 
-    /// Makes room in payment for an append of `bytes`, if free segments run low.
+    /// Pays for an append of `bytes` by making room, if free segments run low.
     fn pay(&mut self, handle: &mut Handle, bytes: u32) {
         let high = handle.store.high();
         if handle.store.memory().segments.free() >= high {
@@ -127,8 +119,8 @@ impl Room {
         }
     }
 
-    /// Before an append of `bytes` while enough segments are free: makes dead memory reusable if
-    /// few of the free segments are warm and too much of the touched memory is dead.
+    /// Pays for an append of `bytes` while enough segments are free: makes dead memory reusable if
+    /// few of them are warm and too much of the touched memory is dead.
     #[inline]
     fn pay_for_reuse(&mut self, handle: &mut Handle, bytes: u32) {
         if handle.store.memory().segments.warm() <= handle.store.keep()
@@ -142,7 +134,7 @@ impl Room {
     fn reuse(&mut self, handle: &mut Handle, bytes: u32) {
         pass_and_reclaim(handle);
         let segments = &handle.store.memory().segments;
-        // Segments that wait for other columns will be warm ones.
+        // Segments that wait for other columns will be warm when they are freed.
         if segments.warm() + segments.limbo() > handle.store.keep() {
             return;
         }
@@ -156,30 +148,26 @@ impl Room {
         }
     }
 
-    /// Calls `take`; if it returns `None`, makes room and calls it again.
     #[inline(always)]
     fn take<T>(
         &mut self,
         handle: &mut Handle,
         take: impl Fn(View<'_>) -> Option<T>,
-    ) -> Result<T, Refused> {
+    ) -> Result<T, StoreError> {
         take(handle.view()).map_or_else(|| self.room_for(handle, take), Ok)
     }
 
     /// Makes room until `take` succeeds, but does no more than an append's share of work.
-    ///
-    /// # Errors
-    /// Like `place`.
     pub(crate) fn room_for<T>(
         &mut self,
         handle: &mut Handle,
         mut take: impl FnMut(View<'_>) -> Option<T>,
-    ) -> Result<T, Refused> {
+    ) -> Result<T, StoreError> {
         if self.is_full(handle.view()) {
             self.full_appends -= 1;
             let segments = &handle.store.memory().segments;
             let will_be_free = segments.free() + segments.limbo() > handle.store.keep();
-            return Err(if will_be_free { Refused::Later } else { Refused::NoMemory });
+            return Err(if will_be_free { StoreError::Later } else { StoreError::NoMemory });
         }
         let mut vain_looks = 0;
         for _ in 0..SLICES_MAX {
@@ -200,14 +188,13 @@ impl Room {
             if vain_looks == VAIN_LOOKS_MAX {
                 self.full_appends = FULL_APPENDS;
                 handle.dead_bytes.set(0);
-                return Err(Refused::NoMemory);
+                return Err(StoreError::NoMemory);
             }
             spin_loop();
         }
-        Err(Refused::Later)
+        Err(StoreError::Later)
     }
 
-    /// True if an earlier search found that nothing can be freed.
     fn is_full(&self, view: View<'_>) -> bool {
         self.full_appends > 0
             && view.config.eviction.is_none()
@@ -224,9 +211,8 @@ fn pass_and_reclaim(handle: &mut Handle) {
 }
 
 impl Store {
-    /// True if other columns hold memory that may be freed: retired segments that wait for
-    /// quiescent points, walks, a pass through the index, gathered segments. Relaxed: hints
-    /// suffice, since an append that is answered with `Later` is tried again.
+    /// True if other columns hold memory that may be freed: retired segments, walks, a pass through
+    /// the index, gathered segments. Relaxed: hints suffice, as an append retries after `Later`.
     pub(crate) fn others_make_room(&self) -> bool {
         self.memory().segments.limbo() > 0
             || self.tokens.load(Ordering::Relaxed) != 0

@@ -7,14 +7,12 @@
 //! operations of any kind on the same keys, on others or on new ones. Lines of the log, which only
 //! readers of their keys read, are counted separately.
 //!
-//! Mutexes are not recorded. An operation tries to lock one only if it widens the index, lays out a
-//! group again, gathers segments that are due, or reports a sampled key (one key in 64); the
-//! operations recorded here do none of these. Under shuttle, blocks of CAS uniques, batches of
-//! reported items and slices of drains are shorter: a line written once in four operations here is
-//! written once in 64 in a server.
+//! Mutexes are not recorded: the operations recorded here lock none. Operations do so only to widen
+//! the index, lay out a group again, gather segments that are due, or report a sampled key (one in
+//! 64). Under shuttle, blocks of CAS uniques, batches of reported items and slices of drains are
+//! shorter: a line written once in four operations here is written once in 64 in a server.
 //!
-//! Source: Clements et al., "The scalable commutativity rule", SOSP 2013: an operation scales if it
-//! writes no line that others touch.
+//! Source: Clements et al., "The scalable commutativity rule", SOSP 2013.
 
 #![allow(clippy::expect_used, reason = "a test")]
 
@@ -32,7 +30,7 @@ use std::sync::Arc;
 const LINE: usize = 64;
 /// Number of operations recorded.
 const LOOKS: u32 = 256;
-/// Number of other items stored before the recording. The smallest store cannot hold them all.
+/// Number of other items stored before the recording: too many for the smallest store.
 const OTHERS: u32 = 10_000;
 /// The name of the lines of a column's counters. Other columns read them, not in each operation,
 /// but once for each segment that they open or drain, to sum up the live bytes.
@@ -58,7 +56,7 @@ struct Scene {
 
 /// The names of the shared lines that an operation writes, and the number of its lines of the log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Written {
+struct WrittenLines {
     shared: Vec<String>,
     log: usize,
 }
@@ -89,7 +87,6 @@ impl Scene {
         scene
     }
 
-    /// Returns an unused key that is not sampled.
     fn fresh(&mut self) -> Vec<u8> {
         loop {
             self.made += 1;
@@ -121,7 +118,7 @@ impl Scene {
         let (_, accesses) = watch(|| {
             others.iter().for_each(|key| set(b, key, &VALUE));
             for key in keys.iter().chain(&others) {
-                // If memory is short, the key may be gone.
+                // If memory is short, the key may have been evicted.
                 let _ = b.get(key);
                 set(b, key, &VALUE);
                 set(b, key, &VALUE);
@@ -158,8 +155,7 @@ impl Scene {
         "elsewhere".into()
     }
 
-    /// Calls `operate` for each key, and returns the writes of each call.
-    fn look(mut self, mut operate: impl FnMut(&mut Column, &[u8])) -> Vec<Written> {
+    fn look(mut self, mut operate: impl FnMut(&mut Column, &[u8])) -> Vec<WrittenLines> {
         let mut written = Vec::new();
         for key in &self.keys {
             let (_, accesses) = watch(|| operate(&mut self.a, key));
@@ -172,13 +168,13 @@ impl Scene {
         let first = region.at(0).addr() / LINE;
         let bytes = (region.segments_max() as usize) << region.segment_bytes().ilog2();
         let in_log = |line: &usize| (first..first + bytes / LINE).contains(line);
-        let told = |lines: &BTreeSet<usize>| {
+        let named = |lines: &BTreeSet<usize>| {
             let shared = lines.intersection(&touched).filter(|line| !in_log(line));
             let mut shared: Vec<_> = shared.map(|line| self.name(*line)).collect();
             shared.sort_unstable();
-            Written { shared, log: lines.iter().filter(|line| in_log(line)).count() }
+            WrittenLines { shared, log: lines.iter().filter(|line| in_log(line)).count() }
         };
-        written.iter().map(told).collect()
+        written.iter().map(named).collect()
     }
 }
 
@@ -186,7 +182,6 @@ fn lines(access: &Access) -> RangeInclusive<usize> {
     access.at / LINE..=(access.at + access.bytes - 1) / LINE
 }
 
-/// Runs `test` in one thread where accesses are recorded.
 fn recorded(test: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
     config.max_steps = MaxSteps::None;
@@ -197,7 +192,7 @@ fn recorded(test: impl Fn() + Send + Sync + 'static) {
 /// Runs `looks` and asserts that `mostly` is the most frequent set of shared lines, that their mean
 /// number is at most `shared_mean_max`, and that such operations write `log` lines of the log.
 fn writes(
-    looks: impl Fn() -> Vec<Written> + Send + Sync + 'static,
+    looks: impl Fn() -> Vec<WrittenLines> + Send + Sync + 'static,
     mostly: &'static [&'static str],
     (log, shared_mean_max): (RangeInclusive<usize>, f64),
 ) {

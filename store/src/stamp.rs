@@ -1,8 +1,7 @@
 //! The time of an item's last access, in 16 bits.
 //!
 //! Where: a field of each item, read and set by lookups, and made coarse by `aging`.
-//! Invariant: an item's stamp is made coarse before its seconds wrap around, so that every stamp
-//! denotes one time.
+//! Invariant: a stamp is made coarse before its seconds wrap around, so each denotes one time.
 //!
 //! ```text
 //!   15  14 .. 0                      15  14  13 .. 0
@@ -11,7 +10,6 @@
 //! Seconds wrap around after 9 hours, units after 48 days. The clock of the column that reads a
 //! stamp may be a little behind that of the column that set it.
 
-/// This bit is set in a coarse stamp.
 const COARSE: u16 = 1 << 15;
 /// Binary logarithm of the seconds in a coarse stamp's unit.
 const UNIT_LOG: u32 = 8;
@@ -21,19 +19,17 @@ const UNITS: u32 = (1 << 14) - 1;
 pub(crate) const COARSE_FROM_SECONDS: u32 = SECONDS / 4;
 /// Number of seconds after which the seconds in a stamp wrap around.
 const SECONDS: u32 = 1 << 15;
-/// Age in seconds of the oldest access that a stamp which is not coarse can denote.
+/// Age in seconds of the oldest access that a stamp can denote unless it is coarse.
 pub(crate) const SECONDS_MAX: u32 = SECONDS - 1 - AHEAD_SECONDS as u32;
 /// Seconds after a noted access in which no other is noted (memcached's `ITEM_UPDATE_INTERVAL`).
 const NOTED_SECONDS: u16 = 60;
-/// Most seconds that a stamp may be ahead of a column's clock.
+/// Maximum number of seconds that a stamp may be ahead of a column's clock.
 const AHEAD_SECONDS: u16 = 255;
 
-/// The time of an item's last access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(pub(crate) u16);
 
 impl Stamp {
-    /// The stamp of an access in second `now`.
     #[inline]
     pub(crate) fn new(now: u32) -> Self {
         Self(low(now))
@@ -65,7 +61,7 @@ impl Stamp {
         ((units << UNIT_LOG) + now % unit_seconds).saturating_sub(unit_seconds - 1)
     }
 
-    /// The coarse stamp that replaces this one, if it is old enough.
+    /// The coarse stamp that replaces this one, if the access was long ago.
     pub(crate) fn aged(self, now: u32) -> Option<Self> {
         let seconds = self.seconds_before(now);
         let is_due = self.0 & COARSE == 0 && seconds >= COARSE_FROM_SECONDS;
@@ -73,7 +69,6 @@ impl Stamp {
     }
 }
 
-/// Returns the lowest 15 bits of `number`.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the low bits are kept")]
 fn low(number: u32) -> u16 {
@@ -101,8 +96,8 @@ mod tests {
             assert_eq!(aged.and_then(|aged| aged.aged(then + 2 * SECONDS)), None, "once");
             let days = 48 * 86_400;
             for seconds in (COARSE_FROM_SECONDS..days).step_by(997) {
-                let told = aged.map_or(0, |aged| aged.seconds_before(then + seconds));
-                assert!(told <= seconds && told + 256 > seconds, "{told} of {seconds}");
+                let reported = aged.map_or(0, |aged| aged.seconds_before(then + seconds));
+                assert!(reported <= seconds && reported + 256 > seconds, "{reported} of {seconds}");
             }
         }
     }

@@ -20,7 +20,6 @@ macro_rules! since {
 /// Makes each row a column's counter, its sum over the columns and its rule for `stats reset`.
 macro_rules! counters {
     ($($(#[$doc:meta])* $kind:ident $name:ident,)+) => {
-        /// One column's counters.
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: Counter,)+
@@ -56,11 +55,10 @@ macro_rules! counters {
     };
 }
 
-/// Most evictions over which `eviction_age` takes the mean; at this number both sums are halved.
+/// Maximum number of evictions in `eviction_age`'s mean; at this number both sums are halved.
 const LATE_EVICTIONS: u64 = 1 << 14;
 
 impl Counters {
-    /// Counts the linking of an item of `bytes` bytes in `queue`.
     #[inline]
     pub(crate) fn link(&self, queue: Queue, bytes: u64) {
         self.bytes.add(bytes);
@@ -91,8 +89,8 @@ impl Counters {
 }
 
 impl Stats {
-    /// The mean, over the latest evicted items, of the seconds since their segments were opened,
-    /// that is, since the items were stored or last spared. 0: no item was evicted.
+    /// The mean age in seconds of the latest evicted items: since their segments were opened, that
+    /// is, since the items were stored or last spared. 0: no item was evicted.
     #[must_use]
     pub fn eviction_age(&self) -> u64 {
         self.late_eviction_seconds / self.late_evictions.max(1)
@@ -106,8 +104,8 @@ counters! {
     gauge bytes,
     /// Bytes of linked items in the probation queue.
     gauge probation_bytes,
-    /// Bytes of the log in items that this column has unlinked. The log itself counts bytes that
-    /// were voided, and subtracts those of retired segments.
+    /// Bytes of the log in items that this column has unlinked. The log counts voided bytes itself,
+    /// and subtracts those of retired segments.
     gauge dead_bytes,
     /// All items that were ever linked.
     count total_items,
@@ -121,7 +119,7 @@ counters! {
     count evicted_nonzero,
     /// Items written in place over an old item of the same shape.
     count rewritten,
-    /// Stored keys that the ghost remembered from an eviction.
+    /// Items stored under keys that the ghost remembered from an eviction.
     count ghost_hits,
     /// Expired or flushed items whose memory or key is used again.
     count reclaimed,

@@ -1,20 +1,18 @@
-//! The background walk through one segment: it unlinks items that have expired or were flushed, and
-//! leaves the others where they are.
+//! The background walk through a segment: unlinks expired and flushed items, leaves the others.
 //!
 //! Where: segments that are due by the calendar, and segments of an earlier epoch if they are too
 //! few for a pass through the index. Each is walked in slices.
-//! Invariant: an item is found dead under its group's lock, so that a touch either came before or
-//! finds no item. A live item is not looked up in the index: its own exptime shows that it lives,
-//! and at worst it is no longer linked.
+//! Invariant: an item is found dead under its group's lock, so that a touch came before or finds no
+//! item. A live item is recognized by its exptime alone, without the index, linked or not.
 //! Source: memcached's LRU crawler (1.6.45), by segments; batches as in AMAC (Kocberber et al.,
 //! VLDB 2015).
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
 
 use crate::handle::View;
-use crate::index::unlink::Unlinked;
+use crate::index::unlink::UnlinkResult;
 use crate::item::{self, Item, Record};
-use crate::link::Reaped;
+use crate::link::ReapedCounts;
 use crate::read::Fate;
 use memory::segments::{Segment, State};
 
@@ -22,16 +20,14 @@ use memory::segments::{Segment, State};
 const BATCH: usize = 32;
 /// Distance in bytes from the current record to the one that is prefetched.
 const RECORDS_AHEAD_BYTES: u64 = 1 << 10;
-/// A segment is walked again once one byte in this many has expired.
+/// A segment is walked again once one byte in `DEAD_PART` bytes has expired.
 const DEAD_PART: u32 = 8;
 /// Number of classes of the seconds until an exptime: one for each power of two.
 const SPANS: usize = 32;
 
-/// The state of a walk, and its findings.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     segment: u32,
-    /// True if every item of the segment is expected to be dead.
     all: bool,
     /// The segment's earliest exptime before the walk; no linked item expires before it.
     from: u32,
@@ -41,13 +37,12 @@ pub(crate) struct Sweep {
     last: u32,
 }
 
-/// An item to be looked up in the index: its key's hash, its location, and the item.
-type Asked<'r> = (u64, u64, Item<'r>);
+/// An item to look up in the index: its key's hash, its location, and the item.
+type BatchedItem<'r> = (u64, u64, Item<'r>);
 
-/// The items that a slice has unlinked.
 #[derive(Default)]
-struct Gone {
-    items: Reaped,
+struct SweptItems {
+    items: ReapedCounts,
     /// The items' bytes: `extent` in the log alone, `bytes` with their frames.
     extent: u32,
     bytes: u64,
@@ -60,7 +55,7 @@ impl Sweep {
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
             return None;
         }
-        // The segment is not due until the end of the walk, which notes the next time.
+        // The segment is not due until the walk ends and notes the next time.
         view.log.note_due(segment, u32::MAX);
         Some(Self::begin(view, segment))
     }
@@ -77,8 +72,8 @@ impl Sweep {
         let region = &view.memory().region;
         let (start, end) = (region.start(self.segment), view.log.segment(self.segment).end());
         let (first, mut looked) = (*at, 0);
-        let (mut batch, mut count): ([Option<Asked<'_>>; BATCH], _) = ([None; BATCH], 0);
-        let mut gone = Gone::default();
+        let (mut batch, mut count): ([Option<BatchedItem<'_>>; BATCH], _) = ([None; BATCH], 0);
+        let mut gone = SweptItems::default();
         while *at < end && *at - first < budget {
             let loc = start + u64::from(*at);
             region.prefetch(loc + RECORDS_AHEAD_BYTES);
@@ -104,13 +99,13 @@ impl Sweep {
                 view.index.prefetch_elsewhere(*hash, *loc);
             }
             count += 1;
-            if let Some(asked) = before {
-                self.unlink(view, &asked, &mut gone);
+            if let Some(batched) = before {
+                self.unlink(view, &batched, &mut gone);
             }
         }
         for next in 0..BATCH {
-            if let Some(asked) = &batch[(count + next) % BATCH] {
-                self.unlink(view, asked, &mut gone);
+            if let Some(batched) = &batch[(count + next) % BATCH] {
+                self.unlink(view, batched, &mut gone);
             }
         }
         self.count_gone(view, &gone);
@@ -133,7 +128,6 @@ impl Sweep {
         }
     }
 
-    /// Notes that an item lives until `exptime` (0: for ever).
     fn note_life(&mut self, view: View<'_>, item: &Item<'_>, exptime: u32) {
         if exptime == 0 {
             return;
@@ -144,19 +138,18 @@ impl Sweep {
         self.last = self.last.max(exptime);
     }
 
-    /// Unlinks an item if it is dead.
     #[inline]
-    fn unlink(&mut self, view: View<'_>, asked: &Asked<'_>, gone: &mut Gone) {
-        let (hash, loc, item) = asked;
+    fn unlink(&mut self, view: View<'_>, batched: &BatchedItem<'_>, gone: &mut SweptItems) {
+        let (hash, loc, item) = batched;
         let mut fate = Fate::Live;
         let is_dead = || {
             fate = view.fate(item, *loc);
             fate != Fate::Live
         };
         let slot = match view.index.unlink_near(*hash, *loc, is_dead) {
-            Unlinked::Gone(slot) => slot,
-            Unlinked::Kept => return self.note_life(view, item, item.exptime()),
-            Unlinked::Elsewhere => {
+            UnlinkResult::Gone(slot) => slot,
+            UnlinkResult::Kept => return self.note_life(view, item, item.exptime()),
+            UnlinkResult::Elsewhere => {
                 let mut locked = view.index.lock(*hash);
                 let Some(at) = locked.find_loc(*loc) else { return };
                 fate = view.fate(item, *loc);
@@ -176,7 +169,7 @@ impl Sweep {
         gone.bytes += item.all_bytes();
     }
 
-    fn count_gone(&self, view: View<'_>, gone: &Gone) {
+    fn count_gone(&self, view: View<'_>, gone: &SweptItems) {
         if gone.items.count(view) > 0 {
             view.counters().unlink(view.log.queue_of(self.segment), gone.bytes, gone.extent);
             view.log.unlink(self.segment, gone.extent);
@@ -186,8 +179,7 @@ impl Sweep {
     /// Ends the claim on the segment after the walk, and notes when the segment is due again.
     pub(crate) fn swept(&self, view: View<'_>) {
         let segment_bytes = view.memory().region.segment_bytes();
-        // Another column may have noted an earlier second, for an item whose life it shortened
-        // after the walk had passed the item.
+        // `unclaim` keeps an earlier second, noted when an item's life was shortened.
         view.log.unclaim(self.segment, self.due(view.handle.now, segment_bytes));
     }
 

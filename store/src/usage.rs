@@ -1,14 +1,13 @@
 //! The use of the store's memory, to the byte.
 //!
-//! Where: `stats memory` looks at a bounded number of segments; tests look at all segments; `stats`
-//! looks at none.
+//! Where: `stats memory` looks at a bounded number of segments, tests at all, `stats` at none.
 //! Invariant: each byte that the store has from the system counts in one number. Address space that
 //! was never touched, or whose memory was given back, counts in none.
 
 use crate::Store;
 use memory::segments::{Segment, State};
 
-/// Most segments that an estimate looks at, while the column's other clients wait.
+/// The maximum number of segments that an estimate looks at while the column's clients wait.
 const LOOKS_MAX: u32 = 1 << 12;
 
 /// Bytes of memory by use, and segments by state.
@@ -75,7 +74,6 @@ impl Usage {
         items + frames + self.free_bytes + self.limbo_bytes
     }
 
-    /// Adds the use of one segment, multiplied by `times`.
     fn add(&mut self, segment: &Segment, used_frame_bytes: u32, segment_bytes: u32, times: u64) {
         #[cfg(all(test, not(loom)))]
         tests::LOOKS.with(|looks| looks.set(looks.get() + 1));
@@ -115,22 +113,22 @@ impl Usage {
 }
 
 impl Store {
-    /// Returns the present use of memory, and looks at each segment for it. A change that a column
-    /// makes meanwhile may be in one number and not yet in another.
+    /// Returns the present use of memory, by a look at each segment. A change that a column makes
+    /// meanwhile may be in one number and not yet in another.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage_in_looks(u32::MAX)
     }
 
-    /// Like `usage`, but looks at 4,096 segments at most. If there are more (above 8 GiB), it looks
-    /// at every second or n-th segment, and counts it for the segments skipped as well.
+    /// Like `usage`, but looks at 4,096 segments at most: of a store above 8 GiB at every second or
+    /// n-th one, which also counts for the segments skipped.
     #[must_use]
     pub fn usage_estimate(&self) -> Usage {
         self.usage_in_looks(LOOKS_MAX)
     }
 
-    /// Returns each NUMA node's number in the system and an estimate of the bytes of memory in the
-    /// node's segments, by as many looks as `usage_estimate`. Empty on a machine with one node.
+    /// Returns each NUMA node's number in the system, and an estimate of the memory in the node's
+    /// segments, by as many looks as `usage_estimate`. Empty on a machine with one node.
     #[must_use]
     pub fn node_bytes_estimate(&self) -> Vec<(usize, u64)> {
         let (segments, nodes) = (&self.memory().segments, self.memory().segments.nodes());
@@ -196,7 +194,6 @@ mod tests {
     use std::sync::Arc;
 
     thread_local! {
-        /// Number of segments that this thread has looked at.
         pub(super) static LOOKS: Cell<u32> = const { Cell::new(0) };
     }
 

@@ -7,10 +7,10 @@
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
 //! `process_mdelete_cmd` (1.6.45).
 
-use crate::handle::Kept;
+use crate::handle::ValueRef;
 use crate::{Draft, Pinned};
 
-/// The condition under which a `Put` stores, and what becomes of the old value.
+/// The condition under which a `Put` stores, and the fate of the old value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Stores always (`set`).
@@ -37,7 +37,7 @@ pub enum Body<'a> {
     /// The whole value, in the receive buffer.
     Bytes(&'a [u8]),
     /// A complete value that was received straight into the store's frames. Storing it consumes the
-    /// draft; a draft that was refused may be passed again.
+    /// draft; after a refusal the draft may be passed again.
     Draft(&'a mut Draft),
 }
 
@@ -81,7 +81,7 @@ impl<'a> Put<'a> {
 
 /// The result of a `Put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub enum PutResult {
     /// Stored.
     Stored {
         /// The CAS unique of the new item; 0 if the store keeps none.
@@ -99,7 +99,7 @@ pub enum Stored {
 
 /// The reason why the store refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum StoreError {
     /// The item is longer than `-I` allows.
     TooLarge,
     /// There is no room, and none can be made (with `-M`, or while slow readers hold all memory).
@@ -148,10 +148,10 @@ impl Word {
     }
 }
 
-/// The parts of a reply around a short value: words before the key, the key if it is shown, words
-/// between key and value, and one word behind the value.
+/// The parts of a reply around a short value: words before the key, the key if shown, words between
+/// key and value, and one word after the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Around {
+pub struct ReplyTemplate {
     /// The words at the beginning.
     pub before: [Word; 4],
     /// True if the key is shown.
@@ -162,9 +162,9 @@ pub struct Around {
     pub behind: Word,
 }
 
-/// The part of a reply that is to follow the output of a lookup's `head`.
+/// The part of a reply that follows the output of a lookup's `head`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wants {
+pub enum HeadResult {
     /// The value.
     Value,
     /// Nothing: the reply is complete.
@@ -173,27 +173,27 @@ pub enum Wants {
     CallOff,
 }
 
-/// The result of a lookup that `head` could call off.
+/// The result of a lookup that `head` may call off.
 #[derive(Debug)]
-pub enum Looked<'s> {
+pub enum LookupResult<'s> {
     /// No such key.
     Miss,
     /// `head` called the lookup off: nothing is appended, and no use is counted.
-    Left,
+    CalledOff,
     /// The key has a live item, and this part of the reply was appended.
-    Hit(Appended<'s>),
+    Hit(AppendedPart<'s>),
 }
 
 /// The part of a reply that a hit has appended to a buffer.
 #[derive(Debug)]
-pub enum Appended<'s> {
-    /// The value, and the words of `Around`.
-    Around,
+pub enum AppendedPart<'s> {
+    /// The value, and the words of `ReplyTemplate`.
+    FromTemplate,
     /// The output of `head`, and the whole value if `head` asked for it.
     Whole,
-    /// The output of `head`. The value is to follow and is never rewritten: the fields are its
-    /// bytes and a handle by which `Column::kept` finds them later.
-    Lasting(&'s [u8], Kept),
+    /// The output of `head`. The value is to follow, and is never rewritten: its bytes, and a
+    /// handle by which `Column::kept` finds them later.
+    Lasting(&'s [u8], ValueRef),
     /// The output of `head`. The value is to follow, like `Value::Frames`.
     Frames(Pinned, &'s [u8]),
 }
@@ -203,9 +203,9 @@ pub enum Appended<'s> {
 pub enum MetaStep {
     /// `T`: sets this exptime.
     Touch(u32),
-    /// `N`: on a miss, makes an empty item with this exptime, and this request wins.
+    /// `N`: on a miss, makes an empty item with this exptime, which this request may recache.
     Vivify(u32),
-    /// `R`: if the item expires before this time, the first request wins.
+    /// `R`: if the item expires before this time, the first request wins the right to recache it.
     Recache(u32),
 }
 
@@ -220,7 +220,8 @@ pub struct MetaGet<'a> {
     pub cas_in: Option<u64>,
     /// True if the request counts as a use of the item; false with `u`.
     pub bump: bool,
-    /// True if the request may win; false for `me`, and for an `mg` that is going to fail.
+    /// True if the request may win the right to recache; false for `me` and for an `mg` bound to
+    /// fail.
     pub win: bool,
     /// Changes to make, at most one of each, in the order given.
     pub steps: &'a [MetaStep],
@@ -243,9 +244,9 @@ pub struct MetaHit<'s> {
     pub vivified: bool,
     /// True if the item is marked stale (`X`).
     pub stale: bool,
-    /// True if an earlier request has won (`Z`).
+    /// True if an earlier request has won the right to recache the item (`Z`).
     pub token_sent: bool,
-    /// True if this request won (`W`).
+    /// True if this request won the right to recache the item (`W`).
     pub won: bool,
     /// Bytes that the item takes in the store: key, value and overhead (`me`'s size).
     pub item_bytes: u32,
@@ -272,7 +273,7 @@ pub struct MetaDelete<'a> {
 
 /// The result of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deleted {
+pub enum DeleteResult {
     /// Deleted, emptied or marked.
     Deleted,
     /// The key has no item.
@@ -311,9 +312,9 @@ pub struct Vivify {
 
 /// The result of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
-    /// The number was changed or made.
-    Counted {
+pub enum DeltaResult {
+    /// The number was changed, or a new one stored.
+    Stored {
         /// The new number.
         value: u64,
         /// The CAS unique of the item.

@@ -9,12 +9,12 @@
 use memory::arena::{Arena, VALUE_AT};
 use std::sync::Arc;
 use store::policy::Eviction;
-use store::{Body, Column, Config, Counted, Delta, Pinned, Put, Start, Store, Stored, Value, Verb};
+use store::{
+    Body, Column, Config, Delta, DeltaResult, Pinned, Put, PutResult, Start, Store, Value, Verb,
+};
 
 const CHUNK_BYTES: usize = 2048;
-/// Bytes of a chunk that a value may fill.
 const ROOM_BYTES: usize = CHUNK_BYTES - VALUE_AT;
-/// Bytes of the shortest value that is stored in the arena.
 const BYTES_MIN: usize = 1000;
 
 struct World {
@@ -55,7 +55,7 @@ impl World {
     fn put(&mut self, verb: Verb, key: u32, value: &[u8]) {
         let key = key.to_le_bytes();
         let stored = self.column.put(&Put::new(verb, &key), Body::Bytes(value));
-        assert!(matches!(stored, Ok(Stored::Stored { .. })), "{stored:?}");
+        assert!(matches!(stored, Ok(PutResult::Stored { .. })), "{stored:?}");
         self.column.quiesce();
     }
 
@@ -63,7 +63,6 @@ impl World {
         self.put(Verb::Set, key, value);
     }
 
-    /// The key's whole value, if the key has an item.
     fn get(&mut self, key: u32) -> Option<Vec<u8>> {
         Some(match self.column.get(&key.to_le_bytes())?.value {
             Value::Log(log) => log.to_vec(),
@@ -149,7 +148,6 @@ fn a_value_that_is_held_stays_what_it_was_however_its_item_goes() {
         let held = world.hold(1).expect("in the arena");
         end(&mut world);
         assert!(world.get(1).is_none_or(|now| now != value), "{ending}");
-        // Other values then overwrite all memory that is not held.
         for seed in 100..150 {
             world.set(seed, &bytes(seed, 2 * ROOM_BYTES));
         }
@@ -173,7 +171,7 @@ fn a_full_arena_evicts_nothing_and_takes_values_again() {
     let held: Vec<(u32, Pinned)> =
         (0..40).filter_map(|key| Some((key, world.hold(key)?))).collect();
     assert_eq!(held.len(), 10);
-    // All items are overwritten while readers hold their chunks, as when a link is down.
+    // All items are overwritten while readers hold their chunks, as when a network link is down.
     values(&mut world, 1000);
     assert_eq!((world.used(), world.store.stats().arena_full), (30, 70));
     for (key, held) in held {
@@ -186,7 +184,7 @@ fn a_full_arena_evicts_nothing_and_takes_values_again() {
     for key in 0..40 {
         assert!(world.get(key) == Some(value(key + 2000)));
     }
-    // A value that needs too many chunks is stored elsewhere, and returns the chunks that it took.
+    // A value that needs too many chunks is stored elsewhere, and gives back those that it took.
     world.set(100, &bytes(100, 100_000));
     assert!(world.get(100) == Some(bytes(100, 100_000)));
     (0..41_u32).chain([100]).for_each(|key| _ = world.column.delete(&key.to_le_bytes()));
@@ -266,16 +264,16 @@ fn numbers_and_extended_values_are_what_they_are_in_the_log() {
     let padded = |number: &str| format!("{number:<2500}").into_bytes();
     world.set(1, &padded("41"));
     assert_eq!(world.used(), 2);
-    assert!(matches!(count(&mut world, 1), Counted::Counted { value: 42, .. }));
+    assert!(matches!(count(&mut world, 1), DeltaResult::Stored { value: 42, .. }));
     assert!(world.get(1) == Some(padded("42")));
     world.set(1, &[&[b' '; 2100][..], b"9"].concat());
-    assert!(matches!(count(&mut world, 1), Counted::Counted { value: 10, .. }));
+    assert!(matches!(count(&mut world, 1), DeltaResult::Stored { value: 10, .. }));
     let long = |number: u32| format!("{number:<60000}").into_bytes();
     world.set(1, &long(5));
-    assert!(matches!(count(&mut world, 1), Counted::Counted { value: 6, .. }));
+    assert!(matches!(count(&mut world, 1), DeltaResult::Stored { value: 6, .. }));
     assert!(world.get(1) == Some(long(6)));
     world.set(1, &bytes(1, 2500));
-    assert!(matches!(count(&mut world, 1), Counted::NonNumeric));
+    assert!(matches!(count(&mut world, 1), DeltaResult::NonNumeric));
     let mut expected = bytes(3, 1500);
     world.set(1, &expected);
     for (verb, more) in [(Verb::Append, 700), (Verb::Prepend, 10), (Verb::Append, 30_000)] {

@@ -7,8 +7,8 @@ mod each;
 use std::sync::Arc;
 use store::policy::Eviction;
 use store::{
-    Body, Column, Config, Counted, Deleted, Delta, Dumped, MetaDelete, MetaGet, MetaStep, Put,
-    Refused, Store, Stored, Value, Verb, Vivify,
+    Body, Column, Config, DeleteResult, Delta, DeltaResult, DumpPlace, MetaDelete, MetaGet,
+    MetaStep, Put, PutResult, Store, StoreError, Value, Verb, Vivify,
 };
 
 each::policies! {
@@ -55,7 +55,7 @@ fn with(config: &Config) -> (Arc<Store>, Column) {
 
 fn set(column: &mut Column, key: &[u8], value: &[u8]) -> u64 {
     match column.put(&Put::new(Verb::Set, key), Body::Bytes(value)) {
-        Ok(Stored::Stored { cas, .. }) => cas,
+        Ok(PutResult::Stored { cas, .. }) => cas,
         other => panic!("set: {other:?}"),
     }
 }
@@ -73,7 +73,6 @@ fn bytes(value: &Value<'_>) -> Vec<u8> {
     }
 }
 
-/// A value in which each byte depends on the byte's offset and on `seed`.
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from((i * 31 + i / 251 + seed) % 256).unwrap()).collect()
 }
@@ -99,16 +98,18 @@ fn conditions_are_kept(eviction: Eviction) {
     let mut try_put = |verb, cas, value: &[u8]| {
         column.put(&Put { cas, ..Put::new(verb, b"k") }, Body::Bytes(value)).expect("room")
     };
-    assert_eq!(try_put(Verb::Replace, 0, b"1"), Stored::NotStored);
-    assert_eq!(try_put(Verb::Append, 0, b"1"), Stored::NotStored);
-    assert_eq!(try_put(Verb::Cas, 5, b"1"), Stored::NotFound);
-    let Stored::Stored { cas, .. } = try_put(Verb::Add, 0, b"one") else { panic!("added") };
-    assert_eq!(try_put(Verb::Add, 0, b"2"), Stored::NotStored);
-    assert_eq!(try_put(Verb::Cas, cas + 1, b"2"), Stored::Exists);
-    let Stored::Stored { cas: next, .. } = try_put(Verb::Cas, cas, b"two") else { panic!("cas") };
+    assert_eq!(try_put(Verb::Replace, 0, b"1"), PutResult::NotStored);
+    assert_eq!(try_put(Verb::Append, 0, b"1"), PutResult::NotStored);
+    assert_eq!(try_put(Verb::Cas, 5, b"1"), PutResult::NotFound);
+    let PutResult::Stored { cas, .. } = try_put(Verb::Add, 0, b"one") else { panic!("added") };
+    assert_eq!(try_put(Verb::Add, 0, b"2"), PutResult::NotStored);
+    assert_eq!(try_put(Verb::Cas, cas + 1, b"2"), PutResult::Exists);
+    let PutResult::Stored { cas: next, .. } = try_put(Verb::Cas, cas, b"two") else {
+        panic!("cas")
+    };
     assert!(next > cas);
-    assert!(matches!(try_put(Verb::Append, 0, b"!"), Stored::Stored { value_bytes: 4, .. }));
-    assert!(matches!(try_put(Verb::Prepend, 0, b"> "), Stored::Stored { value_bytes: 6, .. }));
+    assert!(matches!(try_put(Verb::Append, 0, b"!"), PutResult::Stored { value_bytes: 4, .. }));
+    assert!(matches!(try_put(Verb::Prepend, 0, b"> "), PutResult::Stored { value_bytes: 6, .. }));
     assert_eq!(get(&mut column, b"k").as_deref(), Some(&b"> two!"[..]));
 }
 
@@ -204,7 +205,7 @@ fn a_delete_by_cas_counts_what_it_finds_expired(eviction: Eviction) {
             remove_value: false,
             client_flags: 0,
         };
-        assert_eq!(column.meta_delete(&delete), Ok(Deleted::NotFound));
+        assert_eq!(column.meta_delete(&delete), Ok(DeleteResult::NotFound));
         let stats = store.stats();
         assert_eq!((stats.get_expired, stats.curr_items), (1 + u64::from(by_cas), 0));
     }
@@ -222,10 +223,10 @@ fn numbers_count(eviction: Eviction) {
         exptime: None,
     };
     let value = |counted| match counted {
-        Ok(Counted::Counted { value, .. }) => value,
+        Ok(DeltaResult::Stored { value, .. }) => value,
         other => panic!("{other:?}"),
     };
-    assert_eq!(column.delta(&delta(true, 1)), Ok(Counted::NotFound));
+    assert_eq!(column.delta(&delta(true, 1)), Ok(DeltaResult::NotFound));
     let vivify = Some(Vivify { initial: 9, exptime: 0 });
     assert_eq!(value(column.delta(&Delta { vivify, ..delta(true, 1) })), 9);
     assert_eq!(value(column.delta(&delta(true, 1))), 10);
@@ -237,7 +238,7 @@ fn numbers_count(eviction: Eviction) {
     // New items: one on the miss, one when 9 became 10, and one when 0 became `u64::MAX`.
     assert_eq!(store.stats().total_items, 3);
     set(&mut column, b"n", b"abc");
-    assert_eq!(column.delta(&delta(true, 1)), Ok(Counted::NonNumeric));
+    assert_eq!(column.delta(&delta(true, 1)), Ok(DeltaResult::NonNumeric));
     counts_where_spaces_lie_in_frames(&store, &mut column);
 }
 
@@ -261,22 +262,21 @@ fn counts_where_spaces_lie_in_frames(store: &Store, column: &mut Column) {
         };
         for before in [0, 1, len / 2, len - 2] {
             set(column, b"n", &padded(before, 97));
-            let Ok(Counted::Counted { value: 98, cas, .. }) = column.delta(&delta(1, 0)) else {
+            let Ok(DeltaResult::Stored { value: 98, cas, .. }) = column.delta(&delta(1, 0)) else {
                 panic!("{before} of {len}")
             };
             assert_eq!(get(column, b"n"), Some(padded(0, 98)), "{before} of {len}");
-            assert_eq!(column.delta(&delta(1, cas + 1)), Ok(Counted::Exists));
+            assert_eq!(column.delta(&delta(1, cas + 1)), Ok(DeltaResult::Exists));
             let counted = column.delta(&delta(2, cas));
-            assert!(matches!(counted, Ok(Counted::Counted { value: 100, exptime: 200, .. })));
+            assert!(matches!(counted, Ok(DeltaResult::Stored { value: 100, exptime: 200, .. })));
         }
         set(column, b"n", &[b"5x", &padded(0, 97)[2..]].concat());
-        assert_eq!(column.delta(&delta(1, 0)), Ok(Counted::NonNumeric));
+        assert_eq!(column.delta(&delta(1, 0)), Ok(DeltaResult::NonNumeric));
     }
-    // Only the sets are counted as new items.
     assert_eq!(store.stats().total_items, items + 3 * 5);
     // memcached splits such a value into chunks, and refuses to increment it.
     set(column, b"n", &[&b"5"[..], &[b' '; 512 << 10]].concat());
-    assert_eq!(column.delta(&delta(1, 1)), Ok(Counted::NonNumeric));
+    assert_eq!(column.delta(&delta(1, 1)), Ok(DeltaResult::NonNumeric));
 }
 
 /// The new value is built before the lock is taken, so the item's value may have changed meanwhile.
@@ -300,8 +300,8 @@ fn what_several_columns_count_in_frames_adds_up() {
                 let mut counted = 0;
                 while counted < EACH {
                     match other.delta(&one) {
-                        Ok(Counted::Counted { .. }) => counted += 1,
-                        Err(Refused::Later) => {}
+                        Ok(DeltaResult::Stored { .. }) => counted += 1,
+                        Err(StoreError::Later) => {}
                         lost => panic!("{lost:?}"),
                     }
                     other.maintain();
@@ -333,14 +333,14 @@ fn meta_marks_and_wins(eviction: Eviction) {
         remove_value: false,
         client_flags: 0,
     };
-    assert_eq!(column.meta_delete(&delete), Ok(Deleted::Deleted));
+    assert_eq!(column.meta_delete(&delete), Ok(DeleteResult::Deleted));
     let hit = column.meta_get(&MetaGet { steps: &[], ..get }).expect("room").expect("stale");
     assert!(hit.stale && hit.won && !hit.token_sent && hit.exptime == 140 && hit.fetched);
     let hit = column.meta_get(&MetaGet { steps: &[], ..get }).expect("room").expect("stale");
     assert!(hit.stale && !hit.won && hit.token_sent);
     assert_eq!(
         column.meta_delete(&MetaDelete { cas: Some(1 << 60), stale: false, ..delete }),
-        Ok(Deleted::Exists)
+        Ok(DeleteResult::Exists)
     );
 }
 
@@ -379,7 +379,7 @@ fn too_large_is_counted_as_memcached_does_and_leaves_nothing_stale(eviction: Evi
     assert!(column.put(&Put::new(Verb::Set, b"kkkkk"), Body::Bytes(&fits)).is_ok());
     let more = vec![b'x'; 1024 - 59 - 4];
     let refused = column.put(&Put::new(Verb::Set, b"kkkkk"), Body::Bytes(&more));
-    assert_eq!(refused, Err(Refused::TooLarge));
+    assert_eq!(refused, Err(StoreError::TooLarge));
     assert_eq!(get(&mut column, b"kkkkk"), None);
 }
 
@@ -396,7 +396,6 @@ fn without_eviction_a_full_store_says_so_and_keeps_what_it_has() {
     assert!(kept > 7000, "{kept} items of 1 KB in 8 MiB");
     assert_eq!(store.stats().evictions, 0);
     assert!((0..kept).all(|i| get(&mut column, &i.to_le_bytes()).is_some()));
-    // Deleted items make room again.
     (0..100_u32).for_each(|i| assert!(column.delete(&i.to_le_bytes())));
     (0..50_u32).for_each(|i| _ = set(&mut column, &i.to_le_bytes(), &[8; 1000]));
 }
@@ -409,7 +408,6 @@ fn without_eviction_what_has_expired_makes_room_at_once() {
         let key = key.to_le_bytes();
         column.put(&Put { exptime, ..Put::new(Verb::Set, &key) }, Body::Bytes(&[7; 1000])).is_ok()
     };
-    // Every second item expires at 110.
     let full = (0..).find(|key| !set(&mut column, *key, 110 * (key % 2))).unwrap();
     column.set_now(110);
     let again = (0..).find(|key| !set(&mut column, 100_000 + key, 0)).unwrap();
@@ -450,7 +448,7 @@ fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
     let put = |column: &mut Column, value: &[u8], flags, exptime| {
         let put = Put { client_flags: flags, exptime, ..Put::new(Verb::Set, b"k") };
         match column.put(&put, Body::Bytes(value)) {
-            Ok(Stored::Stored { cas, .. }) => cas,
+            Ok(PutResult::Stored { cas, .. }) => cas,
             other => panic!("{other:?}"),
         }
     };
@@ -477,7 +475,7 @@ fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
     assert_eq!((stats.rewritten, stats.total_items, stats.curr_items), (21, 26, 2));
     let extent = 5 + 4 + 4 + 4 + 1 + 1024;
     assert_eq!(stats.dead_bytes, 3 * extent, "{stats:?}");
-    // These sets append: the item is too long, has another length or other fields, or was flushed.
+    // These sets append: the value is too long, the item's shape differs, or the item was flushed.
     set(&mut column, b"long", &long);
     put(&mut column, &pattern(1023, 1), 5, 300);
     put(&mut column, &pattern(1023, 1), 0, 300);
@@ -485,7 +483,6 @@ fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
     put(&mut column, &pattern(1023, 1), 0, 300);
     assert_eq!(store.stats().rewritten, 21);
     assert_eq!(get(&mut column, b"k"), Some(pattern(1023, 1)));
-    // A number that keeps its length is rewritten in place.
     set(&mut column, b"n", b"100");
     let delta = Delta {
         key: b"n",
@@ -562,7 +559,6 @@ fn last_access_is_told_to_the_second(eviction: Eviction) {
         while column.maintain() {}
         column.meta_get(&look).expect("room").expect("there").idle_seconds
     };
-    // An access within a minute of the last recorded access is not recorded.
     for (now, seconds) in [(100, 0), (159, 59), (160, 60)] {
         assert_eq!(idle(&mut column, now), seconds);
         column.get(b"k");
@@ -572,9 +568,9 @@ fn last_access_is_told_to_the_second(eviction: Eviction) {
     assert_eq!(idle(&mut column, 165), 4);
     // Idle times are exact to the second for hours, and to within minutes for months.
     for seconds in (4..48 * 86_400).step_by(1800) {
-        let told = idle(&mut column, 161 + seconds);
+        let reported = idle(&mut column, 161 + seconds);
         let error = if seconds <= 8192 { 0 } else { 255 };
-        assert!(told <= seconds && told + error >= seconds, "{told} after {seconds}");
+        assert!(reported <= seconds && reported + error >= seconds, "{reported} after {seconds}");
     }
     column.get(b"k");
     let now = 161 + 48 * 86_400;
@@ -599,7 +595,7 @@ fn however_the_index_grows_no_age_comes_round(eviction: Eviction) {
     }
     let now = steps.end;
     column.set_now(now);
-    let mut next = Some(Dumped::default());
+    let mut next = Some(DumpPlace::default());
     let (mut items, mut told_coarsely) = (0, 0);
     while let Some(from) = next {
         next = column.dump(from, |item| {

@@ -1,8 +1,7 @@
 //! The index's memory follows the number of items, down as well as up.
 //!
 //! Where: one column, driven as by the server's loop.
-//! Invariant: an item that is not deleted is found; memory that the index gave up holds items
-//! again.
+//! Invariant: an item that is not deleted is found; memory given up by the index holds items again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -44,7 +43,7 @@ fn rest(column: &mut Column) {
         slices += 1;
         assert!(slices < SLICES_MAX, "there is always more to do");
     }
-    // The next round can do the work that has waited for a quiescent point.
+    // The next round does work that waited for a quiescent point.
     column.quiesce();
 }
 
@@ -79,9 +78,7 @@ fn deleted_items_give_the_indexs_memory_back_and_others_get_it() {
     }
     (0..ITEMS).step_by(20).for_each(|number| assert!(column.delete(&number.to_le_bytes())));
     settle(&mut column);
-    // The index keeps its overflow lines for reuse.
     assert!(store.stats().hash_bytes < most_bytes / 8, "{}", store.stats().hash_bytes);
-    // Nearly all memory is free for a few large items.
     let (value, large) = ([b'v'; 10_000], u32::try_from(MEMORY_BYTES / 10_000 * 9 / 10).unwrap());
     fill(&mut column, 0..large, &value);
     assert_eq!(store.stats().evictions, 0);

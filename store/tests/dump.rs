@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use store::policy::Eviction;
-use store::{Body, Column, Config, Dumped, Put, Store, Verb};
+use store::{Body, Column, Config, DumpPlace, Put, Store, Verb};
 
-/// Number of keys that are never deleted.
 const STAYING: u32 = 20_000;
 /// Number of keys set and deleted in turn: enough for the index to grow to several times its size.
 const PASSING: u32 = 150_000;
@@ -36,8 +35,8 @@ fn set(column: &mut Column, number: u32) {
     column.quiesce();
 }
 
-/// Takes one step of a dump, counts how often each key is shown, and checks the fields shown.
-fn step(column: &mut Column, at: Dumped, shown: &mut HashMap<u32, u32>) -> Option<Dumped> {
+/// Takes one step of a dump, counts each key shown, and checks the fields shown.
+fn step(column: &mut Column, at: DumpPlace, shown: &mut HashMap<u32, u32>) -> Option<DumpPlace> {
     let next = column.dump(at, |item| {
         let number = u32::from_le_bytes(item.key.try_into().unwrap());
         *shown.entry(number).or_default() += 1;
@@ -54,7 +53,6 @@ fn assert_each_once(shown: &HashMap<u32, u32>) {
     assert_eq!(missed, 0, "of {STAYING}");
 }
 
-/// Does background work until none is left, in at most 100,000 slices.
 fn settle(column: &mut Column) {
     for _ in 0..100_000 {
         if !column.maintain() {
@@ -70,7 +68,7 @@ fn each_key_is_shown_once_while_the_index_grows() {
     let mut column = store(1).column();
     (0..STAYING).for_each(|number| set(&mut column, number));
     let mut passing = STAYING..STAYING + PASSING;
-    let (mut at, mut shown, mut steps) = (Some(Dumped::default()), HashMap::new(), 0);
+    let (mut at, mut shown, mut steps) = (Some(DumpPlace::default()), HashMap::new(), 0);
     while let Some(from) = at {
         at = step(&mut column, from, &mut shown);
         passing.by_ref().take(500).for_each(|number| set(&mut column, number));
@@ -81,12 +79,12 @@ fn each_key_is_shown_once_while_the_index_grows() {
     assert_each_once(&shown);
 }
 
-/// A dump under way: its place, and how often it has shown each key.
-type Begun = (Option<Dumped>, HashMap<u32, u32>);
+/// A dump under way: its place, and the number of times that it has shown each key.
+type DumpState = (Option<DumpPlace>, HashMap<u32, u32>);
 
-/// Returns dumps that have taken 0, 1, 2 and more steps, up to a whole dump.
-fn begun(column: &mut Column) -> Vec<Begun> {
-    let mut all: Vec<Begun> = vec![(Some(Dumped::default()), HashMap::new())];
+/// Returns dumps that have taken 0, 1, 2 and so on up to all steps.
+fn begun(column: &mut Column) -> Vec<DumpState> {
+    let mut all: Vec<DumpState> = vec![(Some(DumpPlace::default()), HashMap::new())];
     while let Some((Some(at), shown)) = all.last() {
         let (at, mut shown) = (*at, shown.clone());
         let next = step(column, at, &mut shown);
@@ -95,8 +93,8 @@ fn begun(column: &mut Column) -> Vec<Begun> {
     all
 }
 
-/// Ends all dumps, and checks how often they have shown each key below `stay`.
-fn end(column: &mut Column, begun: Vec<Begun>, stay: u32) {
+/// Ends all dumps, and checks that each has shown each key below `stay` once.
+fn end(column: &mut Column, begun: Vec<DumpState>, stay: u32) {
     for (mut at, mut shown) in begun {
         let from = at;
         while let Some(from) = at {
@@ -137,7 +135,7 @@ fn dead_items_are_not_shown() {
     (0..10).for_each(|number| set(&mut column, number));
     column.set_now(105); // items up to number 5 have expired
     let mut shown = HashMap::new();
-    let mut at = Some(Dumped::default());
+    let mut at = Some(DumpPlace::default());
     while let Some(from) = at {
         at = step(&mut column, from, &mut shown);
     }
@@ -145,7 +143,7 @@ fn dead_items_are_not_shown() {
     numbers.sort_unstable();
     assert_eq!(numbers, [6, 7, 8, 9]);
     column.flush(None);
-    let mut at = Some(Dumped::default());
+    let mut at = Some(DumpPlace::default());
     while let Some(from) = at {
         at = column.dump(from, |_| panic!("everything was flushed"));
     }
@@ -177,7 +175,7 @@ fn each_key_is_shown_once_beside_threads_that_store_and_delete() {
             });
         }
         for _ in 0..3 {
-            let (mut at, mut shown) = (Some(Dumped::default()), HashMap::new());
+            let (mut at, mut shown) = (Some(DumpPlace::default()), HashMap::new());
             while let Some(from) = at {
                 at = step(&mut column, from, &mut shown);
             }

@@ -7,7 +7,7 @@ mod each;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use store::policy::Eviction;
-use store::{Body, Column, Config, Put, Store, Stored, Verb};
+use store::{Body, Column, Config, Put, PutResult, Store, Verb};
 
 each::policies! {
     what_has_expired_is_free_within_its_second_for_a_few_looks_an_item,
@@ -57,10 +57,9 @@ fn set(column: &mut Column, key: u32, value: &[u8], exptime: u32) {
     let key = key.to_le_bytes();
     let put = Put { exptime, ..Put::new(Verb::Set, &key) };
     let stored = column.put(&put, Body::Bytes(value)).expect("room");
-    assert!(matches!(stored, Stored::Stored { .. }));
+    assert!(matches!(stored, PutResult::Stored { .. }));
 }
 
-/// Sets the clock to `now`, and does all background work.
 fn idle(column: &mut Column, now: u32) {
     column.set_now(now);
     while column.maintain() {
@@ -76,7 +75,7 @@ fn unit(number: u32) -> f64 {
         / f64::from(1 << 24)
 }
 
-/// A time to live from a second to a day; each order of magnitude is equally likely.
+/// A time to live from a second to a day, log-uniformly distributed.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 86400")]
 fn life(number: u32) -> u32 {
     86_400_f64.powf(unit(number)) as u32
@@ -97,7 +96,6 @@ fn what_has_expired_is_free_within_its_second_for_a_few_looks_an_item(eviction: 
     let mut live = u64::from(ITEMS);
     for (second, ended) in (0..).zip(&ends) {
         live -= ended;
-        // After an hour only every 600th second is checked, since little happens then.
         if second > 3600 && second % 600 != 0 && live > 0 {
             continue;
         }
@@ -115,8 +113,8 @@ fn what_has_expired_is_free_within_its_second_for_a_few_looks_an_item(eviction: 
     assert!(looks <= u64::from(ITEMS) * 4, "{looks} looks for {ITEMS} items");
 }
 
-/// Half of the memory holds live items at any time, and sets fill the memory many times over. The
-/// store frees expired items before live ones, whether the column is ever idle or not.
+/// Live items take half of the memory, and sets fill it many times over. The store frees expired
+/// items before live ones, whether the column is ever idle or not.
 fn what_expires_makes_room_and_nothing_is_evicted(eviction: Eviction) {
     for is_idle in [true, false] {
         let (store, mut column) = one(eviction, 8);
@@ -127,7 +125,6 @@ fn what_expires_makes_room_and_nothing_is_evicted(eviction: Eviction) {
             column.set_now(START + second);
             for _ in 0..1000 {
                 key += 1;
-                // Items live 5 to 20 seconds, so that 12,500 are live at a time.
                 set(&mut column, key, &[2; 200], START + second + 5 + key * 7 % 16);
                 column.quiesce();
             }
@@ -163,11 +160,10 @@ fn a_life_cut_short_is_found_without_a_lookup(eviction: Eviction) {
     idle(&mut column, START + 100);
     let left = store.stats().curr_items;
     assert!((10_000..10_000 + OPEN).contains(&left), "{left} left, of which 10,000 live");
-    // Sets that rewrite the items in place shorten their lives again.
     (0..20_000).filter(|key| !short(key)).for_each(|key| {
         set(&mut column, key, &[4; 100], START + 200);
     });
-    // All items are rewritten, except those behind an item with the same tag in their index line.
+    // Only an item behind another with the same tag in its index line is not rewritten.
     let rewritten = store.stats().rewritten;
     assert!(rewritten > 9_900, "{rewritten} in place");
     idle(&mut column, START + 400);
@@ -203,13 +199,12 @@ fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
     idle(&mut column, START + 250);
     let half = store.stats().curr_items;
     assert!((1500..=2600).contains(&half), "{half} items when half of those that expire had");
-    // One walk finds the other items that have expired.
     [502, 1_100].iter().for_each(|after| idle(&mut column, START + after));
     let left = store.stats().curr_items;
     assert!((1500..1500 + OPEN / 2).contains(&left), "{left} left, of which 1500 live");
 }
 
-/// One column's clock is a second behind: it touches expiring items while another unlinks them.
+/// One column's clock is a second behind: it touches items that another column unlinks as expired.
 fn what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not(eviction: Eviction) {
     const ITEMS: u32 = 200_000;
     let (store, mut columns) = make(eviction, 64, 2);
@@ -247,7 +242,7 @@ fn what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not(e
     assert_eq!((store.stats().curr_items, store.stats().bytes), (0, 0));
 }
 
-/// Like the test above, but without room to move the touched items: their segments stay.
+/// Touched items cannot be moved, for lack of room: their segments stay until there is room.
 #[test]
 fn what_dies_together_and_cannot_be_rid_of_what_lives_is_rid_of_it_later() {
     const ITEMS: u32 = 60_000;
@@ -318,7 +313,7 @@ fn frames_of_what_a_lookup_finds_expired_are_free_again(eviction: Eviction) {
     assert_eq!(store.usage().frame_bytes, 0);
 }
 
-/// Sets in place extend the lives of items whose segments are due to be freed at the first exptime.
+/// Sets in place extend the lives of items in segments that are due at the items' first exptime.
 fn a_life_prolonged_by_a_set_in_place_is_not_ended_with_its_segment(eviction: Eviction) {
     const ITEMS: u32 = 50_000;
     let (store, mut column) = one(eviction, 16);

@@ -12,7 +12,6 @@ use store::policy::Eviction;
 use store::{Body, Column, Config, Put, Start, Store, Verb};
 
 const MIB: usize = 1 << 20;
-/// Maximum bytes beyond twice the items' bytes: most of the 8 MiB allowed for the whole process.
 const BESIDE_BYTES: u64 = 5 << 20;
 
 fn make(memory_mb: usize, eviction: Option<Eviction>) -> (Arc<Store>, Column) {
@@ -37,7 +36,6 @@ fn set(column: &mut Column, key: u32, bytes: usize, exptime: u32) {
     column.quiesce();
 }
 
-/// Bytes of memory that was touched, as the store reports them.
 fn touched_bytes(store: &Store) -> u64 {
     let usage = store.usage();
     usage.log_bytes() + usage.index_bytes + usage.ghost_bytes
@@ -50,8 +48,8 @@ struct Load {
     sets: u32,
 }
 
-/// Fills a store and overwrites items at random. Returns the maximum bytes that the store took
-/// beyond twice its items' bytes, and the percentage of stored bytes that it moved.
+/// Fills a store and overwrites items at random. Returns the maximum excess over twice its items'
+/// bytes, and the percentage of stored bytes that it moved.
 fn overwrite(memory_mb: usize, eviction: Option<Eviction>, load: &Load) -> (i64, usize) {
     let (store, mut column) = make(memory_mb, eviction);
     let mut random = 1_u32;
@@ -124,7 +122,6 @@ fn what_only_grows_is_never_moved() {
     }
 }
 
-/// The memory of deleted items makes room for new values of any size.
 #[test]
 fn what_was_deleted_is_used_again_first() {
     let (store, mut column) = make(128, Some(Eviction::default()));
@@ -142,13 +139,12 @@ fn what_was_deleted_is_used_again_first() {
 /// Number of this thread's minor page faults (served from memory) so far.
 fn faults() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-    // The thread's name may have blanks; after the name come the state, six numbers, and `minflt`.
+    // After the name, which may have blanks, come the state, six numbers, and `minflt`.
     stat.rsplit(')').next().unwrap().split(' ').nth(8).unwrap().parse().unwrap()
 }
 
-/// Stores 32 MiB of new keys and checks that the store's memory is never far ahead of need. If
-/// `helped`, waits after each slice until another thread has populated memory, as if that thread
-/// were always fast enough. Returns the page faults of the thread that stores.
+/// Stores 32 MiB of new keys and checks that memory is never far ahead of need. If `helped`, waits
+/// after each slice for another thread to populate memory. Returns this thread's page faults.
 fn grow(helped: bool) -> u64 {
     const SLICE: u32 = 16;
     let (store, mut column) = make(64, Some(Eviction::default()));
@@ -163,7 +159,7 @@ fn grow(helped: bool) -> u64 {
             }
         })
     };
-    // These sets touch memory that is taken only once: index, tables, and the thread's own memory.
+    // These sets touch memory that is taken only once, such as the index and tables.
     (0..2000).for_each(|key| set(&mut column, key, 1000, 0));
     let before = faults();
     for first in (2000..32_000).step_by(SLICE as usize) {

@@ -13,10 +13,11 @@ use memory::arena::{Arena, VALUE_AT};
 use ring::Ring;
 use std::sync::Arc;
 use store::policy::Eviction;
-use store::{Body, Column, Config, Counted, Delta, Pinned, Put, Start, Store, Stored, Value, Verb};
+use store::{
+    Body, Column, Config, Delta, DeltaResult, Pinned, Put, PutResult, Start, Store, Value, Verb,
+};
 
 const CHUNK_BYTES: usize = 2048;
-/// Bytes of the shortest value that is stored in the arena.
 const BYTES_MIN: usize = 500;
 /// Bytes of a chunk before a value: headroom, the datagram's headers, and the request's beginning.
 const BEFORE: usize = 256 + 42 + 8 + 30;
@@ -60,12 +61,11 @@ fn bytes(seed: u32, length: usize) -> Vec<u8> {
 fn put(column: &mut Column, verb: Verb, key: u32, value: &[u8]) {
     let key = key.to_le_bytes();
     let stored = column.put(&Put::new(verb, &key), Body::Bytes(value));
-    assert!(matches!(stored, Ok(Stored::Stored { .. })), "{stored:?}");
+    assert!(matches!(stored, Ok(PutResult::Stored { .. })), "{stored:?}");
     column.quiesce();
 }
 
 impl World {
-    /// Receives a value and stores it.
     fn put(&mut self, verb: Verb, key: u32, value: &[u8]) {
         let Self { ring, column, .. } = self;
         ring.receive(BEFORE, value, |value| put(column, verb, key, value));
@@ -75,7 +75,6 @@ impl World {
         self.put(Verb::Set, key, value);
     }
 
-    /// The key's whole value, if the key has an item.
     fn get(&mut self, key: u32) -> Option<Vec<u8>> {
         Some(match self.column.get(&key.to_le_bytes())?.value {
             Value::Log(log) => log.to_vec(),
@@ -91,7 +90,6 @@ impl World {
         pinned.pieces().all(is_there).then_some(pinned)
     }
 
-    /// Number of chunks in use by values.
     fn used(&self) -> u32 {
         self.arena.chunks() - self.arena.ring_chunks() - self.arena.free()
     }
@@ -163,7 +161,7 @@ fn of_two_values_in_one_chunk_the_second_is_copied() {
     assert_eq!((world.used(), world.counted()), (2, (600, 700)));
     assert!(world.column.delete(&1_u32.to_le_bytes()));
     assert_eq!((world.used(), world.get(2)), (1, Some(other)));
-    // The second value replaces the first while the request that holds both is still being read.
+    // The second value replaces the first while the ring still has the request with both.
     let World { ring, column, .. } = &mut world;
     ring.receive(BEFORE, &[one.clone(), one.clone()].concat(), |both| {
         put(column, Verb::Set, 1, &both[..600]);
@@ -203,7 +201,6 @@ fn a_value_that_is_held_stays_what_it_was_however_its_item_goes() {
         let held = world.hold(1).expect("in the arena");
         end(&mut world);
         assert!(world.get(1).is_none_or(|now| now != value), "{ending}");
-        // Other values then overwrite all chunks that are not held, those of the ring included.
         for seed in 100..200 {
             world.set(seed, &bytes(seed, 1500));
         }
@@ -237,7 +234,7 @@ fn what_extends_or_counts_a_value_that_was_kept_copies_it() {
     let delta =
         Delta { key, incr: true, delta: 1, cas: 0, cas_in: None, vivify: None, exptime: None };
     let counted = world.column.delta(&delta).expect("room");
-    assert!(matches!(counted, Counted::Counted { value: 42, .. }));
+    assert!(matches!(counted, DeltaResult::Stored { value: 42, .. }));
     assert!(world.get(1) == Some(format!("{:<1000}", 42).into_bytes()));
     assert!(world.column.touch(&1_u32.to_le_bytes(), 500).expect("room"));
     assert!(world.get(1) == Some(format!("{:<1000}", 42).into_bytes()));
@@ -253,7 +250,7 @@ fn a_full_arena_evicts_nothing_and_keeps_again_when_chunks_are_free() {
     let held: Vec<(u32, Pinned)> =
         (0..50).filter_map(|key| Some((key, world.hold(key)?))).collect();
     assert_eq!(held.len(), 30);
-    // All items are overwritten while readers hold their chunks, as when a link is down.
+    // All items are overwritten while readers hold their chunks, as when a network link is down.
     (0..50).for_each(|key| world.set(key, &bytes(key + 1000, 1100)));
     assert_eq!((world.used(), world.counted()), (30, (30_000, 0)));
     for (key, held) in held {
@@ -303,10 +300,9 @@ fn a_value_of_many_pieces_lies_in_as_many_chunks_and_is_read_in_order() {
         kept[0].cut(16..1416);
         column.draft_of(4200, kept)
     });
-    // Other values are stored before the draft is stored.
     (2..20).for_each(|key| world.set(key, &bytes(key, 1500)));
     let stored = world.column.put(&Put::new(Verb::Set, &key), Body::Draft(&mut draft));
-    assert!(matches!(stored, Ok(Stored::Stored { .. })), "{stored:?}");
+    assert!(matches!(stored, Ok(PutResult::Stored { .. })), "{stored:?}");
     drop(draft);
     assert_eq!((world.used(), world.counted()), (21, (4200 + 18 * 1500, 0)));
     let held = world.hold(1).expect("in the arena");
@@ -337,7 +333,7 @@ fn a_draft_that_is_given_up_or_extends_a_value_gives_back_what_it_keeps() {
     });
     let key = 1_u32.to_le_bytes();
     let stored = world.column.put(&Put::new(Verb::Append, &key), Body::Draft(&mut draft));
-    assert!(matches!(stored, Ok(Stored::Stored { value_bytes: 4200, .. })), "{stored:?}");
+    assert!(matches!(stored, Ok(PutResult::Stored { value_bytes: 4200, .. })), "{stored:?}");
     drop(draft);
     assert!(world.get(1) == Some([&text[..]; 3].concat()));
     assert_eq!(world.used() as usize, 4200_usize.div_ceil(CHUNK_BYTES - VALUE_AT));

@@ -1,9 +1,8 @@
 //! The memory limit, changed while the store serves requests.
 //!
 //! Where: the whole store, under a virtual clock.
-//! Invariant: the memory in use follows the limit by itself, up at once and down step by step; no
-//! item that fits is lost, and no request is refused for lack of room while anything may be
-//! evicted.
+//! Invariant: the memory in use follows the limit by itself, up at once and down in steps; no item
+//! that fits is lost, and no request is refused for lack of room while anything may be evicted.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -11,10 +10,9 @@ mod each;
 
 use std::sync::Arc;
 use store::policy::Eviction;
-use store::{Body, Column, Config, OutOfBounds, Put, Refused, Store, Stored, Value, Verb};
+use store::{Body, Column, Config, OutOfBounds, Put, PutResult, Store, StoreError, Value, Verb};
 
 const MIB: usize = 1 << 20;
-/// Maximum number of slices in which background work must end.
 const SLICES_MAX: u32 = 100_000;
 
 each::policies! {
@@ -44,14 +42,14 @@ fn make(config: &Config) -> (Arc<Store>, Column) {
     (store, column)
 }
 
-fn set(column: &mut Column, key: u32, bytes: usize) -> Result<Stored, Refused> {
+fn set(column: &mut Column, key: u32, bytes: usize) -> Result<PutResult, StoreError> {
     let value = vec![u8::try_from(key % 251).unwrap(); bytes];
     let stored = column.put(&Put::new(Verb::Set, &key.to_le_bytes()), Body::Bytes(&value));
     column.quiesce();
     stored
 }
 
-/// Does all background work, over a few seconds, so that the store retries work that it gave up.
+/// Does all background work, over some seconds, so that the store retries work it gave up.
 fn settle(column: &mut Column, now: &mut u32) {
     for _ in 0..3 {
         *now += 1;
@@ -119,7 +117,6 @@ fn more_memory_is_there_at_once(eviction: Eviction) {
     let after = store.stats();
     assert_eq!(after.evictions, before.evictions, "there is room for all");
     assert!(after.curr_items == before.curr_items + u64::from(5 * keys));
-    // The limit goes down and up again: the store takes withheld segments first.
     for megabytes in [8, 32, 16, 64] {
         column.limit_memory(megabytes * MIB).expect("within bounds");
         settle(&mut column, &mut now);
@@ -133,7 +130,7 @@ fn nobody_is_refused_while_the_memory_shrinks_under_load(eviction: Eviction) {
     let mut key = fill(&store, &mut column, 700);
     column.limit_memory(8 * MIB).expect("within bounds");
     let mut sets = 0;
-    // The column does as much background work as a busy server does: a slice for every 20 requests.
+    // The column does a slice of background work for every 20 requests, as a busy server does.
     while present_bytes(&store) > 8 << 20 {
         for _ in 0..20 {
             key += 1;
@@ -152,7 +149,6 @@ fn what_fits_a_lower_limit_is_compacted_and_not_evicted(eviction: Eviction) {
     let (store, mut column) = make(&config(Some(eviction), 16, 1));
     let (mut now, mut random) = (100, 1_u32);
     let mut lengths = vec![0; KEYS as usize];
-    // The values take just under 4 MiB and are overwritten at random.
     for megabytes in [16, 7, 12, 6, 200, 6, 7] {
         column.limit_memory(megabytes * MIB).expect("within bounds");
         for set_no in 0..30_000 {
@@ -175,8 +171,8 @@ fn what_fits_a_lower_limit_is_compacted_and_not_evicted(eviction: Eviction) {
     assert!(found.iter().zip(&lengths).all(|(found, length)| *found == Some(*length)));
 }
 
-/// If values in frames come and go at random, few segments ever have all their frames free. Unless
-/// the store copies such values together, a quarter of the memory stays unused.
+/// Few segments ever have all frames free if values come and go at random. Unless the store copies
+/// such values together, a quarter of the memory stays unused.
 fn scattered_frames_are_brought_together_before_more_is_evicted(eviction: Eviction) {
     for (lengths, to_mb) in [(150_000..150_001, 16), (20_000..300_000, 16), (20_000..300_000, 40)] {
         let (store, mut column) = make(&config(Some(eviction), 64, 1));
@@ -188,7 +184,6 @@ fn scattered_frames_are_brought_together_before_more_is_evicted(eviction: Evicti
             let length = lengths.start + (random >> 4) as usize % lengths.len();
             set(&mut column, key, length).expect("room is made");
             stored.insert(key, length);
-            // Some items are used, so that eviction does not simply take the oldest first.
             let _ = column.get(&(key / 3).to_le_bytes());
         }
         let before = store.stats();
@@ -266,7 +261,6 @@ fn without_eviction_it_shrinks_as_far_as_it_goes_and_loses_nothing() {
     assert_eq!(store.stats().curr_items, 30_000);
     let more = (0..1000).take_while(|key| set(&mut column, 40_000 + key, 300).is_ok()).count();
     assert!(more < 300, "two open segments take {more} items more");
-    // Every second item is deleted, and compaction brings the remaining items together.
     (0..15_000_u32).for_each(|key| assert!(column.delete(&(2 * key).to_le_bytes())));
     settle(&mut column, &mut now);
     assert_eq!(present_bytes(&store), 8 << 20, "{:?}", store.usage());
@@ -319,7 +313,6 @@ fn pages_of_16_and_64_kib_lose_nothing() {
                 hits += 1;
             }
             assert!(hits > 50, "{hits} of {:?}", store.stats());
-            // Most keys are deleted, so that the index gives memory back.
             (0..9000_u32).filter(|key| key % 9 != 0).for_each(|key| {
                 column.delete(&key.to_le_bytes());
             });

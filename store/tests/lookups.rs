@@ -4,8 +4,8 @@
 
 use store::policy::Eviction;
 use store::{
-    Appended, Around, Body, Column, Config, Head, Looked, MetaDelete, MetaGet, Put, Store, Verb,
-    Wants, Word,
+    AppendedPart, Body, Column, Config, Head, HeadResult, LookupResult, MetaDelete, MetaGet, Put,
+    ReplyTemplate, Store, Verb, Word,
 };
 
 fn column() -> Column {
@@ -33,10 +33,10 @@ fn look_up<'s>(
     column: &'s mut Column,
     key: &[u8],
     out: &mut Vec<u8>,
-    head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
-) -> Looked<'s> {
+    head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> HeadResult,
+) -> LookupResult<'s> {
     let hash = column.hashed(key);
-    column.get_around(key, hash, out, |_| None, head)
+    column.get_into(key, hash, out, |_| None, head)
 }
 
 #[test]
@@ -46,36 +46,35 @@ fn what_a_head_calls_off_leaves_nothing_and_is_no_use() {
     let mut out = b"before".to_vec();
     let looked = look_up(&mut column, b"key", &mut out, |out, head| {
         out.extend_from_slice(b"head");
-        if head.value_bytes() == 5 { Wants::CallOff } else { Wants::Value }
+        if head.value_bytes() == 5 { HeadResult::CallOff } else { HeadResult::Value }
     });
-    assert!(matches!(looked, Looked::Left), "{looked:?}");
+    assert!(matches!(looked, LookupResult::CalledOff), "{looked:?}");
     assert_eq!(out, b"before");
     assert!(!column.meta_get(&meta(b"key")).expect("no steps").expect("a hit").fetched);
     let looked = look_up(&mut column, b"key", &mut out, |out, _| {
         out.extend_from_slice(b" head ");
-        Wants::Value
+        HeadResult::Value
     });
-    assert!(matches!(looked, Looked::Hit(Appended::Whole)), "{looked:?}");
+    assert!(matches!(looked, LookupResult::Hit(AppendedPart::Whole)), "{looked:?}");
     assert_eq!(out, b"before head value");
     let looked = look_up(&mut column, b"key", &mut out, |out, _| {
         out.extend_from_slice(b" alone");
-        Wants::NoValue
+        HeadResult::NoValue
     });
-    assert!(matches!(looked, Looked::Hit(Appended::Whole)), "{looked:?}");
+    assert!(matches!(looked, LookupResult::Hit(AppendedPart::Whole)), "{looked:?}");
     assert_eq!(out, b"before head value alone");
     assert!(column.meta_get(&meta(b"key")).expect("no steps").expect("a hit").fetched);
     let looked = look_up(&mut column, b"none", &mut out, |_, _| panic!("there is none"));
-    assert!(matches!(looked, Looked::Miss), "{looked:?}");
+    assert!(matches!(looked, LookupResult::Miss), "{looked:?}");
 }
 
-/// Bytes of the longest value that is copied into the output; a longer value stays in the log.
 const SHORT_BYTES_MAX: usize = 1024;
 
 #[test]
 fn what_stands_around_a_value_stands_there_whatever_their_lengths() {
     let mut column = column();
     let word = |text: &[u8; 8], bytes| Word::new(u64::from_le_bytes(*text), bytes);
-    let words = Around {
+    let words = ReplyTemplate {
         before: [word(b"8 bytes ", 9), word(b"behind..", 6), Word::default(), word(b": ......", 2)],
         key: false,
         between: [word(b" = .....", 3), word(b"<.......", 1)],
@@ -89,18 +88,20 @@ fn what_stands_around_a_value_stands_there_whatever_their_lengths() {
         let (hash, mut out) = (column.hashed(&key), b"there".to_vec());
         let around = |head: &Head<'_>| {
             assert_eq!(head.value_bytes() as usize, value_bytes);
-            Some(Around { key: shows_key, ..words })
+            Some(ReplyTemplate { key: shows_key, ..words })
         };
-        let looked = column.get_around(&key, hash, &mut out, around, |_, _| Wants::Value);
+        let looked = column.get_into(&key, hash, &mut out, around, |_, _| HeadResult::Value);
         let expected = if value_bytes > SHORT_BYTES_MAX {
-            let Looked::Hit(Appended::Lasting(shown, kept)) = looked else { panic!("{looked:?}") };
+            let LookupResult::Hit(AppendedPart::Lasting(shown, kept)) = looked else {
+                panic!("{looked:?}")
+            };
             assert_eq!(shown, value);
             assert_eq!(column.kept(kept), Some(&value[..]));
             column.quiesce();
             assert_eq!(column.kept(kept), None);
             b"there".to_vec()
         } else {
-            assert!(matches!(looked, Looked::Hit(Appended::Around)), "{looked:?}");
+            assert!(matches!(looked, LookupResult::Hit(AppendedPart::FromTemplate)), "{looked:?}");
             let key = if shows_key { &key[..] } else { b"" };
             [b"there8 bytes behind: ", key, b" = <", &value, b">;"].concat()
         };
@@ -139,14 +140,14 @@ fn a_head_tells_what_a_locked_look_does() {
         let idle_seconds = hit.idle_seconds;
         let marks = (hit.key_binary, hit.fetched, hit.stale, hit.token_sent);
         let looked = look_up(&mut column, key, &mut Vec::new(), |_, head| {
-            let told = (head.client_flags(), head.value_bytes(), head.cas(), head.exptime());
-            assert_eq!(told, due);
-            let told = (head.key_binary(), head.fetched(), head.stale(), head.token_sent());
-            assert_eq!(told, marks);
+            let reported = (head.client_flags(), head.value_bytes(), head.cas(), head.exptime());
+            assert_eq!(reported, due);
+            let reported = (head.key_binary(), head.fetched(), head.stale(), head.token_sent());
+            assert_eq!(reported, marks);
             assert_eq!(head.idle_seconds(), Some(idle_seconds));
-            Wants::CallOff
+            HeadResult::CallOff
         });
-        assert!(matches!(looked, Looked::Left));
+        assert!(matches!(looked, LookupResult::CalledOff));
     }
 }
 
@@ -159,8 +160,8 @@ fn how_long_an_item_lay_idle_is_told_where_the_lookup_does_not_change_it() {
         let locked = column.meta_get(&meta(b"key")).expect("no steps").expect("a hit").idle_seconds;
         let looked = look_up(&mut column, b"key", &mut Vec::new(), |_, head| {
             assert_eq!(head.idle_seconds(), due.then_some(locked), "at {now}");
-            Wants::CallOff
+            HeadResult::CallOff
         });
-        assert!(matches!(looked, Looked::Left));
+        assert!(matches!(looked, LookupResult::CalledOff));
     }
 }

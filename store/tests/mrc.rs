@@ -32,7 +32,6 @@ fn key(random: &mut Random) -> u64 {
     ((((part * part) >> 20) * 400_000) >> 20).min(399_999)
 }
 
-/// Misses per lookup, once the store is warm.
 fn misses(column: &mut Column, random: &mut Random) -> f64 {
     let (warm, lookups) = (1_200_000, 1_000_000);
     let mut misses = 0_u32;
@@ -54,7 +53,7 @@ fn other_sizes_miss_about_as_often_as_was_said() {
     assert_eq!(shared.miss_ratios([1]), None);
     let measured = misses(&mut column, &mut Random::new(1));
     let said = shared.miss_ratios(sizes.map(|bytes| bytes as u64)).unwrap();
-    // If keys keep their popularity, a policy that counts uses misses up to a tenth less than LRU.
+    // A policy that counts uses misses up to a tenth less than LRU if keys keep their popularity.
     // The sample differs in each run, with a standard error of about 0.01.
     let near = |said: f64, measured: f64| (-0.06..0.13).contains(&(said - measured));
     assert!(near(said[1], measured), "{said:?} and {measured}");
@@ -64,6 +63,5 @@ fn other_sizes_miss_about_as_often_as_was_said() {
         assert!(near(said, measured), "{bytes} bytes: {said} said, {measured} measured");
     }
     let [none, all] = shared.miss_ratios([0, 1 << 40]).unwrap();
-    // With no memory, the estimate depends most on the number of hot keys in the sample.
     assert!(none > 0.85 && all < 0.35, "{none} {all}");
 }

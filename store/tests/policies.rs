@@ -5,15 +5,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 use store::policy::Eviction;
-use store::{Body, Column, Config, MetaGet, Put, Store, Stored, Verb};
+use store::{Body, Column, Config, MetaGet, Put, PutResult, Store, Verb};
 
 /// The approximate number of items of `VALUE` that 4 MiB hold.
 const ROOM: u32 = 17_000;
 const VALUE: [u8; 200] = [7; 200];
-/// Number of items that are read: a tenth of the items that fit.
 const USED: u32 = ROOM / 10;
-/// Number of keys tested. At least `MOST` behave as they should, and at most `FEW` do not: the
-/// ghost takes about one new key in a hundred for a key that it remembers.
+/// Number of keys tested: at least `MOST` behave as they should. For up to `FEW`, the ghost takes a
+/// new key (about one in a hundred) for a key that it remembers.
 const KEYS: u32 = 24;
 const MOST: usize = 18;
 const FEW: usize = 6;
@@ -36,7 +35,7 @@ fn store(eviction: Eviction) -> (Arc<Store>, Column) {
 
 fn set(column: &mut Column, key: u32) {
     let stored = column.put(&Put::new(Verb::Set, &key.to_le_bytes()), Body::Bytes(&VALUE));
-    assert!(matches!(stored, Ok(Stored::Stored { .. })), "{stored:?}");
+    assert!(matches!(stored, Ok(PutResult::Stored { .. })), "{stored:?}");
     column.quiesce();
 }
 
@@ -48,7 +47,6 @@ fn has(column: &mut Column, key: u32) -> bool {
     column.meta_get(&look).expect("no steps").is_some()
 }
 
-/// Number of keys that have an item.
 fn count(column: &mut Column, keys: &Range<u32>) -> usize {
     keys.clone().filter(|key| has(column, *key)).count()
 }
@@ -63,7 +61,7 @@ fn fill(column: &mut Column, keys: u32, times: u32) -> Vec<u32> {
     used
 }
 
-/// Reads `USED` keys often, then scans `scan` keys. Returns how many of the used keys are left.
+/// Reads `USED` keys often, then scans `scan` keys. Returns the number of used keys left.
 fn left_of_used_after(eviction: Eviction, scan: u32) -> usize {
     let (_, mut column) = store(eviction);
     let used = fill(&mut column, USED * 3, 3);
@@ -90,7 +88,7 @@ fn only_with_probation_it_outlives_a_long_one() {
 #[test]
 fn who_comes_back_soon_is_kept_and_who_is_new_must_prove_himself() {
     let (store, mut column) = store(Eviction::S3Fifo);
-    // These keys fill the main queue, so that probation has only its share.
+    // These keys fill the main queue; probation keeps only its share.
     let used = fill(&mut column, ROOM, 3);
     let scan = SCAN + 100_000;
     (scan..scan + 2 * ROOM).for_each(|key| set(&mut column, key));
@@ -189,7 +187,7 @@ fn evictions_have_an_age_and_dead_bytes_are_counted() {
     for (name, eviction) in Eviction::ALL {
         let (store, mut column) = store(eviction);
         assert_eq!((store.stats().eviction_age(), store.stats().dead_bytes), (0, 0), "{name}");
-        // A thousand items are set each second: the age is a second per thousand items that fit.
+        // A thousand items are set each second, so the age is a second per thousand items that fit.
         for key in 0..4 * ROOM {
             column.set_now(100 + key / 1000);
             set(&mut column, SCAN + key);

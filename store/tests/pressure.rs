@@ -9,10 +9,12 @@ use patient::at_last;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::policy::Eviction;
-use store::{Body, Column, Config, MetaGet, Pinned, Put, Refused, Store, Stored, Value, Verb};
+use store::{
+    Body, Column, Config, MetaGet, Pinned, Put, PutResult, Store, StoreError, Value, Verb,
+};
 
-/// Maximum time, on a busy machine, for a test's operations that must all be refused: half the time
-/// of a hundred operations that each wait for other columns for the maximum time.
+/// Maximum time, on a busy machine, for a test's operations that must all be refused: 50 times the
+/// longest wait of one operation for other columns.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 each::policies! {
@@ -50,11 +52,11 @@ fn make(config: &Config) -> (Arc<Store>, Vec<Column>) {
     (store, columns)
 }
 
-fn set(column: &mut Column, key: &[u8], value: &[u8]) -> Result<Stored, Refused> {
+fn set(column: &mut Column, key: &[u8], value: &[u8]) -> Result<PutResult, StoreError> {
     at_last(column, |column| set_now(column, key, value))
 }
 
-fn set_now(column: &mut Column, key: &[u8], value: &[u8]) -> Result<Stored, Refused> {
+fn set_now(column: &mut Column, key: &[u8], value: &[u8]) -> Result<PutResult, StoreError> {
     column.put(&Put::new(Verb::Set, key), Body::Bytes(value))
 }
 
@@ -65,7 +67,6 @@ fn pin(column: &mut Column, key: &[u8]) -> Option<Pinned> {
     }
 }
 
-/// Maximum bytes that the index and open segments keep when all items are gone.
 fn rest_bytes(store: &Store, columns: usize) -> usize {
     let segment = usize::try_from(store.usage().segment_bytes).unwrap();
     let hash = usize::try_from(store.stats().hash_bytes).unwrap();
@@ -79,7 +80,6 @@ fn the_smallest_items_fill_the_memory_and_no_more(eviction: Eviction) {
     let mut most = 0;
     for i in 0..400_000_u32 {
         let name = i.to_le_bytes();
-        // Keys have two bytes or, once these run out, three.
         let key = if i < 1 << 16 { &name[..2] } else { &name[..3] };
         set(column, key, b"").expect("room is made");
         assert!(column.get(key).is_some(), "what was just set");
@@ -104,7 +104,6 @@ fn what_everybody_uses_gives_way_too(eviction: Eviction) {
     for i in 0..30_000_u32 {
         let key = i.to_le_bytes();
         set(column, &key, &[1; 300]).expect("room is made");
-        // These reads saturate the item's use counter.
         (0..4).for_each(|_| assert!(column.get(&key).is_some()));
         column.quiesce();
     }
@@ -124,7 +123,7 @@ fn values_in_the_hands_of_slow_readers_end_in_an_error_and_come_back(eviction: E
         }
         assert!(pinned.len() < 30, "memory is bounded");
     };
-    assert_eq!(refused, Refused::NoMemory);
+    assert_eq!(refused, StoreError::NoMemory);
     assert!(pinned.len() > 9, "only {} values", pinned.len());
     let start = Instant::now();
     for i in 0..100_u32 {
@@ -215,7 +214,7 @@ fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
     }
     let Value::Log(value) = hit.value else { panic!("in the log") };
     let same = value.iter().all(|byte| *byte == 5);
-    // Memory that cannot be freed before the reader moves on does not cause ever more evictions.
+    // Memory that the reader keeps from being freed does not cause ever more evictions.
     assert!(plant || store.stats().curr_items > 1500, "{:?}", store.stats());
     reader.quiesce();
     set(writer, b"again", &[6; 500]).expect("the reader has moved on");
@@ -279,7 +278,7 @@ fn drafts_given_up_leave_no_frame_behind(eviction: Eviction) {
         }
     }
     assert_eq!(store.used_bytes(), before);
-    // If the frames of those drafts still counted as in flight, this set would get no frames.
+    // This set gets frames only if the frames of those drafts no longer count as in flight.
     set(column, b"k", &[1; 900_000]).expect("half of the memory may be in flight");
 }
 
@@ -314,7 +313,7 @@ fn what_its_own_extension_evicts_is_made_again(eviction: Eviction) {
         let key = oldest.to_le_bytes();
         let append = Put::new(Verb::AppendVivify, &key);
         match at_last(column, |column| column.put(&append, Body::Bytes(&[2; 60]))) {
-            Ok(Stored::Stored { value_bytes, .. }) => made_again += u32::from(value_bytes == 60),
+            Ok(PutResult::Stored { value_bytes, .. }) => made_again += u32::from(value_bytes == 60),
             other => panic!("item {oldest} of {i}: {other:?}"),
         }
         oldest += 1;

@@ -1,5 +1,5 @@
-//! If address space is scarce, the index gets less of it, and the smallest items fill the index
-//! before they fill the memory: then items are evicted or refused, as if memory were full.
+//! If address space is scarce, the smallest items fill the index before they fill the memory: then
+//! items are evicted or refused, as if memory were full.
 //!
 //! Where: a process with a limit of its address space.
 //! Invariant: only evicted items are lost, and the index takes no more than its part of the memory.
@@ -11,7 +11,7 @@ mod patient;
 use patient::at_last;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store::policy::Eviction;
-use store::{Body, Column, Config, Put, Refused, Store, Stored, Verb};
+use store::{Body, Column, Config, Put, PutResult, Store, StoreError, Verb};
 
 /// A limit of the address space, far above the test's need: only the existence of a limit counts.
 const LIMIT_BYTES: u64 = 64 << 30;
@@ -19,7 +19,7 @@ const MEMORY_BYTES: usize = 2 << 20;
 /// Twice as many keys as the index has address space for.
 const KEYS: u32 = 200_000;
 
-fn set(column: &mut Column, key: u32) -> Result<Stored, Refused> {
+fn set(column: &mut Column, key: u32) -> Result<PutResult, StoreError> {
     let key = &key.to_le_bytes()[..3];
     at_last(column, |column| {
         let stored = column.put(&Put::new(Verb::Set, key), Body::Bytes(b""));
@@ -51,8 +51,10 @@ fn the_smallest_items_fill_the_index_and_others_leave_for_them() {
         let mut refused = 0;
         for key in 0..KEYS {
             match set(&mut column, key) {
-                Ok(Stored::Stored { .. }) => assert!(get(&mut column, key), "{key}, just stored"),
-                Err(Refused::NoMemory) if eviction.is_none() => refused += 1,
+                Ok(PutResult::Stored { .. }) => {
+                    assert!(get(&mut column, key), "{key}, just stored")
+                }
+                Err(StoreError::NoMemory) if eviction.is_none() => refused += 1,
                 other => panic!("key {key}: {other:?}"),
             }
         }

@@ -1,6 +1,5 @@
-//! A request that finds no room is refused at once or answered with `Later`, whatever other columns
-//! do: nobody waits inside the store, and a request that is answered with `Later` has changed
-//! nothing.
+//! A request that finds no room is refused at once or answered with `Later`, having changed
+//! nothing: nobody waits in the store, whatever other columns do.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -11,8 +10,8 @@ use patient::at_last;
 use std::sync::Arc;
 use store::policy::Eviction;
 use store::{
-    Body, Column, Config, Delta, MetaDelete, MetaGet, MetaStep, Put, Refused, Store, Stored, Verb,
-    Vivify,
+    Body, Column, Config, Delta, MetaDelete, MetaGet, MetaStep, Put, PutResult, Store, StoreError,
+    Verb, Vivify,
 };
 
 each::policies! {
@@ -37,12 +36,12 @@ fn make(config: &Config) -> (Arc<Store>, Vec<Column>) {
     (store, columns)
 }
 
-fn set(column: &mut Column, key: u32, value: &[u8]) -> Result<Stored, Refused> {
+fn set(column: &mut Column, key: u32, value: &[u8]) -> Result<PutResult, StoreError> {
     column.put(&Put::new(Verb::Set, &key.to_le_bytes()), Body::Bytes(value))
 }
 
-/// Sets new keys from `first` on until a set is refused. Returns the refused key and the reason.
-fn fill(column: &mut Column, first: u32) -> (u32, Refused) {
+/// Sets new keys from `first` on until one is refused. Returns that key and the reason.
+fn fill(column: &mut Column, first: u32) -> (u32, StoreError) {
     let refused = |key| Some((key, set(column, key, &[1; 700]).err()?));
     (first..first + 100_000).find_map(refused).expect("memory is bounded")
 }
@@ -51,7 +50,7 @@ fn fill(column: &mut Column, first: u32) -> (u32, Refused) {
 fn refuse(store: &Store, column: &mut Column, count: u32) -> u64 {
     let before = store.stats().segment_looks;
     for key in 0..count {
-        assert_eq!(set(column, 1_000_000 + key, &[1; 700]), Err(Refused::NoMemory));
+        assert_eq!(set(column, 1_000_000 + key, &[1; 700]), Err(StoreError::NoMemory));
         column.quiesce();
         column.maintain();
     }
@@ -63,10 +62,9 @@ fn without_eviction_a_refusal_costs_a_constant_whatever_the_others_do() {
     let (store, mut columns) = make(&config(None, 3));
     let (first, others) = columns.split_first_mut().unwrap();
     let (key, refused) = fill(first, 0);
-    assert_eq!(refused, Refused::NoMemory);
+    assert_eq!(refused, StoreError::NoMemory);
     let looks = refuse(&store, first, 5000);
     assert!(looks <= 5000 * LOOKS_A_REFUSAL_MAX, "{looks} alone");
-    // Another column stays online and never passes a quiescent point.
     others[0].online();
     let looks = refuse(&store, first, 5000);
     assert!(looks <= 5000 * LOOKS_A_REFUSAL_MAX, "{looks} beside one that is online");
@@ -78,7 +76,7 @@ fn without_eviction_a_refusal_costs_a_constant_whatever_the_others_do() {
     let before = store.stats().segment_looks;
     for key in 0..5000 {
         let done = set(first, 2_000_000 + key, &[1; 700]);
-        assert!(done != Err(Refused::TooLarge), "{done:?}");
+        assert!(done != Err(StoreError::TooLarge), "{done:?}");
     }
     let looks = store.stats().segment_looks - before;
     assert!(looks <= 5000 * LOOKS_A_REFUSAL_MAX, "{looks} beside one with a walk under way");
@@ -100,7 +98,7 @@ fn without_eviction_what_others_delete_is_room_after_a_bounded_number_of_refusal
 }
 
 fn refuse_once(column: &mut Column) {
-    assert_eq!(set(column, 1_000_000, &[1; 700]), Err(Refused::NoMemory));
+    assert_eq!(set(column, 1_000_000, &[1; 700]), Err(StoreError::NoMemory));
 }
 
 #[test]
@@ -117,7 +115,7 @@ fn without_eviction_what_a_column_deletes_itself_is_room_at_once() {
         for key in 0..full / 8 {
             let key = key * u32::try_from(step).unwrap();
             let stored = at_last(column, |column| set(column, key, &[3; 700]));
-            assert!(matches!(stored, Ok(Stored::Stored { .. })), "{key} of {full}: {stored:?}");
+            assert!(matches!(stored, Ok(PutResult::Stored { .. })), "{key} of {full}: {stored:?}");
         }
     }
 }
@@ -129,13 +127,13 @@ fn stall(column: &mut Column) -> u32 {
     /// be refused while other keys are not.
     const REFUSED_IN_A_ROW: u32 = 32;
     let (key, refused) = fill(column, 0);
-    assert_eq!(refused, Refused::Later);
+    assert_eq!(refused, StoreError::Later);
     let mut in_a_row = 0;
     for small in 0..100_000 {
         match set(column, 5_000_000 + small, &[]) {
             Ok(_) => in_a_row = 0,
             Err(refused) => {
-                assert_eq!(refused, Refused::Later);
+                assert_eq!(refused, StoreError::Later);
                 in_a_row += 1;
             }
         }
@@ -146,8 +144,8 @@ fn stall(column: &mut Column) -> u32 {
     panic!("there is always room for the smallest");
 }
 
-fn later<R: std::fmt::Debug>(what: &str, done: Result<R, Refused>) {
-    assert_eq!(done.map(|done| format!("{done:?}")), Err(Refused::Later), "{what}");
+fn later<R: std::fmt::Debug>(what: &str, done: Result<R, StoreError>) {
+    assert_eq!(done.map(|done| format!("{done:?}")), Err(StoreError::Later), "{what}");
 }
 
 fn beside_a_column_that_never_passes_what_finds_no_room_comes_later_and_changes_nothing(
@@ -197,10 +195,10 @@ fn what_came_too_early_is_stored_once_the_others_have_passed(eviction: Eviction)
     let (first, others) = columns.split_first_mut().unwrap();
     others[0].online();
     stall(first);
-    assert_eq!(set(first, 8_000_000, &[5; 700]), Err(Refused::Later));
+    assert_eq!(set(first, 8_000_000, &[5; 700]), Err(StoreError::Later));
     others[0].quiesce();
     let stored = at_last(first, |column| set(column, 8_000_000, &[5; 700]));
-    assert!(matches!(stored, Ok(Stored::Stored { .. })), "{stored:?}");
+    assert!(matches!(stored, Ok(PutResult::Stored { .. })), "{stored:?}");
     assert!(first.get(&8_000_000_u32.to_le_bytes()).is_some());
 }
 
@@ -219,11 +217,11 @@ fn a_whole_draft_is_kept_until_there_is_room_for_its_item(eviction: Eviction) {
     stall(first);
     let put = Put::new(Verb::Set, b"large");
     for _ in 0..20 {
-        assert_eq!(first.put(&put, Body::Draft(&mut draft)), Err(Refused::Later));
+        assert_eq!(first.put(&put, Body::Draft(&mut draft)), Err(StoreError::Later));
     }
     others[0].offline();
     let stored = at_last(first, |column| column.put(&put, Body::Draft(&mut draft)));
-    assert!(matches!(stored, Ok(Stored::Stored { .. })), "{stored:?}");
+    assert!(matches!(stored, Ok(PutResult::Stored { .. })), "{stored:?}");
     drop(draft);
     let hit = first.get(b"large").expect("stored");
     assert_eq!(hit.value_bytes as usize, bytes);

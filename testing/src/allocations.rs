@@ -1,9 +1,9 @@
 //! Counts the allocations of a test's threads.
 //!
-//! Where: under a test that drives a server or a generator in its own process; the test names
-//! `Counting` its global allocator.
-//! Invariant: each call that allocates or reallocates is counted once, except the calls of threads
-//! that called `leave_this_thread_out`.
+//! Where: under a test that drives a server or a generator in its own process, with `Counting` as
+//! its global allocator.
+//! Invariant: each call that allocates or reallocates is counted once, except those of threads that
+//! called `leave_this_thread_out`.
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -18,7 +18,6 @@ pub struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// True if the next allocation is to be noted in `FIRST`.
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// The origin of the first allocation since the last call of `count` began.
@@ -28,11 +27,10 @@ thread_local! {
     static IS_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`. Returns the number of allocations meanwhile, and the origin of the first one. The
-/// number is exact for a thread that `work` joined, or whose answer it received over a socket.
+/// Returns the number of allocations during `work`, and the origin of the first one. The number is
+/// exact for a thread that `work` joined, or whose answer it received over a socket.
 pub fn count(work: impl FnOnce()) -> (u64, String) {
-    // Relaxed, paired with the accesses in `add`, which are ordered by the joins and the answers
-    // that the test awaits.
+    // Relaxed, paired with `add`; the joins and answers that the test awaits order the accesses.
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     IS_WATCHED.store(true, Ordering::Relaxed);
     work();

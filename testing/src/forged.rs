@@ -19,7 +19,6 @@ use rustix::net::{
 
 use crate::namespace::{Namespace, WIRE};
 
-/// Number of routers that a packet may pass.
 const HOPS: u8 = 64;
 
 impl Namespace {
@@ -115,7 +114,7 @@ fn send(from: SocketAddr, to: SocketAddr, packet: &[u8]) -> io::Result<usize> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::RAW, flags, Some(ipproto::RAW))?;
     sockopt::set_socket_broadcast(&socket, true)?;
-    // In a raw socket's address, the port is a protocol number; 0 means the socket's own protocol.
+    // A raw socket takes the port for a protocol number; 0 means the socket's own protocol.
     let to = match to.ip() {
         IpAddr::V6(ip) if ip.is_multicast() => {
             by_wire(ip, netdevice::name_to_index(&socket, WIRE)?)

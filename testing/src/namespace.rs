@@ -19,9 +19,8 @@
 //! near.ip("link set wire mtu 1500");
 //! ```
 //!
-//! Invariant: nothing outside the namespaces changes. The namespaces have no names: the kernel
-//! removes them and their links with their last thread, process or descriptor, however the test
-//! ends.
+//! Invariant: nothing outside the namespaces changes. They have no names: the kernel removes them
+//! and their links with their last thread, process or descriptor, however the test ends.
 //! Source: namespaces(7), network_namespaces(7); `ip netns exec` of iproute2 for `/sys`.
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
@@ -39,7 +38,6 @@ use nix::sched::{CloneFlags, setns, unshare};
 /// The interface's name at each end.
 pub const WIRE: &str = "wire";
 
-/// Longest wait for a link.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Longest wait for one packet of a link.
 const LINK_WAIT: Duration = Duration::from_millis(20);
@@ -49,7 +47,7 @@ const LINK_WAIT: Duration = Duration::from_millis(20);
 pub struct Veth {
     /// Number of send queues and number of receive queues at each end.
     pub queues: u32,
-    /// Most bytes of a packet, from its IP header on; IPv6 needs 1,280.
+    /// Maximum length of a packet, from its IP header on; IPv6 needs 1,280.
     pub mtu: u32,
 }
 
@@ -59,7 +57,7 @@ impl Default for Veth {
     }
 }
 
-/// A network namespace with one end of a link, which is named `WIRE`, and a loopback of its own.
+/// A network namespace with the end `WIRE` of a link, and with a loopback of its own.
 #[derive(Debug)]
 pub struct Namespace {
     network: File,
@@ -117,8 +115,7 @@ pub fn pair(veth: Veth) -> Option<[Namespace; 2]> {
     Some(ends)
 }
 
-/// Waits until the previous test has returned its cards, and returns the names of this machine's
-/// two cards of `driver`.
+/// Waits until the previous test has returned its cards. Returns the two cards of `driver`.
 fn cards(driver: &str) -> [String; 2] {
     let of_driver = |name: &String| {
         let path = std::fs::read_link(format!("/sys/class/net/{name}/device/driver"));
@@ -137,7 +134,7 @@ fn cards(driver: &str) -> [String; 2] {
     }
 }
 
-/// Waits until the link carries packets both ways, which begins some time after the link is up.
+/// A link carries packets both ways only some time after it is up.
 fn await_link(ends: [&Namespace; 2]) {
     await_packets(ends, ends.map(|end| end.v4.into()));
     await_packets(ends, ends.map(|end| end.v6.into()));
@@ -181,7 +178,6 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Sets the interface's addresses and its route to the other end, and brings it up.
     fn join(&self, other: &Namespace, mtu: u32) {
         let [mac, there] =
             [self.mac, other.mac].map(|mac| mac.map(|it| format!("{it:02x}")).join(":"));
@@ -192,14 +188,14 @@ impl Namespace {
         self.ip(&format!("link set {WIRE} up"));
         // The kernel adds this route only together with an address that the kernel generates.
         self.ip(&format!("-6 route add multicast ff00::/8 dev {WIRE} table local"));
-        // Static entries, so that no neighbour discovery is needed.
+        // Static entries make neighbour discovery unnecessary.
         for ip in [IpAddr::from(other.v4), other.v6.into()] {
             self.ip(&format!("neighbour add {ip} lladdr {there} dev {WIRE} nud permanent"));
         }
     }
 
-    /// Runs `work` on a thread in this namespace. The threads and processes that `work` starts, and
-    /// the sockets that they make, belong to the namespace as well, even if other threads use them.
+    /// Runs `work` on a thread in this namespace, to which the threads, processes and sockets that
+    /// `work` makes belong as well.
     ///
     /// # Panics
     /// `work` panics.
@@ -281,8 +277,8 @@ impl Namespace {
         self.command("tc", "qdisc change dev port root tbf rate 10gbit burst 10mb limit 100mb");
     }
 
-    /// A counter that the kernel keeps for this network, as the sum of IPv4 and IPv6. `layer` is
-    /// for example `Udp`, and `name` is for example `InDatagrams`.
+    /// A counter that the kernel keeps for this network, such as `Udp` `InDatagrams`, over IPv4 and
+    /// IPv6.
     ///
     /// # Panics
     /// The kernel has no such counter.
@@ -294,7 +290,7 @@ impl Namespace {
                 .unwrap_or_else(|error| panic!("{path}: {error}"))
         };
         let (of_v4, of_v6) = (read("snmp"), read("snmp6"));
-        // A row of names is followed by one of values.
+        // The row of a layer's names is followed by the row of its values.
         let mut rows =
             of_v4.lines().filter_map(|line| line.strip_prefix(layer)?.strip_prefix(": "));
         let (names, values) = (rows.next().unwrap_or(""), rows.next().unwrap_or(""));
@@ -320,7 +316,7 @@ impl Namespace {
     }
 }
 
-/// Runs a program and returns its output. Spaces separate `arguments`.
+/// Spaces separate `arguments`.
 fn run(program: &str, arguments: &str) -> String {
     let output = Command::new(program).args(arguments.split(' ')).output();
     let output = output.unwrap_or_else(|error| panic!("{program} {arguments}: {error}"));
@@ -329,7 +325,7 @@ fn run(program: &str, arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs `work` on a thread that has the caller's name and ends with it.
+/// The thread has the caller's name.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let name = thread::current().name().unwrap_or_default().to_owned();
     thread::scope(|scope| {
@@ -343,7 +339,6 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 mod tests {
     use super::*;
 
-    /// The names of the interfaces that `/sys` and the sockets of this thread see.
     fn interfaces() -> (Vec<String>, Vec<String>) {
         let folder = std::fs::read_dir("/sys/class/net").unwrap();
         let mut named: Vec<String> =

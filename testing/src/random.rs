@@ -2,8 +2,7 @@
 //!
 //! Where: under tests and benches, which draw the numbers in a fixed order.
 //! Invariant: the same seed gives the same numbers on every machine.
-//! Source: SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
-//! OOPSLA 2014.
+//! Source: SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
 
 /// The number added to the state before each draw.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,9 +1,8 @@
 //! Runs tests under random schedules: the scheduler picks a thread at each access to shared memory.
 //!
 //! Where: `make explore`; only under `--cfg shuttle`, whose scheduler is called at each access.
-//! Invariant: a schedule, and its test's random numbers, depend only on one seed: a failure is
-//! reported with its seed, which repeats it. (Shuttle's own PCT scheduler also depends on earlier
-//! schedules.)
+//! Invariant: a schedule and its test's random numbers depend only on one seed, which the report of
+//! a failure names. (Shuttle's own PCT scheduler also depends on earlier schedules.)
 //! Source: shuttle (github.com/awslabs/shuttle); "A Randomized Scheduler with Probabilistic
 //! Guarantees of Finding Bugs" (Burckhardt et al., ASPLOS 2010).
 //!
@@ -22,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::Random;
 
-/// Number of priorities; thread numbers wrap around at this number.
+/// Number of priorities. Threads whose numbers are equal modulo this number share a priority.
 const TASKS_MAX: usize = 16;
 const STACK_BYTES: usize = 512 << 10;
 /// Maximum number of accesses in one schedule.
@@ -107,29 +106,25 @@ pub fn explore_drawn(seconds: u64, test: impl Fn(&mut Random) + Send + Sync + 's
     println!("{schedules} schedules of {name} from seed {first} on in {seconds} s");
 }
 
-/// The limits on the number and the time of schedules.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     schedules: u64,
     until: Option<Instant>,
 }
 
-/// The rule by which the next thread is chosen.
 #[derive(Debug)]
 enum Strategy {
-    /// At one access in `one_in` a random thread runs next; at the others the running one goes on.
+    /// At one access in `one_in` a random thread runs next; otherwise the running thread goes on.
     Random { one_in: u64 },
-    /// The thread of highest priority runs next. At a few accesses, the running thread gets the
-    /// lowest priority.
+    /// The thread of highest priority runs. At a few accesses, it gets the lowest priority.
     Pct { priorities: [u64; TASKS_MAX], lowest: u64, changes: Vec<u64> },
 }
 
-/// The scheduler: draws one schedule from each seed, beginning with a first seed.
+/// Draws one schedule from each seed.
 #[derive(Debug)]
 struct Seeded {
     next: u64,
     budget: Budget,
-    /// The seed of the schedule under way, for the test.
     current: Arc<AtomicU64>,
     /// True after the test has returned false: no more schedules are drawn.
     found: Arc<AtomicBool>,

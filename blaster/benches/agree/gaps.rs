@@ -3,7 +3,7 @@
 //! Where: the last part of the bench. Invariant: one thread of this process only records the
 //! arrival time of each datagram and answers it with a miss. The first tenth of the times is left
 //! out.
-//! Source: over loopback, a datagram has reached the receiver's socket when `sendmsg` returns. So
+//! Source: over loopback, a datagram has reached the receiver's socket when `sendmsg` returns, so
 //! gaps between arrivals equal gaps between sends, to within the receiver's delay of 1 to 2 µs.
 
 use super::Settings;
@@ -17,9 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// The largest number of arrival times that are recorded.
+/// The maximum number of arrival times that are recorded.
 const ARRIVALS_MAX: usize = 1 << 21;
-/// Bytes of memcached's UDP header.
 const HEADER_BYTES: usize = 8;
 
 const ABOUT: &str = "
@@ -30,7 +29,6 @@ D): 0 means that they are the same, 1 that they have nothing in common. For equa
 little, because any jitter moves half of them below the one value; see their p1 and p99 instead.
 ";
 
-/// Prints a row for each distribution of gaps and each rate.
 pub(crate) fn measure(settings: Settings) -> Result<(), Box<dyn Error>> {
     println!("{ABOUT}");
     println!(
@@ -129,8 +127,7 @@ impl Receiver {
     }
 }
 
-/// Records the arrival times of gets until `is_over`, in nanoseconds since the start. The loop
-/// polls without sleeping.
+/// Polls without sleep for gets until `is_over`. Returns their arrival times in ns since the start.
 fn record_arrivals(socket: &UdpSocket, is_over: &AtomicBool) -> io::Result<Vec<u64>> {
     let start = Instant::now();
     let mut arrivals_ns = Vec::with_capacity(ARRIVALS_MAX);

@@ -2,9 +2,11 @@
 //!
 //! Where: outside the program, run by hand on a quiet machine with at least two CPUs. It needs
 //! memcached, memcaslap, redis-server and redis-benchmark (`make peers`), and reports which of
-//! these are missing. Invariant: each tool runs as its own process, started as a user would start
-//! it, on the same CPU, against the same running server. The tools take turns in each round, so
-//! slow changes of the machine affect all alike. Source: issue 5, "Verification"; Little's law.
+//! these are missing.
+//! Invariant: each tool runs as its own process, started as a user would start it, on the same CPU,
+//! against the same running server. The tools take turns in each round, so slow changes of the
+//! machine affect all alike.
+//! Source: issue 5, "Verification"; Little's law.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
@@ -28,12 +30,10 @@ cargo bench -p kvblaster --bench agree -- [--rounds N] [--seconds N] [PART...]
 
 const PARTS: [&str; 4] = ["memcaslap", "redis-benchmark", "rates", "gaps"];
 
-/// The settings of all parts of the bench.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     rounds: u32,
     seconds: u32,
-    /// The CPU of the client, and the CPU of the server.
     client_cpu: usize,
     server_cpu: usize,
 }
@@ -89,7 +89,6 @@ With one connection the rate is limited by the whole round trip, which includes 
 so a tool that needs less CPU for a request has a higher rate.
 ";
 
-/// Runs kvblaster and another tool in turns.
 fn compare(rival: Rival, settings: Settings) -> Result<(), Box<dyn Error>> {
     let Some(server) = rival.server(settings.server_cpu)? else { return Ok(()) };
     if !rival.is_installed() {
@@ -100,7 +99,7 @@ fn compare(rival: Rival, settings: Settings) -> Result<(), Box<dyn Error>> {
     peers::fill(rival, &server, settings)?;
     for connections in [16, 1] {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        // The first pair warms up. Its rate determines the number of requests of the later runs.
+        // The first two runs warm up; the higher rate sets the number of requests of later runs.
         let mut rate = peers::kvblaster(rival, &server, connections, settings)?.per_s;
         rate = rate.max(peers::rival(rival, &server, (connections, rate), settings)?.per_s);
         for round in 0..settings.rounds {
@@ -117,10 +116,9 @@ fn compare(rival: Rival, settings: Settings) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A function that reads one figure of a run. `None` if the tool does not report the figure.
+/// Reads one figure of a run. `None` if the tool does not report the figure.
 type Figure = fn(&RunFigures) -> Option<f64>;
 
-/// Prints the figures of both tools, and their ratios.
 fn print(rival: Rival, connections: u32, ours: &[RunFigures], theirs: &[RunFigures]) {
     println!("{connections} connection{}", if connections == 1 { "" } else { "s" });
     println!(
@@ -158,7 +156,7 @@ fn print(rival: Rival, connections: u32, ours: &[RunFigures], theirs: &[RunFigur
     println!();
 }
 
-/// Returns `server`. If it is `None`, prints a line about that.
+/// Returns `server`, or prints a line if it is `None`.
 fn started(server: Option<Server>, name: &str) -> Option<Server> {
     if server.is_none() {
         println!("\n{name} is not installed (make peers): left out");

@@ -1,7 +1,7 @@
 //! Runs the tools as their users would run them, and parses the figures that they print.
 //!
-//! Where: between the servers and the comparison. Invariant: each run is one process on one CPU. If
-//! an expected line is missing in the output, that is an error.
+//! Where: between the servers and the comparison. Invariant: each run is one process on one CPU. A
+//! line missing in the output is an error.
 
 use super::servers;
 use super::{Settings, started};
@@ -11,21 +11,18 @@ use std::error::Error;
 use std::io::Write;
 use std::process::{Command, Output};
 
-/// Number of keys, and bytes of their values.
 const KEYS: u32 = 16_000;
 const VALUE_BYTES: u32 = 128;
 /// Bytes of memcaslap's keys. memcaslap sends nine gets for each set. redis-benchmark has keys of
 /// 16 bytes and sends only gets.
 const SLAP_KEY_BYTES: u32 = 32;
 
-/// The tools that kvblaster is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rival {
     Memcaslap,
     RedisBenchmark,
 }
 
-/// The figures that a run reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunFigures {
     pub(crate) per_s: f64,
@@ -34,7 +31,6 @@ pub(crate) struct RunFigures {
     pub(crate) p99_us: Option<f64>,
     /// The ranges in which p50 and p99 lie, for a tool that prints no exact values.
     pub(crate) p50_p99: Option<(String, String)>,
-    /// CPU time of the process per request.
     pub(crate) cpu_us: f64,
 }
 
@@ -72,7 +68,6 @@ fn words(rival: Rival, server: &Server) -> Vec<String> {
     words.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Stores the keys that both tools will read.
 pub(crate) fn fill(
     rival: Rival,
     server: &Server,
@@ -96,7 +91,6 @@ fn kvblaster_at(cpu: usize) -> Command {
     command
 }
 
-/// Runs kvblaster once, and returns its figures.
 pub(crate) fn kvblaster(
     rival: Rival,
     server: &Server,
@@ -125,7 +119,7 @@ pub(crate) fn kvblaster(
     })
 }
 
-/// Runs the rival once, and returns its figures. `rate` is the approximate rate that is expected.
+/// `rate` is the approximate rate that is expected.
 pub(crate) fn rival(
     rival: Rival,
     server: &Server,
@@ -160,8 +154,7 @@ fn memcaslap(
     parse_memcaslap(&String::from_utf8_lossy(&output.stdout), cpu_us)
 }
 
-/// Parses memcaslap's figures of all requests: `Avg:`, and the histogram of times in powers of
-/// two.
+/// Parses memcaslap's figures of all requests: `Avg:`, and the histogram of times in powers of two.
 fn parse_memcaslap(text: &str, cpu_us: f64) -> Result<RunFigures, Box<dyn Error>> {
     let lacks = |what: &str| format!("memcaslap printed no {what}:\n{text}");
     let of = |text: &str, name: &str| -> Option<f64> {

@@ -10,7 +10,6 @@ use blaster::result::RunResult;
 use std::error::Error;
 use std::process::Command;
 
-/// The requested rates, in requests per second.
 const RATES: [u32; 8] = [1_000, 3_000, 10_000, 30_000, 60_000, 100_000, 150_000, 200_000];
 /// Largest allowed relative error of the rate, from issue 5.
 const OFF_MAX: f64 = 0.01;
@@ -24,7 +23,6 @@ the capacity of the server, or of the generator on one processor, `answered` is 
 self-check's verdict shows which of the two is the limit.
 ";
 
-/// Prints a row for each rate.
 pub(crate) fn measure(settings: Settings) -> Result<(), Box<dyn Error>> {
     let Some(server) = started(servers::memcached(settings.server_cpu)?, "memcached") else {
         return Ok(());

@@ -11,8 +11,7 @@ use blaster::search::bootstrap;
 const CONFIDENCE: f64 = 0.95;
 const RESAMPLES: u32 = 2000;
 
-/// Formats the median ratio of the second to the first value of the pairs, and the verdict on it.
-/// `None` if there are no pairs.
+/// Formats the median of the pairs' ratios (second to first) and its verdict. `None` without pairs.
 pub(crate) fn ratio(pairs: &[(f64, f64)]) -> Option<String> {
     let compared = found(pairs, Kind::Rate)?;
     let words = match compared.finding {

@@ -7,7 +7,6 @@ use blaster::launch::{self, Server};
 use std::error::Error;
 use std::process::{Command, Stdio};
 
-/// Starts memcached with one thread.
 pub(crate) fn memcached(cpu: usize) -> Result<Option<Server>, Box<dyn Error>> {
     let program = std::env::var("MEMCACHED").unwrap_or_else(|_| "memcached".to_owned());
     start(cpu, &program, "-V", "-u root -l 127.0.0.1 -t 1 -U 0 -m 256 -p {port}")

@@ -1,33 +1,30 @@
 //! The schedule of an open loop: due times that do not depend on answers.
 //!
 //! Where: the sending half reads the schedule before each request of an open loop.
-//! Invariant: the time at which a request is due depends on the gaps alone, never on when earlier
-//! requests could be sent. So a stall of the server makes requests late, not fewer.
-//! Source: the mistake that this avoids is known as coordinated omission. The paper's Tx threads
-//! keep the same kind of schedule (section 5.2.2).
+//! Invariant: due times depend on the gaps alone, never on when earlier requests could be sent. So
+//! a stall of the server makes requests late, not fewer.
+//! Source: the KV-Cache paper, section 5.2.2. The mistake that this avoids is known as coordinated
+//! omission.
 
-/// The schedule of one thread.
 #[derive(Debug)]
 pub(super) struct Departures {
     mean_ns: f64,
     due_ns: u64,
-    /// The fraction of a nanosecond by which the gaps so far were rounded down.
+    /// Fraction of a nanosecond by which the gaps were rounded down.
     rest_ns: f64,
 }
 
 impl Departures {
-    /// Returns a schedule with this mean gap, from `start_ns` on.
     pub(super) fn new(mean_ns: f64, start_ns: u64) -> Departures {
         Departures { mean_ns, due_ns: start_ns, rest_ns: 0.0 }
     }
 
-    /// Starts the schedule at `now_ns`, from which the first gap is counted.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.due_ns = now_ns;
     }
 
-    /// Returns the mean for the workload's next gap, in whole nanoseconds. The fraction is carried
-    /// over to the next call; otherwise a fixed gap of 333.3 ns would always be 333 ns.
+    /// The mean for the workload's next gap, in whole nanoseconds. Carries the fraction over,
+    /// because a fixed gap of 333.3 ns would otherwise always be 333 ns.
     pub(super) fn mean_ns(&mut self) -> f64 {
         if self.mean_ns.is_nan() {
             return self.mean_ns;
@@ -38,7 +35,6 @@ impl Departures {
         whole
     }
 
-    /// Makes the next request due `gap_ns` after the previous one.
     pub(super) fn advance(&mut self, gap_ns: u64) {
         self.due_ns = self.due_ns.saturating_add(gap_ns);
     }

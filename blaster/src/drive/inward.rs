@@ -4,8 +4,8 @@
 //! Invariant: each request that is entered ends exactly once: it is answered, times out, or fails
 //! with its connection. `Feedback` then reports the end to the sending half.
 //! Source: memcached's `protocol.txt`, "UDP protocol". memcached answers a multiget over UDP with
-//! one datagram for each value, all with the request's id. Only the protocol's end of answer
-//! (`END`) shows that the answer is complete.
+//! one datagram for each value, all with the request's id; only `END` shows that the answer is
+//! complete.
 
 mod datagrams;
 mod endings;
@@ -29,36 +29,35 @@ use interfaces::Interfaces;
 pub(super) use messages::{Feedback, Message, Messages, ReceivingHalf};
 
 const READ_BYTES: usize = 256 << 10;
-/// The most bytes of an incomplete answer that are kept. A connection with more is broken.
+/// The most bytes of an incomplete answer; a connection that receives more is broken.
 const HELD_BYTES_MAX: usize = VALUE_BYTES_MAX as usize + (1 << 20);
 /// The most reads of one connection before other connections are read.
 const READS_MAX: usize = 16;
-/// The most multigets over several targets that may wait at a time: `OUTSTANDING_MAX`.
+/// The most multigets over several targets that may wait: `OUTSTANDING_MAX`.
 const SPLITS_MAX: usize = 1 << 20;
 
-/// The receiving half of one connection.
 #[derive(Debug)]
 struct InLine {
     socket: Option<Socket>,
     reader: Reader,
     held: Vec<u8>,
     ring: Ring,
-    /// UDP: of the requests that were answered, the number of the one that was sent last.
+    /// UDP: the number of the request that was sent last among those answered.
     newest: u16,
     assemblies: Assemblies,
     is_closing: bool,
-    /// The number of times that the line was opened.
+    /// Number of times that the line was opened.
     generation: u64,
 }
 
 impl InLine {
-    /// True if the line is open and was not opened again since `generation` was read.
+    /// True if the line is open and has not been opened again since `generation` was read.
     fn is_same(&self, generation: u64) -> bool {
         self.socket.is_some() && self.generation == generation
     }
 }
 
-/// A multiget whose keys are on several targets; one part is sent to each target.
+/// A multiget whose keys are on several targets; each target gets one part.
 #[derive(Clone, Copy, Debug)]
 struct SplitMultiget {
     left: u16,
@@ -71,8 +70,7 @@ pub(super) struct Options {
     pub(super) timeout_ns: u64,
     pub(super) verify: bool,
     pub(super) fill: bool,
-    /// True if a line's server answers requests in their order. If answers arrive in another order,
-    /// the network has reordered them.
+    /// True if a line's server answers in order, so that only the network can change the order.
     pub(super) has_order: bool,
 }
 
@@ -93,15 +91,14 @@ pub(super) struct Inward {
     interfaces: Interfaces,
     key: Vec<u8>,
     ready: Vec<u32>,
-    /// Lines that may have more to read, because their last turn ended at `READS_MAX` or
-    /// `BATCHES_MAX`.
+    /// Lines that may have more to read: their last turn ended at `READS_MAX` or `BATCHES_MAX`.
     unread: Vec<u32>,
     pub(super) waiting: u64,
-    /// The time of the last read since `poll_queues` was called. `None` if nothing was read since.
+    /// Time of the last read since `poll_queues` was called, if any.
     read_ns: Option<u64>,
-    /// The messages of the sending half, if it runs on another thread. A message is put here before
-    /// its request is sent. So the mailbox is emptied after each read of a socket and before the
-    /// answers are decoded: each answer then finds its request.
+    /// The messages of a sending half on another thread, which puts a message here before it sends
+    /// the request. Emptied after each read of a socket and before the answers are decoded, so that
+    /// each answer finds its request.
     mailbox: Option<Arc<Mutex<Messages>>>,
     spare_messages: Messages,
 }
@@ -140,7 +137,6 @@ impl Inward {
         })
     }
 
-    /// Applies messages of the sending half.
     #[inline]
     pub(super) fn apply(&mut self, messages: &mut Messages, state: &mut DriveState) {
         let mut keys = &messages.keys[..];
@@ -163,12 +159,10 @@ impl Inward {
         messages.keys.clear();
     }
 
-    /// Sets the mailbox through which the sending half's thread passes messages.
     pub(super) fn set_mailbox(&mut self, mailbox: Arc<Mutex<Messages>>) {
         self.mailbox = Some(mailbox);
     }
 
-    /// Applies the messages in the mailbox.
     #[inline]
     pub(super) fn take_messages(&mut self, state: &mut DriveState) {
         let Some(mailbox) = &self.mailbox else { return };
@@ -231,7 +225,7 @@ impl Inward {
         }
         let at = &mut self.lines[line as usize];
         if at.socket.is_none() {
-            // The sending half did not know yet that the line is broken.
+            // The sending half had not yet learned that the line is broken.
             let entry = Entry::failed(sent, split);
             state.score.cut_off(1);
             return self.over(line, &entry, Outcome::GIVEN_UP, None, state);
@@ -254,8 +248,7 @@ impl Inward {
         u32::try_from(self.splits.len() - 1).ok()
     }
 
-    /// Sleeps until there is an event or `limit` has passed. Returns true if an event's token
-    /// belongs to neither a line nor a queue, like `other_half`.
+    /// Sleeps until an event or `limit`. True if an event belongs to neither a line nor a queue.
     #[inline]
     pub(super) fn wait(&mut self, limit: Timeout, other_half: u64) -> std::io::Result<bool> {
         let mut is_other_half = false;
@@ -272,8 +265,7 @@ impl Inward {
         Ok(is_other_half)
     }
 
-    /// Reads the sockets and queues that `wait` has reported. Returns the time of the last read
-    /// since `poll_queues` was called, or `None` if nothing was read.
+    /// Reads the sockets that `wait` reported. Returns the time of the last read, if any.
     #[inline]
     pub(super) fn read_all(&mut self, clock: &Clock, state: &mut DriveState) -> Option<u64> {
         let ready = std::mem::take(&mut self.ready);
@@ -289,7 +281,6 @@ impl Inward {
         self.read_ns
     }
 
-    /// Reads a stream until it is empty, at most `READS_MAX` times.
     fn read(&mut self, line: u32, clock: &Clock, state: &mut DriveState) {
         let mut buffer = std::mem::take(&mut self.scratch);
         let mut is_drained = false;
@@ -361,8 +352,7 @@ impl Inward {
         self.close_if_idle(line, state);
     }
 
-    /// Decodes and applies all complete pieces of `input`. Returns their length in bytes, or `None`
-    /// if `input` is not a valid answer.
+    /// Applies the complete pieces of `input`. Returns their length; `None` if `input` is invalid.
     #[inline]
     fn decode(
         &mut self,
@@ -391,7 +381,6 @@ impl Inward {
         Some(at)
     }
 
-    /// Applies a piece of an answer to the request that waits at `index`.
     #[inline]
     fn piece(
         &mut self,
@@ -445,8 +434,7 @@ impl Inward {
         }
     }
 
-    /// Finds the key of a value and marks it as a hit (`STRUCK`). Verifies the value if
-    /// `options.verify` is set.
+    /// Finds the key of a value, marks it as a hit (`STRUCK`), and verifies the value if requested.
     fn match_value(
         &mut self,
         line: u32,
@@ -496,9 +484,9 @@ impl Inward {
     }
 }
 
-/// Finds a value's key among a request's keys. If `struck` is `STRUCK`, searches the keys marked as
-/// hits; if it is 0, the other keys. The search begins at `place`. The text protocol returns values
-/// in the order of the keys but leaves out missed keys, so `place` may be too low.
+/// Finds a value's key among a request's keys: only among the hits if `struck` is `STRUCK`, only
+/// among the other keys if it is 0. Tries `place` first. The text protocol leaves out missed keys,
+/// so the key may be at a later place.
 fn place_of(
     (names, scratch): (&Names, &mut Vec<u8>),
     keys: &[u64],
@@ -519,8 +507,7 @@ fn place_of(
     }
 }
 
-/// Keeps the undecoded part of the input, `rest`, in `held`. The input is in `buffer`, or in `held`
-/// itself if `buffer` is `None`.
+/// Keeps the undecoded `rest` of the input in `held`. Without a `buffer`, `held` is the input.
 #[inline]
 fn keep(held: &mut Vec<u8>, buffer: Option<&Vec<u8>>, rest: Range<usize>) {
     let Some(buffer) = buffer else {

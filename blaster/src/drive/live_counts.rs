@@ -1,24 +1,23 @@
-//! Counts of a driving thread that are read while it runs. Response times are within 6 %.
+//! Counts of a driving thread that are read while it runs. Response times are accurate to 6 %.
 //!
 //! ```text
 //! driving thread -> LiveCounts (counts, buckets of times) <- live view, about 4 times a second
 //! ```
 //!
 //! Where: `Score` updates these counts together with the tally.
-//! Invariant: one thread writes the counts, without waiting, allocating or locking. A reader sees
-//! counts that only grow. Each count is exact; counts read together are of about the same moment.
+//! Invariant: one thread writes the counts, without waiting, allocating or locking. Counts only
+//! grow. Each count is exact; counts read together are of about the same moment.
 //! Source: HdrHistogram's log-linear buckets, here 16 for each doubling.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of buckets per doubling of the time.
+/// Buckets per doubling of the time.
 const PARTS: usize = 1 << PARTS_LOG2;
 const PARTS_LOG2: u32 = 4;
 /// Number of doublings above `PARTS` ns. They reach 137 s, more than any timeout.
 const DOUBLINGS: usize = 33;
-/// Number of buckets.
 const BUCKETS: usize = (DOUBLINGS + 1) * PARTS;
 const COUNTS: usize = 6;
 
@@ -31,9 +30,9 @@ pub enum Count {
     Sent,
     /// Requests given up, answered with an error or with a wrong value.
     Failed,
-    /// Keys for which a get returned a value.
+    /// Keys that a get found.
     Hits,
-    /// Keys for which a get returned no value.
+    /// Keys that a get did not find.
     Misses,
     /// Requests that have ended, answered or given up.
     Over,
@@ -65,10 +64,10 @@ impl fmt::Debug for LiveCounts {
     }
 }
 
-/// Adds without an atomic read-modify-write instruction, because only one thread writes.
+/// Adds without an atomic read-modify-write instruction, because one thread writes.
 #[inline]
 fn raise(cell: &AtomicU64, by: u64) {
-    // Relaxed, both: the counter publishes no other data, and is only displayed.
+    // Relaxed, both: the counter publishes no other data.
     cell.store(cell.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
@@ -78,20 +77,18 @@ impl LiveCounts {
         raise(&self.counts[what as usize], by);
     }
 
-    /// Counts a request that was given up. It counts as late.
+    /// Counts a request that was given up; it counts as late.
     pub(super) fn record_given_up(&self) {
         raise(&self.late, 1);
     }
 
-    /// Counts a response in the bucket of its response time, `ns`.
     #[inline]
     pub(super) fn record(&self, ns: u64, late_limit_ns: u64) {
         raise(&self.times[bucket(ns)], 1);
         if ns > late_limit_ns {
             raise(&self.late, 1);
         }
-        // Relaxed, both: as in `raise`. If a reader resets the cell between load and store, one
-        // maximum is lost.
+        // Relaxed, both: as in `raise`. If a reader resets the maximum meanwhile, `ns` may be lost.
         if ns > self.longest_ns.load(Ordering::Relaxed) {
             self.longest_ns.store(ns, Ordering::Relaxed);
         }
@@ -101,7 +98,7 @@ impl LiveCounts {
 #[inline]
 fn bucket(ns: u64) -> usize {
     let doubling = (ns | PARTS as u64).ilog2() - PARTS_LOG2;
-    // The shift leaves only the bits of a bucket's number, so the conversion never fails.
+    // The shift leaves only the bits of a bucket's number, so this never fails.
     let part = usize::try_from(ns >> doubling).unwrap_or(BUCKETS);
     (doubling as usize * PARTS + part).min(BUCKETS - 1)
 }
@@ -133,7 +130,7 @@ impl Default for LiveSnapshot {
 }
 
 impl LiveSnapshot {
-    /// Adds up the current counts of all threads, and resets their longest response times to 0.
+    /// Adds up the current counts of all threads, and resets their `longest_ns` to 0.
     pub fn of<'p>(live_counts: impl IntoIterator<Item = &'p LiveCounts>) -> LiveSnapshot {
         // Relaxed, all: these loads pair with the writer's stores; no count depends on another.
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
@@ -191,8 +188,7 @@ impl LiveSnapshot {
         self.count(Count::Sent).saturating_sub(self.count(Count::Over))
     }
 
-    /// Returns the response time that this share of the responses does not exceed, rounded up to
-    /// the end of its bucket or to the longest time. `None` if there are no responses.
+    /// The time that this share of the responses does not exceed, rounded up to its bucket's end.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         let answered = self.answered();

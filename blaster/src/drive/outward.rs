@@ -1,9 +1,9 @@
 //! The sending half: draws requests, routes them, writes them, and keeps the connections up.
 //!
 //! Where: before the sockets.
-//! Invariant: a drawn request is sent or given up before the next one is drawn. So a request that
-//! is delayed also delays the later ones, and the measured times include it. A line that breaks is
-//! opened again after a pause, which doubles each time up to `PAUSE_MAX`.
+//! Invariant: a drawn request is sent or given up before the next one is drawn. So a delayed
+//! request also delays later ones, and the measured times show it. A broken line is opened again
+//! after a pause, which doubles each time up to `PAUSE_MAX`.
 
 mod bursts;
 mod lines;
@@ -30,20 +30,19 @@ use lines::OutLine;
 
 /// The most requests sent between two readings of the clock.
 const BURST_MAX: usize = 32;
-/// The most requests of an open loop sent before answers are read again.
+/// The most requests of an open loop sent before answers are read.
 const TURN_MAX: usize = 256;
 /// The token of `waker` in the sending half's epoll.
 const WAKER_TOKEN: u64 = u64::MAX;
 
-/// The source of requests.
 #[derive(Debug)]
 enum Source {
     Stream(Box<Stream>),
-    /// One request of this verb (set or delete) for each key of the range.
+    /// One request of this verb (set or delete) for each key in the range.
     Each(Verb, Range<u64>, Names),
 }
 
-/// The state of the request in `request`.
+/// The progress of the request in `request`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestState {
     NotDrawn,
@@ -63,38 +62,34 @@ pub(super) struct Outward {
     writer: Writer,
     names: Names,
     source: Source,
-    /// The outbox through which the UDP lines send.
     outbox: Outbox,
     gso: bool,
-    /// The resources that the threads of this process need at each AF_XDP interface.
     wanted: Vec<InterfaceNeeds>,
-    /// This thread's number among the threads of this process.
     here: usize,
-    /// The AF_XDP queues through which this thread's lines send.
+    /// AF_XDP queues through which this thread's lines send.
     queues: Vec<Arc<Queues>>,
     /// True if datagrams wait for room in `queues`; no event reports that there is room.
     pub(super) is_unsent: bool,
     steering: Steering,
     flows: Flows,
-    /// The number of this thread's first connection to each target, counted over all threads.
+    /// Number of this thread's first connection to each target, counted over all threads.
     first_connection: u32,
     churn_requests: Option<u64>,
     lines: Vec<OutLine>,
-    /// Number of lines per target.
     lines_each: usize,
     /// For each target, the line that was chosen last (round robin).
     turns: Vec<usize>,
     request: WorkloadRequest,
     picks: Picks,
     request_state: RequestState,
-    /// True if each connection has keys of its own. The keys of `request` are then drawn only when
-    /// a connection can send it, so that a connection that is down does not hold up the others.
+    /// True if each connection has its own keys. The keys of `request` are then drawn only when a
+    /// connection can send it, so that a connection that is down does not hold up the others.
     has_own: bool,
     departures: Departures,
     is_open: bool,
-    /// Each line with unused tokens, and the number of its tokens.
+    /// Lines with unused tokens, and the number of tokens of each.
     tokens: Vec<(u32, u32)>,
-    /// An empty vector that is swapped with `tokens`, so that neither is allocated again.
+    /// Swapped with `tokens`, so that neither vector is allocated again.
     spare_tokens: Vec<(u32, u32)>,
     outstanding_max: u64,
     pub(super) outstanding: u64,
@@ -102,18 +97,17 @@ pub(super) struct Outward {
     pub(super) is_ended: bool,
     /// Lines with bytes to be flushed.
     dirty: Vec<u32>,
-    /// Lines whose bytes could not all be flushed; they are flushed again in the next turn.
+    /// Lines that could not flush all their bytes; they are flushed again in the next turn.
     later: Vec<u32>,
     key: Vec<u8>,
-    /// For each target, the keys of the current multiget that are stored there.
+    /// For each target, the keys of the current multiget that it stores.
     split: Vec<Vec<u64>>,
-    /// For each target, the line to which its part of the current multiget is sent.
+    /// For each target, the line that sends its part of the current multiget.
     chosen: Vec<Option<u32>>,
-    /// True if the last request that was due could not be sent.
+    /// True if the last due request could not be sent.
     pub(super) is_stuck: bool,
-    /// True from the time when a due request cannot be sent until all due requests are sent.
+    /// True from when a due request cannot be sent until all due requests are sent.
     is_behind: bool,
-    /// The error of the last line that could not be opened.
     pub(super) open_error: Option<io::Error>,
     events: Vec<Event>,
 }
@@ -141,7 +135,7 @@ impl Outward {
         epoll.add(&*waker, WAKER_TOKEN, Interest::Wake, &calls)?;
         let of_target = |target| (0..lines_each).map(move |_| OutLine::new(target));
         let lines: Vec<OutLine> = (0..drive.targets.len()).flat_map(of_target).collect();
-        // A line starts with `depth` tokens. The hash ring decides which target uses a token.
+        // A line starts with `depth` tokens. The hash ring decides which target uses each token.
         let tokens = (0..lines.len()).map(|line| (u32::try_from(line).unwrap_or(0), depth));
         let tokens = tokens.filter(|(_, depth)| *depth > 0);
         Ok(Outward {
@@ -194,12 +188,11 @@ impl Outward {
         self.lines.len()
     }
 
-    /// Starts the schedule now, so that the time spent on connecting does not count.
+    /// Starts the schedule, so that the time spent on connecting does not count.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.departures.begin(now_ns);
     }
 
-    /// Acts on the feedback of the receiving half.
     #[inline]
     pub(super) fn act_on_feedback(
         &mut self,
@@ -268,9 +261,6 @@ impl Outward {
     }
 
     /// Sends the requests that are due (open loop) or for which there are tokens (closed loop).
-    ///
-    /// # Errors
-    /// A request can never be sent.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -285,7 +275,6 @@ impl Outward {
         }
     }
 
-    /// Open loop: sends the requests that are due, at most `TURN_MAX`.
     fn send_due(
         &mut self,
         clock: &Clock,
@@ -321,8 +310,7 @@ impl Outward {
         Ok(())
     }
 
-    /// Closed loop: sends one request for each token. Reads the clock once per `BURST_MAX`
-    /// requests.
+    /// Closed loop: sends one request per token. Reads the clock once per `BURST_MAX` requests.
     fn send_for_tokens(
         &mut self,
         clock: &Clock,
@@ -370,8 +358,7 @@ impl Outward {
         Ok(())
     }
 
-    /// Draws the next request. Fills in `request`, unless its keys depend on the connection.
-    /// Returns false if there are no more requests.
+    /// Draws the next request. With `has_own`, `fill_in` draws keys later. False if none is left.
     #[inline]
     fn draw(&mut self) -> bool {
         self.is_ended |= self.requests_left == 0;
@@ -392,8 +379,7 @@ impl Outward {
         true
     }
 
-    /// Draws the contents of `request` for a connection. Returns false if there are no more
-    /// requests.
+    /// Draws the contents of `request` for a connection. False if there are no more requests.
     #[inline]
     fn fill_in(&mut self, connection: usize) -> bool {
         let is_there = match &mut self.source {
@@ -410,8 +396,8 @@ impl Outward {
         is_there && !self.request.keys.is_empty()
     }
 
-    /// Sends the drawn request if each of its parts finds a line that accepts it. Returns true if
-    /// it was sent. `hint` is the line whose token the request uses.
+    /// Sends the request if each part finds a line that accepts it. `hint` is the line with the
+    /// token.
     #[inline]
     fn try_to_send(
         &mut self,
@@ -462,7 +448,7 @@ impl Outward {
         Ok(true)
     }
 
-    /// Sends a multiget as one part for each target that has some of its keys. Sends nothing and
+    /// Sends one part of a multiget to each target that has some of its keys. Sends nothing and
     /// returns false if no line accepts one of the parts.
     fn send_split(
         &mut self,
@@ -511,7 +497,6 @@ impl Outward {
         Ok(has_all)
     }
 
-    /// Returns the index of the target that stores a key.
     #[inline]
     fn place(&mut self, key: u64) -> usize {
         if self.targets.len() == 1 {
@@ -522,9 +507,8 @@ impl Outward {
         self.ring.place(&self.key)
     }
 
-    /// Returns a line to `target` that accepts a request now. With a token, this is the token's
-    /// line `hint` or, if there are several targets, the line to `target` at the same place.
-    /// Without a token, the lines take turns.
+    /// A line to `target` that accepts a request now. If `hint` is the line of a token, only the
+    /// line at the same place among those to `target` is tried; without a token, lines take turns.
     #[inline]
     fn choose(&mut self, target: usize, hint: Option<u32>) -> Option<u32> {
         let first = target * self.lines_each;
@@ -544,8 +528,8 @@ impl Outward {
         None
     }
 
-    /// Returns a place (a line's index among those to its target) at which the lines to all targets
-    /// accept a request now. A token is used at its own place; without one, places take turns.
+    /// Returns a place (a line's index among those to its target) where the lines to all targets
+    /// accept a request now. If `hint` is given, only its place is tried; else places take turns.
     fn own_place(&mut self, hint: Option<u32>) -> Option<usize> {
         let each = self.lines_each;
         let accepts =
@@ -559,12 +543,12 @@ impl Outward {
         Some(place)
     }
 
-    /// The time at which the next request is due. `None` if the loop is closed, if no requests are
-    /// left, or if the next one cannot be sent before an answer arrives or a connection is free.
+    /// The time at which the next request is due. `None` in a closed loop, after the last request,
+    /// or if the next one has to wait for an answer or a connection.
     pub(super) fn due_ns(&self) -> Option<u64> {
         let is_waiting = self.is_open && !self.is_stuck && !self.is_ended;
         is_waiting.then(|| match self.request_state {
-            // The last turn ended at `TURN_MAX`, so more requests may be due now.
+            // The last turn ended at `TURN_MAX`; more requests may be due.
             RequestState::NotDrawn => 0,
             RequestState::Drawn | RequestState::Due => self.departures.due_ns(),
         })

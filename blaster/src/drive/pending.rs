@@ -5,11 +5,10 @@
 //!             ^ oldest that waits
 //! ```
 //!
-//! Where: the receiving half enters requests here when they are sent, and finds them when they are
-//! answered.
-//! Invariant: numbers are consecutive, so a slot is found without hashing. Either no request waits,
-//! or `oldest` waits. At most `WAITING_MAX` numbers lie between the oldest and the newest request,
-//! so that 16-bit numbers identify them.
+//! Where: the receiving half enters sent requests here, and finds them when they are answered.
+//! Invariant: numbers are consecutive, so a slot is found without hashing. If any request waits,
+//! number `oldest` does. At most `WAITING_MAX` numbers lie between the oldest and the newest
+//! request, so that 16-bit numbers identify them.
 
 use crate::workload::Verb;
 
@@ -22,8 +21,7 @@ pub(super) struct Sent {
     /// The request's number on its line.
     pub(super) number: u16,
     pub(super) verb: Verb,
-    /// 1 for a whole request. If a multiget is split over several targets, this is the number of
-    /// parts in the first part, and 0 in the other parts.
+    /// 1 for a whole request. In a split multiget: number of parts in the first part, 0 in others.
     pub(super) parts: u16,
     pub(super) keys: u16,
     /// The first key.
@@ -47,9 +45,9 @@ pub(super) enum Cause {
     Due,
     /// The end of an earlier request freed a token (closed loop).
     Token,
-    /// A get missed, and this set fills the key. The last such set of a get keeps the get's token.
+    /// A get missed, and this set fills the key.
     Fill {
-        /// True if this set carries the token.
+        /// True if this set carries the get's token; only the last fill of a get does.
         token: bool,
     },
 }
@@ -57,13 +55,12 @@ pub(super) enum Cause {
 /// The state of a slot's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The slot was never used, or was cleared when the line was opened.
     Free,
     Waiting,
     Answered,
-    /// The request was given up, and no answer has arrived.
+    /// The request was given up; no answer has arrived.
     TimedOut,
-    /// The request was given up, and its answer arrived later.
+    /// The request was given up; its answer arrived later.
     Late,
 }
 
@@ -79,27 +76,25 @@ pub(super) struct Entry {
     pub(super) corrupt: u16,
     /// True if the server sent an error.
     pub(super) refused: bool,
-    /// The split multiget of which this request is a part, by its index in `Inward::splits`.
+    /// Index in `Inward::splits` of the split multiget of which this request is a part.
     pub(super) split: Option<u32>,
-    /// UDP: true if the answer has several datagrams, and one of them has arrived.
+    /// UDP: true if the answer has several datagrams, of which at least one has arrived.
     pub(super) has_parts: bool,
-    /// True if the unanswered request has one key, and is neither a fill nor part of a multiget.
+    /// True if the request is unanswered, has one key, and is neither a fill nor a multiget's part.
     pub(super) is_plain: bool,
 }
 
-/// The waiting requests of one connection.
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Vec<Entry>,
-    /// The keys of multigets, by slot. Hits are marked with `STRUCK` if the caller needs to know
-    /// which keys missed.
+    /// The keys of multigets, by slot. `STRUCK` marks hits for callers that need to know misses.
     several: Vec<Vec<u64>>,
     oldest: u32,
     next: u32,
     waiting: u32,
 }
 
-/// This bit marks a key as a hit. No key of a workload has the bit set.
+/// Marks a key as a hit; no key of a workload has this bit.
 pub(super) const STRUCK: u64 = 1 << 63;
 
 const NOTHING: Entry = Entry {
@@ -145,8 +140,8 @@ impl Ring {
         number as usize & (self.slots.len().wrapping_sub(1))
     }
 
-    /// Enters a request, whose number must follow that of the previous one. The ring must not be
-    /// full. Returns the state of the entry that was in the slot before.
+    /// Enters a request with the next number; the ring must not be full. Returns the slot's old
+    /// state.
     #[inline]
     pub(super) fn push(&mut self, sent: &Sent, split: Option<u32>, keys: &[u64]) -> State {
         if self.span() >= self.slots.len() {
@@ -165,8 +160,8 @@ impl Ring {
         std::mem::replace(&mut self.slots[index], entry).state
     }
 
-    /// Enters one request for each pick, like `first` except for verb, key and number, which counts
-    /// up. There must be enough slots. Returns how many overwritten entries had timed out.
+    /// Enters a copy of `first` for each pick, with the pick's verb and key and the next number.
+    /// There must be enough slots. Returns how many overwritten entries had timed out.
     #[inline]
     pub(super) fn push_all(&mut self, first: &Sent, picks: &[Pick]) -> u64 {
         let mask = self.slots.len().wrapping_sub(1);
@@ -183,7 +178,7 @@ impl Ring {
         lost
     }
 
-    /// Makes room for `more` requests if possible. Returns true if there is room.
+    /// Makes room for `more` requests if possible; true if there is room.
     #[inline]
     pub(super) fn has_room(&mut self, more: usize) -> bool {
         let wanted = self.span() + more;
@@ -193,8 +188,7 @@ impl Ring {
         wanted <= self.slots.len()
     }
 
-    /// Doubles the number of slots, up to `WAITING_MAX`. Each entry moves to the slot of its
-    /// number.
+    /// Doubles the slots, up to `WAITING_MAX`; each entry moves to the slot of its number.
     fn grow(&mut self) {
         let slots = (self.slots.len() * 2).clamp(SLOTS_MIN, WAITING_MAX);
         let mut wider = vec![NOTHING; slots];
@@ -212,13 +206,12 @@ impl Ring {
         self.several = several;
     }
 
-    /// Returns the slot of the oldest request that waits.
     #[inline(always)]
     pub(super) fn oldest(&self) -> Option<usize> {
         (self.waiting > 0).then(|| self.index(self.oldest))
     }
 
-    /// Returns the slot of the request with this number, if its entry is not overwritten yet.
+    /// The slot of the request with this number, unless its entry was overwritten.
     #[inline(always)]
     pub(super) fn find(&self, number: u16) -> Option<usize> {
         if self.slots.is_empty() {
@@ -234,12 +227,10 @@ impl Ring {
         &mut self.slots[index]
     }
 
-    /// The keys of the multiget in a slot.
     pub(super) fn keys(&mut self, index: usize) -> &mut Vec<u64> {
         &mut self.several[index]
     }
 
-    /// Changes the state of a waiting entry to `state`.
     #[inline(always)]
     pub(super) fn settle(&mut self, index: usize, state: State) {
         debug_assert_eq!(self.slots[index].state, State::Waiting);
@@ -254,8 +245,7 @@ impl Ring {
     }
 
     /// Marks a request as answered: the one with `number`, or the oldest if `number` is `None`.
-    /// Returns the request, or `None` if it is not plain or if `is_get` (true for the answer to a
-    /// get) does not match its verb.
+    /// Returns `None` if the request is not plain, or if its verb does not match `is_get`.
     #[inline(always)]
     pub(super) fn answer(&mut self, number: Option<u16>, is_get: bool) -> Option<&Sent> {
         let mask = self.slots.len().wrapping_sub(1);
@@ -276,7 +266,6 @@ impl Ring {
         self.slots.get(place).map(|entry| &entry.sent)
     }
 
-    /// Moves `oldest` on to the next request that waits.
     #[inline(always)]
     fn pass_ended(&mut self, mask: usize) {
         if self.waiting == 0 {

@@ -1,7 +1,6 @@
 //! A thread's counts since its last report. Each change also updates the live counts.
 //!
-//! Where: the sending and the receiving half write here; the thread hands the tally over each time
-//! the epoch changes.
+//! Where: both halves write here; the thread hands the tally over when the epoch changes.
 //! Invariant: a request counts once as sent, and once as answered or given up.
 
 use super::ThreadSignals;
@@ -23,7 +22,7 @@ pub(super) struct Outcome {
     pub(super) not_done: u32,
     pub(super) refused: u32,
     pub(super) corrupt: u32,
-    /// True if the request or a part of it was given up: it timed out, or its connection broke.
+    /// True if a part of the request was given up: it timed out, or its connection broke.
     pub(super) given_up: bool,
 }
 
@@ -38,8 +37,7 @@ impl Outcome {
         given_up: true,
     };
 
-    /// Returns the outcome of a get. Keys without a value are misses, or refused if the server
-    /// answered with an error.
+    /// The outcome of a get. Keys without a value are misses, or refused if the answer is an error.
     #[inline]
     pub(super) fn of_get(entry: &Entry) -> Outcome {
         let keys = u32::from(entry.sent.keys);
@@ -60,7 +58,6 @@ impl Outcome {
         }
     }
 
-    /// Adds the outcome of one part of a request.
     pub(super) fn add(&mut self, part: &Outcome) {
         self.hits += part.hits;
         self.misses += part.misses;
@@ -72,30 +69,29 @@ impl Outcome {
     }
 }
 
-/// The counts and the feedback of a thread. Both halves get them as an argument. If the halves run
-/// on two threads, each thread has its own.
+/// A thread's counts and feedback, passed to both halves. If the halves run on two threads, each
+/// thread has its own.
 #[derive(Debug)]
 pub(super) struct DriveState {
     pub(super) score: Score,
     pub(super) feedback: Feedback,
 }
 
-/// Consecutive requests with equal figures, which are counted in one step. Requests written in one
-/// call have equal times, and so do answers received in one call.
+/// Consecutive requests with equal figures, counted in one step. Requests written in one call have
+/// equal times, and so do answers received in one call.
 #[derive(Clone, Copy, Debug)]
 struct EqualRequests {
     verb: Verb,
     count: u64,
-    /// For sent requests: number of keys, lateness, 0. For answered requests: the times at which
-    /// they were due, sent and answered.
+    /// Sent: number of keys, lateness, 0. Answered: due time, sending time, answer time.
     figures: [u64; 3],
 }
 
 const NO_REQUESTS: EqualRequests = EqualRequests { verb: Verb::Get, count: 0, figures: [0; 3] };
 
 impl EqualRequests {
-    /// Adds `more` requests if their figures are the same. Otherwise starts again with these
-    /// requests, and returns the earlier ones.
+    /// Adds `more` requests if their figures are the same. Otherwise starts again with them, and
+    /// returns the earlier ones.
     #[inline(always)]
     fn add(&mut self, verb: Verb, figures: [u64; 3], more: u64) -> Option<EqualRequests> {
         if self.verb == verb && self.figures == figures {
@@ -106,15 +102,14 @@ impl EqualRequests {
     }
 }
 
-/// A tally that is being filled.
 #[derive(Debug)]
 pub(super) struct Score {
     tally: Tally,
     sent: EqualRequests,
-    /// For each verb, the number of requests of one key that were sent when due.
+    /// For each verb, the requests of one key that were sent when due.
     sent_when_due: [u64; VERBS.len()],
     answered: EqualRequests,
-    /// True in a closed loop: every request is sent when it is due. Response and service times are
+    /// True in a closed loop, where every request is sent when due. Response and service times are
     /// then equal, and are recorded once.
     is_closed: bool,
     late_limit_ns: u64,
@@ -122,7 +117,7 @@ pub(super) struct Score {
     busy_from_ns: u64,
     /// Clock time that a spinning thread spent on polls that found nothing.
     pub(super) idle_ns: u64,
-    /// The live counts. `None` if there is no live view.
+    /// `None` without a live view.
     live: Option<Arc<LiveCounts>>,
 }
 
@@ -165,7 +160,7 @@ impl Score {
         }
     }
 
-    /// Returns the tally since the last call, with this thread's wall and CPU time since then.
+    /// The tally since the last call, with this thread's wall and CPU time.
     pub(super) fn take(&mut self, now_ns: u64) -> Tally {
         let sent = std::mem::replace(&mut self.sent, NO_REQUESTS);
         self.count_sent(&sent);
@@ -184,15 +179,13 @@ impl Score {
         let cpu_ns = net::thread_time_ns();
         let idle_ns = std::mem::take(&mut self.idle_ns);
         self.tally.wall_ns = now_ns.saturating_sub(self.wall_from_ns);
-        // Idle time is clock time, during which a polling thread may have had no CPU. So it is not
-        // subtracted from CPU time; it only bounds the busy time.
+        // Idle time is clock time: the thread may have had no CPU. So it only bounds `busy_ns`.
         let not_idle_ns = self.tally.wall_ns.saturating_sub(idle_ns);
         self.tally.busy_ns = cpu_ns.saturating_sub(self.busy_from_ns).min(not_idle_ns);
         (self.busy_from_ns, self.wall_from_ns) = (cpu_ns, now_ns);
         std::mem::replace(&mut self.tally, Tally::new(self.late_limit_ns))
     }
 
-    /// Counts a request that is due.
     #[inline]
     pub(super) fn offered(&mut self) {
         self.tally.offered += 1;
@@ -208,8 +201,7 @@ impl Score {
         self.show(Count::Sent, 1);
     }
 
-    /// Counts requests of one key each that were sent as soon as they were due. `counts` has one
-    /// number for each verb.
+    /// Counts requests of one key each that were sent as soon as they were due, by verb.
     #[inline]
     pub(super) fn sent_at_once(&mut self, counts: &[u64; VERBS.len()]) {
         self.sent_when_due.iter_mut().zip(counts).for_each(|(ours, more)| *ours += more);
@@ -224,7 +216,6 @@ impl Score {
         }
     }
 
-    /// Counts bytes sent. A request may be sent in several parts.
     #[inline]
     pub(super) fn sent_bytes(&mut self, bytes: usize) {
         self.tally.sent_bytes += bytes as u64;
@@ -235,7 +226,7 @@ impl Score {
         self.tally.held_back += 1;
     }
 
-    /// Counts a request that has ended: answered at `now_ns`, or given up if that is `None`.
+    /// Counts a request that was answered at `now_ns`, or given up if that is `None`.
     #[inline]
     pub(super) fn over(
         &mut self,
@@ -288,7 +279,6 @@ impl Score {
         }
     }
 
-    /// Counts the keys that gets found and did not find.
     #[inline]
     pub(super) fn found(&mut self, hits: u64, misses: u64) {
         let gets = &mut self.tally.verbs[Verb::Get as usize];
@@ -314,18 +304,15 @@ impl Score {
         self.tally.received_bytes += bytes as u64;
     }
 
-    /// Counts a stream or a datagram whose bytes do not follow the protocol.
     pub(super) fn broken(&mut self) {
         self.tally.broken += 1;
     }
 
-    /// Counts an error reply of the server by the reason in its text.
     #[cold]
     pub(super) fn refused(&mut self, words: &[u8]) {
         self.tally.refusals.count(words);
     }
 
-    /// Counts requests given up because their connection was lost.
     pub(super) fn cut_off(&mut self, requests: u64) {
         self.tally.cut_off += requests;
     }
@@ -338,7 +325,6 @@ impl Score {
         self.tally.refused += 1;
     }
 
-    /// Counts a connection ended by the server.
     pub(super) fn reset(&mut self) {
         self.tally.reset += 1;
     }
@@ -351,7 +337,6 @@ impl Score {
         self.tally.udp.timeouts += 1;
     }
 
-    /// Counts a UDP request that timed out and was never answered.
     pub(super) fn lost(&mut self) {
         self.tally.udp.lost += 1;
     }
@@ -360,13 +345,11 @@ impl Score {
         self.tally.udp.duplicate += 1;
     }
 
-    /// Counts an answer that arrived after the answer to a later request.
     pub(super) fn reordered(&mut self) {
         self.tally.udp.reordered += 1;
     }
 }
 
-/// Adds a request that has ended to the live counts.
 #[inline]
 fn show(live: &LiveCounts, outcome: &Outcome, (from_ns, now_ns): (u64, Option<u64>), late_ns: u64) {
     let now_ns = now_ns.filter(|_| !outcome.given_up);

@@ -17,11 +17,11 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The deadline of a run. Only a run that hangs reaches it.
+/// A run that reaches this deadline hangs.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// The timeout of a request. Even on a loaded machine, answers are not delayed this long.
+/// Timeout of a request. Even on a loaded machine, answers are not delayed this long.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The timeout in tests where the server drops answers. It is shorter, because it always runs out.
+/// Timeout in tests whose server drops answers; shorter, because it always runs out.
 const PATIENCE_FOR_THE_LOST: Duration = Duration::from_secs(10);
 
 fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
@@ -32,7 +32,6 @@ fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
     Arc::new(workload)
 }
 
-/// The path of a socket that no other test uses.
 fn socket_file() -> PathBuf {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -65,7 +64,7 @@ fn targets(places: &[Place]) -> Arc<[Target]> {
     named.map(|name| target::parse(&name, target::Family::Any).unwrap()).collect()
 }
 
-/// The plan of a thread: a closed loop, two connections, eight requests in flight on each.
+/// A closed loop with two connections and eight requests in flight on each.
 fn drive(workload: &Arc<Workload>, places: &[Place], protocol: Protocol) -> Drive {
     let targets = targets(places);
     let end = EndCondition {
@@ -78,7 +77,6 @@ fn drive(workload: &Arc<Workload>, places: &[Place], protocol: Protocol) -> Driv
     Drive { timeout: PATIENCE, end, ..drive }
 }
 
-/// Runs a plan, and merges its tallies.
 fn outcome(drive: Drive) -> Result<Tally, DriveError> {
     let (sink, tallies) = mpsc::channel();
     run(drive, Instant::now(), &AtomicU32::new(0), &sink)?;
@@ -92,8 +90,7 @@ fn ran(drive: Drive) -> Tally {
     outcome(drive).unwrap()
 }
 
-/// Asserts that `requests` gets of one key each were sent, that all were hits, and that nothing
-/// failed.
+/// Asserts that `requests` gets of one key each were sent, and that all were hits without failures.
 fn assert_all_hit(tally: &Tally, requests: u64, what: &str) {
     let get = tally.verb(Verb::Get);
     let counts = (get.sent, get.answered, get.hits, get.misses, get.errors, get.timeouts);
@@ -110,7 +107,7 @@ fn every_protocol_over_every_transport_closed_and_open_together_and_apart() {
     let places = [tcp(), Place::Tcp(v6), Place::Unix(file), udp(), Place::Udp(v6)];
     let running = server(&places, plan());
     let workload = workload(&[]);
-    // A datagram socket's buffer holds 200 requests, so none is lost while no thread reads it.
+    // A datagram socket's buffer holds 200 requests, so unread requests are not lost.
     let open = Pace::Open { rate_per_s: 20_000.0, connections: 2, outstanding_max: 200 };
     for place in running.addresses() {
         for protocol in PROTOCOLS {
@@ -212,14 +209,12 @@ fn every_verb_is_answered() {
     }
 }
 
-/// How to start a null server whose faults are counted, get its address, and drive it.
 struct Way<'w> {
     start: &'w dyn Fn(Plan) -> RunningServer,
     place: &'w dyn Fn(&Place) -> Place,
     ran: &'w dyn Fn(Drive) -> Tally,
 }
 
-/// A null server on this machine, reached through sockets.
 const BY_SOCKETS: Way<'_> =
     Way { start: &|plan| server(&[udp()], plan), place: &Place::clone, ran: &ran };
 
@@ -264,7 +259,7 @@ fn dropped_doubled_or_swapped(way: &Way<'_>) {
 
 #[test]
 fn requests_come_to_the_columns_that_they_are_steered_to() {
-    // With few keys, the columns have unequal shares of them.
+    // With few keys, the columns' shares are unequal.
     let workload = workload(&[("keys", "7")]);
     let columns = [NonZeroU16::new(3).unwrap()];
     let names = Names::new(&workload);
@@ -312,8 +307,8 @@ fn requests_come_to_the_columns_that_they_are_steered_to() {
     assert!(refused.unwrap_err().to_string().contains("fewer connections than columns"));
 }
 
-/// Sends multigets of ten keys over UDP to a server with planned faults, which sends each value in
-/// its own datagram. Returns the tally, and the numbers of duplicated and overtaken datagrams.
+/// Sends multigets of ten keys over UDP to a server that sends each value in its own datagram.
+/// Returns the tally, and the numbers of duplicated and overtaken datagrams.
 fn multigets_apart(way: &Way<'_>, protocol: Protocol, faults: Faults) -> (Tally, u64, u64) {
     let running = (way.start)(Plan { faults, is_apart: true, ..plan() });
     let workload = workload(&[("batch", "10")]);
@@ -332,8 +327,7 @@ fn values_of_a_multiget_that_come_twice_are_counted_and_are_no_hits() {
 
 fn values_twice(way: &Way<'_>) {
     for protocol in [Protocol::Text, Protocol::Meta, Protocol::Binary] {
-        // 9 does not divide 5,000, so the very last value is not duplicated: its duplicate would
-        // arrive after the end of the run.
+        // 9 does not divide 5,000, so the last value has no duplicate, which would come too late.
         let faults = Faults { duplicate_every: 9, ..Faults::default() };
         let (tally, doubled, _) = multigets_apart(way, protocol, faults);
         let (get, what) = (tally.verb(Verb::Get), protocol.name());
@@ -394,14 +388,14 @@ fn a_stall_of_the_server_is_in_the_open_loops_response_times() {
     assert!(running.counts().stalls.load(Ordering::Relaxed) > 0);
     assert_eq!(get.answered, 2000);
     assert!(get.response_ns.max_ns().unwrap() >= 95_000_000, "{:?}", get.response_ns.max_ns());
-    // At 2,000 requests a second, about 200 are due during a stall of 100 ms, and half of them wait
-    // for longer than 50 ms. A slow machine can only add to their number.
+    // About 200 requests are due during a stall of 100 ms, and half of them wait longer than 50 ms;
+    // more, if the machine is slow.
     assert!(get.response_ns.quantile_ns(0.97).unwrap() > 45_000_000);
 }
 
 #[test]
 fn what_is_due_while_too_much_is_outstanding_is_late_and_not_left_out() {
-    // Answers take 20 ms, two requests may be outstanding, and 1,000 a second are due. So each
+    // Answers take 20 ms, two requests may be outstanding, and 1,000 a second are due, so each
     // request waits for the earlier ones.
     let running = server(&[tcp()], Plan { delay: Duration::from_millis(20), ..plan() });
     let workload = workload(&[("gap", "fixed")]);
@@ -461,7 +455,7 @@ fn a_request_that_fits_no_datagram_is_refused_in_words() {
 #[test]
 fn requests_that_are_never_answered_run_out_of_time_and_the_run_ends() {
     let workload = workload(&[]);
-    // Each answer is delayed beyond the timeout, so connections are given up and opened again.
+    // Each answer takes longer than the timeout, so connections are given up and opened again.
     let running = server(&[tcp(), udp()], Plan { delay: Duration::from_secs(60), ..plan() });
     for place in running.addresses() {
         for apart in [None, Some(0)] {
@@ -476,7 +470,7 @@ fn requests_that_are_never_answered_run_out_of_time_and_the_run_ends() {
 }
 
 /// Serves `connections` connections until they close. Returns for each connection the keys of its
-/// gets, the keys of its sets and the exptimes of its sets, in the order of the requests.
+/// gets, and the keys and exptimes of its sets.
 fn heard(listener: &std::net::TcpListener, connections: usize) -> Vec<[Vec<Vec<u8>>; 3]> {
     use std::io::{BufRead, BufReader, Write};
     let serve = |stream: std::net::TcpStream| {
@@ -533,7 +527,7 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
         assert!(parts.len() == 4 || pace == open, "{pace:?}: {parts:?}");
     }
     let few = self::workload(&[("keys-per", "connection"), ("keys", "1")]);
-    // Two connections need two keys, and there is one. The check counts all threads' keys.
+    // One key is too few for two connections. The check counts all threads' keys.
     let error = outcome(drive(&few, &[Place::Tcp("127.0.0.1:9".parse().unwrap())], Protocol::Text))
         .unwrap_err()
         .to_string();
@@ -576,7 +570,7 @@ fn a_connection_that_is_away_does_not_hold_up_those_with_other_keys() {
             let (mut other, mut line) = (Some(other), vec![]);
             let mut source = BufReader::new(&one);
             while source.read_until(b'\n', &mut line).unwrap() > 0 {
-                // Close the second connection now, while the next request for its keys is not due.
+                // Close the second connection while the next request for its keys is not yet due.
                 other.take();
                 (&one).write_all(b"END\r\n").unwrap();
             }
@@ -595,7 +589,7 @@ fn what_spins_is_busy_while_it_sends() {
     let drive = drive(&workload, &[Place::Udp(hole.local_addr().unwrap())], Protocol::Text);
     let pace = Pace::Open { rate_per_s: 1e7, connections: 2, outstanding_max: 100_000 };
     let end = EndCondition { requests: Some(30_000), ..drive.end.clone() };
-    // A short timeout: requests that are not sent in time are given up, and the test stays short.
+    // Requests that are not sent in time are given up, so a short timeout keeps the test short.
     let drive = Drive { pace, end, spin: true, timeout: Duration::from_millis(10), ..drive };
     let from_ns = net::thread_time_ns();
     let tally = ran(drive);
@@ -622,7 +616,7 @@ fn what_fills_the_cache_lives_as_long_as_what_is_set() {
             all.into_iter().flat_map(|[_, keys, exptimes]| keys.into_iter().zip(exptimes));
         of_keys.map(|(key, exptime)| (key, seconds(exptime))).collect::<BTreeSet<_>>()
     };
-    // A key has the same exptime whether it is stored by populating or by a fill.
+    // The exptime is the same whether populating or a fill stores the key.
     let filled = exptimes(Mode::Populate, false);
     assert!(filled.len() == 100 && filled.iter().all(|(_, ttl)| (60..=300).contains(ttl)));
     assert!(filled.iter().map(|(_, ttl)| ttl).collect::<BTreeSet<_>>().len() > 50);
@@ -644,7 +638,7 @@ fn a_stop_ends_a_run_and_epochs_split_what_was_seen() {
         std::thread::scope(|scope| {
             let epoch = &epoch;
             let running = scope.spawn(move || run(drive, Instant::now(), epoch, &sink));
-            // Raises the epoch until a tally arrives. A thread that starts late misses some epochs.
+            // Raises the epoch until a tally arrives: a thread that starts late misses some epochs.
             let next = || loop {
                 epoch.fetch_add(1, Ordering::Release);
                 if let Ok(tally) = tallies.recv_timeout(Duration::from_millis(20)) {

@@ -23,25 +23,20 @@ use super::score::{DriveState, Score};
 use super::{Clock, Drive, DriveError, Pace};
 use crate::measure::Tally;
 
-/// The token in `Inward::epoll` that stands for the sending half: for its epoll if it runs on the
-/// same thread, or for `Exchange::waker` if it runs on another.
+/// The token of the sending half's epoll or, on another thread, of `Exchange::waker`.
 const OTHER_HALF: u64 = u64::MAX;
 /// Longest sleep, which bounds the delay of a stop or a new epoch. A periodic timer ends each
-/// sleep. A timeout for each sleep would make the kernel start and stop a timer each time, which
-/// takes noticeable time when one request is in flight.
+/// sleep, because a timeout for each sleep would make the kernel start and stop a timer each time.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
-/// The epoll token of the periodic timer.
 const TIMER: u64 = u64::MAX - 1;
-/// Longest time between two checks for requests that have timed out.
+/// Longest time between two checks for timed-out requests.
 const TICK_MAX_NS: u64 = 10_000_000;
-/// Shortest time between two checks for requests that have timed out.
 const TICK_MIN_NS: u64 = 100_000;
-/// The thread wakes this long before a request is due; waking up takes about as long.
+/// The thread wakes this long before a request is due, because waking takes about as long.
 const SPIN_NS: u64 = 20_000;
 
 type Sink = mpsc::Sender<(u32, u32, Tally)>;
 
-/// Decides when the thread hands over its tally, and when it ends.
 struct Watch<'a> {
     drive: &'a Drive,
     clock: Clock,
@@ -50,9 +45,9 @@ struct Watch<'a> {
     seen: u32,
     tick_ns: u64,
     next_tick_ns: u64,
-    /// The time of the last send or poll of a spinning thread.
+    /// When a spinning thread last sent or polled.
     looked_ns: u64,
-    /// The time at which sending ended; `None` while the thread still sends.
+    /// When sending ended; `None` while the thread still sends.
     ended_ns: Option<u64>,
 }
 
@@ -64,8 +59,7 @@ impl<'a> Watch<'a> {
             clock,
             epoch,
             sink,
-            // Acquire: pairs with the release that opened the epoch, so that everything set up
-            // before that epoch is visible.
+            // Acquire: pairs with the release that opened the epoch, which publishes the setup.
             seen: epoch.load(Ordering::Acquire),
             tick_ns: (timeout_ns / 16).clamp(TICK_MIN_NS, TICK_MAX_NS),
             next_tick_ns: 0,
@@ -74,7 +68,6 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Hands over the tally if the epoch has changed.
     #[inline]
     fn report(&mut self, state: &mut DriveState) {
         // Acquire: as in `new`.
@@ -87,11 +80,11 @@ impl<'a> Watch<'a> {
 
     fn hand_over(&self, state: &mut DriveState) {
         let tally = state.score.take(self.clock.now_ns());
-        // An error means that there is no receiver, so the tally is not needed.
+        // Without a receiver the tally is not needed.
         let _ = self.sink.send((self.drive.thread, self.seen, tally));
     }
 
-    /// True if it is time for the periodic tasks: timeouts, and opening broken lines again.
+    /// True if it is time to check timeouts and to open broken lines again.
     #[inline]
     fn is_tick(&mut self, now_ns: u64) -> bool {
         let is_tick = now_ns >= self.next_tick_ns;
@@ -101,15 +94,13 @@ impl<'a> Watch<'a> {
         is_tick
     }
 
-    /// True if the stop flag is set or the deadline has passed.
     fn is_over(&self) -> bool {
         // Relaxed: the flag publishes no other data.
         self.drive.end.stop.load(Ordering::Relaxed)
             || self.drive.end.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Gives up requests that have been due for longer than the timeout; at the end, all due
-    /// requests.
+    /// Gives up requests that have been due for too long; at the end, all due requests.
     fn give_up(&self, outward: &mut Outward, now_ns: u64, state: &mut DriveState) {
         let is_over = self.is_over();
         let timeout_ns = u64::try_from(self.drive.timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -117,7 +108,6 @@ impl<'a> Watch<'a> {
         outward.is_ended |= is_over;
     }
 
-    /// Returns the time for which the thread may sleep.
     fn limit(&self, outward: &Outward) -> Timeout {
         if self.drive.spin {
             return Timeout::Zero;
@@ -172,7 +162,7 @@ pub(super) fn run(
     }
 }
 
-/// Makes a timer that is due every `SLEEP_MAX`, and stays readable until it is read.
+/// Makes a timer that expires every `SLEEP_MAX`, and stays readable until it is read.
 fn start_timer() -> Result<OwnedFd, DriveError> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let system = |error: rustix::io::Errno| DriveError::System(error.into());
@@ -183,13 +173,12 @@ fn start_timer() -> Result<OwnedFd, DriveError> {
     Ok(timer)
 }
 
-/// Reads the timer, so that it is not readable before its next expiry.
 fn clear_timer(timer: &OwnedFd) {
     // An error means that the timer has not expired.
     let _ = rustix::io::read(timer, &mut [0; 8]);
 }
 
-/// Makes the state of this thread (`half` 0) or of a separate receiving thread (1).
+/// Makes the state of the sending or only thread (`half` 0) or of a separate receiving thread (1).
 fn drive_state(drive: &Drive, clock: Clock, half: usize) -> DriveState {
     let late_ns = u64::try_from(drive.late_limit.as_nanos()).unwrap_or(u64::MAX);
     let counts = drive.live_counts.as_ref().map(|live_counts| Arc::clone(&live_counts[half]));
@@ -199,13 +188,11 @@ fn drive_state(drive: &Drive, clock: Clock, half: usize) -> DriveState {
 }
 
 fn pin(cpu: Option<usize>) -> Result<(), DriveError> {
-    // By default the kernel may end a sleep 50 us late. If it refuses a shorter slack, the
-    // thread only wakes up later.
+    // An error only delays wake-ups: without a shorter slack, sleeps may end 50 us late.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     cpu.map_or(Ok(()), |cpu| net::pin_thread(cpu).map_err(|error| DriveError::Pin(cpu, error)))
 }
 
-/// Runs both halves on this thread.
 fn on_one_thread(
     watch: &mut Watch<'_>,
     mut outward: Outward,
@@ -238,7 +225,7 @@ fn on_one_thread(
         watch.report(&mut state);
         let now_ns = read_ns.unwrap_or_else(|| clock.now_ns());
         if watch.drive.spin {
-            // A poll that found nothing is idle time: a thread that does not spin would have slept.
+            // A poll that found nothing is idle time: without `spin` the thread would have slept.
             let idle_ns =
                 if read_ns.is_none() { now_ns.saturating_sub(watch.looked_ns) } else { 0 };
             state.score.idle_ns += idle_ns;
@@ -266,23 +253,18 @@ fn is_done(watch: &mut Watch<'_>, inward: &Inward, state: &DriveState, now_ns: u
     is_idle || now_ns.saturating_sub(since_ns) > timeout_ns.saturating_add(watch.tick_ns)
 }
 
-/// The state that the two threads share.
 struct Exchange {
-    /// Messages from the sending half, in the order of the events.
     messages: Arc<Mutex<Messages>>,
-    /// Feedback from the receiving half.
     feedback: Mutex<Feedback>,
-    /// Wakes the receiving half so that it reads its messages.
+    /// Wakes the receiving half to read its messages.
     waker: Waker,
-    /// True if the sending half has nothing more to send.
     is_ended: AtomicBool,
-    /// True if the receiving half has nothing more to receive, or if one of the halves has failed.
+    /// True if the receiving half has finished, or if one of the halves has failed.
     is_done: AtomicBool,
-    /// True if the sending half cannot send the next request now. Each answer then has to wake it.
+    /// True if the sending half cannot send now, so that each answer has to wake it.
     is_stuck: AtomicBool,
 }
 
-/// Runs the sending half on this thread, the receiving half on another.
 fn on_two_threads(
     watch: &mut Watch<'_>,
     mut outward: Outward,
@@ -364,9 +346,9 @@ fn transmit(
     Ok(())
 }
 
-/// Appends messages to those that wait in the exchange. Wakes the receiving half unless all
-/// `messages` are about requests: a new socket has to be watched at once, while a request is only
-/// looked up when its answer arrives.
+/// Appends messages to the exchange. Wakes the receiving half unless all `messages` are about
+/// requests: a new socket has to be watched at once, but a request is only looked up when its
+/// answer arrives.
 fn hand_over_messages(exchange: &Exchange, messages: &mut Messages) {
     if messages.queue.is_empty() {
         return;
@@ -400,8 +382,7 @@ fn receive(
     let added = inward.epoll.add(&exchange.waker, OTHER_HALF, Interest::Wake, &inward.calls);
     added.map_err(DriveError::System)?;
     loop {
-        // Acquire: pairs with the release in `transmit`. Once the flag is seen, the messages taken
-        // below are the last.
+        // Acquire: pairs with the release in `transmit`. If set, `take_messages` takes the last.
         let is_ended = exchange.is_ended.load(Ordering::Acquire);
         let limit = Timeout::Within(SLEEP_MAX);
         let is_found = inward.poll_queues(limit, &clock, &mut state);

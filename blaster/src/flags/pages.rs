@@ -8,7 +8,6 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use std::io;
 
-/// Returns the verb of this name.
 pub(super) fn verb(name: &str) -> Result<Box<Command>, String> {
     let mut whole = command();
     whole.build();
@@ -19,14 +18,13 @@ pub(super) fn verb(name: &str) -> Result<Box<Command>, String> {
 /// Returns the manual page of a verb, or of the whole command.
 ///
 /// # Errors
-/// Rendering fails. In practice it does not, because the page is written to memory.
+/// Never in practice, because the page is written to memory.
 pub fn man(verb: Option<Box<Command>>) -> io::Result<String> {
     let mut page = verb.map_or_else(command, |verb| *verb);
     page.build();
     let about = page.get_before_help().or(page.get_about()).cloned().unwrap_or_default();
     let mut out = Vec::new();
-    // The quotes keep the empty date as an argument of `.TH`; otherwise the next argument would
-    // become the date.
+    // The quotes keep the empty date as an argument of `.TH`.
     let page = Man::new(page.long_about(about)).date("\"\"");
     page.source(concat!("kvblaster ", env!("CARGO_PKG_VERSION"))).render(&mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())

@@ -4,8 +4,7 @@
 //! Invariant: a verdict depends on named thresholds only. An unknown figure (such as the CPU of a
 //! server on another machine) leads to no remark. The generator is blamed only for its own lateness
 //! or CPU, or for its rate against a null server: a server that sleeps is slow with any generator.
-//! Source: published benchmarks in which the client was the limit (its CPU was 81 to 91 % busy),
-//! which was noticed too late.
+//! Source: published benchmarks in which the client, with its CPU 81 to 91 % busy, was the limit.
 
 use super::interval::Interval;
 use crate::words::{grouped, time, whole};
@@ -13,15 +12,15 @@ use serde::{Deserialize, Serialize};
 
 /// A server keeps up if it answers at least this share of the offered requests.
 pub const ACHIEVED_SHARE_MIN: f64 = 0.99;
-/// Lateness up to this is due to imprecise timers, and leads to no remark.
+/// Lateness up to this is due to imprecise timers.
 pub const LATENESS_NS_MIN: f64 = 50_000.0;
-/// If lateness is more than this share of the response time, the generator is blamed.
+/// The generator is blamed for lateness of more than this share of the response time.
 pub const LATENESS_SHARE_MAX: f64 = 0.1;
 /// A thread that is on its CPU for more than this share of the time is full.
 pub const THREAD_BUSY_MAX: f64 = 0.95;
 /// A thread that is on its CPU for less than this share of the time is idle.
 pub const THREAD_IDLE_MAX: f64 = 0.5;
-/// Requests count as held back if more than this share of the due ones could not be sent when due.
+/// Requests count as held back if more than this share of them could not be sent when due.
 pub const HELD_BACK_SHARE_MAX: f64 = 0.01;
 /// Lateness is judged only if at least this share of the requests was not held back.
 pub const JUDGED_SHARE_MIN: f64 = 0.1;
@@ -29,18 +28,16 @@ pub const JUDGED_SHARE_MIN: f64 = 0.1;
 pub const SERVER_IDLE_CPUS_MAX: f64 = 0.5;
 /// A machine is full if less than this share of its CPU time is idle.
 pub const MACHINE_IDLE_MIN: f64 = 0.05;
-/// A process is disturbed if it waits for a CPU for more than this share of the time in which it
-/// runs or waits.
+/// A process that waits for a CPU for more than this share of its time is disturbed.
 pub const WAITING_SHARE_MAX: f64 = 0.1;
-/// A virtual machine is disturbed if the hypervisor gives more than this share of its CPU time to
-/// others.
+/// A virtual machine that loses more than this share of its CPU time to others is disturbed.
 pub const STEAL_MAX: f64 = 0.05;
-/// A null server's rate is at least this many times the measured rate, or the result is invalid.
+/// A result is invalid if a null server's rate is less than this many times the measured rate.
 pub const HEADROOM_MIN: f64 = 1.2;
-/// Least number of answers for a 99.9th percentile: ten answers then take longer.
+/// Least number of answers for a 99.9th percentile: ten then take longer.
 pub const ANSWERS_MIN: u64 = 10_000;
 
-/// Names of the rules that blame the generator.
+/// The rules that blame the generator.
 const GENERATOR_FAULTS: [&str; 4] = ["not-offered", LATE_SENDS, "thread-full", GENERATOR_BOUND];
 /// The rule that requests are sent when they are due.
 pub const LATE_SENDS: &str = "late-sends";
@@ -134,7 +131,7 @@ pub fn check(interval: &Interval, driven: Loop) -> Verdict {
     verdict
 }
 
-/// Returns a remark if a null server's rate is less than `HEADROOM_MIN` times the measured rate.
+/// A remark if a null server's rate is less than `HEADROOM_MIN` times the measured rate.
 #[must_use]
 pub fn generator_bound(interval: &Interval) -> Option<Remark> {
     let headroom = interval.headroom().filter(|headroom| *headroom < HEADROOM_MIN)?;
@@ -147,21 +144,20 @@ pub fn generator_bound(interval: &Interval) -> Option<Remark> {
     Some(Remark { rule: GENERATOR_BOUND.to_owned(), severity: Severity::Invalid, sentence })
 }
 
-/// The figures that rules compare.
 struct Facts {
     answered: u64,
-    /// Requests that were due and that no connection accepted.
+    /// Requests that were due but that no connection accepted.
     unsent: u64,
-    /// The requested rate. `None` if the rate of due requests reached it.
+    /// The requested rate, if the rate of due requests was lower.
     not_offered: Option<f64>,
     offered_per_s: f64,
     achieved_per_s: f64,
-    /// The generator's own lateness, which is the lateness of requests that were not held back.
+    /// Lateness of the requests that were not held back.
     lateness_ns: f64,
     response_ns: f64,
     held_back: f64,
     busiest: f64,
-    /// CPUs used plus CPUs waited for, because a server that waits for a CPU is not idle.
+    /// CPUs used plus CPUs waited for: a server that waits for a CPU is not idle.
     server_cpus: Option<f64>,
     machine_idle: Option<f64>,
 }
@@ -180,8 +176,7 @@ impl Facts {
             not_offered: interval.asked_per_s.filter(|_| !interval.is_offered_in_full()),
             offered_per_s: interval.offered_per_s(),
             achieved_per_s: interval.achieved_per_s(),
-            // The quantile is taken only of the requests that were not held back, because held-back
-            // ones are the latest. If there are too few such requests, lateness is not judged.
+            // Only requests that were not held back are judged, if there are enough of them.
             lateness_ns: match 1.0 - held_back {
                 rest if rest < JUDGED_SHARE_MIN => 0.0,
                 rest => at(&interval.tally.lateness_ns, 0.99 * rest),
@@ -205,7 +200,6 @@ impl Facts {
         self.busiest > THREAD_BUSY_MAX
     }
 
-    /// The CPUs that the server used or waited for, if that is less than `SERVER_IDLE_CPUS_MAX`.
     fn idle_server(&self) -> Option<f64> {
         self.server_cpus.filter(|cpus| *cpus < SERVER_IDLE_CPUS_MAX)
     }
@@ -213,8 +207,7 @@ impl Facts {
 
 fn open(facts: &Facts, verdict: &mut Verdict) {
     let is_held_back = facts.held_back > HELD_BACK_SHARE_MAX;
-    // While a request is held back, no later one is drawn, so too few fall due. This is not the
-    // generator's fault.
+    // While a request is held back, no later one is drawn. That is not the generator's fault.
     if let Some(asked) = facts.not_offered.filter(|_| !is_held_back) {
         let sentence = format!(
             "the generator offered only {:.0} of the {asked:.0} requests a second that were due: \
@@ -237,7 +230,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     if facts.is_full() && (facts.falls_short() || late) {
         verdict.add("thread-full", Severity::Invalid, full(facts.busiest));
     }
-    // If an earlier rule blames the generator, the server is idle because of the generator.
+    // If an earlier rule blames the generator, that is why the server is idle.
     let is_to_blame = !verdict.is_valid();
     if is_held_back {
         let sentence = format!(
@@ -288,7 +281,7 @@ fn full(busiest: f64) -> String {
     )
 }
 
-/// Checks for disturbances, which do not depend on the side that was the limit.
+/// Checks for disturbances, which affect the generator and the server.
 fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     let warning = Severity::Warning;
     if facts.server_cpus.is_some() && facts.machine_idle.is_some_and(|i| i < MACHINE_IDLE_MIN) {
@@ -335,7 +328,7 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     }
 }
 
-/// Checks for failed connections, and for requests that were never sent because of them.
+/// Checks for failed connections, and for requests that were never sent because of these.
 fn connections(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     let tally = &interval.tally;
     if tally.failed_connections() > 0 {
@@ -382,8 +375,7 @@ mod tests {
     use crate::measure::process::ProcessUse;
     use crate::workload::Verb;
 
-    /// One second with ten thousand requests. They are sent and answered after these times, in µs,
-    /// by a server that keeps one CPU busy.
+    /// One second of ten thousand requests to a server that keeps one CPU busy; times are in µs.
     fn made(lateness_us: u64, service_us: u64, answered: u64) -> Interval {
         let mut interval = Interval { seconds: 1.0, busiest: 0.5, ..Interval::default() };
         interval.asked_per_s = Some(10_000.0);
@@ -415,15 +407,15 @@ mod tests {
     fn a_clean_run_passes_and_so_does_one_whose_server_is_the_limit() {
         assert_eq!(rules(&made(2, 100, 10_000), Loop::Open), []);
         assert_eq!(rules(&made(2, 100, 10_000), Loop::Closed), []);
-        // One request is not answered, but the server is busy: the shortfall leads to no remark.
+        // One missing answer is no fault, but the others are too few for a 99.9th percentile.
         assert_eq!(rules(&made(2, 100, 9_999), Loop::Open), one("few-answers", false));
-        // Half of the requests were held back; the others were sent in time.
+        // Half of the requests were held back.
         let mut slow = made(2, 100, 1_000);
         slow.tally.merge(&made(9_000, 10_000, 9_000).tally);
         slow.tally.held_back = 10_000;
         slow.asked_per_s = Some(40_000.0);
         assert_eq!(rules(&slow, Loop::Open), one("held-back", false));
-        // If nearly all requests were held back, lateness is not judged; if only some, it is.
+        // Lateness is not judged if nearly all requests were held back.
         slow.tally.held_back = 19_999;
         assert_eq!(rules(&slow, Loop::Open), one("held-back", false));
         slow.tally.held_back = 5_000;
@@ -439,9 +431,7 @@ mod tests {
             !late.is_valid()
                 && late.why_invalid().unwrap().sentence.contains("sent at least 60.0 µs late")
         );
-        // The lateness is within a tenth of the response time.
         assert_eq!(rules(&made(60, 1000, 10_000), Loop::Open), []);
-        // The lateness is less than `LATENESS_NS_MIN`.
         assert_eq!(rules(&made(40, 20, 10_000), Loop::Open), []);
     }
 
@@ -449,7 +439,7 @@ mod tests {
     fn a_full_thread_is_the_limit_if_it_falls_behind() {
         let mut full = made(2, 100, 10_000);
         full.busiest = 0.99;
-        // In an open loop a full thread may still keep up; in a closed loop it is the limit.
+        // In an open loop a full thread may keep up; in a closed loop it is the limit.
         assert_eq!(rules(&full, Loop::Open), []);
         assert_eq!(rules(&full, Loop::Closed), one("thread-full", true));
         full.tally.offered = 20_000;
@@ -485,7 +475,7 @@ mod tests {
         let names: Vec<&str> = both.remarks.iter().map(|remark| remark.rule.as_str()).collect();
         assert_eq!(names, ["held-back", "server-idle"]);
         assert!(both.is_valid() && both.remarks[0].sentence.contains("more connections"));
-        // It is not known whether a server on another machine is idle.
+        // Nothing is known about the idle time of a server on another machine.
         idle.usage.server = None;
         assert_eq!(rules(&idle, Loop::Open), one("held-back", false));
     }
@@ -514,7 +504,6 @@ mod tests {
         few.usage.server = used(0.3);
         few.busiest = 0.3;
         assert_eq!(rules(&few, Loop::Closed), one("both-idle", false));
-        // The generator is not idle.
         few.busiest = 0.6;
         assert_eq!(rules(&few, Loop::Closed), []);
         (few.busiest, few.usage.server) = (0.3, used(0.6));

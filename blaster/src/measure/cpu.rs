@@ -3,13 +3,13 @@
 //! Where: read before and after each report.
 //! Invariant: the shares of one CPU add up to 1. A figure that the kernel does not report is 0, and
 //! no content of /proc/stat makes reading fail.
-//! Source: proc_stat(5); the categories of mpstat, as in the thesis's section 3.1.2.
+//! Source: proc_stat(5); the categories of mpstat, as in Pavlik's thesis, section 3.1.2.
 
 use serde::{Deserialize, Serialize};
 
-/// The most CPUs read from /proc/stat; further ones are ignored.
+/// The most CPUs read from /proc/stat.
 const CPUS_MAX: usize = 4096;
-/// Number of categories per CPU in /proc/stat.
+/// Categories per CPU in /proc/stat.
 const CATEGORIES: usize = 8;
 
 /// Time by category, or shares of time.
@@ -47,18 +47,17 @@ impl Categories {
         [usr, nice, sys, iowait, irq, softirq, steal, idle]
     }
 
-    /// The names and figures, in the order of display.
     pub(crate) fn named(&self) -> [(&'static str, f64); CATEGORIES] {
         let figures = self.figures();
         std::array::from_fn(|at| (NAMES[at], figures[at]))
     }
 
-    /// The share of CPU time that is neither idle, waiting for I/O nor stolen. 1 is a whole CPU.
+    /// The share of CPU time that is neither idle, waiting for I/O nor stolen; 1 is a whole CPU.
     pub(crate) fn busy(&self) -> f64 {
         self.usr + self.nice + self.sys + self.irq + self.softirq
     }
 
-    /// Returns the mean of the shares in two spans of time, weighted by their lengths.
+    /// The mean of the shares in two spans of time of lengths `weight` and `other_weight`.
     fn merged_with(&self, weight: f64, other: &Categories, other_weight: f64) -> Categories {
         let all = (weight + other_weight).max(f64::MIN_POSITIVE);
         let (ours, theirs) = (self.figures(), other.figures());
@@ -66,7 +65,6 @@ impl Categories {
         Categories::of(std::array::from_fn(mean))
     }
 
-    /// Shares of the time between two readings. `None` if no time has passed.
     fn shares(now: &[u64; CATEGORIES], before: &[u64; CATEGORIES]) -> Option<Categories> {
         // The kernel's idle and iowait counters may decrease.
         let passed: [u64; CATEGORIES] =
@@ -105,7 +103,7 @@ pub struct Core {
 }
 
 impl CpuShares {
-    /// Merges two spans of time, weighted by their lengths. A CPU must be in both to be included.
+    /// Merges two spans of time, weighted by length. A CPU must be in both to be included.
     pub(crate) fn merged_with(
         &self,
         seconds: f64,
@@ -125,8 +123,8 @@ impl CpuShares {
 }
 
 impl CpuTicks {
-    /// Parses the `cpu` lines of /proc/stat. The procfs crate is not used, because it drops the CPU
-    /// numbers. The numbers are needed if CPUs go offline or online between two readings.
+    /// Parses the `cpu` lines of /proc/stat. The procfs crate drops the CPU numbers, which are
+    /// needed if CPUs go offline or online between two readings.
     fn parse(text: &str) -> CpuTicks {
         let mut ticks = CpuTicks::default();
         for line in text.lines() {
@@ -147,17 +145,17 @@ impl CpuTicks {
         ticks
     }
 
-    /// Reads /proc/stat. The result is empty if the file cannot be read.
+    /// Empty if /proc/stat cannot be read.
     pub(crate) fn read() -> CpuTicks {
         CpuTicks::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
     }
 
-    /// Shares of the time since an earlier reading; `None` if either reading is empty.
+    /// `None` if either reading is empty.
     pub(crate) fn since(&self, before: &CpuTicks) -> Option<CpuShares> {
         let total = Categories::shares(self.total.as_ref()?, before.total.as_ref()?)?;
         let mut cores = Vec::new();
         for (cpu, now) in &self.cores {
-            // A CPU that went offline or online between the readings has no share.
+            // A CPU that went offline or online in between has no share.
             let Some((_, then)) = before.cores.iter().find(|(other, _)| other == cpu) else {
                 continue;
             };

@@ -2,9 +2,8 @@
 //!
 //! Where: made when all threads have handed over their tallies of an epoch. The self-check, the
 //! search and the result use it.
-//! Invariant: a merged report has the sums of the counts and the means of the rates and CPU shares,
-//! weighted by time.
-//! Source: the KV-Cache paper, sections 5.2.2 and 6.1; the thesis, section 3.1.2.
+//! Invariant: merging adds counts, and takes the means of rates and CPU shares, weighted by time.
+//! Source: the KV-Cache paper, sections 5.2.2 and 6.1; Pavlik's thesis, section 3.1.2.
 
 use super::check::ACHIEVED_SHARE_MIN;
 use super::objective::TimedTally;
@@ -12,7 +11,7 @@ use super::schedule::MergedTally;
 use super::{Tally, watch::Usage};
 use serde::Deserialize;
 
-/// If the number of due requests deviates by up to this many times its square root, this is chance.
+/// A deviation of the number of due requests by up to this many times its square root is chance.
 /// With exponential gaps the root is the standard deviation, which Pareto gaps exceed.
 const GAP_DEVIATIONS: f64 = 6.0;
 
@@ -27,7 +26,7 @@ pub struct Interval {
     pub seconds: f64,
     /// The requested rate; `None` in a closed loop.
     pub asked_per_s: Option<f64>,
-    /// The rate at which a null server answers the same traffic; `None` if it was not measured.
+    /// The rate at which a null server answers the same traffic, if measured.
     #[serde(default)]
     pub reflected_per_s: Option<f64>,
     /// The share of its time that the busiest driving thread was on a CPU.
@@ -46,7 +45,7 @@ impl Interval {
         Interval { start_s, seconds, busiest, tally, usage, ..Interval::default() }
     }
 
-    /// Merges several reports. `None` if `intervals` is empty.
+    /// Merges reports; `None` if there are none.
     #[must_use]
     pub fn merged(intervals: &[Interval]) -> Option<Interval> {
         let (first, others) = intervals.split_first()?;
@@ -82,22 +81,21 @@ impl Interval {
         self.per_s(self.tally.verbs.iter().map(|verb| verb.answered).sum())
     }
 
-    /// The null server's rate divided by the achieved rate. `None` if the null server was not
-    /// measured or no request was answered.
+    /// The null server's rate divided by the achieved rate; `None` if either is unknown.
     #[must_use]
     pub fn headroom(&self) -> Option<f64> {
         let achieved = self.achieved_per_s();
         self.reflected_per_s.filter(|_| achieved > 0.0).map(|reflected| reflected / achieved)
     }
 
-    /// Requests per second that were due, or in a closed loop that were sent.
+    /// Requests per second that were due, or in a closed loop sent.
     #[must_use]
     pub fn offered_per_s(&self) -> f64 {
         let sent: u64 = self.tally.verbs.iter().map(|verb| verb.sent).sum();
         self.per_s(if self.tally.offered > 0 { self.tally.offered } else { sent })
     }
 
-    /// True if as many requests fell due as requested, except for the randomness of their gaps.
+    /// True if as many requests fell due as requested, apart from the randomness of their gaps.
     pub(crate) fn is_offered_in_full(&self) -> bool {
         let Some(asked) = self.asked_per_s else { return true };
         let due = asked * self.seconds;

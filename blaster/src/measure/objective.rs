@@ -1,10 +1,10 @@
 //! Objectives of a result: `p99<1ms`, `mean<800us`, `errors<0.1%`, `hit>95%`, `rate>100k`.
 //!
-//! Where: the capacity search finds the highest rate that meets all objectives. `--assert` sets the
-//! exit status by objectives.
+//! Where: the capacity search finds the highest rate that meets all objectives; `--assert` sets the
+//! exit status by them.
 //! Invariant: an objective whose figure is unknown (such as the p99 without answers) is not met. A
-//! request that was given up counts as late, and as later than every answer.
-//! Source: the paper's section 6.
+//! request that was given up counts as later than every answer.
+//! Source: the KV-Cache paper, section 6.
 
 use super::check::Verdict;
 use super::{Tally, Times, VerbTally, schedule};
@@ -21,10 +21,10 @@ enum Figure {
     Max,
     Sd,
     Quantile(f64),
-    /// Requests answered late or given up, as a share of all requests that ended.
+    /// Requests answered late or given up, as a share of the requests that ended.
     Late,
-    /// Errors, wrong values and requests never answered, as a share of all requests that ended. If
-    /// the objective names no type of request, refused and reset connections are counted too.
+    /// Errors, wrong values and requests never answered, as a share of the requests that ended. If
+    /// the objective names no type of request, failed connections are counted too.
     Errors,
     Timeouts,
     Hit,
@@ -32,7 +32,6 @@ enum Figure {
     Rate,
 }
 
-/// The comparison of a figure with its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Below,
@@ -62,7 +61,7 @@ pub struct Objective {
 )]
 pub struct ObjectiveError(String, &'static str);
 
-/// The counts by which an objective is judged.
+/// A tally, and the time in which it was counted.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedTally<'a> {
     /// All counts and times.
@@ -97,12 +96,10 @@ impl Judgement {
 }
 
 impl Objective {
-    /// The objective's text, without spaces.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The value of the figure that the objective bounds.
     pub(crate) fn value(&self, judged: TimedTally<'_>) -> Option<f64> {
         let total;
         let seen: &VerbTally = match self.verb {
@@ -113,8 +110,7 @@ impl Objective {
             }
         };
         let times: &Times = if self.is_service { &seen.service_ns } else { &seen.response_ns };
-        // Requests that were given up count as later than all answers. So a quantile of all
-        // requests is at a higher quantile of the answers.
+        // Requests given up count as later than all answers, which shifts the quantiles.
         let grown = 1.0 + seen.never() as f64 / times.len().max(1) as f64;
         let at = |quantile: f64| {
             let share = Some(quantile * grown).filter(|share| *share <= 1.0)?;
@@ -140,9 +136,8 @@ impl Objective {
         self.value(judged).is_some_and(|value| self.accepts(value))
     }
 
-    /// True if lateness of the generator cannot make the objective easier to meet. Lateness
-    /// lengthens response times, and does not change hits, errors or answers. But it makes
-    /// objectives for service times, and lower bounds of times, easier to meet.
+    /// True if the generator's lateness cannot help to meet the objective. Lateness lengthens
+    /// response times, which helps lower bounds; it also helps objectives for service times.
     pub(crate) fn is_harder_when_late(&self) -> bool {
         let is_upper = matches!(self.order, Order::Below | Order::AtMost);
         match self.figure {
@@ -154,13 +149,12 @@ impl Objective {
         }
     }
 
-    /// True if the objective requires a share of 0. The search then tolerates no failures at all.
+    /// True if the objective requires a share of 0, so that the search tolerates no failures.
     pub(crate) fn asks_for_none(&self) -> bool {
         let is_share = matches!(self.figure, Figure::Late | Figure::Errors | Figure::Timeouts);
         is_share && self.order == Order::AtMost && self.bound <= 0.0
     }
 
-    /// Judges the objective.
     pub(crate) fn judge(&self, judged: TimedTally<'_>) -> Judgement {
         let value = self.value(judged);
         let is_met = value.is_some_and(|value| self.accepts(value));
@@ -199,7 +193,7 @@ impl Figure {
             "timeouts" => Figure::Timeouts,
             "hit" | "hits" => Figure::Hit,
             "rate" => Figure::Rate,
-            // Other tools write these two without a decimal point.
+            // Other tools write these percentiles without a decimal point.
             "p999" => Figure::Quantile(0.999),
             "p9999" => Figure::Quantile(0.9999),
             _ => {
@@ -211,7 +205,6 @@ impl Figure {
         })
     }
 
-    /// Reads a bound in the unit of the figure.
     fn bound(self, text: &str) -> Option<f64> {
         match self {
             Figure::Late | Figure::Errors | Figure::Timeouts | Figure::Hit => {
@@ -231,7 +224,6 @@ impl Figure {
                 };
                 Some(number(figure)? * times)
             }
-            // A time needs a unit.
             _ if text.ends_with(|one: char| one.is_ascii_digit()) && text != "0" => None,
             _ => Some(schedule::span(text)?.as_nanos() as f64),
         }
@@ -255,7 +247,7 @@ pub(crate) fn share(value: f64) -> String {
     }
 }
 
-/// A plain number: no sign, no exponent.
+/// A number without sign or exponent.
 fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -302,8 +294,8 @@ impl fmt::Display for Objective {
 mod tests {
     use super::*;
 
-    /// A thousand GETs that take 1 to 1,000 µs, of which every tenth misses. Ten SETs that
-    /// take 5 ms and were sent 5 ms late; one of them fails.
+    /// A thousand GETs that take 1 to 1,000 µs; every tenth misses. Ten SETs that take 5 ms and
+    /// were sent 5 ms late; one of them fails.
     fn seen() -> Tally {
         let mut tally = Tally::new(990_000);
         for us in 1..=1000 {
@@ -386,7 +378,7 @@ mod tests {
         assert!(
             longest.sentence.ends_with("it is unknown, because too many requests were given up")
         );
-        // With 111 of 1,111 requests never answered, the p99 is unknown.
+        // With 111 of 1,111 requests unanswered, the p99 is unknown.
         assert!(judge("p99<2ms", 0).is_met && !judge("get:p99<2ms", 110).is_met);
         assert!(judge("p50<557us", 0).is_met && !judge("p50<554us", 0).is_met);
     }

@@ -1,10 +1,10 @@
 //! Finds the processes on this machine that serve an address.
 //!
 //! Where: used once, before the traffic.
-//! Invariant: no privilege is needed. Other users' processes are not found, which is no error; the
-//! user can name them with `--server-pid`. If no socket of this network namespace serves the
-//! address, the other namespaces that have the address are searched.
-//! Source: proc_pid_net(5), for a socket's inode and the processes that have the socket open.
+//! Invariant: no privilege is needed, so other users' processes are not found; the user can name
+//! these with `--server-pid`. Without a socket in this network namespace, other namespaces that
+//! have the address are searched.
+//! Source: proc_pid_net(5), for sockets' inodes and the processes that have them open.
 
 use procfs::net::{TcpNetEntry, TcpState, UdpNetEntry, UdpState, tcp, tcp6, udp, udp6};
 use procfs::process::{FDTarget, Process, all_processes};
@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 const PROCESSES_MAX: usize = 100_000;
-/// The most open files that are read of one process.
+/// The most open files of one process that are read.
 const FILES_MAX: usize = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +23,7 @@ pub(crate) enum ServerAddress<'a> {
     Unix(&'a Path),
 }
 
-/// Returns the ids of the processes that have the listening socket open, in ascending order. The
-/// list is empty if the server runs as another user or on another machine.
+/// The ids of the processes that serve the address, ascending; none if they belong to another user.
 pub(crate) fn owners(served: ServerAddress<'_>) -> Vec<u32> {
     let inodes = match served {
         ServerAddress::Tcp(address) => {
@@ -47,20 +46,18 @@ pub(crate) fn owners(served: ServerAddress<'_>) -> Vec<u32> {
 
 type Sockets<T> = [procfs::ProcResult<Vec<T>>; 2];
 
-/// Returns the inodes of the TCP sockets that listen at an address.
 fn tcp_inodes(tables: Sockets<TcpNetEntry>, address: SocketAddr) -> BTreeSet<u64> {
     let ours = tables.into_iter().flatten().flatten().filter(|one| one.state == TcpState::Listen);
     ours.filter(|one| takes(one.local_address, address)).map(|one| one.inode).collect()
 }
 
-/// Returns the inodes of the unconnected UDP sockets at an address.
+/// The inodes of the unconnected UDP sockets at an address.
 fn udp_inodes(tables: Sockets<UdpNetEntry>, address: SocketAddr) -> BTreeSet<u64> {
     let ours = tables.into_iter().flatten().flatten().filter(|one| one.state == UdpState::Close);
     ours.filter(|one| takes(one.local_address, address)).map(|one| one.inode).collect()
 }
 
-/// Returns the inodes in all other network namespaces that have the address. `of` reads the inodes
-/// of a namespace through one of its processes.
+/// The inodes that `of` finds in the other network namespaces that have the address.
 fn elsewhere(ip: IpAddr, of: impl Fn(&Process) -> BTreeSet<u64>) -> BTreeSet<u64> {
     let namespace =
         |process: &Process| std::fs::read_link(format!("/proc/{}/ns/net", process.pid)).ok();
@@ -71,7 +68,7 @@ fn elsewhere(ip: IpAddr, of: impl Fn(&Process) -> BTreeSet<u64>) -> BTreeSet<u64
     others.filter(|process| has_address(process, ip)).flat_map(|process| of(&process)).collect()
 }
 
-/// True if the address is a local one in the process's network namespace.
+/// True if the address is local in the process's network namespace.
 fn has_address(process: &Process, ip: IpAddr) -> bool {
     let read = |name: &str| {
         std::fs::read_to_string(format!("/proc/{}/net/{name}", process.pid)).unwrap_or_default()
@@ -85,35 +82,33 @@ fn has_address(process: &Process, ip: IpAddr) -> bool {
     }
 }
 
-/// True if the routing trie (/proc/net/fib_trie) has a leaf that shows the address as local.
+/// True if a leaf of the routing trie (/proc/net/fib_trie) shows the address as local.
 fn has_v4(trie: &str, ip: Ipv4Addr) -> bool {
     let leaf = format!("|-- {ip}");
     let lines = trie.lines().map(str::trim);
     lines.clone().zip(lines.skip(1)).any(|(line, next)| line == leaf && next == "/32 host LOCAL")
 }
 
-/// True if a socket bound to `local` receives requests to `address`. A socket bound to `[::]` also
-/// receives requests to IPv4 addresses.
+/// True if a socket bound to `local` receives requests to `address`, as `[::]` does for IPv4 too.
 fn takes(local: SocketAddr, address: SocketAddr) -> bool {
     let (ip, asked) = (local.ip().to_canonical(), address.ip().to_canonical());
     local.port() == address.port() && (ip.is_unspecified() || ip == asked)
 }
 
-/// Returns the inodes of the Unix sockets that listen at a path, which may contain spaces.
+/// The inodes of the Unix sockets that listen at a path, which may contain spaces.
 fn unix_inodes(table: &str, path: &str) -> BTreeSet<u64> {
     let inode = |line: &str| {
         // The last two fields are the inode, padded with spaces, and the path.
         let fields: Vec<&str> = line.splitn(7, ' ').collect();
         let [_, _, _, flags, _, _, rest] = fields[..] else { return None };
         let (inode, found) = rest.trim_start().split_once(' ')?;
-        // This bit is __SO_ACCEPTCON: the socket listens.
+        // __SO_ACCEPTCON: the socket listens.
         let listens = u32::from_str_radix(flags, 16).ok()? & 0x1_0000 != 0;
         inode.parse().ok().filter(|_| listens && found == path)
     };
     table.lines().skip(1).filter_map(inode).collect()
 }
 
-/// Returns the ids of the processes that have at least one of the sockets open.
 fn holders(inodes: &BTreeSet<u64>) -> Vec<u32> {
     let is_one =
         |target: &FDTarget| matches!(target, FDTarget::Socket(inode) if inodes.contains(inode));

@@ -2,21 +2,20 @@
 //!
 //! Where: read before and after each report, for the servers' processes and for kvblaster's own.
 //! Invariant: a figure that cannot be read is unknown, not zero and not an error.
-//! Source: proc_pid_stat(5), proc_pid_status(5), the kernel's sched-stats.rst: run time and waiting
-//! time of each thread, in nanoseconds.
+//! Source: proc_pid_stat(5), proc_pid_status(5); the kernel's sched-stats.rst, for each thread's
+//! times.
 
 use procfs::process::{Process, Status};
 use serde::{Deserialize, Serialize};
 
-/// The kernel's figures of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reading {
-    /// User time, measured in clock ticks. `sys_s` is the system time.
+    /// User time, measured in clock ticks, like the system time `sys_s`.
     usr_s: f64,
     sys_s: f64,
-    /// User and system time of the threads that exist now, measured in nanoseconds.
+    /// User and system time of the existing threads, measured in nanoseconds.
     run_s: Option<f64>,
-    /// Time for which threads were ready to run but had no CPU, summed over the threads.
+    /// Time for which threads were ready but had no CPU, summed over the threads.
     waiting_s: Option<f64>,
     rss_bytes: Option<u64>,
     rss_bytes_max: Option<u64>,
@@ -32,13 +31,13 @@ pub struct ProcessUse {
     pub sys_cpus: f64,
     /// CPU seconds, user and kernel.
     pub cpu_s: f64,
-    /// Length of a clock tick in seconds. User and kernel time are measured in ticks.
+    /// Seconds per clock tick, the unit in which user and kernel time are counted.
     #[serde(default)]
     pub tick_s: f64,
     /// True if `cpu_s` is counted in nanoseconds, not in ticks.
     #[serde(default)]
     pub is_exact: bool,
-    /// Mean number of threads that were ready to run but had no CPU.
+    /// Mean number of threads that were ready but had no CPU.
     pub waiting_cpus: Option<f64>,
     /// Resident memory at the end.
     pub rss_bytes: Option<u64>,
@@ -53,12 +52,12 @@ impl ProcessUse {
         self.usr_cpus + self.sys_cpus
     }
 
-    /// CPU time per request. `None` if there are no requests or `is_measurable` is false.
+    /// `None` if there are no requests or if `is_measurable` is false.
     pub(crate) fn ns_per_request(&self, requests: u64) -> Option<f64> {
         (requests > 0 && self.is_measurable()).then(|| self.cpu_s * 1e9 / requests as f64)
     }
 
-    /// True if the CPU time is long enough for the resolution of the clock that measured it.
+    /// True if the CPU time is long enough for the clock that measured it.
     pub(crate) fn is_measurable(&self) -> bool {
         (self.is_exact && self.cpu_s > 0.0) || self.is_split_measurable()
     }
@@ -68,7 +67,7 @@ impl ProcessUse {
         self.cpu_s >= TICKS_MIN * self.tick_s
     }
 
-    /// Merges the use in two spans of time with lengths `seconds` and `other_seconds`.
+    /// Merges two spans of time of lengths `seconds` and `other_seconds`.
     pub(crate) fn merged_with(
         &self,
         seconds: f64,
@@ -95,7 +94,7 @@ impl ProcessUse {
 }
 
 impl Reading {
-    /// Reads the figures of a process. `None` if it has ended or is hidden.
+    /// `None` if the process has ended or is hidden.
     pub(crate) fn of(pid: u32) -> Option<Reading> {
         Reading::at(&Process::new(i32::try_from(pid).ok()?).ok()?)
     }
@@ -120,20 +119,19 @@ impl Reading {
         })
     }
 
-    /// Returns the use since an earlier reading, made `seconds` before this one.
+    /// The use since an earlier reading, made `seconds` before this one.
     pub(crate) fn since(&self, before: &Reading, seconds: f64) -> ProcessUse {
-        // A difference can be negative: a new process may have got the same id, and the waiting
-        // time of threads that have ended is no longer included.
+        // A difference can be negative: a new process may have the id, or threads have ended.
         let since = |now: f64, then: f64| (now - then).max(0.0);
         let (usr_s, sys_s) = (since(self.usr_s, before.usr_s), since(self.sys_s, before.sys_s));
         let (tick_s, ticks_s) = (1.0 / procfs::ticks_per_second() as f64, usr_s + sys_s);
         let run_s = self.run_s.zip(before.run_s).map(|(now, then)| since(now, then));
-        // If threads have ended, `run_s` lacks their time. Ticks are used in this case.
+        // `run_s` lacks the time of ended threads; ticks are used then.
         let run_s = run_s.filter(|run_s| *run_s >= WHOLE_SHARE * ticks_s - 2.0 * tick_s);
         let cpu_s = run_s.unwrap_or(ticks_s);
         let usr_share = match ticks_s > 0.0 {
             true => usr_s / ticks_s,
-            // If this span had no ticks, time is split in the ratio of the process's whole life.
+            // Without ticks in this span, time is split as in the process's whole life.
             false => self.usr_s / (self.usr_s + self.sys_s).max(f64::MIN_POSITIVE),
         };
         let seconds = seconds.max(f64::MIN_POSITIVE);
@@ -156,11 +154,10 @@ const THREADS_MAX: usize = 10_000;
 
 /// Least number of clock ticks for a figure, so that an error of one tick is at most a tenth.
 pub(crate) const TICKS_MIN: f64 = 10.0;
-/// If the existing threads have less than this share of the process's CPU time, some have ended.
+/// If the existing threads have less than this share of the process's CPU time, threads have ended.
 const WHOLE_SHARE: f64 = 0.95;
 
-/// Returns the seconds for which the threads ran, and for which they waited for a CPU. `None` if
-/// the kernel does not count these times.
+/// Seconds for which the threads ran and waited for a CPU, if the kernel counts these times.
 fn scheduled_s(process: &Process) -> Option<(f64, f64)> {
     let tasks = process.tasks().ok()?.take(THREADS_MAX).filter_map(Result::ok);
     let all = tasks.filter_map(|task| {
@@ -205,7 +202,7 @@ mod tests {
                 Reading { run_s: None, ..after }.since(&Reading { run_s: None, ..before }, 1.0);
             assert_eq!((ticks.ns_per_request(1000), ticks.is_measurable()), (None, false));
         }
-        // Nine tenths of the CPU time is missing because threads have ended, so ticks are used.
+        // Nine tenths of the CPU time belong to ended threads, so ticks are used.
         let after = Reading { usr_s: 4.0, run_s: Some(4.1), ..before };
         let ended = after.since(&before, 1.0);
         assert_eq!((ended.cpu_s, ended.is_exact, ended.is_split_measurable()), (1.0, false, true));

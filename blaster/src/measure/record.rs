@@ -1,8 +1,8 @@
 //! The JSON form of times, tallies and reports.
 //!
-//! Where: tallies and reports are written as JSON here, and read back.
-//! Invariant: a value that is read back equals the one that was written. Times are read from the
-//! encoded histogram; their figures are written only for readers without HdrHistogram.
+//! Where: tallies and reports are written and read here.
+//! Invariant: a value that is read back equals the one written. Times are read from the encoded
+//! histogram; their figures are for readers without HdrHistogram.
 //! Source: HdrHistogram's V2 compressed encoding, in base64, as in its interval logs.
 
 use super::times::{DIGITS, FIGURES, Figure};
@@ -15,11 +15,10 @@ use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _, V2De
 use serde::ser::{self, SerializeMap as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The most bytes of an encoded histogram that are read. This program writes fewer.
+/// The most bytes of an encoded histogram that are read; fewer are written.
 const ENCODED_BYTES_MAX: usize = 1 << 20;
 
-/// Times in their written form: their count and figures (null if there are no times), and the
-/// histogram.
+/// Times as written: count and figures (null without times), and the histogram.
 struct WrittenTimes<'t> {
     times: &'t Times,
     hdr: Option<String>,
@@ -57,13 +56,12 @@ impl Serialize for Times {
     }
 }
 
-/// The part of the written times that is read back.
 #[derive(Deserialize)]
 struct Encoded {
     hdr: Option<String>,
 }
 
-/// A report in its written form. `headroom` and `totals` are computed, and are not read back.
+/// A report as written. `headroom` and `totals` are computed, and are not read back.
 #[derive(Serialize)]
 struct Report<'r> {
     run: u32,
@@ -78,7 +76,6 @@ struct Report<'r> {
     usage: &'r Usage,
 }
 
-/// The sums over all types of request, as in the text report.
 #[derive(Serialize)]
 struct Totals<'t> {
     offered_per_s: f64,
@@ -164,7 +161,7 @@ impl<'de> Deserialize<'de> for Times {
     }
 }
 
-/// Tallies by verb, written as a map from the verb's name. Verbs that were not used are left out.
+/// Tallies by verb, written as a map from the verb's name, without unused verbs.
 pub(super) mod by_name {
     use super::{Deserialize, Deserializer, Serialize, Serializer, VERBS, VerbTally, de};
     use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! The schedule of a measurement: traffic that is not reported, then reports of equal length.
 //!
 //! Where: the run raises the epoch according to the schedule.
-//! Invariant: epoch 0 is the time before the first report, and is not reported. Epochs 1 to
-//! `reports` are reported; later epochs are not.
-//! Source: the paper's section 6.1: six consecutive reports of ten seconds in the stable state.
+//! Invariant: epoch 0, before the first report, is not reported. Epochs 1 to `reports` are; later
+//! ones are not.
+//! Source: the KV-Cache paper, section 6.1: six consecutive reports in the stable state.
 
 use super::Tally;
 use std::fmt;
@@ -20,7 +20,7 @@ pub const REPORT_MIN: Duration = Duration::from_millis(10);
 /// The schedule of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// The length of the traffic before the first report, in which the server settles.
+    /// The length of the unreported traffic in which the server settles.
     pub settle: Duration,
     /// Number of reports.
     pub reports: u32,
@@ -29,20 +29,19 @@ pub struct Schedule {
 }
 
 impl Default for Schedule {
-    /// Six reports of ten seconds like the paper's, but only ten seconds of traffic before them.
+    /// Like the KV-Cache paper's schedule, but with only ten seconds before the first report.
     fn default() -> Schedule {
         Schedule { settle: TEN_S, ..PAPER }
     }
 }
 
 const TEN_S: Duration = Duration::from_secs(10);
-/// The paper's schedule: six consecutive reports of ten seconds. The first begins 100 seconds after
-/// the end of populating.
+/// The schedule of the KV-Cache paper; the first report begins 100 seconds after populating.
 const PAPER: Schedule = Schedule { settle: Duration::from_secs(100), reports: 6, report: TEN_S };
 
 /// Why a schedule is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no schedule: {1}")]
+#[error("{0:?} is not a schedule: {1}")]
 pub struct ScheduleError(String, &'static str);
 
 impl Schedule {
@@ -104,8 +103,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// Parses a time with a unit: `10s`, `1.5ms`, `2m`, `1h`. Without a unit it is in seconds. `None`
-/// if the text is not a time, or if the time is longer than a week.
+/// Parses `10s`, `1.5ms`, `2m`, `1h` or plain seconds. `None` if invalid or longer than a week.
 #[must_use]
 pub fn span(text: &str) -> Option<Duration> {
     let text = text.trim();
@@ -131,7 +129,7 @@ pub struct Collector {
     open: Vec<OpenEpoch>,
 }
 
-/// An epoch for which some threads have not handed over their tallies yet.
+/// An epoch for which some tallies are missing.
 #[derive(Debug)]
 struct OpenEpoch {
     epoch: u32,
@@ -159,8 +157,7 @@ impl MergedTally {
 }
 
 impl MergedTally {
-    /// Adds a later tally of the same threads. `busiest` becomes the time-weighted mean of both
-    /// shares, which is an upper bound of the busiest thread's share.
+    /// Adds a later tally of the same threads. `busiest` becomes the mean, so it may be too high.
     pub(crate) fn join(&mut self, other: &MergedTally) {
         let (ours, theirs) = (self.tally.wall_ns as f64, other.tally.wall_ns as f64);
         let all = (ours + theirs).max(1.0);
@@ -170,15 +167,13 @@ impl MergedTally {
 }
 
 impl Collector {
-    /// Returns a collector for `threads` threads, each of which hands over one tally for each
-    /// epoch.
+    /// Returns a collector for `threads` threads, each of which hands over one tally per epoch.
     #[must_use]
     pub fn new(threads: u32) -> Collector {
         Collector { threads, open: Vec::new() }
     }
 
-    /// Adds one thread's tally of an epoch. If this was the last tally of the epoch, returns the
-    /// epoch and the sum of its tallies.
+    /// Adds a thread's tally of an epoch. After the last tally, returns the epoch and its sum.
     pub fn take(&mut self, epoch: u32, tally: &Tally) -> Option<(u32, MergedTally)> {
         let at = match self.open.iter().position(|open| open.epoch == epoch) {
             Some(at) => at,
@@ -197,8 +192,7 @@ impl Collector {
         Some((epoch, merged))
     }
 
-    /// Returns the epochs for which tallies are missing, in ascending order. There are such epochs
-    /// if the run was stopped.
+    /// The epochs for which tallies are missing because the run was stopped, in ascending order.
     #[must_use]
     pub fn rest(mut self) -> Vec<(u32, MergedTally)> {
         self.open.sort_by_key(|open| open.epoch);

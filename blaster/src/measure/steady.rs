@@ -1,8 +1,8 @@
 //! Tests whether the reports of a run agree. If they do not, merged figures mean little.
 //!
 //! Where: called with the self-check; the report's page uses it to mark figures.
-//! Invariant: the order of the reports does not matter. As long as fewer than half of the reports
-//! are outliers, the median is not one of them.
+//! Invariant: the order of the reports does not matter. If fewer than half of the reports are
+//! outliers, the median is not one of them.
 //! Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993), which uses the median
 //! and the median absolute deviation in place of mean and standard deviation; here of logarithms.
 
@@ -12,8 +12,8 @@ use crate::words::{grouped, time, whole};
 
 /// The name of the rule that reports agree.
 pub const UNSTEADY: &str = "unsteady";
-/// A report is an outlier if its distance from the median is more than this many median absolute
-/// deviations. For normally distributed values these are 3.5 standard deviations.
+/// An outlier is more than this many median absolute deviations from the median; for normally
+/// distributed values these are 3.5 standard deviations.
 const DEVIATIONS_MAX: f64 = 3.5 * 1.4826;
 /// A time within this factor of the median is never an outlier.
 pub const TIMES_NEAR: f64 = 2.0;
@@ -24,7 +24,7 @@ pub(crate) const BEYOND_MIN: f64 = 10.0;
 /// The most reports that a sentence names.
 const NAMED_MAX: usize = 4;
 
-/// Returns the median. For an even number of values, this is the mean of the two in the middle.
+/// The median; for an even number of values, the mean of the two in the middle.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
@@ -33,14 +33,14 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((lower + upper) / 2.0)
 }
 
-/// Returns a percentile of times, if at least `BEYOND_MIN` of the times exceed it.
+/// A percentile of times, if at least `BEYOND_MIN` of the times exceed it.
 pub(crate) fn reliable_quantile_ns(times: &Times, quantile: f64) -> Option<f64> {
     let is_told = times.len() as f64 * (1.0 - quantile) >= BEYOND_MIN;
     times.quantile_ns(quantile).filter(|_| is_told).map(|ns| ns as f64)
 }
 
-/// Returns the indices of the reports whose figure is an outlier. A figure within a factor of
-/// `near` of the median is never an outlier; a figure beyond the square of `near` always is.
+/// Indices of the reports whose figure is an outlier. A figure within a factor of `near` of the
+/// median is never an outlier; a figure beyond the square of `near` always is.
 pub(crate) fn apart(
     reports: &[Interval],
     near: f64,
@@ -56,11 +56,9 @@ pub(crate) fn apart(
     logs.iter().enumerate().filter(|(_, log)| off(log) > most).map(|(nth, _)| nth).collect()
 }
 
-/// A figure by which reports are compared: its name, the factor within which reports agree, the
-/// function that reads the figure, and the function that formats it.
+/// Name of a figure, the factor within which reports agree, and functions to read and format it.
 type Figure = (&'static str, f64, fn(&Interval) -> Option<f64>, fn(f64) -> String);
-/// The figures by which reports are compared. The rate is last, so that it can be left out if the
-/// requested rates of the reports differ.
+/// The rate is last, so that it can be left out if the reports' requested rates differ.
 const FIGURES: [Figure; 3] = [
     (
         "p99",
@@ -80,14 +78,12 @@ fn figures(is_even: bool) -> impl Iterator<Item = &'static Figure> {
     FIGURES.iter().take(if is_even { FIGURES.len() } else { FIGURES.len() - 1 })
 }
 
-/// Returns the indices of the reports that differ by any figure. `is_even` is true if all reports
-/// have the same requested rate.
+/// Reports that differ by any figure. `is_even` is true if all have the same requested rate.
 pub(crate) fn all_apart(reports: &[Interval], is_even: bool) -> Vec<usize> {
     figures(is_even).flat_map(|(_, near, of, _)| apart(reports, *near, of)).collect()
 }
 
-/// Returns a remark that names the reports that differ, and their figures. `is_even` is true if all
-/// reports have the same requested rate.
+/// Names the reports that differ, and their figures.
 pub(crate) fn remark(reports: &[Interval], is_even: bool) -> Option<Remark> {
     let told: Vec<String> =
         figures(is_even).filter_map(|figure| disagreement(reports, figure)).collect();
@@ -100,7 +96,7 @@ pub(crate) fn remark(reports: &[Interval], is_even: bool) -> Option<Remark> {
     (!told.is_empty()).then_some(remark)
 }
 
-/// Describes the reports that differ by one figure. `None` if all agree.
+/// Describes the reports that differ by one figure.
 fn disagreement(reports: &[Interval], (name, near, of, words): &Figure) -> Option<String> {
     let apart = apart(reports, *near, of);
     let named = apart.iter().take(NAMED_MAX).filter_map(|nth| {
@@ -113,7 +109,8 @@ fn disagreement(reports: &[Interval], (name, near, of, words): &Figure) -> Optio
     let middle = words(median(reports.iter().filter_map(of).collect())?);
     let all = reports.len();
     let told = || {
-        format!("the {name} was {}, where the median of all {all} is {middle}", named.join(", "))
+        let named = named.join(", ");
+        format!("the {name} was {named}, but the median of all {all} reports is {middle}")
     };
     (!apart.is_empty()).then(told)
 }
@@ -126,7 +123,7 @@ mod tests {
 
     const NONE: [usize; 0] = [];
 
-    /// Makes one report for each time in `ms`. Half of its requests take that time, half 0.1 ms.
+    /// One report for each time in `ms`. Half of its requests take that time, half 0.1 ms.
     fn reports(ms: &[f64]) -> Vec<Interval> {
         let report = |ms: &f64| {
             let mut tally = Tally::new(1_000_000);
@@ -146,8 +143,8 @@ mod tests {
     fn reports_that_disagree_are_named() {
         let six = reports(&[0.7, 1.4, 92.0, 299.0, 0.9, 0.7]);
         let remark = remark(&six, true).unwrap();
-        let named = "the p99 was 92.0 ms in report 3, 299 ms in report 4, where the median of \
-                     all 6 is 1.15 ms; the mean was 46.0 ms in report 3, 150 ms in report 4,";
+        let named = "the p99 was 92.0 ms in report 3, 299 ms in report 4, but the median of all 6 \
+                     reports is 1.15 ms; the mean was 46.0 ms in report 3, 150 ms in report 4,";
         assert!(remark.sentence.contains(named), "{}", remark.sentence);
         assert!(!remark.sentence.contains("the rate"), "{}", remark.sentence);
         assert_eq!((remark.rule.as_str(), remark.severity), (UNSTEADY, Severity::Warning));
@@ -156,7 +153,8 @@ mod tests {
         let many = super::remark(&many, true).unwrap().sentence;
         assert!(
             many.contains(
-                "50.0 ms in report 15, others in 2 more, where the median of all 17 is 1.00 ms"
+                "50.0 ms in report 15, others in 2 more, but the median of all 17 reports is \
+                 1.00 ms"
             ),
             "{many}"
         );
@@ -165,8 +163,8 @@ mod tests {
     #[test]
     fn reports_that_agree_are_not() {
         assert_eq!(apart_of(&[0.7, 1.4, 0.8, 1.3, 0.9, 0.7]), NONE);
-        // A report within twice the median agrees, even if all other reports are equal. One a
-        // little above that agrees if the other reports differ as well.
+        // A report within twice the median agrees, even if all others are equal. One a little above
+        // that agrees if the others differ as well.
         assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 1.9]), NONE);
         assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 2.1]), [4]);
         assert_eq!(apart_of(&[0.7, 1.0, 1.4, 0.8, 2.1]), NONE);
@@ -187,7 +185,9 @@ mod tests {
         slow[2].seconds = 15.0;
         let sentence = remark(&slow, true).unwrap().sentence;
         assert!(
-            sentence.contains("the rate was 133/s in report 3, where the median of all 6 is 200/s"),
+            sentence.contains(
+                "the rate was 133/s in report 3, but the median of all 6 reports is 200/s"
+            ),
             "{sentence}"
         );
         assert_eq!(remark(&slow, false), None);
@@ -201,7 +201,6 @@ mod tests {
         few[0].tally = Tally::default();
         few[0].tally.answered_n(Verb::Get, 9_000_000_000, None, 1);
         assert_eq!(apart(&few, TIMES_NEAR, FIGURES[0].2), NONE);
-        // Reports without answers are judged by another rule.
         few[0].tally = Tally::default();
         assert_eq!(remark(&few, true), None);
     }

@@ -2,14 +2,13 @@
 //!
 //! Where: a driving thread fills a tally and hands it over when the epoch changes.
 //! Invariant: for each type, over all epochs, `sent` = `answered` + `timeouts`. In one epoch the
-//! two sides differ by the change in the number of requests in flight.
+//! sides differ by the change in the number of requests in flight.
 //! Source: the KV-Cache paper, section 5.2.2: counts, RTT, late responses per request type.
 
 use super::{Times, record};
 use crate::workload::{VERBS, Verb};
 use serde::{Deserialize, Serialize};
 
-/// Adds the named counts of `$theirs` to those of `$ours`.
 macro_rules! add {
     ($ours:expr, $theirs:expr, $($count:ident)+) => { $($ours.$count += $theirs.$count;)+ };
 }
@@ -44,11 +43,11 @@ pub struct VerbTally {
     pub misses: u64,
     /// Keys for which the server did nothing (NOT_STORED, NOT_FOUND).
     pub not_done: u64,
-    /// Requests that the server answered with an error. `answered` includes them.
+    /// Requests answered with an error; included in `answered`.
     pub errors: u64,
-    /// Keys whose value differs from the one that was set. Counted only if values are verified.
+    /// Keys whose value differs from the one that was set, if values are verified.
     pub corrupt: u64,
-    /// Requests answered later than `late_limit_ns`. Does not include `timeouts` and `unsent`.
+    /// Requests answered later than `late_limit_ns`, without `timeouts` and `unsent`.
     pub late: u64,
     /// Requests given up: not answered in time, or their connection broke.
     pub timeouts: u64,
@@ -87,14 +86,14 @@ pub struct Refusals {
     pub not_allowed: u64,
     /// Another reason.
     pub other: u64,
-    /// The text of the first refusal, without control characters, at most `FIRST_CHARS_MAX` long.
+    /// Text of the first refusal, without control characters, cut to `FIRST_CHARS_MAX`.
     pub first: Option<String>,
 }
 
 const FIRST_CHARS_MAX: usize = 120;
 
 impl Refusals {
-    /// Counts one refusal by its text, which is a line from memcached or an error from Redis.
+    /// Counts a refusal by its text: a line from memcached or an error from Redis.
     #[cold]
     pub fn count(&mut self, words: &[u8]) {
         let text = String::from_utf8_lossy(words);
@@ -179,8 +178,7 @@ pub struct Tally {
     pub received_bytes: u64,
     /// Streams given up and datagrams ignored because their bytes did not follow the protocol.
     pub broken: u64,
-    /// Requests sent late because a socket was full, too many requests were outstanding, or an
-    /// earlier request was held back.
+    /// Requests sent late because a socket was full or too many requests were outstanding.
     pub held_back: u64,
     /// A response longer than this is late.
     pub late_limit_ns: u64,
@@ -244,8 +242,8 @@ impl Tally {
         self.verbs[verb as usize].errors += u64::from(is_error);
     }
 
-    /// Counts `count` requests that were answered in full with equal times. The caller counts
-    /// errors. If `service_ns` is `None`, the caller records the service times.
+    /// Counts `count` requests that were answered in full with equal times. Errors, and service
+    /// times if `service_ns` is `None`, are left to the caller.
     #[inline]
     pub fn answered_n(
         &mut self,
@@ -279,15 +277,13 @@ impl Tally {
         self.refused + self.reset
     }
 
-    /// Adds only the requests that `other` gave up. `other` is the tally of the time after this
-    /// tally, but these requests were sent in this tally's time.
+    /// Adds the requests that were given up in `other`, the next tally, but belong to this one.
     pub fn give_up(&mut self, other: &Tally) {
         for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
             ours.timeouts += theirs.timeouts;
             ours.unsent += theirs.unsent;
         }
-        // Adds the requests that fell due in `other` and were not sent. Other unsent requests may
-        // already be counted in `self.offered`.
+        // Adds the unsent requests that fell due in `other`; `offered` has those of this tally.
         let sent: u64 = other.verbs.iter().map(|verb| verb.sent).sum();
         self.offered += other.offered.saturating_sub(sent);
         add!(self, other, cut_off refused reset);
@@ -308,9 +304,8 @@ impl Tally {
         self.late_limit_ns = self.late_limit_ns.max(other.late_limit_ns);
     }
 
-    /// Returns the number of keys that the server reported as not found, and the number of all keys
-    /// for which it could have done so. SET and ADD do not count: a SET succeeds in either case,
-    /// and an ADD fails if there is an item.
+    /// Number of keys reported as not found, and of keys for which this was possible. SET and ADD
+    /// do not count: a SET always succeeds, and an ADD fails if there is an item.
     #[must_use]
     pub fn not_found(&self) -> (u64, u64) {
         let mut sums = (0, 0);
@@ -327,7 +322,7 @@ impl Tally {
         sums
     }
 
-    /// The first number of `not_found` divided by the second; `None` if the second is 0.
+    /// The keys not found as a share of all keys in `not_found`; `None` if there are no keys.
     #[must_use]
     pub fn not_found_ratio(&self) -> Option<f64> {
         let (missing, keys) = self.not_found();
@@ -378,26 +373,26 @@ impl VerbTally {
         self.late + self.never()
     }
 
-    /// `late_or_lost` as a share of the requests that ended. `None` if no request ended.
+    /// `late_or_lost` as a share of the requests that ended, if any.
     #[must_use]
     pub fn late_ratio(&self) -> Option<f64> {
         self.of_ended(self.late_or_lost())
     }
 
-    /// Hits as a share of the keys looked up. `None` if no key was looked up.
+    /// Hits as a share of the keys looked up, if any.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
         let found = self.hits + self.misses;
         (found > 0).then(|| self.hits as f64 / found as f64)
     }
 
-    /// Failures as a share of the requests that ended. `None` if no request ended.
+    /// Failures as a share of the requests that ended, if any.
     #[must_use]
     pub fn failure_ratio(&self) -> Option<f64> {
         self.of_ended(self.failed())
     }
 
-    /// Requests given up as a share of the requests that ended. `None` if no request ended.
+    /// Requests given up as a share of the requests that ended, if any.
     #[must_use]
     pub fn timeout_ratio(&self) -> Option<f64> {
         self.of_ended(self.never())
@@ -413,7 +408,7 @@ impl VerbTally {
 mod tests {
     use super::*;
 
-    /// Returns a tally of artificial requests, which are determined by their numbers.
+    /// A tally of artificial requests, determined by their numbers.
     fn of(requests: std::ops::Range<u64>) -> Tally {
         let mut tally = Tally::new(1_000_000);
         for request in requests {
@@ -466,7 +461,7 @@ mod tests {
             tally.found(verb, finding);
             tally.answered(verb, false, 0, 0, 1);
         }
-        // An error or a missing answer does not show whether the key exists, so it does not count.
+        // An error or a missing answer does not show whether the key exists.
         tally.answered(Verb::Delete, true, 0, 0, 1);
         tally.timed_out(Verb::Delete);
         assert_eq!((tally.not_found(), tally.not_found_ratio()), ((3, 5), Some(0.6)));

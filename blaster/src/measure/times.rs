@@ -1,23 +1,22 @@
 //! A histogram of times: 1 ns to 100 s with three significant digits, in bounded memory.
 //!
-//! Where: in each tally. The time of each answer is recorded here.
+//! Where: in each tally.
 //! Invariant: each time is counted. A time above `TIME_NS_MAX` counts as `TIME_NS_MAX`.
 //! Source: Gil Tene's HdrHistogram, whose V2 format and interval logs other tools read.
 
 use super::steady::reliable_quantile_ns;
 use hdrhistogram::Histogram;
 
-/// The longest time that can be recorded. Longer times count as this one.
+/// The longest time recorded.
 pub const TIME_NS_MAX: u64 = 100_000_000_000;
 /// Significant decimal digits kept of each time.
 pub const DIGITS: u8 = 3;
 
-/// A histogram of times, most in nanoseconds. Memory is allocated when the first time is recorded.
+/// A histogram of times, mostly in nanoseconds. Memory is allocated with the first time.
 #[derive(Clone, Debug, Default)]
 pub struct Times(Option<Histogram<u64>>);
 
 impl Times {
-    /// Returns the times of a histogram that was read from a file.
     pub(crate) fn from_histogram(histogram: Histogram<u64>) -> Times {
         Times(Some(histogram))
     }
@@ -32,7 +31,7 @@ impl Times {
     #[inline]
     pub fn record_n(&mut self, ns: u64, count: u64) {
         if self.0.is_none() {
-            // The bounds are valid, as a test checks, so `ok` is never `None`.
+            // The bounds are valid, as a test checks.
             self.0 = Histogram::new_with_bounds(1, TIME_NS_MAX, DIGITS).ok();
         }
         if let Some(histogram) = &mut self.0 {
@@ -44,8 +43,7 @@ impl Times {
     pub fn merge(&mut self, other: &Times) {
         let Some(theirs) = &other.0 else { return };
         match &mut self.0 {
-            // `add` fails if `theirs` has a greater range, as a histogram from a file may. Each
-            // bucket is then added on its own, so that no time is lost.
+            // `add` fails if `theirs` has a greater range. Adding by bucket loses no time.
             Some(ours) => {
                 if ours.add(theirs).is_err() {
                     for step in theirs.iter_recorded() {
@@ -113,18 +111,15 @@ impl Times {
     }
 }
 
-/// A function that computes a figure of times, in nanoseconds.
 #[derive(Clone, Copy)]
 pub(crate) enum Figure {
     /// The time that this share of the times does not exceed.
     Quantile(f64),
-    /// The shortest or the longest of the times.
     Time(fn(&Times) -> Option<u64>),
-    /// A figure computed from all times.
     Computed(fn(&Times) -> Option<f64>),
 }
 
-/// All figures of times, in the order in which reports show them.
+/// All figures, in the order in which reports show them.
 pub(crate) const FIGURES: [(&str, Figure); 10] = [
     ("min", Figure::Time(Times::min_ns)),
     ("mean", Figure::Computed(Times::mean_ns)),
@@ -147,7 +142,7 @@ impl Figure {
         }
     }
 
-    /// Returns the figure. `None` if there are too few times for it.
+    /// `None` if there are too few times for the figure.
     pub(crate) fn reliable_of(self, times: &Times) -> Option<f64> {
         match self {
             Figure::Quantile(share) => reliable_quantile_ns(times, share),
@@ -157,7 +152,6 @@ impl Figure {
 }
 
 impl PartialEq for Times {
-    /// True if both histograms count each time equally often.
     fn eq(&self, other: &Times) -> bool {
         match (self.some(), other.some()) {
             (None, None) => true,

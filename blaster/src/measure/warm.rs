@@ -6,21 +6,21 @@
 //! ```
 //!
 //! Where: `course` calls it once a second during the traffic before a schedule.
-//! Invariant: the caller passes all times and counts. The compared spans grow with the elapsed
-//! time, so that a ratio that changes slowly does not count as settled too early.
+//! Invariant: all times and counts are the caller's. The compared spans grow with the elapsed time,
+//! so that a slowly changing ratio does not count as settled too early.
 
 use std::time::Duration;
 
 /// Least time before the hit ratio can count as settled.
 const WARM_MIN: Duration = Duration::from_secs(5);
-/// The most by which the hit ratios of the last two quarters may differ: half a percentage point.
+/// The ratios of the last two quarters may never differ by more than half a percentage point.
 const APART_MAX: f64 = 0.005;
-/// First part of the second bound: this share of the hits or of the misses, whichever are fewer.
+/// A difference up to this share of the hits or misses (whichever are fewer) counts as settled.
 const SHARE_MAX: f64 = 0.02;
-/// Second part: this many standard errors of the difference. The larger part is the bound.
+/// A difference up to this many standard errors may be chance, and counts as settled.
 const ERRORS: f64 = 3.0;
 
-/// The numbers of hits and of looked-up keys from the start to the time `at`.
+/// Hits and looked-up keys from the start to the time `at`.
 #[derive(Clone, Copy, Debug, Default)]
 struct HitSums {
     at: Duration,
@@ -41,14 +41,13 @@ impl Default for WarmUp {
 }
 
 impl WarmUp {
-    /// Adds `keys` looked-up keys, of which `hits` were hits, between the last call and `at`.
+    /// Adds the keys looked up since the last call, at time `at`.
     pub(crate) fn add(&mut self, at: Duration, hits: u64, keys: u64) {
         let last = self.sums.last().copied().unwrap_or_default();
         self.sums.push(HitSums { at, hits: last.hits + hits, keys: last.keys + keys });
     }
 
-    /// Returns the hit ratio of the last quarter of the time so far and that of the quarter before.
-    /// `None` if no key was looked up in one of them.
+    /// The hit ratios of the last quarter of the time so far and of the quarter before.
     pub(crate) fn ratios(&self) -> Option<[f64; 2]> {
         let [last, before] = self.quarters();
         Some([last.0?, before.0?])
@@ -66,7 +65,7 @@ impl WarmUp {
         is_long && (last - before).abs() <= apart_max
     }
 
-    /// Returns the hit ratio and the number of keys of the last quarter and of the quarter before.
+    /// Hit ratio and number of keys of the last quarter and of the quarter before.
     fn quarters(&self) -> [(Option<f64>, u64); 2] {
         let now = self.sums.last().copied().unwrap_or_default();
         let until = |part: u32| {
@@ -88,8 +87,7 @@ mod tests {
 
     const KEYS: u64 = 100_000;
 
-    /// Returns the second in which the hit ratio settles, if each second has `keys` keys, of which
-    /// `hits(second)` are hits.
+    /// The second in which the ratio settles, if second n has `keys` keys and `hits(n)` hits.
     fn settled(keys: u64, hits: impl Fn(u64) -> u64) -> Option<u64> {
         let mut warm = WarmUp::default();
         (1..=600).find(|second| {
@@ -102,12 +100,12 @@ mod tests {
     fn what_stands_has_settled_at_once_and_what_rises_when_it_has_risen() {
         assert_eq!(settled(KEYS, |_| 90_000), Some(5));
         assert_eq!(settled(KEYS, |_| 0), Some(5));
-        // The ratio rises for a minute, to 60 % or 2 %. It settles about a minute after that.
+        // The ratio rises for a minute, to 60 % or 2 %, and settles about a minute later.
         for hits in [60_000, 2_000] {
             let at = settled(KEYS, |second| hits * second.min(60) / 60).unwrap();
             assert!((100..=130).contains(&at), "{hits}: {at}");
         }
-        // In each second the ratio rises by 16 % of the distance to its final value.
+        // Each second the ratio rises by 16 % of the distance to its final value.
         let missing = |second: u64| (0..second).fold(50_000, |left, _| left * 84 / 100);
         let at = settled(KEYS, |second| 90_000 - missing(second)).unwrap();
         assert!(missing(at) < 100, "{at}: {}", missing(at));
@@ -115,8 +113,7 @@ mod tests {
 
     #[test]
     fn chance_neither_settles_nor_hinders_it() {
-        // A hundred keys a second, of which a random half are hits. The first two quarters have too
-        // few keys to count as settled.
+        // A random half of a hundred keys a second are hits, too few for the first quarters.
         let drawn = |second: u64| {
             let bits = |n| simulate::sizes::mix(second * 2 + n).count_ones();
             u64::from(bits(0) + bits(1)) * 100 / 128

@@ -1,8 +1,9 @@
 //! The CPU and memory that the machine and its processes use during a report.
 //!
-//! Where: the figures are read when the epoch changes, between two reports.
+//! Where: the figures are read when the epoch changes.
 //! Invariant: reading never fails; a figure that cannot be read is absent.
-//! Source: the thesis's section 3.1.2, and section 8 of the performance analysis of memcached.
+//! Source: Pavlik's thesis, section 3.1.2; V. Chidambaram, "Performance Analysis of Memcached",
+//! section 8.
 
 use super::cpu::{CpuShares, CpuTicks};
 use super::owner::{self, ServerAddress};
@@ -10,10 +11,9 @@ use super::process::{ProcessUse, Reading};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// The most server processes that are watched. Further ones are left out.
+/// The most server processes that are watched.
 const PIDS_MAX: usize = 256;
 
-/// The processes to watch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
     pids: Vec<u32>,
@@ -35,13 +35,12 @@ pub struct Usage {
     pub machine: Option<CpuShares>,
     /// The use of this process, which is the generator.
     pub client: Option<ProcessUse>,
-    /// The sum over the server processes on this machine. `None` if none was found.
+    /// The sum over this machine's server processes, if any.
     pub server: Option<ProcessUse>,
 }
 
 impl Usage {
-    /// Merges two spans of time, weighted by their lengths. A figure that is unknown in one of them
-    /// is unknown in the result.
+    /// Merges two spans of time, weighted by length. A figure must be known in both.
     pub(crate) fn merged_with(&self, seconds: f64, other: &Usage, other_seconds: f64) -> Usage {
         let both = |ours: Option<ProcessUse>, theirs: Option<ProcessUse>| {
             ours.zip(theirs).map(|(ours, theirs)| ours.merged_with(seconds, &theirs, other_seconds))
@@ -56,8 +55,7 @@ impl Usage {
 }
 
 impl Watch {
-    /// Returns a watch over the processes `pids`. If `pids` is empty, watches the processes of this
-    /// machine that serve the addresses `served`.
+    /// Watches `pids` or, if there are none, this machine's processes that serve `served`.
     pub(crate) fn new<'a>(served: impl Iterator<Item = ServerAddress<'a>>, pids: &[u32]) -> Watch {
         let mut pids = pids.to_vec();
         if pids.is_empty() {
@@ -85,7 +83,6 @@ impl Moment {
         self.at.saturating_duration_since(before.at).as_secs_f64()
     }
 
-    /// Returns the use since an earlier moment.
     pub(crate) fn since(&self, before: &Moment) -> Usage {
         let seconds = self.seconds_since(before);
         let taken = self.servers.iter().filter_map(|(pid, now)| {
@@ -100,7 +97,6 @@ impl Moment {
     }
 }
 
-/// Returns the sum of two processes' use in the same span of time.
 pub(crate) fn add_uses(one: &ProcessUse, other: &ProcessUse) -> ProcessUse {
     let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
     ProcessUse {
@@ -128,7 +124,7 @@ mod tests {
         let watch = Watch::new([served].into_iter(), &[]);
         assert!(watch.pids.contains(&std::process::id()));
         let before = watch.moment();
-        // The loop ends when the kernel has counted 20 ms of CPU time for this process.
+        // Loop until the kernel has counted 20 ms of CPU time.
         let usage = loop {
             let usage = watch.moment().since(&before);
             if usage.client.is_some_and(|client| client.cpu_s > 0.02) {

@@ -1,15 +1,14 @@
-//! Probes which source ports get their answers through a thread's own queues, before the first
-//! request.
+//! Before the first request, finds source ports whose answers arrive through a thread's own queues.
 //!
 //! ```text
 //! port p, queue q ---- request ----> server
 //!        queue r <---- answer ------ server         a thread that has q and r can use port p
 //! ```
 //!
-//! Where: used when an interface is opened for several threads, each with its own queues. A server
-//! that bypasses its kernel answers through the queue by which the request came. Kernels and
-//! network cards distribute answers over queues by a hash of addresses and ports.
-//! Invariant: the probe ends, because it sends at most `ROUNDS_MAX` requests per port and waits at
+//! Where: used when several threads open an interface. A server that bypasses its kernel answers
+//! through the queue by which the request came. Kernels and network cards distribute answers over
+//! queues by a hash of addresses and ports.
+//! Invariant: the probe ends, because it sends at most `ROUNDS_MAX` requests per port, and waits at
 //! most `ANSWER_WAIT` for an answer.
 //! Source: `skb_tx_hash` of Linux; Microsoft, "Introduction to Receive Side Scaling", for cards.
 
@@ -24,39 +23,36 @@ use net::{Calls, Epoll, Interest, Timeout};
 use protocol::flow;
 use protocol::udp::Header;
 
-/// The most requests that are sent from one port. They are sent through different queues.
+/// The most requests from one port, each through another queue.
 const ROUNDS_MAX: u16 = 8;
-/// The most requests in flight. The receive buffer of a server's socket has room for these.
+/// The most requests in flight; a server's receive buffer has room for these.
 const WAITING_MAX: usize = 64;
 /// Longest wait for the first answer.
 const ANSWER_WAIT: Duration = Duration::from_millis(500);
 /// Longest wait for each further answer.
 const NEXT_WAIT: Duration = Duration::from_millis(50);
 
-/// The parameters of a probe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProbeParameters<'a> {
-    /// The addresses and ports of a packet from the first source port to the server.
+    /// Addresses and ports of a packet from the first source port to the server.
     pub(super) ends: Ends,
-    /// Number of threads. Thread n has queues n, n + threads, ...
+    /// Number of threads. Thread n has queues n, n + threads, and so on.
     pub(super) threads: usize,
-    /// Number of ports that each thread needs.
     pub(super) each: usize,
-    /// The request to send. Every server answers it.
+    /// A request that every server answers.
     pub(super) request: &'a [u8],
 }
 
 /// A source port that a thread can use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadPort {
-    /// The index of the port among all source ports.
+    /// Index among all source ports.
     pub(super) place: usize,
     pub(super) thread: usize,
-    /// The queue with which the port was tried: its index among the thread's queues.
+    /// The queue with which the port was tried, by its index among the thread's queues.
     pub(super) queue: usize,
 }
 
-/// A source port that is being tried.
 #[derive(Clone, Debug)]
 struct Candidate {
     place: usize,
@@ -68,18 +64,15 @@ struct Candidate {
     is_waiting: bool,
 }
 
-/// A probe that is being made.
 #[derive(Debug)]
 pub(super) struct Probe<'a> {
     parameters: ProbeParameters<'a>,
     candidates: Vec<Candidate>,
-    /// Number of ports found for each thread.
     found: Vec<usize>,
     calls: Calls,
 }
 
 impl<'a> Probe<'a> {
-    /// Returns a probe of the source ports with the indices `places`.
     pub(super) fn new(parameters: ProbeParameters<'a>, places: Range<usize>) -> Probe<'a> {
         let candidate = |place| Candidate {
             place,
@@ -93,10 +86,6 @@ impl<'a> Probe<'a> {
         Probe { parameters, candidates, found, calls: Calls::default() }
     }
 
-    /// Finds at least the number of source ports that each thread needs.
-    ///
-    /// # Errors
-    /// A thread has too few source ports, or the server does not answer.
     pub(super) fn run(mut self, ports: &mut [Port]) -> io::Result<Vec<ThreadPort>> {
         let mut epoll = Epoll::new(ports.len())?;
         for (queue, port) in (0..).zip(&*ports) {
@@ -121,7 +110,6 @@ impl<'a> Probe<'a> {
         Err(self.failed(ports.len()))
     }
 
-    /// Returns a thread that has too few source ports.
     fn lacking_thread(&self) -> Option<usize> {
         self.found.iter().position(|found| *found < self.parameters.each)
     }
@@ -130,8 +118,8 @@ impl<'a> Probe<'a> {
         !one.is_found && self.found[one.queue % self.parameters.threads] < self.parameters.each
     }
 
-    /// Chooses the queue for each port's next request. Even rounds use all queues in turn; odd
-    /// rounds use the queue through which the port's last answer arrived.
+    /// Chooses the queue for each port's next request: in even rounds all queues in turn, in odd
+    /// rounds the queue through which the port's last answer arrived.
     fn assign(&mut self, round: u16, queues: usize) {
         for (at, one) in self.candidates.iter_mut().enumerate() {
             if one.is_found {
@@ -151,7 +139,7 @@ impl<'a> Probe<'a> {
             one.is_waiting = true;
             let mut ends = self.parameters.ends;
             ends.ports.from += u16::try_from(one.place).unwrap_or(0);
-            // If the queue is full, the port is tried again in the next round.
+            // If the queue is full, the next round tries the port again.
             ports[one.queue].outbox.add(&Peer::at(ends), &header, [self.parameters.request]);
         }
         for port in ports {
@@ -159,7 +147,6 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Receives the answers to `count` requests.
     fn receive(
         &mut self,
         count: usize,
@@ -192,7 +179,7 @@ impl<'a> Probe<'a> {
         Ok(())
     }
 
-    /// Records the queue through which an awaited answer arrived. False if it was not awaited.
+    /// Records the queue of an answer. False if no answer was awaited.
     fn note_answer(&mut self, own: u16, queue: usize) -> bool {
         let first = self.candidates.first().map_or(0, |one| one.place);
         let place = usize::from(own.wrapping_sub(self.parameters.ends.ports.from));
@@ -217,7 +204,7 @@ impl<'a> Probe<'a> {
         found.collect()
     }
 
-    /// Returns an error that lists the queues through which answers arrived, to help the user.
+    /// Lists the queues through which answers arrived, to help the user.
     fn failed(&self, queues: usize) -> io::Error {
         let ProbeParameters { ends, threads, each, .. } = self.parameters;
         let thread = self.lacking_thread().unwrap_or(0);

@@ -1,8 +1,8 @@
 //! The null server's answers. Requests are parsed only to find their ends and their answers.
 //!
 //! Where: between the bytes that are read and the bytes that are written.
-//! Invariant: bytes that are not a request end the connection. A value that a request would store
-//! is skipped, however long it is, and is never held.
+//! Invariant: bytes that are not a request end the connection. A value to be stored is skipped,
+//! however long it is, and is never held.
 //! Source: memcached's `protocol.txt` and `protocol_binary.h`; the Redis serialization protocol.
 
 use std::collections::VecDeque;
@@ -12,21 +12,21 @@ use protocol::number::{strict_u32, strict_u64};
 use protocol::reply::number;
 use protocol::resp::{self, Decoded, Reply};
 
-/// The most bytes of a line. There is room for a multiget of a thousand keys of 60 bytes.
+/// The most bytes of a line: a multiget of a thousand keys of 60 bytes fits.
 const LINE_BYTES_MAX: usize = super::HELD_BYTES_MAX;
-/// Opcodes of the binary commands that are answered with a value: get, getq, getk, getkq.
+/// Opcodes of the binary commands that return a value: get, getq, getk, getkq.
 const GETS: [u8; 4] = [0x00, 0x09, 0x0c, 0x0d];
 /// The commands in `GETS` whose answers contain the key.
 const GETKS: [u8; 2] = [0x0c, 0x0d];
 const NOOP: u8 = 0x0a;
 const VERSION: u8 = 0x0b;
 
-/// Answers the requests of one connection or datagram. Keeps the state between two reads.
+/// Answers the requests of one connection or datagram.
 #[derive(Debug, Default)]
 pub(super) struct Responder {
     /// Bytes of the current request's value that are still to be skipped.
     skip: usize,
-    /// The answer to the current request. It is given once the value has been skipped.
+    /// The answer to the current request, given once its value has been skipped.
     after: Vec<u8>,
 }
 
@@ -53,23 +53,21 @@ impl Value {
     }
 }
 
-/// A buffer of answers. It contains values, or only the positions where they belong.
+/// Answers, with values or only with the positions of values.
 #[derive(Debug)]
 pub(super) struct ReplyBuffer<'o> {
     text: &'o mut Vec<u8>,
-    /// Positions in `text` where values belong, ascending. `None` if values are copied.
+    /// Ascending positions in `text` where values belong; `None` if values are copied.
     places: Option<&'o mut VecDeque<usize>>,
     value_bytes: usize,
 }
 
 impl<'o> ReplyBuffer<'o> {
-    /// Returns a buffer into which values are copied.
     pub(super) fn copied(text: &'o mut Vec<u8>) -> ReplyBuffer<'o> {
         ReplyBuffer { text, places: None, value_bytes: 0 }
     }
 
-    /// Returns a buffer that omits values, which have `value_bytes` > 0 bytes, and records their
-    /// positions.
+    /// Returns a buffer that omits values, of `value_bytes` > 0 bytes, and records their positions.
     pub(super) fn in_place(
         text: &'o mut Vec<u8>,
         places: &'o mut VecDeque<usize>,
@@ -78,7 +76,6 @@ impl<'o> ReplyBuffer<'o> {
         ReplyBuffer { text, places: Some(places), value_bytes }
     }
 
-    /// Returns the bytes of all answers, including the omitted values.
     fn bytes(&self) -> usize {
         let values = self.places.as_ref().map_or(0, |places| places.len());
         self.text.len() + values * self.value_bytes
@@ -88,7 +85,7 @@ impl<'o> ReplyBuffer<'o> {
         self.text.extend_from_slice(part);
     }
 
-    /// Adds `framed`, which is text, a value, and `behind` bytes of text.
+    /// Adds `framed`: text, a value, and `behind` bytes of text.
     #[inline]
     fn value(&mut self, framed: &[u8], behind: usize) {
         let Some(places) = &mut self.places else { return self.text.extend_from_slice(framed) };
@@ -99,25 +96,21 @@ impl<'o> ReplyBuffer<'o> {
     }
 }
 
-/// The result of parsing one request.
 enum Step {
-    /// The request is incomplete.
     More,
-    /// The number of bytes that were used, and the number of answers.
+    /// Number of bytes used and number of answers.
     Taken(usize, u64),
     /// The bytes are not a request.
     Broken,
 }
 
 impl Responder {
-    /// Discards the state of an incomplete request.
     pub(super) fn reset(&mut self) {
         self.skip = 0;
         self.after.clear();
     }
 
-    /// Answers the requests in `input` until `out` has `most` bytes. Returns the number of bytes
-    /// used and the number of answers, or `None` if the bytes are not a request.
+    /// Answers `input` until `out` has `most` bytes. Returns the numbers of used bytes and answers.
     #[inline]
     pub(super) fn respond(
         &mut self,
@@ -156,7 +149,7 @@ impl Responder {
         Some((at, answers))
     }
 
-    /// Skips a value, the next `bytes` bytes, and then answers with `word`.
+    /// Skips the `bytes` bytes of a value, and then answers with `word`.
     fn store(&mut self, bytes: usize, word: &[u8]) {
         self.skip = bytes;
         self.after.extend_from_slice(word);
@@ -191,7 +184,6 @@ impl Responder {
             b"touch" => out.add(b"TOUCHED\r\n"),
             b"incr" | b"decr" => out.add(b"1\r\n"),
             b"flush_all" | b"verbosity" => out.add(b"OK\r\n"),
-            // The null server always reports that it has no items.
             b"stats" => out.add(b"STAT curr_items 0\r\nEND\r\n"),
             b"version" => {
                 for part in [b"VERSION ", super::NAME.as_bytes(), b"\r\n"] {
@@ -203,7 +195,7 @@ impl Responder {
         Step::Taken(end + 1, answers)
     }
 
-    /// Answers `mg`, `ms`, `md` and `ma`. Honours flags that return parts of the request.
+    /// Answers `mg`, `ms`, `md` and `ma`, honouring flags that return parts of the request.
     fn meta(&mut self, line: &[u8], used: usize, value: &Value, out: &mut ReplyBuffer<'_>) -> Step {
         let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
         let (name, Some(key)) = (words.next().unwrap_or_default(), words.next()) else {
@@ -315,8 +307,7 @@ impl Responder {
         Step::Taken(used, answers)
     }
 
-    /// Answers an incomplete `SET KEY VALUE` or `APPEND KEY VALUE` as soon as the length of VALUE
-    /// is known, and skips VALUE.
+    /// Answers an incomplete `SET` or `APPEND` once the length of its value is known.
     fn long_command(&mut self, input: &[u8]) -> Step {
         let Decoded::Whole(Reply::Array(words), mut at) = Reply::decode(input) else {
             return Step::More;

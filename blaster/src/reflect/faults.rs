@@ -1,14 +1,14 @@
 //! Planned faults: UDP messages that are dropped, duplicated or reordered.
 //!
 //! Where: before a reply over UDP is sent.
-//! Invariant: the fault of a message depends only on the message's number, and each fault is
-//! counted. A thread holds back at most one message at a time.
+//! Invariant: a message's fault depends only on its number, and is counted. A thread holds back at
+//! most one message at a time.
 
 use crate::flags::{number, or};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The periods of faults in messages: one in `drop_every` is dropped, and so on; 0 means never. A
-/// message that is due for several faults has the first of them in the order of these fields.
+/// Periods of faults: one message in `drop_every` is dropped, and so on; 0 means never. If several
+/// faults are due for a message, the field declared first applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Faults {
     /// UDP: drop one reply in N
@@ -34,10 +34,10 @@ pub(super) enum Fault {
 }
 
 impl Faults {
-    /// Returns the fault of message `number`. Messages are counted from 0.
+    /// The fault of a message; the first has number 0.
     pub(super) fn fault_of(&self, number: u64) -> Fault {
         let is_one = |every: u64, of: u64| every > 0 && number % every == of % every;
-        // Each fault has its own offset, so that equal periods choose different messages.
+        // Different offsets, so that equal periods choose different messages.
         if is_one(self.drop_every, 0) {
             Fault::Drop
         } else if is_one(self.duplicate_every, 1) {
@@ -50,12 +50,12 @@ impl Faults {
     }
 }
 
-/// Numbers the messages of one thread.
+/// Numbers one thread's messages.
 #[derive(Debug, Default)]
 pub(super) struct MessageCounter(AtomicU64);
 
 impl MessageCounter {
-    /// Returns the next number. Relaxed: numbers only have to be unique.
+    /// Relaxed: numbers only have to be unique.
     pub(super) fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }

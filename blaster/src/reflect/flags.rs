@@ -1,8 +1,7 @@
 //! The flags of the command `reflect`, and the command itself.
 //!
 //! Where: `flags` and `main` call this module.
-//! Invariant: the places where the server listens are printed, with their actual ports, before the
-//! first request can arrive.
+//! Invariant: the actual places where the server listens are printed before the first request.
 
 use super::{Plan, SendMethod};
 use crate::flags::time;
@@ -28,7 +27,7 @@ pub(super) fn stall(text: &str) -> Result<(Duration, Duration), String> {
     Ok((time(every)?, time(length)?))
 }
 
-/// Parses a place to listen on. Its port may be 0, unlike a target's.
+/// Parses a place to listen on; unlike a target's, its port may be 0.
 pub(super) fn place(text: &str) -> Result<Place, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(Place::Unix(path.into()));
@@ -63,7 +62,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         writeln!(out, "answering on {}", super::named(place))?;
     }
     out.flush()?;
-    // Relaxed: only the flag itself is read.
+    // Relaxed: the flag publishes no other data.
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
     }
@@ -75,16 +74,16 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         writeln!(out, "udp://{address}: datagrams by thread: {}", received.join(" "))?;
     }
     if plan.send == SendMethod::Referred {
-        // Relaxed: these are statistics, as in `Counts::add`.
+        // Relaxed: statistics, as in `Counts::add`.
         let [referred, copied] = [&running.counts().referred, &running.counts().copied]
             .map(|count| count.load(Ordering::Relaxed));
-        writeln!(out, "{referred} sends of values by reference, {copied} copied nevertheless")?;
+        writeln!(out, "{referred} values sent by reference, of which the kernel copied {copied}")?;
     }
-    // Relaxed: this is a statistic, as in `Counts::add`.
+    // Relaxed: a statistic, as in `Counts::add`.
     match running.counts().misrouted.load(Ordering::Relaxed) {
         0 => {}
         misrouted => {
-            writeln!(out, "{misrouted} datagrams reached another thread than their flow names")?;
+            writeln!(out, "{misrouted} datagrams did not reach the thread of their flow number")?;
         }
     }
     running.stop()

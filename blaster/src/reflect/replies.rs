@@ -5,8 +5,7 @@
 //! places                     ^ vvv                        ^ vvv
 //! ```
 //!
-//! Where: between a `Responder` and the socket. If values are copied, there are no places, and the
-//! text contains the complete replies.
+//! Where: between a `Responder` and the socket. If values are copied, the text contains them.
 //! Invariant: values that are not copied never change and are never freed, because a splice does
 //! not report that the kernel has read their bytes.
 //! Source: splice(2), vmsplice(2); `Documentation/networking/msg_zerocopy.rst` of Linux.
@@ -19,26 +18,25 @@ use net::{Calls, Pipe, Stream, WriteResult};
 use super::Counts;
 use super::answer::ReplyBuffer;
 
-/// The most pieces of one gathered write: text and value of 32 replies.
+/// The most pieces of a gathered write: text and value of 32 replies.
 const PIECES_MAX: usize = 64;
-/// The alignment of a value's bytes. It is a page, because the kernel splices and refers to pages.
+/// The alignment of a value: a page, because the kernel splices and refers to pages.
 const PAGE_BYTES: usize = 4096;
 
-/// The method of passing values to the socket.
+/// The way in which values reach the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendMethod {
-    /// Values are copied into the text, and the kernel copies the text.
+    /// Values are copied into the text, which the kernel copies.
     #[default]
     Copied,
-    /// Only the kernel copies values, from their own memory (writev).
+    /// The kernel copies values from their own memory (writev).
     Gathered,
     /// Values are passed by reference through a pipe (vmsplice and splice).
     Spliced,
-    /// Values are passed by reference (MSG_ZEROCOPY). The kernel may report that it copied them.
+    /// Values are passed by reference (MSG_ZEROCOPY), though the kernel may copy them.
     Referred,
 }
 
-/// All methods with their names.
 pub(super) const SEND_METHODS: [(SendMethod, &str); 4] = [
     (SendMethod::Copied, "copied"),
     (SendMethod::Gathered, "gathered"),
@@ -46,22 +44,21 @@ pub(super) const SEND_METHODS: [(SendMethod, &str); 4] = [
     (SendMethod::Referred, "referred"),
 ];
 
-/// The error of a connection that has ended.
+/// A connection has ended.
 #[derive(Debug)]
 pub(super) struct Broken;
 
-/// The replies of one connection that wait to be sent.
 #[derive(Debug)]
 pub(super) struct ReplyQueue {
     method: SendMethod,
     pipe: Option<Pipe>,
-    /// The bytes that all values have. Empty if values are copied.
+    /// The bytes of every value; empty if values are copied.
     value: &'static [u8],
     text: Vec<u8>,
     text_done: usize,
-    /// Positions in the text of the values that are not sent, or are sent in part.
+    /// Positions in the text of the values that are not sent in full.
     places: VecDeque<usize>,
-    /// Bytes of the first such value that are sent or in the pipe.
+    /// Bytes of the first value of `places` that are sent or in the pipe.
     value_done: usize,
 }
 
@@ -70,7 +67,7 @@ impl SendMethod {
         SEND_METHODS.iter().find(|(_, own)| *own == name).map(|(method, _)| *method)
     }
 
-    /// Returns the bytes of all values, which are never freed. Empty if values are copied.
+    /// Bytes of every value, never freed; empty if values are copied.
     pub(super) fn constant(self, bytes: usize) -> &'static [u8] {
         if self == SendMethod::Copied || bytes == 0 {
             return &[];
@@ -101,7 +98,6 @@ impl ReplyQueue {
         })
     }
 
-    /// Returns a buffer that appends replies to the queue.
     pub(super) fn buffer(&mut self) -> ReplyBuffer<'_> {
         match self.value {
             [] => ReplyBuffer::copied(&mut self.text),
@@ -109,24 +105,21 @@ impl ReplyQueue {
         }
     }
 
-    /// Adds the bytes of replies that were made earlier.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.text.extend_from_slice(bytes);
     }
 
-    /// Number of bytes that the socket has not accepted yet.
     pub(super) fn bytes_left(&self) -> usize {
         let piped = self.pipe.as_ref().map_or(0, Pipe::bytes);
         self.text.len() - self.text_done + self.places.len() * self.value.len() + piped
             - self.value_done
     }
 
-    /// True if some but not all bytes of the replies are sent.
     pub(super) fn is_begun(&self) -> bool {
         self.text_done > 0 || self.value_done > 0
     }
 
-    /// Sends as many bytes as the socket accepts. Returns true if all bytes are sent.
+    /// Sends the bytes that the socket accepts; true if all are sent.
     pub(super) fn send(
         &mut self,
         stream: &Stream,
@@ -154,7 +147,6 @@ impl ReplyQueue {
         Ok(true)
     }
 
-    /// The unsent text up to the next value, or to the end.
     fn text_next(&self) -> &[u8] {
         let end = self.places.front().copied().unwrap_or(self.text.len());
         self.text.get(self.text_done..end).unwrap_or(&[])
@@ -182,7 +174,6 @@ impl ReplyQueue {
         sent
     }
 
-    /// Marks the bytes that a gathered write has sent.
     fn advance(&mut self, mut bytes: usize) {
         while bytes > 0 {
             let text = self.text_next().len().min(bytes);

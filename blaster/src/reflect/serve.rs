@@ -1,8 +1,7 @@
 //! The loop of the null server: one thread, its sockets and its connections.
 //!
 //! Where: between the sockets and the `Responder`s.
-//! Invariant: in each turn, a connection is read once. Delayed replies are sent in the order in
-//! which they were made.
+//! Invariant: a connection is read once per turn. Delayed replies keep their order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,28 +26,26 @@ use crate::wire::{Protocol, ReadOutcome, Reader};
 
 const EVENTS_MAX: usize = 256;
 const READ_BYTES: usize = 256 << 10;
-/// The most batches of datagrams of one socket in a turn, before other sockets get theirs.
+/// The most batches of datagrams of one socket in a turn.
 const BATCHES_MAX: usize = 16;
-/// The most replies that are delayed at a time. Further replies are sent at once.
+/// The most replies that are delayed at a time; further ones are sent at once.
 const DELAYED_MAX: usize = 1 << 20;
-/// The longest time for which a UDP message is held back, so that another can overtake it.
+/// Longest time for which a UDP message waits to be overtaken.
 const HOLD_MAX: Duration = Duration::from_millis(5);
 
 const WAKER: u64 = 0;
-/// The first token of listeners. The tokens of datagram sockets, AF_XDP ports and connections
-/// follow it.
+/// The first token of listeners; those of datagram sockets, AF_XDP ports and connections follow.
 const FIRST: u64 = 1;
 
 struct Connection {
-    /// Distinguishes the connection from earlier and later ones with the same number.
+    /// Distinguishes connections that have the same number at different times.
     generation: u64,
     stream: Stream,
     responder: Responder,
     held: Vec<u8>,
     out: ReplyQueue,
-    /// True if the socket has no room to write.
     is_full: bool,
-    /// True if there may be unanswered bytes, in `held` or in the socket.
+    /// True if `held` or the socket may contain unanswered bytes.
     is_unread: bool,
 }
 
@@ -61,13 +58,12 @@ struct DelayedReply {
 enum Destination {
     /// A connection's number and generation.
     Stream(u64, u64),
-    /// The index of a socket, and the peer to which the reply is sent.
+    /// A socket's index, and the peer.
     Udp(usize, Peer),
 }
 
 struct Thread<'a> {
     plan: &'a Plan,
-    /// The thread's number, from 0.
     number: usize,
     counts: &'a Counts,
     epoll: Epoll,
@@ -76,20 +72,19 @@ struct Thread<'a> {
     connections: Slab<Connection>,
     delayed: VecDeque<DelayedReply>,
     value: Value,
-    /// The bytes of all values. Empty if values are copied.
+    /// The bytes of every value; empty if values are copied.
     constant: &'static [u8],
     numbers: MessageCounter,
-    /// The UDP message that is held back: bytes, peer, index of the socket, time of holding.
+    /// The UDP message held back: bytes, peer, index of the socket, time of holding.
     held: Option<(Vec<u8>, Peer, usize, Instant)>,
     buffer: Vec<u8>,
-    /// The answer to the current packet.
     answer: Vec<u8>,
     inbox: Option<Inbox>,
-    /// Answers datagrams that are neither delayed nor faulty. It is reset for each datagram.
+    /// Answers datagrams without delay and faults; reset for each datagram.
     datagram_responder: Responder,
-    /// Datagram sockets that were read for `BATCHES_MAX` batches, so may have more datagrams.
+    /// Datagram sockets that were read for `BATCHES_MAX` batches and may have more.
     full_inboxes: Vec<u64>,
-    /// AF_XDP ports that were read for `BATCHES_MAX` batches, so may have more packets.
+    /// AF_XDP ports that were read for `BATCHES_MAX` batches and may have more.
     full_ports: Vec<u64>,
     batch: DatagramBatch,
     outbox: Outbox,
@@ -200,7 +195,6 @@ impl Thread<'_> {
         })
     }
 
-    /// Sleeps for the planned time if a stall is due.
     fn stall(&mut self) {
         let (Some((every, lasting)), Some(next)) = (self.plan.stall, self.next_stall) else {
             return;
@@ -238,7 +232,6 @@ impl Thread<'_> {
         });
     }
 
-    /// Gives a connection a turn: sends waiting replies, then reads once and answers.
     fn connection(&mut self, number: u64, is_writable: bool) {
         let Ok(at) = usize::try_from(number) else { return };
         let mut connections = std::mem::take(&mut self.connections);
@@ -251,7 +244,7 @@ impl Thread<'_> {
         self.connections = connections;
     }
 
-    /// Sends, reads and answers once. Returns false if the connection has ended.
+    /// Sends, reads and answers once. False if the connection has ended.
     fn serve(&mut self, number: u64, own: &mut Connection) -> bool {
         if !self.flush(number, own) {
             return false;
@@ -281,7 +274,7 @@ impl Thread<'_> {
         let is_good = taken.is_some_and(|(used, answers)| {
             Counts::add(&self.counts.answers, answers);
             own.held.extend_from_slice(&input[used..]);
-            // Beyond `HELD_BYTES_MAX`, the bytes are requests that wait for room for their answers.
+            // `held` has requests that wait for room for their answers, then an incomplete request.
             own.held.len() <= HELD_BYTES_MAX + READ_BYTES / 2
         });
         let may_be_more = held + came == buffer.len();
@@ -303,7 +296,7 @@ impl Thread<'_> {
         true
     }
 
-    /// Sends waiting replies. Returns false if the connection has ended.
+    /// Sends waiting replies. False if the connection has ended.
     fn flush(&mut self, number: u64, own: &mut Connection) -> bool {
         if own.is_full {
             return true;
@@ -350,7 +343,6 @@ impl Thread<'_> {
         }
     }
 
-    /// Receives the waiting datagrams of a socket, and answers them.
     fn answer_datagrams(&mut self, socket: u64) {
         let Ok(socket) = usize::try_from(socket) else { return };
         let Some(mut inbox) = self.inbox.take() else { return };
@@ -389,7 +381,6 @@ impl Thread<'_> {
         FIRST + (listeners.len() + datagrams.len() + ports.len()) as u64
     }
 
-    /// Receives the waiting packets of a port, and answers them.
     fn answer_packets(&mut self, number: u64) {
         let at = usize::try_from(number).unwrap_or(usize::MAX);
         let Some(port) = self.sockets.ports.get_mut(at) else { return };
@@ -413,7 +404,7 @@ impl Thread<'_> {
                 for (head, part) in parts(header.id, &self.answer) {
                     if !port.outbox.add(datagram.peer, &head, [part]) {
                         port.outbox.post_or_drop(&self.calls);
-                        // If the outbox still has no room, the datagram is lost.
+                        // If the outbox still has no room, this datagram is lost.
                         port.outbox.add(datagram.peer, &head, [part]);
                     }
                 }
@@ -427,15 +418,13 @@ impl Thread<'_> {
         self.full_ports.push(number);
     }
 
-    /// True if a flow names a thread other than this one.
     fn is_misrouted(&self, flow: u16) -> bool {
         let threads = 1..=self.plan.threads;
         let flow = usize::from(flow);
         !self.plan.has_ports && threads.contains(&flow) && flow != self.number + 1
     }
 
-    /// Writes an answer of one datagram directly into the batch. Returns false if the answer needs
-    /// several datagrams.
+    /// Writes an answer of one datagram into the batch. False if the answer needs several.
     fn answer_at_once(&mut self, header: Header, bytes: &[u8], source: &Peer) -> bool {
         let out = self.batch.begin(Some(source), flow::ANY);
         let head = Header { id: header.id, number: 0, total: 1, flow: 0 };
@@ -484,7 +473,6 @@ impl Thread<'_> {
         }
     }
 
-    /// Sends a message, unless a planned fault drops it, holds it back or sends it twice.
     fn deliver(&mut self, socket: usize, source: Peer, bytes: &[u8]) {
         let copies = match self.plan.faults.fault_of(self.numbers.next()) {
             Fault::Drop => return Counts::add(&self.counts.dropped, 1),
@@ -506,14 +494,13 @@ impl Thread<'_> {
         }
     }
 
-    /// Sends the held message, which no message has overtaken, if `HOLD_MAX` has passed or
-    /// `at_once` is true.
+    /// Sends the held message after `HOLD_MAX`, or now if `at_once`.
     fn release(&mut self, at_once: bool) {
         let is_due = |since: &Instant| at_once || since.elapsed() >= HOLD_MAX;
         if self.held.as_ref().is_some_and(|(.., since)| is_due(since))
             && let Some((held, source, socket, _)) = self.held.take()
         {
-            // The batch may contain datagrams of another socket, so it is put aside.
+            // The batch may contain another socket's datagrams, so it is put aside.
             let waiting = std::mem::take(&mut self.batch);
             self.append(source, &held);
             self.post(socket);
@@ -521,7 +508,6 @@ impl Thread<'_> {
         }
     }
 
-    /// Appends a message's datagrams to the batch.
     fn append(&mut self, source: Peer, bytes: &[u8]) {
         for datagram in bytes.chunks(udp::ANSWER_BYTES_MAX) {
             self.batch.begin(Some(&source), flow::ANY).extend_from_slice(datagram);
@@ -529,7 +515,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Sends the datagrams in the batch. Datagrams that the socket does not accept are lost.
+    /// Sends the batch. Datagrams that the socket does not accept are lost.
     fn post(&mut self, socket: usize) {
         let Some(own) = self.sockets.datagrams.get(socket) else { return };
         let _ = self.batch.post(&mut self.outbox, own, &self.calls);
@@ -537,7 +523,7 @@ impl Thread<'_> {
     }
 }
 
-/// Returns the end of each piece of an answer. Pieces are values, and the line after the last one.
+/// Positions at which the pieces of an answer end: its values, and the line after the last value.
 fn ends(answer: &[u8]) -> Vec<usize> {
     let protocol = match answer {
         [MAGIC_REPLY, ..] => Protocol::Binary,
@@ -555,7 +541,7 @@ fn ends(answer: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// Returns an answer as consecutive datagrams. Each except the last has `ANSWER_BYTES_MAX` bytes.
+/// An answer as consecutive datagrams; each except the last has `ANSWER_BYTES_MAX` bytes.
 fn messages(id: u16, answer: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (head, part) in parts(id, answer) {
@@ -565,7 +551,7 @@ fn messages(id: u16, answer: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the datagrams of an answer, each as a header and a part of the answer.
+/// An answer's datagrams, each as a header and a part of the answer.
 fn parts(id: u16, answer: &[u8]) -> impl Iterator<Item = ([u8; udp::HEADER_BYTES], &[u8])> {
     let each = udp::ANSWER_BYTES_MAX - udp::HEADER_BYTES;
     let total = u16::try_from(answer.len().div_ceil(each)).unwrap_or(u16::MAX);

@@ -25,7 +25,7 @@ fn running(value_bytes: usize) -> RunningServer {
     serve(&Plan { places, threads: 2, value_bytes, ..Plan::default() }).unwrap()
 }
 
-/// Returns the answer to `input`, passed in pieces of `each` bytes, and the number of answers.
+/// Passes `input` in pieces of `each` bytes. Returns the answer and the number of answers.
 fn answered(input: &[u8], each: usize) -> Option<(Vec<u8>, u64)> {
     let (mut responder, value) = (Responder::default(), Value::new(2));
     let (mut held, mut out, mut answers) = (Vec::new(), Vec::new(), 0);
@@ -86,7 +86,7 @@ fn a_datagram_that_came_to_another_thread_than_its_flow_names_is_counted() {
     let running = serve(&Plan { places, threads: 2, ..Plan::default() }).unwrap();
     let [Place::Udp(address)] = running.addresses() else { panic!("no UDP") };
     let client = Datagrams::connect(*address, Sizes::default()).unwrap();
-    // The kernel chooses a burst's receiver by the burst's first datagram.
+    // The kernel chooses a burst's receiver by the first datagram.
     let (calls, mut outbox) = (Calls::default(), Outbox::new(4, 4, true));
     let burst = [2, 1, 2, 1]
         .map(|flow| [&Header::request(flow, flow).bytes()[..], b"version\r\n"].concat());
@@ -112,7 +112,7 @@ fn nonsense_ends_a_connection_and_a_line_without_end_is_not_held_for_ever() {
     }
     let running = running(10);
     let mut stream = connected(&running);
-    // The server may close the connection before all bytes are sent.
+    // The server may close the connection early.
     let _ = stream.write_all(&vec![b'a'; 4 * HELD_BYTES_MAX]);
     let mut rest = Vec::new();
     let ended = stream.read_to_end(&mut rest);
@@ -145,8 +145,7 @@ fn replies_that_nobody_reads_are_bounded_and_all_there_when_somebody_does() {
     }
 }
 
-/// Requests in text, meta, binary and RESP: values with and without bytes after them, several
-/// values, no value, and requests that store.
+/// Requests in text, meta, binary and RESP, with all kinds of answers, and requests that store.
 const ALL: &[u8] = b"get a bc\r\nmg a v k\r\nset a 0 0 5\r\nhello\r\nms a 1 O1\r\nx\r\nmg a\r\n\
     \x80\x0d\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x07\0\0\0\0\0\0\0\0k\
     *3\r\n$4\r\nMGET\r\n$1\r\na\r\n$1\r\nb\r\nversion\r\nget a\r\n";

@@ -2,7 +2,7 @@
 //!
 //! Where: in one figure of the page.
 //! Invariant: the parts of a bar are drawn to scale, and each part's name and share are also text.
-//! Source: the thesis's section 3.1.2.
+//! Source: Pavlik's thesis, section 3.1.2.
 
 use super::chart::Figure;
 use super::table::Table;
@@ -14,16 +14,16 @@ use std::fmt::Write;
 pub struct Bar {
     /// The run's name.
     pub name: String,
-    /// The name of each part of the bar, and the part's share, from 0 to 1.
+    /// The name and the share, from 0 to 1, of each part of the bar.
     pub parts: Vec<(&'static str, f64)>,
 }
 
 const WIDTH: f64 = 420.0;
-/// The height of a bar and of the name above it.
+/// Height of a bar with its name above it.
 const ROW: f64 = 44.0;
 const BAR: f64 = 20.0;
 
-/// Returns an HTML `figure`, or an empty text if there are no bars.
+/// An HTML `figure`, or an empty text without bars.
 #[must_use]
 pub fn html(id: &str, title: &str, caption: &str, bars: &[Bar]) -> String {
     let Some(first) = bars.first() else { return String::new() };

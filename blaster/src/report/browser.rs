@@ -1,8 +1,8 @@
 //! Tests of the page in a real browser: it runs, fits a phone, and is readable in both themes.
 //!
 //! Where: tests.
-//! Invariant: the browser loads nothing from the network, and its profile is in the test's own
-//! folder. Without Chromium the tests are skipped; in CI they fail.
+//! Invariant: the browser loads nothing from the network. Without Chromium, tests are skipped
+//! except in CI.
 //! Source: WCAG 2.2, 1.4.3 (contrast), 1.4.10 (reflow) and 1.4.11.
 
 use super::words::escaped;
@@ -16,11 +16,11 @@ use std::process::Command;
 use testing::skip;
 
 const BROWSER_SECONDS_MAX: &str = "120";
-/// Browsers that accept the flags in `dom`. The variable `CHROMIUM` can name another browser.
+/// Browsers that accept the flags in `dom`. The variable `CHROMIUM` can name another.
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
-/// Widths in pixels of a small phone, a common phone, and a desktop screen.
+/// Widths in pixels of a small phone, a common phone and a desktop screen.
 const WIDTHS: [u32; 3] = [360, 390, 1280];
-/// The height in pixels of the phones and of the screen.
+/// Height of the phones and of the screen.
 const SCREEN_PX: f64 = 800.0;
 
 /// A script that runs before the page's own script, and records errors and copied text.
@@ -40,7 +40,7 @@ fn browser() -> Option<PathBuf> {
     named.or_else(|| found.into_iter().find(|program| program.exists()))
 }
 
-/// Returns the results of `PROBE` for a page at each of `WIDTHS`. `None` if there is no browser.
+/// The results of `PROBE` for a page at each of `WIDTHS`; `None` without a browser.
 fn probed(entries: &[Entry], name: &str) -> Option<Vec<Value>> {
     let Some(browser) = browser() else {
         skip("no Chromium to look at the page with (make peers)");
@@ -71,7 +71,7 @@ fn probed(entries: &[Entry], name: &str) -> Option<Vec<Value>> {
     Some(serde_json::from_str(&told).unwrap_or_else(|error| panic!("{error}: {told:.2000}")))
 }
 
-/// Returns the HTML of the page after its scripts have run.
+/// The page's HTML after its scripts have run.
 fn dom(browser: &Path, folder: &Path, page: &Path) -> String {
     let output = Command::new("timeout")
         .args(["-k", "5", BROWSER_SECONDS_MAX])
@@ -109,11 +109,10 @@ fn three_servers_stand_side_by_side_on_a_phone() {
         });
     }
     let Some(told) = probed(&entries, "three") else { return };
-    // The table "At a glance" fits the width without scrolling.
+    // The table "At a glance" does not scroll.
     for (told, width) in told.iter().zip(WIDTHS) {
         assert!(!list(&told["scrolling"]).contains(&"glance".to_owned()), "at {width}");
-        // Even with remarks, the conclusion is in the upper half of the first screen, and the table
-        // of figures begins on that screen.
+        // The conclusion is in the upper half of the first screen, on which the table begins.
         let [top, end] = ["glance_top", "conclusion_end"].map(|at| told[at].as_f64().unwrap());
         assert!(end < SCREEN_PX / 2.0 && top < SCREEN_PX, "at {width}: {end} {top} px");
     }
@@ -150,7 +149,7 @@ fn the_page_runs_fits_and_can_be_read() {
         assert_eq!(list(&told["nameless"]), [""; 0], "without a text at {width}");
         let figures = ["curve-p99", "curve-mean", "percentiles", "time-rate", "time-p99"];
         assert_eq!(list(&told["figures"]), [&figures[..], &["time-hits", "cpu"]].concat());
-        // Five charts have one line per run, and the percentiles two. All lines have points.
+        // Five charts have one line per run, and the percentiles two.
         assert_eq!(told["lines"], 3 * 5 + 6, "at {width}");
         assert!(told["letter_px"].as_f64().unwrap() >= 11.0, "{} px", told["letter_px"]);
         assert_ne!(told["paper"][0], told["paper"][1], "the theme does not change");

@@ -1,9 +1,8 @@
-//! Charts in SVG: a single chart on the page, which scales with the page and has a table of its
-//! figures below it, or several charts on a sheet.
+//! Charts in SVG: single charts on the page, each with a table, or several charts on a sheet.
 //!
-//! Where: in each figure of the page, and on the sheet that `simulate` draws.
-//! Invariant: lines differ in marks and dashes as well as in colour. The figures of every chart on
-//! the page are also there as text. A chart contains no script and no font.
+//! Where: in the figures of the page, and on the sheet that `simulate` draws.
+//! Invariant: lines differ in marks and dashes as well as in colour. The page shows the figures of
+//! its charts also as text. A chart contains no script and no font.
 //! Source: WCAG 2.2, 1.1.1 and 1.4.1.
 
 use super::table::Table;
@@ -11,22 +10,21 @@ use super::words::escaped;
 use crate::axis::{Axis, Spread};
 use std::fmt::Write;
 
-/// The size and margins of a chart, in SVG units. On a small phone, a unit is a pixel.
+/// Size and margins of a chart in SVG units; on a small phone, a unit is a pixel.
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 78.0;
 const RIGHT: f64 = 32.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 44.0;
-/// The width of a character of a label on a phone, where labels are largest.
+/// Width of a label's character on a phone, where labels are largest.
 const LETTER: f64 = 9.0;
-/// Number of line styles in the style sheet.
+/// Line styles in the style sheet.
 pub const KINDS: usize = 8;
-/// The space above a chart on a sheet, for its title.
+/// Space for a chart's title on a sheet.
 const TITLE: f64 = 24.0;
-/// The space beside a chart on a sheet, for the names of its lines.
+/// Space for the names of a chart's lines on a sheet.
 const NAMES: f64 = 130.0;
-/// The height of a line's name on a sheet.
 const NAME: f64 = 17.0;
 const STYLE: &str = include_str!("chart.css");
 /// The file that defines the colours of the style sheet.
@@ -41,7 +39,7 @@ pub type Format = fn(f64) -> String;
 pub struct Line {
     /// The line's name.
     pub name: String,
-    /// The number of the run. Lines with the same number have the same colour.
+    /// Number of the run; equal numbers have equal colours.
     pub kind: usize,
     /// True for the second line of a run.
     pub is_dashed: bool,
@@ -73,14 +71,14 @@ pub struct Chart {
     pub x: (&'static str, Spread, Format),
     /// The vertical axis: name, spread, format.
     pub y: (&'static str, Spread, Format),
-    /// Ticks of the horizontal axis with their labels. `None` puts ticks at round figures.
+    /// Ticks of the horizontal axis with labels; `None` puts ticks at round figures.
     pub x_ticks: Option<Vec<(f64, String)>>,
     /// All lines.
     pub lines: Vec<Line>,
 }
 
 impl Chart {
-    /// Returns an HTML `figure`, or an empty text if there is nothing to draw.
+    /// An HTML `figure`, or an empty text if there is nothing to draw.
     #[must_use]
     pub fn html(&self) -> String {
         if self.lines.iter().all(|line| line.points.is_empty()) {
@@ -105,7 +103,6 @@ impl Chart {
         .html()
     }
 
-    /// Draws the axes and the lines.
     fn drawing(&self) -> String {
         let mut out = String::new();
         let dots = || self.lines.iter().flat_map(|line| &line.points);
@@ -171,14 +168,12 @@ impl Chart {
 pub(super) struct Figure<'a> {
     pub(super) id: &'a str,
     pub(super) title: &'a str,
-    /// The explanation of the drawing.
     pub(super) caption: &'a str,
-    /// Width and height in the drawing's units.
     pub(super) size: (f64, f64),
     pub(super) drawing: String,
-    /// The entries of the legend: an SVG sample of 34 by 12 units, and a name.
+    /// Entries of the legend: an SVG sample of 34 by 12 units, and a name.
     pub(super) legend: Vec<(String, String)>,
-    /// The heading of the table of figures, and the table.
+    /// Heading and table of the figures.
     pub(super) table: (&'static str, Table),
 }
 
@@ -210,8 +205,7 @@ impl Figure<'_> {
     }
 }
 
-/// Draws charts, two in a row, as a self-contained SVG. Colours are written into the SVG, for a
-/// white background, because viewers other than browsers do not know CSS variables.
+/// Draws charts, two in a row, as one SVG. Colours are included, for viewers without CSS variables.
 #[must_use]
 pub fn sheet(charts: &[Chart]) -> String {
     let mut style = STYLE.to_owned();
@@ -249,14 +243,13 @@ pub fn sheet(charts: &[Chart]) -> String {
     out
 }
 
-/// Returns a sample of the line for a legend, 34 by 12 units.
+/// A sample of the line for a legend, 34 by 12 units.
 fn sample(line: &Line) -> String {
     let mark = if line.is_dashed { String::new() } else { mark(line.kind, 17.0, 6.0, false) };
     format!("<path class=\"line {}\" d=\"M0 6H34\"/>{mark}", class(line))
 }
 
-/// Returns the least `n` for which the labels do not overlap if every `n`th tick is labelled. The
-/// last tick is always labelled.
+/// The least `n` for which labels at every `n`th tick, and at the last one, do not overlap.
 fn label_every(ticks: &[(f64, String)]) -> usize {
     let widest = ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0);
     let apart = ticks.windows(2).map(|pair| (pair[1].0 - pair[0].0).abs());
@@ -293,8 +286,7 @@ fn draw(out: &mut String, line: &Line, x: &Axis, y: &Axis, words: (Format, Forma
             escaped(&words.0(dot.x)),
             escaped(&words.1(dot.y)),
             if line.is_dashed {
-                // A dashed line has no visible marks. Its points are invisible circles that show
-                // their text under the pointer.
+                // A dashed line has invisible circles, which show text under the pointer.
                 format!("<circle class=\"spot\" cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"5\"/>")
             } else {
                 mark(line.kind, at_x, at_y, dot.is_hollow)
@@ -305,7 +297,7 @@ fn draw(out: &mut String, line: &Line, x: &Axis, y: &Axis, words: (Format, Forma
     let _ = writeln!(out, "<path class=\"line {class}\" d=\"{path}\"/>{marks}");
 }
 
-/// Draws the mark of a run's lines at a point.
+/// Draws the mark of a run's lines.
 fn mark(kind: usize, x: f64, y: f64, is_hollow: bool) -> String {
     let class = format!("mark k{}{}", kind % KINDS, if is_hollow { " hollow" } else { "" });
     let shape = match kind % 4 {

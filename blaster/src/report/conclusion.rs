@@ -1,8 +1,7 @@
 //! The head of the page: its title, and the conclusions above all figures.
 //!
 //! Where: the top of the page.
-//! Invariant: a difference is stated only if the rounds show it. Results whose figures cannot be
-//! trusted are named.
+//! Invariant: only differences that the rounds show are stated. Untrustworthy results are named.
 
 use super::Entry;
 use super::words::{escaped, shortened};
@@ -12,17 +11,17 @@ use crate::run::text::compared::{findings as sentences, most_telling};
 use crate::words::{grouped, percent, sentence as whole_sentence, time, whole};
 use std::fmt::Write;
 
-/// The largest number of results that are named in the title and described in sentences.
+/// The most results in the title and in sentences.
 const NAMED_MAX: usize = 3;
 const TITLE_CHARS: usize = 100;
 
-/// Returns the letter and the name of each server of a comparison.
+/// The letter and the name of each server.
 fn servers(one: &Comparison) -> Vec<(String, String)> {
     let letters = ('A'..='Z').map(|letter| letter.to_string());
     letters.zip(one.servers.iter().map(|server| server.manifest.label.clone())).collect()
 }
 
-/// Returns the title of the page, which consists of the results' names.
+/// The page's title: the results' names.
 #[must_use]
 pub fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
     let names: Vec<String> = match compared {
@@ -38,7 +37,7 @@ pub fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
     if more > 0 { format!("{some} and {more} more") } else { some }
 }
 
-/// Returns the date of the first result, and the date of the last result if it is another day.
+/// The date of the first result, and the date of the last one if it differs.
 #[must_use]
 pub fn when(entries: &[Entry]) -> String {
     let mut all: Vec<&str> =
@@ -54,12 +53,12 @@ pub fn when(entries: &[Entry]) -> String {
     }
 }
 
-/// Returns the conclusion in a few sentences.
+/// The conclusion in a few sentences.
 #[must_use]
 pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
     let mut conclusions: Vec<String> = compared.iter().flat_map(of_comparison).collect();
     if compared.is_empty() {
-        // If there is only one result, more of its goals fit.
+        // A single result leaves room for more goals.
         let goals = if entries.len() > 1 { 1 } else { NAMED_MAX };
         conclusions
             .extend(entries.iter().take(NAMED_MAX).filter_map(|entry| of_entry(entry, goals)));
@@ -76,7 +75,7 @@ pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
         conclusions.push(match doubted.len() == entries.len() && entries.len() > 1 {
             true => "Use none of these unchecked; the reasons are below.".to_owned(),
             false => {
-                whole_sentence(&format!("{names}: not to be used unchecked; the reasons are below"))
+                whole_sentence(&format!("{names}: check before use, for the reasons given below"))
             }
         });
     }
@@ -91,7 +90,7 @@ fn of_comparison(one: &Comparison) -> Vec<String> {
     let lines = servers.iter().enumerate().skip(1).map(|(nth, (letter, label))| {
         let none = || {
             let first = servers.first().map_or("A", |(_, label)| label);
-            format!("No difference between {first} and {label} is known beyond the noise.")
+            format!("No difference between {first} and {label} is greater than the noise.")
         };
         most_telling(one, nth, letter).unwrap_or_else(none)
     });
@@ -126,7 +125,7 @@ fn of_entry(entry: &Entry, goals: usize) -> Option<String> {
     Some(text + ".")
 }
 
-/// Returns the findings of the comparisons, one sentence per figure.
+/// The comparisons' findings, one sentence per figure.
 #[must_use]
 pub fn findings(compared: &[Comparison]) -> String {
     let mut out = String::new();

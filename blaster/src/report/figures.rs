@@ -1,7 +1,7 @@
 //! The charts of the page, in the order in which they are shown.
 //!
-//! Where: between the tables. Invariant: a chart is left out if no result has data for it.
-//! Source: the figures of the paper's section 6.2 and of the thesis's chapter 3.
+//! Where: between the tables. Invariant: a chart without data is left out.
+//! Source: the KV-Cache paper, section 6.2; Pavlik's thesis, chapter 3.
 
 use super::Entry;
 use super::bars::{self, Bar};
@@ -12,11 +12,11 @@ use crate::measure::steady::{BEYOND_MIN, UNSTEADY};
 use crate::measure::{Interval, Times};
 use crate::search::curve::{Point, Row, median, rows};
 
-/// Most marks on a curve of latency against throughput.
+/// The most marks on a curve of latency against throughput.
 const MARKS_MAX: usize = 24;
-/// Points of a percentile curve for each factor of ten of the tail: from 90 % to 99 %, and so on.
+/// Points of a percentile curve for each factor of ten of the tail, such as 90 % to 99 %.
 const POINTS_A_DECADE: u32 = 8;
-/// The rarest tail that is drawn: one in 10^9.
+/// The rarest tail drawn: one in 10^9.
 const DECADES_MAX: u32 = 9;
 
 /// Returns all charts as HTML.
@@ -100,7 +100,7 @@ fn percentiles(entries: &[Entry]) -> Chart {
         let Some(merged) = &entry.result.merged else { continue };
         let total = merged.tally.total();
         let both = [(&total.response_ns, false), (&total.service_ns, true)];
-        // If response and service times are equal, one curve is drawn for both.
+        // Equal response and service times have one curve.
         let is_one = total.response_ns == total.service_ns;
         for (times, is_dashed) in both.into_iter().take(if is_one { 1 } else { 2 }) {
             let points = tail(times);
@@ -138,7 +138,7 @@ fn percentiles(entries: &[Entry]) -> Chart {
     }
 }
 
-/// Returns the points of a percentile curve on a logarithmic axis: x is 1 at 90 % and 2 at 99 %.
+/// The points of a percentile curve on a logarithmic axis: x is 1 at 90 % and 2 at 99 %.
 fn tail(times: &Times) -> Vec<Dot> {
     let mut dots = Vec::new();
     for nth in 0..=POINTS_A_DECADE * DECADES_MAX {
@@ -156,12 +156,12 @@ fn tail(times: &Times) -> Vec<Dot> {
     dots
 }
 
-/// Formats an x of `tail` as a percentage: 1 is 90 %, 2 is 99 %.
+/// Formats an x of `tail` as a percentage.
 fn percent(x: f64) -> String {
     let percent = 100.0 * (1.0 - 10f64.powf(-x));
     let text = format!("{percent:.7}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
-    // A percentage at a fraction of x, such as 1.5, is shortened: it only has to be distinct.
+    // If x is not a whole number, a shortened percentage is enough to be distinct.
     let digits = if x.fract() == 0.0 {
         text.len()
     } else {
@@ -182,7 +182,7 @@ fn by_time(
             let x = report.start_s + report.seconds;
             Some(Dot { x, y: figure(report)?, is_hollow: false })
         };
-        // The reports of a search are trials without a common clock, so they are not drawn.
+        // A search's reports are trials without a common clock, so they are not drawn.
         let is_course = entry.result.merged.is_some();
         let reports = entry.result.reports.iter().filter(|_| is_course);
         let points = reports.filter_map(dot).collect();

@@ -22,7 +22,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Makes the page. Returns the text to print: the page itself, or a line with the file's path.
+    /// Makes the page. Returns the page, or a line with its file's path, to be printed.
     ///
     /// # Errors
     /// A result cannot be read, or the page cannot be written.

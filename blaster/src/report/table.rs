@@ -26,7 +26,7 @@ impl Table {
         self.rows.push((cells.to_vec(), false));
     }
 
-    /// Adds a row, which is marked if its values differ. The first cell is the row's name.
+    /// Adds a row, and marks it if its values differ. The first cell is the row's name.
     pub fn compared(&mut self, cells: &[String]) {
         let values = cells.get(1..).unwrap_or_default();
         let differs = values.windows(2).any(|pair| pair[0] != pair[1]);

@@ -1,9 +1,9 @@
 //! The tables of the page, in the order in which they are shown.
 //!
 //! Where: before and after the charts.
-//! Invariant: a table has one or more rows per result. Tables that compare results field by field
-//! have one column per result instead. Times and bytes have units.
-//! Source: the tables of the paper's section 6.2 and of the thesis's chapter 3.
+//! Invariant: a table has rows per result, or one column per result if it compares results field by
+//! field. Times and bytes have units.
+//! Source: the KV-Cache paper, section 6.2; Pavlik's thesis, chapter 3.
 
 use super::Entry;
 use super::table::Table;
@@ -18,11 +18,11 @@ use crate::search::{Capacity, bracket::Limit};
 use crate::workload::{VERBS, Verb};
 use std::collections::BTreeSet;
 
-/// Number of bootstrap resamples for a confidence interval.
+/// Bootstrap resamples for a confidence interval.
 const RESAMPLES: u32 = 2000;
 const CONFIDENCE: f64 = 0.95;
 
-/// Returns a section with a table and a note on how to read it, or nothing if the table is empty.
+/// A section with a table and a note on how to read it; empty if the table is empty.
 fn section(title: &str, id: &str, table: &Table, note: &str) -> String {
     if table.is_empty() {
         return String::new();
@@ -34,11 +34,10 @@ fn section(title: &str, id: &str, table: &Table, note: &str) -> String {
     format!("<section id=\"{id}\"><h2>{title}</h2>\n{note}{}</section>\n", table.html(title))
 }
 
-/// The note that explains brackets.
 const BRACKETS: &str = "Brackets give the 95 % confidence interval of a figure, by resampling the \
                         reports or rounds.";
 
-/// Formats a figure with its confidence interval, which is computed from the reports.
+/// Formats a figure with its confidence interval over the reports.
 fn spread(
     entry: &Entry,
     format: fn(Option<f64>) -> String,
@@ -52,13 +51,13 @@ fn spread(
     marked(with_interval(of(merged), interval, format), is_unsteady)
 }
 
-/// Marks a figure as unfit for comparison if some reports differ much from the others.
+/// Marks a figure as unfit for comparison.
 fn marked(figure: String, is_unsteady: bool) -> String {
     if is_unsteady { figure + " (unsteady)" } else { figure }
 }
 
-/// True if the reports disagree on a percentile of their `times`. A single report may have too few
-/// answers for a percentile above the 99th, so the 99th is compared as well.
+/// True if reports disagree on a percentile. If it is above the 99th, the 99th is checked too,
+/// because a single report may have too few answers for the higher one.
 fn is_unsteady(entry: &Entry, share: f64, times: impl Fn(&Interval) -> Times) -> bool {
     let reports = &entry.result.reports;
     [share, share.min(0.99)].into_iter().any(|share| {
@@ -83,10 +82,10 @@ fn count(value: Option<f64>) -> String {
     number(value, 0)
 }
 
-/// Most characters of a name above a narrow column. A longer name loses its middle.
+/// The most characters of a name above a narrow column; longer names lose their middle.
 const NAME_CHARS: usize = 30;
 
-/// A row of the table "At a glance": its name, and the function that formats a result's cell.
+/// A row of "At a glance": its name, and the function that formats a result's cell.
 type GlanceRow = (&'static str, fn(&Entry, &Interval) -> String);
 const GLANCE: [GlanceRow; 19] = [
     ("answered/s", |entry, _| spread(entry, count, RATES_NEAR, |one| Some(one.achieved_per_s()))),
@@ -130,7 +129,7 @@ fn responses(report: &Interval) -> Times {
     report.tally.total().response_ns
 }
 
-/// Returns a percentile if enough answers lie beyond it, or the longest time if `share` is 1.
+/// A percentile if enough answers exceed it, or the longest time if `share` is 1.
 fn shown_ns(times: &Times, share: f64) -> Option<f64> {
     match share < 1.0 {
         true => reliable_quantile_ns(times, share),
@@ -145,7 +144,7 @@ fn quantile(entry: &Entry, all: &Interval, share: f64) -> String {
     }
 }
 
-/// Returns a table of the main figures with a column per result, narrow enough for a phone.
+/// The main figures with a column per result, narrow enough for a phone.
 #[must_use]
 pub fn glance(entries: &[Entry]) -> String {
     let measured: Vec<(&Entry, &Interval)> =
@@ -170,7 +169,7 @@ pub fn glance(entries: &[Entry]) -> String {
     section("At a glance", "glance", &table, &format!("{BRACKETS} {unsteady}"))
 }
 
-/// Returns a table of capacities, with a row per goal and result.
+/// Capacities, with a row per goal and result.
 #[must_use]
 pub fn capacities(entries: &[Entry]) -> String {
     let mut table = Table::new(&["run", "capacity", "objective", "requests/s", "limit", "rounds"]);
@@ -192,7 +191,9 @@ pub fn capacities(entries: &[Entry]) -> String {
 fn rounds(capacity: &Capacity) -> String {
     let all = capacity.rounds_per_s.len();
     match capacity.rounds_of_none() {
-        none if none > 0 && none < all => format!("{all}, of which {none} held at no rate tried"),
+        none if none > 0 && none < all => {
+            format!("{all}; in {none} of them no rate met the objective")
+        }
         _ => all.to_string(),
     }
 }
@@ -207,7 +208,7 @@ fn limit(capacity: &Capacity) -> &'static str {
     }
 }
 
-/// Returns a table of response and service times, with a row per result and type of request.
+/// Response and service times, with a row per result and type of request.
 #[must_use]
 pub fn types(entries: &[Entry]) -> String {
     let head = [
@@ -282,7 +283,7 @@ fn verb_cells(entry: &Entry, verb: Verb, merged: &Interval) -> Vec<String> {
     cells
 }
 
-/// Returns a table of CPU use, with a row per result and CPU.
+/// CPU use, with a row per result and CPU.
 #[must_use]
 pub fn processors(entries: &[Entry]) -> String {
     let mut table = Table::new(&[
@@ -302,7 +303,7 @@ pub fn processors(entries: &[Entry]) -> String {
     section("CPUs of the machine that kvblaster ran on", "cpus", &table, "")
 }
 
-/// Returns a table that compares manifests field by field. Rows with differences are marked.
+/// Compares manifests field by field. Rows with differences are marked.
 #[must_use]
 pub fn manifests(entries: &[Entry]) -> String {
     let head: Vec<&str> =
@@ -371,7 +372,7 @@ fn fields(manifest: &Manifest) -> Vec<(String, String)> {
                 nic.tx_queues
             ),
         );
-        // Only offloads are listed: all settings, which the JSON has, would fill a phone's screen.
+        // Only offloads are listed: all settings would fill a phone's screen.
         let is_on = |name: &&str| nic.settings.iter().any(|s| s.name == **name && s.value == "1");
         let on: Vec<&str> = ["tso", "gso", "gro", "lro"].into_iter().filter(is_on).collect();
         if !on.is_empty() {

@@ -1,5 +1,4 @@
-//! Tests of the page as text: texts that it must contain, and texts that it must not contain.
-//! `browser.rs` tests its layout.
+//! Tests of the texts that the page must, or must not, contain. `browser.rs` tests its layout.
 //!
 //! Where: tests. Invariant: see `report`. Source: none.
 
@@ -47,10 +46,9 @@ fn everything_is_on_the_page() {
     let marked =
         |row: &str| rows.contains(&format!("<tr class=\"differs\"><th scope=\"row\">{row}"));
     assert!(!marked("seed") && !marked("kernel"), "equal fields are marked");
-    // A search whose limit was the generator is marked invalid.
+    // A search limited by the generator is marked invalid.
     assert!(page.contains("Invalid (generator): in 1 of 8 trials"), "{page}");
-    assert!(!page.contains("held at no rate tried"));
-    // Each report has 200 answers a second.
+    assert!(!page.contains("no rate met the objective"));
     assert!(page.contains("<td>200 [200, 200]</td>"));
 }
 
@@ -87,7 +85,7 @@ fn rounds_in_which_nothing_held_are_told() {
     let mut entries = two();
     let capacities = &mut entries[0].result.search.as_mut().unwrap().capacities;
     capacities[0].rounds_per_s = vec![0.0, 9.0, 0.0];
-    assert!(page(&entries, &[]).contains("<td>3, of which 2 held at no rate tried</td>"));
+    assert!(page(&entries, &[]).contains("<td>3; in 2 of them no rate met the objective</td>"));
 }
 
 #[test]
@@ -145,12 +143,12 @@ fn a_title_says_what_and_when_and_a_sentence_what_came_of_it() {
     let told = page.split_once("<p class=\"conclusion\">").unwrap().1;
     let told = told.split_once("</p>").unwrap().0;
     assert!(told.starts_with("ours answered 200 a second"), "{told}");
-    assert!(told.contains("ours: not to be used unchecked; the reasons are below."), "{told}");
-    // The reason why the figures are invalid is shown unfolded. A note is in a folded list.
+    assert!(told.contains("ours: check before use, for the reasons given below."), "{told}");
+    // The reason why figures are invalid is shown unfolded; a note is in a folded list.
     let (seen, folded) =
         page.split_once("id=\"glance\"").unwrap().0.split_once("<details>").unwrap();
     assert!(seen.contains("p99&lt;1ms is not met") && folded.contains("Note (broken)"), "{seen}");
-    // 12,000 answers are too few for a p99.99; the page ends with p99.9.
+    // 12,000 answers are too few for a p99.99.
     assert!(!page.contains("response p99.99"));
     assert!(page.contains("<th scope=\"row\">response p99.9</th>") && page.contains(">figure<"));
 }

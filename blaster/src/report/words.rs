@@ -27,7 +27,7 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// Returns the first `chars` characters of a text, and an ellipsis if the text is longer.
+/// The first `chars` characters of a text, with an ellipsis if the text is longer.
 #[must_use]
 pub fn shortened(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
@@ -36,7 +36,7 @@ pub fn shortened(text: &str, chars: usize) -> String {
     }
 }
 
-/// Removes the middle of a text of over `chars` characters. Names often differ at the ends.
+/// Removes the middle of a text of over `chars` characters, because names often differ at the ends.
 #[must_use]
 pub fn elided(text: &str, chars: usize) -> String {
     let count = text.chars().count();
@@ -48,7 +48,7 @@ pub fn elided(text: &str, chars: usize) -> String {
     first + "…" + &text.chars().skip(count - last).collect::<String>()
 }
 
-/// The character that is shown for an unknown figure.
+/// The text shown for an unknown figure.
 pub const UNKNOWN: &str = "–";
 
 /// Formats a number with `decimals` and thousands separators. An unknown number is a dash.

@@ -19,12 +19,12 @@ pub struct AgentPart {
     pub threads: u32,
     /// Number of the agent's connections to each server.
     pub connections: u32,
-    /// The time from the controller's `Go` to the agent's reply. The agent began within this time.
+    /// The time from the controller's `Go` to the agent's reply, in which the agent began.
     pub round_trip_ns: Option<u64>,
-    /// The reason why the agent was lost. `None` if it was not lost.
+    /// The reason why the agent was lost, if it was.
     pub lost: Option<String>,
     /// The self-check of the agent's part; empty in a search.
     pub verdict: Verdict,
-    /// All reports of the agent merged. In a search, all its trials merged.
+    /// All reports of the agent merged; in a search, all its trials.
     pub merged: Option<Interval>,
 }

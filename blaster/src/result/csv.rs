@@ -19,10 +19,9 @@ p99_us,p99_9_us,p99_99_us,max_us,service_mean_us,service_p50_us,service_p99_us,s
 server_usr_cpus,server_sys_cpus,server_rss_bytes,client_cpus,machine_idle,machine_softirq,\
 unsent\r\n";
 
-/// The statistics of service times in `reports.csv`.
 const SERVICE: [&str; 4] = ["mean", "p50", "p99", "max"];
 
-/// Columns of `cpus.csv`. The figures are shares of one CPU's time.
+/// The columns of `cpus.csv`. Figures are shares of one CPU's time.
 const CPUS: &str = "run,report,start_s,seconds,cpu,usr,nice,sys,iowait,irq,softirq,steal,idle,busy";
 
 const CURVE: &str = "trial,asked_per_s,offered_per_s,achieved_per_s,mean_us,p50_us,p99_us,\
@@ -34,7 +33,7 @@ pub(crate) fn reports(reports: &[Interval]) -> String {
     std::iter::once(REPORTS.to_owned()).chain(rows).collect()
 }
 
-/// Returns the rows of one report: one per type of request, and then the row `all`.
+/// The rows of one report: one per type of request, and then the row `all`.
 pub(crate) fn rows(nth: usize, report: &Interval) -> String {
     let mut out = String::new();
     for verb in VERBS {
@@ -90,8 +89,7 @@ fn row(out: &mut String, nth: usize, report: &Interval, verb: &str, tally: &Verb
     );
 }
 
-/// Returns the table of this machine's CPUs. For each report it has a row for all CPUs together,
-/// and then a row for each CPU.
+/// This machine's CPUs: for each report a row for all CPUs together, and then one for each CPU.
 pub(crate) fn cpus(reports: &[Interval]) -> String {
     let mut out = format!("{CPUS}\r\n");
     for (nth, report) in reports.iter().enumerate() {
@@ -109,7 +107,7 @@ pub(crate) fn cpus(reports: &[Interval]) -> String {
     out
 }
 
-/// Returns the table of latency against throughput, with a row per trial.
+/// Latency against throughput, with a row per trial.
 pub(crate) fn curve(curve: &[Point]) -> String {
     let mut out = format!("{CURVE}\r\n");
     for (nth, point) in curve.iter().enumerate() {
@@ -140,12 +138,10 @@ pub(crate) fn curve(curve: &[Point]) -> String {
     out
 }
 
-/// Formats a figure. An unknown figure is empty.
 fn cell(value: Option<f64>, decimals: usize) -> String {
     value.map_or(String::new(), |value| format!("{value:.decimals$}"))
 }
 
-/// Quotes text for one cell, if needed.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\r', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,9 +1,9 @@
 //! Times as HdrHistogram interval logs, for tools such as HistogramLogProcessor and hdr-plot.
 //!
 //! Where: files in the result's folder.
-//! Invariant: each report has one interval per type of request, tagged with the type, and one
-//! untagged interval for all types. Tools read the untagged interval unless a tag is given. Times
-//! are in nanoseconds, except an interval's longest time: as in Java's tools, it is in ms.
+//! Invariant: each report has an interval per type of request, tagged with the type, and an
+//! untagged one for all types, which tools read by default. Times are in nanoseconds, but an
+//! interval's longest time is in ms, as in Java's tools.
 //! Source: HdrHistogram's interval log format 1.3.
 
 use super::{ResultError, RunResult};
@@ -13,7 +13,6 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Nanoseconds in a millisecond.
 const DIVISOR: f64 = 1e6;
 
 /// The kind of times in a log.

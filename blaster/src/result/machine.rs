@@ -11,9 +11,9 @@ use std::fs;
 use std::path::Path;
 
 const NICS_MAX: usize = 32;
-/// Most characters kept of a setting's value.
+/// The most characters kept of a setting's value.
 const VALUE_CHARS_MAX: usize = 200;
-/// Settings of the system: the setting's name, and the file with its value.
+/// A setting's name, and the file with its value.
 const FILES: [(&str, &str); 18] = [
     ("clocksource", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
     ("smt", "/sys/devices/system/cpu/smt/active"),
@@ -34,8 +34,7 @@ const FILES: [(&str, &str); 18] = [
     ("net.ipv4.tcp_rmem", "/proc/sys/net/ipv4/tcp_rmem"),
     ("net.ipv4.tcp_wmem", "/proc/sys/net/ipv4/tcp_wmem"),
 ];
-/// Parameters of the kernel's command line that affect performance. Other parameters are left out,
-/// because they may be private.
+/// Kernel parameters that affect performance. Others may be private, so they are left out.
 const BOOT_WORDS: [&str; 8] = [
     "mitigations",
     "isolcpus",
@@ -54,11 +53,11 @@ pub struct Machine {
     pub kernel: String,
     /// The architecture.
     pub architecture: String,
-    /// The model of the machine's CPUs.
+    /// The CPUs' model.
     pub cpu_model: Option<String>,
     /// CPUs that this process may run on.
     pub cpus: u32,
-    /// The governor of the CPUs' frequency.
+    /// The CPUs' frequency governor.
     pub governor: Option<String>,
     /// Bytes of memory.
     pub memory_bytes: Option<u64>,
@@ -86,9 +85,9 @@ pub struct Nic {
     pub rx_queues: u32,
     /// Transmit queues.
     pub tx_queues: u32,
-    /// Nanoseconds for which GRO holds packets in order to merge later ones with them.
+    /// Nanoseconds for which GRO holds packets, to merge later ones with them.
     pub gro_flush_timeout: Option<u64>,
-    /// Number of polls without packets after which interrupts are enabled again.
+    /// Polls without packets after which interrupts are enabled again.
     pub napi_defer_hard_irqs: Option<u64>,
     /// True if the kernel polls the interface in dedicated threads.
     pub threaded: Option<bool>,
@@ -117,7 +116,7 @@ impl Machine {
     }
 }
 
-/// Returns the settings of the system, without those of its network interfaces.
+/// The system's settings, without those of network interfaces.
 fn settings() -> Vec<Setting> {
     let mut settings = Vec::new();
     let mut add = |name: &str, value: Option<String>| {
@@ -141,7 +140,6 @@ fn setting(name: &str, value: &str) -> Setting {
     Setting { name: name.to_owned(), value }
 }
 
-/// Returns the parameters of the kernel's command line that are in `BOOT_WORDS`.
 fn boot(words: &[String]) -> Option<String> {
     let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
     let is_known = |word: &&String| BOOT_WORDS.contains(&name(word).as_str());
@@ -149,7 +147,7 @@ fn boot(words: &[String]) -> Option<String> {
     (!known.is_empty()).then(|| known.join(" "))
 }
 
-/// Returns the vulnerabilities that affect the processor, and their mitigations.
+/// The vulnerabilities of the processor, and their mitigations.
 fn vulnerabilities(folder: &Path) -> Vec<(String, String)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<(String, String)> = entries
@@ -163,8 +161,7 @@ fn vulnerabilities(folder: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// Reads /proc/cpuinfo without the procfs crate, which panics if the file lists no CPU, and omits
-/// the model of ARM processors.
+/// The text of /proc/cpuinfo. The procfs crate panics if no CPU is listed, and omits ARM models.
 fn cpuinfo() -> String {
     fs::read_to_string("/proc/cpuinfo").unwrap_or_default()
 }
@@ -208,7 +205,7 @@ fn nic(path: &Path) -> Nic {
         name,
         state: word(&path.join("operstate")),
         mtu: word(&path.join("mtu")).and_then(|text| text.parse().ok()),
-        // The kernel gives -1 for an unknown speed, which does not parse as u32.
+        // The kernel gives -1 for an unknown speed.
         speed_mbps: word(&path.join("speed")).and_then(|text| text.parse().ok()),
         driver: driver.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())),
         rx_queues: queues("rx-"),
@@ -220,7 +217,7 @@ fn nic(path: &Path) -> Nic {
     }
 }
 
-/// Returns a file's text without surrounding space. `None` if the file is missing or empty.
+/// A file's trimmed text, if any.
 fn word(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();
@@ -257,7 +254,7 @@ mod tests {
         }
         fs::write(eth.join("queues/rx-0/rps_cpus"), "3\n").unwrap();
         let mut found = nics(&folder);
-        // If this machine has an eth7, its ethtool settings were added, which the test ignores.
+        // This machine's own eth7, if it has one, would add ethtool settings.
         found[0].settings.retain(|setting| setting.name.contains("rps"));
         fs::remove_dir_all(&folder).unwrap();
         let expected = Nic {

@@ -1,9 +1,8 @@
 //! The conditions of a result: command line, workload, servers, machine and settings.
 //!
 //! Where: made before the traffic.
-//! Invariant: the run can be repeated from the manifest alone, because it contains the command
-//! line, the seed and the whole workload.
-//! Source: the thesis's section 2.3 (the same seed). Published figures often lack these conditions.
+//! Invariant: the run can be repeated from the manifest alone.
+//! Source: Pavlik's thesis, section 2.3 (the same seed).
 
 use super::machine::Machine;
 use serde::{Deserialize, Serialize};
@@ -12,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The conditions of a result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The run's name in reports: the one that the user gave, or else the names of the servers.
+    /// The run's name in reports: given by the user, or else made of the servers' names.
     pub label: String,
     /// The version of kvblaster.
     pub kvblaster: String,
@@ -26,7 +25,7 @@ pub struct Manifest {
     pub machine: Machine,
     /// The seed of all random choices of the run.
     pub seed: u64,
-    /// The workload as TOML, from which it can be read back.
+    /// The workload as TOML.
     pub workload_toml: String,
     /// The servers.
     pub targets: Vec<TargetRecord>,
@@ -47,7 +46,7 @@ pub struct Manifest {
 /// A setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The setting's name, which is the flag's name.
+    /// The flag's name.
     pub name: String,
     /// The setting's value.
     pub value: String,
@@ -56,17 +55,17 @@ pub struct Setting {
 /// A server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetRecord {
-    /// The target as it is written on the command line.
+    /// The target as written on the command line.
     pub name: String,
     /// The address: `tcp 127.0.0.1:11211`.
     pub place: String,
     /// The server's weight in the distribution of keys over servers.
     pub weight: u32,
-    /// The version that the server reports, if it reports one.
+    /// The version that the server reports, if any.
     pub version: Option<String>,
     /// The server's process ids, if it is on this machine.
     pub pids: Vec<u32>,
-    /// The command line of the first process.
+    /// The first process's command line.
     pub command_line: Option<String>,
     /// The CPUs that the first process may run on, such as `0-3,8`.
     #[serde(default)]
@@ -74,8 +73,7 @@ pub struct TargetRecord {
 }
 
 impl Manifest {
-    /// Returns a manifest with this machine, the current time and this command line. The caller
-    /// adds the other fields.
+    /// A manifest with this machine, version, time and command line; all other fields are empty.
     #[must_use]
     pub fn here() -> Manifest {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -96,12 +94,11 @@ impl Manifest {
     }
 }
 
-/// Formats a moment in UTC according to RFC 3339.
+/// Formats a moment in UTC as in RFC 3339.
 #[must_use]
 pub fn utc(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);
-    // Days are counted in cycles of 400 years from 1 March 0000 (Howard Hinnant, "chrono-compatible
-    // low-level date algorithms").
+    // Days since 1 March 0000 (Howard Hinnant, "chrono-compatible low-level date algorithms").
     let days = days + 719_468;
     let (cycle, day_of_cycle) = (days / 146_097, days % 146_097);
     let year_of_cycle = (day_of_cycle - day_of_cycle / 1_460 + day_of_cycle / 36_524

@@ -13,8 +13,7 @@ use crate::measure::{Interval, KeyAnswer, Tally, steady};
 use crate::search::{Capacity, SearchResult, bracket::Limit, curve::Point};
 use crate::workload::Verb;
 
-/// Returns a result with six reports of a server that answers in about `us` µs. Some of its texts
-/// contain HTML, CSV and shell syntax, to test escaping.
+/// Six reports of a server that answers in about `us` µs. Some texts need escaping.
 pub(crate) fn result(label: &str, us: u64) -> RunResult {
     let reports: Vec<Interval> = (0..6).map(|nth| report(nth, us)).collect();
     let merged = Interval::merged(&reports);
@@ -78,7 +77,7 @@ fn report(nth: u64, us: u64) -> Interval {
     for request in 0..2000_u64 {
         let verb = if request % 31 == 0 { Verb::Set } else { Verb::Get };
         let (intended, sent) = (request * 1000, request * 1000 + request % 20);
-        // A few requests take much longer than most, and the fourth report has a stall.
+        // A few requests take much longer, and the fourth report has a stall.
         let stall = if nth == 3 && request < 50 { 100_000_000 } else { 0 };
         let ns = us * 1000 * (100 + request % 100) / 100 + us * 20_000_000 / (request + 1) + stall;
         tally.offered += 1;

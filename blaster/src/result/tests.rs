@@ -36,7 +36,7 @@ fn a_result_is_read_back_as_it_was() {
     result.write(&folder.0).unwrap();
     assert_eq!(RunResult::read(&folder.0).unwrap(), result);
     assert_eq!(RunResult::read(&folder.0.join(FILE)).unwrap(), result);
-    // A second write replaces the files, and leaves no other files behind.
+    // A second write replaces the files.
     let other = sample::result("theirs", 80);
     other.write(&folder.0).unwrap();
     assert_eq!(RunResult::read(&folder.0).unwrap().manifest.label, "theirs");
@@ -123,7 +123,7 @@ fn cpus_have_a_row_each_and_their_shares_are_the_categories() {
     sample::result("ours", 50).write(&folder.0).unwrap();
     let cpus = fs::read_to_string(folder.0.join("cpus.csv")).unwrap();
     let lines: Vec<Vec<&str>> = cpus.lines().map(|line| line.split(',').collect()).collect();
-    // Each of the six reports has one row for all CPUs, and one row for each of the two CPUs.
+    // Each of the six reports has a row for all CPUs, and one for each of the two CPUs.
     assert_eq!(lines.len(), 1 + 6 * 3);
     let header = lines[0].clone();
     let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
@@ -137,7 +137,7 @@ fn cpus_have_a_row_each_and_their_shares_are_the_categories() {
     assert!(lines.iter().all(|line| line.len() == header.len()), "{cpus}");
 }
 
-/// Collects the names of all fields, including nested ones.
+/// The names of all fields, including nested ones.
 fn names(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {

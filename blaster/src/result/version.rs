@@ -1,8 +1,8 @@
 //! The information that a server gives about itself: version, process, items and memory.
 //!
 //! Where: queried before the traffic, and recorded in the manifest.
-//! Invariant: a query takes a few seconds at most, whatever program listens there. A field that the
-//! answer lacks is unknown, which is not an error.
+//! Invariant: a query takes a few seconds at most, whatever program listens at the address. A field
+//! that the answer lacks is unknown.
 //! Source: memcached's `version` and `stats` (over UDP after an 8-byte header); Redis's `INFO`.
 
 use crate::target::{Place, Target};
@@ -18,15 +18,14 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Longest wait for a server to accept a connection.
+/// Longest wait to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// Longest wait for an answer.
 const WAIT: Duration = Duration::from_secs(1);
-/// Most bytes that are read of an answer. `INFO` has about 7,000 bytes, and `stats` 4,000.
+/// The most bytes read of an answer. `INFO` has about 7,000 bytes, and `stats` 4,000.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
 const VERSION_CHARS_MAX: usize = 100;
 const DATAGRAMS_MAX: usize = 64;
-/// memcached's UDP header of a request: request 1, datagram 0 of 1.
+/// memcached's UDP header: request 1, datagram 0 of 1.
 const HEADER: [u8; 8] = [0, 1, 0, 0, 0, 1, 0, 0];
 
 /// A server's information about itself.
@@ -36,7 +35,7 @@ pub struct ServerInfo {
     pub version: Option<String>,
     /// Bytes that the server may use for items.
     pub limit_bytes: Option<u64>,
-    /// The process id of the server, on the server's machine.
+    /// The server's process id on its machine.
     #[serde(default)]
     pub pid: Option<u64>,
     /// Seconds since the server was started.
@@ -51,7 +50,7 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// Parses an answer: the lines of memcached, or of Redis's `INFO`.
+    /// Parses the lines of memcached, or of Redis's `INFO`.
     fn read(answer: &str) -> ServerInfo {
         let is_redis = answer.contains("redis_version:") || answer.contains("valkey_version:");
         ServerInfo {
@@ -69,10 +68,10 @@ impl ServerInfo {
     }
 }
 
-/// Queries a server. `is_resp` is true if the server speaks Redis's protocol.
+/// Queries a server, in Redis's protocol if `is_resp` is true.
 ///
 /// # Errors
-/// No server accepts connections there. Over UDP this may go unnoticed.
+/// The target does not accept connections. Over UDP this may go unnoticed.
 pub fn query(target: &Target, is_resp: bool) -> io::Result<ServerInfo> {
     let question = match (&target.place, is_resp) {
         (Place::Udp(_) | Place::Xdp(..), _) => "version\r\n",
@@ -80,18 +79,14 @@ pub fn query(target: &Target, is_resp: bool) -> io::Result<ServerInfo> {
         (_, false) => "version\r\nstats\r\n",
     };
     let mut all = answer(target, question)?;
-    // One datagram carries one request, so `stats` is sent in a second datagram.
+    // A datagram carries one request, so `stats` needs a second datagram.
     if target.place.datagrams().is_some() && version(&all).is_some() {
         all += &answer(target, "stats\r\n").unwrap_or_default();
     }
     Ok(ServerInfo::read(&all))
 }
 
-/// Queries a UDP server for its number of threads, over TCP on the same port. `None` if the answer
-/// lacks the number.
-///
-/// # Errors
-/// No server accepts connections there.
+/// Queries a UDP server for its number of threads, over TCP on the same port.
 pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
     let place = match &target.place {
         Place::Udp(address) | Place::Xdp(_, address) => Place::Tcp(*address),
@@ -103,10 +98,7 @@ pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
     Ok(threads.and_then(|threads| threads.parse().ok()))
 }
 
-/// Sends a command and returns the answer, or the part of the answer that arrived in time.
-///
-/// # Errors
-/// The same as those of `query`.
+/// Sends a command and returns the answer, or the part that arrived in time.
 pub(crate) fn answer(target: &Target, question: impl AsRef<[u8]>) -> io::Result<String> {
     let question = question.as_ref();
     let answer = match &target.place {
@@ -122,8 +114,7 @@ pub(crate) fn answer(target: &Target, question: impl AsRef<[u8]>) -> io::Result<
     Ok(String::from_utf8_lossy(&answer.unwrap_or_default()).into_owned())
 }
 
-/// Connects to a Unix socket with a time limit. Without the limit, `connect` would block forever if
-/// the server's backlog is full.
+/// Connects with a time limit, because `connect` blocks while the server's backlog is full.
 fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&fd, Timeout::Send, Some(CONNECT_MAX))?;
@@ -151,8 +142,7 @@ fn query_udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     let (end, mut datagram) = (Instant::now() + WAIT, [0; ANSWER_BYTES_MAX]);
     loop {
         let bytes = socket.recv(&mut datagram)?;
-        // The header has four numbers of two bytes: the request, the datagram, the number of
-        // datagrams, and zero.
+        // Four numbers of two bytes: request, datagram, number of datagrams, zero.
         let [_, _, a, b, c, d, _, _, part @ ..] = &datagram[..bytes] else { continue };
         let (number, all) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
         parts.insert(number, part.to_vec());
@@ -163,7 +153,6 @@ fn query_udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads until the answer is complete, the stream ends, or `WAIT` has passed.
 fn until_whole(stream: &mut impl Read) -> Vec<u8> {
     let end = Instant::now() + WAIT;
     let mut answer = Vec::new();
@@ -180,8 +169,7 @@ fn until_whole(stream: &mut impl Read) -> Vec<u8> {
     answer
 }
 
-/// True if the answer is complete: it ends with a line that ends answers, such as `END`, or with an
-/// error, or has as many bytes as Redis announced.
+/// True if the answer ends with a line like `END` or an error, or is as long as Redis announced.
 fn is_whole(answer: &str) -> bool {
     let errors = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "-"];
     let last = answer.strip_suffix("\r\n").map(|lines| lines.rsplit('\n').next());
@@ -194,15 +182,14 @@ fn is_whole(answer: &str) -> bool {
     announced.is_some_and(is_all) || last.flatten().is_some_and(is_last)
 }
 
-/// Returns the number after the prefix in the first complete line that begins with one of `begins`.
+/// The number that follows one of `begins` in the first complete line that has one.
 fn figure(answer: &str, begins: &[&str]) -> Option<u64> {
     let mut lines = answer.split_inclusive('\n').filter_map(|line| line.strip_suffix("\r\n"));
     let figure = lines.find_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
     figure?.trim().parse().ok()
 }
 
-/// Number of keys in all of Redis's databases, from lines like `db0:keys=3,expires=0`. An empty
-/// database has no line.
+/// Number of keys in all of Redis's databases, from lines like `db0:keys=3,expires=0`.
 fn redis_keys(answer: &str) -> u64 {
     let keys = |line: &str| {
         let (name, rest) = line.strip_prefix("db")?.split_once(":keys=")?;
@@ -212,7 +199,7 @@ fn redis_keys(answer: &str) -> u64 {
     answer.lines().filter_map(keys).sum()
 }
 
-/// Returns the version in an answer. `None` if the line with the version is incomplete or missing.
+/// The version in an answer; `None` if its line is missing or incomplete.
 fn version(answer: &str) -> Option<String> {
     let mut lines = answer.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     lines.find_map(|line| {
@@ -308,7 +295,7 @@ mod tests {
         let flags = SocketFlags::CLOEXEC;
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        // A backlog of 0 lets one connection wait; `_waiting` takes this place.
+        // With a backlog of 0, only one connection can wait, which is `_waiting`.
         rustix::net::listen(&listener, 0).unwrap();
         let _waiting = connect_unix(&path).unwrap();
         let target = parse(&format!("unix:{}", path.display()), Family::Any).unwrap();
@@ -346,7 +333,7 @@ mod tests {
         let name = format!("udp://{}", socket.local_addr().unwrap());
         let server = thread::spawn(move || {
             let mut questions = Vec::new();
-            // The second answer consists of two datagrams, of which the second is sent first.
+            // The second answer's two datagrams are sent in reverse order.
             let answers: [&[(u8, u8, &[u8])]; 2] = [
                 &[(0, 1, b"VERSION 1.6.45\r\n")],
                 &[(1, 2, b"rr_items 7\r\nEND\r\n"), (0, 2, b"STAT pid 5\r\nSTAT cu")],

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Where: `Workers` uses `Agents` in place of `Threads`.
-//! Invariant: if an agent fails or misbehaves, the controller continues or reports which agent it
-//! was. An agent exits when its standard input ends, so no agent outlives the controller.
+//! Invariant: if an agent fails or misbehaves, the controller continues or names that agent. An
+//! agent exits when its standard input ends, so no agent outlives the controller.
 //! Source: the KV-Cache paper, section 5.2: traffic generators and their controller.
 
 mod host;
@@ -37,27 +37,23 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 use talk::{AgentFacts, FromAgent, Lines, ORDERS_MAX, SILENCE_MAX, ToAgent};
 
-/// The largest number of agents in one run.
+/// The most agents in one run.
 pub const AGENTS_MAX: usize = 256;
-/// Longest wait for an agent's `Hello`. It includes the time in which ssh connects and logs in.
+/// Longest wait for an agent's `Hello`, which includes ssh's connection and login.
 const GREETING_MAX: Duration = Duration::from_secs(10);
-/// Time after which the user is told which agents have not sent `Hello`.
+/// Time after which the user learns which agents have not sent `Hello`.
 const NAMED_AFTER: Duration = Duration::from_secs(2);
-/// Time between two checks for Ctrl-C.
 const TICK: Duration = Duration::from_millis(100);
-/// Longest wait for the end of a process, and for the last line of its standard error.
+/// Longest wait for a process to end, and for the last line of its standard error.
 const END_MAX: Duration = Duration::from_secs(2);
-/// Interval at which the controller checks whether a process has ended.
+/// Interval between checks for a process's end.
 const END_TICK: Duration = Duration::from_millis(2);
-/// Longest piece of an agent's standard error that is copied at once. Longer lines are split.
+/// The most bytes of an agent's standard error copied at once; longer lines are split.
 const WORDS_BYTES_MAX: u64 = 4096;
-/// Longest line of standard error, and longest failure message of an agent, that is shown.
+/// The most characters shown of a line of standard error, or of an agent's failure message.
 const WORDS_CHARS_MAX: usize = 4096;
 
-/// Checks the agents' commands, and that there is at least one thread for each agent.
-///
-/// # Errors
-/// Options contradict each other, or a command is empty.
+/// Checks the agents' commands, and that each agent has at least one thread.
 pub(crate) fn check(plan: &mut Plan) -> Result<(), String> {
     let agents = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
     if agents as usize > AGENTS_MAX {
@@ -88,42 +84,39 @@ pub(crate) struct Agents {
     epoch: Cell<u32>,
 }
 
-/// The agent's index, the time of arrival, and the message. An error is the last message.
+/// An agent's index, the time of arrival, and a message, or the error after the last message.
 type Arrival = (usize, Instant, Result<FromAgent, String>);
 
 #[derive(Debug)]
 struct Agent {
-    /// The agent's name in error messages.
     name: String,
     command: String,
     task: Task,
     child: Child,
-    /// The queue of messages to the agent. `None` if the agent is lost.
+    /// Messages to the agent; `None` if the agent is lost.
     to: Option<SyncSender<ToAgent>>,
-    /// Receives the last line of the agent's standard error when the agent closes it.
+    /// Yields the last line of the agent's standard error when the agent closes it.
     words: Receiver<String>,
     phase: Phase,
     facts: Option<AgentFacts>,
     traffic: TrafficState,
-    /// The servers that do not answer the agent: its reply to `Ask`.
+    /// Servers that do not answer the agent: its reply to `Ask`.
     silent: Option<Vec<String>>,
-    /// The servers that went away or were restarted: the agent's reply to `Compare`.
+    /// Servers that went away or were restarted: its reply to `Compare`.
     changed: Option<Vec<String>>,
     lost: Option<String>,
-    /// The time at which `Go` was sent.
     go_sent: Option<Instant>,
-    /// The time from `Go` until `Gone` arrived.
     round_trip: Option<Duration>,
 }
 
-/// The state of the traffic, as an agent reports it.
+/// The traffic as an agent reports it.
 #[derive(Debug, Default)]
 struct TrafficState {
     epochs: BTreeSet<u32>,
     is_unheard: bool,
     is_over: bool,
     snapshot: LiveSnapshot,
-    /// The reason why the agent could not do its task. The agent still sends messages.
+    /// The reason why the agent could not do its task, though it still sends messages.
     failed: Option<String>,
 }
 
@@ -131,19 +124,15 @@ struct TrafficState {
 enum Phase {
     Started,
     Greeted,
-    /// The agent has found the servers, or has reported that it cannot do its share.
+    /// The agent has found the servers, or cannot do its share.
     Prepared,
-    /// The agent's threads have connected.
     Ready,
     Ended,
 }
 
 impl Agents {
-    /// Starts the plan's agents and gives each its share of the work. Returns the servers that the
-    /// first agent reports.
-    ///
-    /// # Errors
-    /// An agent does not start, has another version, or cannot do its share; or Ctrl-C was pressed.
+    /// Starts the plan's agents and gives each its share of the work. Also returns the servers that
+    /// the first agent reports.
     pub(crate) fn gather(plan: &Plan, stop: &AtomicBool) -> Result<(Agents, Servers), RunError> {
         let (sender, arrivals) = arrival_channel();
         let count = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
@@ -174,7 +163,7 @@ impl Agents {
         Ok((agents, servers))
     }
 
-    /// Waits for `NAMED_AFTER`, and then tells the user which agents have not sent `Hello`.
+    /// After `NAMED_AFTER`, tells the user which agents have not sent `Hello`.
     fn report_silent(&self, plan: &Plan, stop: &AtomicBool) {
         let ends = Instant::now() + NAMED_AFTER;
         let is_silent = |agent: &Agent| agent.to.is_some() && agent.phase < Phase::Greeted;
@@ -190,10 +179,6 @@ impl Agents {
         }
     }
 
-    /// Waits until all agents have reached `phase`.
-    ///
-    /// # Errors
-    /// An agent cannot do its share, or Ctrl-C was pressed.
     fn wait_for_phase(&self, stop: &AtomicBool, phase: Phase) -> Result<(), RunError> {
         self.wait_for(stop, phase);
         if let Some(failed) = self.failed() {
@@ -203,7 +188,7 @@ impl Agents {
         if stop.load(Ordering::Relaxed) { Err(RunError::Stopped) } else { Ok(()) }
     }
 
-    /// Returns the error of the first agent that is lost or could not do its task.
+    /// The error of the first agent that is lost or could not do its task.
     fn failed(&self) -> Option<RunError> {
         self.each.borrow().iter().find_map(|agent| {
             let why = agent.lost.as_ref().or(agent.traffic.failed.as_ref())?;
@@ -211,7 +196,7 @@ impl Agents {
         })
     }
 
-    /// Makes all agents connect, and then begin together. `pace` is the sum of all agents' rates.
+    /// Makes all agents connect, and then begin together. `pace` is for all agents together.
     pub(crate) fn start(&self, (mode, pace): (Mode, Pace), is_watched: bool, stop: &AtomicBool) {
         for agent in self.each.borrow_mut().iter_mut() {
             (agent.phase, agent.traffic) = (Phase::Prepared, TrafficState::default());
@@ -234,8 +219,7 @@ impl Agents {
         self.each.borrow().iter().any(|agent| agent.lost.is_some())
     }
 
-    /// Returns the number of each agent, and the servers that do not answer it: all servers if the
-    /// agent has never had an answer.
+    /// Each agent's number, and the servers that do not answer it: all, if it never had an answer.
     pub(crate) fn silent(&self, servers: &Servers, stop: &AtomicBool) -> Vec<(u32, Vec<String>)> {
         self.send(|_| ToAgent::Ask);
         let ends = Instant::now() + SILENCE_MAX;
@@ -248,11 +232,11 @@ impl Agents {
         (1..).zip(self.each.borrow_mut().iter_mut()).filter_map(silent).collect()
     }
 
-    /// Describes each server that went away or was restarted, as seen by any agent.
+    /// Describes the servers that any agent saw go away or restart.
     pub(crate) fn changed(&self) -> Vec<String> {
         self.send(|_| ToAgent::Compare);
         let ends = Instant::now() + SILENCE_MAX;
-        // Ctrl-C may be the reason for this call, so it is not obeyed here.
+        // Ctrl-C may be the reason for this call, so it is ignored here.
         let stop = AtomicBool::new(false);
         self.wait(&stop, |agent| agent.changed.is_none() && Instant::now() < ends);
         let mut changes: Vec<String> = Vec::new();
@@ -264,7 +248,7 @@ impl Agents {
         changes
     }
 
-    /// Returns each agent's part of the result. `rate` is the sum of all agents' rates.
+    /// Each agent's part of the result. `rate` is the sum of all agents' rates.
     pub(crate) fn parts(&self, merged: Parts, plan: &Plan, rate: Option<f64>) -> Vec<AgentPart> {
         let driven = if plan.is_open() { Loop::Open } else { Loop::Closed };
         let part = |(agent, merged): (&Agent, Option<Interval>)| {
@@ -302,8 +286,7 @@ impl Agents {
         self.wait(stop, |agent| agent.phase < phase && !is_vain());
     }
 
-    /// Receives messages until `is_waiting` is false for all agents that are not lost, or until
-    /// Ctrl-C.
+    /// Receives messages until `is_waiting` is false for all agents not lost, or until Ctrl-C.
     fn wait(&self, stop: &AtomicBool, is_waiting: impl Fn(&Agent) -> bool) {
         let is_any = || {
             let each = self.each.borrow();
@@ -315,7 +298,7 @@ impl Agents {
         }
     }
 
-    /// Receives one message. Returns false if none arrives within `patience`.
+    /// Receives one message. False if none arrives within `patience`.
     fn take(&self, patience: Duration) -> bool {
         let Ok((nth, at, message)) = self.arrivals.recv_timeout(patience) else { return false };
         let mut each = self.each.borrow_mut();
@@ -379,7 +362,7 @@ impl WorkerGroup for &Agents {
 
     fn end(&mut self) -> (Vec<EpochTally>, Option<RunError>) {
         self.send(|_| ToAgent::End);
-        // Ctrl-C may be the reason for this call, so it is not obeyed here.
+        // Ctrl-C may be the reason for this call, so it is ignored here.
         self.wait_for(&AtomicBool::new(false), Phase::Ended);
         (self.tallies.borrow_mut().drain(..).collect(), self.failed())
     }
@@ -391,7 +374,7 @@ impl Agent {
         task: Task,
         (nth, arrivals): (usize, SyncSender<Arrival>),
     ) -> io::Result<Agent> {
-        // The agent ignores Ctrl-C, because the controller still needs the agent's counts.
+        // The agent ignores Ctrl-C, because the controller needs its counts.
         let mut child = Command::new("sh")
             .arg("-c")
             .arg(format!("trap '' INT; {}", exec_text(command)))
@@ -428,7 +411,7 @@ impl Agent {
         })
     }
 
-    /// Sends a message. An agent whose queue is full does not read, so it counts as lost.
+    /// An agent whose queue is full does not read, so it counts as lost.
     fn send(&mut self, message: ToAgent) {
         let sent = self.to.as_ref().map_or(Ok(()), |to| to.try_send(message));
         if let Err(TrySendError::Full(_)) = sent {
@@ -474,12 +457,11 @@ impl Agent {
         }
     }
 
-    /// Marks the agent as lost for the reason `why`. If `why` is empty, the agent's output ended.
+    /// Marks the agent as lost; an empty `why` means that its output ended.
     fn lose(&mut self, why: &str) {
         if self.to.take().is_none() {
             return;
         }
-        // An agent that misbehaves is killed at once.
         let status = if why.is_empty() { self.reap(END_MAX) } else { self.reap(Duration::ZERO) };
         let words = self.words.recv_timeout(END_MAX).unwrap_or_default();
         let why = match (why, status) {
@@ -491,8 +473,7 @@ impl Agent {
         self.lost = Some(why + &words);
     }
 
-    /// Waits for the process to end, and kills it after `patience`. Returns its exit status, or
-    /// `None` if it was killed.
+    /// Waits for the process to end, and kills it after `patience`. `None` if it was killed.
     fn reap(&mut self, patience: Duration) -> Option<ExitStatus> {
         let began = Instant::now();
         while began.elapsed() < patience {
@@ -501,7 +482,7 @@ impl Agent {
             }
             std::thread::sleep(END_TICK);
         }
-        // Errors are ignored: the process may have ended meanwhile.
+        // The process may have ended meanwhile.
         let _ = self.child.kill();
         let _ = self.child.wait();
         None
@@ -509,7 +490,7 @@ impl Agent {
 }
 
 impl Drop for Agents {
-    /// Ends the agents by ending their standard input.
+    /// Ends the agents by closing their standard input.
     fn drop(&mut self) {
         let mut each = self.each.borrow_mut();
         each.iter_mut().for_each(|agent| drop(agent.to.take()));
@@ -519,36 +500,34 @@ impl Drop for Agents {
     }
 }
 
-/// Escapes control characters in an agent's text for display.
+/// Escapes control characters for display.
 fn all_harmless(words: &[String]) -> Vec<String> {
     words.iter().map(|word| talk::harmless(word, WORDS_CHARS_MAX)).collect()
 }
 
-/// Makes the channel for agents' messages. It has no queue: at most one message of each agent, of
-/// at most `LINE_BYTES_MAX` bytes, is in memory, and the agent cannot send its next one meanwhile.
+/// A channel without a queue, so that at most one message per agent is in memory.
 fn arrival_channel() -> (SyncSender<Arrival>, Receiver<Arrival>) {
     mpsc::sync_channel(0)
 }
 
-/// Forwards an agent's messages, and at their end the reason why there are no more.
+/// Forwards an agent's messages, and finally the reason why there are no more.
 fn listen<F: AsFd>(mut lines: Lines<F>, nth: usize, arrivals: &SyncSender<Arrival>) {
     loop {
         let message = lines.next().and_then(|message| message.ok_or(String::new()));
         let is_last = message.is_err();
-        // An error means that the receiver is gone.
         if arrivals.send((nth, Instant::now(), message)).is_err() || is_last {
             return;
         }
     }
 }
 
-/// Copies an agent's standard error to that of this process, line by line, each with the agent's
-/// `number` before it. Copies nothing if `number` is `None`. Sends the last line to `last`.
+/// Copies an agent's standard error to that of this process, with the agent's `number` before each
+/// line. If `number` is `None`, copies nothing. In any case, sends the last line to `last`.
 fn pass_on(stderr: ChildStderr, number: Option<usize>, last: &SyncSender<String>) {
     let _ = last.send(copy_words(stderr, number, &mut io::stderr()));
 }
 
-/// Copies as `pass_on` does, but to any writer. Returns the last line.
+/// Copies like `pass_on`, but to any writer. Returns the last line.
 fn copy_words(stderr: impl Read, number: Option<usize>, to: &mut impl Write) -> String {
     let (mut from, mut kept) = (BufReader::new(stderr), String::new());
     let mut line = Vec::new();

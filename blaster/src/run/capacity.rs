@@ -22,12 +22,10 @@ use crate::search::{Outcome, SearchPlan, Trial, search};
 use crate::words::{clock, grouped, time_or_dash};
 use std::time::Instant;
 
-/// Rules of the self-check whose remarks a search reports. A search looks for the limits that the
-/// other rules report.
+/// The self-check's rules on disturbances. Its other rules report limits, for which a search looks.
 const DISTURBANCES: [&str; 5] =
     ["machine-full", "generator-waited", "server-waited", "steal", "broken"];
 
-/// The trials of one search.
 struct Trials<'p> {
     plan: &'p Plan,
     context: &'p RunContext,
@@ -35,7 +33,6 @@ struct Trials<'p> {
     live: &'p Live,
     intervals: Vec<Interval>,
     agents: Vec<AgentPart>,
-    /// The error that ended the trials, if one did.
     failed: Option<RunError>,
 }
 
@@ -120,7 +117,6 @@ impl Trial for Trials<'_> {
     fn run(&mut self, rate_per_s: f64) -> Result<Option<Outcome>, RunError> {
         match self.trial(rate_per_s) {
             Err(RunError::Stopped) => Ok(None),
-            // The results so far are kept.
             Err(error) if !self.intervals.is_empty() => {
                 self.failed = Some(error);
                 Ok(None)
@@ -162,7 +158,7 @@ impl Trials<'_> {
             (_, why) => {
                 let why = why.unwrap_or_default();
                 return Err(RunError::CutShort(format!(
-                    "a trial ended before its schedule: {why}"
+                    "a trial ended before the end of its schedule: {why}"
                 )));
             }
         };
@@ -174,7 +170,6 @@ impl Trials<'_> {
         Ok(Outcome { client_bound: fault.or(outcome.client_bound), ..outcome })
     }
 
-    /// Merges the agents' parts of a trial with those of earlier trials.
     fn add(&mut self, trial: Vec<AgentPart>) {
         let before = std::mem::take(&mut self.agents);
         let mut before = before.into_iter().map(|part| part.merged);
@@ -187,7 +182,6 @@ impl Trials<'_> {
     }
 }
 
-/// Formats a trial as a line for the progress display.
 fn noted(point: &Point, goals: usize) -> String {
     format!(
         "{:>9.0}/s due {:>9.0} answered: mean {:>7} p99 {:>7}; {}",

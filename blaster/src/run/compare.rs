@@ -6,8 +6,8 @@
 //!
 //! Where: called by `main`; in each round it calls `run` once for each server.
 //! Invariant: in one round all servers get the same requests, which differ from round to round;
-//! only complete rounds count. Servers started here are paused while another is measured, and are
-//! killed at the end.
+//! only complete rounds count. Servers that the comparison started are paused while another server
+//! is measured, and are killed at the end.
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation":
 //! measurements are repeated and interleaved, and figures have intervals.
 
@@ -35,15 +35,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-const COMPARED: &str = "What is compared";
+const COMPARED: &str = "Comparing";
 const ROUNDS_MAX: u32 = 1000;
 /// The largest number of servers, each of which is named by a letter.
 pub const SERVERS_MAX: usize = 26;
 /// Share of the servers' CPUs that other programs may use without a remark.
 const OTHERS_MAX: f64 = 0.05;
-/// Time in which a server that stopped answering may end.
+/// Longest wait for the end of a started server, after a run that failed or was interrupted.
 const END_PATIENCE: Duration = Duration::from_millis(200);
-/// The name of a comparison's file; its folder also has a folder for each server.
 const FILE: &str = "comparison.json";
 /// Rules whose remarks are collected from each round, because a merged result lacks them.
 const CARRIED: [&str; 4] = ["not-populated", "not-warm", "cut-short", GONE];
@@ -51,10 +50,10 @@ const CARRIED: [&str; 4] = ["not-populated", "not-warm", "cut-short", GONE];
 const ABOUT: &str = "\
 Gives servers the same work in turns, and reports how each differs from the
 first in requests, CPU, times, hits and memory: as a ratio with its confidence
-interval, or that no difference is known. Targets and workloads are those of
+interval, unless no difference can be shown. Targets and workloads are those of
 kvblaster run. In a command of --start, {port} stands for a free port, and
-{socket} for a path; the server is paused while another is measured, and killed
-at the end.
+{socket} for the path of a Unix socket; the started server is paused while
+another server is measured, and killed at the end.
 
   kvblaster compare old:11211 new:11211
   kvblaster compare --server-cpus 0 --start 'memcached -p {port}' --start \\
@@ -67,8 +66,8 @@ at the end.
 #[group(skip)]
 #[command(mut_arg("schedule", |arg| arg.default_value("500ms+1x2s")))]
 pub struct Plan {
-    /// Start a server with this shell command; may be given several times. Started servers come
-    /// after the targets
+    /// Start a server with this shell command; may be given several times. Reports list started
+    /// servers after the targets
     #[arg(long = "start", help_heading = COMPARED, value_name = "CMD")]
     #[arg(value_parser = |text: &str| checked_start(text))]
     pub starts: Vec<String>,
@@ -81,8 +80,8 @@ pub struct Plan {
     #[arg(long, help_heading = COMPARED, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub server_cpus: std::vec::Vec<usize>,
-    /// The plan of each run.
     #[command(flatten)]
+    /// The plan of each run.
     pub run: super::Plan,
     #[command(flatten)]
     paced: PaceFlags,
@@ -123,7 +122,7 @@ impl Plan {
 pub struct Comparison {
     /// The schema number of the results in `servers`.
     pub schema: u32,
-    /// Number of whole rounds.
+    /// Number of complete rounds.
     pub rounds: usize,
     /// True if the comparison ended before its last round.
     pub is_interrupted: bool,
@@ -147,7 +146,7 @@ pub enum CompareError {
     #[error("{0}: {1}")]
     Run(String, RunError),
     /// A server has ended.
-    #[error("{0}: it ended ({1}), and said: {2}")]
+    #[error("{0}: the server ended ({1}); its output: {2}")]
     Ended(String, ExitStatus, String),
     /// A server may run outside `--server-cpus`, so it may use CPU time that is not counted.
     #[error(
@@ -169,7 +168,6 @@ pub enum CompareError {
     Json(#[from] serde_json::Error),
 }
 
-/// A server in the comparison.
 #[derive(Default)]
 struct Contestant {
     letter: char,
@@ -212,7 +210,7 @@ pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
 fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
     let seed = plan.run.seed;
     let mut all = contestants(plan)?;
-    // Runs do not remove the items: later rounds use the items stored in the first round.
+    // Runs do not remove the items, because later rounds use the items of the first round.
     plan.run.is_part = true;
     let rounds = rounds(plan, &mut all);
     (plan.run.is_part, plan.run.seed) = (false, seed);
@@ -242,7 +240,7 @@ fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
     })
 }
 
-/// Runs all rounds. Returns the number of complete rounds, and the error that ended them, if any.
+/// Returns the number of complete rounds, and the error that ended them, if any.
 fn rounds(
     plan: &mut Plan,
     all: &mut [Contestant],
@@ -276,8 +274,7 @@ fn rounds(
     Ok((rounds, failed))
 }
 
-/// If one of the servers is a null server, sets `reflected_per_s` of the others to its rate in the
-/// same round.
+/// Sets `reflected_per_s` of all servers to the rate of the null server, if any, in the same round.
 fn measure_headroom(all: &mut [Contestant]) {
     let rounds = all.iter().map(|one| one.windows.len()).min().unwrap_or(0);
     for round in 0..rounds {
@@ -310,7 +307,6 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
         });
         add(target.clone(), None, Some(context?));
     }
-    // The targets were checked for items of other workloads, so the runs skip the check.
     (plan.run.targets, plan.run.force) = (targets, true);
     for command in &plan.starts {
         live::tell(&plan.run, &format!("starting {command}"));
@@ -322,8 +318,8 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
 }
 
 /// Checks, if `--server-cpus` is given, that a server that was not started here runs only on these
-/// CPUs. Otherwise some of its CPU time would not be counted. A process that we may not inspect
-/// passes, because its CPU time is not known either.
+/// CPUs, because CPU time elsewhere is not counted. A process that we may not inspect passes: none
+/// of its CPU time is known.
 fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
     if plan.server_cpus.is_empty() {
         return Ok(());
@@ -338,7 +334,7 @@ fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
 }
 
 impl Contestant {
-    /// Makes one run. Returns false if the run ended early, for example by Ctrl-C.
+    /// Makes one run. Returns false if the run ended early, as by Ctrl-C.
     fn measure(
         &mut self,
         plan: &mut super::Plan,
@@ -402,7 +398,6 @@ impl Contestant {
         done.map_err(|error| CompareError::System(self.named(), error))
     }
 
-    /// True if the server is `kvblaster reflect`.
     fn is_null_server(&self) -> bool {
         let target = self.manifest.targets.first();
         target.is_some_and(|target| target.version.as_deref() == Some(reflect::NAME))
@@ -412,7 +407,6 @@ impl Contestant {
         format!("{} ({})", self.letter, self.target)
     }
 
-    /// Merges all rounds of the server into one result.
     fn result(self, plan: &super::Plan, cpus: &[usize]) -> RunResult {
         let mut manifest = self.manifest;
         let name = manifest.targets.first().map_or(self.target, name);
@@ -432,7 +426,8 @@ impl Contestant {
         let others = done.merged.as_ref().and_then(|all| figures::others(all, cpus));
         if let Some(others) = others.filter(|share| *share > OTHERS_MAX) {
             let sentence = format!(
-                "other programs used {} of the servers' CPUs, which counts as the server's use",
+                "other programs used {} of the CPU time on --server-cpus, which is counted as \
+                 the server's",
                 percent(others)
             );
             done.verdict.add("cpus-shared", Severity::Warning, sentence);
@@ -446,14 +441,12 @@ fn name(target: &TargetRecord) -> String {
     let program = target.command_line.as_ref().and_then(|line| line.split_whitespace().next());
     let program = program.and_then(|path| path.rsplit('/').next());
     match (program, &target.version) {
-        // Redis's version string already contains the name of the program.
         (_, Some(version)) if version.contains(' ') => version.clone(),
         (Some(program), Some(version)) => format!("{program} {version}"),
         _ => target.name.clone(),
     }
 }
 
-/// Returns the folders of the servers' results; they are in the comparison's folder.
 pub(crate) fn folders(folder: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
     let folder = folder.to_owned();
     ('A'..='Z').take(count).map(move |letter| folder.join(letter.to_string()))
@@ -478,15 +471,12 @@ impl Comparison {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// True if `path` is a comparison's folder or file.
     pub(crate) fn is_at(path: &Path) -> bool {
         path.file_name().is_some_and(|name| name == FILE) || path.join(FILE).exists()
     }
 
-    /// Reads a comparison from its folder, or from the file itself.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is no comparison.
+    /// Reads a comparison from its folder, or from the file itself. Fails if the file is no
+    /// comparison.
     pub(crate) fn read(path: &Path) -> Result<Comparison, ResultError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         result::read(&path)

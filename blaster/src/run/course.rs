@@ -24,22 +24,17 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for a tally. Ctrl-C is checked between two waits.
 const TICK: Duration = Duration::from_millis(100);
-/// The length of an epoch during populating.
 const POPULATE_EPOCH: Duration = Duration::from_millis(500);
 
-/// The length of an epoch while the hit ratio settles.
 const WARM_EPOCH: Duration = Duration::from_secs(1);
 
-/// The measurements of one phase of traffic.
 #[derive(Debug, Default)]
 pub(crate) struct TrafficResult {
-    /// The reports, in chronological order.
     pub(crate) intervals: Vec<Interval>,
     /// The reason why the traffic ended early, if it did.
     pub(crate) cut_short: Option<String>,
     /// A remark that the hit ratio had not settled when the first report began.
     pub(crate) unsettled: Option<String>,
-    /// The part of each agent, if agents sent the requests.
     pub(crate) agents: Vec<AgentPart>,
     /// A remark on the reports if an agent was lost.
     pub(crate) lost: Option<(Severity, &'static str)>,
@@ -47,10 +42,8 @@ pub(crate) struct TrafficResult {
     pub(crate) gone: Option<Remark>,
 }
 
-/// Stores every key once. Returns a description of the keys that were not stored.
-///
-/// # Errors
-/// A thread failed, no request was answered, or more than half of the keys could not be stored.
+/// Stores every key once. Returns a description of the keys that were not stored. Fails if a thread
+/// failed, no request was answered, or more than half of the keys could not be stored.
 pub(crate) fn populate(
     plan: &Plan,
     context: &RunContext,
@@ -68,7 +61,7 @@ pub(crate) fn populate(
     live.populating(context.workload.keys());
     let workers = Workers::start(plan, context, (Mode::Populate, pace), live.is_watched())?;
     let start = workers.start;
-    // Show the progress once now, because populating may end before the loop first shows it.
+    // Shows the progress before the loop, because populating may end before the loop shows it.
     live.tick(start.elapsed(), 0, || workers.group.snapshot(), Some(watch));
     let mut stored = PopulateCounts::default();
     let mut detector = StallDetector::new(plan.timeout, context.workload.keys());
@@ -111,7 +104,6 @@ pub(crate) fn populate(
     }
 }
 
-/// Returns the error of a run that gave up populating: the reason, and the servers at fault.
 fn given_up(
     context: &RunContext,
     stored: &PopulateCounts,
@@ -142,7 +134,6 @@ fn given_up(
     RunError::Silent(who, said)
 }
 
-/// Returns the error text if no server ever answered.
 fn unheard(context: &RunContext, silence: Duration) -> String {
     let protocol = context.servers.protocol.name();
     let over = if has_udp(context) { " over UDP" } else { "" };
@@ -164,10 +155,8 @@ fn has_udp(context: &RunContext) -> bool {
 /// requests that overflow the server's socket buffer are lost.
 const POPULATE_DEPTH: u32 = 32;
 
-/// Sends requests at `pace` for the time of the plan's schedule.
-///
-/// # Errors
-/// No thread could be started, or no server ever answers. A later failure ends the traffic early.
+/// Sends requests at `pace` for the time of the plan's schedule. Fails if no thread could be
+/// started, or if no server ever answers. A later failure ends the traffic early.
 pub(crate) fn drive(
     plan: &Plan,
     context: &RunContext,
@@ -205,13 +194,13 @@ pub(crate) fn drive(
         live.tick(workers.start.elapsed(), epoch, || workers.group.snapshot(), Some(watch));
     }
     if let Some(silence) = silence(plan, &workers) {
-        // The silence is reported, not a thread's error, because it explains more.
+        // Reports the silence instead of a thread's error, because the silence explains more.
         let _ = workers.end();
         return Err(RunError::Silent(context.silent(), unheard(context, silence)));
     }
     if is_cold {
         let why = workers.end().1.map(|failed| failed.to_string());
-        let cut_short = why.or_else(|| Some("it ended before the hits had settled".to_owned()));
+        let cut_short = why.or_else(|| Some("the hits had not settled".to_owned()));
         return Ok(TrafficResult { cut_short, ..TrafficResult::default() });
     }
     let (elapsed, early) = (workers.start.elapsed(), epoch <= plan.schedule.reports);
@@ -235,7 +224,6 @@ pub(crate) fn drive(
     })
 }
 
-/// True if workers are running, Ctrl-C was not pressed, and `silence` returns `None`.
 fn is_on(plan: &Plan, context: &RunContext, workers: &Workers<'_>) -> bool {
     !workers.group.is_over() && !context.is_stopped() && silence(plan, workers).is_none()
 }
@@ -286,7 +274,6 @@ fn warm(
     (!is_settled).then(|| format!("the hit ratio had not settled after {took}: {message}"))
 }
 
-/// Collects the tallies of one phase of traffic and builds the reports.
 struct ReportBuilder {
     schedule: Schedule,
     /// For each epoch, in order: the time of its end, and the CPU use during the epoch.
@@ -294,9 +281,8 @@ struct ReportBuilder {
     last: Moment,
     collector: Collector,
     on_demand: OnDemandReports,
-    /// The counts of each epoch: of the whole epoch, or up to the last report on demand in it.
+    /// The counts of each epoch, as far as the epoch's parts have arrived.
     merged: Vec<(u32, MergedTally)>,
-    /// The last epoch that is complete.
     whole: u32,
     parts: Parts,
 }
@@ -317,7 +303,6 @@ impl ReportBuilder {
         self.ends.last().map_or(Duration::ZERO, |(end, _)| *end)
     }
 
-    /// Marks the end of an epoch.
     fn mark(&mut self, watch: &Watch, elapsed: Duration) {
         let now = watch.moment();
         self.ends.push((elapsed, now.since(&self.last)));
@@ -338,14 +323,14 @@ impl ReportBuilder {
         live.reported(epoch, &all.tally);
         self.whole = self.whole.max(epoch);
         // If all threads are done, their tallies arrive before the epoch ends, and `close` adds
-        // them. Epoch 0 is settling; only `close` knows whether that is the only report.
+        // them. Epoch 0 is settling; only `close` knows whether settling is the only report.
         if epoch > 0 && (epoch as usize) < self.ends.len() {
             self.add_parts(epoch);
         }
     }
 
-    /// Adds the counts for one of the threads' epoch numbers to the schedule's epoch. Returns that
-    /// epoch, its counts so far, and the report on demand that ends with that number, if any.
+    /// Adds the threads' counts under one of their epoch numbers to the schedule's epoch. Returns
+    /// that epoch, its counts so far, and the report on demand that ends with that number, if any.
     fn join(&mut self, (number, part): (u32, MergedTally)) -> (u32, &MergedTally, Option<Report>) {
         let (epoch, report) = self.on_demand.take(number, &part);
         self.parts.number(number, epoch);
@@ -365,8 +350,7 @@ impl ReportBuilder {
         }
     }
 
-    /// Drops the current report, which lacks the part of a lost agent. Returns a remark on the
-    /// loss.
+    /// Drops the current report, which lacks the part of a lost agent. Returns a remark on that.
     fn lose(&mut self) -> (Severity, &'static str) {
         if self.whole == 0 {
             let message = "the figures of the lost agent are missing: fewer requests were made \

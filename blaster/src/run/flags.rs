@@ -33,7 +33,7 @@ const PID_MAX: u32 = 1 << 22;
 const ASKED: &str = "Requests and items";
 const DRIVEN: &str = "Driving";
 const MEASURED: &str = "Measuring";
-const SETTING: &str = "Settings of a workload; in files NAME = VALUE";
+const SETTING: &str = "Settings of the workload (in a TOML file: NAME = VALUE)";
 
 const ABOUT_RUN: &str = "\
 Fills the servers, drives them with a workload, reports rates, times, hits,
@@ -43,16 +43,17 @@ libmemcached does.
 
   kvblaster run localhost:11211                        a first look
   kvblaster run -r 50k -a 'p99<1ms' localhost:11211    is p99 under 1 ms at this rate?
-  kvblaster run -w etc --schedule 10s+6x10s -o mine localhost:11211
-                                                       results to keep and compare
+  kvblaster run -w facebook --schedule 10s+6x10s -o mine localhost:11211
+                        10 s unmeasured, then 6 reports of 10 s; the result is
+                        written to the folder mine
   kill -USR1 PID        prints a report while the run goes on; Ctrl-C or SIGTERM
                         ends the run and reports what was measured";
 
 const ABOUT_CAPACITY: &str = "\
-Finds, for each objective, the highest rate at which it is met, the servers
-answer 99 % of the requests, and hardly any request fails. Prints all trials as
-a table, and latency against throughput as a plot. Targets and workloads are
-those of kvblaster run.
+Finds, for each objective, the highest rate at which the servers meet the
+objective, answer 99 % of the requests, and let hardly any request fail. Prints
+all trials as a table, and latency against throughput as a plot. Targets and
+workloads are those of kvblaster run.
 
   kvblaster capacity localhost:11211
   kvblaster capacity -O 'p99.9<500us' --start 50k -o mine localhost:11211";
@@ -76,7 +77,7 @@ With several targets, append /WEIGHT to each (,WEIGHT to a path) to divide the k
     )]
     pub targets: Vec<String>,
 
-    /// A preset or a TOML file, see below
+    /// Workload to send: the name of a preset listed below, or the path of a TOML file
     #[arg(long = "workload", short, help_heading = ASKED, value_name = "NAME")]
     #[arg(default_value = "mix-b")]
     pub workload_name: String,
@@ -92,7 +93,7 @@ With several targets, append /WEIGHT to each (,WEIGHT to a path) to divide the k
     #[arg(value_parser = PossibleValuesParser::new(PROTOCOLS.map(Protocol::name))
         .try_map(|name| Protocol::named(&name).ok_or("no protocol")))]
     pub protocol: Option<Protocol>,
-    /// Fill nothing, because the servers already hold the keys, and remove nothing afterwards
+    /// For servers that already hold the keys: do not fill them, and do not remove items at the end
     #[arg(long = "no-populate", help_heading = ASKED, action = clap::ArgAction::SetFalse)]
     pub populate: bool,
     /// Fill a server even if it holds items of another workload, which are then overwritten or
@@ -103,10 +104,10 @@ With several targets, append /WEIGHT to each (,WEIGHT to a path) to divide the k
     /// flushed if it was empty before
     #[arg(long, help_heading = ASKED)]
     pub keep: bool,
-    /// Store at most this many keys a second, before the traffic
+    /// Store at most this many keys a second when filling the servers
     #[arg(long = "fill-rate", help_heading = ASKED, value_name = "N", value_parser = rate)]
     pub fill_rate_per_s: Option<f64>,
-    /// Compare each value read with what was set
+    /// Compare each value read with the value that was set
     #[arg(long, help_heading = ASKED)]
     pub verify: bool,
 
@@ -118,11 +119,11 @@ With several targets, append /WEIGHT to each (,WEIGHT to a path) to divide the k
     #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=CONNECTIONS_MAX), default_value = "16")]
     pub connections: u32,
-    /// Most requests under way in a thread, open loop
+    /// Open loop: greatest number of requests under way at a time in each thread
     #[arg(long = "outstanding", help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=OUTSTANDING_MAX), default_value = "8192")]
     pub outstanding_max: u32,
-    /// CPUs the threads are pinned to, in turn
+    /// CPUs to pin the driving threads to, in the order of the threads
     #[arg(long, help_heading = DRIVEN, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub cpus: std::vec::Vec<usize>,
@@ -130,27 +131,28 @@ With several targets, append /WEIGHT to each (,WEIGHT to a path) to divide the k
     #[arg(long, help_heading = DRIVEN, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub receive_cpus: std::vec::Vec<usize>,
-    /// Longest wait for an answer, and for a connection to send a request that is due
+    /// Longest time to wait for an answer; also the longest time that a request which is due may
+    /// wait for a free connection
     #[arg(long, help_heading = DRIVEN, value_name = "TIME")]
     #[arg(value_parser = time, default_value = "1s")]
     pub timeout: Duration,
-    /// Replace a connection by a new one after this many requests
+    /// Replace each connection by a new one after this many requests
     #[arg(long = "churn", help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=u64::MAX))]
     pub churn_requests: Option<u64>,
-    /// Send UDP requests of equal length in bursts (UDP_SEGMENT); keys of one size make the longest
-    /// bursts
+    /// Send UDP requests of equal length in bursts, with one system call each (UDP_SEGMENT); bursts
+    /// are longest if all keys have the same size
     #[arg(long, help_heading = DRIVEN)]
     pub gso: bool,
-    /// How requests over UDP choose a column (thread) of the server. round-robin: each request
-    /// takes the next one; key: each request takes that of its key; both name it in two bytes of
-    /// the memcached UDP header. ports: each connection takes the next one, by its port, PORT to
-    /// PORT + columns - 1
+    /// How requests over UDP are directed to the server's columns (threads). round-robin: each
+    /// request to the next column; key: each request to the column of its key (both write the
+    /// column into two bytes of memcached's UDP header). ports: each connection to the next
+    /// column, which has its own port, PORT to PORT + columns - 1
     #[arg(long, help_heading = DRIVEN, value_name = "HOW")]
     #[arg(value_parser = PossibleValuesParser::new(STEERS.map(|(_, name)| name))
         .try_map(|name| Steer::named(&name).ok_or("no way to steer")))]
     pub steer: Option<Steer>,
-    /// Number of columns of each server; needed if the server does not report its number of threads
+    /// Number of columns (threads) of each server; needed if the server does not report this number
     /// over TCP
     #[arg(long, help_heading = DRIVEN, value_name = "N", requires = "steer")]
     #[arg(value_parser = number(NonZeroU16::MIN..=NonZeroU16::MAX))]
@@ -166,17 +168,16 @@ With several targets, append /WEIGHT to each (,WEIGHT to a path) to divide the k
     #[arg(long, short = '6', help_heading = DRIVEN)]
     pub ipv6: bool,
 
-    /// Settling and reports: 2s+6x10s is two seconds of settling and then six reports of ten
-    /// seconds; paper is 100s+6x10s, as in the KV-Cache paper
+    /// Time to settle, and reports: 2s+6x10s is 2 s that are not measured, and then 6 reports of
+    /// 10 s each; paper is 100s+6x10s, as in the KV-Cache paper
     #[arg(long, help_heading = MEASURED, value_name = "WHEN", default_value = "1s+5x1s")]
     pub schedule: Schedule,
-    /// Before the schedule, drive until the hit ratio has settled, but at most for this time. It
-    /// has settled when the last two quarters of the time so far differ by at most half a
-    /// percentage point, and by no more than a fiftieth of the hits or misses or than chance
-    /// explains
+    /// Before the schedule, drive until the hit ratio is steady, but at most for this time. The
+    /// hit ratio is steady when it was nearly the same in the last two quarters of the time so far:
+    /// within half a percentage point, or less if hits or misses are rare
     #[arg(long, help_heading = MEASURED, value_name = "TIME", value_parser = time)]
     pub warm: Option<Duration>,
-    /// End after this many requests, or with the schedule if that ends first
+    /// End after this many requests, or at the end of the schedule if that comes first
     #[arg(long, short = 'n', help_heading = MEASURED, value_name = "N")]
     #[arg(value_parser = number(1..=u64::MAX))]
     pub requests: Option<u64>,
@@ -185,7 +186,7 @@ With several targets, append /WEIGHT to each (,WEIGHT to a path) to divide the k
     #[arg(value_parser = time, default_value = "1ms")]
     pub late: Duration,
     /// Rate, in requests a second, that kvblaster reaches with these flags against a null server
-    /// (kvblaster reflect): if it is less than 1.2 times the server's rate, the result is marked as
+    /// (kvblaster reflect): if it is less than 1.2 times the measured rate, the result is marked as
     /// generator-bound
     #[arg(long = "reflected", help_heading = MEASURED, value_name = "N", value_parser = rate)]
     pub reflected_per_s: Option<f64>,
@@ -234,12 +235,13 @@ With several targets, append /WEIGHT to each (,WEIGHT to a path) to divide the k
 /// Flags for the pace of requests, of verbs that do not choose the rate themselves.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PaceFlags {
-    /// Open loop: this many requests a second are due, whatever the server does; own means the
-    /// workload's own gaps. Without this flag the loop is closed
+    /// Open loop: this many requests fall due each second, however slowly the server answers;
+    /// own takes the times between requests from the workload. Without this flag the loop is
+    /// closed
     #[arg(long = "rate", short, help_heading = DRIVEN, display_order = 0, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
     rate_per_s: Option<f64>,
-    /// Requests under way on a connection, closed loop
+    /// Closed loop: number of requests under way at a time on each connection
     #[arg(long, short, help_heading = DRIVEN, display_order = 1, value_name = "N")]
     #[arg(value_parser = number(1..=DEPTH_MAX), default_value = "1")]
     depth: u32,
@@ -295,9 +297,9 @@ impl AssertFlags {
 /// Flags for agents and the name of the run, of verbs that measure all their targets together.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AgentFlags {
-    /// Command that runs 'kvblaster agent', as in 'ssh HOST kvblaster agent'; the agent then drives
-    /// in place of this process. May be given several times; threads, connections and rates are
-    /// divided among all agents
+    /// Command that runs 'kvblaster agent', as in 'ssh HOST kvblaster agent'; the agent then sends
+    /// the requests in place of this process. May be given several times; threads, connections and
+    /// rates are divided among all agents
     #[arg(long = "agent", help_heading = DRIVEN, value_name = "COMMAND")]
     agents: Vec<String>,
     /// Name of the run in reports (default: the targets)
@@ -362,7 +364,7 @@ pub struct Run {
 
 /// Flags of a search for capacity.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "The search")]
+#[command(next_help_heading = "Searching")]
 pub struct Capacity {
     /// The objectives, the rates to try and the precision.
     #[command(flatten)]
@@ -437,7 +439,8 @@ impl Plan {
         if self.connections < self.threads {
             let threads = self.threads;
             return Err(format!(
-                "--threads {threads}: more threads than --connections; give at least {threads}"
+                "--threads {threads}: each thread needs one of the --connections; give {threads} \
+                 or more"
             ));
         }
         if self.is_open() && self.depth != 1 {
@@ -491,7 +494,7 @@ fn workload(text: &str) -> Result<Workload, String> {
         Some(workload) => Ok(workload),
         None if !Path::new(text).exists() => {
             let (names, meant) = (presets::listed(), suggestion(text, presets::names()));
-            Err(format!("neither a preset ({names}) nor a file: {text}{meant}"))
+            Err(format!("{text} is neither a preset ({names}) nor a file{meant}"))
         }
         None => Workload::read(Path::new(text)).map_err(|error| error.to_string()),
     }

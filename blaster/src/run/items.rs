@@ -24,13 +24,12 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Number of keys looked up in a server that holds items. If it has all of them, and not more items
-/// than the workload has keys, the items are the workload's: if a twentieth of the keys were
-/// missing, a sample of this size would almost surely miss one.
+/// Number of keys that are looked up in a server that holds items. If the server has all of them,
+/// and not more items than the workload has keys, the items count as the workload's. If a twentieth
+/// of the keys were missing, such a sample would almost surely lack one.
 const SAMPLE_KEYS: u64 = 256;
 /// Rate by which the announcement estimates the filling time if there is no `--fill-rate`.
 const USUAL_PER_S: f64 = 100_000.0;
-/// Outstanding deletes per connection.
 const DEPTH: u32 = 32;
 /// Number of failed deletes after which clearing is given up if no delete has succeeded.
 const FAILED_MAX: u64 = 1000;
@@ -38,9 +37,6 @@ const FAILED_MAX: u64 = 1000;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Checks that no server holds items of other workloads, or that the user allows filling it.
-///
-/// # Errors
-/// A server holds items that are not of this workload.
 pub(super) fn check(plan: &Plan, context: &RunContext) -> Result<(), RunError> {
     let held = if plan.populate && !plan.force { foreign_items(context) } else { Vec::new() };
     match held.is_empty() || is_allowed(&held) {
@@ -49,7 +45,6 @@ pub(super) fn check(plan: &Plan, context: &RunContext) -> Result<(), RunError> {
     }
 }
 
-/// Tells the user which items are about to be stored.
 pub(super) fn announce(plan: &Plan, context: &RunContext) {
     if plan.populate {
         let too_small = context.servers.too_small(context.workload.items_bytes());
@@ -60,7 +55,6 @@ pub(super) fn announce(plan: &Plan, context: &RunContext) {
     }
 }
 
-/// Describes the items that are about to be stored, and estimates the time for storing them.
 fn announced(plan: &Plan, servers: &Servers, workload: &Workload) -> String {
     let keys = workload.keys() as f64;
     let (rate, bounds) = match plan.fill_rate_per_s {
@@ -70,7 +64,7 @@ fn announced(plan: &Plan, servers: &Servers, workload: &Workload) -> String {
     let took = Duration::try_from_secs_f64(keys / rate).unwrap_or(Duration::MAX);
     let after = if plan.keep { "kept (--keep)" } else { "removed in the end, unless --keep" };
     format!(
-        "filling {}: {} keys, {} of keys and values, {} at {} a second ({bounds}); {after}",
+        "filling {}: {} keys, {} of keys and values, in {} at {} keys a second ({bounds}); {after}",
         servers.named(&[(1, servers.names())]),
         grouped(keys),
         size(workload.items_bytes()),
@@ -79,7 +73,6 @@ fn announced(plan: &Plan, servers: &Servers, workload: &Workload) -> String {
     )
 }
 
-/// Describes each server that holds items of other workloads.
 fn foreign_items(context: &RunContext) -> Vec<String> {
     let RunContext { servers, names, workload, .. } = context;
     let all = servers.targets.iter().zip(&servers.infos).enumerate();
@@ -127,7 +120,7 @@ fn has_sample(
         true => [format!("*{}\r\n$6\r\nEXISTS\r\n", sampled + 1).as_bytes(), &question].concat(),
         false => [&question[..], b"mn\r\n"].concat(),
     };
-    // A datagram carries only one request, so the sample is sent over TCP to the same server.
+    // A datagram carries only one request, so the sample is sent over TCP.
     let place = match &target.place {
         Place::Udp(address) | Place::Xdp(_, address) => Place::Tcp(*address),
         other => other.clone(),
@@ -185,7 +178,10 @@ fn removed(plan: &Plan, context: &RunContext, live: &Live) -> Vec<String> {
     if servers.infos.iter().zip(&now).any(is_mute) {
         return sentences(context, |info| match info {
             Some(info) if info.version.is_some() => {
-                format!("was not cleared of the {} keys", key_count(context))
+                format!(
+                    "was not cleared: the {} keys of this workload may still be there",
+                    key_count(context)
+                )
             }
             _ => "does not answer: the stored items may still be there".to_owned(),
         });
@@ -256,7 +252,7 @@ fn cleared(plan: &Plan, context: &RunContext, live: &Live) -> Option<String> {
     let over = delete.answered - delete.errors;
     failed.map(|error| error.to_string()).or_else(|| {
         let is_whole = over >= context.workload.keys();
-        (!is_whole).then(|| format!("only {} were, then kvblaster gave up", grouped(over as f64)))
+        (!is_whole).then(|| format!("kvblaster gave up after {} keys", grouped(over as f64)))
     })
 }
 

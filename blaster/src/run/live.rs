@@ -7,7 +7,7 @@
 //!
 //! Where: `course` calls `tick` in each iteration of its loop.
 //! Invariant: nothing is written to stdout, nothing at all with `--quiet`, and no control
-//! characters if stderr is no terminal. The counts of the driving threads are read, never changed.
+//! characters if stderr is no terminal. The counts of the driving threads are only read.
 
 mod view;
 
@@ -37,13 +37,10 @@ const STEPS: u32 = 10_000;
 /// The width in columns if the terminal does not report its width.
 const COLUMNS: u16 = 80;
 
-/// The display of one run's progress.
 #[derive(Debug)]
 pub(crate) struct Live {
     schedule: Schedule,
-    /// Number of requests after which the run ends.
     requests: Option<u64>,
-    /// True if requests are sent on a schedule (open loop).
     is_open: bool,
     /// True for a search, which displays its trials itself.
     is_search: bool,
@@ -53,7 +50,6 @@ pub(crate) struct Live {
     state: RefCell<State>,
 }
 
-/// The phase that is displayed.
 #[derive(Clone, Debug, PartialEq)]
 enum Phase {
     Populate(u64),
@@ -62,7 +58,6 @@ enum Phase {
     Traffic(Option<String>),
 }
 
-/// The state of the display in the current phase.
 #[derive(Debug)]
 struct State {
     phase: Phase,
@@ -74,13 +69,11 @@ struct State {
     /// The counts at each update in the last second, the oldest first.
     seen: VecDeque<(Instant, LiveSnapshot)>,
     drawings: usize,
-    /// The newest reading of CPU use.
     moment: Option<Moment>,
     /// The CPU use in the second before `moment`.
     usage: Usage,
-    /// The rate of answers, one value per second.
+    /// The rate of answers and the 99th percentile of response times, one value per second.
     rates: VecDeque<f64>,
-    /// The 99th percentile of response times, one value per second.
     p99s: VecDeque<f64>,
 }
 
@@ -126,17 +119,14 @@ impl Live {
         !self.state.borrow().bar.is_hidden()
     }
 
-    /// Begins the phase in which `keys` keys are stored.
     pub(crate) fn populating(&self, keys: u64) {
         self.state.replace(State::new(Phase::Populate(keys), self.is_quiet));
     }
 
-    /// Begins the phase in which the stored keys are deleted.
     pub(crate) fn clearing(&self, keys: u64) {
         self.state.replace(State::new(Phase::Clear(keys), self.is_quiet));
     }
 
-    /// Ends the populating phase.
     pub(crate) fn populated(&self, keys: u64, took: Duration) {
         if !self.is_terminal() && !self.is_search {
             self.note(&format!("populated {keys} keys in {:.1} s", took.as_secs_f64()));
@@ -314,13 +304,11 @@ impl Live {
         }
     }
 
-    /// Clears the progress display from the terminal.
     pub(crate) fn done(&self) {
         self.state.borrow().bar.finish_and_clear();
     }
 }
 
-/// Returns a progress bar that is not displayed yet.
 fn bar(is_quiet: bool) -> ProgressBar {
     let style = ProgressStyle::with_template(TEMPLATE);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("#-");
@@ -348,12 +336,11 @@ pub(crate) fn tell(plan: &Plan, text: &str) {
     }
 }
 
-/// Writes a line to stderr in one call. Errors are ignored, because they could not be displayed.
+/// Errors are ignored, because they could not be displayed.
 fn write(text: &str) {
     let _ = std::io::stderr().lock().write_all(format!("{text}\n").as_bytes());
 }
 
-/// Appends a value. Removes the oldest value if there are `CURVE_MAX` already.
 fn keep(values: &mut VecDeque<f64>, value: f64) {
     if values.len() == CURVE_MAX {
         values.pop_front();

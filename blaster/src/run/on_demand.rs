@@ -25,16 +25,14 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-/// Least time between two reports on demand.
 const SPACING: Duration = Duration::from_secs(1);
 /// The file to which reports on demand are appended, in the folder of a result.
 const FILE: &str = "asked.csv";
 
-/// The reports on demand in one phase of traffic.
 #[derive(Debug)]
 pub(crate) struct OnDemandReports {
-    /// For each report, the number of the last epoch that it covers, and the report itself, to
-    /// which the threads' counts are still to be added.
+    /// For each report, the last of the threads' epoch numbers that the report covers, and the
+    /// report itself without the threads' counts, which arrive later.
     cuts: Vec<(u32, Interval)>,
     asked_per_s: Option<f64>,
     /// The counts since the last report on demand.
@@ -44,19 +42,18 @@ pub(crate) struct OnDemandReports {
 }
 
 impl OnDemandReports {
-    /// Returns an empty list of reports, for traffic with this target rate.
     pub(crate) fn new(watch: &Watch, asked_per_s: Option<f64>) -> OnDemandReports {
         let (seen, from, moment) = (MergedTally::default(), Duration::ZERO, watch.moment());
         OnDemandReports { asked_per_s, cuts: Vec::new(), seen, from, moment }
     }
 
-    /// Returns the threads' number for an epoch, or for the part of the epoch after the last cut.
+    /// Returns the number under which threads count `epoch`, or its part after the last cut.
     pub(crate) fn number(&self, epoch: u32) -> u32 {
         epoch + u32::try_from(self.cuts.len()).unwrap_or(u32::MAX)
     }
 
     /// Ends a report on demand now, if one is requested and the last report is at least `SPACING`
-    /// old. If this returns true, the caller moves the threads to the next number.
+    /// old. If this returns true, the caller moves the threads to the next epoch number.
     pub(crate) fn cut_if_requested(
         &mut self,
         context: &RunContext,
@@ -80,8 +77,8 @@ impl OnDemandReports {
         (self.from, self.moment) = (elapsed, now);
     }
 
-    /// Adds all threads' counts for one of the threads' numbers. Returns the counts' epoch, and the
-    /// report that ends with them. If there is none, they are the epoch's last part.
+    /// Adds all threads' counts under one of their epoch numbers. Returns the schedule's epoch, and
+    /// the report on demand that ends with that number, if any.
     pub(crate) fn take(&mut self, number: u32, all: &MergedTally) -> (u32, Option<Report>) {
         self.seen.join(all);
         let before = self.cuts.iter().filter(|(cut, _)| *cut < number).count();
@@ -93,7 +90,6 @@ impl OnDemandReports {
     }
 }
 
-/// A report on demand.
 #[derive(Debug)]
 pub(crate) struct Report {
     nth: usize,

@@ -12,7 +12,7 @@ use crate::result::version::ServerInfo;
 use crate::target::{Place, Target};
 use procfs::process::Process;
 
-/// Most characters kept of a server's command line.
+/// Maximum number of characters kept of a server's command line.
 const COMMAND_CHARS_MAX: usize = 4096;
 
 pub(crate) fn manifest(plan: &Plan, context: &RunContext) -> Manifest {
@@ -119,8 +119,7 @@ pub(super) fn cpus(pid: u32) -> Option<String> {
     Some(listed(&process(pid)?.status().ok()?.cpus_allowed_list?))
 }
 
-/// Finds the first thread of a process that may run on a CPU outside `cpus`. Returns the CPUs on
-/// which that thread may run.
+/// Returns the CPUs of the first thread that may run outside `cpus`. `None` if no thread may.
 pub(super) fn strays(pid: u32, cpus: &[usize]) -> Option<String> {
     let is_own = |cpu: u32| cpus.contains(&(cpu as usize));
     let is_free = |ranges: &Ranges| !ranges.iter().all(|(from, to)| (*from..=*to).all(is_own));
@@ -129,7 +128,6 @@ pub(super) fn strays(pid: u32, cpus: &[usize]) -> Option<String> {
     allowed.find(is_free).map(|ranges| listed(&ranges))
 }
 
-/// Ranges of CPUs: the first and the last CPU of each range.
 type Ranges = Vec<(u32, u32)>;
 
 fn listed(ranges: &Ranges) -> String {

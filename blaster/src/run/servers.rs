@@ -15,16 +15,14 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// Most servers queried at the same time.
+/// Maximum number of servers queried at the same time.
 const QUERIES_MAX: usize = 128;
 /// Number of queries without an answer after which a server counts as silent.
 const QUERIES_BEFORE_SILENT: u32 = 3;
 /// Seconds by which a server's reported uptime may lag behind without a restart.
 const UPTIME_SLACK_S: u64 = 3;
-/// Most names listed in a message.
 const NAMES_MAX: usize = 5;
 
-/// The servers to which requests are sent.
 #[derive(Debug)]
 pub(crate) struct Servers {
     pub(crate) targets: Arc<[Target]>,
@@ -32,7 +30,6 @@ pub(crate) struct Servers {
     pub(crate) protocol: Protocol,
     /// Each server's version, process and items at the start.
     pub(crate) infos: Vec<ServerInfo>,
-    /// The time at which `infos` were queried.
     queried: Instant,
     /// The rule that chooses the server's column for each request.
     pub(crate) steering: Steering,
@@ -48,27 +45,27 @@ pub enum ServersError {
     #[error("{0}: {1}: is a server running there?")]
     Unreachable(String, io::Error),
     /// The servers are of different kinds.
-    #[error("{0}: one run has one protocol: redis:// contradicts another target or --protocol")]
+    #[error("{0}: a run has a single protocol: redis:// contradicts another target or --protocol")]
     Mixed(String),
     /// The protocol has no datagrams.
     #[error("{0}: only memcached's protocols work over UDP, not resp")]
     NoDatagrams(String),
     /// The target is not reached over UDP.
-    #[error("{0}: --steer: requests are steered over UDP only (udp://HOST:PORT)")]
+    #[error("{0}: --steer works over UDP only (udp://HOST:PORT)")]
     NotSteered(String),
     /// The number of columns is not known.
-    #[error("{0}: it does not report its number of columns over TCP ({1}): give --columns")]
+    #[error("{0}: the server does not report its number of columns over TCP ({1}): give --columns")]
     NoColumns(String, String),
     /// The columns would need more ports than there are.
-    #[error("{0}: --steer ports: {1} columns need more ports than there are from this port on")]
+    #[error(
+        "{0}: --steer ports: {1} columns need {1} ports, but from this port to 65535 there are \
+         fewer: give a lower port"
+    )]
     NoPorts(String, u16),
 }
 
 impl Servers {
     /// Resolves names, and checks that each server answers.
-    ///
-    /// # Errors
-    /// A name is wrong, or a server does not answer.
     pub(crate) fn find(
         names: &[String],
         family: Family,
@@ -108,7 +105,6 @@ impl Servers {
         }
     }
 
-    /// Queries each server again.
     pub(crate) fn query(&self) -> Vec<io::Result<ServerInfo>> {
         query(&self.targets, self.protocol)
     }
@@ -119,7 +115,7 @@ impl Servers {
         let is_silent = |now: &io::Result<ServerInfo>, before: &ServerInfo| {
             before.version.is_some() && now.as_ref().is_ok_and(|info| info.version.is_none())
         };
-        // A busy server may miss a query and answer a later one.
+        // A busy server may miss a query, so only several unanswered queries count as silence.
         for _ in 1..QUERIES_BEFORE_SILENT {
             if now.iter().zip(&self.infos).any(|(now, before)| is_silent(now, before)) {
                 now = self.query();
@@ -151,7 +147,6 @@ impl Servers {
         })
     }
 
-    /// Returns the names of the servers that do not answer now.
     pub(crate) fn silent(&self) -> Vec<String> {
         let infos = query(&self.targets, self.protocol);
         let is_silent =
@@ -164,9 +159,9 @@ impl Servers {
         self.targets.iter().map(|target| target.name.clone()).collect()
     }
 
-    /// Lists the servers that do not answer. `silent` has a row for each agent: its number, and the
-    /// servers that do not answer it. A server that answers only some agents is listed with the
-    /// other agents' numbers. If no server is silent, all servers are listed.
+    /// Lists the silent servers. `silent` has a row for each agent: its number, and the servers
+    /// that do not answer it. A server that answers only some agents is listed with the other
+    /// agents' numbers. If no server is silent, all servers are listed.
     pub(crate) fn named(&self, silent: &[(u32, Vec<String>)]) -> String {
         let named = |name: String| {
             let to = silent.iter().filter(|(_, names)| names.contains(&name));
@@ -200,14 +195,12 @@ fn change(before: &ServerInfo, now: io::Result<ServerInfo>, passed: Duration) ->
     if let (Some(then), Some(pid)) = (before.pid, now.pid)
         && then != pid
     {
-        let message = format!("was restarted: its process was {then}, and is {pid}");
+        let message = format!("was restarted: its process id changed from {then} to {pid}");
         return Some(message + "; the items that it held are lost");
     }
     let (then, uptime) = (before.uptime_s?, now.uptime_s?);
     let is_less = uptime < then || uptime + UPTIME_SLACK_S < passed.as_secs();
-    is_less.then(|| {
-        format!("was restarted: it was up for {then} s before, and is up for {uptime} s now")
-    })
+    is_less.then(|| format!("was restarted: its uptime fell from {then} s to {uptime} s"))
 }
 
 /// Returns the steering for the given number of columns, or for the number that servers report.
@@ -237,7 +230,6 @@ fn steering(
     Ok(Steering::new(how, &columns))
 }
 
-/// Chooses the protocol of all servers.
 fn protocol(requested: Option<Protocol>, targets: &[Target]) -> Result<Protocol, ServersError> {
     let first = targets.first().is_some_and(|target| target.is_redis);
     let protocol = requested.unwrap_or(if first { Protocol::Resp } else { Protocol::Text });
@@ -288,7 +280,7 @@ mod tests {
         assert_eq!(after(Ok(info(7, 160)), 60), None);
         // In a container, a restarted server may have the same process id as before.
         let message = after(Ok(info(7, 30)), 60).unwrap();
-        assert_eq!(message, "was restarted: it was up for 100 s before, and is up for 30 s now");
+        assert_eq!(message, "was restarted: its uptime fell from 100 s to 30 s");
         assert!(after(Ok(info(8, 160)), 60).is_some());
         assert_eq!(
             after(Ok(ServerInfo::default()), 1).as_deref(),

@@ -9,19 +9,18 @@ use std::time::Duration;
 
 /// Longest time without an answer, in addition to `--timeout`, which is the time for one answer.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// Longest remaining time for which filling goes on if many requests are lost.
+/// If many requests are lost, filling is given up if it would still take longer than this.
 const LOSSY_MAX: Duration = Duration::from_secs(600);
 /// `LOSSY_MAX` applies only if at least one request in a hundred is lost.
 const LOST_SHARE: u64 = 100;
 /// Least time between two observations, which bounds the length of `seen`.
 const SPACING: Duration = Duration::from_millis(250);
 
-/// Returns the longest time without an answer that is no stall, for this timeout of requests.
+/// Returns the time without any answer that counts as a stall, if requests have this timeout.
 pub(crate) fn silence_max(timeout: Duration) -> Duration {
     timeout.saturating_add(SILENCE_MAX)
 }
 
-/// The reason why filling is given up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Stall {
     /// No request was answered for this time.
@@ -30,7 +29,6 @@ pub(crate) enum Stall {
     Lossy(Duration),
 }
 
-/// Sums since the start of filling.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     at: Duration,
@@ -38,23 +36,21 @@ struct Seen {
     lost: u64,
 }
 
-/// Detects stalls from the sums of the last seconds.
 #[derive(Debug)]
 pub(crate) struct StallDetector {
     keys: u64,
     window: Duration,
-    /// The observations, oldest first. The first is at least as old as the window, or is the start.
+    /// The observations, oldest first. The first is the start of filling, or at least `window` old.
     seen: VecDeque<Seen>,
 }
 
 impl StallDetector {
-    /// Returns a detector for the filling of `keys` keys by requests with this `timeout`.
     pub(crate) fn new(timeout: Duration, keys: u64) -> StallDetector {
         let seen = VecDeque::from([Seen::default()]);
         StallDetector { keys, window: silence_max(timeout), seen }
     }
 
-    /// Adds the sums at the time `at` after the start. Returns the stall, if there is one.
+    /// Adds the sums at the time `at` after the start. Returns the stall that they show, if any.
     pub(crate) fn observe(&mut self, at: Duration, answered: u64, lost: u64) -> Option<Stall> {
         if self.seen.back().is_some_and(|last| at.saturating_sub(last.at) < SPACING) {
             return None;
@@ -89,7 +85,7 @@ mod tests {
     const KEYS: u64 = 1_000_000;
 
     /// Returns the seconds until filling is given up, and the reason. `each` returns the numbers of
-    /// requests that are answered and lost in a half second.
+    /// answered and lost requests in a half second.
     fn filling(keys: u64, each: impl Fn(u64) -> (u64, u64)) -> Option<(f64, Stall)> {
         let mut detector = StallDetector::new(Duration::from_secs(1), keys);
         let (mut answered, mut lost, mut half) = (0, 0, 0);

@@ -48,7 +48,6 @@ pub fn text(plan: &Plan, done: &RunResult) -> String {
     out
 }
 
-/// Writes the remarks of the self-check and the results of the asserts.
 fn remarks(out: &mut String, done: &RunResult) {
     if !done.verdict.is_valid() {
         out.push_str("The result is invalid: it does not show what the server can do.\n");
@@ -73,7 +72,6 @@ fn remarks(out: &mut String, done: &RunResult) {
     }
 }
 
-/// Writes which items remain on the servers, and whether the stored items were removed.
 pub(crate) fn left(out: &mut String, done: &RunResult) {
     out.extend(done.left_behind.iter().map(|told| wrapped("left: ", &sentence(told))));
 }
@@ -99,7 +97,6 @@ fn next(out: &mut String, plan: &Plan, done: &RunResult, all: &Interval) {
     }
 }
 
-/// Writes the servers and the request pattern.
 pub(crate) fn head(out: &mut String, plan: &Plan, manifest: &Manifest) {
     for target in &manifest.targets {
         let _ = writeln!(out, "{}", server(target));
@@ -118,7 +115,10 @@ pub(crate) fn head(out: &mut String, plan: &Plan, manifest: &Manifest) {
         }
         Some(rate) => format!("open loop, {} requests/s due, {lines}", grouped(rate)),
         None if plan.is_open() => format!("open loop, {lines}"),
-        None => format!("closed loop, {lines}, {} under way on each", plan.depth),
+        None => {
+            let depth = plan.depth;
+            format!("closed loop, {lines}, each with {depth} request{} at a time", plural(depth))
+        }
     };
     let _ = writeln!(
         out,
@@ -127,7 +127,6 @@ pub(crate) fn head(out: &mut String, plan: &Plan, manifest: &Manifest) {
     );
 }
 
-/// Describes a server by its version and process, if they are known.
 fn server(target: &TargetRecord) -> String {
     let version = target.version.as_ref().map(|version| format!("says it is {version}"));
     let program = target.command_line.as_ref().and_then(|line| line.split_whitespace().next());
@@ -140,7 +139,6 @@ fn server(target: &TargetRecord) -> String {
     }
 }
 
-/// Writes a line for each report.
 fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
     let due = if plan.is_open() { "due/s" } else { "sent/s" };
     let _ = writeln!(
@@ -170,10 +168,8 @@ fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
 
 /// Width of a column of times, in characters.
 const COLUMN: usize = 11;
-/// Width of the names in front of the first column.
 const NAMES: usize = 11;
 
-/// Writes response and service times of each type of request.
 fn times(out: &mut String, plan: &Plan, all: &Interval) {
     let used = |tally: &&VerbTally| tally.answered > 0;
     let total = all.tally.total();
@@ -215,7 +211,6 @@ fn rows<'t>(out: &mut String, columns: impl Iterator<Item = &'t Times> + Clone) 
     }
 }
 
-/// Writes the numbers of hits, errors and late requests, and the counts of the transport.
 fn keys(out: &mut String, all: &Interval) {
     let (total, tally) = (all.tally.total(), &all.tally);
     if let Some(ratio) = total.hit_ratio() {
@@ -229,8 +224,7 @@ fn keys(out: &mut String, all: &Interval) {
     );
     if total.unsent > 0 {
         let unsent = grouped(total.unsent as f64);
-        let _ =
-            writeln!(out, "never sent {unsent} requests that were due: no connection took them");
+        let _ = writeln!(out, "never sent {unsent} requests that were due: no connection was free");
     }
     if tally.failed_connections() > 0 {
         let _ = writeln!(
@@ -255,7 +249,7 @@ fn keys(out: &mut String, all: &Interval) {
         crate::words::time(tally.late_limit_ns),
         total.never(),
     );
-    // This line is omitted if only gets look up keys: `hits` has the same numbers.
+    // If only gets look up keys, this line would repeat the numbers of `hits`.
     let (missing, looked_for) = tally.not_found();
     if looked_for > total.hits + total.misses {
         let percent = 100.0 * missing as f64 / looked_for as f64;
@@ -273,7 +267,7 @@ fn keys(out: &mut String, all: &Interval) {
     if udp.lost + udp.reordered + udp.duplicate > 0 {
         let _ = writeln!(
             out,
-            "udp        {} requests lost, {} datagrams out of order, {} twice",
+            "udp        {} requests lost, {} datagrams out of order, {} received twice",
             udp.lost, udp.reordered, udp.duplicate
         );
     }
@@ -286,7 +280,6 @@ fn keys(out: &mut String, all: &Interval) {
     );
 }
 
-/// Writes the CPU use of machine, server and generator.
 fn cpu(out: &mut String, all: &Interval) {
     if let Some(machine) = &all.usage.machine {
         let shares = machine.total.named().into_iter().filter(|(_, share)| *share >= 0.0005);
@@ -315,7 +308,6 @@ fn cpu(out: &mut String, all: &Interval) {
     }
 }
 
-/// Writes a row for each agent.
 pub(crate) fn agents(out: &mut String, parts: &[AgentPart]) {
     if parts.is_empty() {
         return;

@@ -8,7 +8,6 @@ use crate::measure::Tally;
 use crate::workload::Verb;
 use std::fmt::Write;
 
-/// The counts of the requests that populate servers.
 #[derive(Debug, Default)]
 pub(crate) struct PopulateCounts {
     tally: Tally,
@@ -19,13 +18,11 @@ impl PopulateCounts {
         self.tally.merge(tally);
     }
 
-    /// Number of keys that are stored.
     pub(crate) fn keys(&self) -> u64 {
         let set = self.tally.verb(Verb::Set);
         set.answered.saturating_sub(set.errors + set.not_done)
     }
 
-    /// Number of keys that are not stored.
     pub(crate) fn lacking(&self) -> u64 {
         let set = self.tally.verb(Verb::Set);
         set.errors + set.not_done + set.never()
@@ -37,7 +34,6 @@ impl PopulateCounts {
         (set.answered, set.never())
     }
 
-    /// True if a server sent bytes that do not conform to the protocol.
     pub(crate) fn is_broken(&self) -> bool {
         self.tally.broken > 0
     }
@@ -69,7 +65,6 @@ impl PopulateCounts {
         Some(out)
     }
 
-    /// Returns advice on the most frequent failure.
     pub(crate) fn advice(&self) -> &'static str {
         let set = self.tally.verb(Verb::Set);
         let refusals = &self.tally.refusals;

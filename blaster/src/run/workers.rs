@@ -54,7 +54,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Returns the task of a process that does all the work of `plan`.
+    /// Returns a task with all the work of `plan`.
     pub(crate) fn whole(plan: &Plan) -> Task {
         Task {
             targets: plan.targets.clone(),
@@ -77,7 +77,6 @@ impl Task {
         }
     }
 
-    /// Returns the task of agent `nth` of `agents`.
     pub(crate) fn share(&self, nth: u32, agents: u32) -> Task {
         let edge = |nth: u32| {
             let edge = u64::from(self.threads) * u64::from(nth) / u64::from(agents.max(1));
@@ -86,13 +85,11 @@ impl Task {
         Task { first: edge(nth), count: edge(nth + 1) - edge(nth), ..self.clone() }
     }
 
-    /// Returns the number of connections, out of `all`, that one thread has.
     pub(crate) fn part(&self, thread: u32, all: u32) -> u32 {
         all / self.threads + u32::from(thread < all % self.threads)
     }
 }
 
-/// A tally of one epoch, sent by a thread or an agent.
 #[derive(Debug)]
 pub(crate) struct EpochTally {
     pub(crate) epoch: u32,
@@ -101,7 +98,6 @@ pub(crate) struct EpochTally {
     pub(crate) part: Option<Part>,
 }
 
-/// The state that is shared by all phases of a run.
 #[derive(Debug)]
 pub(crate) struct RunContext {
     pub(crate) servers: Servers,
@@ -113,7 +109,6 @@ pub(crate) struct RunContext {
     pub(crate) stop: Arc<AtomicBool>,
     /// True after SIGUSR1, which requests a report.
     pub(crate) report_requested: Arc<AtomicBool>,
-    /// Number of keys stored before the traffic.
     pub(crate) stored: Cell<u64>,
 }
 
@@ -132,7 +127,6 @@ impl RunContext {
         })
     }
 
-    /// Describes each server that went away or was restarted.
     pub(crate) fn changed(&self) -> Vec<String> {
         match &self.agents {
             Some(agents) => agents.changed(),
@@ -140,7 +134,7 @@ impl RunContext {
         }
     }
 
-    /// Returns true if a report was requested since the last call.
+    /// True if a report was requested since the last call.
     pub(crate) fn takes_report_request(&self) -> bool {
         // Relaxed: the flag guards no other data.
         self.report_requested.swap(false, Ordering::Relaxed)
@@ -151,11 +145,9 @@ impl RunContext {
 pub(crate) trait WorkerGroup: Debug {
     /// Number of workers that send a tally for each epoch.
     fn reporters(&self) -> u32;
-    /// Begins `epoch` for all workers.
     fn move_on(&self, epoch: u32);
-    /// Returns the next tally. `None` if no worker sends one within `patience`.
+    /// Returns the next tally, or `None` if no worker sends one within `patience`.
     fn next(&self, patience: Duration) -> Option<EpochTally>;
-    /// Returns the current sum of the workers' live counts.
     fn snapshot(&self) -> LiveSnapshot;
     /// True if this process or one of the agents has given up requests and has never had an answer.
     fn is_unheard(&self) -> bool;
@@ -165,24 +157,20 @@ pub(crate) trait WorkerGroup: Debug {
     fn end(&mut self) -> (Vec<EpochTally>, Option<RunError>);
 }
 
-/// The workers of one phase, and the times at which they began.
 #[derive(Debug)]
 pub(crate) struct Workers<'g> {
-    /// The time at which the workers began.
+    /// The time at which the workers began. The reported traffic begins at `start`.
     pub(crate) born: Instant,
-    /// The time at which the observed traffic began.
     pub(crate) start: Instant,
-    /// The workers' number for epoch 0 of the observed traffic.
+    /// The workers' epoch that is epoch 0 of the reported traffic.
     first: u32,
     pub(crate) group: Box<dyn WorkerGroup + 'g>,
 }
 
 impl<'g> Workers<'g> {
     /// Starts the workers of `plan`, at `pace`. They begin when all have connected, or when one has
-    /// failed or Ctrl-C is pressed. If `is_watched` is true, they publish live counts.
-    ///
-    /// # Errors
-    /// A thread cannot be started. The threads that were started before it have ended.
+    /// failed or Ctrl-C is pressed. If `is_watched` is true, they publish live counts. If a thread
+    /// cannot be started, the threads started before it have ended when the error is returned.
     pub(crate) fn start(
         plan: &Plan,
         context: &'g RunContext,
@@ -212,7 +200,7 @@ impl<'g> Workers<'g> {
         self.group.move_on(self.first + epoch);
     }
 
-    /// Restarts the time and the epoch count: the current epoch, `first`, becomes epoch 0.
+    /// Restarts the time and the epoch count: epoch `first` becomes epoch 0.
     pub(crate) fn begin_anew(&mut self, first: u32) {
         self.first += first;
         self.start = Instant::now();
@@ -223,7 +211,6 @@ impl<'g> Workers<'g> {
         self.renumbered(self.group.next(patience)?)
     }
 
-    /// Stops all workers. Returns the tallies that were not received before, and the first error.
     pub(crate) fn end(mut self) -> (Vec<EpochTally>, Option<RunError>) {
         let (handed, failed) = self.group.end();
         (handed.into_iter().filter_map(|handed| self.renumbered(handed)).collect(), failed)

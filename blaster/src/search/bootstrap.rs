@@ -7,10 +7,10 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// The most samples that are resampled; further ones are ignored.
+/// The maximum number of samples that are resampled; further samples are ignored.
 const SAMPLES_MAX: usize = 10_000;
 
-/// Returns the confidence interval of the mean, for a confidence such as 0.95. `None` if there are
+/// Returns the confidence interval of the mean. `confidence` is a fraction. `None` if there are
 /// fewer than two samples.
 #[must_use]
 pub fn interval(samples: &[f64], confidence: f64, times: u32, seed: u64) -> Option<(f64, f64)> {
@@ -34,7 +34,8 @@ pub fn interval_of(
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let count = samples.len() as u64;
     let mut draw = || {
-        // For at most 10,000 samples, the bias of this remainder is below one in 10^15.
+        // For at most 10,000 samples, the remainder favours low numbers by less than one part in
+        // 10^15.
         let at = usize::try_from(random.next_u64() % count).unwrap_or(0);
         samples[at]
     };

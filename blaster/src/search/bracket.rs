@@ -3,14 +3,14 @@
 //! Where: each round has one bracket for each objective.
 //! Invariant: `low` < `high`. The rate that `next` returns lies between them, and its result
 //! narrows the bracket or closes an open end, so the search ends.
-//! Source: the paper's section 6.1. Rates are doubled, then bisected on a logarithmic scale.
+//! Source: the KV-Cache paper, section 6.1. Rates are doubled, then bisected on a logarithmic
+//! scale.
 
 use serde::{Deserialize, Serialize};
 
 /// While one end of the bracket is open, steps grow up to this factor.
 const STEP_GROWTH: f64 = 2.0;
 
-/// The largest number that `steps_left` returns.
 const STEPS_ESTIMATED_MAX: u32 = 64;
 
 /// The reason why a capacity is not higher. If rounds have different reasons, the greatest counts.
@@ -48,8 +48,8 @@ pub struct Bracket {
     /// True if only the generator failed at `high`.
     is_client_bound: bool,
     start: f64,
-    /// Rates below the floor are tried only after the server has failed at a higher rate. Trials of
-    /// other goals do not lead below it, nor do trials in which only the generator failed.
+    /// Rates below the floor are tried only after the server has failed at a higher rate. Failures
+    /// of the generator and trials of other goals do not lead below the floor.
     floor: f64,
     step: f64,
     range: (f64, f64),
@@ -58,7 +58,7 @@ pub struct Bracket {
 
 impl Bracket {
     /// Returns a bracket that starts at the rate `start`. `step` is the factor between the first
-    /// rates. Rates are in `range`. Only after the server has failed are rates below `floor` tried.
+    /// rates, which are all in `range`. For `floor`, see the field.
     pub(crate) fn new(
         start: f64,
         floor: f64,
@@ -71,7 +71,6 @@ impl Bracket {
         Bracket { low, high, is_client_bound, start, floor, step, range, precision }
     }
 
-    /// Returns the rate to try next.
     pub(crate) fn next(&self) -> Next {
         let (least, most) = self.range;
         let least = if self.is_client_bound { self.floor.max(least) } else { least };
@@ -93,7 +92,7 @@ impl Bracket {
         }
     }
 
-    /// Estimates the number of rates left to try. Assumes that the next rate closes an open end.
+    /// Estimates the number of rates left to try, assuming that the next rate closes an open end.
     pub(crate) fn steps_left(&self) -> u32 {
         let ratio = match (self.low, self.high) {
             _ if self.next() == Next::Done => return 0,
@@ -109,7 +108,6 @@ impl Bracket {
         steps.max(1)
     }
 
-    /// True if a trial at this rate would narrow the bracket.
     pub(crate) fn is_open_at(&self, rate: f64) -> bool {
         let is_begun = self.low.is_some() || self.high.is_some();
         (is_begun || rate >= self.floor)
@@ -118,27 +116,23 @@ impl Bracket {
             && self.next() != Next::Done
     }
 
-    /// Records that the objective was met at a rate.
     pub(crate) fn passed(&mut self, rate: f64) {
         self.low = Some(rate);
         self.grow();
     }
 
-    /// Records that the objective was not met at a rate. `is_client_bound` is true if only the
-    /// generator was at fault.
+    /// Records a failure at a rate. `is_client_bound` is true if only the generator was at fault.
     pub(crate) fn failed(&mut self, rate: f64, is_client_bound: bool) {
         self.high = Some(rate);
         self.is_client_bound = is_client_bound;
         self.grow();
     }
 
-    /// Squares the step, up to `STEP_GROWTH`, so that a capacity far from the start is reached in
-    /// few steps.
+    /// Squares the step, up to `STEP_GROWTH`, to reach a capacity far from the start in few steps.
     fn grow(&mut self) {
         self.step = (self.step * self.step).min(self.step.max(STEP_GROWTH));
     }
 
-    /// Returns the reason why the capacity is not higher.
     pub(crate) fn limit(&self) -> Limit {
         if self.next() != Next::Done {
             return Limit::Unknown;
@@ -156,7 +150,7 @@ impl Bracket {
 mod tests {
     use super::*;
 
-    /// Narrows a bracket around a known capacity. Returns the rates that were tried.
+    /// Narrows a bracket around a known capacity. Returns the rates tried.
     fn narrow(bracket: &mut Bracket, capacity: f64) -> Vec<f64> {
         let mut tried = Vec::new();
         while let Next::Try(rate) = bracket.next() {

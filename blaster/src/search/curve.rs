@@ -3,7 +3,7 @@
 //! Where: kept in the result with the capacities, from which it is printed and drawn.
 //! Invariant: a point has the requested rate as well as the achieved one, so that it shows where
 //! the server falls behind.
-//! Source: the paper's section 6.2.
+//! Source: the KV-Cache paper, section 6.2.
 
 use crate::measure::{Interval, steady};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub struct Point {
     pub offered_per_s: f64,
     /// Requests per second that were answered.
     pub achieved_per_s: f64,
-    /// The shortest response time. Response times count from the time at which requests were due.
+    /// The shortest response time. Response times are counted from when the requests were due.
     #[serde(default)]
     pub min_ns: Option<u64>,
     /// The mean response time.
@@ -41,7 +41,7 @@ pub struct Point {
     pub hit_ratio: Option<f64>,
     /// Number of CPUs that the server kept busy. `None` if it is not on this machine.
     pub server_cpus: Option<f64>,
-    /// The share of its time that the generator's busiest thread was on a CPU.
+    /// The share of time for which the generator's busiest thread was on a CPU.
     pub busiest: f64,
     /// The reason why the trial measured the generator. `None` if it measured the server.
     pub client_bound: Option<String>,
@@ -50,7 +50,6 @@ pub struct Point {
 }
 
 impl Point {
-    /// Makes a point from a trial's report.
     pub(crate) fn new(
         asked_per_s: f64,
         interval: &Interval,
@@ -83,11 +82,10 @@ impl Point {
 /// A row of the printed curve: trials at nearly the same rate.
 pub type Row<'f> = Vec<&'f Point>;
 
-/// Rates that differ by at most this factor share a row. The first factor that suffices is used.
+/// Rates within such a factor share a row. The first factor that gives few enough rows is used.
 const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];
 
-/// Groups all trials by rate into at most `rows_max` rows. There are more rows only if even the
-/// last of `WIDTHS` gives more.
+/// Groups all trials by rate into at most `rows_max` rows; the last of `WIDTHS` may give more.
 pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     let mut points: Vec<&Point> = curve.iter().collect();
     points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
@@ -106,7 +104,7 @@ pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     all.find(|rows| rows.len() <= rows_max).unwrap_or(last)
 }
 
-/// Returns the median of a figure over the trials of a row for which the figure is known.
+/// The median of a figure over the trials of a row for which the figure is known.
 pub(crate) fn median(row: &Row<'_>, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
     steady::median(row.iter().filter_map(|point| of(point)).collect())
 }

@@ -21,9 +21,7 @@ pub(super) const SLOW_S: f64 = 5e-3;
 /// The factor by which waits are longer between the two rates of `dip`.
 const DIP: f64 = 1000.0;
 
-/// A server, and the generator in front of it.
 pub(super) struct Simulated {
-    /// Time that a request takes.
     pub(super) service_s: f64,
     /// Waits vary from trial to trial by at most this factor.
     pub(super) noise: f64,
@@ -31,13 +29,11 @@ pub(super) struct Simulated {
     pub(super) stalls: f64,
     /// Share of requests that take `SLOW_S` longer at any rate, so that times have two modes.
     pub(super) slow: f64,
-    /// All waits are `DIP` times as long between these two rates, so that times do not grow
-    /// monotonically with the rate.
+    /// Between these two rates, waits are `DIP` times as long, so that times fall again above them.
     pub(super) dip: (f64, f64),
-    /// The highest rate that the generator can send.
     pub(super) client_per_s: f64,
-    /// The generator's lateness in seconds, and the trials in which it is late. The lateness is
-    /// added to each response time.
+    /// The generator's lateness in seconds, which is added to each response time, and the trials in
+    /// which the generator is late.
     pub(super) late: (f64, Range<u32>),
     pub(super) errors: u64,
     pub(super) lost: u64,
@@ -48,8 +44,7 @@ pub(super) struct Simulated {
 }
 
 impl Simulated {
-    /// Returns a server that takes `service_us` per request, without noise, for any number of
-    /// trials.
+    /// Returns a server that takes `service_us` per request, without noise.
     pub(super) fn new(service_us: f64, seed: u64) -> Simulated {
         Simulated {
             service_s: service_us / 1e6,
@@ -67,13 +62,12 @@ impl Simulated {
         }
     }
 
-    /// Returns the mean wait at a rate.
     fn wait_s(&self, rate: f64) -> f64 {
         let load = rate * self.service_s;
         load * self.service_s / (2.0 * (1.0 - load))
     }
 
-    /// Returns the response time that a share `share` of the requests does not exceed.
+    /// Returns the response time that the fraction `share` of the requests does not exceed.
     pub(super) fn quantile_s(&self, rate: f64, share: f64) -> f64 {
         let load = rate * self.service_s;
         if load >= 1.0 {
@@ -84,7 +78,6 @@ impl Simulated {
         self.service_s + wait
     }
 
-    /// Returns the mean response time.
     pub(super) fn mean_s(&self, rate: f64) -> f64 {
         let load = rate * self.service_s;
         if load >= 1.0 { f64::INFINITY } else { self.service_s + self.wait_s(rate) }

@@ -75,7 +75,7 @@ fn noise_is_averaged_and_shows_in_the_interval() {
 
 #[test]
 fn a_stall_now_and_then_is_outvoted() {
-    // Returns the lowest capacity found in three searches, relative to the exact one.
+    // The lowest capacity found in three searches, relative to the exact one.
     let worst = |votes| {
         let off = (0..3).map(|seed| {
             let mut server = Simulated::new(20.0, seed);
@@ -106,8 +106,8 @@ fn a_second_mode_costs_the_mean_a_little_and_the_tail_everything() {
     // One request in two hundred takes 5 ms longer, which adds 25 µs to the mean response time.
     let mut server = Simulated::new(20.0, 1);
     let known = server.capacity(MS - 0.005 * SLOW_S, Simulated::mean_s);
-    // 0.5 % of the requests are slow. So the p99 of all requests is below 1 ms if quantile `beyond`
-    // of the other requests is.
+    // 0.5 % of the requests are slow, so the p99 of all requests is below 1 ms if quantile `beyond`
+    // of the other requests is below 1 ms.
     let beyond = 1.0 - 0.005 / 0.995;
     let tail = server.capacity(MS, |server, rate| server.quantile_s(rate, beyond));
     server.slow = 0.005;
@@ -206,7 +206,7 @@ fn below_a_rate_that_only_the_generator_limited_nothing_is_searched() {
 
 #[test]
 fn a_generator_that_is_late_for_a_while_does_not_lead_the_search_astray() {
-    // The generator is late in the first trials or in later ones. Most rounds must reach a share
+    // The generator is late in the first or in later trials. Most rounds must reach the fraction
     // `within` of the exact capacity.
     for (late, within) in [(0..3, 0.97), (70..90, 0.5)] {
         let mut server = Simulated::new(20.0, 1);

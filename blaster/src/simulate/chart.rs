@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 /// Columns to the left of the frame, for a ratio and a space.
 const LEFT: usize = 7;
-/// Columns inside the frame. `HEIGHT` is its number of rows.
+/// Columns inside the frame.
 const WIDTH: usize = 68;
 const HEIGHT: usize = 21;
 /// Number of rows between two labels of ratios.
@@ -57,10 +57,10 @@ fn ratio(outcome: &Outcome, misses: u64) -> f64 {
     misses as f64 / (outcome.requests as f64).max(1.0)
 }
 
-/// The row of a curve in each column. `None` in columns that the curve does not cross.
+/// A curve's row in each column. `None` in columns that the curve does not cross.
 type Curve = [Option<usize>; WIDTH];
 
-/// Draws the curve of the policy with index `at`: straight lines between its points.
+/// Draws the curve of policy `at` as straight lines between its points.
 fn curve(outcome: &Outcome, plot: &Plot, at: usize) -> Curve {
     let mut points: Vec<(usize, f64)> = outcome
         .sizes
@@ -79,8 +79,8 @@ fn curve(outcome: &Outcome, plot: &Plot, at: usize) -> Curve {
     rows
 }
 
-/// Returns the character of a cell: the letter of a curve that crosses the cell. If several curves
-/// do, their letters alternate from column to column.
+/// Returns the letter of a curve that crosses the cell. If several curves do, their letters
+/// alternate from column to column.
 fn cell(curves: &[Curve], row: usize, column: usize) -> char {
     let passing: Vec<usize> =
         (0..curves.len()).filter(|at| curves[*at][column] == Some(row)).collect();
@@ -92,7 +92,6 @@ fn letter(at: usize) -> char {
     char::from(LETTERS[at.min(LETTERS.len() - 1)])
 }
 
-/// Writes the legend: the letter and the name of each policy.
 fn legend(out: &mut String, plan: &Plan) {
     let mut line = format!("{:LEFT$}", "");
     for (at, contestant) in plan.policies.iter().enumerate() {

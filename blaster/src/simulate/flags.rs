@@ -15,15 +15,16 @@ use std::thread::available_parallelism;
 const THREADS_MAX: usize = 1024;
 const COPIES_MAX: u32 = 1 << 16;
 const SEGMENTS_MAX: u32 = 1 << 20;
-/// Most keys that a ghost remembers for each item. In practice, this many are all keys.
+/// Maximum number of keys that a ghost remembers for each item. In practice, this covers all keys.
 const GHOST_MAX: f64 = 16.0;
 
 const ABOUT: &str = "\
 Replays traces against caches that are refilled on every miss, and reports the
 misses of each policy, also compared with LRU.
 
-Hypostyle's policies run in a model of its store: segments, two queues, ghost,
-counters of two bits, compaction. The other policies are exact, item by item.";
+Hypostyle's policies run in a model of its store, which has segments, two queues,
+a ghost queue, two-bit counters and compaction. The other policies are simulated
+exactly, item by item.";
 
 /// The settings of a simulation.
 #[derive(Debug, clap::Args)]
@@ -33,20 +34,21 @@ pub struct Plan {
     /// run --trace, whose gets are replayed
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// Sizes of the caches: parts of the distinct keys (1%), objects (5000) or bytes (64m)
+    /// Sizes of the caches, in percent of the distinct keys (1%), in items (5000) or in bytes (64m)
     #[arg(long, short, value_name = "LIST", default_value = "0.3%,1%,3%,10%,30%")]
     #[arg(value_parser = one::<CacheSize>, value_delimiter = ',', action = clap::ArgAction::Set)]
     pub sizes: Vec<CacheSize>,
     /// Policies to simulate: lru, memcached, clock, sieve, arc, lirs, belady; Hypostyle's own:
-    /// fifo, nbq-clock, s3-fifo, clock2q. Prefix one of Hypostyle's with live: (as in live:fifo) to
-    /// run it in the real store, limited by bytes (default: all, none of them live)
+    /// fifo, nbq-clock, s3-fifo, clock2q. live: before one of Hypostyle's policies, as in
+    /// live:fifo, runs it in the real store, whose size is limited in bytes (default: all
+    /// policies, none of them live)
     #[arg(long = "policies", short = 'p', value_name = "LIST", hide_default_value = true)]
     #[arg(value_parser = one::<SimulatedPolicy>)]
     #[arg(value_delimiter = ',', action = clap::ArgAction::Set)]
     #[arg(default_values_t = SimulatedPolicy::all())]
     pub contestants: Vec<SimulatedPolicy>,
-    /// Sizes of items, drawn by a hash of the key number: equal; KEY/VALUE in bytes, as in 20/20 or
-    /// 30/1-100; or etc for the sizes of Facebook's ETC
+    /// Sizes of items: equal; KEY/VALUE in bytes, as in 20/20 or 30/1-100; or etc for the sizes of
+    /// Facebook's ETC pool. A hash of the key number chooses a size from a range
     #[arg(long, short, value_name = "SIZES", default_value = "equal")]
     pub items: Items,
     /// Number of segments of Hypostyle's store, or the word item for one segment per item
@@ -57,17 +59,17 @@ pub struct Plan {
     /// live (only live items, which shows the policy alone)
     #[arg(long, value_name = "WHAT", value_parser = budget, default_value = "memory")]
     pub budget: Budget,
-    /// Keys that the ghost of Hypostyle's policies remembers for each item
+    /// Number of evicted keys that Hypostyle's policies remember for each item in the cache
     #[arg(long, value_name = "PART")]
     #[arg(value_parser = number(0.0..=GHOST_MAX), default_value = "0.71")]
     pub ghost: f64,
-    /// Share of the hits that rewrite the value
+    /// Share of the hits that also store the value again, as a set does
     #[arg(long = "set-ratio", value_name = "PART", value_parser = percent, default_value = "0")]
     pub set_percent: u64,
-    /// Replay each key as this many keys, one after the other
+    /// Replace each request of the trace by requests of this many keys, one after the other
     #[arg(long, value_name = "N", value_parser = number(1..=COPIES_MAX), default_value = "1")]
     pub copies: u32,
-    /// Simulations at a time (default: one per core)
+    /// Number of simulations that run at a time (default: one per core)
     #[arg(long, short, value_name = "N", value_parser = number(1..=THREADS_MAX))]
     #[arg(default_value_t = available_parallelism().map_or(1, usize::from))]
     #[arg(hide_default_value = true)]
@@ -75,7 +77,7 @@ pub struct Plan {
     /// Print JSON instead of tables
     #[arg(long)]
     pub json: bool,
-    /// Draw miss ratio against size, a panel for each trace
+    /// Draw a chart for each trace, miss ratio against cache size, into this SVG file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }
@@ -92,7 +94,7 @@ fn budget(text: &str) -> Result<Budget, String> {
     }
 }
 
-/// Parses a fraction, and converts it to percent, rounded to an integer.
+/// Converts a fraction to percent, rounded to an integer.
 fn percent(text: &str) -> Result<u64, String> {
     let least = number(0.0..=1.0)(text)? * 100.0 - 0.5;
     Ok((0..100_u8).find(|whole| f64::from(*whole) >= least).map_or(100, u64::from))

@@ -12,7 +12,6 @@ use simulate::engine::Budget;
 use simulate::jobs::{Outcome, Plan};
 use std::fmt::Write;
 
-/// Width in characters of a column of figures.
 const CELL: usize = 10;
 
 /// Formats tables and plots of each policy's misses on each trace, and a summary.
@@ -27,12 +26,11 @@ pub fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     out
 }
 
-/// Describes the settings of the simulation.
 fn settings(plan: &Plan) -> String {
     let (segments, budget) = engine(plan);
     let sets = match plan.set_percent {
         0 => String::new(),
-        percent => format!("; {percent} % of the hits rewrite the value"),
+        percent => format!("; {percent} % of the hits also store the value again"),
     };
     let copies = match plan.copies {
         1 => String::new(),
@@ -80,8 +78,7 @@ fn trace(out: &mut String, plan: &Plan, outcome: &Outcome) {
     out.push('\n');
 }
 
-/// Writes the mean reduction of misses compared with LRU and with FIFO, over all traces and sizes,
-/// and the worst cases.
+/// Writes how far each policy reduces misses: mean and worst against LRU, worst against FIFO.
 fn summary(out: &mut String, plan: &Plan, outcomes: &[Outcome]) {
     let fifo = SimulatedPolicy::Ours(Eviction::Fifo);
     let fifo = plan.policies.iter().position(|contestant| *contestant == fifo);

@@ -17,16 +17,17 @@ use crate::search::{Goal, goal};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most megabytes of a simulated store.
+/// The maximum size of a simulated store, in megabytes.
 const MB_MAX: u64 = 1 << 20;
 const SIZES_MAX: usize = 64;
-const SIZED: &str = "What is sized";
+const SIZED: &str = "Sizing";
 
 const ABOUT: &str = "\
-Finds out how many hits each size of memory gives at this rate: Hypostyle's
-store runs in this process, in simulated time, so that an hour of traffic takes
-seconds. Servers that are named or started are then driven at this rate, and at
-the highest rate that meets the objective; the report has their p99 and CPUs.
+Finds out how many hits each size of memory gives at the rate of --rate:
+Hypostyle's store runs in this process, in simulated time, so that an hour of
+traffic takes seconds. Servers given as targets or by --start are then driven at
+this rate, and at the highest rate that meets the objective; the report has
+their p99 and CPU use.
 
   kvblaster size -r 40k --mix get=95,set=5 --value-size 5000 --ttl 60-300
   kvblaster size -r 40k -w mine.toml -O 'p99<1ms' \\
@@ -39,7 +40,7 @@ the highest rate that meets the objective; the report has their p99 and CPUs.
 #[command(mut_arg("targets", |arg| arg.required(false)))]
 #[group(skip)]
 pub struct Sizing {
-    /// Requests due per second; own: the rate of the workload's gaps
+    /// Requests due per second; own takes the times between requests from the workload
     #[arg(long = "rate", short, help_heading = SIZED, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
     rate_per_s: f64,
@@ -83,7 +84,7 @@ impl Sizing {
         self.plan.finish(given)
     }
 
-    /// Returns the requests per second of all threads. Without `--rate`, the workload sets it.
+    /// Requests per second of all threads. Without `--rate`, the workload determines it.
     fn rate_per_s(&self) -> f64 {
         let threads = self.plan.threads;
         let own = || self.plan.workload.own_gap_ns(threads).filter(|gap_ns| *gap_ns > 0.0);
@@ -92,13 +93,13 @@ impl Sizing {
         asked.or_else(own).unwrap_or(f64::NAN)
     }
 
-    /// Simulates stores, then drives servers. Returns the report and the exit status. The status is
-    /// `Met` if all servers were driven without an error.
+    /// Simulates stores, then drives servers. Returns the report, and `Met` if all servers were
+    /// driven without an error.
     ///
     /// # Errors
     /// A store cannot be made, or a server of `--stats` does not answer.
     pub fn run(mut self) -> Result<(String, Exit), String> {
-        // Query the servers of `--stats` first, so that errors appear before minutes are spent.
+        // Queries the servers of `--stats` first, so that errors appear before minutes are spent.
         let said = self.stats.iter().map(|place| Ok((place.clone(), ServerStats::query(place)?)));
         let said = said.collect::<Result<Vec<_>, String>>()?;
         run::check_room(&mut self.plan).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! The requests of a workload for a store in this process: those of `run`, split by key.
+//! The requests that `run` sends for a workload, split into requests of one key each.
 //!
 //! Where: between a workload and a store in this process.
 //! Invariant: the same workload, seed and rate give the same requests. A sampled request has the
@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The parameters of the requests.
 #[derive(Debug)]
 pub(crate) struct Requests<'p> {
     pub(crate) workload: &'p Arc<Workload>,
@@ -30,8 +29,8 @@ pub(crate) struct Requests<'p> {
 }
 
 impl Requests<'_> {
-    /// Returns the requests of the sample. Adds all keys looked up within `counted_ns` to `gets`,
-    /// including those outside the sample, and adds the simulated milliseconds to `passed_ms`.
+    /// Returns the requests of the sample. Adds the number of keys looked up within `counted_ns`,
+    /// also those outside the sample, to `gets`, and the simulated milliseconds to `passed_ms`.
     pub(crate) fn of_sample<'r>(
         &'r self,
         counted_ns: Range<u64>,
@@ -72,7 +71,6 @@ impl Requests<'_> {
         filled.chain(requests.filter(is_sampled)).map(|request| self.with_key_size(request))
     }
 
-    /// Returns the request that stores a key when the cache is filled.
     fn stored(&self, key: u64) -> Request {
         let size = Size { key: 0, value: self.names.value_bytes(key) };
         let ttl_s = self.names.exptime_s(key);
@@ -99,8 +97,7 @@ impl Requests<'_> {
         Request { at_ns, ..request }
     }
 
-    /// Adds the length of the key's name, which is slow to compute. Only requests of the sample
-    /// need it.
+    /// Adds the length of the key's name, which is slow to compute, to a request of the sample.
     fn with_key_size(&self, request: Request) -> Request {
         let mut name = Vec::with_capacity(64);
         self.names.key(request.key, &mut name);

@@ -22,7 +22,6 @@ pub(crate) const MEMORY: &str = "{mb}";
 /// The relative precision of the capacity. It is coarse because the number of CPUs is rounded up.
 const PRECISION: f64 = 0.1;
 
-/// The figures of one server.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct DrivenServer {
     /// The server's command or target, and its version.
@@ -40,8 +39,7 @@ pub(crate) struct DrivenServer {
     pub(crate) cpus: Option<f64>,
     /// Reasons why the figures at the given rate do not show the server alone.
     pub(crate) remarks: Vec<String>,
-    /// The reason why the server could not be driven, or why the search for its capacity ended
-    /// early.
+    /// The reason why the server could not be driven, or why its capacity search ended early.
     pub(crate) trouble: Option<String>,
     /// The highest rate at which the objective was met. `None` if no rate met it.
     pub(crate) capacity_per_s: Option<f64>,
@@ -53,23 +51,17 @@ pub(crate) struct DrivenServer {
     pub(crate) said: Option<ServerStats>,
 }
 
-/// Statistics that a server reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct ServerStats {
     /// The hit ratio since the server's start, or since its statistics were reset.
     pub(crate) hit_ratio: Option<f64>,
-    /// The memory limit of the server.
     pub(crate) memory_bytes: Option<u64>,
-    /// Memory sizes in bytes with the estimated hit ratios, from `stats mrc`, which only Hypostyle
-    /// has.
+    /// Memory sizes in bytes with the estimated hit ratios, from Hypostyle's `stats mrc`.
     pub(crate) estimates: Vec<(u64, f64)>,
 }
 
 impl ServerStats {
-    /// Queries a server for its statistics.
-    ///
-    /// # Errors
-    /// `place` is not a target, or the server does not answer or has no statistics.
+    /// Fails if `place` is not a target, or if the server does not answer or has no statistics.
     pub(crate) fn query(place: &str) -> Result<ServerStats, String> {
         let target = target::parse(place, Family::Any).map_err(|error| error.to_string())?;
         let answer = |question| version::answer(&target, question);
@@ -104,12 +96,9 @@ impl ServerStats {
 }
 
 impl DrivenServer {
-    /// Drives each server that the plan names. Then starts a server with each command of `starts`,
+    /// Drives each server that the plan names, then starts a server with each command of `starts`,
     /// with the memory size that was found, and drives it. A server that fails is listed with its
-    /// error. After Ctrl-C no other server is driven.
-    ///
-    /// # Errors
-    /// Signals cannot be caught.
+    /// error. After Ctrl-C no other server is driven. Fails if signals cannot be caught.
     pub(crate) fn drive_all(
         plan: &mut Plan,
         starts: &[String],
@@ -150,8 +139,7 @@ impl DrivenServer {
         Ok(all)
     }
 
-    /// Measures the server and queries its statistics. `None` if Ctrl-C came before anything was
-    /// measured.
+    /// Measures the server and queries its statistics. `None` if Ctrl-C prevented any measurement.
     fn drive(mut self, plan: &mut Plan, target: &str, goal: &Goal) -> Option<DrivenServer> {
         plan.targets = vec![target.to_owned()];
         let rate_per_s = plan.rate_per_s;
@@ -226,7 +214,7 @@ impl DrivenServer {
 }
 
 /// Returns the seconds from the filling of the server to the end of the reports, if the hit ratio
-/// is an upper bound: some of the first items have not expired, and hits do not rise.
+/// is an upper bound because some of the first items have not expired and hits do not rise.
 fn bound_s(reports: &[Interval], ttl_s: u32) -> Option<f64> {
     let (first, last) = (reports.first()?, reports.last()?);
     let hits = |report: &Interval| report.tally.total().hit_ratio();

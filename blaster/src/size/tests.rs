@@ -22,8 +22,8 @@ fn parameters(settings: &[(&str, &str)], rate_per_s: f64) -> Parameters {
 
 #[test]
 fn ttls_decide_what_lives_and_so_how_much_memory_is_worth_having() {
-    // Each key is requested every ten seconds on average, and lives for 30 seconds. Therefore three
-    // of four random lookups hit, and three of four keys are live.
+    // Each key is requested every ten seconds on average, and lives for 30 seconds: three of four
+    // random lookups hit, and three of four keys are live.
     let settings = [
         ("keys", "20k"),
         ("mix", "get=1"),

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Shares of the largest memory's hits for which the report gives the memory that they need.
+/// For each of these shares of the largest memory's hits, the report gives the memory needed.
 const PARTS: [f64; 3] = [ENOUGH, 0.95, 0.9];
 
 #[derive(Debug, Serialize)]
@@ -43,7 +43,7 @@ pub(crate) fn text(workload: &Workload, answer: &SizeReport) -> String {
     out
 }
 
-/// Converts seconds. A time that is too long becomes the longest `Duration`.
+/// A time that is too long becomes the longest `Duration`.
 pub(crate) fn span(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
@@ -143,7 +143,7 @@ fn capacity(out: &mut String, answer: &SizeReport, driven: &DrivenServer) {
     let objective = &answer.objective;
     let Some(capacity) = driven.capacity_per_s else {
         if driven.trouble.is_none() {
-            let _ = writeln!(out, "  keeps {objective} at no rate that was tried");
+            let _ = writeln!(out, "  meets {objective} at none of the rates tried");
         }
         return;
     };
@@ -172,7 +172,6 @@ fn statistics(stats: &ServerStats) -> String {
     out
 }
 
-/// Returns sentences on the limits of the figures.
 fn unknown(workload: &Workload, answer: &SizeReport) -> Vec<String> {
     let mut unknown = answer.memory.doubts.clone();
     if workload.trace_requests().is_none() {
@@ -189,7 +188,8 @@ fn unknown(workload: &Workload, answer: &SizeReport) -> Vec<String> {
     );
     if answer.left_out > 0 {
         let left_out = answer.left_out;
-        unknown.push(format!("figures of {left_out} of the servers: Ctrl-C came before they ran"));
+        let why = "Ctrl-C ended the run before they were driven";
+        unknown.push(format!("figures of {left_out} of the servers: {why}"));
     }
     if answer.driven.is_empty() {
         unknown.push(format!(

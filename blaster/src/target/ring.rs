@@ -13,13 +13,13 @@ use md5::{Digest, Md5};
 const POINTS_PLAIN: u32 = 100;
 /// Average number of points of a server if servers have weights.
 const POINTS_WEIGHTED: u32 = 160;
-/// Number of points that are computed from one MD5 sum.
 const POINTS_PER_SUM: u32 = 4;
 
 /// The libmemcached setting that determines the points of servers and the hash of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ketama {
-    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`: MD5 for points and keys. Others call this ketama.
+    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`: MD5 for points and keys. Other clients call this
+    /// ketama.
     #[default]
     Weighted,
     /// `MEMCACHED_BEHAVIOR_KETAMA` with the default hash (one-at-a-time). As in libmemcached, a
@@ -90,7 +90,7 @@ impl Ring {
     }
 }
 
-/// Returns the number of MD5 sums from which the points of a server of this weight are computed.
+/// The number of MD5 sums from which the points of a server of this weight are computed.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -99,12 +99,12 @@ impl Ring {
 fn sums(weight: u32, total: u64, targets: usize) -> u32 {
     let share = weight as f32 / total as f32;
     let per_target = (POINTS_WEIGHTED / POINTS_PER_SUM) as f32;
-    // The order of the operations is libmemcached's: share * 160 / 4 * servers + 1e-10.
+    // The operations are in libmemcached's order: share * 160 / 4 * servers + 1e-10.
     let points = share * POINTS_WEIGHTED as f32 / POINTS_PER_SUM as f32 * targets as f32;
     ((points + 1e-10).floor() as u32).min(per_target as u32 * targets as u32)
 }
 
-/// Returns the text that is hashed for one of a server's points. It omits memcached's default port.
+/// Returns the text that is hashed for one of a server's points, without memcached's default port.
 fn label(target: &Target, number: u32) -> String {
     let (host, port) = (&target.host, target.port());
     if port == MEMCACHED_PORT {

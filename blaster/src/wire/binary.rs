@@ -2,9 +2,9 @@
 //!
 //! Where: called by `Writer` and `Reader`.
 //! Invariant: every binary frame carries a tag as its opaque, so answers can be matched in any
-//! order. A get is GETK, as in the paper; a multiget is a GETKQ for each key, whose misses are not
-//! answered, and a NOOP, whose answer ends the multiget.
-//! Source: memcached's `protocol_binary.h`; the paper, section 5.2.1.
+//! order. A get is GETK, as in the KV-Cache paper; a multiget is a GETKQ for each key, whose misses
+//! are not answered, and a NOOP, whose answer ends the multiget.
+//! Source: memcached's `protocol_binary.h`; the KV-Cache paper, section 5.2.1.
 
 use protocol::binary::frame::{Decoded, Frame};
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REQUEST};
@@ -26,14 +26,12 @@ pub(super) const NOT_FOUND: u16 = 0x01;
 const EXISTS: u16 = 0x02;
 const NOT_STORED: u16 = 0x05;
 
-/// A complete request, which is a NOOP.
 pub(super) const PING: [u8; HEADER_BYTES] = {
     let mut bytes = [0; HEADER_BYTES];
     (bytes[0], bytes[1]) = (MAGIC_REQUEST, NOOP);
     bytes
 };
 
-/// The offset of the opaque in a header, in bytes.
 const OPAQUE_AT: usize = 12;
 
 /// The largest relative exptime, in seconds. Servers interpret a larger one as a Unix time.
@@ -111,7 +109,7 @@ pub(super) fn read(input: &[u8]) -> ReadOutcome<'_> {
     ReadOutcome::Piece(Piece { tag: Some(tag), content, ends: !tag.is_of_several() }, used)
 }
 
-/// The text of a status, in the words of the text protocols.
+/// The text protocols' words for a status.
 #[cold]
 fn words(status: u16) -> &'static [u8] {
     match status {

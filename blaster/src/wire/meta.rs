@@ -86,7 +86,7 @@ pub(super) fn read(input: &[u8]) -> ReadOutcome<'_> {
     ReadOutcome::Piece(Piece { tag, content, ends }, used)
 }
 
-/// Returns the tag in `flags`, or `None` if there is no opaque. Another opaque is an error.
+/// Returns the tag in `flags`, or `None` without an opaque. An opaque that is no tag is an error.
 #[inline]
 fn tag(flags: Args<'_>) -> Result<Option<Tag>, ()> {
     let Some(at) = memchr_opaque(flags.text) else { return Ok(None) };
@@ -97,7 +97,6 @@ fn tag(flags: Args<'_>) -> Result<Option<Tag>, ()> {
     strict_u32(digits).map(|tag| Some(Tag(tag))).ok_or(())
 }
 
-/// Returns the position of the opaque's digits in the flags.
 #[inline]
 fn memchr_opaque(text: &[u8]) -> Option<usize> {
     if text.first() == Some(&b'O') {

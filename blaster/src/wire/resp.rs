@@ -60,7 +60,6 @@ pub(super) fn write(
     places
 }
 
-/// Appends the beginning of a multiget.
 pub(super) fn begin_several(keys: usize, out: &mut Vec<u8>) {
     command(1 + keys, out);
     bulk(b"MGET", out);

@@ -26,11 +26,10 @@ pub(super) struct Template {
     /// The bytes before the value, with spare bytes on both sides.
     head: Vec<u8>,
     head_bytes: usize,
-    /// The bytes after the value.
     tail: Vec<u8>,
     /// The position of the `DIGITS_MAX` bytes that end where the key's number ends.
     digits_at: usize,
-    /// The bytes around the number in these 16 bytes. `mask` selects the bits of the number.
+    /// The bytes around the number, of the 16 bytes at `digits_at`. `mask` selects the number.
     around: u128,
     mask: u128,
     tag: TagPosition,
@@ -40,7 +39,6 @@ pub(super) struct Template {
 /// Requests up to this length are copied with a fixed length, without a call of `memcpy`.
 const CHUNK_BYTES: usize = 64;
 
-/// The position of the tag in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TagPosition {
     Absent,
@@ -51,8 +49,8 @@ pub(super) enum TagPosition {
 }
 
 impl Template {
-    /// Makes a template from the bytes `written` for a request of `key`. Returns `None` if keys
-    /// differ in length.
+    /// Makes a template from the bytes `written` for `key`'s request. `None` if keys differ in
+    /// length.
     pub(super) fn new(
         request: &WireRequest<'_>,
         key: u64,
@@ -82,7 +80,7 @@ impl Template {
         let mask = !(u128::MAX.checked_shr(8 * u32::try_from(pattern.digits).ok()?).unwrap_or(0));
         let own = u128::from_le_bytes(pattern.number(key)) & mask;
         let there = u128::from_le_bytes(*there);
-        // If the key's number is not at the expected position, no template is made.
+        // Without the key's number at the expected position, no template is made.
         (there & mask == own).then_some(Template {
             value_bytes: request.value_bytes,
             exptime_s: request.exptime_s,
@@ -98,7 +96,6 @@ impl Template {
         })
     }
 
-    /// True if the request has the value size and the exptime of the template.
     #[inline]
     pub(super) fn fits(&self, request: &WireRequest<'_>) -> bool {
         request.value_bytes == self.value_bytes && request.exptime_s == self.exptime_s
@@ -142,7 +139,7 @@ fn upper(word: u128) -> u64 {
     (word >> 64) as u64
 }
 
-/// Appends the request up to `end`. Copying a fixed length and truncating is the fastest way.
+/// Appends the request up to `end`. It is fastest to copy a fixed length and truncate the copy.
 #[inline(always)]
 fn append(head: &[u8], end: usize, out: &mut Vec<u8>) {
     let bytes = end - DIGITS_MAX;

@@ -38,7 +38,6 @@ fn written(protocol: Protocol, verb: Verb, keys: &[u64], value_bytes: u32) -> Ve
     out
 }
 
-/// Describes the requests that a server's session decodes from the bytes.
 fn understood(bytes: &[u8]) -> Vec<String> {
     let mut session = Session::new(ProtocolMode::Auto);
     let (mut at, mut words) = (0, Vec::new());
@@ -280,7 +279,7 @@ fn answers_are_read_wherever_the_stream_is_cut() {
         for cut in 0..bytes.len() {
             let (mut words, used) = pieces(protocol, &bytes[..cut]).unwrap();
             if protocol == Protocol::Resp {
-                // A reader counts how many elements of an array are still to come, so a new reader
+                // A reader counts the elements of an array that are still to come, so a new reader
                 // cannot continue within an array.
                 assert!(words.len() <= expected.len() && used <= cut);
                 continue;
@@ -293,7 +292,7 @@ fn answers_are_read_wherever_the_stream_is_cut() {
     }
 }
 
-/// Splits the last value of a reply into a value and a separate `End`, as if the END came later.
+/// Splits the last value of a reply into a value and a separate `End`, as if `END` came later.
 fn apart(word: &str) -> Vec<String> {
     match word.strip_suffix('.') {
         Some(value) if value.contains('=') && !value.contains('#') => {

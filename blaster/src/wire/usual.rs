@@ -3,7 +3,7 @@
 //! Where: `Reader::next_usual` tries this path before the protocol's own `read`.
 //! Invariant: an answer recognized here is the answer that `read` would return, which a test checks
 //! with random bytes. All other answers are left to `read`.
-//! Source: the sources of each protocol. An item's flags are 0 because the client sets them to 0.
+//! Source: see each protocol's module. An item's flags are 0 because the client sets them to 0.
 
 use protocol::binary::{HEADER_BYTES, MAGIC_REPLY};
 
@@ -50,8 +50,8 @@ impl UsualAnswer {
 pub(super) struct Memo {
     /// Text protocol: length of the key.
     pub(super) key_bytes: usize,
-    /// The first 8 bytes of the line with its line end (in the text protocol, after the key). Bytes
-    /// that `mask` does not select are 0.
+    /// The first 8 bytes of the line, which includes its line end (in the text protocol, the first
+    /// 8 after the key). Bytes that `mask` does not select are 0.
     word: u64,
     mask: u64,
     line_bytes: usize,
@@ -99,9 +99,8 @@ impl Memo {
     }
 }
 
-/// The most digits of a number that is parsed here.
 const DIGITS_MAX: usize = 8;
-/// The most digits of a tag, which has 32 bits.
+/// A tag has 32 bits.
 const TAG_DIGITS_MAX: usize = 10;
 const LINE_END: [u8; 2] = *b"\r\n";
 
@@ -195,7 +194,7 @@ pub(super) fn resp(input: &[u8], memo: &mut Memo) -> Option<UsualAnswer> {
 }
 
 /// Parses a number of 1 to `digits_max` digits, which another character must follow. Returns the
-/// number and how many digits it has.
+/// number, and its number of digits.
 #[inline(always)]
 fn decimal(text: &[u8], digits_max: usize) -> Option<(u32, usize)> {
     let mut sum = 0_u64;

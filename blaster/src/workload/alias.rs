@@ -18,15 +18,14 @@ struct Cell {
     second: u32,
 }
 
-/// A table made of weights.
 #[derive(Clone, Debug)]
 pub(crate) struct Alias {
     cells: Vec<Cell>,
 }
 
 impl Alias {
-    /// Makes a table of weights. Returns `None` if there are more than `WEIGHTS_MAX`, if no weight
-    /// is above 0, or if a weight is negative or not finite.
+    /// Makes a table of weights. `None` if there are more than `WEIGHTS_MAX`, if no weight is above
+    /// 0, or if a weight is negative or not finite.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -14,7 +14,6 @@ pub(crate) enum Form {
         scale: f64,
         shape: f64,
     },
-    /// Generalized extreme value.
     Gev {
         location: f64,
         scale: f64,
@@ -55,7 +54,7 @@ pub(crate) struct Curve {
 }
 
 impl Curve {
-    /// Cuts a form off at `min` and `max`. The error names the number that is wrong.
+    /// Cuts a form off at `min` and `max`. An error names the wrong number.
     pub(crate) fn new(form: Form, min: f64, max: f64) -> Result<Curve, &'static str> {
         let is_sane = match form {
             Form::Pareto { location, scale, shape } | Form::Gev { location, scale, shape } => {
@@ -82,7 +81,7 @@ impl Curve {
         (self.min, self.max)
     }
 
-    /// Returns a curve whose bounds are each further out by `by`.
+    /// Moves each bound outwards by `by`.
     pub(crate) fn widened(&self, by: f64) -> Option<Curve> {
         Curve::new(self.form, self.min - by, self.max + by).ok()
     }
@@ -98,7 +97,7 @@ impl Curve {
         if value < self.min { 0.0 } else { share.clamp(0.0, 1.0) }
     }
 
-    /// The value below which a share `fraction` of all values lies.
+    /// Returns the value below which the share `fraction` of all values lies.
     pub(crate) fn at(&self, fraction: f64) -> f64 {
         self.form.at(self.below + fraction * self.mass).clamp(self.min, self.max)
     }
@@ -150,7 +149,7 @@ impl Form {
             Form::Exponential { mean } => -(-value.max(0.0) / mean).exp_m1(),
             Form::Facebook => {
                 let short = (0..).zip(FACEBOOK_SHORT).filter(|(bytes, _)| {
-                    // A size represents all values that are rounded to it.
+                    // A size stands for all values that are rounded to it.
                     f64::from(*bytes) + 0.5 <= value
                 });
                 let short: f64 = short.map(|(_, share)| share).sum();

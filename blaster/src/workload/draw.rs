@@ -10,13 +10,12 @@ use super::law::Law;
 use super::random::{below, fraction};
 use simulate::sizes::mix;
 
-/// The most whole numbers of a curve that are drawn from a table, so that the table fits a core's
-/// cache. Greater numbers of the curve are computed.
+/// The maximum number of whole numbers of a curve that are drawn from a table, so that the table
+/// fits a core's cache. Greater numbers are computed.
 const HEAD_MAX: u32 = 4096;
 /// A salt that makes the tail's fraction independent of the bits that chose the tail.
 const TAIL_SALT: u64 = 0x7a11_0000;
 
-/// Draws whole numbers.
 #[derive(Clone, Debug)]
 pub(crate) enum IntegerSampler {
     Fixed(u32),
@@ -38,7 +37,7 @@ impl IntegerSampler {
             Law::List(pairs) => IntegerSampler::list(pairs),
             Law::File(_, histogram) => IntegerSampler::list(histogram.pairs()),
             Law::Curve(curve) => {
-                // A whole number represents all values that are rounded to it, also at the bounds.
+                // A whole number stands for all values that are rounded to it, also at the bounds.
                 let curve = curve.widened(0.5)?;
                 let (from, to) = (rounded(min), rounded(max));
                 let head = (to - from).saturating_add(1).min(HEAD_MAX);
@@ -80,14 +79,13 @@ impl IntegerSampler {
         }
     }
 
-    /// Returns the number if all draws give the same one.
+    /// The number, if all draws give the same one.
     #[inline(always)]
     pub(crate) fn fixed(&self) -> Option<u32> {
         if let IntegerSampler::Fixed(value) = self { Some(*value) } else { None }
     }
 }
 
-/// The greatest number of a law, rounded.
 pub(crate) fn greatest(law: &Law) -> u32 {
     rounded(law.bounds().1)
 }
@@ -122,7 +120,6 @@ fn whole_mean(curve: &Curve) -> Option<f64> {
     Some(sum + if head == HEAD_MAX { rest } else { 0.0 })
 }
 
-/// Draws numbers that need not be whole.
 #[derive(Clone, Debug)]
 pub(crate) enum RealSampler {
     Fixed(f64),
@@ -134,7 +131,7 @@ pub(crate) enum RealSampler {
         alias: Alias,
         values: Vec<f64>,
     },
-    /// Whole numbers of microseconds, as in the paper's histograms of gaps.
+    /// Whole numbers of microseconds, as in the KV-Cache paper's histograms of gaps.
     Whole(IntegerSampler),
 }
 
@@ -168,7 +165,6 @@ impl RealSampler {
     }
 }
 
-/// Rounds a number to the nearest u32.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -77,12 +77,12 @@ fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
             }
             Ok(pairs.join(","))
         }
-        other => Err(format!("a string or a number is expected, not this {}", other.type_str())),
+        other => Err(format!("must be a string or a number, not this {}", other.type_str())),
     }
 }
 
-/// Returns comment lines with checksums of the files that a workload names. A manifest does not
-/// contain these files, but the checksums show whether they have changed.
+/// Returns comment lines with the checksums of the files that a workload names. A manifest does not
+/// contain these files; the checksums show if they have changed.
 fn contents(workload: &Workload) -> String {
     let Workload { key_file, popularity, key_size, value_size, batch, gap, ttl, trace, .. } =
         workload;
@@ -103,7 +103,7 @@ fn contents(workload: &Workload) -> String {
     if let Some(trace) = trace {
         let (requests, keys) = (trace.requests.len(), trace.keys);
         let sum = &trace.sum;
-        text += &format!("# the trace: {requests} requests of {keys} keys, md5 of them: {sum}\n");
+        text += &format!("# the trace: {requests} requests of {keys} keys; its md5: {sum}\n");
     }
     text
 }

@@ -3,7 +3,7 @@
 //! Where: after `stream` has made a request, to compute when the request is due.
 //! Invariant: over many requests, the gaps have the requested mean. When a gap is rounded to
 //! nanoseconds, the remainder is carried over to the next gap.
-//! Source: the paper, table 2.
+//! Source: the KV-Cache paper, table 2.
 
 use super::WorkloadError;
 use super::draw::{self, RealSampler};
@@ -17,13 +17,12 @@ use std::path::Path;
 
 /// The forms of gaps, for `--help`.
 pub(crate) const GRAMMAR: &str = "\
-fixed                          all equal (a number of microseconds also gives equal gaps)
-exponential                    Poisson arrivals: independent of each other
-trace                          as recorded in the trace
-pareto:... gev:... list:... file:PATH ...
-                               any distribution below, in microseconds (whole ones for pareto, gev,
-                               exponential and facebook). With a rate, the gaps are scaled to that
-                               rate; without one, they give the rate
+fixed                          all gaps are equal (a number of microseconds also gives equal gaps)
+exponential                    gaps of Poisson arrivals, which are independent of each other
+trace                          gaps as recorded in the trace
+any distribution below         gaps in microseconds (whole ones for pareto, gev, exponential and
+                               facebook); the gaps are scaled to the rate, and are used
+                               unchanged with -r own
 ";
 
 /// The longest gap that is drawn: a year, in ns.
@@ -38,7 +37,6 @@ const USAGE: Usage = Usage {
     etc: Some(["pareto:16.0292,0.154971,1,1000", "pareto:0.154971,16.0292,1,1000"]),
 };
 
-/// A distribution of gaps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Gap {
     Fixed,
@@ -122,7 +120,6 @@ impl GapSampler {
     }
 }
 
-/// Rounds gaps to whole nanoseconds, and carries the remainder over to the next gap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rounding {
     left: f64,
@@ -136,7 +133,7 @@ impl Rounding {
     )]
     pub(crate) fn whole(&mut self, gap_ns: f64) -> u64 {
         let exact = if gap_ns.is_nan() { 0.0 } else { gap_ns.clamp(0.0, GAP_NS_MAX) + self.left };
-        // The processor converts to i64 in one instruction, but not to u64. The gap fits an i64.
+        // The gap fits an i64, to which the processor converts in one instruction, unlike to a u64.
         let rounded = exact as i64;
         self.left = exact - rounded as f64;
         rounded as u64

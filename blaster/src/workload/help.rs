@@ -28,7 +28,7 @@ pub fn lists() -> String {
     text
 }
 
-/// The names of a grammar in two columns, each with its explanation.
+/// Splits a grammar into two columns: the names of forms, and the explanation of each.
 fn entries(grammar: &str) -> Vec<(&str, String)> {
     let mut entries: Vec<(&str, String)> = Vec::new();
     for line in grammar.lines() {
@@ -46,8 +46,8 @@ fn entries(grammar: &str) -> Vec<(&str, String)> {
     entries
 }
 
-/// Returns the end of an error text. If the grammar has the distribution `kind`, this is its form;
-/// otherwise it suggests the name that was probably meant.
+/// Returns the end of an error text: the form of distribution `kind` if the grammar has it,
+/// otherwise a suggestion of the name that was probably meant.
 pub(super) fn form(grammar: &str, kind: &str) -> String {
     let entries = entries(grammar);
     let forms = || entries.iter().flat_map(|(names, _)| names.split(", "));

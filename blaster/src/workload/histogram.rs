@@ -3,7 +3,7 @@
 //! Where: read for a setting with the value `file:PATH`.
 //! Invariant: a histogram has 1 to `ROWS_MAX` rows, and at least one of them has a weight above 0.
 //! An error in a file names the line.
-//! Source: the paper, section 5.2.2: inverse transform sampling of histograms.
+//! Source: the KV-Cache paper, section 5.2.2: inverse transform sampling of histograms.
 
 use super::WorkloadError;
 use super::alias::WEIGHTS_MAX;
@@ -17,14 +17,12 @@ pub(crate) const ROWS_MAX: usize = WEIGHTS_MAX;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 const WEIGHT_MAX: f64 = 1e12;
 
-/// Values and their weights.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Histogram {
     /// The first word of each row, as it is in the file.
     words: Vec<String>,
     /// Each row's first word as a number (0 if the word is not a number), and its weight.
     pairs: Vec<(f64, f64)>,
-    /// The line number of each row.
     lines: Vec<usize>,
     /// The index of the first row whose first word is not a number.
     word_at: Option<usize>,
@@ -111,7 +109,6 @@ impl Histogram {
         &self.pairs
     }
 
-    /// The first word of each row, and its weight.
     pub(crate) fn words(&self) -> impl Iterator<Item = (&str, f64)> {
         self.words.iter().map(String::as_str).zip(self.pairs.iter().map(|pair| pair.1))
     }

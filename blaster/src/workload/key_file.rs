@@ -3,8 +3,8 @@
 //! Where: in place of computed names, if a workload names a file of keys.
 //! Invariant: there are 1 to `KEYS_MAX` keys. All keys differ, and memcached accepts each of them.
 //! An error names its line.
-//! Source: the paper, section 5.2.2: a set of keys that was made beforehand, in the order of the
-//! histogram of their popularity.
+//! Source: the KV-Cache paper, section 5.2.2: a set of keys that was made beforehand, in the order
+//! of the histogram of their popularity.
 
 use super::{KEY_BYTES_MAX, WorkloadError};
 use crate::words::hex;
@@ -15,9 +15,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// The most keys of a file. Even if all have the greatest length, their offsets fit 32 bits.
+/// The maximum number of keys: the offsets of keys of the greatest length still fit 32 bits.
 pub(crate) const KEYS_MAX: usize = 1 << 24;
-/// The most bytes of a line: the longest key and the longest line end.
+/// The maximum length of a line in bytes: the longest key and the longest line end.
 const LINE_BYTES_MAX: u64 = KEY_BYTES_MAX as u64 + 2;
 
 /// The keys of a file. The first key has number 0.
@@ -26,9 +26,7 @@ pub(crate) struct KeyFile {
     pub(crate) path: PathBuf,
     /// All keys, without separators.
     text: Vec<u8>,
-    /// The end of each key in `text`.
     ends: Vec<u32>,
-    /// The MD5 sum of the file.
     pub(crate) sum: String,
 }
 
@@ -94,7 +92,7 @@ impl KeyFile {
         self.text.len()
     }
 
-    /// The key with this number. Empty if there is none.
+    /// The key with this number; empty if there is none.
     pub(crate) fn key(&self, key: u64) -> &[u8] {
         let at = usize::try_from(key).unwrap_or(usize::MAX);
         let end = |at: usize| self.ends.get(at).map(|end| *end as usize);

@@ -2,8 +2,8 @@
 //!
 //! Where: settings are parsed to laws, from which `draw` makes samplers.
 //! Invariant: a parsed law can be drawn from, and its printed form is read as the same law.
-//! Source: the paper, table 2. In both of its Pareto rows, scale and shape are swapped, compared
-//! with the publication from which the rows come (see `curve`).
+//! Source: the KV-Cache paper, table 2. In both of its Pareto rows, scale and shape are swapped,
+//! compared with the publication from which the rows come (see `curve`).
 
 use super::WorkloadError;
 use super::curve::{Curve, Form};
@@ -27,14 +27,13 @@ gev:LOCATION,SCALE,SHAPE,MIN,MAX
                                generalized extreme value, cut off at MIN and MAX
 exponential:MEAN,MIN,MAX       exponential, cut off at MIN and MAX
 facebook[:MIN,MAX]             value sizes of Facebook's ETC pool: the published shares
-                               of 0 to 14 bytes, else generalized Pareto
-etc                            the row for this setting in table 2 of the KV-Cache paper
-etc-as-printed                 that row with scale and shape swapped, as the paper prints
-                               them
+                               of 0 to 14 bytes, and generalized Pareto above
+etc                            the law for this setting in table 2 of the KV-Cache paper
+etc-as-printed                 like etc, but with scale and shape swapped, as the paper
+                               prints them
 file:PATH                      a histogram: one VALUE WEIGHT (or VALUE,WEIGHT) per line
 ";
 
-/// A distribution of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Law {
     Fixed(f64),
@@ -49,7 +48,6 @@ pub(crate) enum Law {
 pub(crate) struct Usage {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
-    /// The least and greatest number.
     pub(crate) min: f64,
     pub(crate) max: f64,
     pub(crate) is_whole: bool,
@@ -58,7 +56,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Returns a usage with whole numbers and without a law for `etc`.
+    /// A usage with whole numbers and without a law for `etc`.
     pub(crate) const fn whole(name: &'static str, unit: &'static str, min: f64, max: f64) -> Usage {
         Usage { name, unit, min, max, is_whole: true, etc: None }
     }
@@ -131,7 +129,6 @@ impl Law {
         }
     }
 
-    /// Checks that `usage` allows all numbers of the law.
     fn check(&self, usage: &Usage) -> Result<(), String> {
         let Usage { min, max, unit, is_whole, .. } = *usage;
         let (least, greatest) = self.bounds();
@@ -154,7 +151,6 @@ impl Law {
         if let Law::File(_, histogram) = self { Some(histogram) } else { None }
     }
 
-    /// The least and the greatest number that can be drawn.
     pub(crate) fn bounds(&self) -> (f64, f64) {
         let ends = |pairs: &[(f64, f64)]| {
             let drawn = || pairs.iter().filter(|(_, weight)| *weight > 0.0).map(|pair| pair.0);
@@ -170,7 +166,7 @@ impl Law {
     }
 }
 
-/// Reads a finite number, which may have the suffix k, m or g.
+/// The number must be finite, and may have the suffix k, m or g.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let starts = text.starts_with(|first: char| first.is_ascii_digit() || "-.".contains(first));
     without_suffix(text).parse().ok().filter(|value: &f64| starts && value.is_finite())
@@ -189,7 +185,7 @@ fn list(text: &str) -> Result<Law, String> {
         pairs.push((value, weight));
     }
     if pairs.len() > LIST_MAX {
-        return Err(format!("more than {LIST_MAX} numbers; file:PATH takes more"));
+        return Err(format!("more than {LIST_MAX} numbers: list them in a file, file:PATH"));
     }
     if pairs.iter().all(|(_, weight)| *weight == 0.0) {
         return Err("no weight is above 0".to_owned());

@@ -2,7 +2,7 @@
 //!
 //! Where: `stream` draws the verb of a request before its keys.
 //! Invariant: shares count keys, so a multiget of 48 keys counts 48 times.
-//! Source: the paper, table 2 (drawn); memtier_benchmark and OpenOnload's test (dealt).
+//! Source: the KV-Cache paper, table 2 (drawn); memtier_benchmark and OpenOnload's test (dealt).
 
 use super::histogram::Histogram;
 use super::law::number;
@@ -10,10 +10,8 @@ use super::{VERBS, Verb, WorkloadError};
 use std::fmt;
 use std::path::Path;
 
-/// The greatest weight of a verb.
 const WEIGHT_MAX: f64 = 1e12;
 
-/// The weight of each verb.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Mix(pub(crate) [f64; VERBS.len()]);
 
@@ -67,13 +65,12 @@ impl fmt::Display for Mix {
     }
 }
 
-/// Chooses verbs by their shares.
 #[derive(Clone, Debug)]
 pub(crate) enum VerbSampler {
-    /// Verbs are drawn at random. Each has a range of the numbers below 2^32; these are the ends.
+    /// Verbs are drawn at random. Each verb has a range of the numbers below 2^32, with these ends.
     Drawn([u64; VERBS.len()]),
-    /// Verbs take turns, as evenly as shares allow. Each request adds each verb's share to its
-    /// `behind`, chooses the verb with the greatest `behind`, and subtracts 1 from that.
+    /// Verbs take turns, as evenly as shares allow. For each request, each `behind` grows by its
+    /// verb's share, the verb with the greatest `behind` is chosen, and that `behind` falls by 1.
     Dealt { behind: [f64; VERBS.len()], shares: [f64; VERBS.len()] },
 }
 
@@ -103,7 +100,7 @@ impl VerbSampler {
     #[inline(always)]
     pub(crate) fn next(&mut self, bits: u64) -> Verb {
         match self {
-            // GET is compared first, because it is the most frequent verb.
+            // GET is the most frequent verb, so it is compared first.
             VerbSampler::Drawn(limits) if bits >> 32 < limits[0] => VERBS[0],
             VerbSampler::Drawn(limits) => {
                 let at = limits.iter().position(|limit| bits >> 32 < *limit);

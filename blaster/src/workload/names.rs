@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// The size of the pool from which values are cut, small enough for a core's cache. The letters
 /// after a value's stamp begin in the first half of the pool.
 const POOL_BYTES: usize = 1 << 16;
-/// Length of the stamp, which is the first characters of a value.
+/// Length of the stamp: the first characters of a value.
 const STAMP_BYTES: usize = 8;
 /// The letters of values, 6 bits each. They are printable.
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-";
@@ -35,20 +35,18 @@ const FIRST_DIGIT: u8 = 0x21;
 const WIDE: u64 = 94;
 /// Room for the digits of a number in either base: the greatest number has 13 decimal digits.
 pub(crate) const DIGITS_MAX: usize = 16;
-/// This character fills keys up to their size.
+/// Fills keys up to their size.
 const FILLER: u8 = b'.';
 
-/// The layout of names of one size.
 #[derive(Clone, Copy, Debug, Default)]
 struct Layout {
     /// Bytes of prefix and filler together.
     lead: u8,
-    /// Number of digits after the filler.
     digits: u8,
     is_decimal: bool,
 }
 
-/// The layout of the number in a name, if all names have one size and differ only in the number.
+/// The layout of the number in a name, if names have one size and differ only in the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     /// Number of digits, which are the last bytes of the name.
@@ -90,7 +88,6 @@ struct Inner {
     value_seed: u64,
     /// True if a key's value always has the size that was drawn for the key.
     is_sized_by_key: bool,
-    /// True if the workload appends to values.
     appends: bool,
     pool: Vec<u8>,
     trace: Option<Arc<Replay>>,
@@ -129,7 +126,7 @@ impl Names {
         }))
     }
 
-    /// The layout of the number in names. `None` if names differ in size.
+    /// `None` if names differ in size.
     pub(crate) fn pattern(&self) -> Option<Pattern> {
         let inner = &*self.0;
         let bytes =
@@ -189,15 +186,14 @@ impl Names {
         rest == 0 && !value.is_empty() && parts.into_iter().all(|one| self.0.is_value(key, one))
     }
 
-    /// True if values can be verified. If appended pieces have different sizes, they cannot,
-    /// because the ends of the pieces are unknown.
+    /// True if values can be verified. Appended pieces of different sizes prevent this, because
+    /// their ends are unknown.
     #[must_use]
     pub fn verifies(&self) -> bool {
         self.0.is_sized_by_key || !self.0.appends
     }
 
-    /// The size of the value that is written for the key when the cache is populated, and after a
-    /// miss.
+    /// The size of the value written for the key when the cache is populated, and after a miss.
     #[must_use]
     pub fn value_bytes(&self, key: u64) -> u32 {
         let inner = &*self.0;
@@ -207,9 +203,9 @@ impl Names {
         }
     }
 
-    /// The time to live, in seconds, of the value that is written for the key when the cache is
-    /// populated, and after a miss. 0 means that it never expires. The time is drawn once per key,
-    /// because the sequence of requests must not depend on answers.
+    /// The time to live in seconds (0 means forever) of the value written for the key when the
+    /// cache is populated, and after a miss. It is drawn once per key, because the sequence of
+    /// requests must not depend on answers.
     #[must_use]
     pub fn exptime_s(&self, key: u64) -> u32 {
         self.0.ttl.draw(hash(self.0.ttl_seed, key))
@@ -252,8 +248,8 @@ impl Inner {
 }
 
 impl Layout {
-    /// Returns the layout of `keys` names of `bytes` bytes. If `bytes` is too small for this number
-    /// of different names, the names are longer.
+    /// Returns the layout of `keys` names of `bytes` bytes, or of longer names if `bytes` is too
+    /// small for this number of different names.
     fn new(bytes: usize, prefix_bytes: usize, keys: u64) -> Layout {
         let small = |bytes: usize| u8::try_from(bytes).unwrap_or(u8::MAX);
         let form = |bytes: usize, digits: usize, is_decimal| Layout {
@@ -271,7 +267,6 @@ impl Layout {
     }
 }
 
-/// Number of digits that `count` different numbers need.
 fn digits(base: u64, count: u64) -> usize {
     std::iter::successors(Some(count.saturating_sub(1)), |left| Some(left / base))
         .take_while(|left| *left > 0)
@@ -302,7 +297,6 @@ fn eight_digits(number: u64) -> u64 {
     (tens | ((quarters - tens * 10) << 8)) + 0x3030_3030_3030_3030
 }
 
-/// The digits of a number in base 94.
 fn wide(number: u64) -> [u8; DIGITS_MAX] {
     let (mut left, mut digits) = (number, [FIRST_DIGIT; DIGITS_MAX]);
     for place in digits.iter_mut().rev() {

@@ -4,8 +4,8 @@
 //! Invariant: each drawn key is below the number of keys. The population's seed shuffles the keys
 //! over the ranks, so popular keys are not neighbours. If there is a key file, the line of a key is
 //! its rank.
-//! Source: the paper, section 5.2.2 and table 2 (power law over buckets); memtier_benchmark
-//! (Gaussian); see `zipf` for Zipf.
+//! Source: the KV-Cache paper, section 5.2.2 and table 2 (power law over buckets);
+//! memtier_benchmark (Gaussian); see `zipf` for Zipf.
 
 use super::WorkloadError;
 use super::alias::{Alias, WEIGHTS_MAX};
@@ -25,36 +25,33 @@ use std::sync::Arc;
 
 /// The forms of popularity, for `--help`.
 pub(crate) const GRAMMAR: &str = "\
-uniform                        all keys equally often
+uniform                        all keys are requested equally often
 zipf:S                         the n-th most popular key is requested in proportion to 1/n^S;
                                S is 0 to 10
 power-law:ALPHA,FROM[,BUCKETS[,GROUPS]]
-                               density ALPHA x^(ALPHA-1) for x from FROM to 1, in BUCKETS
-                               (default 10000) of equally popular keys; with GROUPS, that many
-                               disjoint sets of keys, each with this law (in the KV-Cache paper
-                               power-law:0.01,0.001,10000,4)
-gaussian[:DEVIATION[,MIDDLE]]  normal distribution over the key numbers; its mean MIDDLE (default
-                               0.5) and its DEVIATION (default 1/6) are fractions of the number of
-                               keys, at most 1
+                               popularity with density ALPHA x^(ALPHA-1) for x from FROM to 1,
+                               divided into BUCKETS (default 10000) of equally popular keys; the
+                               keys are divided into GROUPS (default 1), each with this law; the
+                               KV-Cache paper has power-law:0.01,0.001,10000,4
+gaussian[:DEVIATION[,MIDDLE]]  normal distribution over the key numbers, with mean MIDDLE (default
+                               0.5) and standard deviation DEVIATION (default 1/6), both as
+                               fractions of the number of keys
 sequential                     keys in the order of their numbers, divided among the threads
-file:PATH                      a histogram: each row is a bucket; all buckets have equally many keys
+file:PATH                      a histogram of rows VALUE WEIGHT: each row is a bucket, and all
+                               buckets have equally many keys
 ";
 
-/// The default number of buckets of a power law.
 const BUCKETS: u64 = 10_000;
-/// The most groups of keys.
 const GROUPS_MAX: u64 = 1024;
-/// The most buckets of all groups together.
+/// The maximum number of buckets of all groups together.
 const ALL_BUCKETS_MAX: u64 = 1 << 23;
-/// The greatest exponent of Zipf.
 const EXPONENT_MAX: f64 = 10.0;
-/// Memtier's standard deviation: a sixth of the range.
+/// The standard deviation of memtier: a sixth of the range.
 const DEVIATION: f64 = 1.0 / 6.0;
-/// After this number of draws outside the range, a key is drawn uniformly. At the greatest standard
-/// deviation a third of all draws is inside the range, so this practically never happens.
+/// After this number of draws outside the range, a key is drawn uniformly. Even at the greatest
+/// standard deviation a third of all draws is inside, so this practically never happens.
 const TRIES_MAX: usize = 64;
 
-/// A distribution over keys.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Popularity {
     Uniform,
@@ -129,7 +126,7 @@ impl Popularity {
     }
 
     /// Makes a table for each of `parts`, which are ranges of the `keys` keys. A law is applied
-    /// within each part. A histogram gives a part the rows in which its keys lie.
+    /// within each part; a histogram gives a part the rows in which its keys lie.
     pub(crate) fn tables(&self, parts: &[Range<u64>], keys: u64) -> Vec<Arc<Table>> {
         if let Some(histogram) = self.histogram() {
             let weights = histogram.ordered_weights();
@@ -168,8 +165,8 @@ impl Popularity {
 }
 
 /// Returns the table of a part: the rows of a histogram over `keys` keys that overlap the part,
-/// with the bounds of `Table::buckets`. If all of these rows have weight 0, the part's keys are
-/// equally popular.
+/// with the bounds of `Table::buckets`. If all these rows have weight 0, the keys are equally
+/// popular.
 fn rows_of(weights: &[f64], part: &Range<u64>, keys: u64) -> Table {
     let rows = weights.len() as u64;
     // The product is at most 2^40 * 2^20, so it fits a u64.
@@ -195,7 +192,6 @@ pub(crate) fn power_law(alpha: f64, from: f64, buckets: u64) -> Vec<f64> {
     (0..buckets).map(|n| (below(edge(n + 1)) - below(edge(n))).max(0.0)).collect()
 }
 
-/// The tables of a distribution, shared by all threads.
 #[derive(Clone, Debug)]
 pub(crate) enum Table {
     Uniform,
@@ -205,8 +201,8 @@ pub(crate) enum Table {
         deviation: f64,
         middle: f64,
     },
-    /// `each` is the number of keys per bucket if all buckets have equally many, which saves two
-    /// divisions; otherwise it is 0.
+    /// `each` is the number of keys per bucket if all have equally many (it saves divisions), else
+    /// 0.
     Buckets {
         alias: Alias,
         buckets: u64,
@@ -228,14 +224,13 @@ impl Table {
     }
 }
 
-/// The state of one thread, with which it draws keys.
+/// One thread's state for drawing keys.
 #[derive(Clone, Debug)]
 pub(crate) struct KeySampler {
     keys: u64,
     shuffle: Shuffle,
     /// The next key, if keys are drawn in ascending order.
     next: u64,
-    /// The difference between two successive keys of this order.
     step: u64,
 }
 

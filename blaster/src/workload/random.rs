@@ -6,7 +6,6 @@
 
 use simulate::sizes::mix;
 
-/// Hashes a number with a seed from `seed_for`.
 #[must_use]
 pub(crate) fn hash(seed: u64, number: u64) -> u64 {
     mix(number ^ seed)
@@ -31,7 +30,6 @@ pub(crate) fn below(bits: u64, end: u64) -> u64 {
     ((u128::from(bits) * u128::from(end)) >> 64) as u64
 }
 
-/// The usages for which seeds are derived.
 pub(crate) mod usage {
     pub(crate) const SHUFFLE: u64 = 1;
     pub(crate) const KEY_SIZE: u64 = 2;
@@ -43,7 +41,7 @@ pub(crate) mod usage {
     pub(crate) const TTL: u64 = 8;
 }
 
-/// Number of rounds of a shuffle. With fewer rounds, neighbours stay near each other.
+/// With fewer rounds of a shuffle, neighbours stay near each other.
 const ROUNDS: usize = 3;
 
 /// A permutation of the numbers below `end`. It is computed, because a table would exceed the cache
@@ -65,7 +63,6 @@ impl Shuffle {
         Shuffle { end, mask, shift: (bits / 2).max(1), rounds: [0, 1, 2].map(round) }
     }
 
-    /// Returns the permutation that leaves each number in its place.
     pub(crate) fn none(end: u64) -> Shuffle {
         Shuffle { end, mask: u64::MAX, shift: 63, rounds: [(1, 0); ROUNDS] }
     }
@@ -75,9 +72,9 @@ impl Shuffle {
         debug_assert!(place < self.end);
         let mut number = place;
         // Each round is a bijection of the numbers up to the mask: it multiplies by an odd number,
-        // adds, and folds a higher part into the lower. If the rounds are repeated from a number
-        // below `end`, they reach a number below `end` again, at the latest the first one. The mask
-        // is less than twice `end`, so at most two repetitions are needed on average.
+        // adds, and folds a higher part into the lower. Rounds repeated from a number below `end`
+        // reach a number below `end` again, at the latest that number itself. The mask is less than
+        // twice `end`, so on average at most two repetitions are needed.
         loop {
             for (factor, addend) in self.rounds {
                 number = number.wrapping_mul(factor).wrapping_add(addend) & self.mask;

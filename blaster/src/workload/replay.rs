@@ -14,20 +14,15 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// The most requests of a trace, so that a small file cannot fill the memory.
+/// The maximum number of requests of a trace, so that a small file cannot fill the memory.
 pub(crate) const REQUESTS_MAX: usize = 1 << 26;
-/// The most bytes of a line of a CSV.
 const LINE_BYTES_MAX: u64 = 4096;
-/// The most bytes of a key.
 const KEY_BYTES_MAX: u8 = 250;
 
-/// A recorded sequence of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Replay {
     pub(crate) path: PathBuf,
-    /// Number of different keys.
     pub(crate) keys: u32,
-    /// The key of each request.
     pub(crate) requests: Vec<u32>,
     /// The other fields of each request, if they were recorded.
     pub(crate) details: Option<Details>,
@@ -35,21 +30,18 @@ pub(crate) struct Replay {
     pub(crate) sum: String,
 }
 
-/// The fields of a cache-trace except the keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Details {
     pub(crate) operations: Vec<Operation>,
     /// Each second that has requests, with the index of its first request.
     pub(crate) seconds: Vec<(u32, u32)>,
-    /// Number of bytes of each key.
     pub(crate) key_bytes: Vec<u8>,
-    /// Number of bytes of each key's first value that is not empty.
+    /// Length in bytes of each key's first value that is not empty.
     pub(crate) value_bytes: Vec<u32>,
     /// Number of requests with an operation that `Verb` lacks. The nearest verb replaces it.
     pub(crate) replaced: u64,
 }
 
-/// One recorded request without its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
     pub(crate) verb: Verb,
@@ -58,7 +50,7 @@ pub(crate) struct Operation {
 }
 
 impl Replay {
-    /// Reads a trace. If `requests` is not 0, reads only this number of requests.
+    /// Reads a trace, or only its first `requests` requests if `requests` is not 0.
     pub(crate) fn read(path: &Path, requests: u64) -> Result<Replay, WorkloadError> {
         let wrong = |why: String| WorkloadError(format!("trace: {}: {why}", path.display()));
         let most = usize::try_from(requests).unwrap_or(REQUESTS_MAX).min(REQUESTS_MAX);
@@ -92,7 +84,7 @@ impl Replay {
         first_line().is_some_and(is_row)
     }
 
-    /// The key of each get. Empty if the trace records only keys.
+    /// The key of each get; empty if the trace records only keys.
     pub(crate) fn looked_up(&self) -> Vec<u32> {
         let operations = self.details.iter().flat_map(|details| &details.operations);
         let gets = self.requests.iter().zip(operations).filter(|(_, one)| one.verb == Verb::Get);
@@ -122,7 +114,8 @@ impl Replay {
             }
             let fields = Fields::parse(&row).ok_or_else(|| (line, expected(&row)))?;
             if requests.len() == REQUESTS_MAX {
-                let why = format!("more than {REQUESTS_MAX} requests; trace-requests takes fewer");
+                let why = "requests: set trace-requests to replay fewer";
+                let why = format!("more than {REQUESTS_MAX} {why}");
                 return Err((line, why));
             }
             let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
@@ -160,8 +153,7 @@ impl Replay {
     }
 
     /// The due time of a request, in ns from the start. The requests of one second are spread
-    /// evenly over that second. `cursor` keeps the index of the second, where the search for the
-    /// next request's second begins.
+    /// evenly over it. `cursor` keeps the index of the second at which the next search begins.
     pub(crate) fn due_ns(&self, request: usize, cursor: &mut usize) -> Option<u64> {
         let seconds = &self.details.as_ref()?.seconds;
         let first = |at: usize| seconds.get(at).map_or(self.requests.len(), |one| one.1 as usize);
@@ -206,13 +198,12 @@ impl Details {
     }
 }
 
-/// A line of a CSV.
 struct Fields<'a> {
     second: u32,
     key: &'a [u8],
     key_bytes: u8,
     value_bytes: u32,
-    /// The verb, and true if it is exactly the recorded operation.
+    /// The verb, and true if the recorded operation is exactly this verb.
     verb: (Verb, bool),
     exptime_s: u32,
 }
@@ -243,8 +234,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Returns the verb of a memcached operation, and true. If `Verb` lacks the operation, returns the
-/// nearest verb, and false.
+/// Returns the verb of a memcached operation, and true; or the nearest verb and false, if `Verb`
+/// lacks the operation.
 fn verb_of(name: &str) -> Option<(Verb, bool)> {
     match name {
         "get" => Some((Verb::Get, true)),
@@ -263,7 +254,7 @@ fn verb_of(name: &str) -> Option<(Verb, bool)> {
 fn expected(row: &[u8]) -> String {
     let row = String::from_utf8_lossy(row.trim_ascii_end());
     let row: String = row.chars().take(80).collect();
-    format!("timestamp,key,key size,value size,client,operation,ttl is expected: {row}")
+    format!("a row must be timestamp,key,key size,value size,client,operation,ttl: {row}")
 }
 
 #[cfg(test)]

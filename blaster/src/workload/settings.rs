@@ -28,9 +28,9 @@ pub struct Setting {
     pub(crate) get: fn(&Workload) -> Option<String>,
 }
 
-/// The most times that a trace can be replayed.
+/// The maximum number of times that a trace can be replayed.
 const LOOPS_MAX: u64 = 1 << 32;
-/// The most bytes of a prefix. A key's number still fits after it.
+/// The maximum length of a prefix in bytes, which leaves room for a key's number.
 const PREFIX_BYTES_MAX: usize = 200;
 
 pub(crate) const KEY_SIZE: Usage = Usage {
@@ -44,7 +44,6 @@ pub(crate) const VALUE_SIZE: Usage = Usage {
 const BATCH: Usage = Usage::whole("batch", "keys", 1.0, BATCH_MAX as f64);
 const TTL: Usage = Usage::whole("ttl", "seconds", 0.0, EXPTIME_S_MAX as f64);
 
-/// A setting whose value is a distribution of numbers.
 macro_rules! law_setting {
     ($usage:expr, $field:ident, $help:expr) => {
         Setting {
@@ -57,7 +56,7 @@ macro_rules! law_setting {
     };
 }
 
-/// A setting whose value is one of two words; the first word is the default.
+/// The value is one of two words; the first word is the default.
 macro_rules! either {
     ($name:literal, $no:literal, $yes:literal, $field:ident, $help:expr) => {
         Setting {
@@ -126,18 +125,19 @@ pub const SETTINGS: [Setting; 19] = [
         "run",
         "connection",
         per_connection,
-        "run: each connection requests all keys; connection: each has an equal part of the keys \
-         to itself"
+        "run: each connection requests all keys; connection: each connection requests only its \
+         own, equal part of the keys"
     ),
     law_setting!(
         KEY_SIZE,
         key_size,
-        "Bytes of a key, 1 to 250 (forms below); a key is longer if its number does not fit"
+        "Bytes of a key, 1 to 250 (forms below); a key contains its number, and is longer if need \
+         be"
     ),
     Setting {
         name: "key-prefix",
         value: "TEXT",
-        help: "Text with which every key begins; it counts as part of the size",
+        help: "Text at the start of every key; key-size includes this text",
         set: |to, text, _| {
             let is_fit = |byte: u8| (0x21..=0x7e).contains(&byte);
             if text.len() > PREFIX_BYTES_MAX || !text.bytes().all(is_fit) {
@@ -155,13 +155,13 @@ pub const SETTINGS: [Setting; 19] = [
         "key",
         "request",
         size_per_request,
-        "key: a value's size is drawn once for its key; request: again for each request"
+        "key: one size is drawn for all values of a key; request: a new size for each request"
     ),
     Setting {
         name: "mix",
         value: "VERB=SHARE,...",
-        help: "Shares of get, set, delete, append, add and replace, or file:PATH; each key of a \
-               multiget counts as one get",
+        help: "Shares of get, set, delete, append, add and replace, as in get=9,set=1, or \
+               file:PATH; each key of a multiget counts as one get",
         set: |to, text, base| Mix::parse(text, base).map(|mix| to.mix = mix),
         get: |of| Some(of.mix.to_string()),
     },
@@ -170,7 +170,7 @@ pub const SETTINGS: [Setting; 19] = [
         "drawn",
         "dealt",
         is_dealt,
-        "drawn: verbs are drawn at random; dealt: they take turns, as evenly as their shares allow"
+        "drawn: verbs are drawn at random; dealt: verbs alternate, as evenly as their shares allow"
     ),
     either!(
         "set-order",
@@ -180,7 +180,7 @@ pub const SETTINGS: [Setting; 19] = [
         "drawn: the keys of sets are drawn like those of gets; oldest: each set takes the key \
          that was set longest ago"
     ),
-    law_setting!(BATCH, batch, "Keys of one get, 1 to 1024 (forms below)"),
+    law_setting!(BATCH, batch, "Number of keys in each get, 1 to 1024 (forms below)"),
     Setting {
         name: "gap",
         value: "HOW",
@@ -212,7 +212,7 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "trace",
         value: "PATH",
-        help: "Replays a trace: key numbers (.u32.zst), for which this workload gives the mix, \
+        help: "Replays a trace: key numbers (.u32.zst), to which the workload adds the mix, \
                sizes and ttl; or a cache-trace CSV (timestamp, key, key size, value size, client, \
                operation, ttl; plain or .zst), which records operations, sizes and ttl",
         set: |to, text, base| {
@@ -252,7 +252,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     SETTINGS.iter().map(|setting| setting.name)
 }
 
-/// A law and its sampler.
 #[derive(Clone, Debug)]
 pub(crate) struct SampledLaw {
     pub(crate) law: Law,
@@ -271,7 +270,7 @@ impl SampledLaw {
     }
 }
 
-/// Reads a whole number, which may contain underscores and have the suffix k, m or g.
+/// The number may contain underscores and have the suffix k, m or g.
 fn count(name: &str, text: &str, min: u64, max: u64) -> Result<u64, WorkloadError> {
     let digits = text.replace('_', "");
     let digits = without_suffix(&digits);
@@ -282,7 +281,6 @@ fn count(name: &str, text: &str, min: u64, max: u64) -> Result<u64, WorkloadErro
     })
 }
 
-/// Returns false for the first of two words, true for the second.
 fn either(name: &str, text: &str, words: [&str; 2]) -> Result<bool, WorkloadError> {
     let at = words.iter().position(|word| *word == text);
     let wrong = || WorkloadError(format!("{name}: {text}: must be {} or {}", words[0], words[1]));
@@ -299,5 +297,5 @@ fn table(
 }
 
 fn no_table(name: &str, text: &str) -> WorkloadError {
-    WorkloadError(format!("{name}: {text}: has no usable weights"))
+    WorkloadError(format!("{name}: {text}: these numbers give no usable weights"))
 }

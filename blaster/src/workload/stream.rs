@@ -4,8 +4,8 @@
 //! Invariant: the same workload, seed, thread and number of threads give the same sequence; another
 //! seed gives another sample of the same population. The threads of a run use disjoint parts of one
 //! random sequence, and divide a trace among them. With `set-order` oldest, a thread (or a
-//! connection that has its own keys) sets the keys that it has filled, repeatedly, in the order in
-//! which it filled them; no other thread sets these keys.
+//! connection with its own keys) sets the keys that it has filled, repeatedly, in the order of
+//! filling; no other thread sets these keys.
 
 use super::gaps::{Gap, Rounding};
 use super::mix::VerbSampler;
@@ -23,11 +23,11 @@ use std::sync::Arc;
 pub struct Stream {
     workload: Arc<Workload>,
     random: Xoshiro256PlusPlus,
-    /// The generator of gaps. It is separate, so that the requests do not depend on the rate.
+    /// The generator of gaps is separate, so that the requests do not depend on the rate.
     gap_random: Xoshiro256PlusPlus,
     rounding: Rounding,
-    /// The additional share of a gap by which the first request is delayed, so that threads with
-    /// equal gaps take turns.
+    /// The share of a gap by which the first request is delayed: threads with equal gaps take
+    /// turns.
     turn: f64,
     choice: VerbSampler,
     /// One part for all connections, or one part for each connection.
@@ -38,20 +38,16 @@ pub struct Stream {
     is_plain: bool,
 }
 
-/// The keys that a connection requests.
 #[derive(Debug)]
 struct Part {
     table: Arc<Table>,
     sampler: KeySampler,
-    /// The first key of the part.
     from: u64,
     /// The keys that are set in turn with `set-order` oldest.
     filled: Range<u64>,
-    /// The next key to be set in turn.
     oldest: u64,
 }
 
-/// A thread's position in a trace.
 #[derive(Debug)]
 struct TraceCursor {
     trace: Arc<Replay>,
@@ -59,12 +55,12 @@ struct TraceCursor {
     next: u64,
     /// The difference between the indices of two successive requests of this thread.
     step: u64,
-    /// The end of the requests. `None` if the trace is repeated without end.
+    /// The end of the requests, or `None` if the trace is repeated without end.
     end: Option<u64>,
     second: usize,
     /// The due time of this thread's latest request.
     due_ns: u64,
-    /// The due time of the request before this thread's latest one.
+    /// The due time of the request that precedes this thread's latest request in the trace.
     previous_due_ns: u64,
 }
 
@@ -110,7 +106,7 @@ impl Stream {
     }
 
     /// Returns the stream of a thread that has the connections `connections` of `all`. If each
-    /// connection has its own keys, connections differ by at most one in their numbers of keys.
+    /// connection has its own keys, their numbers of keys differ by at most one.
     #[must_use]
     pub fn over(mut self, connections: Range<u32>, all: u32) -> Stream {
         if self.workload.per_connection && !connections.is_empty() {
@@ -138,8 +134,8 @@ impl Stream {
         self.next_on(0, request)
     }
 
-    /// Like `next`, for one connection of the thread. The connection matters only if connections
-    /// have their own keys.
+    /// Like `next`, for one connection of the thread, which matters only if connections have their
+    /// own keys.
     pub fn next_on(&mut self, connection: usize, request: &mut WorkloadRequest) -> bool {
         let connection = connection.min(self.parts.len() - 1);
         request.keys.clear();
@@ -240,9 +236,9 @@ impl Stream {
     }
 
     /// The gap in ns from the previous request to the latest request that `next` made; for the
-    /// first request, from the start. The workload's gaps are scaled to the mean `mean_ns`. If
-    /// `mean_ns` is NaN, gaps are not scaled (see `Workload::own_gap_ns`); a workload that does not
-    /// set gaps then has gaps of 0.
+    /// first request, from the start. The workload's gaps are scaled to the mean `mean_ns`. If that
+    /// is NaN, they are not scaled (see `Workload::own_gap_ns`), and are 0 if the workload does not
+    /// set gaps.
     pub fn gap_ns(&mut self, mean_ns: f64) -> u64 {
         if self.workload.gap == Gap::Trace
             && let Some(cursor) = &self.trace_cursor
@@ -260,7 +256,6 @@ impl Stream {
 }
 
 impl Part {
-    /// Returns the key that was set longest ago, and advances to the next key.
     fn next_oldest(&mut self) -> u64 {
         let key = self.oldest;
         self.oldest = if key + 1 < self.filled.end { key + 1 } else { self.filled.start };

@@ -15,7 +15,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Returns a preset with some settings changed.
 fn made(preset: &str, settings: &[(&str, &str)]) -> Arc<Workload> {
     let mut workload = Workload::preset(preset).unwrap();
     for (name, value) in settings {
@@ -24,14 +23,12 @@ fn made(preset: &str, settings: &[(&str, &str)]) -> Arc<Workload> {
     Arc::new(workload)
 }
 
-/// Returns the first requests of one thread.
 fn requests(workload: &Arc<Workload>, seed: u64, count: usize) -> Vec<WorkloadRequest> {
     let mut stream = Stream::new(workload, seed, 0, 1);
     let mut request = WorkloadRequest::new();
     (0..count).map_while(|_| stream.next(&mut request).then(|| request.clone())).collect()
 }
 
-/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -56,8 +53,7 @@ impl Drop for Folder {
 }
 
 /// Returns the greatest distance between the samples' distribution and the given one (Kolmogorov
-/// and Smirnov), times the square root of the number of samples. It exceeds `DISTANCE_MAX` for one
-/// set of samples in a hundred.
+/// and Smirnov), times the square root of the number of samples.
 fn distance(samples: &mut [f64], share_below: impl Fn(f64) -> f64) -> f64 {
     samples.sort_by(f64::total_cmp);
     let count = samples.len() as f64;
@@ -68,7 +64,7 @@ fn distance(samples: &mut [f64], share_below: impl Fn(f64) -> f64) -> f64 {
     samples.iter().enumerate().map(apart).fold(0.0, f64::max) * count.sqrt()
 }
 
-/// Like `distance`, for whole numbers: it compares the distributions only at these numbers, because
+/// Like `distance`, for whole numbers: compares the distributions only at these numbers, because
 /// neither distribution rises between them.
 fn distance_of_whole(samples: &[u32], share_to: impl Fn(u32) -> f64) -> f64 {
     let mut counts = std::collections::BTreeMap::new();

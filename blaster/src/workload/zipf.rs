@@ -10,12 +10,11 @@ use super::random::fraction;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
 
-/// The most ranks in the table, so that it fits a core's cache.
+/// The maximum number of ranks in the table, so that it fits a core's cache.
 const HEAD_MAX: u64 = 4096;
-/// After this number of rejected draws, the last one is taken. Nine draws in ten are accepted.
+/// After this number of rejected draws, the last draw is taken. Nine draws in ten are accepted.
 const TRIES_MAX: usize = 64;
 
-/// Zipf's law for a number of keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Zipf {
     exponent: f64,
@@ -92,7 +91,6 @@ fn area(exponent: f64, x: f64) -> f64 {
     log * ratio
 }
 
-/// The inverse of `area`.
 fn place(exponent: f64, area: f64) -> f64 {
     let stretch = (area * (1.0 - exponent)).max(-1.0);
     // ln(1 + t) / t, which is 1 at 0.

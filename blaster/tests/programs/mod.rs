@@ -1,7 +1,7 @@
 //! The real servers that tests start.
 //!
-//! Where: a module of tests that need real servers. Invariant: none; each test ends the servers
-//! that it starts.
+//! Where: a module of tests that need real servers.
+//! Invariant: none; each test ends the servers that it starts.
 //!
 //! `MEMCACHED=path` names a memcached to use instead of the one on `PATH`.
 
@@ -10,12 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
-/// Returns the memcached program to run, which may not be installed.
 pub(crate) fn memcached_program() -> OsString {
     std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into())
 }
 
-/// Returns the options that memcached needs if root runs the tests.
 pub(crate) fn as_root() -> &'static [&'static str] {
     if rustix::process::geteuid().is_root() { &["-u", "root"] } else { &[] }
 }

@@ -2,7 +2,6 @@
 //!
 //! Where: called by the store's audit, in tests and debug builds, while no column runs.
 //! Invariant: the check changes nothing.
-//! Source: none.
 
 use super::{Arena, GROUP};
 use std::collections::BTreeSet;

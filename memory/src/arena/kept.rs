@@ -1,4 +1,4 @@
-//! Keeps received bytes in their chunk, so that they become a value or a part of a value.
+//! Keeps received bytes in their chunk, as a value or a part of a value.
 //!
 //! ```text
 //! received chunk  -- keep -->     a chain with two references: the receiver's and `KeptBytes`'
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Where: between an inbox, which shows the received bytes, and a value that stays in their chunk.
-//! Invariant: `keep` and `recycle` exchange one chunk for one, so that a ring's number of chunks
-//! never changes. Kept bytes do not change: their chunk becomes a ring's only after the last
-//! reference is dropped, and each reader of the packet has a reference.
+//! Invariant: `keep` and `recycle` exchange one chunk for one, so a ring's number of chunks never
+//! changes. Kept bytes do not change: their chunk becomes a ring's only after the last reference is
+//! dropped, and each reader of the packet has a reference.
 //! Source: the KV-Cache paper, section 4.1.3 (packet buffers that are values).
 
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -24,17 +24,14 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct KeptBytes {
     arena: Arc<Arena>,
-    /// The chunk, whose extent covers the kept bytes.
     chunk: u32,
 }
 
 impl Arena {
     /// Keeps received bytes in their chunk. `None` if `keeps` is false, if the bytes lie outside
-    /// the arena, if their chunk has kept bytes already, or if the ring could get no free chunk
-    /// instead.
+    /// the arena, if their chunk has kept bytes already, or if the ring could get no free chunk.
     ///
-    /// The caller got the bytes from their receiver, which must pass their chunk to `recycle`
-    /// afterwards.
+    /// The receiver of the bytes must pass their chunk to `recycle` afterwards.
     #[inline]
     #[must_use]
     pub fn keep(self: &Arc<Self>, bytes: &[u8]) -> Option<KeptBytes> {
@@ -46,8 +43,7 @@ impl Arena {
         is_kept.then(|| KeptBytes { arena: Arc::clone(self), chunk })
     }
 
-    /// Like `keep`, but for a range of a chunk. On success the chunk has two references: the
-    /// caller's, and the receiver's, which `recycle` drops.
+    /// Like `keep`. The chunk then has two references: the caller's, and one that `recycle` drops.
     pub(super) fn keep_in(&self, chunk: u32, (offset, bytes): (usize, usize)) -> bool {
         if bytes > self.chunk_bytes - offset || self.chains.snapshot(chunk).0 > 0 {
             return false;
@@ -64,12 +60,11 @@ impl Arena {
         true
     }
 
-    /// Ends the use of a chunk by its receiver. Returns the chunk to receive into next: the same
-    /// chunk, or a free one if bytes of this one are kept.
+    /// Ends the receiver's use of a chunk. Returns the chunk to receive into next: the same chunk,
+    /// or a free one if bytes of this one are kept.
     #[inline]
     #[must_use]
     pub fn recycle(&self, chunk: u32) -> u32 {
-        // A chunk with kept bytes has at least the reference that this call drops.
         if self.chains.snapshot(chunk).0 == 0 || plant::is(Fault::KeptChunkLent) {
             return chunk;
         }
@@ -98,9 +93,9 @@ impl KeptBytes {
         &self.arena
     }
 
-    /// Returns the chunk, which is a chain of its own. The caller gets a reference to it.
+    /// Returns the chunk, a chain of its own, with a reference for the caller.
     pub(crate) fn into_chunk(self) -> u32 {
-        // This reference is the caller's: dropping `self` drops the reference that `self` has.
+        // This reference is the caller's; the drop of `self` drops another.
         let is_held = self.arena.hold(self.chunk);
         debug_assert!(is_held, "`self` holds a reference");
         self.chunk

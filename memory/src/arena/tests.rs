@@ -1,8 +1,6 @@
-//! Tests of the arena: taking, holding, chaining and giving back chunks.
+//! Tests of the arena, without a store: taking, holding, chaining and giving back chunks.
 //!
-//! Where: without a store.
 //! Invariant: at the end of each test, the audit finds every chunk free.
-//! Source: none.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -131,7 +129,7 @@ fn a_value_is_read_from_where_it_lies_in_its_chunks() {
     assert_eq!((arena.free(), faults(&arena, &[])), (8, vec![]));
 }
 
-/// Writes bytes at `offset` in a chunk, as if a ring had received them, and returns them.
+/// Writes bytes to a chunk, as if a ring had received them there, and returns them.
 fn received(arena: &Arena, chunk: u32, offset: usize, text: &[u8]) -> &'static [u8] {
     // SAFETY: the chunk belongs to a ring, and only the test writes to it. The test reads the bytes
     // only until it recycles the chunk, and the arena lives longer than that.
@@ -185,7 +183,7 @@ fn what_is_kept_outlives_its_keeper_while_the_packet_is_read() {
     let shown = received(&arena, 0, 42, b"a request, and its value");
     drop(arena.keep(&shown[19..]).expect("a free chunk"));
     assert_eq!((arena.free(), shown), (0, &b"a request, and its value"[..]));
-    // The bytes are not kept twice: there would be two `KeptBytes` but one reference.
+    // Keeping the bytes twice would make two `KeptBytes` but one reference.
     assert!(arena.keep(shown).is_none());
     assert_eq!((arena.recycle(0), arena.free()), (1, 1));
     let shown = received(&arena, 1, 0, b"the next");
@@ -208,7 +206,6 @@ fn what_is_kept_becomes_frames_of_a_value() {
     kept[0].cut(17..26);
     kept[2].cut(0..13);
     assert_eq!([&kept[0][..], &kept[2][..]], [&b"the first"[..], b" and the last"]);
-    // Chunk 0 is recycled before the value exists, chunks 1 and 2 afterwards.
     assert_eq!(arena.recycle(0), 3);
     let frames: Vec<u32> = kept.into_iter().map(|kept| memory.frame_of(kept)).collect();
     frames.windows(2).for_each(|two| memory.chain(two[0], two[1]));

@@ -2,7 +2,6 @@
 //!
 //! Where: `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
 //! Invariant: the tests run the shipped source.
-//! Source: none.
 
 use super::*;
 use crate::sync::AtomicU32;
@@ -18,7 +17,6 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// Builds an unpublished chain of two chunks.
 fn draft(arena: &Arena) -> Option<u32> {
     let first = arena.take()?;
     let Some(second) = arena.take() else {
@@ -62,7 +60,7 @@ fn a_reader_with_a_stale_number_frees_nothing_of_the_chunks_next_owner() {
     });
 }
 
-/// A value is overwritten and its chunks are taken, while its second chunk's send completes.
+/// A value is overwritten and its chunks are taken while its second chunk is being sent.
 #[test]
 fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
     model(|| {
@@ -87,8 +85,7 @@ fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
     });
 }
 
-/// One column finds no free chunk and clears the hint, while another column gives a chunk back. The
-/// next `take` finds that chunk.
+/// The next `take` finds a chunk that was given back while another column cleared the hint.
 #[test]
 fn a_chunk_given_back_during_a_look_is_found_by_the_next() {
     model(|| {
@@ -137,7 +134,7 @@ fn what_is_kept_is_nobody_elses_before_value_and_packet_have_gone() {
         let other = {
             let (arena, is_read) = (arena.clone(), is_read.clone());
             thread::spawn(move || {
-                // Another column cuts the value and publishes it; then the value is overwritten.
+                // Another column cuts and publishes the value, which is then overwritten.
                 arena.set_extent(0, 310, 80);
                 arena.release(0);
                 if let Some(taken) = arena.take() {

@@ -2,16 +2,14 @@
 //!
 //! Where: called by the store's audit, in tests and debug builds, while no column runs.
 //! Invariant: the check changes nothing, and terminates even if a chain is cyclic.
-//! Source: none.
 
 use super::{ARENA, Memory};
 use crate::segments::{NONE, State};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Memory {
-    /// Checks the frames and appends a message for each fault to `faults`. `chains` maps the head
-    /// of each item's chain to the chain's length in bytes. A reference held by a reader or an
-    /// arriving value counts as a fault.
+    /// Appends the faults found to `faults`. `chains` maps the head of each item's chain to the
+    /// chain's length in bytes. A reference held by a reader or an arriving value is a fault.
     pub fn audit_frames(&self, chains: &BTreeMap<u32, u32>, faults: &mut Vec<String>) {
         let mut used = BTreeSet::new();
         for (head, bytes) in chains {

@@ -1,10 +1,7 @@
 //! A reader's reference to the body of a large value.
 //!
-//! Where: a hit returns a `Pinned` to the connection, which sends the body straight from its
-//! frames.
-//! Invariant: the frames keep their contents as long as a `Pinned` lives, even after the item is
-//! unlinked.
-//! Source: none.
+//! Where: a hit returns a `Pinned` to the connection, which sends the body from its frames.
+//! Invariant: the frames keep their contents while a `Pinned` lives, even if the item is unlinked.
 
 #![allow(unsafe_code, reason = "reads frames in the mapping")]
 
@@ -25,8 +22,8 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Takes a reference to the chain at `head`, whose frames hold `bytes` bytes. `None` if the
-    /// chain is free, because its item is no longer linked.
+    /// Takes a reference to the chain at `head`, whose frames hold `bytes` bytes. `None`: the chain
+    /// is free, since its item is no longer linked.
     ///
     /// # Safety
     /// `head` and `bytes` come from one item or draft. If others may unlink the item, the caller
@@ -45,8 +42,7 @@ impl Pinned {
         Pieces { memory: &self.memory, at: self.at, left: self.left }
     }
 
-    /// Moves the read position by `bytes`, but not beyond the end. Frames before the position stay
-    /// pinned.
+    /// Moves the read position by `bytes`, at most to the end. All frames stay pinned.
     pub fn advance(&mut self, bytes: usize) {
         let mut pieces = Pieces { memory: &self.memory, at: self.at, left: self.left };
         pieces.skip_bytes(bytes.min(self.left));
@@ -59,7 +55,7 @@ impl Pinned {
         self.left
     }
 
-    /// True if a frame of the body lies in a segment not below `from` that has free frames.
+    /// True if a frame of the body lies in a segment with free frames that is not below `from`.
     #[must_use]
     pub fn is_scattered(&self, from: u32) -> bool {
         let frames = &self.memory.frames;
@@ -85,14 +81,12 @@ impl Pinned {
 #[derive(Clone, Debug)]
 pub struct Pieces<'p> {
     memory: &'p Memory,
-    /// The frame of the next piece, and the number of its bytes before that piece.
     at: (u32, usize),
-    /// Number of bytes that `next` has not returned yet.
     left: usize,
 }
 
 impl Pieces<'_> {
-    /// Returns the address and the length of the next piece; `None` at the end of the body.
+    /// The address and length of the next piece; `None` at the end of the body.
     fn next_piece(&self) -> Option<(*mut u8, usize)> {
         let (frame, passed) = self.at;
         if self.left == 0 || frame == NONE {
@@ -102,7 +96,6 @@ impl Pieces<'_> {
         Some((at.wrapping_add(passed), (bytes - passed).min(self.left)))
     }
 
-    /// Skips the next `bytes` bytes.
     fn skip_bytes(&mut self, mut bytes: usize) {
         while bytes > 0
             && let Some((_, there)) = self.next_piece()

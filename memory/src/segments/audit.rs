@@ -2,14 +2,13 @@
 //!
 //! Where: called by the store's audit, in tests and debug builds, while no column runs.
 //! Invariant: the check changes nothing, and terminates even if a list is cyclic.
-//! Source: none.
 
 use super::{NONE, Segment, Segments, State};
 use crate::sync::{AtomicU64, Ordering};
 use crate::words::low;
 
 impl Segment {
-    /// Returns the segment's state, or `None` if the state's number is invalid.
+    /// The segment's state; `None` if the state's number is invalid.
     #[must_use]
     pub fn state(&self) -> Option<State> {
         use State::{Draining, Frames, Free, Index, Limbo, Open, Sealed, Withheld};
@@ -63,7 +62,7 @@ impl Segments {
         }
     }
 
-    /// Iterates over a list's segments. If the list is cyclic, ends after `count() + 1` segments.
+    /// A list's segments, at most `count() + 1` of them, in case the list is cyclic.
     fn list<'s>(&'s self, list: &AtomicU64) -> impl Iterator<Item = u32> + use<'s> {
         // Acquire, here and below, pairs with the Release in `push`.
         let mut next = low(list.load(Ordering::Acquire));

@@ -1,12 +1,10 @@
 //! One segment's entry: its state, its fill, and the number of its live bytes.
 //!
-//! Where: columns use the entries to reserve room, to count unlinked items and to choose a segment
-//! to drain.
+//! Where: columns use entries to reserve room, count unlinked items and choose a segment to drain.
 //! Invariant: a thread whose `change` of the state succeeds owns the segment. A segment is
 //! drainable when it is sealed and its committed bytes equal its end.
-//! Source: none.
 //!
-//! An entry is two cache lines. Every append writes the first. Unlinks write the second, and a
+//! Every append writes the first of an entry's two cache lines. Unlinks write the second, and a
 //! column that chooses a segment to drain reads it.
 //!
 //! ```text
@@ -38,13 +36,12 @@ pub enum State {
     Limbo = 4,
     /// Cut into frames.
     Frames = 5,
-    /// Out of use, and its memory given back to the system, so that the index may use as much more.
+    /// Without memory, which was given back to the system so that the index may use as much more.
     Index = 6,
-    /// Out of use, and its memory given back to the system, because the limit was lowered.
+    /// Without memory, which was given back to the system since the limit was lowered.
     Withheld = 7,
 }
 
-/// The fields written by appends.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct AppendFields {
@@ -57,7 +54,6 @@ pub(super) struct AppendFields {
     birth: AtomicU64,
 }
 
-/// The fields written by links, unlinks and walks.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct LifeFields {
@@ -92,7 +88,7 @@ pub struct Opening {
     pub cas_base: u64,
     /// The flush epoch.
     pub epoch: u32,
-    /// The segment's queue, and the segment's sequence number in that queue, packed by the log.
+    /// The segment's queue and its sequence number in that queue, packed by the log.
     pub birth: u64,
     /// The second in which the segment is opened.
     pub now: u32,
@@ -143,8 +139,7 @@ impl Segment {
     /// Opens a segment for appends. The caller has taken it off the free list.
     pub fn open(&self, opening: Opening) {
         let (appended, lived) = (&self.appended, &self.lived);
-        // Relaxed: these stores are published by the Release of the cursor below, and by the
-        // Release of the thread that shares the segment's number.
+        // Relaxed: published by the Release of the cursor and of the thread that shares the number.
         appended.end.store(UNSEALED, Ordering::Relaxed);
         appended.committed.store(0, Ordering::Relaxed);
         appended.cas_base.store(opening.cas_base, Ordering::Relaxed);
@@ -159,17 +154,16 @@ impl Segment {
         lived.has_frames.store(0, Ordering::Relaxed);
         lived.uncounted.store(0, Ordering::Relaxed);
         self.set_state(State::Open);
-        // This store is last, because a column may still know the segment's number from its former
-        // use. Before this store that column's `reserve` finds the segment full; after it, open and
-        // with all fields set. Release pairs with the Acquire in `reserve`.
+        // This store is last: a column may know the segment's number from its former use. That
+        // column's `reserve` finds the segment full before this store, and open with all fields set
+        // after it. Release pairs with the Acquire in `reserve`.
         appended.cursor.store(0, Ordering::Release);
     }
 
-    /// Reserves `bytes` bytes in an open segment, whose size is `segment_bytes`. If `bytes` exceeds
-    /// `segment_bytes`, only seals the segment.
+    /// Reserves `bytes` bytes in an open segment of `segment_bytes`, or only seals it if it has no
+    /// room.
     pub fn reserve(&self, bytes: u32, segment_bytes: u32) -> Reservation {
-        // AcqRel: Acquire pairs with the Release in `open`. Reservations are ordered by the cursor
-        // itself.
+        // AcqRel: Acquire pairs with the Release in `open`. The cursor itself orders reservations.
         let old = self.appended.cursor.fetch_add(u64::from(bytes), Ordering::AcqRel);
         if old + u64::from(bytes) <= u64::from(segment_bytes) {
             return Reservation::At(u32::try_from(old).unwrap_or(u32::MAX));
@@ -177,9 +171,8 @@ impl Segment {
         match u32::try_from(old) {
             // Exactly one reservation crosses the segment's end. It began where the items end.
             Ok(end) if end <= segment_bytes => {
-                // SeqCst pairs with `commit`: of the sealer and the last committer, at least one
-                // sees what the other wrote. Release pairs with the Acquire in `drainable` and
-                // `end`.
+                // SeqCst pairs with `commit`: the sealer or the last committer sees what the other
+                // wrote. Release pairs with the Acquire in `drainable` and `end`.
                 self.appended.end.store(end, Ordering::SeqCst);
                 Reservation::Sealed
             }
@@ -187,8 +180,7 @@ impl Segment {
         }
     }
 
-    /// Commits `bytes` that were reserved and now hold an item or a void. True if the segment is
-    /// sealed and this was its last commit.
+    /// Commits `bytes` reserved bytes that are written. True for a sealed segment's last commit.
     pub fn commit(&self, bytes: u32) -> bool {
         // Release pairs with the Acquire in `drainable`: the column that drains sees the bytes.
         // SeqCst, here and in the load, pairs with `reserve`.
@@ -277,8 +269,7 @@ impl Segment {
         self.lived.live.load(Ordering::Relaxed) // a hint while other columns link and unlink
     }
 
-    /// Counts an item of `bytes` that expires at `exptime` (0: never). Call this before the item's
-    /// slot is set.
+    /// Counts an item of `bytes` that expires at `exptime` (0: never), before its slot is set.
     pub fn link(&self, bytes: u32, exptime: u32, has_frames: bool) {
         self.raise_exp(exptime);
         if has_frames {
@@ -295,27 +286,26 @@ impl Segment {
         self.lived.has_frames.load(Ordering::Relaxed) != 0 // as in `link`, after all commits
     }
 
-    /// Counts all items as unlinked and returns the number of their bytes. If another column has
-    /// unlinked an item but not counted it yet, `live` becomes negative later, and `miscounted`
-    /// returns the difference.
+    /// Counts all items as unlinked and returns their bytes. `live` becomes negative later if
+    /// another column has unlinked an item but not counted it yet; see `miscounted`.
     pub fn unlink_all(&self) -> u32 {
         self.lived.live.swap(0, Ordering::AcqRel) // as in `unlink`
     }
 
-    /// Notes that the segment's owner has unlinked items without counting their bytes: from now on
-    /// `live` is too high, and does not become 0 with the last item.
+    /// Notes that the owner has unlinked items without counting their bytes: from now on `live` is
+    /// too high, and does not become 0 with the last item.
     pub fn set_uncounted(&self) {
         self.lived.uncounted.store(1, Ordering::Relaxed); // published when the segment is resealed
     }
 
-    /// True if `live` is too high, because the owner has called `set_uncounted`.
+    /// True if `set_uncounted` was called: `live` is too high.
     #[must_use]
     pub fn is_uncounted(&self) -> bool {
         self.lived.uncounted.load(Ordering::Relaxed) != 0 // as in `set_uncounted`
     }
 
-    /// The number of bytes that were unlinked but not counted. Negative if bytes were counted
-    /// twice. Call this for a retired segment after all columns have passed a quiescent point.
+    /// Bytes that were unlinked but not counted; negative if bytes were counted twice. For a
+    /// retired segment, after all columns have passed a quiescent point.
     #[must_use]
     pub fn miscounted(&self) -> i32 {
         // Acquire pairs with the Release of `unlink`.
@@ -328,8 +318,7 @@ impl Segment {
         self.lived.live.fetch_sub(bytes, Ordering::AcqRel) == bytes
     }
 
-    /// Extends the range from the earliest to the latest exptime to include `exptime` (0: never).
-    /// Call this before an item gets that exptime.
+    /// Extends the range of exptimes to include `exptime` (0: never), before an item gets it.
     pub fn raise_exp(&self, exptime: u32) {
         let exptime = if exptime == 0 { u32::MAX } else { exptime };
         // Relaxed: these are hints for background walks, which read them again every second.
@@ -353,11 +342,9 @@ impl Segment {
         self.lived.max_exp.load(Ordering::Relaxed) // a hint
     }
 
-    /// Resets the earliest exptime and returns the old one. A walk calls this before it reads the
-    /// exptimes of all items; no linked item expires before the exptime returned.
+    /// Resets and returns the earliest exptime, before a walk reads all exptimes.
     pub fn reset_min_exp(&self) -> u32 {
-        // Relaxed: the fence orders the swap. It is a swap so that an exptime that another column
-        // sets meanwhile is either returned or kept.
+        // Relaxed: the fence orders the swap, which loses no exptime that another column sets.
         let earliest = self.lived.min_exp.swap(u32::MAX, Ordering::Relaxed);
         fence(Ordering::SeqCst); // pairs with the one in `shorten_exp`
         earliest
@@ -370,13 +357,11 @@ impl Segment {
         }
     }
 
-    /// Lowers the earliest exptime to `exptime`. Call this after an item's exptime was lowered to
-    /// `exptime`.
+    /// Lowers the earliest exptime to `exptime`, after an item's exptime was lowered to it.
     ///
-    /// It is not enough to call `raise_exp` first: a walk may reset the earliest exptime after that
-    /// call, and then read the item's old exptime. With a fence on both sides, one of two things
-    /// holds. If the walk's fence comes first, this call lowers the exptime that the walk has
-    /// reset. If this call's fence comes first, the walk reads the item's new exptime.
+    /// Calling `raise_exp` before would not be enough: a walk may reset the earliest exptime after
+    /// that call, and then read the item's old exptime. With a fence on both sides, either this
+    /// call lowers what the walk has reset, or the walk reads the item's new exptime.
     pub fn shorten_exp(&self, exptime: u32) {
         if !plant::is(Fault::ShortenedUnfenced) {
             fence(Ordering::SeqCst); // pairs with the one in `reset_min_exp`
@@ -433,8 +418,7 @@ impl Segment {
         self.lived.state.store(state as u32, Ordering::Release); // pairs with `is`, `change`
     }
 
-    /// Changes the state from `from` to `to`, which makes the caller the owner; false if the state
-    /// was not `from`.
+    /// Changes the state, which makes the caller the owner; false if the state was not `from`.
     pub fn change(&self, from: State, to: State) -> bool {
         let (from, to) = (from as u32, to as u32);
         // AcqRel pairs with itself and with `set_state`.

@@ -2,7 +2,6 @@
 //!
 //! Where: used by `Segments`.
 //! Invariant: an entry is zero until it is used, and its address never changes.
-//! Source: none.
 
 #![cfg_attr(not(loom), allow(unsafe_code, reason = "the table lies in a mapping"))]
 
@@ -13,8 +12,8 @@ use std::io;
 #[cfg(not(loom))]
 use std::ptr::NonNull;
 
-/// The entries. An entry that was never used is all zeroes and takes no memory. It is a valid entry
-/// of a free segment: `open` sets every field that must not be 0, such as `end`.
+/// The entries. An entry that was never used is all zeroes and takes no memory: a free segment.
+/// `open` sets every field that must not be 0, such as `end`.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(super) struct Table {

@@ -2,7 +2,6 @@
 //!
 //! Where: without a store, on one thread; `under_loom` tests races.
 //! Invariant: each number that a column uses for a decision is the expected one.
-//! Source: none.
 
 #![allow(unsafe_code, reason = "a column passes its quiescent point")]
 #![allow(clippy::unwrap_used, reason = "a test")]

@@ -36,7 +36,6 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// Runs `work` in two concurrent threads, with two free segments.
 fn twice(work: fn(&Shared)) {
     model(move || {
         let shared = Shared::new(2);

@@ -1,9 +1,9 @@
 //! A bounded mailbox: passes messages from any thread to one thread, its owner.
 //!
 //! Where: columns give connections to each other through mailboxes, outside the path of a request.
-//! Invariant: each accepted message is taken out once, in the order of the `put` calls. If the
-//! mailbox is full or closed, the sender keeps the message. Nothing allocates after `new`. The lock
-//! is held only while one message is moved or two vectors are swapped.
+//! Invariant: each accepted message is taken out once, in the order of `put`. If the mailbox is
+//! full or closed, the sender keeps the message. Nothing allocates after `new`. The lock is held
+//! only while one message is moved or two vectors are swapped.
 
 use std::mem;
 
@@ -45,8 +45,8 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Moves all messages into the empty `messages`; the mailbox takes over its memory. Call this
-    /// after clearing the wake, so that a later `put` wakes the owner again.
+    /// Moves all messages into the empty `messages`, whose memory the mailbox takes over. To be
+    /// called after clearing the wake, so that a later `put` wakes the owner again.
     pub fn take(&self, messages: &mut Vec<T>) {
         debug_assert!(messages.is_empty(), "messages left in the vector would be put in again");
         let mut inside = self.lock();
@@ -103,27 +103,24 @@ mod under_loom {
         /// Puts messages in and wakes the owner. Returns the sum of those that the mailbox refuses.
         fn give(&self, messages: [u32; 2]) -> u32 {
             let kept = messages.into_iter().filter(|message| self.0.0.put(*message).is_err()).sum();
-            // One step, like a write to an eventfd. Release pairs with the Acquire in `look`; the
-            // system calls on an eventfd order more than that.
+            // One step, as on an eventfd. Release pairs with the Acquire in `look`.
             self.0.1.swap(true, Ordering::Release);
             kept
         }
 
-        /// Takes all messages if there was a wake. Returns their sum, or 0 if there was no wake.
+        /// Takes all messages if there was a wake. Returns their sum.
         fn look(&self, last: &mut u32) -> u32 {
             let mut taken = Vec::new();
             if self.0.1.swap(false, Ordering::Acquire) {
                 self.0.0.take(&mut taken);
             }
-            // The messages of a sender arrive in order, and this test has one sender.
             let sorted = taken.iter().all(|message| std::mem::replace(last, *message) < *message);
             assert!(sorted, "{taken:?}");
             taken.into_iter().sum()
         }
     }
 
-    /// In every interleaving, each message is taken once and in order, or its sender keeps it. No
-    /// message is left after the last wake.
+    /// Each message is taken once and in order, or kept by its sender. None is left at the end.
     #[test]
     fn a_letter_is_taken_once_and_no_wake_is_lost() {
         loom::model(|| {
@@ -139,8 +136,7 @@ mod under_loom {
         });
     }
 
-    /// The owner closes the mailbox while two senders put messages in. Afterwards each message is
-    /// with the owner or with its sender.
+    /// Each message that comes while the owner closes the mailbox is with the owner or its sender.
     #[test]
     fn a_letter_that_comes_while_the_owner_stops_is_not_lost() {
         loom::model(|| {

@@ -26,8 +26,7 @@ thread_local! {
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` without scheduling points, which is several times faster. No other thread of the
-/// test may run meanwhile.
+/// Runs `work`, the only running thread, without scheduling points: several times faster.
 pub fn alone<T>(work: impl FnOnce() -> T) -> T {
     let before = ALONE.replace(true);
     let done = work();

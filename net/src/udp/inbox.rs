@@ -37,12 +37,10 @@ pub struct Inbox {
     slot_bytes: usize,
     stride_bytes: usize,
     arrivals: Box<[Arrival]>,
-    /// Number of slots that the last `receive` filled.
     filled: usize,
     /// Number of slots that the next `receive` offers: a few more than it is likely to fill. Each
     /// offered slot costs time, but an empty slot shows that no more datagrams wait.
     offered: usize,
-    /// Most slots that one `receive` offers.
     offered_max: usize,
 }
 
@@ -65,8 +63,7 @@ pub struct Received {
     pub datagrams: usize,
     /// Number of datagrams that were longer than their slot.
     pub cut: usize,
-    /// Number of frames rejected by `wire` as damaged or not ours; 0 for sockets, because the
-    /// kernel drops such frames.
+    /// Number of frames rejected by `wire`; 0 for sockets, whose kernel drops such frames.
     pub damaged: usize,
     /// True if the socket is empty: an edge-triggered epoll will report the next datagram.
     pub is_drained: bool,
@@ -152,8 +149,7 @@ impl Inbox {
         self.arrivals[..self.filled].iter().map(|arrival| arrival.bytes).sum()
     }
 
-    /// Adapts the number of offered slots to the number of filled slots. An empty receive changes
-    /// nothing, because it does not predict the next receive.
+    /// Adapts `offered` to the number of filled slots; an empty receive predicts nothing.
     fn adapt(&mut self, offered: usize, filled: usize) {
         let wanted = filled + filled / 4 + 2;
         self.offered = match filled {
@@ -168,13 +164,11 @@ impl Inbox {
 /// An iterator over received datagrams.
 #[derive(Clone, Debug)]
 pub struct DatagramIter<'a> {
-    /// The slots whose datagrams are not returned yet.
     slots: Zip<slice::Iter<'a, Arrival>, ChunksExact<'a, u8>>,
     /// The slot whose datagrams are being returned; `None` before the first slot.
     arrival: Option<&'a Arrival>,
-    /// Number of datagrams left in the slot `arrival`.
+    /// Number of datagrams left in that slot, and their bytes.
     left: usize,
-    /// The bytes of the datagrams left in that slot.
     rest: &'a [u8],
 }
 
@@ -229,8 +223,8 @@ impl Arrival {
 }
 
 impl Datagrams {
-    /// Receives at most one datagram or burst per slot of `inbox`, and forgets the datagrams of the
-    /// last call. Receives nothing if the peer's system has reported that the port is closed.
+    /// Receives at most one datagram or burst per slot, and forgets the datagrams of the last call.
+    /// Receives nothing if the peer's system has reported that the port is closed.
     #[must_use]
     pub fn receive(&self, inbox: &mut Inbox, calls: &Calls) -> Received {
         calls.reads.add(1);

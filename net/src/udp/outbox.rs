@@ -29,27 +29,25 @@ use super::peer::Peer;
 use super::{BATCH_MAX, Datagrams};
 use crate::calls::Calls;
 
-/// Most bytes of a datagram's head.
+/// Maximum length of a datagram's head.
 pub const HEAD_BYTES_MAX: usize = 8;
-/// Most datagrams of a run, which the kernel splits. (Linux before 6.9 accepts 64.)
+/// Maximum number of datagrams of a run, which the kernel splits. (Linux before 6.9 accepts 64.)
 const RUN_DATAGRAMS_MAX: usize = 64;
-/// Most bytes of a run: the number that one IPv4 datagram can carry.
+/// Maximum length of a run: the number of bytes that one IPv4 datagram can carry.
 const RUN_BYTES_MAX: usize = 65_507;
-/// Most pieces of a message (`UIO_MAXIOV`).
+/// Maximum number of pieces of a message (`UIO_MAXIOV`).
 const MESSAGE_PIECES_MAX: usize = 1024;
-/// Most attempts at one send. An attempt may fail with the error of an earlier datagram.
+/// Maximum number of attempts at one send, which may fail with an earlier datagram's error.
 const REFUSALS_MAX: u32 = 4;
 /// After this number of consecutive refused runs, datagrams are sent one by one.
 const RUNS_REFUSED_MAX: u32 = 8;
 /// After this number of datagrams sent one by one, a run is tried again.
 const REST_DATAGRAMS: usize = 1024;
 
-/// Memory for the entries of a `SendBatch`. One call of `add` or `add_several` adds one entry: a
-/// datagram, or several datagrams to one peer.
+/// Memory for a `SendBatch`, with one entry for each call of `add` or `add_several`.
 pub struct Outbox {
     entries: Vec<Entry>,
     entries_max: usize,
-    /// The pieces of all entries, in order.
     pieces: Vec<libc::iovec>,
     pieces_max: usize,
     /// Heads and pieces for one system call. Adjacent ones are joined into one element.
@@ -90,30 +88,29 @@ impl Entry {
     }
 }
 
-/// The position of a datagram in the outbox.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct Position {
     entry: usize,
-    /// Number of datagrams of the entry `entry` before this place.
+    /// Number of datagrams of the entry `entry` before this position.
     inside: usize,
-    /// Number of datagrams of all entries before this place.
+    /// Number of datagrams of all entries before this position.
     datagrams: usize,
 }
 
-impl Place {
-    /// Returns the place `datagrams` datagrams after this one. `entry` is the entry at this place.
-    fn within(self, entry: &Entry, datagrams: usize) -> Place {
+impl Position {
+    /// Returns the position `datagrams` datagrams further on; `entry` is the entry at `self`.
+    fn within(self, entry: &Entry, datagrams: usize) -> Position {
         let (inside, datagrams) = (self.inside + datagrams, self.datagrams + datagrams);
         match inside * entry.each_bytes < entry.bytes {
-            true => Place { inside, datagrams, ..self },
-            false => Place { entry: self.entry + 1, inside: 0, datagrams },
+            true => Position { inside, datagrams, ..self },
+            false => Position { entry: self.entry + 1, inside: 0, datagrams },
         }
     }
 
-    /// Returns the place after the next `entries` entries, which have `datagrams` datagrams.
-    fn behind(self, entries: usize, datagrams: usize) -> Place {
+    /// Returns the position after the next `entries` entries, which have `datagrams` datagrams.
+    fn behind(self, entries: usize, datagrams: usize) -> Position {
         let datagrams = self.datagrams + datagrams;
-        Place { entry: self.entry + entries, inside: 0, datagrams }
+        Position { entry: self.entry + entries, inside: 0, datagrams }
     }
 }
 
@@ -121,15 +118,13 @@ impl Place {
 #[derive(Debug)]
 pub struct SendBatch<'a> {
     outbox: &'a mut Outbox,
-    /// Place of the first datagram that is neither sent nor dropped.
-    next: Place,
+    /// Position of the first datagram that is neither sent nor dropped.
+    next: Position,
     /// Number of datagrams in all entries.
     datagrams: usize,
     /// Datagrams before this number are sent separately, because the kernel has refused their run.
     separate_until: usize,
-    /// True if the next entry must begin a run.
     begins_run: bool,
-    /// The addressee of the last entry.
     last_to: Option<&'a Peer>,
     pieces: PhantomData<&'a [u8]>,
 }
@@ -206,7 +201,7 @@ impl Outbox {
         self.pieces.clear();
         SendBatch {
             outbox: self,
-            next: Place::default(),
+            next: Position::default(),
             datagrams: 0,
             separate_until: 0,
             begins_run: false,
@@ -218,19 +213,18 @@ impl Outbox {
 
 /// The result of one `sendmmsg`.
 enum CallResult {
-    /// All datagrams before this place are sent.
-    Sent(Place),
-    /// The kernel has refused the first message, a run that ends before this place.
-    RunRefused(Place),
+    /// All datagrams before this position are sent.
+    Sent(Position),
+    /// The kernel has refused the first message, a run that ends before this position.
+    RunRefused(Position),
     Stopped(Obstacle),
 }
 
 impl<'a> SendBatch<'a> {
     /// Adds a datagram: `head`, of at most `HEAD_BYTES_MAX` bytes, which is copied, followed by
-    /// `pieces`. If `to` is `None` the datagram goes to the connected peer.
-    ///
-    /// Returns false and adds nothing if there is no room. Then post, and add the datagram again. A
-    /// datagram that does not fit into an empty outbox never fits.
+    /// `pieces`. If `to` is `None` the datagram goes to the connected peer. Returns false and adds
+    /// nothing if there is no room: post then, and add the datagram again. A datagram that does not
+    /// fit into an empty outbox never fits.
     #[inline]
     pub fn add(
         &mut self,
@@ -275,9 +269,8 @@ impl<'a> SendBatch<'a> {
     }
 
     /// Adds the datagrams in `bytes`, of `each_bytes` bytes each except the last, which may be
-    /// shorter. Empty `bytes` are one empty datagram. The datagrams form one entry with one piece.
-    ///
-    /// Like `add`, returns false and adds nothing if there is no room.
+    /// shorter. They form one entry with one piece. Empty `bytes` are one empty datagram. Like
+    /// `add`, returns false and adds nothing if there is no room.
     #[inline]
     pub fn add_several(
         &mut self,
@@ -360,7 +353,7 @@ impl<'a> SendBatch<'a> {
     fn clear(&mut self) {
         self.outbox.entries.clear();
         self.outbox.pieces.clear();
-        self.next = Place::default();
+        self.next = Position::default();
         (self.datagrams, self.separate_until) = (0, 0);
     }
 
@@ -409,7 +402,6 @@ impl<'a> SendBatch<'a> {
         CallResult::Sent(batch.end(1, self.next))
     }
 
-    /// Writes messages into an empty batch, from the next datagram on.
     #[inline]
     fn write(&mut self, batch: &mut MessageBatch) {
         let Outbox { entries, pieces, joined, runs, .. } = &mut *self.outbox;
@@ -455,8 +447,8 @@ impl<'a> SendBatch<'a> {
 struct MessageBatch {
     headers: [MaybeUninit<libc::mmsghdr>; BATCH_MAX],
     controls: [MaybeUninit<Control>; BATCH_MAX],
-    /// For each message, the place after its last datagram.
-    ends: [Place; BATCH_MAX],
+    /// For each message, the position after its last datagram.
+    ends: [Position; BATCH_MAX],
     messages: usize,
 }
 
@@ -466,13 +458,13 @@ impl MessageBatch {
         MessageBatch {
             headers: [const { MaybeUninit::uninit() }; BATCH_MAX],
             controls: [const { MaybeUninit::uninit() }; BATCH_MAX],
-            ends: [Place::default(); BATCH_MAX],
+            ends: [Position::default(); BATCH_MAX],
             messages: 0,
         }
     }
 
-    /// Returns the place after the first `messages` messages; the batch begins at `first`.
-    fn end(&self, messages: usize, first: Place) -> Place {
+    /// Returns the position after the first `messages` messages; the batch begins at `first`.
+    fn end(&self, messages: usize, first: Position) -> Position {
         self.ends[..self.messages].get(messages - 1).map_or(first, |end| *end)
     }
 }
@@ -480,7 +472,7 @@ impl MessageBatch {
 /// Returns the end of the longest message that begins at `place`: a part of the entry at `place`,
 /// or this entry and entries after it. The entry's pieces begin at `start`.
 #[inline]
-fn run((first, others): (&Entry, &[Entry]), place: Place, start: usize) -> Place {
+fn run((first, others): (&Entry, &[Entry]), place: Position, start: usize) -> Position {
     let each = first.each_bytes;
     if !(1..=usize::from(u16::MAX)).contains(&each) {
         return place.within(first, 1);
@@ -519,9 +511,8 @@ fn part(piece: libc::iovec, entry: &Entry, inside: usize, datagrams: usize) -> l
     libc::iovec { iov_base, iov_len }
 }
 
-/// Writes the heads and pieces of `entries` into `room`, which is long enough. Heads and pieces
-/// that are adjacent in memory are joined. The pieces of the first entry begin at `start`. Returns
-/// the number of elements written.
+/// Writes the heads and pieces of `entries` into `room`, and joins those adjacent in memory. The
+/// first entry's pieces begin at `start`. Returns the number of elements written.
 #[inline]
 fn join(
     entries: &[Entry],
@@ -585,8 +576,8 @@ fn address(
     header.msg_controllen = bytes;
 }
 
-/// Decides if runs are tried. If the path to one peer is too narrow for runs, runs to other peers
-/// go on. A device that refuses all runs does not cost a failed call for each run.
+/// Decides if runs are tried. Runs go on if one peer's path is too narrow for them; a device that
+/// refuses all runs does not cost a failed call for each run.
 #[derive(Debug)]
 struct Runs {
     wanted: bool,
@@ -604,7 +595,6 @@ impl Runs {
         self.wanted && self.refused < RUNS_REFUSED_MAX
     }
 
-    /// Records the numbers of messages and datagrams that the kernel has accepted in one call.
     fn passed(&mut self, messages: usize, datagrams: usize) {
         if datagrams > messages {
             self.refused = 0;

@@ -82,8 +82,7 @@ impl Peer {
         }
     }
 
-    /// The address that the datagram was sent to; `None` if the socket is bound to one address,
-    /// which is then the destination.
+    /// The address that the datagram was sent to; `None` if the socket is bound to that address.
     #[must_use]
     pub fn destination(&self) -> Option<IpAddr> {
         match self.destination {
@@ -115,16 +114,13 @@ impl Peer {
         }
     }
 
-    /// True if `leave_from` may write a control message.
     pub(super) fn has_source(&self) -> bool {
         self.destination != Destination::Bound
     }
 
     /// Writes a control message after the first `bytes` bytes, so that a datagram leaves from the
-    /// address to which the peer sent. Returns the new number of bytes.
-    ///
-    /// Only for a link-local address does the message name an interface. Any other reply may leave
-    /// through another interface than that on which the request arrived.
+    /// address to which the peer sent. The message names the interface only if that address is
+    /// link-local. Returns the new number of bytes.
     pub(super) fn leave_from(&self, control: &mut Control, bytes: usize) -> usize {
         match self.destination {
             Destination::Bound => bytes,
@@ -147,7 +143,7 @@ impl Peer {
 }
 
 impl Destination {
-    /// Reads a control message. Returns `None` if it does not hold the datagram's destination.
+    /// Reads a control message; `None` if it does not hold the datagram's destination.
     ///
     /// ```text
     /// 0           4      8       12      in_pktinfo: interface, our address, destination

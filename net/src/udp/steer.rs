@@ -25,7 +25,7 @@ use crate::option::set_option;
 const FLOW_AT: u32 = 6;
 /// Length of the shortest datagram that has a flow.
 const FLOW_END: u32 = 8;
-/// Most attempts to find a free port that is followed by further free ports.
+/// Maximum number of attempts to find a free port that is followed by further free ports.
 const ATTEMPTS_MAX: usize = 64;
 
 /// The program's result if it selects no socket: the kernel then selects by a hash of the sender.
@@ -51,10 +51,8 @@ const fn step(code: u32, or_else: u8, k: u32) -> libc::sock_filter {
 
 /// Makes a socket for each column, all at one port; for port 0 the system chooses a free port. A
 /// datagram of flow n goes to the socket of column n - 1. If a datagram names no column or is too
-/// short for a flow, the kernel selects a column, the same for all datagrams of a sender.
-///
-/// # Errors
-/// Another socket is bound to the port; the address is not this machine's; no descriptor left.
+/// short for a flow, the kernel selects a column, the same for all datagrams of a sender. Fails if
+/// another socket is bound to the port, the machine lacks the address, or no descriptor is left.
 pub fn bind_columns(address: SocketAddr, columns: u16, sizes: Sizes) -> io::Result<Vec<Datagrams>> {
     bind_steered(address, columns, sizes, &PROGRAM)
 }
@@ -85,12 +83,9 @@ fn bind_steered(
     Ok(sockets)
 }
 
-/// Makes a socket for each column, each at its own port: column n has the first port plus n. For
-/// port 0 the system chooses the first port.
-///
-/// # Errors
-/// One of the ports is taken, or beyond 65,535; the address is not this machine's; no descriptor
-/// left.
+/// Makes a socket for each column: column n has the first port plus n. For port 0 the system
+/// chooses the first port. Fails if a port is taken or beyond 65,535, the machine lacks the
+/// address, or no descriptor is left.
 pub fn bind_ports(address: SocketAddr, columns: u16, sizes: Sizes) -> io::Result<Vec<Datagrams>> {
     let attempts = if address.port() == 0 { ATTEMPTS_MAX } else { 1 };
     let mut outcome = Err(io::ErrorKind::AddrInUse.into());
@@ -138,7 +133,6 @@ mod tests {
         }
     }
 
-    /// Returns the flows of the datagrams that each socket has received.
     fn flows(sockets: &[Datagrams]) -> Vec<Vec<u16>> {
         let (calls, mut inbox) = (Calls::default(), Inbox::new(64, SLOT_BYTES_MAX));
         let got = |socket: &Datagrams| {
@@ -155,7 +149,6 @@ mod tests {
         sockets.iter().map(got).collect()
     }
 
-    /// Number of datagrams that name one column and were received by another column.
     fn misrouted(got: &[Vec<u16>]) -> usize {
         let wrong = |(column, flows): (usize, &Vec<u16>)| {
             let own = |flow: u16| usize::from(flow) == column + 1;

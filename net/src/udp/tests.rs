@@ -11,7 +11,6 @@ use std::time::Duration;
 const LIMIT: Timeout = Timeout::Within(Duration::from_secs(20));
 const FAMILIES: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 
-/// Waits until a datagram arrives at `socket`.
 fn wait(socket: &Datagrams, calls: &Calls) {
     let mut epoll = Epoll::new(1).unwrap();
     epoll.add(socket, 1, Interest::Read, calls).unwrap();
@@ -156,10 +155,8 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(300, 4000, runs));
         let (mut batch, mut expected) = (outbox.open(), [Vec::new(), Vec::new()]);
         for number in 0..300_usize {
-            // Five datagrams go to one peer, then five to the other peer. Some, all or no pieces of
-            // a datagram are adjacent in memory. In every other group of ten, the fifth datagram is
-            // a byte shorter, which ends a run. In the other groups only the change of the peer
-            // ends a run.
+            // Five datagrams go to one peer, then five to the other. In every other ten, the fifth
+            // is a byte shorter, which ends a run too. Some, all or no pieces are adjacent.
             let shorter = usize::from(number % 5 == 4 && number % 20 < 10);
             let (to, each) = (number / 5 % 2, 40 + number / 50 * 30 - shorter);
             let (cut, gap) = (number % 7, number % 3);
@@ -266,7 +263,6 @@ fn what_the_system_refuses_is_dropped_and_told_and_the_rest_goes() {
     assert_eq!(tally, Tally { sent: 3, full: 0, too_long: 1, refused: 1, ..Tally::default() });
     assert!(batch.is_empty());
     assert_eq!(texts(&arrive(&client, 3)), [b"one", b"two", b"end"]);
-    // Each datagram of an entry is counted.
     assert!(batch.add_several(Some(&nowhere), b"112233", 2));
     assert!(batch.add_several(Some(&peer), b"4455", 2));
     let tally = batch.post_or_drop(&server, &calls);

@@ -17,8 +17,7 @@ impl Sum {
     #[inline]
     #[must_use]
     pub(super) fn add(self, bytes: &[u8]) -> Sum {
-        // Words of four bytes are added to a wider sum, which is folded at the end. The compiler
-        // can then add several words with one instruction.
+        // A wide sum of four-byte words lets one instruction add several; `folded` narrows it.
         let (words, rest) = bytes.as_chunks::<4>();
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);

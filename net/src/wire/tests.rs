@@ -9,8 +9,7 @@ use proptest::prelude::*;
 const CLIENT: Mac = Mac([0x02, 0, 0, 0, 0, 0x0c]);
 const SERVER: Mac = Mac([0x02, 0, 0, 0, 0, 0x05]);
 
-/// A frame with `get a` from 192.0.2.1, port 40,000, to 192.0.2.2, port 11,211. Another program has
-/// computed the checksums.
+/// A frame with `get a` from 192.0.2.1:40000 to 192.0.2.2:11211. Another program computed the sums.
 const V4: &str = "02000000000502000000000c0800 \
     4500002b000040004011b6be c0000201c0000202 \
     9c402bcb00176d15 0007000000010000 67657420610d0a";
@@ -221,8 +220,7 @@ fn a_checksum_may_be_left_out_over_ipv4_only() {
     assert_eq!(read(&with(&v6, 60, &[0, 0]), Sums::PartialToo), Err(Rejected::Checksum));
 }
 
-/// Another program has computed the partial sums over the addresses, the protocol number 17 and the
-/// length 23.
+/// Another program computed the sums over the addresses, the protocol number 17 and the length 23.
 #[test]
 fn a_partial_checksum_is_right_only_where_it_is_expected() {
     for ((frame, ends), partial) in both().into_iter().zip([[0x84, 0x2c], [0x5b, 0x9d]]) {
@@ -327,7 +325,6 @@ proptest! {
         prop_assert!(read.is_err() || is_none, "{read:?} with bit {bit} of byte {at}");
     }
 
-    /// A frame in pieces, valid or broken, has the same result as the whole frame.
     #[test]
     fn a_frame_in_pieces_reads_as_the_whole(
         ends in any_ends(),

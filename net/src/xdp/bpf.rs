@@ -23,7 +23,6 @@ const LINK_CREATE: u32 = 28;
 
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
-/// The attach type of XDP programs.
 const ATTACH_XDP: u32 = 37;
 /// Flag of a program that accepts packets in several pieces. (Ours reads only the first piece.)
 const HAS_FRAGMENTS: u32 = 1 << 5;
@@ -31,14 +30,13 @@ const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
 const NAME_BYTES: usize = 16;
-/// A name that tools show. It ends in 0.
+/// A name that tools show; the last byte is 0.
 pub(super) type Name = [u8; NAME_BYTES];
-/// The name of our programs and maps.
 pub(super) const NAME: Name = *b"hypostyle_udp\0\0\0";
 
-/// The place on a packet's path at which the program runs.
+/// The point on a packet's path at which the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum AttachMode {
     /// In the driver, before the kernel processes the packet.
     Native,
     /// At the entry to the kernel's stack, with any driver.
@@ -82,7 +80,7 @@ struct UpdateElement {
     flags: u64,
 }
 
-/// Enters a socket into a map. The kernel removes the socket when the socket is closed.
+/// Enters a socket into a map, at `number`. The kernel removes it when the socket is closed.
 pub(super) fn enter(map: BorrowedFd<'_>, number: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let value = raw(socket);
     let mut update = UpdateElement {
@@ -144,16 +142,20 @@ struct CreateLink {
     flags: u32,
 }
 
-/// Attaches a program to an interface for as long as the link is open. Fails if the interface
-/// already has a program: with EBUSY, or with EEXIST if that program is attached at another place.
-pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, place: Place) -> io::Result<OwnedFd> {
+/// Attaches a program for as long as the returned link is open. Fails if the interface already has
+/// one: with EBUSY, or with EEXIST if that program is attached in the other mode.
+pub(super) fn attach(
+    program: BorrowedFd<'_>,
+    interface: u32,
+    mode: AttachMode,
+) -> io::Result<OwnedFd> {
     let mut create = CreateLink {
         program: raw(program),
         interface,
         attach_type: ATTACH_XDP,
-        flags: match place {
-            Place::Native => FLAG_NATIVE,
-            Place::Generic => FLAG_GENERIC,
+        flags: match mode {
+            AttachMode::Native => FLAG_NATIVE,
+            AttachMode::Generic => FLAG_GENERIC,
         },
     };
     // SAFETY: LINK_CREATE takes this structure, which holds no pointer.
@@ -271,7 +273,6 @@ fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Converts a descriptor for the kernel's structures. Open descriptors are not negative.
 fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().unsigned_abs()
 }

@@ -31,11 +31,10 @@ use crate::wire::{self, Ends, Rejected, Sums};
 
 /// Number of chunks after which one `receive` takes no further frame, valid or not.
 const LOOKED_AT_MAX: u32 = 256;
-/// Most frames of several chunks that one `receive` joins.
+/// Maximum number of frames of several chunks that one `receive` joins.
 const JOINED_MAX: usize = 16;
 
-/// Most frames of several chunks that one `receive` does not join. Such a frame has at least two
-/// chunks, and an inbox holds at most `BATCH_MAX` chunks.
+/// Maximum number of frames of several chunks (two at least) that one `receive` does not join.
 const PARTED_MAX: usize = BATCH_MAX / 2;
 
 /// The sender of a datagram, and our address and port that it was sent to.
@@ -84,12 +83,10 @@ pub struct Inbox {
 #[derive(Debug)]
 pub(super) struct ReceivedBatch {
     arrivals: Vec<Arrival>,
-    /// Most datagrams that one `receive` takes.
     datagrams_max: usize,
-    /// Chunks of the datagrams.
     held: Vec<u32>,
     joined: JoinBuffer,
-    /// Pieces of datagrams that stay in several chunks; the first `parted_used` are in use.
+    /// Pieces of datagrams that stay in several chunks; `parted_used` elements are in use.
     parted: Box<[Pieces]>,
     parted_used: usize,
     pub(super) sums: Sums,
@@ -100,11 +97,11 @@ pub(super) struct ReceivedBatch {
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     peer: Peer,
-    payload: Place,
+    payload: PayloadLocation,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum PayloadLocation {
     Chunk(Span),
     JoinBuffer {
         at: usize,
@@ -123,7 +120,6 @@ struct JoinBuffer {
 }
 
 impl Inbox {
-    /// Makes the inbox of `queue`. A queue has only one inbox.
     pub(super) fn new(queue: Arc<Queue>) -> Inbox {
         let umem = &queue.socket.umem;
         let (joined, parted) = match (queue.frames.are_long, umem.arena().keeps()) {
@@ -179,8 +175,7 @@ impl Inbox {
     }
 
     /// Forgets the datagrams and gives their chunks back to the kernel, as the next `receive` does.
-    /// Call this before a sleep, so that the kernel has all chunks during the sleep. Otherwise the
-    /// kernel has at least `CHUNKS_MIN / 2 - BATCH_MAX` chunks.
+    /// Without it, the kernel may have only `CHUNKS_MIN / 2 - BATCH_MAX` chunks during a sleep.
     pub fn release(&mut self) {
         let Inbox { queue, batch } = self;
         batch.forget();
@@ -198,8 +193,7 @@ impl Inbox {
         self.batch.refused[reason as usize]
     }
 
-    /// Number of descriptors from the kernel, since the socket was opened, that named no chunk lent
-    /// to the kernel. With a correct kernel it is 0.
+    /// Number of descriptors that name a chunk not lent to the kernel; 0 with a correct kernel.
     #[must_use]
     pub fn strays(&self) -> u64 {
         self.batch.strays
@@ -219,7 +213,6 @@ impl Drop for Inbox {
 }
 
 impl ReceivedBatch {
-    /// Makes room for `datagrams_max` datagrams, and `room_bytes` bytes for copied frames.
     pub(super) fn new(datagrams_max: usize, room_bytes: usize, frames: Frames) -> ReceivedBatch {
         let bytes = vec![0; room_bytes].into_boxed_slice();
         ReceivedBatch {
@@ -235,7 +228,6 @@ impl ReceivedBatch {
         }
     }
 
-    /// Returns the datagrams; `umem` is the memory of the queue from which they were taken.
     #[inline]
     pub(super) fn datagrams<'a>(&'a self, umem: &'a Umem) -> DatagramIter<'a> {
         let ReceivedBatch { joined, parted, arrivals, .. } = self;
@@ -252,8 +244,7 @@ impl ReceivedBatch {
         (self.joined.used, self.parted_used) = (0, 0);
     }
 
-    /// Gives up all held chunks, whose datagrams are no longer shown. Each chunk in which a value
-    /// is kept is exchanged for another chunk.
+    /// Gives up all held chunks, and exchanges each chunk in which a value is kept for another.
     #[inline]
     fn let_go(&mut self, arena: &Arena) {
         if arena.keeps() {
@@ -265,8 +256,7 @@ impl ReceivedBatch {
         self.datagrams_max = datagrams.clamp(1, self.arrivals.capacity());
     }
 
-    /// Takes the frames that are ready, up to the limits. With `copies`, frames are copied and no
-    /// chunk is held.
+    /// Takes the frames that are ready, up to the limits; `copies` copies them and holds no chunk.
     pub(super) fn receive(
         &mut self,
         receive_half: &mut ReceiveHalf,
@@ -307,7 +297,7 @@ impl ReceivedBatch {
         Received { datagrams: self.arrivals.len(), cut, damaged, is_drained }
     }
 
-    /// Takes a frame of one chunk, which is held if the frame has a datagram for us.
+    /// Takes a frame of one chunk. The chunk is held if the frame has a datagram for us.
     fn take_one(&mut self, receive_half: &mut ReceiveHalf, umem: &Umem, next: u32) -> FrameResult {
         let Some(span) = receive_half.take(umem, next) else { return FrameResult::Stray };
         let result = if span.bytes > self.joined.frame_bytes_max {
@@ -317,7 +307,7 @@ impl ReceivedBatch {
             // It is not lent again before this call ends, and no code writes to such a chunk.
             let frame = unsafe { umem.read(span) };
             FrameResult::of(frame, self.sums, |at, bytes| {
-                Place::Chunk(Span { at: span.at + at, bytes, ..span })
+                PayloadLocation::Chunk(Span { at: span.at + at, bytes, ..span })
             })
         };
         let is_whole = matches!(result, FrameResult::Whole(_));
@@ -335,7 +325,7 @@ impl ReceivedBatch {
         lacks_parted || self.held.len() + pieces as usize > BATCH_MAX
     }
 
-    /// Takes a frame of several chunks, which are held if the frame has a datagram for us.
+    /// Takes a frame of several chunks. They are held if the frame has a datagram for us.
     fn take_parted(
         &mut self,
         receive_half: &mut ReceiveHalf,
@@ -353,7 +343,7 @@ impl ReceivedBatch {
             Some((first, rest)) => match self.parted[number].read(*first, rest, self.sums) {
                 Ok((packet, shown)) => FrameResult::Whole(Arrival {
                     peer: Peer { back: packet.ends.reversed() },
-                    payload: Place::Parted(shown, number),
+                    payload: PayloadLocation::Parted(shown, number),
                 }),
                 Err(reason) => FrameResult::Rejected(reason),
             },
@@ -404,7 +394,7 @@ impl ReceivedBatch {
             (false, false) => {
                 self.joined.used = end;
                 FrameResult::of(&self.joined.bytes[start..end], self.sums, |at, bytes| {
-                    Place::JoinBuffer { at: start + at, bytes }
+                    PayloadLocation::JoinBuffer { at: start + at, bytes }
                 })
             }
         }
@@ -419,9 +409,13 @@ enum FrameResult {
 }
 
 impl FrameResult {
-    /// Reads a frame; `place` makes a `Place` from an offset in the frame and a length.
+    /// Reads a frame; `place` makes a `PayloadLocation` from an offset in the frame and a length.
     #[inline]
-    fn of(frame: &[u8], sums: Sums, place: impl FnOnce(usize, usize) -> Place) -> FrameResult {
+    fn of(
+        frame: &[u8],
+        sums: Sums,
+        place: impl FnOnce(usize, usize) -> PayloadLocation,
+    ) -> FrameResult {
         match wire::read(frame, sums) {
             Ok(packet) => FrameResult::Whole(Arrival {
                 peer: Peer { back: packet.ends.reversed() },
@@ -433,7 +427,6 @@ impl FrameResult {
 }
 
 impl JoinBuffer {
-    /// True if the buffer has frames, and no room for another frame.
     fn is_full(&self) -> bool {
         self.used > 0 && self.bytes.len() - self.used < self.frame_bytes_max
     }
@@ -459,9 +452,11 @@ impl<'a> Iterator for DatagramIter<'a> {
         // inbox's own queue, whose memory is `umem`. No code writes to held chunks.
         let read = |span| unsafe { self.umem.read(span) };
         let (bytes, more) = match arrival.payload {
-            Place::Chunk(span) => (read(span), None),
-            Place::JoinBuffer { at, bytes } => (self.joined.bytes.get(at..at + bytes)?, None),
-            Place::Parted(first, number) => (read(first), Some(self.parted.get(number)?)),
+            PayloadLocation::Chunk(span) => (read(span), None),
+            PayloadLocation::JoinBuffer { at, bytes } => {
+                (self.joined.bytes.get(at..at + bytes)?, None)
+            }
+            PayloadLocation::Parted(first, number) => (read(first), Some(self.parted.get(number)?)),
         };
         Some(Datagram { bytes, more, peer: &arrival.peer })
     }

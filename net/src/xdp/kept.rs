@@ -1,5 +1,4 @@
-//! Tests of received datagrams that are kept in their chunks: a port at one end of a link, sockets
-//! of the kernel at the other end.
+//! Tests of received datagrams that are kept in their chunks, over a link between namespaces.
 //!
 //! Where: in separate network namespaces, which need root.
 //! Invariant: a kept datagram does not change, whatever arrives afterwards; the kernel has the same
@@ -13,7 +12,6 @@ use super::values::{VALUES, assert_at_rest, open_on, request_from};
 use super::*;
 use crate::Calls;
 
-/// Returns the payload of datagram `number`.
 fn text(number: usize) -> Vec<u8> {
     let bytes = 300 + number * 37 % 1100;
     (0..=255_u8).cycle().skip(number % 256).step_by(3).take(bytes).collect()
@@ -32,8 +30,7 @@ fn what_is_kept_stays_as_it_came_while_others_come_and_is_sent_from_there() {
         for (family, to) in [far.v4.into(), std::net::IpAddr::from(far.v6)].into_iter().enumerate()
         {
             let client = client(&near, to);
-            // The datagrams over IPv4 are sent first; keeping them takes all chunks for values. The
-            // later datagrams, over IPv6, cannot be kept.
+            // The datagrams over IPv4 take all chunks for values, so those over IPv6 are not kept.
             for number in family * all..(family + 1) * all {
                 client.send(&text(number)).unwrap();
                 await_that(|| port.inbox.receive(&calls).datagrams > 0);
@@ -41,7 +38,6 @@ fn what_is_kept_stays_as_it_came_while_others_come_and_is_sent_from_there() {
                 assert!(one.bytes == text(number));
                 let mine = arena.keep(one.bytes);
                 assert_eq!(mine.is_some(), family == 0, "{number}, {mode:?}");
-                // The answer is the datagram that has just arrived, or one that was kept earlier.
                 let value = kept.get(number * 7 % all).map_or(one.bytes, |(_, kept)| &kept[..]);
                 assert!(port.outbox.add(one.peer, b"", [value]));
                 let expected = value.to_vec();
@@ -95,7 +91,6 @@ fn what_is_kept_is_sent_as_it_came_though_nobody_keeps_it_while_the_link_is_down
         let (mut arrived, mut buffer) = (0, [0; 2000]);
         await_that(|| {
             port.outbox.post_or_drop(&calls);
-            // At the same time, datagrams arrive in the receive ring.
             let _ = client.send(&text(1000));
             let _ = port.inbox.receive(&calls);
             while let Ok(bytes) = client.recv(&mut buffer) {
@@ -165,7 +160,7 @@ fn frames_longer_than_a_chunk_stay_in_their_chunks_and_the_kernel_has_some_howev
                 let bytes = pieces.concat();
                 assert!(bytes == text || bytes == b"short", "{mode:?}");
                 assert_eq!(pieces.len() > 1, bytes == text);
-                // Keeps all pieces of a frame, as long as there are free chunks for all of them.
+                // Keeps all pieces of a frame if there are free chunks for all of them.
                 if bytes == text && arena.free() >= 3 {
                     let all = pieces.iter().map(|piece| arena.keep(piece));
                     kept.push(all.collect::<Option<Vec<KeptBytes>>>().expect("free chunks"));
@@ -181,7 +176,6 @@ fn frames_longer_than_a_chunk_stay_in_their_chunks_and_the_kernel_has_some_howev
             let kept: &Vec<KeptBytes> = kept;
             let bytes: Vec<u8> = kept.iter().flat_map(|kept| kept.iter().copied()).collect();
             assert!(bytes == text, "{mode:?}");
-            // A kept piece is sent in place, up to a datagram's length.
             let most = port.outbox.payload_bytes_max(&peer).min(1400);
             assert!(port.outbox.add(&peer, b"", [&kept[1][..most]]));
             assert_eq!(port.outbox.post_or_drop(&calls).in_place_bytes, most);

@@ -6,24 +6,21 @@
 //! Source: `net/xdp/xdp_umem.c` and `net/xdp/xsk.c` of Linux, `xdp_umem_reg`, `xsk_bind`,
 //! `xsk_build_skb_zerocopy`.
 
-/// A feature that may be lacking.
+/// A feature whose lack can be simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
     /// Metadata before a frame, which kernels before 6.8 do not support.
     Metadata,
-    /// Checksums computed by the kernel. Kernels before 6.18 accept metadata and ignore them if the
-    /// driver sends pages in place (`IFF_TX_SKB_NO_LINEAR`). With this lack, our code computes the
-    /// checksums, as on a kernel that was not seen to obey metadata.
+    /// Checksums computed by the kernel. Kernels before 6.18 accept metadata but ignore them if the
+    /// driver sends pages in place (`IFF_TX_SKB_NO_LINEAR`); our code then computes the checksums.
     Sums,
-    /// Frames in several descriptors, which kernels before 6.6 and many zero-copy drivers do not
-    /// support.
+    /// Frames in several descriptors, which kernels before 6.6 and many zero-copy drivers lack.
     Parts,
     /// Copying by the kernel, which does not take place if the driver uses our memory directly.
     Copies,
 }
 
 impl Lack {
-    /// True if a test has requested this lack.
     pub(super) fn is_planted(self) -> bool {
         let name = match self {
             Lack::Metadata => "metadata",

@@ -25,7 +25,7 @@ use ipnet::IpNet;
 use memory::arena::Arena;
 use rustix::system::uname;
 
-use super::bpf::{self, Place};
+use super::bpf::{self, AttachMode};
 use super::lacks::Lack;
 use super::port::{CHUNKS_MAX, CHUNKS_MIN, Plan, Port, PortError};
 use super::program::{ADDRESSES_MAX, Filter, NETWORKS_MAX, program};
@@ -39,7 +39,7 @@ use crate::wire::{ETHERNET_BYTES, Sums};
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
-/// The place at which the program runs.
+/// The point on a packet's path at which the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// In the driver; if the driver refuses, at the entry to the kernel's stack.
@@ -58,7 +58,7 @@ pub struct OpenOptions<'a> {
     pub interface: &'a str,
     /// The queues to open; `None` opens all, up to `ports_max`.
     pub queues: Option<Range<u32>>,
-    /// Most ports if `queues` is `None`.
+    /// Maximum number of ports if `queues` is `None`.
     pub ports_max: usize,
     /// Our addresses. `0.0.0.0` and `::` stand for all addresses of the interface.
     pub addresses: &'a [IpAddr],
@@ -66,12 +66,12 @@ pub struct OpenOptions<'a> {
     pub ports: RangeInclusive<u16>,
     /// The source networks whose packets are taken; empty for all sources.
     pub allow: &'a [IpNet],
-    /// Most chunks of each port, `CHUNKS_MIN` to `CHUNKS_MAX`; rounded down to a power of two. Half
-    /// of the chunks are for receiving, and half for sending.
+    /// Maximum number of chunks of each port, `CHUNKS_MIN` to `CHUNKS_MAX`; rounded down to a power
+    /// of two. Half of the chunks are for receiving, and half for sending.
     pub chunks: u32,
-    /// Most bytes of all ports' chunks together.
+    /// Maximum size in bytes of all ports' chunks together.
     pub memory_bytes_max: usize,
-    /// The place at which the program runs.
+    /// The point on a packet's path at which the program runs.
     pub mode: Mode,
     /// Memory for values that are sent in place, in addition to the memory for packets.
     pub values: Option<Values>,
@@ -80,7 +80,7 @@ pub struct OpenOptions<'a> {
 /// Memory for values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Values {
-    /// Most bytes of memory.
+    /// Maximum size in bytes.
     pub memory_bytes_max: usize,
     /// Parts of values with fewer bytes are copied when they are sent.
     pub in_place_min: usize,
@@ -106,12 +106,11 @@ pub struct Facts {
     pub interface: String,
     /// Number of queues that the interface has; there may be fewer ports.
     pub queues: u32,
-    /// Most bytes of an IP packet.
+    /// Maximum length of an IP packet, in bytes.
     pub mtu: u32,
-    /// True if the program runs in the driver, false if at the entry to the kernel's stack. At that
-    /// entry, several datagrams may arrive as one packet: the kernel has joined them, or a sender
-    /// on this machine has left the segmentation to a card. If that packet is no longer than the
-    /// MTU allows, it looks like one datagram.
+    /// True if the program runs in the driver, false if at the entry to the kernel's stack. There,
+    /// several datagrams may arrive as one packet, which looks like one datagram if it is no longer
+    /// than the MTU: the kernel has joined them, or a local sender left the segmentation to a card.
     pub is_native: bool,
     /// True if the driver uses our memory directly; otherwise the kernel copies each packet once.
     pub is_zero_copy: bool,
@@ -141,7 +140,7 @@ pub struct Watch {
 pub enum Health {
     /// The interface is up, and our program is attached.
     Up {
-        /// Most bytes of an IP packet.
+        /// Maximum length of an IP packet, in bytes.
         mtu: u32,
     },
     /// The interface is switched off, or has no carrier.
@@ -265,12 +264,8 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// Opens a port for each requested queue, and directs packets to our addresses to the ports.
-///
-/// Uses the thread's network namespace, and privileges that may be dropped afterwards.
-///
-/// # Errors
-/// The reason why nothing was opened.
+/// Opens a port for each requested queue in the thread's network namespace, and directs packets to
+/// our addresses to the ports. The privileges needed may be dropped afterwards.
 pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
     let netlink = Netlink::open().map_err(|error| OpenError::System("netlink", error))?;
     let interface = Interface::named(&netlink, wanted.interface)
@@ -310,7 +305,7 @@ pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
             queue,
             mtu: interface.mtu,
             chunks: first..first + chunks,
-            may_zero_copy: place == Place::Native,
+            may_zero_copy: place == AttachMode::Native,
             sums: sums_of(&interface.kind),
             kernel_sums: is_seen_to_sum(&interface.kind) && !Lack::Sums.is_planted(),
             in_place_min: wanted.values.map(|values| values.in_place_min),
@@ -331,7 +326,7 @@ pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
         interface: interface.name,
         queues: count,
         mtu: interface.mtu,
-        is_native: place == Place::Native,
+        is_native: place == AttachMode::Native,
         is_zero_copy: ports.iter().all(Port::is_zero_copy),
         is_long,
         addresses: filter.addresses,
@@ -342,7 +337,6 @@ pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
     Ok(Opened { arena, ports, watch: Watch { netlink, index: interface.index, program, facts } })
 }
 
-/// Returns the number of chunks of each port, if there are `ports` ports.
 fn chunks(wanted: &OpenOptions<'_>, ports: usize, chunk_bytes: usize) -> Result<u32, OpenError> {
     let afforded = wanted.memory_bytes_max / chunk_bytes / ports;
     if afforded < CHUNKS_MIN as usize {
@@ -352,7 +346,7 @@ fn chunks(wanted: &OpenOptions<'_>, ports: usize, chunk_bytes: usize) -> Result<
     Ok(1 << wanted.chunks.clamp(CHUNKS_MIN, CHUNKS_MAX).min(afforded).ilog2())
 }
 
-/// Makes an arena with `chunks` chunks for each of `ports` ports, followed by chunks for values.
+/// Makes an arena: `chunks` chunks for each of `ports` ports, followed by chunks for values.
 fn arena(
     wanted: &OpenOptions<'_>,
     (chunks, ports): (u32, usize),
@@ -365,15 +359,15 @@ fn arena(
     Ok(Arc::new(arena.keeping(wanted.values.is_some_and(|values| values.keeps))))
 }
 
-/// The checksums that are accepted on an interface of this kind. A veth, or a bridge with a veth as
-/// a port, receives packets from this machine, which may have only a partial checksum.
+/// A veth, or a bridge with a veth as a port, receives packets from this machine, which may have
+/// only a partial checksum.
 fn sums_of(kind: &str) -> Sums {
     if ["veth", "bridge"].contains(&kind) { Sums::PartialToo } else { Sums::Whole }
 }
 
-/// Pairs of an interface's kind and a kernel version that were seen to compute checksums when
-/// metadata request it. Any other pair may accept metadata and ignore them without an error, as
-/// virtio does before 6.18; our code then computes the checksum.
+/// Pairs of interface kind and kernel version that were seen to compute checksums when metadata
+/// request it. Other pairs may ignore metadata without an error, as virtio does before 6.18; our
+/// code then computes the checksum.
 const SEEN_TO_SUM: [(&str, &str); 1] = [("veth", "6.18")];
 
 fn is_seen_to_sum(kind: &str) -> bool {
@@ -386,7 +380,6 @@ fn is_seen_to_sum(kind: &str) -> bool {
     SEEN_TO_SUM.iter().any(|(of, seen)| *of == kind && is_it(seen))
 }
 
-/// Translates an error of the system; `what` is the requested feature.
 fn refused(what: &'static str, error: io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => OpenError::Privilege,
@@ -402,8 +395,7 @@ fn refused(what: &'static str, error: io::Error) -> OpenError {
     }
 }
 
-/// Returns our addresses; an unspecified address stands for all addresses of its family on the
-/// interface. Also checks the number of networks.
+/// Returns our addresses: all of a family for `0.0.0.0` or `::`. Checks the number of networks too.
 fn addresses(
     wanted: &OpenOptions<'_>,
     interface: &Interface,
@@ -444,9 +436,9 @@ fn attach(
     interface: &Interface,
     netlink: &Netlink,
     mode: Mode,
-) -> Result<(OwnedFd, Place), OpenError> {
+) -> Result<(OwnedFd, AttachMode), OpenError> {
     let deadline = Instant::now() + RELEASE_WAIT;
-    let mut place = if mode == Mode::Generic { Place::Generic } else { Place::Native };
+    let mut place = if mode == Mode::Generic { AttachMode::Generic } else { AttachMode::Native };
     loop {
         let error = match bpf::attach(loaded.as_fd(), interface.index, place) {
             Ok(link) => return Ok((link, place)),
@@ -455,8 +447,8 @@ fn attach(
         match error.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => {}
             Some(libc::EPERM | libc::ENODEV) => return Err(refused("XDP", error)),
-            _ if place == Place::Native && mode == Mode::Any => {
-                place = Place::Generic;
+            _ if place == AttachMode::Native && mode == Mode::Any => {
+                place = AttachMode::Generic;
                 continue;
             }
             _ => return Err(refused("XDP on this interface", error)),

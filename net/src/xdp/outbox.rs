@@ -19,8 +19,8 @@ use memory::sync::MutexGuard;
 use rustix::io::Errno;
 
 use super::inbox::Peer;
-use super::leaving::SendHalf;
 use super::queue::Queue;
+use super::send_half::SendHalf;
 use crate::calls::Calls;
 use crate::udp::Tally;
 
@@ -34,7 +34,6 @@ const SENT_PER_CALL_MIN: u32 = 32;
 #[derive(Debug)]
 pub struct Outbox {
     queue: Arc<Queue>,
-    /// Counts of the datagrams added since the last post.
     tally: Tally,
 }
 
@@ -43,7 +42,6 @@ pub struct Outbox {
 #[derive(Debug)]
 pub struct SendBatch<'q> {
     queue: &'q Queue,
-    /// The lock, held while datagrams are added.
     send_half: Option<MutexGuard<'q, SendHalf>>,
     tally: Tally,
 }
@@ -53,17 +51,16 @@ impl Outbox {
         Outbox { queue, tally: Tally::default() }
     }
 
-    /// Most bytes of a datagram's payload to `to`.
+    /// Maximum length of a datagram's payload to `to`.
     #[must_use]
     pub fn payload_bytes_max(&self, to: &Peer) -> usize {
         self.queue.send_half().payload_bytes_max(to, &self.queue.socket.umem)
     }
 
-    /// Adds a datagram: `head`, followed by `pieces`. It leaves with the next post.
-    ///
-    /// Returns false and adds nothing if there is no room: then post, and add the datagram again.
-    /// If there is still no room, earlier datagrams have not left yet. A datagram that is longer
-    /// than `payload_bytes_max` is dropped, and the next post counts it as too long.
+    /// Adds a datagram: `head`, followed by `pieces`. It leaves with the next post. Returns false
+    /// and adds nothing if there is no room: then post, and add the datagram again; if that fails
+    /// too, earlier datagrams have not left yet. A datagram longer than `payload_bytes_max` is
+    /// dropped, and the next post counts it as too long.
     #[inline]
     pub fn add<'p>(
         &mut self,
@@ -75,23 +72,21 @@ impl Outbox {
         queue.send_half().add(&queue.socket, to, (head, pieces), tally)
     }
 
-    /// Hands all datagrams to the kernel, which sends them. Datagrams that the kernel cannot send
-    /// now stay in the ring (`waiting`) until the next post. Datagrams for which the device has no
-    /// room count as refused.
+    /// Hands all datagrams to the kernel. Datagrams that it cannot send now stay in the ring
+    /// (`waiting`) until the next post; those for which the device has no room count as refused.
     pub fn post_or_drop(&mut self, calls: &Calls) -> Tally {
         self.queue.post(std::mem::take(&mut self.tally), calls)
     }
 
     /// Number of descriptors that the kernel has not taken, because the device is full or down. No
-    /// event reports when the kernel takes them: as long as the number is not 0, sleep for at most
-    /// `UNSENT_WAIT`, and post again.
+    /// event reports when it takes them: until then, sleep at most `UNSENT_WAIT` and post again.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.waiting()
     }
 
-    /// Number of datagrams that have not left, so that the kernel still has their chunks. The
-    /// number is current after `reap`; `add` and posts reap by themselves when they need chunks.
+    /// Number of datagrams that have not left; the kernel still has their chunks. Call `reap` first
+    /// for the current number. `add` and posts reap by themselves when they need chunks.
     #[must_use]
     pub fn in_transmission(&self) -> usize {
         self.queue.send_half().in_transmission()
@@ -102,8 +97,7 @@ impl Outbox {
         self.queue.send_half().reap(&self.queue.socket);
     }
 
-    /// Number of completions from the kernel, since the socket was opened, that named no chunk
-    /// handed to the kernel. With a correct kernel it is 0.
+    /// Number of completions that name a chunk not handed to the kernel; 0 with a correct kernel.
     #[must_use]
     pub fn strays(&self) -> u64 {
         self.queue.send_half().strays()
@@ -143,13 +137,11 @@ impl<'q> SendBatch<'q> {
 }
 
 impl Queue {
-    /// Publishes all datagrams that this thread and others have added, and calls the kernel to send
-    /// them. Other threads may add datagrams during the calls. The kernel lets only one thread at a
-    /// time send on a socket.
+    /// Publishes the datagrams of all threads, and calls the kernel to send them. Other threads may
+    /// add datagrams meanwhile. The kernel lets only one thread at a time send on a socket.
     pub fn post(&self, mut tally: Tally, calls: &Calls) -> Tally {
         let (mut left, mut sleeps) = self.send_half().publish();
-        // A kernel before 6.17 that reaches its limit in one call reports the number of descriptors
-        // that it has taken only in the next call.
+        // A kernel before 6.17 reports the descriptors taken up to its limit in the next call.
         let mut untold_max =
             if is(Fault::SilentKernelCalledOnce) { 0 } else { left / SENT_PER_CALL_MIN };
         while left > 0 && sleeps {
@@ -159,8 +151,8 @@ impl Queue {
                 tally.refused += 1;
             }
             // Each call takes descriptors, up to the kernel's limit, unless the device is full or
-            // down. If another thread has added as many descriptors meanwhile, `left` does not
-            // decrease either; that thread then posts its datagrams itself.
+            // down. If another thread adds as many, `left` does not decrease, but that thread
+            // posts.
             let before = left;
             (left, sleeps) = self.send_half().publish();
             if left >= before {

@@ -5,8 +5,7 @@
 //! shown             | Datagram::bytes       |  | Datagram::more ...                 |
 //! ```
 //!
-//! Where: beside the arrivals of an inbox. If the arena keeps no values, frames of several chunks
-//! are joined instead.
+//! Where: beside an inbox's arrivals. If the arena keeps no values, such frames are joined instead.
 //! Invariant: each piece lies in a chunk that the inbox holds as long as it shows the datagram.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -25,10 +24,9 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Most pieces of a datagram, including the first.
+    /// Maximum number of pieces of a datagram, including the first.
     pub const MAX: usize = PIECES_MAX as usize;
 
-    /// Makes a list without pieces; `umem` is the memory in which later pieces lie.
     pub(super) fn new(umem: &Umem) -> Pieces {
         Pieces { umem: umem.clone(), spans: ArrayVec::new() }
     }
@@ -42,9 +40,6 @@ impl Pieces {
 
     /// Reads a frame that begins in `first` and continues in `spans`, all in the caller's chunks.
     /// Returns the packet and the payload's first piece; puts the other pieces into `self`.
-    ///
-    /// # Errors
-    /// Like `wire::read_parted`.
     pub(super) fn read(
         &mut self,
         first: Span,

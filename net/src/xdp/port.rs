@@ -36,23 +36,22 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
-use super::flying::InFlight;
+use super::in_flight::InFlight;
 use super::inbox::Inbox;
 use super::lacks::Lack;
-use super::leaving::PARTS_MAX;
 use super::outbox::Outbox;
-use super::queue::{Frames, Incoming, Outgoing, Queue};
-use super::ring::{Consuming, Producing};
+use super::queue::{Frames, Queue, ReceiveRings, SendRings};
+use super::ring::{ConsumerRing, ProducerRing};
+use super::send_half::PARTS_MAX;
 use super::umem::{Umem, chunk_bytes};
 use crate::option::set_option;
 use crate::udp::BATCH_MAX;
 use crate::wire::{ETHERNET_BYTES, Sums};
 
-/// Fewest chunks of a port. The inbox holds at most `BATCH_MAX` chunks of the receiving half, so
-/// that the kernel always has chunks. Without chunks, the kernel would drop all packets and report
-/// none, and a column that waits for a packet would sleep for ever.
+/// Minimum number of chunks of a port. The inbox holds at most `BATCH_MAX` chunks of the receiving
+/// half, so the kernel always has some. Without any, it would drop all packets and wake no column.
 pub const CHUNKS_MIN: u32 = 256;
-/// Most chunks of a port.
+/// Maximum number of chunks of a port.
 pub const CHUNKS_MAX: u32 = 1 << 16;
 /// Number of packets that one call may send in copy mode. Needs Linux 6.17.
 const SENT_PER_CALL: u32 = 256;
@@ -73,11 +72,10 @@ pub(super) struct Socket {
     fd: OwnedFd,
     pub(super) umem: Umem,
     /// Declared after `fd`, so that references are released after the socket is closed.
-    pub(super) flying: InFlight,
+    pub(super) in_flight: InFlight,
 }
 
 impl Socket {
-    /// Makes the kernel take descriptors from the transmit ring.
     pub(super) fn kick_transmit(&self) -> Result<usize, Errno> {
         send(&self.fd, &[], SendFlags::DONTWAIT)
     }
@@ -100,17 +98,16 @@ pub struct Port {
     /// The link, shared by all ports. The program stays attached as long as the link is open.
     _link: Arc<OwnedFd>,
     queue: u32,
-    /// Number of the port's own chunks.
     chunks: usize,
     is_zero_copy: bool,
     sends_in_place: bool,
 }
 
 impl AsFd for Port {
-    /// A descriptor for epoll, edge-triggered or level-triggered. It is readable while datagrams
-    /// wait and the interface is up. While the interface is down, the kernel reports nothing and
-    /// loses pending events. If all chunks then hold datagrams, no datagram can arrive and cause an
-    /// event. A thread that sleeps must therefore call `receive` regularly even without an event.
+    /// A descriptor for epoll, edge-triggered or level-triggered, readable while datagrams wait and
+    /// the interface is up. While the interface is down, the kernel reports nothing and loses
+    /// pending events. If then all chunks hold datagrams, no new datagram can cause an event: a
+    /// thread that sleeps must call `receive` regularly even without an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.fd.as_fd()
     }
@@ -129,8 +126,7 @@ pub struct Chunks {
     pub free: usize,
     /// Chunks that the kernel has and has not sent yet.
     pub sent: usize,
-    /// Number of descriptors for parts of values that the kernel sends in place. These parts are in
-    /// chunks for values, which are not the port's and not part of the sum.
+    /// Number of descriptors for parts of values sent in place, in chunks that are not the port's.
     pub values: usize,
 }
 
@@ -166,7 +162,6 @@ impl Meter {
     }
 }
 
-/// The arguments for opening a port.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) interface: u32,
@@ -203,7 +198,7 @@ impl Plan {
         self.mtu as usize + ETHERNET_BYTES
     }
 
-    /// Opens the socket and binds it; `enter` puts it into the program's map. The socket shares the
+    /// Opens and binds the socket; `enter` puts it into the program's map. The socket uses the
     /// memory of the port `shared`, or registers the memory if `shared` is `None`.
     pub(super) fn open(
         self,
@@ -216,7 +211,7 @@ impl Plan {
         let fd = fd.map_err(|error| PortError::Socket(error.into()))?;
         let half = (self.chunks.end - self.chunks.start) / 2;
         let (is_long, has_values) = (self.is_long(umem), self.in_place_min.is_some());
-        // A datagram has one chunk, but if values are sent in place it may have more descriptors.
+        // A datagram may have several descriptors only if values are sent in place.
         let send_entries = if has_values { half * PARTS_PER_CHUNK } else { half };
         let sized = (|| -> io::Result<()> {
             if shared.is_none() {
@@ -228,10 +223,10 @@ impl Plan {
             Ok(set_xdp_tx_ring_size(&fd, send_entries)?)
         })();
         sized.map_err(PortError::Memory)?;
-        let flying = InFlight::new(umem.arena(), has_values);
-        let socket = Arc::new(Socket { fd, umem: umem.clone(), flying });
+        let in_flight = InFlight::new(umem.arena(), has_values);
+        let socket = Arc::new(Socket { fd, umem: umem.clone(), in_flight });
         let fd = socket.fd.as_fd();
-        // The kernel counts the bytes in transmission against this size, and a part of a frame as a
+        // The kernel counts the bytes in transmission against this size, a part of a frame as a
         // whole page. The default size would limit the number of datagrams in transmission.
         let part_bytes = if has_values { memory::map::page_bytes() } else { umem.chunk_bytes() };
         let send_bytes = send_entries as usize * 2 * part_bytes;
@@ -271,13 +266,11 @@ impl Plan {
         Ok(port)
     }
 
-    /// True if frames may be longer than a chunk.
     fn is_long(&self, umem: &Umem) -> bool {
         chunk_bytes(self.frame_bytes_max()) == (umem.chunk_bytes(), true)
     }
 
-    /// Binds the socket to the queue, and waits until an earlier socket has released the queue.
-    /// Returns true if frames may have several descriptors.
+    /// Binds the socket once its queue is free. True if frames may have several descriptors.
     fn bind(
         &self,
         fd: BorrowedFd<'_>,
@@ -325,17 +318,17 @@ impl Plan {
     }
 }
 
-/// Makes the rings of a socket, with these numbers of entries.
 fn rings(
     fd: BorrowedFd<'_>,
     receive_entries: u32,
     send_entries: u32,
-) -> io::Result<(Incoming, Outgoing)> {
+) -> io::Result<(ReceiveRings, SendRings)> {
     let offsets = xdp_mmap_offsets(fd)?;
-    let fill = Producing::new(fd, receive_entries, &offsets.fr, XDP_UMEM_PGOFF_FILL_RING)?;
-    let completion = Consuming::new(fd, send_entries, &offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING)?;
-    let receive = Consuming::new(fd, receive_entries, &offsets.rx, XDP_PGOFF_RX_RING)?;
-    let transmit = Producing::new(fd, send_entries, &offsets.tx, XDP_PGOFF_TX_RING)?;
+    let fill = ProducerRing::new(fd, receive_entries, &offsets.fr, XDP_UMEM_PGOFF_FILL_RING)?;
+    let completion =
+        ConsumerRing::new(fd, send_entries, &offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING)?;
+    let receive = ConsumerRing::new(fd, receive_entries, &offsets.rx, XDP_PGOFF_RX_RING)?;
+    let transmit = ProducerRing::new(fd, send_entries, &offsets.tx, XDP_PGOFF_TX_RING)?;
     Ok(((receive, fill), (transmit, completion)))
 }
 
@@ -369,7 +362,7 @@ impl Port {
     pub fn chunks(&self) -> Chunks {
         let (lent, held) = self.inbox.lent_and_held();
         let (free, sent) = self.outbox.free_and_sent();
-        let values = self.socket.flying.sum() as usize;
+        let values = self.socket.in_flight.sum() as usize;
         Chunks { all: self.chunks, lent, held, free, sent, values }
     }
 

@@ -5,14 +5,12 @@
 //! everything else                                                     ->  the kernel's stack
 //! ```
 //!
-//! Where: the kernel runs the program on every packet that the interface receives, before the
-//! packet reaches the kernel's stack.
+//! Where: the kernel runs the program on every received packet, before the kernel's stack.
 //! Invariant: packets that are not certainly ours pass to the kernel's stack: fragments, packets
 //! with a VLAN tag, options or extension headers, packets to a group address, and packets in a
 //! queue without a socket. The program drops and changes no packet. It reads a byte only after
 //! checking that the packet has this byte; the kernel verifies this when the program is loaded.
-//! Source: `Documentation/bpf/standardization/instruction-set.rst` of Linux; bpf-helpers(7),
-//! `bpf_redirect_map`.
+//! Source: `Documentation/bpf/standardization/instruction-set.rst` of Linux; bpf-helpers(7).
 
 #[cfg(test)]
 mod tests;
@@ -22,10 +20,9 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-/// Most addresses that a program compares. A program with this number of addresses and with
-/// `NETWORKS_MAX` networks has less than half of the 4,096 instructions that every kernel accepts.
+/// Maximum number of addresses that a program compares. With it and with `NETWORKS_MAX` networks, a
+/// program has less than half of the 4,096 instructions that every kernel accepts.
 pub(super) const ADDRESSES_MAX: usize = 64;
-/// Most networks that a program compares.
 pub(super) const NETWORKS_MAX: usize = 64;
 
 /// The packets that a program takes.
@@ -70,7 +67,6 @@ enum Register {
 }
 use Register::*;
 
-/// Number of bytes that a load reads.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 enum Width {
@@ -111,7 +107,6 @@ const DATA_END: i16 = 4;
 const QUEUE: i16 = 16;
 /// The verdict that passes a packet to the kernel's stack.
 const XDP_PASS: u32 = 2;
-/// The number of `bpf_redirect_map`.
 const REDIRECT_MAP: u32 = 51;
 /// Marks an immediate as a map's descriptor.
 const IS_MAP: u8 = 1;
@@ -168,7 +163,6 @@ impl Assembler {
         Label(self.places.len() - 1)
     }
 
-    /// Puts a label before the next instruction.
     fn place(&mut self, label: Label) {
         self.places[label.0] = self.instructions.len();
     }
@@ -202,10 +196,8 @@ mod at {
 
 const UDP: u32 = 17;
 
-/// Assembles the program that takes the packets of `filter`; `map` is the descriptor of the map of
-/// sockets by queue number.
-///
-/// R6 holds the context, R2 the packet's beginning and R3 its end.
+/// Assembles the program; `map` is the descriptor of the map of sockets by queue number. R6 holds
+/// the context, R2 the packet's beginning and R3 its end.
 pub(super) fn program(filter: &Filter, map: u32) -> Vec<Instruction> {
     let mut a = Assembler::default();
     let [v6, ours, pass] = [(); 3].map(|()| a.label());

@@ -19,13 +19,13 @@ use memory::plant::{Fault, is};
 use memory::sync::{Mutex, MutexGuard, lock_soon};
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
-use super::leaving::SendHalf;
 use super::port::Socket;
-use super::ring::{Consuming, Producing};
+use super::ring::{ConsumerRing, ProducerRing};
+use super::send_half::SendHalf;
 use super::umem::{Span, Umem};
 use crate::wire::Sums;
 
-/// Most chunks of one frame.
+/// Maximum number of chunks of one frame.
 pub(super) const PIECES_MAX: u32 = 18;
 
 /// A queue. One column receives and sends through it; other columns may steal from it.
@@ -39,14 +39,13 @@ pub struct Queue {
 }
 
 /// The receive ring and the fill ring.
-pub(super) type Incoming = (Consuming<XdpDesc>, Producing<u64>);
+pub(super) type ReceiveRings = (ConsumerRing<XdpDesc>, ProducerRing<u64>);
 /// The transmit ring and the completion ring.
-pub(super) type Outgoing = (Producing<XdpDesc>, Consuming<u64>);
+pub(super) type SendRings = (ProducerRing<XdpDesc>, ConsumerRing<u64>);
 
 /// Properties of the frames that arrive in a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frames {
-    /// Most bytes of a frame.
     pub(super) bytes_max: usize,
     /// True if a frame may lie in several chunks.
     pub(super) are_long: bool,
@@ -57,26 +56,24 @@ pub(super) struct Frames {
 /// The receiving half of a queue.
 #[derive(Debug)]
 pub(super) struct ReceiveHalf {
-    pub(super) receive: Consuming<XdpDesc>,
-    fill: Producing<u64>,
-    /// The first of the inbox's chunks. If received data may be kept, any chunk of the arena may
-    /// become the inbox's, and `first` is 0.
+    pub(super) receive: ConsumerRing<XdpDesc>,
+    fill: ProducerRing<u64>,
+    /// The first of the inbox's chunks; 0 if received data may be kept, because then any chunk of
+    /// the arena may become the inbox's.
     first: u32,
     /// For each chunk from `first` on, true if the kernel has the chunk.
     is_lent: Box<[bool]>,
-    /// Chunks that are to be lent to the kernel.
     pub(super) spare: Vec<u32>,
     /// Number of system calls that are not yet counted in a column's `Calls`.
     pub(super) kicks: u64,
 }
 
 impl Queue {
-    /// Makes a queue. It receives into the first half of `chunks`, which are lent to the kernel,
-    /// and sends from the second half.
+    /// Makes a queue: it lends the kernel the first half of `chunks`, and sends from the second.
     pub(super) fn new(
         socket: Arc<Socket>,
-        (receive, fill): Incoming,
-        outgoing: Outgoing,
+        (receive, fill): ReceiveRings,
+        outgoing: SendRings,
         chunks: Range<u32>,
         frames: Frames,
     ) -> Queue {
@@ -106,7 +103,6 @@ impl Queue {
         lock_soon(&self.receive_half)
     }
 
-    /// Locks the receiving half. Returns `None` if another thread has locked it.
     pub(super) fn try_receive_half(&self) -> Option<MutexGuard<'_, ReceiveHalf>> {
         self.receive_half.try_lock().ok()
     }
@@ -122,11 +118,11 @@ impl Queue {
         self.send_half().waiting() as usize
     }
 
-    /// True if another post is needed, even without new datagrams. Either the kernel has not taken
-    /// all datagrams, or there are references to parts of values that may have left.
+    /// True if another post is needed even without new datagrams: the kernel has not taken all
+    /// datagrams, or there are references to parts of values that may have left.
     #[must_use]
     pub fn is_unsettled(&self) -> bool {
-        self.socket.flying.sum() > 0 || self.waiting() > 0
+        self.socket.in_flight.sum() > 0 || self.waiting() > 0
     }
 }
 
@@ -148,8 +144,7 @@ impl ReceiveHalf {
         last.map(|ahead| ahead + 1).or(is_as_long.then_some(there))
     }
 
-    /// Takes back the chunk of the entry that is `ahead` entries ahead. Returns `None` if the chunk
-    /// is not the inbox's, or was not lent.
+    /// Takes back the chunk of the entry `ahead` entries on; `None` if the inbox did not lend it.
     pub(super) fn take(&mut self, umem: &Umem, ahead: u32) -> Option<Span> {
         let descriptor = self.receive.peek(ahead);
         let span = umem.span(descriptor.addr, descriptor.len)?;
@@ -157,7 +152,6 @@ impl ReceiveHalf {
         is_ours.then_some(span)
     }
 
-    /// The flag of one of the inbox's chunks: true if the kernel has it.
     #[inline]
     fn is_lent(&mut self, chunk: u32) -> Option<&mut bool> {
         self.is_lent.get_mut(chunk.checked_sub(self.first)? as usize)

@@ -7,8 +7,7 @@
 //! ... |  to be taken    |  room ...         a count are its entry's index
 //! ```
 //!
-//! Where: the fill and transmit rings, which we write, and the receive and completion rings, which
-//! the kernel writes.
+//! Where: we write the fill and transmit rings; the kernel writes the receive and completion rings.
 //! Invariant: a ring has one producer and one consumer, and the kernel is one of the two. An entry
 //! is written before it is published, and read before it is released.
 //! Source: `net/xdp/xsk_queue.h` of Linux, which has the barriers and their pairs.
@@ -23,7 +22,6 @@ use memory::sync::{AtomicU32, Ordering, plain_access};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
 
-/// A mapped ring, of either direction.
 #[derive(Debug)]
 struct Mapped<T> {
     mapping: NonNull<u8>,
@@ -32,13 +30,12 @@ struct Mapped<T> {
     consumer: NonNull<AtomicU32>,
     flags: Option<NonNull<AtomicU32>>,
     entries: NonNull<T>,
-    /// Number of entries minus one. The number of entries is a power of two.
     mask: u32,
 }
 
 // SAFETY: a mapping is a range of addresses, which any thread may use and unmap. Our half of a ring
-// is written through `&mut` of the `Producing` or `Consuming` that owns the ring; all accesses to
-// the kernel's half are atomic.
+// is written through `&mut` of the `ProducerRing` or `ConsumerRing` that owns the ring; all
+// accesses to the kernel's half are atomic.
 unsafe impl<T: Send> Send for Mapped<T> {}
 
 impl<T> Mapped<T> {
@@ -106,7 +103,6 @@ impl<T> Mapped<T> {
         unsafe { self.consumer.as_ref() }
     }
 
-    /// Returns the address of the entry with this count.
     fn entry(&self, count: u32) -> *mut T {
         // SAFETY: a masked count is below the number of entries, all of which lie in the mapping.
         unsafe { self.entries.add((count & self.mask) as usize) }.as_ptr()
@@ -119,7 +115,6 @@ impl<T> Drop for Mapped<T> {
     }
 }
 
-/// Unmaps a mapping that `new` has made and that no ring uses any more.
 fn unmap(mapping: NonNull<u8>, bytes: usize) {
     // SAFETY: `new` has mapped the range, and no code has a pointer into it any more.
     let unmapped = unsafe { munmap(mapping.as_ptr().cast(), bytes) };
@@ -128,27 +123,26 @@ fn unmap(mapping: NonNull<u8>, bytes: usize) {
 
 /// A ring that we write to and the kernel takes from.
 #[derive(Debug)]
-pub(super) struct Producing<T> {
+pub(super) struct ProducerRing<T> {
     ring: Mapped<T>,
-    /// Number of entries written. The kernel sees only the published entries.
+    /// Number of entries written, published or not.
     written: u32,
-    /// Number of entries that the kernel had taken when the consumer was last read.
+    /// Number of entries taken, when the kernel's count was last read.
     taken: u32,
 }
 
-impl<T: Copy> Producing<T> {
-    /// Maps the ring at `page_offset`. `T` is the kernel's entry type, which has only integers.
+impl<T: Copy> ProducerRing<T> {
+    /// Maps the ring at `page_offset`, like `Mapped::new`.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         entries: u32,
         offsets: &XdpRingOffset,
         page_offset: u64,
-    ) -> io::Result<Producing<T>> {
+    ) -> io::Result<ProducerRing<T>> {
         let ring = Mapped::new(socket, entries, offsets, page_offset)?;
-        Ok(Producing { ring, written: 0, taken: 0 })
+        Ok(ProducerRing { ring, written: 0, taken: 0 })
     }
 
-    /// Writes an entry. Returns false if there is no room.
     #[inline]
     #[must_use]
     pub(super) fn push(&mut self, entry: T) -> bool {
@@ -171,7 +165,7 @@ impl<T: Copy> Producing<T> {
         true
     }
 
-    /// Number of entries that can be written, according to the kernel's current count.
+    /// Number of entries that can be written; reads the kernel's count.
     pub(super) fn room(&mut self) -> usize {
         (self.ring.mask + 1).saturating_sub(self.waiting()) as usize
     }
@@ -216,24 +210,24 @@ impl<T: Copy> Producing<T> {
 
 /// A ring that the kernel writes to and we take from.
 #[derive(Debug)]
-pub(super) struct Consuming<T> {
+pub(super) struct ConsumerRing<T> {
     ring: Mapped<T>,
     /// Number of entries taken and released.
     taken: u32,
-    /// Number of entries that the kernel had written when the producer was last read.
+    /// Number of entries written, when the kernel's count was last read.
     written: u32,
 }
 
-impl<T: Copy> Consuming<T> {
-    /// Maps the ring at `page_offset`. `T` is the kernel's entry type, which has only integers.
+impl<T: Copy> ConsumerRing<T> {
+    /// Maps the ring at `page_offset`, like `Mapped::new`.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         entries: u32,
         offsets: &XdpRingOffset,
         page_offset: u64,
-    ) -> io::Result<Consuming<T>> {
+    ) -> io::Result<ConsumerRing<T>> {
         let ring = Mapped::new(socket, entries, offsets, page_offset)?;
-        Ok(Consuming { ring, taken: 0, written: 0 })
+        Ok(ConsumerRing { ring, taken: 0, written: 0 })
     }
 
     /// Reads the kernel's count, and returns the number of entries that can be taken.
@@ -247,8 +241,7 @@ impl<T: Copy> Consuming<T> {
         self.written.wrapping_sub(self.taken).min(most)
     }
 
-    /// Returns the entry `ahead` entries after the first one not taken. `ahead` must be less than
-    /// the result of `look`.
+    /// Returns the entry `ahead` entries after those taken; `ahead` is less than `look` returned.
     #[inline]
     pub(super) fn peek(&self, ahead: u32) -> T {
         let place = self.ring.entry(self.taken.wrapping_add(ahead));
@@ -274,7 +267,6 @@ pub(super) mod tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::os::fd::{AsFd, OwnedFd};
 
-    /// Offsets of the words and of the entries, for a ring made by a test.
     const OFFSETS: XdpRingOffset =
         XdpRingOffset { producer: 0, consumer: 64, desc: 128, flags: Some(8) };
 
@@ -289,14 +281,17 @@ pub(super) mod tests {
         }
 
         /// Returns the two ends of a ring. The test uses one of them in the place of the kernel.
-        pub(in crate::xdp) fn ends<T: Copy>(&self, entries: u32) -> (Producing<T>, Consuming<T>) {
+        pub(in crate::xdp) fn ends<T: Copy>(
+            &self,
+            entries: u32,
+        ) -> (ProducerRing<T>, ConsumerRing<T>) {
             let fd = self.0.as_fd();
-            let producing = Producing::new(fd, entries, &OFFSETS, 0).unwrap();
-            (producing, Consuming::new(fd, entries, &OFFSETS, 0).unwrap())
+            let producing = ProducerRing::new(fd, entries, &OFFSETS, 0).unwrap();
+            (producing, ConsumerRing::new(fd, entries, &OFFSETS, 0).unwrap())
         }
     }
 
-    impl<T> Consuming<T> {
+    impl<T> ConsumerRing<T> {
         /// Sets the flag by which the kernel reports if it sleeps.
         pub(in crate::xdp) fn need_wakeup(&self, is_asleep: bool) {
             // SAFETY: as in `Mapped::producer`.
@@ -360,7 +355,7 @@ pub(super) mod tests {
     fn a_ring_that_does_not_fit_its_mapping_is_refused() {
         let kernel = Kernel::new();
         let refuses = |entries, offsets| {
-            Producing::<u64>::new(kernel.0.as_fd(), entries, &offsets, 0).is_err()
+            ProducerRing::<u64>::new(kernel.0.as_fd(), entries, &offsets, 0).is_err()
         };
         assert!(!refuses(4, OFFSETS));
         assert!(refuses(3, OFFSETS) && refuses(0, OFFSETS));

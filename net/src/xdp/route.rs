@@ -5,8 +5,7 @@
 //! neighbour   the router's IP, or to IP      ->  MAC
 //! ```
 //!
-//! Where: before a client's first datagram. A server needs no route: an answer goes back to the
-//! addresses from which the request came.
+//! Where: before a client's first datagram. A server answers to the addresses of the request.
 //! Invariant: the result comes from the kernel's routes and its neighbour table. If the kernel does
 //! not know a neighbour's MAC, it sends a request to the neighbour; nothing else is sent.
 //! Source: rtnetlink(7); `net/core/neighbour.c` of Linux on `NTF_USE`.
@@ -27,12 +26,10 @@ use crate::wire::{Ends, Ips, Mac, Macs, Ports};
 const ANSWER_WAIT: Duration = Duration::from_secs(4);
 const ANSWER_PAUSE: Duration = Duration::from_millis(5);
 
-/// Attributes of a route.
 const ROUTE_TO: u16 = 1;
 const ROUTE_INTERFACE: u16 = 4;
 const ROUTE_GATEWAY: u16 = 5;
 const ROUTE_OWN: u16 = 7;
-/// Attributes of a neighbour.
 const NEIGHBOUR_IP: u16 = 1;
 const NEIGHBOUR_MAC: u16 = 2;
 
@@ -70,9 +67,6 @@ impl fmt::Display for Unreachable {
 }
 
 /// Returns the ends of a datagram from our port `own_port` to `to`. Needs privilege, like `open`.
-///
-/// # Errors
-/// The reason why `to` cannot be reached.
 pub fn reach(interface: &str, to: SocketAddr, own_port: u16) -> Result<Ends, Unreachable> {
     let netlink = Netlink::open().map_err(Unreachable::System)?;
     let none = || Unreachable::Interface(interface.to_owned());
@@ -151,7 +145,6 @@ fn neighbour(netlink: &Netlink, interface: u32, of: IpAddr) -> Result<Mac, Unrea
     Err(Unreachable::Silent(of))
 }
 
-/// The kernel's entry for a neighbour.
 #[derive(Clone, Copy, Debug, Default)]
 struct Neighbour {
     mac: Option<Mac>,

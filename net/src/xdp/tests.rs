@@ -14,7 +14,6 @@ use super::*;
 use crate::{Calls, Datagrams, Epoll, Interest, Sizes, Timeout};
 
 const PORT: u16 = 11_211;
-/// Longest wait for an event that must happen.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
 const UNSPECIFIED: [IpAddr; 2] =
     [IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)];
@@ -39,7 +38,6 @@ fn open_on(end: &Namespace, wanted: &OpenOptions<'_>) -> Opened {
     end.on(|| open(wanted)).unwrap_or_else(|refused| panic!("{refused}"))
 }
 
-/// Answers each received datagram with its payload, and returns the number of datagrams.
 pub(super) fn echo(port: &mut Port, calls: &Calls) -> usize {
     let received = port.inbox.receive(calls);
     for datagram in port.inbox.datagrams() {
@@ -67,7 +65,6 @@ pub(super) fn client(end: &Namespace, to: impl Into<IpAddr>) -> UdpSocket {
     socket
 }
 
-/// Waits until a condition holds.
 pub(super) fn await_that(mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
@@ -143,8 +140,7 @@ fn each_queue_has_a_port_and_what_comes_there_is_answered_there() {
             }
         }
         clients.iter().for_each(|client| assert_eq!(answer(client), b"hello"));
-        // With 40 senders, the probability that two of four queues get no datagram is one in a
-        // billion.
+        // With 40 senders, two of four queues get nothing with a probability of one in a billion.
         let used = served.iter().filter(|served| **served > 0).count();
         assert!(used >= 3, "{served:?}, {mode:?}");
         ports.iter().for_each(assert_all_chunks);
@@ -424,8 +420,7 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
         send(&frame);
         expected[reason as usize] += 1;
     }
-    // Frames passed to the kernel's stack never arrive in the inbox. When the last frame arrives,
-    // the kernel has handled all earlier frames.
+    // When the last frame arrives, the kernel has passed all earlier frames to its stack.
     let tag = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
     for frame in [tag(&v4), with(&v4, 20, &[0x20, 0]), with(&v6, 20, &[44]), v4[..30].to_vec()] {
         send(&frame);
@@ -442,8 +437,7 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
     assert_eq!(port.outbox.in_transmission(), 0);
 }
 
-/// A column that sleeps until the next datagram still holds the last datagrams. The kernel must
-/// have chunks for the next datagram.
+/// A column that sleeps still holds its last datagrams. The kernel needs chunks for the next one.
 #[test]
 fn the_kernel_has_chunks_however_many_datagrams_are_held() {
     let Some([near, far]) = pair(Veth::default()) else { return };
@@ -460,8 +454,7 @@ fn the_kernel_has_chunks_however_many_datagrams_are_held() {
     assert_eq!(port.meter().read(), Some(Statistics::default()));
 }
 
-/// Acts as a thief: answers each stolen datagram with its payload, until `is_over` is set. Returns
-/// the number of stolen datagrams.
+/// Steals until `is_over`, and answers each datagram with its payload; returns their number.
 fn steal_until(queue: &Arc<Queue>, is_over: &AtomicBool) -> usize {
     let (calls, mut thief, mut stolen) = (Calls::default(), StolenBatch::new(queue), 0);
     // Relaxed: the flag orders no other memory.
@@ -470,7 +463,6 @@ fn steal_until(queue: &Arc<Queue>, is_over: &AtomicBool) -> usize {
         if let Some((datagrams, from)) = thief.halves() {
             let mut batch = SendBatch::of(from);
             for one in datagrams {
-                // If there is no room, the answer is lost.
                 batch.add(one.peer, b"", [one.bytes]);
             }
             batch.post_or_drop(&calls);

@@ -37,9 +37,9 @@ use crate::wire::SumAt;
 /// Bytes that the kernel reserves before a received frame.
 const HEADROOM_BYTES: usize = 256;
 /// Bytes of metadata before a frame to send. If metadata are registered, the kernel expects room
-/// for metadata before each part that is sent, including parts of values.
+/// for them before each part that is sent, including parts of values.
 const METADATA_BYTES: usize = 16;
-/// A flag of the registration: the registration gives the number of bytes of metadata.
+/// A flag of the registration, which then gives the number of bytes of metadata.
 const HAS_METADATA_BYTES: XdpUmemRegFlags = XdpUmemRegFlags::from_bits_retain(1 << 2);
 /// A flag of the metadata: the kernel must compute the checksum.
 const METADATA_CHECKSUM: u64 = 1 << 1;
@@ -47,8 +47,7 @@ const METADATA_CHECKSUM: u64 = 1 << 1;
 pub(super) const HAS_METADATA: XdpDescOptions = XdpDescOptions::from_bits_retain(1 << 1);
 const _: () = assert!(VALUE_AT >= METADATA_BYTES);
 
-/// Returns the size in bytes of a chunk for frames of at most `frame_bytes`, and true if such a
-/// frame may need more than one chunk.
+/// Returns the size of a chunk for frames of this size; true if a frame may need several chunks.
 pub(super) fn chunk_bytes(frame_bytes: usize) -> (usize, bool) {
     let fits = |bytes: &&usize| frame_bytes + HEADROOM_BYTES <= **bytes;
     match CHUNK_BYTES.iter().find(fits) {
@@ -86,9 +85,8 @@ impl Umem {
         Umem { arena: Arc::clone(arena), metadata_bytes: METADATA_BYTES }
     }
 
-    /// Registers the memory with the socket. The kernel pins the memory's pages as long as the
-    /// socket or its rings exist. With `with_metadata`, each part that is sent has room for
-    /// metadata in front of it, if the kernel supports metadata (since 6.8).
+    /// Registers the memory with the socket. The kernel pins its pages as long as the socket or its
+    /// rings exist. `with_metadata` reserves room for metadata, if Linux supports them (since 6.8).
     pub(super) fn register(&mut self, socket: impl AsFd, with_metadata: bool) -> io::Result<()> {
         let mut registration = XdpUmemReg {
             addr: self.arena.base().as_ptr().expose_provenance() as u64,
@@ -124,7 +122,6 @@ impl Umem {
         &self.arena
     }
 
-    /// Number of bytes of metadata in a chunk, before a frame to send.
     #[inline]
     pub(super) fn metadata_bytes(&self) -> usize {
         self.metadata_bytes
@@ -183,11 +180,10 @@ impl Umem {
         unsafe { std::slice::from_raw_parts(self.start(span).as_ptr(), span.bytes) }
     }
 
-    /// Returns all bytes of a chunk.
+    /// All bytes of a chunk.
     ///
     /// # Safety
-    /// While the slice lives, the chunk is ours and not the kernel's, and no other code reads or
-    /// writes it.
+    /// While the slice lives, the chunk is ours and not the kernel's, and no other code uses it.
     #[expect(clippy::mut_from_ref, reason = "the caller guarantees that only it uses the chunk")]
     pub(super) unsafe fn write(&self, chunk: u32) -> &mut [u8] {
         let span = Span { chunk, at: 0, bytes: self.chunk_bytes() };
@@ -205,8 +201,7 @@ impl Umem {
     }
 }
 
-/// Writes metadata that request the checksum `sum` of the frame after them. Returns false if
-/// `metadata` is too short.
+/// Writes metadata that request the checksum `sum` of a frame; false if there is no room.
 ///
 /// ```text
 /// 0               8       10       12     16

@@ -28,7 +28,6 @@ struct Part {
 }
 
 impl Part {
-    /// Makes a part of `bytes` bytes, derived from `seed`.
     fn new(arena: &Arc<Arena>, seed: u8, bytes: usize) -> Part {
         let chunk = arena.take().expect("room for values");
         let part = Part { arena: Arc::clone(arena), chunk, bytes };
@@ -155,7 +154,6 @@ fn a_value_is_sent_as_it_was_though_it_is_overwritten_while_the_link_is_down() {
         port.outbox.post_or_drop(&calls);
         assert_eq!((port.chunks().values, port.outbox.waiting()), (1000, 2000));
         assert!(port.inbox.queue().is_unsettled());
-        // All other chunks are taken and overwritten, three times.
         drop(value);
         for seed in 0..3 {
             let room =

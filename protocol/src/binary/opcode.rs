@@ -115,7 +115,6 @@ pub const OPCODES: [Opcode; 35] = [
     quiet(0x24, "gatkq", Shape::GetAndTouch { key: true }),
 ];
 
-/// The last code of the table, plus one.
 const CODE_END: usize = 0x25;
 
 /// Index of each code's row; an index past the table for a code without a row.

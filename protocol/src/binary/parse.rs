@@ -13,18 +13,15 @@ use crate::form::{Answer, Form, GetForm};
 use crate::outcome::Refusal;
 use crate::request::{Args, Delete, Delta, Get, Initial, Request, Store};
 
-/// The result of parsing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedFrame<'a> {
     /// Header, extras and key have not all arrived.
     More,
     /// A request, and the frame's length.
     Request(Request<'a>, usize),
-    /// A storage command without its value, the number of bytes before the value, and the value's
-    /// length.
+    /// A storage command without its value, the value's offset, and the value's length.
     Value(Request<'a>, usize, u32),
-    /// Consumes the first number of bytes, skips the second number of bytes as they arrive, then
-    /// gives this answer.
+    /// Consumes the first number of bytes, skips the second as they arrive, then answers.
     Swallow(usize, u32, Answer),
     /// Skips this number of bytes, gives this answer, and ends the connection.
     Last(usize, Answer),
@@ -32,7 +29,6 @@ pub(crate) enum ParsedFrame<'a> {
     Close,
 }
 
-/// The parts of a frame before the value, and their length.
 struct Head<'a> {
     header: Header,
     extras: &'a [u8],
@@ -41,7 +37,6 @@ struct Head<'a> {
     bytes: usize,
 }
 
-/// Parses the frame at the start of `input`.
 #[inline]
 pub(crate) fn parse(input: &[u8]) -> ParsedFrame<'_> {
     let Some(header) = input.first_chunk::<HEADER_BYTES>() else { return ParsedFrame::More };
@@ -62,8 +57,7 @@ pub(crate) fn parse(input: &[u8]) -> ParsedFrame<'_> {
     let (extras, key) = body.split_at(extras_bytes);
     let head = Head { header, extras, key, tag, bytes };
     let Some(command) = command else {
-        // memcached consumes extras and key, and then skips the length of the whole body, extras
-        // and key included.
+        // Like memcached, skips the length of the whole body after the body's extras and key.
         let unknown = form.refused(Refusal::UnknownCommand);
         return ParsedFrame::Swallow(bytes, header.body_bytes, unknown);
     };
@@ -71,7 +65,6 @@ pub(crate) fn parse(input: &[u8]) -> ParsedFrame<'_> {
         .unwrap_or(ParsedFrame::Last(bytes, form.refused(Refusal::BadFormat)))
 }
 
-/// Returns why these lengths are invalid for every command; `None` if they are not.
 fn misshapen(header: &Header) -> Option<Refusal> {
     let body_bytes_min = u32::from(header.key_bytes) + u32::from(header.extras_bytes);
     if body_bytes_min > header.body_bytes {
@@ -149,7 +142,6 @@ fn extend<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<ParsedFrame<'a>> {
     Some(ParsedFrame::Value(Request::Store(store), head.bytes, head.value_bytes()))
 }
 
-/// Returns a storage command without extras and value.
 fn bare<'a>(head: &Head<'a>, verb: StoreVerb) -> Store<'a> {
     Store {
         verb,
@@ -178,12 +170,10 @@ fn delta<'a>(head: &Head<'a>, incr: bool) -> Option<Delta<'a>> {
     })
 }
 
-/// Reads a number of exactly four bytes.
 fn number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// Converts an exptime of this protocol, which is never negative.
 fn seconds(exptime: u32) -> i64 {
     exptime.into()
 }

@@ -15,10 +15,8 @@ use crate::outcome::{Outcome, Refusal};
 use crate::short::ShortText;
 use crate::show::{FoundItem, Show, Surround};
 
-/// Size of the client flags before a value.
 const FLAGS_BYTES: u8 = 4;
 
-/// Returns the status and the text of a refusal.
 fn status(refusal: Refusal) -> (u16, &'static str) {
     match refusal {
         Refusal::NotFound
@@ -60,7 +58,7 @@ fn frame(out: &mut Vec<u8>, header: Header, parts: &[&[u8]]) {
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Appends a request's outcome. A successful quiet request gets no answer.
+/// A successful quiet request gets no answer.
 #[inline(always)]
 pub(crate) fn say(out: &mut Vec<u8>, tag: Tag, outcome: Outcome) {
     match outcome {
@@ -73,7 +71,6 @@ pub(crate) fn say(out: &mut Vec<u8>, tag: Tag, outcome: Outcome) {
     }
 }
 
-/// Appends the reason why a request was not carried out.
 #[cold]
 fn refuse(out: &mut Vec<u8>, tag: Tag, refusal: Refusal) {
     let shape = opcode::find(tag.opcode).map(|opcode| opcode.shape);
@@ -85,19 +82,17 @@ fn refuse(out: &mut Vec<u8>, tag: Tag, refusal: Refusal) {
     frame(out, Header { status, ..header(tag) }, &[words.as_bytes()]);
 }
 
-/// Appends a successful answer that shows a text.
 pub(crate) fn text(out: &mut Vec<u8>, tag: Tag, text: &str) {
     frame(out, header(tag), &[text.as_bytes()]);
 }
 
-/// Appends the result of an increment or decrement.
 pub(crate) fn number(out: &mut Vec<u8>, tag: Tag, number: u64, cas: u64) {
     if !tag.quiet {
         frame(out, Header { cas, ..header(tag) }, &[&number.to_be_bytes()]);
     }
 }
 
-/// Appends a statistic. The list of statistics ends with an empty frame, which `say` appends.
+/// Appends one statistic. The list ends with an empty frame, which `say` appends.
 pub(crate) fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: Arguments<'_>) {
     let start = out.len();
     frame(out, header(tag), &[name.as_bytes()]);
@@ -121,7 +116,7 @@ pub struct Value<'k> {
 }
 
 impl Value<'_> {
-    /// Returns the key if the command's answer shows it, else no bytes.
+    /// Returns no bytes if the command's answer does not show the key.
     fn shown_key(&self) -> &[u8] {
         match opcode::find(self.tag.opcode).map(|opcode| opcode.shape) {
             Some(Shape::Get { key: true } | Shape::GetAndTouch { key: true }) => self.key,

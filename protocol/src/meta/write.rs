@@ -99,7 +99,6 @@ impl<'a> RequestFields<'a> {
         }
     }
 
-    /// Appends the answer of `mg` or `me` to a miss.
     fn miss(&self, out: &mut Vec<u8>) {
         if !self.quiet {
             out.extend_from_slice(b"EN");
@@ -108,8 +107,7 @@ impl<'a> RequestFields<'a> {
         }
     }
 
-    /// Walks the flags in order. Appends the opaque token for `O` and the key for `k`, and calls
-    /// `other` for every other flag.
+    /// Appends the opaque token for `O` and the key for `k`; calls `other` for every other flag.
     #[inline(always)]
     fn each_flag(&self, out: &mut Vec<u8>, mut other: impl FnMut(u8, &mut Vec<u8>)) {
         for token in self.flags.tokens() {
@@ -285,13 +283,12 @@ fn seconds_left(out: &mut Vec<u8>, exptime: u32, now: u32) {
     }
 }
 
-/// Appends the opaque token as it was sent, its letter included (`O`).
+/// Appends the token of flag `O` as sent, its letter included.
 fn opaque(out: &mut Vec<u8>, token: &[u8]) {
     out.push(b' ');
     out.extend_from_slice(token);
 }
 
-/// Appends the key, in base64 if it was given in base64 (`k`).
 fn key(out: &mut Vec<u8>, key: &[u8], binary: bool) {
     out.extend_from_slice(b" k");
     if binary {

@@ -83,8 +83,7 @@ impl Session {
         Some((Get { key, exptime, form }, bytes))
     }
 
-    /// Returns the next key of a retrieval line. The keys have been checked if the line arrived
-    /// whole, but not if it is answered while it arrives.
+    /// Returns the next key of a retrieval line, unchecked if the line has not arrived whole.
     pub(super) fn key<'a>(
         &mut self,
         input: &'a [u8],
@@ -127,15 +126,14 @@ impl Session {
     }
 }
 
-/// Returns the length of the first line, its end included. `None` if it has not ended, or if it is
-/// longer than memcached's read buffer, which only a retrieval line may be.
+/// Returns the first line's length, its end included. `None` if it has not ended, or if it exceeds
+/// memcached's read buffer, as only a retrieval line may.
 fn line_bytes(input: &[u8]) -> Option<usize> {
     let bytes = memchr::memchr(b'\n', input)? + 1;
     (bytes <= LINE_BYTES_MAX || retrieval(input).is_some()).then_some(bytes)
 }
 
-/// Finds `get` or `gets` at the start of `input`. Returns true for `gets`, and the number of spaces
-/// before the name.
+/// Returns true for `gets` and false for `get`, and the number of spaces before the name.
 fn retrieval(input: &[u8]) -> Option<(bool, usize)> {
     let spaces = input.iter().take_while(|&&byte| byte == b' ').count();
     let cas = match &input[spaces..] {

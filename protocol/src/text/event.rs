@@ -89,8 +89,8 @@ pub fn item(out: &mut Vec<u8>, stamp: Stamp, key: &[u8], value_bytes: u32, what:
     let _ = writeln!(out, " size={value_bytes}");
 }
 
-/// Appends the event that a connection was opened or, if `reason` is given, that it was closed.
-/// `peer` is the client's address and port; `None` for a Unix socket.
+/// Appends the event that a connection was opened, or closed if there is a `reason`. `peer` is the
+/// client's address and port; `None` for a Unix socket.
 pub fn connection(
     out: &mut Vec<u8>,
     stamp: Stamp,

@@ -1,7 +1,6 @@
 //! Writes a short form of the line before a value.
 //!
-//! Where: a connection keeps this short line while a large value arrives, however long the client's
-//! line was.
+//! Where: a connection keeps this line, not the client's, while a large value arrives.
 //! Invariant: a `Session` reads the same request from the short line as from the client's line.
 //! Source: memcached's `protocol.txt`.
 
@@ -15,9 +14,9 @@ use crate::short::number;
 pub const HEAD_BYTES_MAX: usize = 1 << 10;
 
 impl Request<'_> {
-    /// Appends a short form of `header`, the bytes of this storage command before its value of
-    /// `value_bytes` bytes. A frame's header is short already and is copied. The flags of an `ms`
-    /// must have been parsed without error, so that no flag exceeds `OPAQUE_BYTES_MAX`.
+    /// Appends a short form of `header`, the bytes of this storage command before its value. A
+    /// frame's header is short already and is copied. The flags of an `ms` must have been parsed
+    /// without error, so that none exceeds `OPAQUE_BYTES_MAX`.
     pub fn short_head(&self, header: &[u8], value_bytes: u32, out: &mut Vec<u8>) {
         match self {
             Request::Store(store) => match store.form {
@@ -58,7 +57,6 @@ fn meta_head(meta: &Meta<'_>, value_bytes: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the name of the command of this shape, from the table of commands.
 fn name(shape: Shape, out: &mut Vec<u8>) {
     if let Some(command) = COMMANDS.iter().find(|command| command.shape == shape) {
         out.extend_from_slice(command.name.as_bytes());

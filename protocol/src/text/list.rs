@@ -128,7 +128,6 @@ pub fn escaped(key: &[u8]) -> String {
     String::from_utf8_lossy(&escaped).into_owned()
 }
 
-/// Appends a key, escaped as in a URI.
 pub(super) fn escape(key: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in key {

@@ -13,13 +13,11 @@ use crate::number;
 use crate::outcome::Refusal;
 use crate::request::Args;
 
-/// Longest pause of the crawler, in microseconds.
 const SLEEP_US_MAX: u32 = 1_000_000;
 
 /// Number of slab classes that memcached has.
 pub const SLAB_CLASSES: u32 = 64;
 
-/// Longest text of a number with a fraction.
 const FRACTION_BYTES_MAX: usize = 31;
 
 /// Shortest and longest window of `slabs automove`, in seconds.
@@ -147,10 +145,8 @@ const WATCHABLE: [(&[u8], Streams); 10] = [
     (b"deletions", Streams::DELETIONS),
 ];
 
-/// Returns the action that `operator` requests with `args`.
-///
-/// # Errors
-/// The words are refused, whichever features are switched on.
+/// Returns the action that `operator` requests with `args`. Fails if the words are refused,
+/// whichever features are switched on.
 pub fn read(operator: Operator, args: Args<'_>) -> Result<Control, Refusal> {
     match operator {
         Operator::CacheMemlimit => {

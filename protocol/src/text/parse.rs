@@ -13,7 +13,6 @@ use crate::number;
 use crate::outcome::Refusal;
 use crate::request::{Delete, Delta, Meta, Request, Store};
 
-/// The result of parsing a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedLine<'a> {
     /// A request without a value.
@@ -123,7 +122,6 @@ fn get_and_touch<'a>(tokens: &Tokens<'a>, line: &'a [u8], cas: bool) -> ParsedLi
     }
 }
 
-/// Checks all keys of a line before the first is answered.
 fn keys(
     line: &[u8],
     keys_at: usize,

@@ -1,9 +1,8 @@
 //! Short cuts for the lines that make up nearly all traffic, in one pass over each line.
 //!
 //! Where: tried by the session before the general parser.
-//! Invariant: yields the same request as the general parser, or nothing; a test compares the two,
-//! and so also compares the names below with the command table. The names are patterns here,
-//! because comparing with constants takes fewer instructions than finding a row of the table.
+//! Invariant: yields the same request as the general parser, or nothing; a test compares the two.
+//! Names are patterns here, because comparing with constants is faster than finding a table's row.
 //! Source: the forms of memcached's `protocol.txt`.
 
 use super::{COMMAND_BYTES_MAX, LINE_END_BYTES, scan};
@@ -65,8 +64,8 @@ fn is_key(text: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&text.len()) && !scan::has_blank(text)
 }
 
-/// Reads a `get` or `gets` of any number of keys; returns true for `gets`, and the offset of the
-/// first key. `None` if the line has not ended, or a key is too long.
+/// For a `get` or `gets` line, returns true for `gets`, and the offset of the first key. `None` if
+/// the line has not ended, or a key is too long.
 pub(crate) fn keys(input: &[u8]) -> Option<(bool, usize)> {
     let (cas, rest) = retrieval(input)?;
     let mut keys = &rest[..memchr::memchr(b'\n', rest)?];
@@ -89,8 +88,7 @@ pub(crate) fn key_of_many(input: &[u8]) -> Option<(&[u8], usize, bool)> {
     }
 }
 
-/// Reads a request other than `get` at the start of `input`, if its line is complete and has the
-/// form that clients mostly send.
+/// Reads any request but `get`, if its line is complete and in the form that clients mostly send.
 #[inline]
 pub(crate) fn step(input: &[u8]) -> Option<Step<'_>> {
     match input {
@@ -107,14 +105,13 @@ pub(crate) fn step(input: &[u8]) -> Option<Step<'_>> {
     }
 }
 
-/// Splits a text into a key and the bytes after it.
 #[inline(always)]
 fn key(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let (key, rest) = text.split_at_checked(scan::blank(text)?)?;
     (1..=KEY_BYTES_MAX).contains(&key.len()).then_some((key, rest))
 }
 
-/// Reads `KEY\r\n`; returns the key, and its length with the line end.
+/// Reads `KEY\r\n`; returns the key, and the length of the text read.
 #[inline(always)]
 fn only_key(text: &[u8]) -> Option<(&[u8], usize)> {
     let (key, rest) = key(text)?;
@@ -218,8 +215,7 @@ fn delta(input: &[u8], incr: bool) -> Option<Step<'_>> {
     Some(Step::Request(Request::Delta(delta), 5 + (input.len() - rest.len())))
 }
 
-/// Reads `[ FLAG...]\r\n` with one space before each flag; returns the flags and the bytes after
-/// the line.
+/// Reads `[ FLAG...]\r\n` with single spaces; returns the flags and the bytes after the line.
 #[inline]
 fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
     let (mut rest, mut count) = (text, 0);
@@ -274,7 +270,6 @@ mod tests {
         get.or_else(|| step(line))
     }
 
-    /// Returns the request that the session yields without short cuts.
     fn general(line: &[u8]) -> Option<Step<'_>> {
         let mut session = Session::new(ProtocolMode::Ascii);
         match session.any_line(line) {
@@ -335,8 +330,8 @@ mod tests {
         }
     }
 
-    /// Returns the requests in `input`, and the offset at which each ends. Way 0 tries `next_get`
-    /// before `next`; way 1 calls only `next`; way 2 parses the first line without short cuts.
+    /// Returns the requests, and the offset at which each ends. Way 0 tries `next_get` before
+    /// `next`; way 1 calls only `next`; way 2 parses the first line without short cuts.
     fn requests(input: &[u8], way: u32) -> Vec<(Request<'_>, usize)> {
         let (mut session, mut at, mut got) = (Session::new(ProtocolMode::Ascii), 0, Vec::new());
         loop {

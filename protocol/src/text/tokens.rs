@@ -29,7 +29,6 @@ pub(crate) fn content_end(line: &[u8]) -> usize {
 }
 
 impl<'a> Tokens<'a> {
-    /// Cuts `line`, which ends in `\n`.
     pub(crate) fn cut(line: &'a [u8]) -> Tokens<'a> {
         let seen = &line[..line.len().min(SEEN_BYTES_MAX)];
         let end = content_end(seen);
@@ -80,8 +79,7 @@ impl<'a> Tokens<'a> {
         self.get(self.count.checked_sub(1)?)
     }
 
-    /// Returns the text from the start of token `index` to the end of the line: memcached reads
-    /// numbers with C functions, which ignore where a token ends.
+    /// Returns the text from token `index` to the line's end: C functions read past a token's end.
     pub(crate) fn text_from(&self, index: usize) -> Option<&'a [u8]> {
         let (start, _) = *self.spans[..self.count].get(index)?;
         Some(&self.line[usize::from(start)..])
@@ -96,7 +94,6 @@ impl<'a> Tokens<'a> {
         Args { text, count: self.count - index }
     }
 
-    /// Returns the offset in the line of the token at `index`.
     pub(crate) fn start(&self, index: usize) -> Option<usize> {
         self.spans[..self.count].get(index).map(|&(start, _)| usize::from(start))
     }

@@ -113,8 +113,7 @@ pub fn line(refusal: Refusal) -> &'static str {
     }
 }
 
-/// The answer for one key of `get`, `gets`, `gat` or `gats`. With `CAS` it shows the CAS unique;
-/// with `LAST`, which is for the last key of a line, `END` follows.
+/// One key's answer to `get`, `gets`, `gat`, `gats`. `CAS` shows the unique; `LAST` appends `END`.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'k, const CAS: bool, const LAST: bool> {
     /// The key, 1 to 250 bytes.

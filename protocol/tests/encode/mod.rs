@@ -76,7 +76,6 @@ pub(crate) fn request(request: &Request<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a whole retrieval line.
 pub(crate) fn get_line<'k>(
     keys: impl IntoIterator<Item = &'k [u8]>,
     cas: bool,
@@ -104,7 +103,6 @@ fn line(shape: Shape, words: &[&[u8]], numbers: &[i128], form: Form, out: &mut V
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a value and its line end.
 fn block(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");

@@ -1,14 +1,13 @@
 //! Feeds a stream of bytes, cut into pieces, to a session as a connection does.
 //!
 //! Where: the codec tests and the fuzz targets both include this file.
-//! Invariant: no step consumes more bytes than there are, and each except `More` and `Body`
-//! consumes some.
+//! Invariant: a step consumes only available bytes; each except `More` and `Body` consumes some.
 //! Source: the invariants of `protocol/src/session.rs`.
 
 use protocol::{Get, GetForm, LINE_BYTES_MAX, ProtocolMode, Request, Session, Step, meta};
 
-/// The events that a stream results in. The end of a line is a separate event, because a key may be
-/// yielded before it is known that the key is the line's last.
+/// A stream's events. The end of a line is an event of its own, because a key may be yielded before
+/// it is known to be the line's last.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Events {
     /// One entry per request, in order.
@@ -19,7 +18,7 @@ pub(crate) struct Events {
 
 impl Events {
     /// True if `cut`, the same stream in other pieces, has the same events. `cut` may end early:
-    /// the pieces in which an over-long line arrives decide whether it closes the connection.
+    /// the pieces of an over-long line decide whether it closes the connection.
     pub(crate) fn agrees(&self, cut: &Events) -> bool {
         let begins = self.list.get(..cut.list.len()).is_some_and(|begin| begin == cut.list);
         begins && (cut.closed || cut == self)

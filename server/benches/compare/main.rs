@@ -101,7 +101,7 @@ fn run(options: Options) -> Outcome<()> {
     }
 }
 
-/// The plan of a `kvblaster compare`. The rival is listed first, so that ratios are relative to it.
+/// The rival is listed first, so that ratios are relative to it.
 fn plan(options: &Options, in_flight: u32) -> Outcome<Plan> {
     let cores = net::thread_cpus()?;
     let (server_cores, client_core) = match cores.split_last() {
@@ -137,7 +137,6 @@ fn plan(options: &Options, in_flight: u32) -> Outcome<Plan> {
     }
 }
 
-/// A server's command line, for a shell.
 fn start(program: &Path, extra: &str, options: &Options) -> Outcome<String> {
     let mut words = vec!["-R".to_owned(), options.reqs_per_event.to_string()];
     words.extend(extra.split_whitespace().map(str::to_owned));
@@ -148,7 +147,6 @@ fn start(program: &Path, extra: &str, options: &Options) -> Outcome<String> {
     Ok(words.join(" "))
 }
 
-/// Fails if any answer was a miss or an error.
 fn all_right(done: &Comparison) -> Outcome<()> {
     for server in &done.servers {
         let total = server.merged.as_ref().map(|merged| merged.tally.total()).unwrap_or_default();

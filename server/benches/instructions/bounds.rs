@@ -50,7 +50,7 @@ fn read() -> Outcome<Vec<Bound>> {
         .collect()
 }
 
-/// Replaces the table's bounds by the counted figures, and keeps the reasons.
+/// Writes the counted figures as the table's bounds, and keeps the reasons.
 pub(crate) fn write(report: &Report) -> Outcome<()> {
     let old = read().unwrap_or_default();
     let mut text = HEAD.to_owned();
@@ -61,10 +61,8 @@ pub(crate) fn write(report: &Report) -> Outcome<()> {
     Ok(std::fs::write(path(), text)?)
 }
 
-/// Compares the counted figures with the table; `is_all` means that every row was counted.
-///
-/// # Errors
-/// A row exceeds its bound, or is missing in the table or among the figures.
+/// Compares the counted figures with the table; `is_all` means that every row was counted. Fails if
+/// a row exceeds its bound, or is missing in the table or among the figures.
 pub(crate) fn check(report: &Report, is_all: bool) -> Outcome<()> {
     let bounds = read()?;
     let mut faults = Vec::new();

@@ -16,7 +16,6 @@ use crate::measure::{Outcome, fail};
 /// Pattern of the functions whose instructions are counted, including their callees'.
 const COUNTED: &str = "*measured_batches*";
 
-/// The folder of this program's own sources.
 const OWN_FILES: &str = "server/benches/";
 
 /// A place in the code: name of the linked function, source file, line number.
@@ -63,8 +62,8 @@ pub(crate) fn count(op: &str, count: u32, options: &Options) -> Outcome<Profile>
     }
 }
 
-/// The names of files or functions by number. The format writes a name in full only once, and
-/// afterwards its number alone.
+/// Callgrind's output gives the name of a file or function in full only once, with a number, and
+/// afterwards gives the number alone.
 #[derive(Default)]
 struct Names {
     known: HashMap<String, String>,
@@ -94,7 +93,7 @@ impl Profile {
                     "fn" => function = functions.resolve(value),
                     "cfi" | "cfl" => drop(files.resolve(value)),
                     "cfn" => drop(functions.resolve(value)),
-                    // The next line repeats the callee's cost, which the callee's own lines give.
+                    // The next line repeats the cost that the callee's own lines give.
                     "calls" => is_call = true,
                     _ => {}
                 }
@@ -117,7 +116,6 @@ impl Profile {
         self.places.values().sum()
     }
 
-    /// Returns this profile minus `other`.
     pub(crate) fn less(&self, other: &Profile) -> Profile {
         let mut difference = self.clone();
         for (place, cost) in &other.places {
@@ -126,13 +124,12 @@ impl Profile {
         difference
     }
 
-    /// Returns the profile without the instructions of this program's own lines: calls and checks.
+    /// Drops the instructions of this program's own lines: calls and checks.
     pub(crate) fn without_this_program(mut self) -> Profile {
         self.places.retain(|(_, file, _), _| !file.contains(OWN_FILES));
         self
     }
 
-    /// Instructions by source line, in descending order.
     pub(crate) fn by_line(&self) -> Vec<(String, i64)> {
         self.by(|(function, file, line)| match is_ours(file) {
             true => format!("{}:{line}", shown(file)),
@@ -140,7 +137,7 @@ impl Profile {
         })
     }
 
-    /// Instructions by the function around the source line, in descending order.
+    /// Returns the instructions of each function, counted by source line, in descending order.
     pub(crate) fn by_function(&self) -> Vec<(String, i64)> {
         let mut sources: HashMap<String, Vec<String>> = HashMap::new();
         self.by(|(function, file, line)| {
@@ -167,7 +164,6 @@ impl Profile {
     }
 }
 
-/// Reads a line number, which is absolute or relative to `line`, the previous number.
 fn moved(line: u32, position: &str) -> Option<u32> {
     match position.as_bytes() {
         [b'*'] => Some(line),
@@ -185,7 +181,7 @@ fn is_ours(file: &str) -> bool {
     file.starts_with(root()) || !Path::new(file).is_absolute() && Path::new(file).exists()
 }
 
-/// A file's path from the workspace's root; of a file outside the workspace, the last three parts.
+/// Shortens a path for display. A file outside the workspace keeps its last three parts.
 fn shown(file: &str) -> String {
     match file.strip_prefix(root()) {
         Some(ours) => ours.trim_start_matches('/').to_owned(),

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hypostyle::datagram::{Datagrams, Gather, Guard};
+use hypostyle::datagram::{Datagrams, Gatherer, Guard};
 use hypostyle::datapath::Datapath;
 use hypostyle::datapath::udp::{ColumnSocket, Udp};
 use hypostyle::turn::TurnState;
@@ -20,16 +20,14 @@ use crate::measure::requests::Batch;
 use crate::measure::{Outcome, fail};
 use crate::packets::PacketCounter;
 
-/// Number of datagrams that arrive together.
 pub(crate) const TOGETHER: usize = BATCH as usize;
-/// An upper bound of reply lengths that no reply in this bench reaches.
+/// Longer than any reply in this bench.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a reply that fit one datagram.
 const PART_BYTES: usize = ANSWER_BYTES_MAX - HEADER_BYTES;
-/// Number of attempts to receive a datagram after which the bench fails. They take seconds.
+/// The bench fails after this number of attempts to receive a datagram, which take seconds.
 const LOOKS_MAX: usize = 1 << 20;
 
-/// The part of a column that serves datagrams, and the clients that send requests to it.
 pub(crate) struct Site<D: Datapath> {
     column: Datagrams<D>,
     clients: Vec<net::Datagrams>,
@@ -41,7 +39,6 @@ pub(crate) struct Site<D: Datapath> {
 }
 
 impl Site<Udp> {
-    /// Returns a column that uses a UDP socket of the kernel, and its clients.
     pub(crate) fn of_socket(clients: usize) -> Outcome<Site<Udp>> {
         let socket = net::Datagrams::bind(([127, 0, 0, 1], 0).into(), Sizes::default())?;
         let at = socket.address()?;
@@ -66,7 +63,7 @@ impl<D: Datapath> Site<D> {
         clients: Vec<net::Datagrams>,
         arrivals: Option<PacketCounter>,
     ) -> Site<D> {
-        let gathers = Gather::for_columns(1, arena);
+        let gathers = Gatherer::for_columns(1, arena);
         Site {
             column: Datagrams::new(path, Guard::default(), REPLY_BYTES_MAX, gathers),
             clients,
@@ -77,8 +74,8 @@ impl<D: Datapath> Site<D> {
         }
     }
 
-    /// Carries out `keys` requests in batches of `TOGETHER`: one request from each client, or a
-    /// burst from one client.
+    /// Executes `keys` requests in batches of `TOGETHER`: one request from each client, or all from
+    /// one.
     pub(crate) fn run(
         mut self,
         keys: usize,
@@ -95,8 +92,8 @@ impl<D: Datapath> Site<D> {
             let due = replies.len() / reply_bytes * reply_bytes.div_ceil(PART_BYTES);
             let sent = |turn: &TurnState| turn.context.counters.udp_sent.get();
             let (until, mut looks) = (sent(turn) + due as u64, 0);
-            // A batch takes several turns: a socket's inbox starts with two slots and grows, and a
-            // turn may leave some of the long requests to the next turn.
+            // One turn may not execute the whole batch: the socket's inbox starts with two slots
+            // and grows, and a turn may leave some of the long requests to the next turn.
             while sent(turn) < until {
                 measured_batches_of_datagrams(&mut self.column, turn);
                 looks = looked(looks, "answers")?;
@@ -131,8 +128,7 @@ impl<D: Datapath> Site<D> {
         Ok(())
     }
 
-    /// Receives the column's replies. If `is_known`, they must equal `replies`; otherwise only
-    /// their lengths must be equal.
+    /// The column's replies must equal `replies`, or only their lengths if `is_known` is false.
     fn check<'r>(
         &mut self,
         replies: impl Iterator<Item = &'r [u8]>,
@@ -172,7 +168,6 @@ impl<D: Datapath> Site<D> {
     }
 }
 
-/// Counts an attempt that received no datagram. Fails after `LOOKS_MAX` attempts.
 fn looked(looks: usize, what: &str) -> Outcome<usize> {
     if looks == LOOKS_MAX {
         return fail(format!("{what} do not arrive"));

@@ -1,10 +1,10 @@
 //! Instructions per request: in the store alone, and from a request's bytes to its reply's.
 //!
-//! Where: outside the cache. The program runs itself under callgrind, which counts instructions; no
+//! Where: outside the cache. The program runs itself under callgrind, which counts instructions. No
 //! clock is read, so load on the machine does not change the figures.
 //! Invariant: a figure is the difference of two runs that differ only in the number of operations,
-//! minus the same difference for an empty loop, minus the instructions compiled from this program's
-//! own lines (calls, checks). Filling the store is not counted.
+//! minus the same difference for an empty loop, minus the instructions of this program's own lines
+//! (calls, checks). Filling the store is not counted.
 //! Source: valgrind's callgrind manual, `--toggle-collect`.
 
 mod bounds;
@@ -93,7 +93,6 @@ fn run(options: Options) -> Outcome<()> {
     }
 }
 
-/// Runs each row twice under callgrind and shows the differences.
 fn drive(options: &Options) -> Outcome<()> {
     let mut report = Report::new();
     report.fact("valgrind", callgrind::version()?);
@@ -143,7 +142,6 @@ fn drive(options: &Options) -> Outcome<()> {
     }
 }
 
-/// Shows the first `rows` of a breakdown.
 fn show(parts: &[(String, i64)], rows: u32, per_op: impl Fn(i64) -> f64) -> Outcome<()> {
     for (part, instructions) in parts.iter().take(usize::try_from(rows)?) {
         say(&format!("      {:>9.1}  {part}\n", per_op(*instructions)))?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use hypostyle::clock::Clock;
 use hypostyle::execute::Context;
 use hypostyle::execute::batch::{self, End, Input, Inputs};
-use hypostyle::execute::budget::{Budget, Stopped};
+use hypostyle::execute::budget::{Budget, StopReason};
 use hypostyle::execute::turn;
 use hypostyle::settings::Settings;
 use hypostyle::shared::Shared;
@@ -20,7 +20,8 @@ use hypostyle::turn::TurnState;
 use protocol::binary::MAGIC_REQUEST;
 use protocol::{ProtocolMode, Session};
 use store::{
-    Appended, Around, Body, Column, Counted, Delta, Head, Looked, Put, Store, Stored, Verb, Wants,
+    AppendedPart, Body, Column, Delta, DeltaResult, Head, HeadResult, LookupResult, Put, PutResult,
+    ReplyTemplate, Store, Verb,
 };
 
 use crate::Options;
@@ -34,26 +35,25 @@ use crate::op::Op;
 use crate::packets::{self, Packets};
 use testing::Random;
 
-/// Most bytes of the reply to a miss: a binary header, the key, and a few words.
+/// Maximum length of the reply to a miss: a binary header, the key, and a few words.
 const MISS_MAX: usize = 80;
 /// Number of times that each key is read beforehand, which saturates the read counter of its slot.
 const WARM_READS: u32 = 3;
-/// An evicting store has room for half of the bytes that are stored.
+/// Ratio of the stored bytes to the memory of an evicting store.
 const TIGHT_PART: usize = 2;
-/// Least memory of an evicting store. With less memory, segments would have the smallest size.
+/// Minimum memory of an evicting store. With less, segments would have the smallest size.
 const TIGHT_BYTES_MIN: usize = 4 << 20;
 
 struct Bench {
     turn: TurnState,
     keys: Vec<Key>,
-    /// The requests' bytes; empty for operations of the store alone.
+    /// Empty for operations of the store alone.
     requests: Batch,
     value: Vec<u8>,
-    /// The link, for operations over AF_XDP.
+    /// `None` unless the operation goes over AF_XDP.
     packets: Option<Packets>,
 }
 
-/// Carries out `op` `count` times, rounded up to whole batches.
 pub(crate) fn run(op: Op, count: u32, options: &Options) -> Outcome<()> {
     let mut bench = Bench::new(op, count.next_multiple_of(BATCH), options)?;
     let Bench { turn, keys, requests, value, packets } = &mut bench;
@@ -101,7 +101,7 @@ impl Bench {
             None => store_of(memory_bytes, 1, Some(options.eviction))?,
         };
         let mut context = context_of(&store, memory_bytes)?;
-        // An evicting store is filled several times over, until every set replaces something.
+        // Fill an evicting store several times over, until every set replaces something.
         let filled = match op.is_evicting() {
             true => keys.max(u32::try_from(memory_bytes / (value_bytes + KEY_BYTES) * 4)?),
             false => keys,
@@ -127,8 +127,8 @@ impl Bench {
     }
 }
 
-/// Returns the keys of `count` operations. Keys 0 to `filled` are stored; a random key is drawn
-/// from the first `spread` of them.
+/// Returns the keys of `count` operations, drawn from the first `spread` of the `filled` stored
+/// keys unless the operation needs keys of its own.
 fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Column) -> Vec<Key> {
     let mut random = Random::new(1);
     if op.is_of_new_keys() {
@@ -148,7 +148,6 @@ fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Colum
     (0..count).filter_map(pick).collect()
 }
 
-/// Returns the requests that a client would send, and their replies if every GET hits.
 fn requests(op: Op, keys: &[Key], value: &[u8], options: &Options) -> Batch {
     let form = Form::new(op.protocol().unwrap_or(options.protocol), options.value_bytes);
     let mut batch = Batch::default();
@@ -162,7 +161,6 @@ fn requests(op: Op, keys: &[Key], value: &[u8], options: &Options) -> Batch {
     batch
 }
 
-/// Returns the executor's context for a server with this much memory.
 fn context_of(store: &Arc<Store>, memory_bytes: usize) -> Outcome<Context> {
     let clock = Clock::new(1_800_000_000);
     let settings = Settings { memory_bytes, ..Settings::default() };
@@ -240,7 +238,7 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
     }
 }
 
-/// Number of keys that are prefetched together, the most that a column prefetches.
+/// Number of keys that are prefetched together: the maximum for a column.
 const AHEAD: usize = 16;
 
 #[inline]
@@ -265,20 +263,19 @@ fn incr(column: &mut Column, key: &Key) -> Outcome<()> {
     let one =
         Delta { key, incr: true, delta: 1, cas: 0, cas_in: None, vivify: None, exptime: None };
     match column.delta(&one) {
-        Ok(Counted::Counted { vivified: false, .. }) => Ok(()),
+        Ok(DeltaResult::Stored { vivified: false, .. }) => Ok(()),
         other => fail(format!("a number was not incremented: {other:?}")),
     }
 }
 
 fn append(column: &mut Column, key: &Key) -> Outcome<()> {
     match column.put(&Put::new(Verb::Append, key), Body::Bytes(b", and on")) {
-        Ok(Stored::Stored { .. }) => Ok(()),
+        Ok(PutResult::Stored { .. }) => Ok(()),
         other => fail(format!("a value was not appended to: {other:?}")),
     }
 }
 
-/// Appends the values of GETs to `out`, and reads the item's fields that a `get` reply shows. Every
-/// GET must hit.
+/// Appends the values of GETs to `out`, and reads the item's fields that a `get` reply shows.
 fn append_all<'k>(
     batches: impl Iterator<Item = &'k [Key]>,
     column: &mut Column,
@@ -290,10 +287,13 @@ fn append_all<'k>(
             let (hash, before) = (column.hashed(key), out.len());
             let around = |head: &Head<'_>| {
                 black_box((head.client_flags(), head.value_bytes()));
-                Some(Around::default())
+                Some(ReplyTemplate::default())
             };
-            let looked = column.get_around(key, hash, out, around, |_, _| Wants::Value);
-            let is_whole = matches!(looked, Looked::Hit(Appended::Around | Appended::Whole));
+            let looked = column.get_into(key, hash, out, around, |_, _| HeadResult::Value);
+            let is_whole = matches!(
+                looked,
+                LookupResult::Hit(AppendedPart::FromTemplate | AppendedPart::Whole)
+            );
             if !is_whole || out.len() - before != value_bytes {
                 return fail("a key that was stored is missing or has another value".to_owned());
             }
@@ -329,7 +329,7 @@ fn answer_all(
         if turn::run_only(turn, &session, input).is_none() {
             let mut budget = Budget::new(u32::MAX, usize::MAX);
             let (stopped, at) = turn::run(turn, &mut session, (input, 0), &mut budget);
-            if !matches!(stopped, Stopped::Hungry) || at != input.len() {
+            if !matches!(stopped, StopReason::Hungry) || at != input.len() {
                 return fail(format!("requests were not carried out: {stopped:?}"));
             }
         }
@@ -394,6 +394,6 @@ impl<'i> Inputs<'i> for OneRequestConnections<'i> {
     }
 
     fn end(&mut self, _: usize, end: End<'_>, _: &mut TurnState) {
-        self.ended += usize::from(end.stopped == Stopped::Hungry);
+        self.ended += usize::from(end.stopped == StopReason::Hungry);
     }
 }

@@ -9,9 +9,9 @@ use crate::measure::wire::Protocol;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// An empty loop, which is part of every other operation's count.
+    /// An empty loop, whose cost is subtracted from every other operation's.
     Nothing,
-    /// The column's work between two batches. Each operation's share of it is 1/32.
+    /// The column's work between two batches. Each of a batch's 32 operations bears 1/32 of it.
     Loop,
     GetHit,
     /// A get of a key that has not been read yet.
@@ -102,7 +102,6 @@ impl Op {
         )
     }
 
-    /// True if the operation's keys are not stored beforehand.
     pub(crate) fn is_of_new_keys(self) -> bool {
         matches!(
             self,
@@ -120,7 +119,6 @@ impl Op {
         matches!(self, Op::GetHitFirst | Op::Append | Op::Delete) || self.is_of_new_keys()
     }
 
-    /// True if sixteen requests arrive together on one connection.
     pub(crate) fn is_ahead(self) -> bool {
         matches!(
             self,
@@ -128,7 +126,6 @@ impl Op {
         )
     }
 
-    /// True if the operation goes from a request's bytes to its reply's.
     pub(crate) fn is_request(self) -> bool {
         self.is_get()
             || matches!(

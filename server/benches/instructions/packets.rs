@@ -1,9 +1,9 @@
 //! A link between two network namespaces, with a column's AF_XDP port at one end.
 //!
 //! Where: for the rows `packet`. The port is opened in native mode, the way the server opens it.
-//! The store gets the memory that packets and values in the arena do not take.
 //! Invariant: nothing outside the namespaces is changed. Values lie in the arena if the row has a
-//! mode of `-o zero_copy`.
+//! mode of `-o zero_copy`. The store gets the memory that packets and values in the arena do not
+//! take.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use hypostyle::bypass::{self, Opened};
+use hypostyle::bypass::{self, OpenPorts};
 use hypostyle::datapath::xdp::Xdp;
 use hypostyle::settings::{self, Listen, Port, Settings, ZeroCopy};
 use net::Sizes;
@@ -27,25 +27,23 @@ use crate::measure::in_process::{HASH_SEED, Key, START};
 use crate::measure::{Outcome, fail};
 
 const PORT: u16 = 11_211;
-/// The link's MTUs. The second is for requests that do not fit the first.
+/// The link's MTUs: Ethernet's, and one for requests that do not fit it.
 const MTUS: [usize; 2] = [1500, 9000];
 /// Bytes of the headers of IPv4 and UDP, and of memcached's UDP frame.
 const HEADERS_BYTES: usize = 28 + HEADER_BYTES;
 
-/// The link, and the port that a column will use.
 pub(crate) struct Packets {
     near: Namespace,
     far: Namespace,
-    opened: Opened,
+    opened: OpenPorts,
     settings: Settings,
 }
 
-/// Counts the packets that the port's interface has received.
 pub(crate) struct PacketCounter(File);
 
 impl Packets {
-    /// Opens the port. `memory_bytes`, like a server's `-m`, is for packets and values together;
-    /// the link's MTU is large enough for requests of `request_bytes`.
+    /// `memory_bytes`, like a server's `-m`, is for packets and values together. The link gets an
+    /// MTU that is large enough for requests of `request_bytes`.
     pub(crate) fn open(
         zero_copy: ZeroCopy,
         memory_bytes: usize,
@@ -74,7 +72,6 @@ impl Packets {
         }
     }
 
-    /// Returns a store with the memory that packets and values in the arena do not take.
     pub(crate) fn store(&self) -> Outcome<Arc<Store>> {
         let Packets { opened, settings, .. } = self;
         let value_bytes = opened.arena.as_ref().map_or(0, |arena| arena.value_bytes());
@@ -125,7 +122,6 @@ impl PacketCounter {
     }
 }
 
-/// Fails unless every key's value lies in the arena.
 pub(crate) fn check_in_arena(column: &mut Column, keys: &[Key]) -> Outcome<()> {
     for key in keys {
         match column.get(key).map(|hit| hit.value) {

@@ -7,7 +7,6 @@ use blaster::measure::Interval;
 
 use super::{Outcome, fail};
 
-/// Parses kvblaster's command line, without the program's name.
 pub(crate) fn verb(words: impl IntoIterator<Item = String>) -> Outcome<Verb> {
     let words = std::iter::once("kvblaster".to_owned()).chain(words);
     match flags::parse(words.map(Into::into)) {
@@ -17,7 +16,7 @@ pub(crate) fn verb(words: impl IntoIterator<Item = String>) -> Outcome<Verb> {
     }
 }
 
-/// Runs `kvblaster run` with these arguments. Returns all its reports, merged.
+/// Returns the merged reports of a `kvblaster run` with these arguments.
 pub(crate) fn run(words: &str) -> Outcome<Interval> {
     let all = ["run", "--quiet"].into_iter().chain(words.split_whitespace());
     match verb(all.map(str::to_owned))? {

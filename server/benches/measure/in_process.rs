@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use store::policy::Eviction;
-use store::{Body, Column, Config, Put, Refused, Start, Store, Stored, Value, Verb};
+use store::{Body, Column, Config, Put, PutResult, Start, Store, StoreError, Value, Verb};
 
 use super::{Outcome, fail};
 
@@ -18,8 +18,8 @@ pub(crate) const BATCH: u32 = 32;
 pub(crate) const START: u32 = 62;
 const KEY_DIGITS: usize = 8;
 
-/// Most attempts at a set while other columns still use the room that it needs. More attempts would
-/// mean that another thread hangs.
+/// Maximum number of attempts at a set while other columns still use the memory that it needs. More
+/// would mean that another thread hangs.
 const ASKS_MAX: u32 = 1 << 20;
 const KEY_PREFIX: &[u8; 28] = b"hypostyle:bench:cluster:key:";
 /// Length of every key: the median of Twitter's published clusters.
@@ -29,10 +29,8 @@ pub(crate) const KEYS_END: u32 = 100_000_000;
 /// Longest value of these programs. The log still holds it in one piece.
 pub(crate) const VALUE_BYTES_MAX: u32 = 8_192;
 
-/// A key, which ends in the digits of its number.
 pub(crate) type Key = [u8; KEY_BYTES];
 
-/// Returns the key with a number below `KEYS_END`.
 #[inline]
 pub(crate) fn key_of(number: u32) -> Key {
     let mut key = [b'0'; KEY_BYTES];
@@ -45,10 +43,9 @@ pub(crate) fn key_of(number: u32) -> Key {
     key
 }
 
-/// The seed of the keys' hash, the same in every run, so that the same keys collide.
+/// The seed of the keys' hash is the same in every run, so that the same keys collide.
 pub(crate) const HASH_SEED: u64 = 1;
 
-/// Returns a store with this much memory.
 pub(crate) fn store_of(
     memory_bytes: usize,
     columns: usize,
@@ -73,14 +70,12 @@ pub(crate) fn eviction(text: &str) -> Result<Eviction, String> {
     Eviction::named(text).ok_or_else(|| format!("must be one of {}", known().join(", ")))
 }
 
-/// Does the work on the store that a column does once per loop.
 #[inline]
 pub(crate) fn between_batches(column: &mut Column) {
     column.quiesce();
     column.maintain();
 }
 
-/// Stores the keys with these numbers, all with the same value.
 pub(crate) fn fill(
     column: &mut Column,
     numbers: std::ops::Range<u32>,
@@ -95,7 +90,6 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// Gets a key that must hit.
 #[inline]
 pub(crate) fn hit(column: &mut Column, key: &[u8], value_bytes: usize) -> Outcome<()> {
     match column.get(key) {
@@ -110,7 +104,6 @@ pub(crate) fn hit(column: &mut Column, key: &[u8], value_bytes: usize) -> Outcom
     }
 }
 
-/// Gets a key that must miss.
 #[inline]
 pub(crate) fn miss(column: &mut Column, key: &[u8]) -> Outcome<()> {
     match column.get(key) {
@@ -130,8 +123,8 @@ pub(crate) fn set(column: &mut Column, key: &[u8], value: &[u8]) -> Outcome<()> 
 pub(crate) fn put(column: &mut Column, put: &Put<'_>, value: &[u8]) -> Outcome<()> {
     for _ in 0..ASKS_MAX {
         match column.put(put, Body::Bytes(value)) {
-            Ok(Stored::Stored { .. }) => return Ok(()),
-            Err(Refused::Later) => {
+            Ok(PutResult::Stored { .. }) => return Ok(()),
+            Err(StoreError::Later) => {
                 column.quiesce();
                 std::thread::yield_now();
             }

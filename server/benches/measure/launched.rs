@@ -16,7 +16,6 @@ use super::{Outcome, fail};
 /// Options that allow every network over UDP. Without them, limits on UDP replies apply.
 pub(crate) const EVERYBODY: &str = "udp_allow=0.0.0.0/0,udp_allow=::/0";
 
-/// The options that a server is started with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) program: &'a Path,
@@ -26,16 +25,14 @@ pub(crate) struct Launch<'a> {
     pub(crate) memory_mb: u32,
     /// `-c`.
     pub(crate) connections: u32,
-    /// Further arguments.
     pub(crate) extra: &'a [String],
 }
 
-/// The path of this project's server, if cargo has built it.
+/// `None` if cargo has not built this project's server.
 pub(crate) fn ours() -> Option<PathBuf> {
     option_env!("CARGO_BIN_EXE_hypostyle").map(PathBuf::from)
 }
 
-/// The path of the server that the command line names; by default, of this project's server.
 pub(crate) fn subject(named: Option<&PathBuf>) -> Outcome<PathBuf> {
     match named.cloned().or_else(ours) {
         Some(program) => Ok(program),
@@ -48,7 +45,6 @@ pub(crate) fn memcached() -> PathBuf {
     std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into()).into()
 }
 
-/// Returns the first line of `program -V`.
 pub(crate) fn version_of(program: &Path) -> Outcome<String> {
     let output = Command::new(program).arg("-V").stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
@@ -57,7 +53,6 @@ pub(crate) fn version_of(program: &Path) -> Outcome<String> {
 }
 
 impl Launch<'_> {
-    /// The command line, for `blaster::launch`.
     pub(crate) fn words(&self) -> Outcome<Vec<String>> {
         let Launch { program, threads, memory_mb, connections, extra } = self;
         let mut words = vec![program.display().to_string()];
@@ -74,7 +69,7 @@ impl Launch<'_> {
         Ok(words)
     }
 
-    /// Starts the server on these cores and waits until it answers. An empty list allows all cores.
+    /// Waits until the server answers. An empty list of cores allows all.
     pub(crate) fn start(&self, cores: &[usize]) -> Outcome<Server> {
         Ok(blaster::launch::start(&self.words()?, cores)?)
     }
@@ -103,18 +98,15 @@ pub(crate) fn bytes_to_be_huge(server: &Server) -> Outcome<u64> {
     Ok(small.sum())
 }
 
-/// Number of a server's minor page faults so far. A minor fault needs no disk access.
 pub(crate) fn minor_faults(server: &Server) -> Outcome<u64> {
     Ok(process(server)?.stat()?.minflt)
 }
 
-/// CPU time of a server so far, in seconds.
 pub(crate) fn cpu_seconds(server: &Server) -> Outcome<f64> {
     let stat = process(server)?.stat()?;
     Ok(count_of_u64(stat.utime + stat.stime) / count_of_u64(procfs::ticks_per_second()))
 }
 
-/// Bytes of memory that the machine has available.
 pub(crate) fn available_bytes() -> Outcome<u64> {
     match Meminfo::current()?.mem_available {
         Some(bytes) => Ok(bytes),

@@ -22,7 +22,6 @@ use clap::Parser;
 /// The result of a step. Errors are only shown to the user; no code acts on their kind.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Returns an error with this text.
 pub(crate) fn fail<T>(text: String) -> Outcome<T> {
     Err(text.into())
 }
@@ -32,7 +31,6 @@ pub(crate) fn words() -> impl Iterator<Item = String> {
     std::env::args().filter(|word| word != "--bench")
 }
 
-/// Runs a program with its options, and prints its error on standard error.
 pub(crate) fn run<O: Parser>(body: impl FnOnce(O) -> Outcome<()>) -> ExitCode {
     match body(O::parse_from(words())) {
         Ok(()) => ExitCode::SUCCESS,
@@ -44,7 +42,6 @@ pub(crate) fn run<O: Parser>(body: impl FnOnce(O) -> Outcome<()>) -> ExitCode {
     }
 }
 
-/// A parser of numbers from `min` to `max`, for options.
 pub(crate) fn real(min: f64, max: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
     move |text| match text.parse() {
         Ok(number) if (min..=max).contains(&number) => Ok(number),

@@ -15,7 +15,6 @@ use super::launched::{subject, version_of};
 use super::statistics::Median;
 use super::{Outcome, words};
 
-/// A figure, with its spread if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     pub(crate) name: String,
@@ -27,13 +26,12 @@ pub(crate) struct Figure {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
-    /// Pairs of name and value.
     facts: Vec<(&'static str, String)>,
     figures: Vec<Figure>,
 }
 
 impl Report {
-    /// Makes a report with facts on the machine, and with the command that repeats the run.
+    /// Includes facts on the machine, and the command that repeats the run.
     pub(crate) fn new() -> Report {
         let Machine { kernel, cpu_model, cpus, .. } = Machine::here();
         let name = env!("CARGO_CRATE_NAME");
@@ -48,8 +46,8 @@ impl Report {
         Report { facts, figures: Vec::new() }
     }
 
-    /// Opens a report on the server `named`, or by default on this project's. Also returns the
-    /// server's path.
+    /// Opens a report on the server program `named`, or by default on this project's server. Also
+    /// returns the program's path.
     pub(crate) fn of_subject(named: Option<&PathBuf>) -> Outcome<(Report, PathBuf)> {
         let (mut report, program) = (Report::new(), subject(named)?);
         report.fact("subject", version_of(&program)?);
@@ -70,7 +68,6 @@ impl Report {
         self.add(Figure { name: name.to_owned(), unit, value, spread: None })
     }
 
-    /// Adds a median with its interval, and shows it at once.
     pub(crate) fn median(&mut self, name: &str, unit: &'static str, of: Median) -> Outcome<()> {
         let spread = Some((of.low, of.high));
         self.add(Figure { name: name.to_owned(), unit, value: of.value, spread })
@@ -84,7 +81,6 @@ impl Report {
         Ok(())
     }
 
-    /// All figures, in the order in which they were shown.
     pub(crate) fn figures(&self) -> &[Figure] {
         &self.figures
     }

@@ -19,7 +19,6 @@ pub(crate) const CAS_BYTES: usize = 8;
 const KEY_BYTES_32: u32 = 36;
 const _: () = assert!(KEY_BYTES_32 as usize == KEY_BYTES);
 
-/// Requests, and the replies they must get.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) request: Vec<u8>,
@@ -54,7 +53,6 @@ impl Form {
         Form { protocol, after_key: after_key.into_bytes(), value_bytes }
     }
 
-    /// Appends a GET, and its reply if `key` has the value `value`.
     pub(crate) fn get(&self, key: &Key, value: &[u8], batch: &mut Batch) {
         let Batch { request, reply, cas_at } = batch;
         match self.protocol {
@@ -76,7 +74,6 @@ impl Form {
         }
     }
 
-    /// Appends a SET and its reply.
     pub(crate) fn set(&self, key: &Key, value: &[u8], batch: &mut Batch) {
         let Batch { request, reply, cas_at } = batch;
         match self.protocol {
@@ -102,7 +99,6 @@ fn push(out: &mut Vec<u8>, pieces: &[&[u8]]) {
     pieces.iter().for_each(|piece| out.extend_from_slice(piece));
 }
 
-/// Appends a header for a body of extras, key and value of these lengths.
 fn header(out: &mut Vec<u8>, magic: u8, opcode: u8, body: [u32; 3]) {
     let [extras, key, _] = body;
     let header = Header {

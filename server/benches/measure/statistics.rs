@@ -10,7 +10,6 @@ use blaster::search::bootstrap;
 const RESAMPLES: u32 = 10_000;
 const CONFIDENCE: f64 = 0.95;
 
-/// A median and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Median {
     pub(crate) value: f64,
@@ -18,12 +17,12 @@ pub(crate) struct Median {
     pub(crate) high: f64,
 }
 
-/// The median of `figures`; not-a-number if there are none.
+/// Not-a-number if there are no figures.
 pub(crate) fn median(figures: &[f64]) -> f64 {
     steady::median(figures.to_vec()).unwrap_or(f64::NAN)
 }
 
-/// The median with its bootstrap interval. The interval of a single figure has no width.
+/// The interval is bootstrapped. For a single figure it has no width.
 pub(crate) fn median_with_interval(figures: &[f64]) -> Median {
     let value = median(figures);
     let of = |some: &mut [f64]| median(some);

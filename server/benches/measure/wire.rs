@@ -13,7 +13,7 @@ use protocol::binary::{EXPTIME_NO_CREATE, HEADER_BYTES, Header, MAGIC_REPLY, MAG
 
 use super::{Outcome, fail};
 
-/// Longest wait for an answer. It is long because some programs stop the server for seconds.
+/// Longest wait for an answer: some programs stop the server for seconds.
 const SILENCE: Duration = Duration::from_secs(120);
 const READ_BYTES: usize = 64 << 10;
 
@@ -111,13 +111,12 @@ impl Wire {
         Ok(self.stream.write_all(bytes)?)
     }
 
-    /// Sends a line of text, and reads the line of the answer.
     pub(crate) fn line(&mut self, command: &str) -> Outcome<String> {
         self.stream.write_all(format!("{command}\r\n").as_bytes())?;
         self.read_line()
     }
 
-    /// Returns the rows of a `stats` command, or no rows if the server does not know the command.
+    /// Returns no rows if the server does not know the command.
     pub(crate) fn stats(&mut self, command: &str) -> Outcome<Vec<(String, String)>> {
         let mut line = self.line(command)?;
         let mut rows = Vec::new();
@@ -129,7 +128,6 @@ impl Wire {
         Ok(rows)
     }
 
-    /// Returns the statistic `name` in the reply to `command`, a number.
     pub(crate) fn number(&mut self, command: &str, name: &str) -> Outcome<u64> {
         let rows = self.stats(command)?;
         match rows.iter().find(|(other, _)| other == name) {
@@ -138,14 +136,13 @@ impl Wire {
         }
     }
 
-    /// Returns the statistic `name` in `stats columns`, a number for each column.
+    /// Returns a statistic of `stats columns` for each column.
     pub(crate) fn of_columns(&mut self, name: &str) -> Outcome<Vec<u64>> {
         let rows = self.stats("stats columns")?;
         let of_name = rows.iter().filter(|(row, _)| row.rsplit(':').next() == Some(name));
         Ok(of_name.map(|(_, number)| number.parse()).collect::<Result<_, _>>()?)
     }
 
-    /// Reads an answer of the text or meta protocol.
     fn lines(&mut self, ask: &Request<'_>) -> Outcome<Answer> {
         let line = self.read_line()?;
         let words: Vec<&str> = line.split(' ').collect();
@@ -172,7 +169,6 @@ impl Wire {
         })
     }
 
-    /// Reads an answer of the binary protocol.
     fn frame(&mut self, verb: Verb<'_>) -> Outcome<Answer> {
         let header = self.take(HEADER_BYTES)?;
         let Some(header) = header.first_chunk().map(Header::from_bytes) else {
@@ -226,7 +222,6 @@ impl Wire {
         Ok(self.input.drain(..bytes).collect())
     }
 
-    /// Waits for more bytes, and appends them to `input`.
     pub(crate) fn receive(&mut self) -> Outcome<()> {
         let start = self.input.len();
         self.input.resize(start + READ_BYTES, 0);

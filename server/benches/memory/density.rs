@@ -2,9 +2,8 @@
 //!
 //! Where: both servers, each restarted for each row, with room for all items.
 //! Invariant: the figure is the slope, over items, of resident bytes minus keys and values. It
-//! excludes memory that a server takes at its start, and includes all memory that grows with the
-//! items. Each point has twice the items of the preceding point, so that a table that grows by
-//! doubling is equally full at each point.
+//! excludes memory that a server takes at its start. Each point has twice the items of the
+//! preceding point, so that a table that grows by doubling is equally full at each point.
 
 use blaster::launch::Server;
 
@@ -18,7 +17,7 @@ use crate::{Options, TestedServer};
 
 /// Number of points through which the line is fitted.
 const POINTS: u32 = 5;
-/// `-m` is 3/2 of the bytes of keys and values plus this overhead per item, the largest expected.
+/// `-m` is 3/2 of the bytes of all keys and values plus `OVERHEAD_BYTES_MAX` for each item.
 const ROOM_FACTOR: u64 = 3;
 const OVERHEAD_BYTES_MAX: u64 = 120;
 /// The interval of a slope extends this number of standard errors to each side: about 95 %.
@@ -47,7 +46,6 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Starts a server with room for this many items.
 pub(crate) fn start(tested: &TestedServer, mix: Mix, items: u64, more: &[&str]) -> Outcome<Server> {
     let sample = 10_000.min(items);
     let mut key = Vec::new();

@@ -16,7 +16,6 @@ use crate::measure::statistics::count_of_u64;
 use crate::sizes::Mix;
 use crate::{Options, TestedServer};
 
-/// Most values tried for the rival's `-m`.
 const ATTEMPTS_MAX: u32 = 10;
 /// Number of items stored between two readings of the statistics.
 const STEP_ITEMS: u64 = 20_000;
@@ -29,7 +28,7 @@ pub(crate) struct FullServer {
     pub(crate) resident_bytes: u64,
 }
 
-/// A server's memory statistics, by name, in bytes; and the mean length of an item's key and value.
+/// A server's memory statistics in bytes, and the mean length of an item's key and value.
 pub(crate) struct Account {
     rows: Vec<(String, u64)>,
     payload_bytes: f64,
@@ -72,7 +71,6 @@ pub(crate) fn fill(
     }
 }
 
-/// Fills the subject at the options' `-m`, and the rival at an `-m` with equal resident memory.
 pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<([FullServer; 2], Account)> {
     let [subject, rival] = options.tested_servers()?;
     let (ours, account) = fill(&subject, mix, options.memory_mb(), options.settle())?;
@@ -100,7 +98,6 @@ pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<([FullServer; 2], 
     Ok(([ours, best], account))
 }
 
-/// Shows how the subject's memory is used.
 fn say_account(mix: Mix, full: FullServer, account: &Account) -> Outcome<()> {
     let Account { rows, payload_bytes } = account;
     let items = count_of_u64(full.items);

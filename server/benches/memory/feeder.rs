@@ -15,21 +15,19 @@ use crate::measure::wire::{Protocol, Wire};
 use crate::measure::{Outcome, fail};
 use crate::sizes::{Mix, VALUE_BYTES_MAX};
 
-/// Bytes gathered before they are sent.
 const SEND_BYTES: usize = 64 << 10;
 /// Time between two readings of a server's state while it settles.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
-/// Memory that has not changed for this time has settled, except for huge pages. A server at rest
+/// Memory that has not changed for this time has settled, except for huge pages: a server at rest
 /// has then given back the memory that it took ahead of need.
 pub(crate) const MOMENT: Duration = Duration::from_millis(2500);
-/// Most bytes that may remain in small pages, at the ends of mappings.
+/// Maximum bytes that may stay in small pages: huge pages do not fit the ends of mappings.
 const TO_BE_HUGE_MAX: u64 = 8 << 20;
-/// Size of a bucket in memcached's table: a pointer. (Our table takes as many bytes per item.)
+/// A bucket in memcached's table is a pointer. (Our table takes as many bytes per item.)
 const BUCKET_BYTES: u64 = 8;
 /// Longest wait for a server to settle.
 const SETTLE_MAX: Duration = Duration::from_secs(600);
 
-/// The client flags and exptime of each item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ItemFields {
     pub(crate) client_flags: u32,
@@ -78,14 +76,13 @@ impl Feeder {
         if self.out.len() >= SEND_BYTES { self.send() } else { Ok(()) }
     }
 
-    /// Sends `command`. Returns the line of the answer.
     pub(crate) fn line(&mut self, command: &str) -> Outcome<String> {
         self.settle()?;
         self.wire.line(command)
     }
 
-    /// Looks up the items `ids`, and appends those that miss to `missing`. There may be at most a
-    /// few hundred `ids`; with more, client and server could wait for each other.
+    /// Appends those of `ids` that miss to `missing`. With more than a few hundred `ids`, client
+    /// and server could wait for each other.
     pub(crate) fn get(&mut self, mix: Mix, ids: &[u64], missing: &mut Vec<u64>) -> Outcome<()> {
         for &id in ids {
             self.out.extend_from_slice(b"mg ");
@@ -124,7 +121,6 @@ impl Feeder {
         Ok(())
     }
 
-    /// Waits until the server has executed all requests sent.
     pub(crate) fn settle(&mut self) -> Outcome<()> {
         self.send()?;
         match self.wire.line("mn")?.as_str() {
@@ -138,14 +134,13 @@ impl Feeder {
         Ok(self.wire.stats("stats")?.into_iter().collect())
     }
 
-    /// The server's memory statistics, in order; memcached has none.
+    /// Empty for memcached, which has no `stats memory`.
     pub(crate) fn memory(&mut self) -> Outcome<Vec<(String, u64)>> {
         self.settle()?;
         let rows = self.wire.stats("stats memory")?;
         Ok(rows.into_iter().filter_map(|(name, value)| Some((name, value.parse().ok()?))).collect())
     }
 
-    /// Returns a statistic that is a whole number.
     pub(crate) fn stat(&mut self, name: &str) -> Outcome<u64> {
         let stats = self.stats()?;
         match stats.get(name).map(|value| value.parse::<u64>()) {
@@ -155,8 +150,7 @@ impl Feeder {
     }
 
     /// Waits until the memory of `server` has settled: no change for `MOMENT`, a table as wide as
-    /// the items require, and huge pages in place (for which it waits at most `settle`). Returns
-    /// the resident bytes.
+    /// the items require, and huge pages in place (at most `settle` for these).
     pub(crate) fn resident_bytes(&mut self, server: &Server, settle: Duration) -> Outcome<u64> {
         let start = Instant::now();
         let (mut last, mut since) = (0, start);
@@ -173,16 +167,14 @@ impl Feeder {
     }
 }
 
-/// True if a server is widening its table, or is about to. memcached doubles the table at one and a
-/// half items per bucket, but checks this only once a second. After a fast fill its table is
-/// therefore several times too narrow at first.
+/// True if a server is widening its table, or will soon. memcached doubles its table at one and a
+/// half items per bucket, but checks this only once a second, which is late after a fast fill.
 fn is_to_widen(stats: &HashMap<String, String>) -> bool {
     let number = |name| stats.get(name).and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
     let buckets = number("hash_bytes") / BUCKET_BYTES;
     number("hash_is_expanding") == 1 || number("curr_items") > buckets * 3 / 2
 }
 
-/// Fails if `line` is not the answer to a hit on item `id`.
 fn check(line: &[u8], mix: Mix, id: u64) -> Outcome<()> {
     let due = format!("HD s{}", mix.value_bytes(id));
     if line == due.as_bytes() {

@@ -1,10 +1,9 @@
 //! Resident memory of both servers with the same items, at fills between two doublings.
 //!
 //! Where: both servers, each filled once, with room for all items.
-//! Invariant: each fill is `2^(1/8)` times the preceding one, so that eight fills cover a doubling;
-//! a table that grows by doubling is measured at eight degrees of fullness. A fill's figure is the
-//! rival's resident bytes over the subject's. The figure includes memory taken at the start, which
-//! weighs more on the smaller server.
+//! Invariant: eight fills cover a doubling: each has `2^(1/8)` times the items of the preceding
+//! one. A table that grows by doubling is thus measured at eight degrees of fullness. The figure is
+//! the rival's resident bytes over the subject's, including memory taken at the start.
 
 use crate::density::start;
 use crate::feeder::{Feeder, PLAIN};
@@ -14,7 +13,6 @@ use crate::measure::{Outcome, fail};
 use crate::sizes::Mix;
 use crate::{Options, TestedServer};
 
-/// Number of fills per doubling.
 const FILLS: u32 = 8;
 
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
@@ -42,13 +40,11 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// A server's items and memory at one fill.
 struct Fill {
     items: u64,
     resident_bytes: u64,
 }
 
-/// Measures a server at each fill.
 fn filled(tested: &TestedServer, mix: Mix, options: &Options) -> Outcome<Vec<Fill>> {
     let server = start(tested, mix, options.items.into(), &[])?;
     let mut feeder = Feeder::connect(&server)?;
@@ -69,7 +65,7 @@ fn filled(tested: &TestedServer, mix: Mix, options: &Options) -> Outcome<Vec<Fil
     Ok(fills)
 }
 
-/// Number of items of a fill; the first is half of `most`.
+/// Returns the number of items in a fill: half of `most` in the first fill.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

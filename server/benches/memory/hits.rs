@@ -3,8 +3,7 @@
 //! Where: a trace of key numbers is replayed through a socket; each key that misses is stored.
 //! Invariant: both servers get the same requests in the same order. A trace with few keys is
 //! extended: each number stands for `k` keys, requested one after the other. The number of keys and
-//! the distance between two requests of a key both grow `k`-fold, so that the hit ratio at a given
-//! share of the keys stays the same.
+//! the distance between two requests of a key grow `k`-fold, which leaves the hit ratio unchanged.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -20,7 +19,6 @@ use crate::sizes::Mix;
 use crate::{Options, TestedServer};
 
 const IN_FLIGHT: usize = 512;
-/// Requests between two lines of progress.
 const SHOWN_REQUESTS: u64 = 50_000_000;
 const MEGABYTE: u64 = 1 << 20;
 
@@ -64,12 +62,10 @@ fn compare(
     options: &Options,
     report: &mut Report,
 ) -> Outcome<f64> {
-    // Number of keys for which each number stands, so that the rival holds `part` of all keys.
+    // Each number stands for `copies` keys, so that the rival holds `part` of all keys.
     let [_, theirs] = sizes;
     let keys = count_of_u64(theirs.items) / options.part;
     let copies = whole_part(keys / count_of_u64(trace.distinct)).max(1);
-    // For example, 5 million requests for 76,000 keys become 340 million requests for 5 million
-    // keys, a tenth of which fits 64 MiB.
     say(&format!("  {name}: {} requests of each server\n", trace.requests(copies)))?;
     let mut replays = Vec::new();
     for (tested, full) in options.tested_servers()?.iter().zip(sizes) {
@@ -145,12 +141,11 @@ fn replay(
 }
 
 impl Trace {
-    /// Number of requests with `copies` keys per number.
     fn requests(&self, copies: u64) -> u64 {
         copies.saturating_mul(u64::try_from(self.ids.len()).unwrap_or(u64::MAX))
     }
 
-    /// Reads little-endian numbers of 32 bits, compressed by zstd if the path ends in `.zst`.
+    /// Reads little-endian `u32` numbers, compressed by zstd if the path ends in `.zst`.
     fn read(path: &Path, requests_max: Option<u32>) -> Outcome<Trace> {
         let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut bytes = Vec::new();
@@ -171,7 +166,6 @@ impl Trace {
     }
 }
 
-/// The integer part of a number.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

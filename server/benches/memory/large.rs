@@ -19,31 +19,26 @@ use crate::{Options, TestedServer};
 use testing::random::hash;
 
 const SHORT_BYTES: usize = 100;
-/// Length of a long value. The item is almost as long as `-I` allows by default, a megabyte.
+/// Almost as long as `-I` allows by default, a megabyte.
 const LONG_BYTES: usize = (1 << 20) - 512;
-/// Bytes to write, `HEAD_BYTES` included, as a multiple of the memory limit.
+/// Ratio of the bytes to write, `HEAD_BYTES` included, to the memory limit.
 const PASSES: f64 = 1.3;
 /// Approximate bytes of an item in addition to its value.
 const HEAD_BYTES: usize = 40;
-/// Number of sets between two checks of memory.
 const STEP_SETS: u64 = 50_000;
 /// Resident memory may exceed the limit by this share or by these bytes, whichever is more.
 const BEYOND_PART: f64 = 0.03;
 const BEYOND_BYTES: u64 = 8 << 20;
-/// Memory that must stay available on the machine.
 const AVAILABLE_BYTES_MIN: u64 = 3 << 30;
-/// Least value of the lower limit.
 const DOWN_MB_MIN: u32 = 8;
 const MEGABYTE: u64 = 1 << 20;
 const SALT: u64 = 3;
 
-/// A server filled by this test, and the connection to it.
 struct FilledServer {
     server: Server,
     feeder: Feeder,
 }
 
-/// Fills a server, lowers its limit, and flushes it.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let [subject, _] = options.tested_servers()?;
     let mut filled = fill(&subject, options, report)?;
@@ -130,7 +125,6 @@ fn flush(filled: &mut FilledServer, report: &mut Report) -> Outcome<()> {
     report.figure("time until all flushed items are freed", "s", begin.elapsed().as_secs_f64())
 }
 
-/// Fails if resident memory exceeds the limit too far, or if the machine runs short of memory.
 fn within(resident_bytes: u64, limit_bytes: u64) -> Outcome<()> {
     let available_bytes = available_bytes()?;
     if available_bytes < AVAILABLE_BYTES_MIN {

@@ -112,7 +112,6 @@ pub(crate) struct TestedServer {
 }
 
 impl Options {
-    /// Returns the subject and the rival.
     pub(crate) fn tested_servers(&self) -> Outcome<[TestedServer; 2]> {
         let tested = |name, program, extra: &str| {
             let extra = extra.split_whitespace().map(str::to_owned).collect();
@@ -123,7 +122,6 @@ impl Options {
         Ok([subject, tested("rival", memcached(), &self.rival_args)])
     }
 
-    /// The mixes of key and value lengths.
     pub(crate) fn mixes(&self) -> &[Mix] {
         match (self.what, self.named_mixes.as_slice()) {
             (Experiment::Hits, []) => &[Mix::Small, Mix::Etc],
@@ -140,7 +138,6 @@ impl Options {
         })
     }
 
-    /// Longest wait for huge pages.
     pub(crate) fn settle(&self) -> Duration {
         Duration::from_secs_f64(self.settle_seconds)
     }

@@ -13,18 +13,17 @@ use testing::random::{hash, unit};
 
 /// Key lengths of the ETC pool: location, scale, shape.
 const ETC_KEY: [f64; 3] = [30.7984, 8.20449, 0.078_688];
-/// Value lengths of the ETC pool: scale, shape; the location is 0.
+/// Value lengths of the ETC pool: scale, shape. The location is 0.
 const ETC_VALUE: [f64; 2] = [214.476, 0.348_238];
 const KEY_BYTES_MAX: usize = 250;
-/// Longest value: with its key it stays below a megabyte.
+/// With its key, the longest value stays below a megabyte.
 pub(crate) const VALUE_BYTES_MAX: usize = 1_000_000;
 /// Salts of the hashes from which lengths are drawn.
 const SALT_KEY: u64 = 1;
 const SALT_VALUE: u64 = 2;
-/// The digits of a number in a key.
+/// The digits of the item's number in a key.
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// Lengths of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Mix {
     /// Keys and values of 20 bytes.
@@ -42,7 +41,6 @@ impl Mix {
         self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
     }
 
-    /// Length of the value of item `id`.
     pub(crate) fn value_bytes(self, id: u64) -> usize {
         let random = unit(hash(id, SALT_VALUE));
         match self {
@@ -78,13 +76,12 @@ impl Mix {
                 break;
             }
         }
-        // The padding is no digit, so that two numbers never have the same key.
+        // Pad with a character that is no digit, so that two numbers never have the same key.
         out.resize(out.len().max(start + bytes), b'.');
         out.len() - start
     }
 }
 
-/// Rounds a drawn length down, to at most `max`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

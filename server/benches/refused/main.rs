@@ -49,9 +49,8 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// Length of each value in bytes.
 const VALUE_BYTES: u32 = 100;
-/// Number of SETs per megabyte of `-m`: more items than fit.
+/// Number of SETs per megabyte of `-m`, more than fit.
 const FILLED_PER_MB: u32 = 12_000;
 /// Unmeasured load before each window, in seconds.
 const WARM_UP: f64 = 0.3;

@@ -76,7 +76,6 @@ const WARM_UP: f64 = 0.5;
 /// The workload of the normal client.
 const WORKLOAD: &str = "-w uniform --keys 10k --value-size 100";
 
-/// A server, with slow clients or without.
 struct Site {
     server: Server,
     peers: Option<Peers>,
@@ -146,7 +145,6 @@ fn drive(words: &str, server: &Server, core: usize) -> Outcome<Interval> {
 }
 
 impl Site {
-    /// Starts a server, stores the normal client's keys, and pauses the server.
     fn start(
         program: &Path,
         options: &Options,
@@ -163,7 +161,7 @@ impl Site {
         Ok(Site { server, peers, windows: Vec::new() })
     }
 
-    /// Runs one window: the load of the normal client, and at the same time the slow clients.
+    /// Runs the normal client for one window, and the slow clients at the same time.
     fn window(&mut self, options: &Options, core: usize) -> Outcome<()> {
         let Options { rate, connections, seconds, slow_bytes, .. } = options;
         let words =

@@ -17,19 +17,17 @@ use crate::Options;
 use crate::measure::wire::{Protocol, Wire, accepted};
 use crate::measure::{Outcome, fail};
 
-/// Longest wait for a reply.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Size of a reader's receive buffer in the kernel.
 const READER_BUFFER_BYTES: usize = 4096;
 
-/// The slow and idle clients of a server.
 pub(crate) struct Peers {
     /// Readers and writers alternate.
     slow: Vec<Slow>,
     idle: Vec<TcpStream>,
-    /// The request that each writer sends repeatedly.
+    /// The request that each writer sends again and again.
     set: Vec<u8>,
-    /// Number of steps so far, which determines the client that takes the next step.
+    /// Number of steps so far. The next step is for the slow client `next % slow.len()`.
     next: usize,
 }
 
@@ -69,8 +67,7 @@ impl Peers {
         Ok(Peers { slow, idle, set: set.into_bytes(), next: 0 })
     }
 
-    /// Reads or writes a byte for each slow client in turn, `bytes_per_s` bytes per second for each
-    /// client, until `over` is set.
+    /// Reads or writes a byte for each slow client in turn, until `over` is set.
     pub(crate) fn creep(&mut self, bytes_per_s: f64, over: &AtomicBool) -> Outcome<()> {
         let count = u32::try_from(self.slow.len().max(1))?;
         let gap = Duration::from_secs_f64(1.0 / bytes_per_s) / count;

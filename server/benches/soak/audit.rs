@@ -11,7 +11,7 @@ use crate::site::Site;
 
 /// Longest wait until the server has freed the flushed items.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Longest wait until the server is at rest. A fault found after this time is real.
+/// Longest wait until the server is at rest. A fault that remains after this time is real.
 const PATIENCE_FOR_REST: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -66,8 +66,8 @@ fn arena_is_free(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     }
 }
 
-/// Makes the server audit all its data structures. Repeats the audit for a while, because closing
-/// connections and background work may cause temporary faults.
+/// Repeats the audit for a while, because closing connections and background work may cause
+/// temporary faults.
 fn sound(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     let start = Instant::now();
     loop {

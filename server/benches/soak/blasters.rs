@@ -1,9 +1,9 @@
 //! Rounds of kvblaster with `--verify`, by one actor for each protocol.
 //!
 //! Where: beside the other actors, on the server whose memory does not hold all items.
-//! Invariant: all rounds derive a key's value in the same way, so that each round can verify the
-//! values that other rounds have set. A value that was never set is a fault, and so is an answer
-//! that violates the protocol.
+//! Invariant: all rounds derive a key's value in the same way, so that each round can verify values
+//! that other rounds set. A value that was never set is a fault, and so is an answer that violates
+//! the protocol.
 
 use blaster::measure::Tally;
 
@@ -14,7 +14,7 @@ use testing::random::{Random, hash};
 
 /// Lengths of values; each range has its own keys. The last range is too long for a datagram.
 const SIZES: [&str; 5] = ["200", "1-100", "1-3000", "3000-8000", "20000-60000"];
-/// Number of keys. With values of a few kilobytes, items take several times the server's memory.
+/// With values of a few kilobytes, this number of items takes several times the server's memory.
 const KEYS: u32 = 100_000;
 const KEYS_OF_LARGE: u32 = 8000;
 const SECONDS_EACH: u32 = 20;
@@ -22,20 +22,19 @@ const SECONDS_EACH: u32 = 20;
 pub(crate) struct Blaster<'s> {
     pub(crate) site: &'s Site<'s>,
     pub(crate) protocol: Protocol,
-    /// The prefix of the target's address: `udp://`, or empty for TCP.
+    /// `udp://`, or empty for TCP.
     pub(crate) scheme: &'static str,
     pub(crate) seed: u64,
     pub(crate) rate_per_s: u32,
 }
 
 impl Blaster<'_> {
-    /// Runs rounds until the soak is over.
     pub(crate) fn run(&self, control: &RunControl, progress: &Progress) -> Outcome<String> {
         let mut random = Random::new(hash(self.seed, 1000 + self.protocol as u64));
         let (mut rounds, mut hits, mut misses, mut refused, mut unbegun) = (0, 0, 0, 0, 0);
         while control.is_running() {
             let tally = match self.round(&mut random) {
-                // The link may be down. kvblaster fails if it cannot connect within three seconds.
+                // The link may be down: kvblaster fails if it cannot connect within three seconds.
                 Err(_) if self.site.far.is_some() => {
                     unbegun += 1;
                     continue;
@@ -69,7 +68,7 @@ impl Blaster<'_> {
         let rate = if is_large { self.rate_per_s / 10 + 1 } else { self.rate_per_s };
         let batch = if random.number(2) == 0 { 1 } else { 5 };
         let ttl = if random.number(3) == 0 { 1 + random.number(20) } else { 0 };
-        // Lost datagrams time out; 20 s is long, since a later answer would match no request.
+        // An answer after the timeout would match no request, so the timeout is long even over UDP.
         let (timeout, churn) = if is_stream { ("60s", "--churn 500") } else { ("20s", "") };
         let ttl = if ttl > 0 { format!("--ttl {ttl}") } else { String::new() };
         let words = format!(

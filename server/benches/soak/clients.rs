@@ -19,12 +19,10 @@ pub(crate) const WIDE: &str = "wide";
 const WIDE_BYTES: usize = 300_000;
 const GETS: usize = 100;
 
-/// Connections that stall in the middle of a request or of a reply.
 pub(crate) struct Stallers<'s> {
     site: &'s Site<'s>,
     random: Random,
     held: Vec<TcpStream>,
-    /// Limits on the number of stalled connections, and on the length of a value sent in part.
     connections_max: usize,
     value_bytes_max: u32,
 }
@@ -53,7 +51,6 @@ impl<'s> Stallers<'s> {
         Ok(format!("{} clients stalled, {} at a time", progress.count(), self.connections_max))
     }
 
-    /// Opens one more connection that stalls.
     fn stall(&mut self) -> Outcome<()> {
         let bytes = 1 + self.random.number(self.value_bytes_max) as usize;
         let part = vec![b'h'; self.random.number(self.value_bytes_max) as usize % bytes];
@@ -61,7 +58,7 @@ impl<'s> Stallers<'s> {
         let mut out = match self.random.number(6) {
             0 | 1 => format!("set half-{number} 0 0 {bytes}\r\n").into_bytes(),
             2 => format!("ms half-{number} {bytes}\r\n").into_bytes(),
-            // A binary SET's header, extras and key.
+            // A binary SET: header, extras and key.
             3 => {
                 let body = u32::try_from(8 + 4 + bytes)?.to_be_bytes();
                 let header = [b"\x80\x01\x00\x04\x08\x00\x00\x00", &body[..], &[0; 12]].concat();
@@ -97,7 +94,6 @@ impl<'s> Stallers<'s> {
     }
 }
 
-/// Opens connections that last for a request or two.
 pub(crate) fn churn(
     site: &Site<'_>,
     seed: u64,

@@ -1,8 +1,8 @@
 //! Floods of datagrams that request as much work as possible, or are parts of incomplete messages.
 //!
 //! Where: beside the other actors, from loopback or from the other end of the link.
-//! Invariant: a client that gets one key over UDP is answered, whatever else arrives. A request for
-//! a shutdown, a flush or another limit has no effect; the other actors would find such an effect.
+//! Invariant: a client that gets one key over UDP is answered, whatever else arrives. Requests for
+//! a shutdown, a flush or another limit have no effect that the other actors could find.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -15,16 +15,15 @@ use crate::measure::{Outcome, fail};
 use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
-/// Number of datagrams in a burst, and the longest pause after it: about 2,000 datagrams a second.
+/// Number of datagrams in a burst, and the longest pause after it: about 2,000 a second.
 const BURST: u64 = 32;
 const PAUSE_MS_MAX: u32 = 32;
 /// Sockets, each of which is a different sender to the server.
 const SENDERS: usize = 64;
-/// Longest message. It fits one packet, because packets over AF_XDP are not fragmented.
+/// A message fits one packet, because packets over AF_XDP are not fragmented.
 const MESSAGE_BYTES: usize = MTU as usize - 48;
 /// Time after which a client repeats its request.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Longest wait for an answer, repetitions included.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Requests that are repeated until a message is full.
@@ -47,10 +46,8 @@ const OPERATORS: [&str; 6] = [
     "stats reset\r\n",
     "stats detail on\r\n",
 ];
-/// The binary request for `stats detail dump`.
 const BINARY_DUMP: &[u8] = b"\x80\x10\x00\x0b\0\0\0\0\0\0\0\x0b\0\0\0\0\0\0\0\0\0\0\0\0detail dump";
 
-/// Returns a message that costs the server much work, or that the server must refuse.
 fn message(random: &mut Random) -> Vec<u8> {
     let fill = |text: &[u8]| text.repeat(MESSAGE_BYTES / text.len());
     match random.number(6) {
@@ -64,7 +61,6 @@ fn message(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Returns a datagram with a random message, marked as a whole message or as one part of eight.
 fn datagram(random: &mut Random) -> Vec<u8> {
     let id = random.next().to_le_bytes();
     let id = u16::from_le_bytes([id[0], id[1]]);
@@ -81,7 +77,6 @@ fn socket(at: SocketAddr) -> Outcome<UdpSocket> {
     Ok(socket)
 }
 
-/// Sends bursts of random datagrams. After each burst, a client gets one key.
 pub(crate) fn run(
     site: &Site<'_>,
     seed: u64,
@@ -96,8 +91,7 @@ pub(crate) fn run(
     let (mut unsent, mut again) = (0_u64, 0_u64);
     while control.is_running() {
         for _ in 0..BURST {
-            // Nobody reads the replies, and the kernel drops them. A send fails while the link is
-            // down.
+            // Nobody reads the replies; the kernel drops them. A send fails while the link is down.
             let sender = &senders[random.index(SENDERS)];
             unsent += u64::from(sender.send(&datagram(&mut random)).is_err());
         }
@@ -109,7 +103,7 @@ pub(crate) fn run(
     Ok(format!("{} datagrams, {unsent} not sent, {again} repeated, {counts}", progress.count()))
 }
 
-/// Sends a get for an absent key until an answer comes. Returns the number of repetitions.
+/// Sends a get for an absent key until an answer comes, and returns the number of repetitions.
 fn ask(asker: &UdpSocket, number: u64, control: &RunControl) -> Outcome<u64> {
     let [low, high, ..] = number.to_le_bytes();
     let id = u16::from_le_bytes([low, high]);

@@ -1,6 +1,5 @@
-//! A soak test: a server runs for any time under load and disturbances of all kinds. The test
-//! checks that no wrong value is read, that no item that must be kept is lost, that memory stays
-//! within its bounds, and that the server's audit finds no fault at the end.
+//! A soak test: a server runs for any time under load and disturbances of all kinds. The test fails
+//! on a wrong value, a wrongly lost item, too much memory, or a fault in the audit at the end.
 //!
 //! ```text
 //!            narrow: not all items fit             roomy: all items fit
@@ -50,7 +49,6 @@ use site::{Progress, RunControl, Site};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 use trouble::Plant;
 
-/// Number of `Registers` actors on each server, each with keys of its own.
 const REGISTERS: u32 = 4;
 /// More threads than the machine has cores, so that columns are preempted at any point.
 const THREADS: u32 = 3;
@@ -92,7 +90,7 @@ fn main() -> ExitCode {
     measure::run(run)
 }
 
-/// Runs the soak. Over AF_XDP the server is at one end of a link, and the clients at the other.
+/// Over AF_XDP the server is at one end of a link, and the clients at the other.
 fn run(options: Options) -> Outcome<()> {
     if options.bypass.is_none() {
         return run_at(&options, None);
@@ -185,7 +183,7 @@ struct ActorGroup<'scope, 'env> {
 }
 
 impl<'scope, 'env> ActorGroup<'scope, 'env> {
-    /// Starts an actor. If the actor returns an error, the error is recorded as a fault.
+    /// An error that the actor returns is recorded as a fault.
     fn add(
         &mut self,
         name: &str,
@@ -204,7 +202,6 @@ impl<'scope, 'env> ActorGroup<'scope, 'env> {
         self.actors.push(Actor { name, progress, thread });
     }
 
-    /// Starts all actors of the server whose load moves.
     fn start_all_moving(&mut self, options: &'env Options, moving_load: &'env MovingLoad<'env>) {
         let (site, seed) = (self.site, options.seed);
         for number in 0..moving::CLIENTS {
@@ -224,7 +221,6 @@ impl<'scope, 'env> ActorGroup<'scope, 'env> {
         self.add("shifts", move |control, progress| moving_load.shift(seed, control, progress));
     }
 
-    /// Starts all actors of a server.
     fn start_all(&mut self, options: &'env Options) {
         // The two servers get different seeds, so that their disturbances do not coincide.
         let (site, seed) = (self.site, 2 * options.seed + u64::from(self.site.loses));
@@ -272,7 +268,7 @@ impl<'scope, 'env> ActorGroup<'scope, 'env> {
     }
 }
 
-/// Runs all actors until the soak is over. Returns each actor's line of results.
+/// Runs all actors until the soak is over, and returns each actor's line of results.
 fn soak(
     options: &Options,
     sites: &[Site<'_>],

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Where: on a server of its own, whose columns help each other: idle columns steal datagrams, and
-//! connections move. The server decides on moves twice a second. Connections therefore move only if
-//! the load stays on a column for a second or two, and mostly too late to help.
-//! Invariant: each request is answered once and correctly, whichever column answers. At the end the
-//! server has counted every request, and the columns have counted as many connections and datagrams
-//! taken as given.
+//! connections move. The server decides on moves twice a second, so connections move only if the
+//! load stays on a column for a second or two, and mostly too late to help.
+//! Invariant: each request is answered once and correctly, whichever column answers. In the end the
+//! server has counted every request, and its columns have counted as many connections and batches
+//! of datagrams taken from each other as given to each other.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -26,13 +26,12 @@ use crate::measure::{Outcome, fail};
 use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
-/// Clients of each kind.
 pub(crate) const CLIENTS: u64 = 4;
 /// Shortest time for which the whole load is on one column.
 const STAY: Duration = Duration::from_secs(1);
 /// Time without an answer after which the answer counts as lost.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Most connections opened until the target column accepts one.
+/// Maximum number of connections opened until the target column accepts one.
 const TRIES: usize = 1000;
 /// Number of gets per round over TCP, and of datagrams that a UDP client has in flight.
 const GETS: usize = 8;
@@ -43,23 +42,20 @@ const MISSES: usize = 400;
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// State that the clients of one server share.
 pub(crate) struct MovingLoad<'s> {
     site: &'s Site<'s>,
     columns: usize,
     /// The column that gets the whole load.
     target: AtomicUsize,
     connector: Mutex<Connector>,
-    /// Number of keys requested by all clients.
     gets: AtomicU64,
     sets: AtomicU64,
     datagrams: AtomicU64,
 }
 
-/// Opens one connection at a time, and finds out which column accepted it.
+/// Opens one connection at a time, and learns from the statistics which column accepted it.
 struct Connector {
     wire: Wire,
-    /// Number of connections that each column has accepted.
     accepted: Vec<u64>,
 }
 
@@ -78,7 +74,7 @@ impl MovingLoad<'_> {
         })
     }
 
-    /// Directs the load to a random column, perhaps the present one, until the soak is over.
+    /// Until the soak is over, directs the load to a random column, perhaps the present one.
     pub(crate) fn shift(
         &self,
         seed: u64,
@@ -127,7 +123,6 @@ impl MovingLoad<'_> {
         Ok(format!("{} rounds right, over {connections} connections", progress.count()))
     }
 
-    /// Opens connections until this column accepts one.
     fn connect(&self, column: usize) -> Outcome<TcpStream> {
         let mut connector = self.connector.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TRIES {
@@ -174,8 +169,8 @@ impl MovingLoad<'_> {
         self.gets.fetch_add(gets * (MISSES as u64 + 1), Ordering::Relaxed);
     }
 
-    /// Waits until the server has counted as many requests as the clients, and the columns have
-    /// counted as many moves and steals taken as given, at least one of each.
+    /// Waits until the server has counted all requests of the clients, and columns have taken as
+    /// many connections and datagram batches as columns have given. None of these counts may be 0.
     pub(crate) fn audit(&self) -> Outcome<String> {
         let (start, mut wire) = (Instant::now(), self.site.text()?);
         loop {
@@ -213,14 +208,13 @@ impl MovingLoad<'_> {
     }
 }
 
-/// A socket, and the number of its next request.
 struct Asker {
     socket: UdpSocket,
     id: u16,
 }
 
 impl Asker {
-    /// Sends requests and receives one answer to each, in any order; any other answer is an error.
+    /// Every request must get its answer, in any order; any other answer is an error.
     fn window(&mut self, to: SocketAddr, asks: Vec<(String, String)>) -> Outcome<()> {
         let mut missing = HashMap::new();
         for (request, due) in asks {
@@ -244,7 +238,7 @@ impl Asker {
     }
 }
 
-/// The name of a key. The TCP clients' keys are numbered after the keys of the UDP clients.
+/// The TCP clients' keys are numbered after the keys of the UDP clients.
 pub(crate) fn key_of(key: u64) -> String {
     format!("moving-{key}")
 }
@@ -253,12 +247,11 @@ fn value(key: u64, round: u64) -> String {
     format!("{key}:{round};").repeat(4)
 }
 
-/// Returns a request that sets a key, and its reply.
 fn set(key: &str, value: &str) -> (String, String) {
     (format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n".to_owned())
 }
 
-/// Returns a request that gets a key after many absent ones, and its reply.
+/// The request names many absent keys before `key`.
 fn get(key: &str, value: &str) -> (String, String) {
     let request = format!("get{} {key}\r\n", " n".repeat(MISSES));
     (request, format!("VALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len()))

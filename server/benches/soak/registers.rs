@@ -2,7 +2,7 @@
 //! all three protocols, and checks each answer.
 //!
 //! Where: one actor per thread. Invariant: on the roomy server, a stored item is present until it
-//! is deleted or expires. On the other server an item may be evicted, and then it stays absent. A
+//! is deleted or expires. On the other server an item may be evicted, and then stays absent. A
 //! value that is present is the last acknowledged one, byte for byte.
 
 use std::time::{Duration, Instant};
@@ -15,24 +15,23 @@ use testing::random::{Random, hash};
 const KEYS: u32 = 400;
 /// Every eighth key holds a number.
 const NUMBERS_EACH: u32 = 8;
-/// Longest value, appended pieces included.
+/// Bytes of the longest value, appended pieces included.
 const VALUE_BYTES_MAX: usize = 400 << 10;
-/// Mean number of requests per connection.
+/// Mean number of requests before an actor opens a new connection.
 const REQUESTS_EACH: u32 = 2000;
-/// Times to live in seconds, and the largest error of a column's clock: the column may have read
-/// the clock before the process was stopped.
+/// Times to live in seconds.
 const SECONDS: std::ops::Range<u32> = 30..60;
+/// Largest error of a column's clock, if the process was stopped after the clock was read.
 const SLACK: Duration = Duration::from_secs(20);
 
 /// An item that must be present.
 struct Item {
     value: Vec<u8>,
-    /// The item has not expired before the first time, and has expired after the second. `None` if
-    /// the item does not expire.
+    /// The item is sure to live until the first time, and to have expired by the second. `None`
+    /// means that it does not expire.
     life: Option<(Instant, Instant)>,
 }
 
-/// The times at which a request was sent and answered.
 struct Span {
     sent: Instant,
     answered: Instant,
@@ -45,12 +44,10 @@ impl Span {
     }
 }
 
-/// The name of an actor's key.
 pub(crate) fn key_of(actor: u32, key: u32) -> String {
     format!("register-{actor}-{key}")
 }
 
-/// An actor, and the items that it expects under its keys.
 pub(crate) struct Registers<'s> {
     site: &'s Site<'s>,
     number: u32,
@@ -95,7 +92,6 @@ impl<'s> Registers<'s> {
         ))
     }
 
-    /// Sends one random request for a key.
     fn step(&mut self, key: u32) -> Outcome<()> {
         if self.random.number(REQUESTS_EACH) == 0 {
             self.wire = None;
@@ -141,7 +137,6 @@ impl<'s> Registers<'s> {
         self.random.number(most) as usize
     }
 
-    /// Sends a request, and checks the answer.
     fn ask(&mut self, key: u32, verb: Verb<'_>, exptime: u32) -> Outcome<()> {
         let name = key_of(self.number, key);
         let mut wire = match self.wire.take() {
@@ -173,7 +168,7 @@ impl<'s> Registers<'s> {
             // Some replies say "out of memory", others "Out of memory".
             (_, Answer::Refused(words)) if self.site.loses && words.contains("ut of memory") => {
                 self.refused += 1;
-                // A set that finds no memory deletes the old value; other verbs leave it unchanged.
+                // A set that finds no memory deletes the old value. Other verbs leave it unchanged.
                 if matches!(verb, Verb::Set(_)) {
                     self.items[place] = None;
                 }
@@ -216,7 +211,7 @@ impl<'s> Registers<'s> {
         Ok(())
     }
 
-    /// Checks an answer that the key is absent: fails if the key must be present.
+    /// Fails if the key must be present.
     fn may_be_absent(&self, place: usize, span: &Span) -> Outcome<()> {
         match &self.items[place] {
             Some(Item { life: Some((sure_until, _)), .. }) if span.answered >= *sure_until => {}
@@ -230,7 +225,7 @@ impl<'s> Registers<'s> {
         Ok(())
     }
 
-    /// Checks an answer that the key is present, and returns its item: fails if it must be absent.
+    /// Fails if the key must be absent.
     fn present(&mut self, place: usize, span: &Span) -> Outcome<&mut Item> {
         match &mut self.items[place] {
             None => fail("present, after it was deleted or absent".to_owned()),
@@ -248,7 +243,7 @@ fn brief(verb: Verb<'_>) -> String {
     name[..end].to_lowercase()
 }
 
-/// Returns the value of one version of a key; no other version of any key has the same bytes.
+/// No other version of any key has the same bytes.
 fn value(key: u32, version: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random::new(hash(version, u64::from(key)));
     let mut value = Vec::with_capacity(bytes + 8);

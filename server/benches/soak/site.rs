@@ -21,7 +21,6 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) struct Site<'f> {
     pub(crate) name: &'static str,
     pub(crate) server: Server,
-    /// The address and port on which the server listens.
     pub(crate) address: String,
     /// Bytes of the arena that are free for values before any value is stored.
     pub(crate) arena_bytes: u64,
@@ -29,10 +28,9 @@ pub(crate) struct Site<'f> {
     pub(crate) far: Option<&'f Namespace>,
     /// True if not all items fit: items may be evicted, flushed or refused.
     pub(crate) loses: bool,
-    /// The range of the server's memory limit, in megabytes.
     pub(crate) limits_mb: (u32, u32),
-    /// The memory limit from which the bound of resident bytes is computed. After the limit was
-    /// lowered, this is the former limit until the server complies.
+    /// The memory limit from which the bound of resident bytes is computed. When the limit is
+    /// lowered, the former limit counts until the server complies.
     pub(crate) limit_bytes: AtomicU64,
 }
 
@@ -63,19 +61,17 @@ impl<'f> Site<'f> {
         self.set_files(Rlimit { current, maximum })
     }
 
-    /// Sets the server's limit of file descriptors. Returns the former one.
     pub(crate) fn set_files(&self, limit: Rlimit) -> Outcome<Rlimit> {
         let pid = i32::try_from(self.server.pid()).ok().and_then(Pid::from_raw);
         Ok(prlimit(pid, Resource::Nofile, limit)?)
     }
 
-    /// Opens a connection for the text protocol.
     pub(crate) fn text(&self) -> Outcome<Wire> {
         Wire::connect(self.address(), Protocol::Text)
     }
 
-    /// Number of moves of connections to another column. Fails if it is 0 on a server where each
-    /// turn forces a move.
+    /// Number of moves of connections to another column. Fails if it is 0 on the server whose
+    /// connections must move after each turn.
     pub(crate) fn moves(&self) -> Outcome<u64> {
         let rows = self.text()?.stats("stats columns")?;
         let taken = rows.iter().filter(|(name, _)| name.ends_with(":migrations_taken"));
@@ -86,12 +82,10 @@ impl<'f> Site<'f> {
         Ok(moves)
     }
 
-    /// Returns the number of the statistic `name` in the reply to a `stats` command.
     pub(crate) fn stat(&self, wire: &mut Wire, command: &str, name: &str) -> Outcome<u64> {
         self.number(&wire.stats(command)?, name)
     }
 
-    /// Returns the number of the statistic `name` in these rows.
     pub(crate) fn number(&self, rows: &[(String, String)], name: &str) -> Outcome<u64> {
         match rows.iter().find(|(other, _)| other == name).map(|(_, value)| value.parse()) {
             Some(Ok(number)) => Ok(number),
@@ -108,18 +102,15 @@ pub(crate) struct RunControl {
 }
 
 impl RunControl {
-    /// True until the soak is over.
     pub(crate) fn is_running(&self) -> bool {
         // Relaxed: the flag orders no other memory.
         !self.over.load(Ordering::Relaxed)
     }
 
-    /// Ends the soak: no actor begins another request.
     pub(crate) fn stop(&self) {
         self.over.store(true, Ordering::Relaxed); // as in `is_running`
     }
 
-    /// Records a fault, and ends the soak.
     pub(crate) fn fault(&self, what: String) {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(what);
         self.stop();
@@ -129,7 +120,6 @@ impl RunControl {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for `time`, or until the soak is over.
     pub(crate) fn pause(&self, time: Duration) {
         let start = std::time::Instant::now();
         while self.is_running() && start.elapsed() < time {

@@ -14,25 +14,24 @@ use crate::site::{Progress, RunControl, Site};
 use testing::namespace::{Namespace, WIRE};
 use testing::random::{Random, hash};
 
-/// Longest wait until memory is given back, or a flush takes effect: longer than either should take
-/// on a busy machine where the server is sometimes stopped.
+/// Longest wait until memory is given back, or a flush takes effect. The machine may be busy, and
+/// the server stopped for a while.
 const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(200);
-/// Number of connections made while the server lacks descriptors for them.
 const CROWD: usize = 30;
 
-/// Number of server threads: columns, the main thread, and the one that takes memory ahead of need.
+/// Columns, the main thread, and the thread that takes memory ahead of need.
 const SERVER_THREADS: u64 = THREADS as u64 + 2;
-/// Most bytes of stack that a thread touches.
+/// Maximum bytes of stack that a thread touches.
 const STACK_BYTES: u64 = 64 << 10;
-/// Most bytes that glibc's allocator caches for a thread and counts as in use (tcache): seven
+/// Maximum bytes that glibc's allocator caches for a thread and counts as in use (tcache): seven
 /// pieces of each of 64 sizes, up to a kilobyte.
 const THREAD_CACHE_BYTES: u64 = 7 * 16 * (64 * 65 / 2);
-/// Upper bound of the program's modified data and of its one-time allocations: counters, samples,
-/// tables of prefixes. (Measured: 0.3 MB at rest.)
+/// Upper bound of the program's modified data and one-time allocations: counters, samples, tables
+/// of prefixes. (Measured: 0.3 MB at rest.)
 const DATA_BYTES: u64 = 1 << 20;
 
-/// Most bytes without `others_bytes` that may be resident at this memory limit.
+/// Upper bound of resident bytes without `others_bytes` at this memory limit.
 pub(crate) fn bound_bytes(limit_bytes: u64) -> u64 {
     limit_bytes + SERVER_THREADS * (STACK_BYTES + THREAD_CACHE_BYTES) + DATA_BYTES
 }
@@ -76,12 +75,11 @@ fn keeps_limit(wire: &mut Wire) -> Outcome<bool> {
     Ok(taken <= number("segments_allowed")?)
 }
 
-/// Compares resident memory with its bound until the soak is over.
 pub(crate) fn watch(site: &Site<'_>, control: &RunControl, progress: &Progress) -> Outcome<String> {
     let mut wire = site.text()?;
     let (mut most, mut fullest) = (0, 0.0_f64);
     while control.is_running() {
-        // Relaxed: `limits` raises this limit before the server's, and lowers it after that one.
+        // Relaxed: `limits` raises this limit before the server's limit, and lowers it afterwards.
         let limit = site.limit_bytes.load(Ordering::Relaxed);
         let resident = resident_bytes(site, &mut wire)?;
         let limit = limit.max(site.limit_bytes.load(Ordering::Relaxed)); // as above
@@ -109,7 +107,6 @@ pub(crate) fn watch(site: &Site<'_>, control: &RunControl, progress: &Progress) 
     ))
 }
 
-/// Raises and lowers `cache_memlimit`.
 pub(crate) fn limits(
     site: &Site<'_>,
     seed: u64,
@@ -123,7 +120,7 @@ pub(crate) fn limits(
     while control.is_running() {
         let megabytes = least + random.number(most - least + 1);
         let limit = u64::from(megabytes) << 20;
-        // Relaxed: see `watch`. Only a planted fault stores the limit too.
+        // Relaxed: see `watch`. No other thread stores the limit, except to plant a fault.
         let is_lower = limit < site.limit_bytes.load(Ordering::Relaxed);
         if !is_lower {
             site.limit_bytes.store(limit, Ordering::Relaxed); // as above
@@ -150,7 +147,7 @@ pub(crate) fn limits(
     Ok(format!("{} changes of the limit, {lowered} down", progress.count()))
 }
 
-/// Sends `flush_all`, with a delay of 0 to 2 seconds. Items set before the flush must vanish.
+/// Flushes the server with delays of 0 to 2 seconds. Items set before a flush must vanish.
 pub(crate) fn flushes(
     site: &Site<'_>,
     seed: u64,
@@ -180,13 +177,13 @@ pub(crate) fn flushes(
         }
         later += u64::from(delay > 0);
         progress.add(1);
-        // The pauses are long enough that memory is full most of the time.
+        // With pauses of this length, memory is full most of the time.
         control.pause(Duration::from_secs(u64::from(1 + random.number(90))));
     }
     Ok(format!("{} flushes, {later} of them with a delay", progress.count()))
 }
 
-/// Stops the server's process for up to four seconds, so that its columns see the clock jump.
+/// The process is stopped for up to four seconds, so that its columns see the clock jump.
 pub(crate) fn stops(
     site: &Site<'_>,
     seed: u64,
@@ -207,7 +204,7 @@ pub(crate) fn stops(
     Ok(format!("{} stops of the process, {:.0} s in all", progress.count(), stopped.as_secs_f64()))
 }
 
-/// Takes the server's end of the link down for up to a second; packets are lost or delayed.
+/// The server's end of the link is down for up to a second; packets are lost or delayed.
 pub(crate) fn links(
     far: &Namespace,
     seed: u64,
@@ -228,15 +225,12 @@ pub(crate) fn links(
 /// A fault that the other actors must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Plant {
-    /// The value of an actor's key is overwritten.
     Wrong,
-    /// An actor's key is deleted.
     Lost,
     /// The memory watch assumes a lower limit than the server has.
     Memory,
 }
 
-/// Plants the fault repeatedly, until an actor finds it.
 pub(crate) fn plant(
     site: &Site<'_>,
     (plant, key): (Plant, &str),

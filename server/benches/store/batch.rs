@@ -22,12 +22,10 @@ use testing::Random;
 const MEMORY_MB: u32 = 4096;
 /// The store takes at most half of the available memory.
 const AVAILABLE_PART: u64 = 2;
-/// Most bytes that an item takes in addition to key and value.
 const OVERHEAD_BYTES: usize = 24;
 /// Percentage of the memory that is filled, so that nothing is evicted.
 const FILLED_PERCENT: usize = 90;
 
-/// Number of batches whose keys are made at once.
 const CHUNK_BATCHES: usize = 64;
 
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
@@ -71,7 +69,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Runs a window. Returns nanoseconds per GET, without the time to make keys.
+    /// Returns nanoseconds per GET, without the time to make keys.
     fn window(&mut self, is_together: bool, seed: u64, ops: u32) -> Outcome<f64> {
         let mut random = Random::new(seed);
         let batch_keys = usize::try_from(self.together)?;

@@ -3,11 +3,10 @@
 //!
 //! Where: one column that only does background work, in each second until no work is left.
 //! Invariant: the program itself knows the number of items alive in each second. CPU time is that
-//! of background work alone, which includes contracting the index; the CPU time for an empty store
-//! is reported too. Memory counts as freed in time if the store uses, apart from its index, at most
+//! of background work alone, contraction of the index included; the CPU time for an empty store is
+//! reported too. Memory counts as freed in time if the store uses, apart from its index, at most
 //! 1.1 times the bytes of live items plus eight segments. Expired memory that is not reusable is
-//! computed from the store's statistics: the bytes of segments that are not free, minus those of
-//! live items.
+//! the bytes of segments that are not free, minus those of live items, by the store's statistics.
 
 use store::{Column, Put, Store, Verb};
 
@@ -21,13 +20,12 @@ use crate::measure::{Outcome, fail};
 use crate::{Options, Ttl};
 use testing::random::{hash, unit};
 
-/// The longest time to live, in seconds.
 const DAY: u32 = 86_400;
 /// Seconds measured after the longest time to live.
 const AFTERWARDS: u32 = 60;
-/// CPU time after which the rest of the day is skipped.
+/// After this CPU time, the rest of the day is skipped.
 const CPU_NANOSECONDS_MAX: u64 = 60_000_000_000;
-/// Most slices in one second. More would mean that background work never ends.
+/// Maximum number of slices in a second. More would mean that background work never ends.
 const SLICES_MAX: u32 = 1_000_000;
 /// Bytes of memory per item in addition to key and value.
 const ROOM_BYTES_AN_ITEM: usize = 40;
@@ -36,7 +34,6 @@ const LOG_PERCENT_MORE: u64 = 10;
 const SEGMENTS_MORE: u64 = 8;
 const SEGMENT_BYTES_MAX: u64 = 2 << 20;
 
-/// Fills the store, measures a simulated day, and reports the figures.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let items = options.keys_or(10_000_000);
     let value = vec![b'v'; options.value_bytes_or(20)?];
@@ -93,7 +90,6 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     report.figure("items left at the end", "", count_of_u64(store.stats().curr_items))
 }
 
-/// Returns an item's time to live, 1 to `DAY` seconds.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -108,7 +104,7 @@ fn ttl(how: Ttl, number: u32) -> u32 {
     (seconds as u32).clamp(1, DAY)
 }
 
-/// The time by which the store lags behind the expiry of items, in seconds.
+/// The time in seconds by which the store lags behind the expiry of items.
 #[derive(Default)]
 struct Lag {
     worst: u32,
@@ -117,8 +113,8 @@ struct Lag {
 }
 
 impl Lag {
-    /// Adds the present lag: the number of latest seconds in which the live items, counted in
-    /// `live`, are too few (by `are_enough`) to explain what the store uses.
+    /// Adds the present lag: the number of seconds, counted back from now, whose number in `live`
+    /// is too small (by `are_enough`) to account for what the store uses now.
     fn note(&mut self, live: &[u64], are_enough: impl Fn(u64) -> bool) {
         let caught_up = live.partition_point(|live| are_enough(*live));
         let lag = u32::try_from(live.len() - caught_up).unwrap_or(u32::MAX);
@@ -138,7 +134,7 @@ struct UnusableMemory {
     worst_bytes: u64,
     /// Sum over all seconds.
     byte_seconds: f64,
-    /// Lower bound of the bytes that were reusable by the end of the second in which they expired.
+    /// Lower bound of the bytes that are reusable by the end of the second in which they expired.
     soon_bytes: u64,
     expired_bytes: u64,
 }
@@ -162,14 +158,13 @@ struct DayFigures {
     looks_per_item: f64,
     unlink: Lag,
     free: Lag,
-    /// Most memory in use in addition to the index and the live items, in any second.
+    /// Maximum memory in use in any second, without the index and the live items.
     beyond_mib: f64,
     waiting: UnusableMemory,
     /// CPU time of each slice after which work was left, in nanoseconds; sorted at the end.
     busy: Vec<u64>,
 }
 
-/// Simulates the seconds, and measures the background work in each.
 fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcome<DayFigures> {
     let mut live = vec![u64::from(items)];
     let mut watched = DayFigures::default();

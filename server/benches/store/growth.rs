@@ -3,9 +3,9 @@
 //!
 //! Where: one column. All memory is touched beforehand, because a first touch costs time in the
 //! system, not in the store.
-//! Invariant: each insert is timed by itself; the cost of reading the clock is measured first and
-//! subtracted. The same inserts are repeated on new stores. A cost that recurs at the same insert
-//! is caused by the store, any other by the machine.
+//! Invariant: each insert is timed by itself, less the cost of reading the clock. The same inserts
+//! are repeated on new stores: a cost that recurs at the same insert is caused by the store, any
+//! other by the machine.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, OpenOptions};
@@ -18,18 +18,15 @@ use crate::measure::in_process::{BATCH, KEY_BYTES, column_of, key_of, set, store
 use crate::measure::report::{Report, say};
 use crate::measure::statistics::{count_of, count_of_u64, median};
 
-/// Number of clock readings from which the cost of one reading is computed.
 const CLOCK_LOOKS: usize = 100_001;
 /// Bytes of memory per item in addition to key and value.
 const ROOM_BYTES_AN_ITEM: usize = 40;
-/// Size of the system's pages.
 const PAGE_BYTES: u64 = 4096;
-/// Number of bars of the histogram: below 1 µs, below 2 µs, below 4 µs, ...
+/// Number of bars of the histogram. The first ends at 1 µs, each later one at twice as much.
 const BARS: usize = 16;
-/// Number of slowest inserts shown.
 const WORST: usize = 5;
 
-/// Runs the rounds, and reports the least cost of each insert over all rounds.
+/// Reports the least cost of each insert over all rounds.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let items = options.keys_or(10_000_000);
     let value = vec![b'v'; options.value_bytes_or(20)?];
@@ -64,7 +61,6 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     say(&format!("  the worst inserts: {}\n{}", shown.join(", "), histogram(&least)))
 }
 
-/// Returns the median cost of reading the clock, which each insert's time includes.
 fn clock_nanoseconds() -> u64 {
     let mut last = thread_nanoseconds();
     let costs: Vec<f64> = (0..CLOCK_LOOKS)
@@ -79,14 +75,13 @@ fn clock_nanoseconds() -> u64 {
     (0..100_000).find(|cost| count_of_u64(*cost) >= middle).unwrap_or(0)
 }
 
-/// A limit of address space that no bench reaches.
 const ADDRESS_BYTES_MAX: u64 = 1 << 46;
 
-/// Fills a new store. Returns the nanoseconds of each insert and of the slowest background slice.
+/// Returns the nanoseconds of each insert into a new store, and of the slowest background slice.
 fn grow(items: u32, value: &[u8], clock: u64, options: &Options) -> Outcome<(Vec<u32>, u32)> {
     let item_bytes = value.len() + KEY_BYTES + ROOM_BYTES_AN_ITEM;
     let memory_bytes = usize::try_from(items)? * item_bytes + (64 << 20);
-    // Under a limit on address space, a store reserves only what it uses, so all can be touched.
+    // Under a limit on address space, a store reserves only memory that it will use.
     let limit = getrlimit(Resource::As);
     setrlimit(Resource::As, Rlimit { current: Some(ADDRESS_BYTES_MAX), ..limit })?;
     let before = mappings()?;
@@ -114,7 +109,7 @@ fn grow(items: u32, value: &[u8], clock: u64, options: &Options) -> Outcome<(Vec
     Ok((each, background))
 }
 
-/// This process' writable anonymous mappings.
+/// The address ranges of this process' writable anonymous mappings.
 fn mappings() -> Outcome<Vec<(u64, u64)>> {
     let text = fs::read_to_string("/proc/self/maps")?;
     let mapping = |line: &str| {
@@ -143,7 +138,6 @@ fn touch(mappings: &[(u64, u64)]) -> Outcome<()> {
     Ok(())
 }
 
-/// Formats a histogram of the inserts by cost.
 fn histogram(each: &[u32]) -> String {
     let mut bars = [0_usize; BARS];
     for cost in each {

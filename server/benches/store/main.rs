@@ -112,12 +112,10 @@ enum Experiment {
 }
 
 impl Options {
-    /// The first number of `--keys`, or a default.
     pub(crate) fn keys_or(&self, default: u32) -> u32 {
         self.keys.as_ref().and_then(|keys| keys.first().copied()).unwrap_or(default)
     }
 
-    /// The length of values, or a default.
     pub(crate) fn value_bytes_or(&self, default: u32) -> Outcome<usize> {
         Ok(usize::try_from(self.value_bytes.unwrap_or(default))?)
     }

@@ -1,10 +1,10 @@
 //! 70 % GET, 25 % SET and 5 % DELETE in a store that must evict, against GETs alone that all hit.
 //!
-//! Where: one column or several. Keys are drawn by 10,000 steps of popularity, as in the paper.
-//! Invariant: both loads use the same keys in the same order, made in the same loop; the cost of
+//! Where: one column or several. Keys have 10,000 steps of popularity, as in the KV-Cache paper.
+//! Invariant: both loads use the same keys in the same order, made in the same loop. The cost of
 //! making keys is measured and subtracted. Windows alternate.
-//! Source: the KV-Cache paper's section 6: mixes A and C; popularity by the density a x^(a-1),
-//! a = 0.01, on 0.001 to 1.
+//! Source: the KV-Cache paper, section 6: mixes A and C; popularity by the density a x^(a-1) on
+//! 0.001 to 1, where a is 0.01.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -22,21 +22,20 @@ use crate::measure::statistics::{count_of, count_of_u64, median_with_interval};
 use crate::threads::on_each;
 use testing::random::{Random, hash};
 
-/// Steps of popularity, and the density's parameters.
+/// Steps of popularity. Its density is a x^(a-1) on `FROM` to 1, where a is `EXPONENT`.
 const STEPS: u32 = 10_000;
 const EXPONENT: f64 = 0.01;
 const FROM: f64 = 0.001;
 /// GETs and SETs in 100 requests of mix C; the rest are DELETEs.
 const GETS: u32 = 70;
 const SETS: u32 = 25;
-/// Number of keys drawn beforehand, which are requested in a loop.
+/// Number of keys drawn beforehand. They are requested in a loop.
 const DRAWN: usize = 1 << 20;
 /// Approximate percentage of all keys that the evicting store holds.
 const TIGHT_PERCENT: usize = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
-    /// Only makes the keys, without requests.
     Nothing,
     /// GETs that all hit.
     A,
@@ -83,7 +82,6 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Returns a store of this size, filled with all keys, and its columns.
 fn filled(
     memory_bytes: usize,
     keys: u32,
@@ -98,7 +96,7 @@ fn filled(
     Ok((store, columns))
 }
 
-/// The CPU nanoseconds per request of each window so far, by load; and the number of GETs of mix C.
+/// The CPU nanoseconds per request of each window, by load, and the number of GETs of mix C.
 #[derive(Default)]
 struct Pairs {
     nothing: Vec<f64>,
@@ -139,7 +137,6 @@ impl Pairs {
     }
 }
 
-/// The requests of each column.
 #[derive(Clone, Copy)]
 struct Requests<'a> {
     drawn: &'a [u32],
@@ -181,7 +178,6 @@ impl Requests<'_> {
     }
 }
 
-/// Draws the numbers of keys, in the order of the requests.
 fn popular(keys: u32) -> Vec<u32> {
     let mut random = Random::new(2);
     let low = FROM.powf(EXPONENT);
@@ -193,7 +189,6 @@ fn popular(keys: u32) -> Vec<u32> {
     (0..DRAWN).map(draw).collect()
 }
 
-/// The step of popularity of a number from 0 to 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -2,8 +2,8 @@
 //! overwritten values must be reclaimed at a bounded cost.
 //!
 //! Where: one column; keys are drawn uniformly, or mostly from a part (`--hot-percent`).
-//! Invariant: items and index take the given share of memory; with random lengths they may exceed
-//! it by chance. At the end each key is looked up.
+//! Invariant: items and index take the given share of memory, or by chance a little more with
+//! random lengths. At the end each key is looked up.
 
 use store::{Column, Stats};
 
@@ -17,7 +17,6 @@ use crate::measure::{Outcome, fail};
 use crate::{Options, Sizes};
 use testing::Random;
 
-/// Number of keys stored between two checks of the store's fullness.
 const STEP_KEYS: u32 = 512;
 
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {

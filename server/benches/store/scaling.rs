@@ -1,9 +1,9 @@
 //! GETs of several columns against those of one column: with the same keys, and with disjoint keys.
 //!
 //! Where: one store, a pinned thread per column.
-//! Invariant: a column does the same number of GETs in every window; windows alternate (one column,
-//! several, several, one, ...). Efficiency is the ratio, several columns to one, of GETs per CPU
-//! second of the working threads; CPU time excludes other load on the machine.
+//! Invariant: a column does the same number of GETs in every window; windows alternate between one
+//! column and several. Efficiency is the ratio, several columns to one, of GETs per second of the
+//! threads' CPU time, which excludes other load on the machine.
 
 use std::time::Instant;
 
@@ -83,7 +83,6 @@ fn show(of: u32, which: Keys, pairs: &[(Window, Window)], report: &mut Report) -
     report.median(&name("GETs per second"), "x one", ratio(&|window| window.per_second))
 }
 
-/// The load of a column in one window.
 #[derive(Clone, Copy)]
 struct Load {
     keys: u32,
@@ -92,7 +91,6 @@ struct Load {
 }
 
 impl Load {
-    /// Runs the GETs of all `columns` at the same time.
     fn run(self, columns: &mut [Column], which: Keys, seed: u64) -> Outcome<Window> {
         let count = columns.len();
         let share = match which {

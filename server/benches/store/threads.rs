@@ -10,7 +10,6 @@ use store::Column;
 
 use crate::measure::Outcome;
 
-/// Runs `work` on each column with its number. Returns the results in order.
 pub(crate) fn on_each<T: Send>(
     columns: &mut [Column],
     work: impl Fn(usize, &mut Column) -> Outcome<T> + Sync,

@@ -1,8 +1,7 @@
 //! CPU time of each operation of the store.
 //!
 //! Where: the store's part of a request's cost, without protocol and kernel.
-//! Invariant: keys come in a fixed pseudo-random order, and each operation's outcome is checked: a
-//! run in which a hit misses or a set is refused fails.
+//! Invariant: keys come in a fixed pseudo-random order; a missed hit or a refused set is an error.
 
 use std::hint::black_box;
 
@@ -18,7 +17,7 @@ use crate::measure::report::Report;
 use crate::measure::statistics::{count_of_u64, median_with_interval};
 use testing::Random;
 
-/// Most keys that a column prefetches before it executes them.
+/// Maximum number of keys that a column prefetches before it executes them.
 const AHEAD: usize = 16;
 
 #[derive(Clone, Copy)]
@@ -26,10 +25,8 @@ enum Op {
     /// Only makes the key, which every other operation does too.
     Key,
     GetHit,
-    /// `GetHit` after prefetching the memory of a batch of keys, as a column does.
     GetHitAhead,
     GetMiss,
-    /// Replaces a value by one of the same length.
     Set,
     /// Stores a new key in a store that must evict.
     SetEvict,
@@ -91,7 +88,6 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Mean nanoseconds of `op` in one round.
     fn round(&mut self, op: Op, ops: u32) -> Outcome<f64> {
         let batches = ops.div_ceil(BATCH);
         let start = thread_nanoseconds();

@@ -19,7 +19,6 @@ use crate::measure::wire::Wire;
 use crate::measure::{Outcome, fail};
 use crate::site::{Site, Transport};
 
-/// The load of all clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Load {
     /// Each client sends its next requests as soon as its last requests are answered.
@@ -37,7 +36,6 @@ impl fmt::Display for Load {
 pub(crate) struct RunFigures {
     pub(crate) per_s: f64,
     pub(crate) p99_us: f64,
-    /// CPU time per request, of the server and of its clients.
     pub(crate) server_us: f64,
     pub(crate) clients_us: f64,
 }
@@ -46,7 +44,6 @@ const WARM: u32 = 0;
 const COUNT: u32 = 1;
 const OVER: u32 = 2;
 
-/// Puts load on a server, and measures it.
 pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<RunFigures> {
     let mut control = site.control()?;
     let work = Work::new(&mut control, options)?;
@@ -69,7 +66,7 @@ pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Run
     let phase = AtomicU32::new(WARM);
     std::thread::scope(|scope| {
         let clients = connections.into_iter().zip(0..).map(|(connection, at)| {
-            // The clients' planned times are spread evenly over the gap between two requests.
+            // Spread the clients' planned times evenly over the gap between two requests.
             let pace = gap.map(|gap| (Instant::now() + gap * at / count, gap));
             let (work, phase) = (&work, &phase);
             scope.spawn(move || ask(connection, work, pace, phase))
@@ -103,7 +100,6 @@ pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Run
     })
 }
 
-/// The request that all clients send, its reply, and the number of requests in flight per client.
 struct Work {
     request: Vec<u8>,
     reply: Vec<u8>,
@@ -111,7 +107,6 @@ struct Work {
 }
 
 impl Work {
-    /// Stores the keys, and makes the request that gets them.
     fn new(control: &mut Wire, options: &Options) -> Outcome<Work> {
         let (mut request, mut reply) = (String::from("get"), String::new());
         for key in 0..options.keys {
@@ -134,8 +129,8 @@ enum Connection {
     Socket { socket: UdpSocket, id: u16 },
 }
 
-/// Sends requests until the run is over. `pace` is the first planned time and the gap between
-/// requests; without it the client sends as fast as it can. Returns the measured response times.
+/// `pace` is the first planned time and the gap between requests; without it the client sends as
+/// fast as it can. Returns the measured response times.
 fn ask(
     mut connection: Connection,
     work: &Work,

@@ -1,5 +1,5 @@
-//! Measures the gain from columns that help each other. One column of a server gets all load; in
-//! one server the other columns may help, and in a second server they may not.
+//! Measures the gain from columns that help each other. One column gets all load: in one server the
+//! other columns may help, in a second server they may not.
 //!
 //! ```text
 //!                                                      without help
@@ -8,8 +8,8 @@
 //! xdp   an interface with one queue, over AF_XDP       -o no_steal (with help: -o steal_rings)
 //! ```
 //!
-//! Where: outside the cache. Each transport has two servers, with help and without. Under full load
-//! the servers run in turns; under light load both run at the same time.
+//! Where: outside the cache. Each transport has two servers, with help and without. They run in
+//! turns under full load, and at the same time under light load.
 //! Invariant: each reply is compared byte for byte. Only connections that the first column accepted
 //! are used, so that all load begins on one column.
 
@@ -84,7 +84,7 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// Pairs of measurements of one transport: of the server with help, and of the one without.
+/// Pairs of measurements of one transport: with help, and without.
 type Pairs = Vec<[RunFigures; 2]>;
 
 fn main() -> ExitCode {
@@ -121,8 +121,8 @@ fn run(options: Options) -> Outcome<()> {
     report.close(options.json.as_deref())
 }
 
-/// Measures both servers. Under full load they run in turns. Under light load they run at the same
-/// time, because they do not disturb each other, and other work of the machine then affects both.
+/// Under light load both servers run at the same time, because they do not disturb each other, and
+/// other work of the machine then affects both.
 fn pairs(sites: &[Site; 2], options: &Options, (load, pairs): (Load, u32)) -> Outcome<Pairs> {
     let one = |at: usize| clients::measure(&sites[at], options, load).map_err(|it| it.to_string());
     let mut measured = Pairs::new();
@@ -154,7 +154,6 @@ fn pairs(sites: &[Site; 2], options: &Options, (load, pairs): (Load, u32)) -> Ou
     Ok(measured)
 }
 
-/// Reports the figures of a transport. Returns its row of the table.
 fn row(report: &mut Report, way: Transport, full: &Pairs, light: &Pairs) -> Outcome<[String; 10]> {
     let of = |pairs: &Pairs, at: usize, figure: fn(&RunFigures) -> f64| -> Vec<f64> {
         pairs.iter().map(|pair| figure(&pair[at])).collect()

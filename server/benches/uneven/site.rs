@@ -15,9 +15,8 @@ use crate::measure::launched::{EVERYBODY, Launch};
 use crate::measure::wire::{Protocol, Wire, accepted};
 use crate::measure::{Outcome, fail};
 
-/// Most connections opened for each one used: of N columns, the first accepts one in N.
+/// Most connections opened for each one used: the first of N columns accepts only one in N.
 const TRIES: usize = 100;
-/// Longest wait for a reply.
 const SILENCE: Duration = Duration::from_secs(30);
 const MEMORY_MB: u32 = 256;
 
@@ -41,7 +40,6 @@ impl Transport {
         }
     }
 
-    /// The server options for this transport, in addition to the options for every transport.
     fn words(self, is_helped: bool) -> Vec<String> {
         let words: &[&str] = match (self, is_helped) {
             (Transport::Tcp, true) => &[],
@@ -59,16 +57,15 @@ impl Transport {
     }
 }
 
-/// A server, and the network that leads to it.
 pub(crate) struct Site {
     pub(crate) way: Transport,
     pub(crate) server: Server,
-    /// The namespaces of the clients and of the server, with `Transport::Xdp`.
+    /// The namespaces of the clients and of the server; `None` unless over AF_XDP.
     ends: Option<[Namespace; 2]>,
 }
 
 impl Site {
-    /// Starts a server. `None` if this machine does not support the transport.
+    /// `None` if this machine does not support the transport.
     pub(crate) fn start(
         way: Transport,
         program: &Path,
@@ -114,13 +111,11 @@ impl Site {
         }
     }
 
-    /// Opens a connection for requests that are not measured.
     pub(crate) fn control(&self) -> Outcome<Wire> {
         let connect = || Wire::connect(&self.server.target, Protocol::Text);
         self.beside(|| connect().map_err(|error| error.to_string())).map_err(Into::into)
     }
 
-    /// Formats the numbers of connections and datagrams that columns have taken from each other.
     pub(crate) fn helps(&self) -> Outcome<String> {
         let mut wire = self.control()?;
         let names = ["migrations_taken", "datagrams_stolen"];
@@ -129,7 +124,6 @@ impl Site {
         Ok(format!("{}: {} connections moved, {} datagrams stolen", self.name(), moved?, stolen?))
     }
 
-    /// Opens a UDP socket to the first column.
     pub(crate) fn socket(&self) -> Outcome<UdpSocket> {
         let server: SocketAddr = self.server.target.parse()?;
         let make = |from: std::net::IpAddr, to: SocketAddr| -> std::io::Result<UdpSocket> {
@@ -147,7 +141,6 @@ impl Site {
         })
     }
 
-    /// Opens connections until the first column has accepted `count`; closes the others.
     pub(crate) fn streams(&self, control: &mut Wire, count: usize) -> Outcome<Vec<TcpStream>> {
         let mut streams = Vec::new();
         let mut before = control.of_columns("total_connections")?;

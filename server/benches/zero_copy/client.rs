@@ -1,9 +1,8 @@
 //! A UDP client that gets and sets values, a few at a time, and checks each byte of the replies.
 //!
 //! Where: at the other end of the link, on a CPU of its own.
-//! Invariant: a reply counts once all its parts have arrived and its value is the key's, which
-//! never changes. A lost request is not repeated, but its key is requested again in the next round.
-//! Each request is one datagram.
+//! Invariant: each request is one datagram. A reply counts once all its parts have arrived and its
+//! value is the key's, which never changes. A lost request is not repeated.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -13,13 +12,13 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::measure::{Outcome, fail};
 
-/// Bytes of values requested at a time. Their replies fit the receive buffer.
+/// Bytes of values requested at a time, whose replies fit the receive buffer.
 const IN_FLIGHT_BYTES: usize = 128 << 10;
 const IN_FLIGHT_MAX: usize = 16;
 const RECEIVE_BYTES: usize = 16 << 20;
 /// Longest wait for a datagram; after it the missing replies count as lost.
 const SILENCE: Duration = Duration::from_millis(200);
-/// Most consecutive groups of requests in which a reply may be lost.
+/// Maximum number of consecutive groups of requests in which a reply may be lost.
 const LOST_MAX: u32 = 100;
 
 pub(crate) struct Client {
@@ -31,12 +30,12 @@ pub(crate) struct Client {
 pub(crate) struct Work {
     keys: Vec<Texts>,
     in_flight: usize,
-    /// One request in this number is a set; 0 means no sets. If the number divides the number of
-    /// keys, the same keys are set in every round.
+    /// One request in this number is a set; 0 means no sets. A number that divides the number of
+    /// keys makes every round set the same keys.
     stores_one_in: u64,
 }
 
-/// For one key: two requests, each with room for a UDP header before it, and the reply to a get.
+/// For one key: a get and a set, each after room for a UDP header, and the reply to the get.
 struct Texts {
     get: Vec<u8>,
     set: Vec<u8>,
@@ -56,7 +55,6 @@ impl Client {
         Ok(Client { socket, id: 0 })
     }
 
-    /// Sends requests for this time. Returns the number of replies.
     pub(crate) fn ask(&mut self, time: Duration, work: &mut Work) -> Outcome<u64> {
         let Work { keys, in_flight, stores_one_in } = work;
         let (until, mut number, mut answered, mut lost) = (Instant::now() + time, 0_u64, 0, 0);
@@ -90,7 +88,6 @@ impl Client {
         Ok(answered)
     }
 
-    /// Receives the replies to the requests after `first`. Returns the number of complete ones.
     fn collect(&self, first: u16, sent: &mut [Answer<'_>]) -> Outcome<usize> {
         let (mut buffer, mut whole) = (vec![0; 1 << 16], 0);
         while whole < sent.len() {
@@ -110,7 +107,6 @@ impl Client {
 }
 
 impl Work {
-    /// Gets of `keys` keys, whose values have `bytes` bytes.
     pub(crate) fn gets(keys: u32, bytes: usize) -> Work {
         let texts = |key| {
             let value = value(key, bytes);
@@ -126,7 +122,6 @@ impl Work {
         Work { keys: (0..keys).map(texts).collect(), in_flight, stores_one_in: 0 }
     }
 
-    /// Returns the same work, but with one request in `requests` a set of the key's value.
     pub(crate) fn storing_one_in(self, requests: u64) -> Work {
         Work { stores_one_in: requests, ..self }
     }
@@ -139,7 +134,7 @@ struct Answer<'e> {
 }
 
 impl Answer<'_> {
-    /// Checks and counts a part. Returns true if the part completes the reply.
+    /// Returns true if the part completes the reply.
     fn take(&mut self, header: Header, part: &[u8]) -> Outcome<bool> {
         let at = match usize::from(header.number) + 1 == usize::from(header.total) {
             true => self.expected.len() - part.len().min(self.expected.len()),

@@ -26,7 +26,6 @@ use procfs::process::Process;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 const UDP_PORT: u16 = 11_211;
-/// Number of keys for each length, requested in turn.
 const KEYS: u32 = 32;
 const MODES: [&str; 2] = ["native", "generic"];
 /// Approximate bytes of an item in addition to its value.
@@ -90,7 +89,6 @@ enum Table {
     Mixes,
 }
 
-/// The server's cost of one get, for values of one length.
 #[derive(Clone, Copy)]
 struct Cost {
     cpu_us: f64,
@@ -101,7 +99,6 @@ struct Cost {
 
 type Figure = fn(&Cost) -> f64;
 
-/// The modes of `-o zero_copy` that are compared: values are copied, or sent in place.
 const WAYS: [&str; 2] = ["off", "send"];
 
 fn main() -> ExitCode {
@@ -172,7 +169,6 @@ fn show(
     Ok(())
 }
 
-/// Two network namespaces, and the settings of the servers in one of them.
 struct Bench<'b> {
     options: &'b Options,
     program: &'b std::path::Path,
@@ -181,7 +177,6 @@ struct Bench<'b> {
 }
 
 impl Bench<'_> {
-    /// Starts a server, and measures gets of each length of value.
     fn costs(&self, way: &str) -> Outcome<Vec<Cost>> {
         let [near, far] = self.ends;
         let (server, mut wire) = self.start(way)?;
@@ -235,8 +230,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Stores values of one length in a server, one and a half times as many as its memory could
-    /// hold. Returns the number that the server keeps.
+    /// Stores one and a half times the values that the memory could hold, and returns the number
+    /// that the server keeps.
     fn held(&self, way: &str, bytes: usize) -> Outcome<f64> {
         let (_server, mut wire) = self.start(way)?;
         let most = (self.options.memory_mb as usize) << 20;
@@ -246,7 +241,6 @@ impl Bench<'_> {
     }
 }
 
-/// Sets values, and waits until the last one is stored.
 fn fill(wire: &mut Wire, keys: std::ops::Range<u32>, bytes: usize) -> Outcome<()> {
     let mut out = Vec::new();
     for key in keys {
@@ -266,7 +260,6 @@ fn fill(wire: &mut Wire, keys: std::ops::Range<u32>, bytes: usize) -> Outcome<()
     }
 }
 
-/// Bytes of values that the server has copied into packets, and that it has sent in place.
 fn sent(wire: &mut Wire) -> Outcome<(u64, u64)> {
     let one = |wire: &mut Wire, name| wire.number("stats udp", name);
     if one(wire, "xdp_invalid")? > 0 {
@@ -275,7 +268,6 @@ fn sent(wire: &mut Wire) -> Outcome<(u64, u64)> {
     Ok((one(wire, "copied_bytes")?, one(wire, "zero_copy_bytes")?))
 }
 
-/// CPU time of a server so far, and the user part of it, in seconds.
 fn times(server: &Server) -> Outcome<(f64, f64)> {
     let stat = Process::new(i32::try_from(server.pid())?)?.stat()?;
     let seconds = |ticks: u64| count_of_u64(ticks) / count_of_u64(procfs::ticks_per_second());

@@ -2,7 +2,7 @@
 //! arrived (`-o zero_copy=full`), and with values copied.
 //!
 //! Where: one table of the bench, on links where one packet holds a value.
-//! Invariant: as in `main.rs`; and the servers count the bytes of received values that were kept.
+//! Invariant: as in `main.rs`; the servers also count the bytes of received values that they kept.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,15 @@ use crate::measure::wire::Wire;
 use crate::measure::{Outcome, fail};
 use crate::{Bench, Options, UDP_PORT, fill, times};
 
-/// Number of keys: a prime, so that each key is set in turn, whatever the share of sets.
+/// A prime, so that each key is set in turn, whatever the share of sets.
 const KEYS: u32 = 1021;
 /// Upper bound of a set's bytes in addition to its value.
 const AROUND_BYTES: usize = 100;
-/// The modes of `-o zero_copy` that are compared: values are copied, or kept in their packets.
 const WAYS: [&str; 2] = ["off", "full"];
 
 #[derive(Clone, Copy)]
 struct MixFigures {
     per_s: f64,
-    /// CPU time per request.
     cpu_us: f64,
     user_us: f64,
     /// Share of the server's CPU in use.
@@ -41,7 +39,6 @@ const FIGURES: [(&str, &str, Figure); 4] = [
     ("server busy", "of 1", |it| it.busy),
 ];
 
-/// Measures both modes at each share of sets, and reports the figures.
 pub(crate) fn measure(bench: &Bench<'_>, report: &mut Report, of: &str) -> Outcome<()> {
     for stores_one_in in &bench.options.sets_one_in {
         let mut done: [Vec<MixFigures>; 2] = [Vec::new(), Vec::new()];
@@ -72,12 +69,10 @@ fn show(report: &mut Report, of: &str, done: &[Vec<MixFigures>; 2]) -> Outcome<(
 }
 
 impl Bench<'_> {
-    /// True if a set fits a packet of this MTU.
     pub(crate) fn is_a_packet(&self, mtu: u32) -> bool {
         self.options.mix_bytes + AROUND_BYTES <= mtu as usize
     }
 
-    /// Starts a server, and measures it with one request in `stores_one_in` a set.
     fn mix(&self, way: &str, stores_one_in: u64) -> Outcome<MixFigures> {
         let [near, far] = self.ends;
         let (server, mut wire) = self.start(way)?;
@@ -88,7 +83,7 @@ impl Bench<'_> {
         let work = || Work::gets(KEYS, mix_bytes).storing_one_in(stores_one_in);
         let clients = near.on(clients)?;
         let mut clients: Vec<(Client, Work)> = clients.into_iter().map(|it| (it, work())).collect();
-        // `fill` stored the values over TCP. This replaces them by values that arrive in packets.
+        // `fill` stored the values over TCP. Replace them by values that arrive in packets.
         ask(&mut clients, seconds / 2.0)?;
         let (cpu_before, received_before, start) =
             (times(&server)?, received(&mut wire)?, Instant::now());
@@ -110,7 +105,6 @@ impl Bench<'_> {
     }
 }
 
-/// Runs all clients for `seconds`, each on its own thread. Returns the number of replies.
 fn ask(clients: &mut [(Client, Work)], seconds: f64) -> Outcome<u64> {
     let time = Duration::from_secs_f64(seconds);
     std::thread::scope(|scope| {

@@ -17,10 +17,7 @@ use crate::connection::Connection;
 use crate::limits::ACCEPTS_MAX;
 
 impl Column {
-    /// Makes the epoll watch the listeners that it does not watch yet.
-    ///
-    /// # Errors
-    /// See `Epoll::add`. After an error, the listeners before the one that failed are watched.
+    /// Makes the epoll watch all listeners. After an error it watches those before the failed one.
     pub(super) fn watch_listeners(&mut self) -> std::io::Result<()> {
         for (at, listener) in self.listeners.iter().enumerate() {
             if self.listeners_watched & 1 << at == 0 {
@@ -33,7 +30,6 @@ impl Column {
         Ok(())
     }
 
-    /// Makes the epoll watch no listener.
     fn unwatch_listeners(&mut self) {
         for (at, listener) in self.listeners.iter().enumerate() {
             if self.listeners_watched & 1 << at != 0 {
@@ -50,7 +46,6 @@ impl Column {
         self.listeners.clear();
     }
 
-    /// Accepts connections from the listeners that the epoll reported.
     pub(super) fn accept_ready(&mut self) {
         while self.listeners_ready != 0 {
             let index = self.listeners_ready.trailing_zeros() as usize;
@@ -182,7 +177,6 @@ mod tests {
         .unwrap()
     }
 
-    /// Connects to each listener and returns the number of connections that the column accepts.
     fn accepted(column: &mut Column) -> u64 {
         let taken = |column: &Column| column.turn.context.counters.total_connections.get();
         let before = taken(column);
@@ -203,7 +197,6 @@ mod tests {
         taken(column) - before
     }
 
-    /// Advances the clock to the end of the listeners' rest, and resumes them.
     fn after_rest(column: &mut Column) {
         column.turn.now_ms += LISTENER_REST_MS;
         assert!(column.timers.listeners_rest_is_over(column.turn.now_ms));

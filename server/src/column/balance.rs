@@ -40,8 +40,7 @@ struct Load {
     /// The low `LOAD_BITS` bits are the load; the bits above are the time at which it was
     /// published, in milliseconds since the server started.
     published: AtomicU64,
-    /// The time until which no other column may give connections to this one. 0 if this column has
-    /// never taken any.
+    /// The time until which no other column may give connections to this one; 0 at first.
     claimed_until_ms: AtomicU64,
 }
 
@@ -58,14 +57,12 @@ pub(super) enum Verdict {
     Give,
 }
 
-/// A connection, and the column to which it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
     pub(super) token: u64,
     pub(super) to: usize,
 }
 
-/// One column's part in balancing.
 #[derive(Debug)]
 pub(super) struct Balance {
     loads: Arc<Loads>,
@@ -114,8 +111,7 @@ impl Loads {
         (load <= MIGRATION_SPARE).then_some(load)
     }
 
-    /// Claims a column for the caller: for `MIGRATION_PERIODS` periods no other column may give it
-    /// connections. Returns false if it is claimed already.
+    /// Claims a column for `MIGRATION_PERIODS` periods. Returns false if it is claimed already.
     fn claim(&self, column: usize, now_ms: u64) -> bool {
         let until = &self.0[column].claimed_until_ms;
         // Relaxed, load and exchange: only one column's exchange succeeds, and it orders nothing.
@@ -130,7 +126,6 @@ impl Loads {
 }
 
 impl Balance {
-    /// Makes the balance of column `own`.
     pub(super) fn new(loads: Arc<Loads>, own: usize) -> Balance {
         let takers = Vec::with_capacity(loads.0.len());
         Balance {
@@ -163,7 +158,6 @@ impl Balance {
         }
     }
 
-    /// Notes that the column has taken connections: the count of its uneven periods restarts at 0.
     pub(super) fn note_taken(&mut self) {
         self.uneven_periods = 0;
     }
@@ -206,8 +200,7 @@ impl Balance {
         });
     }
 
-    /// Fills `candidates` with the connections that cost most, among those that may move. Returns
-    /// the sum of the work of all connections.
+    /// Fills `candidates` with the costliest connections that may move. Returns the work of all.
     fn choose_candidates(&mut self, connections: impl Iterator<Item = Connection>) -> u64 {
         let mut work_sum = 0;
         for connection in connections {

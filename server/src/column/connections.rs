@@ -17,11 +17,10 @@ const BIRTH_MASK: u64 = 0x7fff_ffff;
 /// The first token that names no connection.
 pub(crate) const TOKEN_OTHER: u64 = 1 << 63;
 
-/// Connections by token. A token is the entry's index in the low 32 bits, and a birth number above.
+/// Connections by token: the entry's index in the low 32 bits, and a birth number above them.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     entries: Slab<(u64, Connection)>,
-    /// Most entries that were ever in use at once.
     entries_max: usize,
     births: u64,
 }
@@ -37,7 +36,6 @@ impl Connections {
         token
     }
 
-    /// Returns the connection with this token. `None` if it was removed.
     #[inline]
     pub(crate) fn get(&mut self, token: u64) -> Option<&mut Connection> {
         let (own, connection) = self.entries.get_mut(index(token))?;
@@ -53,7 +51,7 @@ impl Connections {
         self.entries.len()
     }
 
-    /// Most entries that were ever in use at once, and the bytes of all allocated entries.
+    /// The largest number of entries ever in use at once, and the bytes of all allocated entries.
     pub(crate) fn entries(&self) -> (usize, usize) {
         (self.entries_max, self.entries.capacity() * size_of::<Option<(u64, Connection)>>())
     }

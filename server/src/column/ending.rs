@@ -1,6 +1,5 @@
-//! A column's end: at once, or gracefully. A column that ends gracefully accepts no connections,
-//! answers the input that has arrived, finishes the requests under way, and closes each connection
-//! as soon as that is at rest.
+//! A column's end: at once, or gracefully. Then the column accepts no connections, answers the
+//! input that has arrived, and closes each connection as soon as that is at rest.
 //!
 //! Where: `Column::run` calls `is_over` before each loop.
 //! Invariant: a graceful end closes no connection whose request or reply is under way;

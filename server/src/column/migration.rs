@@ -10,7 +10,6 @@
 //! reads from it and writes to it. It moves only between requests, with every reply sent, together
 //! with its socket, its parser, and the input that is not executed yet. Bytes that arrive during
 //! the move wait in the socket; the new column's epoll reports them as soon as the socket is added.
-//! With a single column, or with `-o no_migrate`, there is no migration.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,7 +26,6 @@ use crate::connection::Connection;
 use crate::limits::{MIGRATION_PERIOD_MS, MIGRATIONS_MAX};
 use crate::settings::{Migrate, Settings};
 
-/// The mailbox of a column that receives connections, and the waker of its thread.
 #[derive(Debug)]
 struct Destination {
     mailbox: Mailbox<Connection>,
@@ -37,7 +35,6 @@ struct Destination {
 #[derive(Debug)]
 struct Destinations(Box<[Destination]>);
 
-/// One column's part in migration.
 #[derive(Debug)]
 pub(crate) struct Migration {
     balance: Balance,
@@ -51,7 +48,6 @@ pub(crate) struct Migration {
     meter: Meter,
     /// Connections that will move as soon as they are free to go, sorted by destination.
     leaving: Vec<Move>,
-    /// A buffer for connections taken from the mailbox.
     taken: Vec<Connection>,
 }
 
@@ -144,7 +140,6 @@ impl Column {
         }
     }
 
-    /// Moves the chosen connections that are free to go.
     fn give(&mut self) {
         let Some(migration) = &mut self.migration else { return };
         let mut leaving = std::mem::take(&mut migration.leaving);
@@ -175,8 +170,7 @@ impl Column {
         }
     }
 
-    /// Puts a connection into another column's mailbox. Returns false if the mailbox is full; the
-    /// connection then stays.
+    /// Puts a connection into another column's mailbox. Returns false if the mailbox is full.
     fn give_one(&mut self, token: u64, destination: &Destination) -> bool {
         let Some(connection) = self.connections.get(token) else { return false };
         if is(Fault::GivenConnectionKept)
@@ -238,7 +232,6 @@ impl Column {
         }
     }
 
-    /// Closes the mailbox, and takes the connections that are in it.
     pub(super) fn close_mailbox(&mut self) {
         let Some(migration) = &self.migration else { return };
         let destination = migration.destinations.0.get(migration.own);

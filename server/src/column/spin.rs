@@ -35,13 +35,11 @@ impl Spin {
         self.has_worked = true;
     }
 
-    /// The total time that the column has looked for work without finding any.
     pub(super) fn idle_ns(&self) -> u64 {
         self.idle_ns
     }
 
-    /// True if the column is to look for work again instead of sleeping. `due` is how long it could
-    /// sleep.
+    /// True if the column is to look for work again. `due` is how long it could sleep instead.
     #[inline]
     pub(super) fn goes_on(&mut self, due: Timeout) -> bool {
         if self.spin_ns == 0 {

@@ -1,7 +1,7 @@
 //! Stealing: a column without work takes datagrams from a column that is behind.
 //!
 //! ```text
-//! status of a column   | word: 0, or how far behind | how many at once | where from | it sleeps |
+//! status of a column   | word: 0, or loop time, datagrams to take at once, socket | it sleeps |
 //!
 //! behind             publishes its word after each loop, wakes a sleeper once a millisecond; while
 //!                    thieves take from it, receives few datagrams at once and leaves the rest
@@ -10,12 +10,11 @@
 //! ```
 //!
 //! Where: the column calls `note_loop` after each loop, and `victim` before it sleeps.
-//! Invariant: a column is behind only after two such loops in a row, with no sleep between them:
+//! Invariant: a column is behind only after two loops in a row, with no sleep between them, that
 //! each received `BEHIND_DATAGRAMS`; or received a quarter of that number at once and took
 //! `BEHIND_NS`; or left datagrams in the socket. So neither a lone request is stolen, nor a burst
 //! that is answered before the next one arrives. Statuses are hints: a thief that reads an old word
-//! finds an empty socket, and a sleeper that is overlooked is woken a millisecond later. A column
-//! that is never behind publishes only whether it sleeps.
+//! finds an empty socket, and a sleeper that is overlooked is woken a millisecond later.
 //! Source: the KV-Cache paper, section 4.2.1.
 
 use std::sync::Arc;
@@ -50,7 +49,6 @@ struct Status {
 #[derive(Debug)]
 pub(crate) struct Statuses(Box<[Status]>);
 
-/// A column to steal from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Victim {
     pub(crate) column: usize,
@@ -64,22 +62,19 @@ pub(crate) struct Victim {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LoopInput {
     pub(super) datagrams: usize,
-    /// The largest number of datagrams that one receive returned. It is 1 if a single client waits
-    /// for each answer before its next request.
+    /// The most datagrams of one receive. It is 1 if a single client waits for each answer.
     pub(super) most: usize,
     /// The number of the socket that received last, or `PACKETS`.
     pub(super) socket: usize,
-    /// The sockets still hold datagrams that the column has not received.
+    /// True if the sockets still hold datagrams that the column has not received.
     pub(super) is_undrained: bool,
     pub(super) steals_given: u64,
 }
 
-/// One column's part in stealing.
 #[derive(Debug)]
 pub(crate) struct Stealing {
     statuses: Arc<Statuses>,
     own: usize,
-    /// The other columns, the nearest first.
     neighbours: Vec<Neighbour>,
     /// When the last loop ended, by `monotonic_ns`, if that loop was busy.
     loop_began_ns: Option<u64>,
@@ -88,9 +83,7 @@ pub(crate) struct Stealing {
     /// column expects thieves to take datagrams from it.
     steals_given: u64,
     helped_until_ns: u64,
-    /// Number of datagrams that the column receives at once.
     at_once: usize,
-    /// The word last written to the column's status.
     word: u32,
     /// The earliest time at which the next sleeper may be woken, by `monotonic_ns`.
     wake_due_ns: u64,
@@ -99,7 +92,6 @@ pub(crate) struct Stealing {
 }
 
 impl Statuses {
-    /// Makes the statuses of columns, one for each waker.
     pub(crate) fn new(wakers: &[Arc<Waker>]) -> Arc<Statuses> {
         let status = |waker: &Arc<Waker>| Status {
             word: AtomicU32::new(0),
@@ -200,8 +192,7 @@ impl Stealing {
         }
     }
 
-    /// True if the column must look for input once more before it sleeps: the last loop was busy,
-    /// and the next one may show that the column is behind.
+    /// True if the last loop was busy: the column then looks for input again before it sleeps.
     #[inline]
     pub(super) fn looks_again(&self) -> bool {
         self.loop_began_ns.is_some()
@@ -213,7 +204,6 @@ impl Stealing {
         self.at_once
     }
 
-    /// Publishes that the column sleeps, or that it is awake.
     #[inline]
     pub(super) fn sleeps(&mut self, is_asleep: bool) {
         self.tries_left = STEAL_TRIES_MAX;
@@ -240,7 +230,6 @@ impl Stealing {
         victim.filter(|_| self.tries_left > 0 || is(Fault::ThiefNeverRests))
     }
 
-    /// Notes how many datagrams an attempt to steal received.
     pub(super) fn note_try(&mut self, datagrams: usize) {
         self.tries_left = match datagrams {
             0 => self.tries_left.saturating_sub(1),
@@ -274,7 +263,6 @@ mod tests {
         column.statuses.0[column.own].is_asleep.load(Ordering::Relaxed)
     }
 
-    /// Notes a loop that took no time.
     fn note(column: &mut Stealing, input: LoopInput) {
         column.note_loop(input, || 0);
     }

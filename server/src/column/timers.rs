@@ -48,7 +48,6 @@ pub(crate) fn coarse_now() -> Timespec {
 }
 
 impl Timers {
-    /// Makes a column's timers. `start` is the server's start, from `coarse_now`.
     pub(crate) fn new(start: Timespec, wakes_each_second: bool) -> Timers {
         Timers {
             start,
@@ -62,8 +61,8 @@ impl Timers {
         }
     }
 
-    /// Reads the clock, sets the clocks of the store and the executor, and returns the milliseconds
-    /// since the server started.
+    /// Reads the clock, and sets those of store and executor. Returns the milliseconds since the
+    /// start.
     pub(crate) fn now(&mut self, context: &mut Context) -> u64 {
         let coarse_now = coarse_now();
         let seconds = coarse_now.tv_sec - self.start.tv_sec;
@@ -99,7 +98,6 @@ impl Timers {
         self.arrivals_due_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
     }
 
-    /// True if it is time to search for stalled connections.
     pub(crate) fn relief_is_due(&self, served_ms: u64) -> bool {
         served_ms >= self.relief_due_ms
     }
@@ -109,9 +107,8 @@ impl Timers {
         self.relief_due_ms = served_ms + RELIEF_REST_MS;
     }
 
-    /// Returns the time at which the `SecondTimer` first fires, if the column wakes each second.
-    /// This time is `CLOCK_STEP_NANOS` after the end of a second, so that the coarse clock then
-    /// shows the new second.
+    /// Returns the time at which the `SecondTimer` first fires, if the column wakes each second:
+    /// `CLOCK_STEP_NANOS` after the end of a second, so that the coarse clock shows the new second.
     pub(crate) fn first_second(&self) -> Option<Timespec> {
         let nanos = self.start.tv_nsec + CLOCK_STEP_NANOS;
         let tv_sec = self.start.tv_sec + 1 + nanos / NANOS;
@@ -157,7 +154,6 @@ impl Timers {
         !rest_already
     }
 
-    /// True if listeners rest and have rested for long enough.
     pub(crate) fn listeners_rest_is_over(&self, now_ms: u64) -> bool {
         self.rest_until_ms.is_some_and(|at_ms| now_ms >= at_ms)
     }

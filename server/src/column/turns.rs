@@ -11,14 +11,13 @@ use net::Interest;
 
 use super::Column;
 use super::connections::Connections;
-use crate::connection::{Next, Received, StreamState, TurnInput};
+use crate::connection::{Next, ReceiveResult, StreamState, TurnInput};
 use crate::execute::batch::{self, End, Input, Inputs};
 use crate::execute::budget::Budget;
 use crate::limits::TURNS_AHEAD;
 use crate::turn::TurnState;
 
 impl Column {
-    /// Gives each connection in the queue one turn.
     pub(super) fn turns(&mut self) {
         let mut queue = mem::take(&mut self.queue);
         for tokens in queue.chunks(TURNS_AHEAD) {
@@ -33,9 +32,8 @@ impl Column {
         self.queue = mem::replace(&mut self.queue_next, queue);
     }
 
-    /// Gives each of at most `TURNS_AHEAD` connections one turn: receives from all, executes their
-    /// requests as one batch, and answers. A connection whose turn has any other step gets its turn
-    /// separately.
+    /// Gives each of at most `TURNS_AHEAD` connections a turn, and executes their requests as one
+    /// batch. A connection whose turn has any other step gets its turn separately.
     #[inline(never)]
     fn turns_together(&mut self, tokens: &[u64]) {
         let mut taken: [Option<TurnInput>; TURNS_AHEAD] = [const { None }; TURNS_AHEAD];
@@ -77,9 +75,9 @@ impl Column {
 
     /// Does the first part of a turn: receives into the buffer `at`.
     #[inline]
-    fn receive(&mut self, token: u64, at: usize) -> Received {
+    fn receive(&mut self, token: u64, at: usize) -> ReceiveResult {
         let Some(connection) = self.connections.get(token) else {
-            return Received::Nothing(Next::Sleep);
+            return ReceiveResult::Nothing(Next::Sleep);
         };
         connection.queued = false;
         connection.receive(&mut self.turn, &mut self.streams, &mut self.buffers[at])
@@ -87,7 +85,7 @@ impl Column {
 
     /// Does the second part of a turn: executes, answers, and prepares the connection's next step.
     #[inline]
-    fn finish(&mut self, token: u64, at: usize, received: Received) {
+    fn finish(&mut self, token: u64, at: usize, received: ReceiveResult) {
         let Some(connection) = self.connections.get(token) else { return };
         let buffer = &mut self.buffers[at];
         let next = connection.finish(&mut self.turn, &mut self.streams, buffer, received);
@@ -138,8 +136,7 @@ struct BatchInputs<'c, 'i> {
     buffer_bytes: usize,
     /// The position of the connection whose input is returned next.
     next: usize,
-    /// For each connection whose requests are executed: its next step, and how many bytes of its
-    /// input are used.
+    /// For each executed connection: its next step, and how many bytes of its input are used.
     ended: [Option<(Next, usize)>; TURNS_AHEAD],
 }
 

@@ -11,10 +11,10 @@ use protocol::Request;
 use protocol::step::is_value_end;
 use protocol::text::head::HEAD_BYTES_MAX;
 use slab::Slab;
-use store::{Column, Draft, Refused};
+use store::{Column, Draft, StoreError};
 
 use super::{Connection, StreamState};
-use crate::execute::{self, After};
+use crate::execute::{self, NextStep};
 use crate::limits::{ARRIVAL_STALLED_MS, ARRIVAL_STEP_BYTES, ARRIVAL_WAIT_MS_MAX, GIVE_WAY_MAX};
 use crate::turn::TurnState;
 
@@ -26,7 +26,7 @@ pub(super) enum Fill {
     /// There is no frame for the value's next bytes yet, or no place in the log for the whole item.
     Wait,
     /// The value is whole and has been stored, or the command failed. The next request can begin.
-    Done(After),
+    Done(NextStep),
 }
 
 #[derive(Debug)]
@@ -78,8 +78,6 @@ impl Arrivals {
         Arrivals { all: Slab::new(), live: 0, bytes: 0, beside_bytes: 0, bytes_share: 0, waits }
     }
 
-    /// Sets the number of bytes, of all arriving values together, above which `drop_stalled` drops
-    /// stalled values.
     pub(crate) fn set_bytes_share(&mut self, bytes: usize) {
         self.bytes_share = bytes;
     }
@@ -88,7 +86,6 @@ impl Arrivals {
         self.live > 0
     }
 
-    /// Bytes that the values take outside the store, without the entries of `all`.
     pub(crate) fn beside_bytes(&self) -> usize {
         self.beside_bytes
     }
@@ -104,7 +101,6 @@ impl Arrivals {
         u32::try_from(self.all.insert(arrival)).unwrap_or(u32::MAX)
     }
 
-    /// Removes a value. Returns its header.
     pub(crate) fn remove(&mut self, index: u32) -> Vec<u8> {
         self.end(index);
         let header = self.all.try_remove(index as usize).map_or_else(Vec::new, |it| it.header);
@@ -123,7 +119,7 @@ impl Arrivals {
     }
 
     /// Returns why there is no space for the value's next bytes; `None` if there is space.
-    fn refused(&mut self, index: u32, store: &mut Column) -> Option<Refused> {
+    fn refused(&mut self, index: u32, store: &mut Column) -> Option<StoreError> {
         self.all.get_mut(index as usize)?.draft.as_mut()?.space(store).err()
     }
 
@@ -145,7 +141,7 @@ impl Arrivals {
             }
             let Some(arrival) = self.all.get_mut(index as usize) else { return false };
             let since_ms = *arrival.waits_since_ms.get_or_insert(served_ms);
-            let waits = self.waits || refused == Refused::Later;
+            let waits = self.waits || refused == StoreError::Later;
             if waits && served_ms.saturating_sub(since_ms) < ARRIVAL_WAIT_MS_MAX {
                 return true;
             }
@@ -187,9 +183,8 @@ impl Arrivals {
         }
     }
 
-    /// Drops the draft that has made no progress for longest, but never that of `except`. If
-    /// `stalled_at_ms` is given, considers only values that are stalled at that time. Returns false
-    /// if no draft was dropped.
+    /// Drops the draft, other than that of `except`, that has made no progress for longest; with
+    /// `stalled_at_ms`, only a draft stalled at that time. Returns false if no draft was dropped.
     fn give_way(&mut self, except: u32, stalled_at_ms: Option<u64>) -> bool {
         let oldest = self
             .all
@@ -269,7 +264,7 @@ impl Connection {
             let header = streams.arrivals.remove(index);
             let answer = execute::give_up(&mut turn.context, &header);
             self.session.swallow(missing, answer);
-            return (Fill::Done(After::Continue), used);
+            return (Fill::Done(NextStep::Continue), used);
         };
         if arrival.missing_bytes > 0 {
             return (Fill::Hungry, used);
@@ -280,7 +275,7 @@ impl Connection {
         let terminated = is_value_end(end);
         let TurnState { context, out, .. } = turn;
         let after = execute::execute_with_draft(context, &arrival.header, draft, terminated, out);
-        if after == After::Wait {
+        if after == NextStep::Wait {
             arrival.waits_since_ms.get_or_insert(turn.served_ms);
             let more_bytes = draft.copied_bytes() - arrival.copied_bytes;
             arrival.copied_bytes += more_bytes;
@@ -299,4 +294,50 @@ fn kept(header: &[u8], request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
     let mut kept = Vec::with_capacity(header.len().min(HEAD_BYTES_MAX));
     request.short_head(header, value_bytes, &mut kept);
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{Config, Store};
+
+    #[test]
+    fn stalled_values_are_dropped_oldest_first_down_to_the_share() {
+        const VALUE_BYTES: u32 = 500_000;
+        const RECEIVED_BYTES: usize = 100_000;
+        let config = Config {
+            memory_bytes: 8 << 20,
+            item_bytes_max: 1 << 20,
+            columns: 1,
+            eviction: None,
+            cas: true,
+            now: 1,
+        };
+        let mut column = Store::new(&config).unwrap().column();
+        let mut arrivals = Arrivals::new(true);
+        arrivals.set_bytes_share(2 * RECEIVED_BYTES);
+        for moved_ms in [20, 10, 30] {
+            let index = arrivals.add(Arrival {
+                header: Vec::new(),
+                draft: Some(column.draft(VALUE_BYTES)),
+                missing_bytes: VALUE_BYTES as usize,
+                end_bytes: 2,
+                received_bytes: 0,
+                moved_ms: 0,
+                waits_since_ms: None,
+                copied_bytes: 0,
+            });
+            while arrivals.all[index as usize].received_bytes < RECEIVED_BYTES {
+                assert!(!arrivals.must_wait(index, &mut column, moved_ms));
+                let left = RECEIVED_BYTES - arrivals.all[index as usize].received_bytes;
+                let filled = arrivals.spaces(index, &mut column, left).0.map(|it| it.len()).sum();
+                arrivals.filled(index, left.min(filled), moved_ms);
+            }
+        }
+        let live = |arrivals: &Arrivals| [0, 1, 2].map(|at| arrivals.all[at].draft.is_some());
+        arrivals.drop_stalled(10 + ARRIVAL_STALLED_MS - 1);
+        assert_eq!(live(&arrivals), [true; 3], "none is stalled");
+        arrivals.drop_stalled(30 + ARRIVAL_STALLED_MS);
+        assert_eq!(live(&arrivals), [true, false, true], "all are stalled, and one is too much");
+    }
 }

@@ -14,32 +14,31 @@ use crate::limits::SPARE_SMALL_BYTES;
 
 /// Kept input. Has no memory if there is no input.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldInput {
     buffer: Vec<u8>,
     from: usize,
     to: usize,
 }
 
-impl Held {
-    /// Keeps `range` of the receive buffer, and may replace that buffer by another one. With
-    /// `exact`, copies the range into a buffer of its size, because the input waits for more bytes
-    /// or memory is scarce.
+impl HeldInput {
+    /// Keeps `range` of the receive buffer, and may exchange that buffer. With `exact`, copies the
+    /// range into a buffer of its size: the input waits for more bytes, or memory is scarce.
     pub(crate) fn keep(
         buffer: &mut Vec<u8>,
         range: Range<usize>,
         exact: bool,
         spares: &mut Spares,
-    ) -> Held {
+    ) -> HeldInput {
         if exact || range.len() <= SPARE_SMALL_BYTES {
-            return Held::copy(&buffer[range], spares);
+            return HeldInput::copy(&buffer[range], spares);
         }
         // The input is long and will be executed soon: keep the buffer itself instead of a copy.
         let next = spares.swap_large(buffer);
-        Held { buffer: mem::replace(buffer, next), from: range.start, to: range.end }
+        HeldInput { buffer: mem::replace(buffer, next), from: range.start, to: range.end }
     }
 
-    fn copy(bytes: &[u8], spares: &mut Spares) -> Held {
-        Held { buffer: spares.copy_of(bytes), from: 0, to: bytes.len() }
+    fn copy(bytes: &[u8], spares: &mut Spares) -> HeldInput {
+        HeldInput { buffer: spares.copy_of(bytes), from: 0, to: bytes.len() }
     }
 
     #[inline]
@@ -47,24 +46,23 @@ impl Held {
         &self.buffer[self.from..self.to]
     }
 
-    /// Returns the input left after `used` bytes were executed. If `partial`, that input waits for
-    /// more bytes and is copied to a buffer of its size.
+    /// Returns the input after `used` bytes; with `partial`, in a buffer of exactly its size.
     pub(crate) fn after(
         mut self,
         used: usize,
         partial: bool,
         closing: bool,
         spares: &mut Spares,
-    ) -> Held {
+    ) -> HeldInput {
         self.from += used;
         if self.from == self.to || closing {
             self.release(spares);
-            return Held::default();
+            return HeldInput::default();
         }
         if !partial {
             return self;
         }
-        let copy = Held::copy(self.bytes(), spares);
+        let copy = HeldInput::copy(self.bytes(), spares);
         self.release(spares);
         copy
     }

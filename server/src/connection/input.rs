@@ -9,9 +9,9 @@ use protocol::{Request, Step};
 
 use super::arrival::Fill;
 use super::{Connection, StreamState};
-use crate::execute::budget::{Budget, Stopped};
+use crate::execute::budget::{Budget, StopReason};
 use crate::execute::turn;
-use crate::execute::{self, After};
+use crate::execute::{self, NextStep};
 use crate::limits::ROOM_WAIT_MS_MAX;
 use crate::turn::TurnState;
 
@@ -22,15 +22,13 @@ pub(super) enum Stop {
     Hungry,
     /// The turn's budget is spent; there may be more requests to execute.
     Enough,
-    /// A request, or a large value's next bytes, found no room in the store: the column tries again
-    /// a little later.
+    /// A request or an arriving value found no room in the store. The column tries again later.
     Wait,
     Close,
 }
 
 impl Connection {
-    /// Executes the requests in `input`, and appends replies to the turn's output. Returns why
-    /// execution stopped, and how many bytes of `input` are used.
+    /// Executes the requests in `input`. Returns why it stopped, and how many bytes are used.
     #[inline]
     pub(super) fn execute(
         &mut self,
@@ -86,12 +84,12 @@ impl Connection {
         streams: &mut StreamState,
         (input, at): (&[u8], usize),
         budget: &mut Budget,
-        stopped: Stopped,
+        stopped: StopReason,
     ) -> (Stop, usize) {
         match stopped {
-            Stopped::Hungry => (Stop::Hungry, at),
-            Stopped::Enough => (Stop::Enough, at),
-            Stopped::Close => {
+            StopReason::Hungry => (Stop::Hungry, at),
+            StopReason::Enough => (Stop::Enough, at),
+            StopReason::Close => {
                 // A request to close (`quit`) is not a fault; every other reason to close is one.
                 self.fault = match self.session.clone().next(&input[at..]) {
                     Step::Request(last, _) => matches!(last, Request::LastAnswer(_)),
@@ -99,13 +97,12 @@ impl Connection {
                 };
                 (Stop::Close, at)
             }
-            Stopped::Wait => (Stop::Wait, at),
-            Stopped::Body => self.take_body(turn, streams, (input, at), budget),
+            StopReason::Wait => (Stop::Wait, at),
+            StopReason::Body => self.take_body(turn, streams, (input, at), budget),
         }
     }
 
-    /// Receives the value of the request at byte `at`, if the value is too long for the log, and
-    /// executes the requests that follow.
+    /// Receives the large value of the request at byte `at`, and executes the requests after it.
     #[cold]
     fn take_body(
         &mut self,
@@ -141,7 +138,7 @@ impl Connection {
                 }
             }
             let (stopped, stopped_at) = turn::run(turn, &mut self.session, (input, at), budget);
-            if stopped != Stopped::Body {
+            if stopped != StopReason::Body {
                 return self.go_on(turn, streams, (input, stopped_at), budget, stopped);
             }
             at = stopped_at;
@@ -163,7 +160,7 @@ impl Connection {
         let stop = match filled {
             Fill::Hungry => Some(Stop::Hungry),
             Fill::Wait => Some(Stop::Wait),
-            Fill::Done(After::Close) => Some(Stop::Close),
+            Fill::Done(NextStep::Close) => Some(Stop::Close),
             Fill::Done(_) => {
                 budget.spend_requests(1);
                 None

@@ -15,7 +15,6 @@ use crate::limits::MIGRATION_REST_MS;
 use crate::turn::TurnState;
 
 impl Connection {
-    /// The connection's cost since the last `count_anew`, in bytes.
     pub(crate) fn work_bytes(&self) -> u64 {
         self.work_bytes
     }
@@ -24,8 +23,7 @@ impl Connection {
         self.work_bytes = 0;
     }
 
-    /// True if the connection may move once it is free to go: it has no errand, and has not moved
-    /// in the last `MIGRATION_REST_MS`.
+    /// True if the connection has no errand and has not moved in the last `MIGRATION_REST_MS`.
     pub(crate) fn may_be_chosen(&self, now_ms: u64) -> bool {
         now_ms >= self.stays_until_ms && self.errand.is_none()
     }
@@ -43,8 +41,7 @@ impl Connection {
         streams.spares.leaves(self.held.capacity());
     }
 
-    /// Counts the connection's kept input in `streams`: the state of the column to which it moves,
-    /// or in which it stays after a failed move.
+    /// Counts the connection's kept input in `streams`, the state of the column that has it now.
     pub(crate) fn comes(&self, streams: &mut StreamState) {
         streams.spares.comes(self.held.capacity());
     }
@@ -52,7 +49,6 @@ impl Connection {
     /// Notes that the connection has moved from another column to the column of `turn`.
     pub(crate) fn arrived(&mut self, turn: &TurnState) {
         debug_assert!(self.is_free_to_go(), "it left between two requests");
-        // Each column has its own `served_ms`.
         self.moved_ms = turn.served_ms;
         self.stays_until_ms = turn.now_ms + MIGRATION_REST_MS;
         self.work_bytes = 0;

@@ -8,7 +8,7 @@ use std::io::IoSlice;
 
 use net::{Calls, Stream, WriteResult};
 
-use super::unsent::{Unsent, gather};
+use super::unsent::{UnsentReplies, gather};
 use super::{Connection, Next, StreamState};
 use crate::limits::PIECES_MAX;
 use crate::out::Mark;
@@ -26,22 +26,21 @@ enum SendProgress {
 
 /// Memory taken by all of a column's waiting replies.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct UnsentTotals {
     /// Bytes of memory outside the store.
     pub(crate) held_bytes: usize,
-    /// Bytes of pinned large values.
     pub(crate) pinned_bytes: usize,
     pub(crate) count: usize,
 }
 
-impl Waiting {
-    fn add(&mut self, unsent: &Unsent) {
+impl UnsentTotals {
+    fn add(&mut self, unsent: &UnsentReplies) {
         self.count += 1;
         self.held_bytes += unsent.held_bytes();
         self.pinned_bytes += unsent.pinned_bytes();
     }
 
-    pub(crate) fn remove(&mut self, unsent: &Unsent) {
+    pub(crate) fn remove(&mut self, unsent: &UnsentReplies) {
         self.count -= 1;
         self.held_bytes -= unsent.held_bytes();
         self.pinned_bytes -= unsent.pinned_bytes();
@@ -49,7 +48,6 @@ impl Waiting {
 }
 
 impl Connection {
-    /// Sends as many of the turn's reply bytes as the socket takes.
     #[inline]
     pub(super) fn send(&mut self, turn: &mut TurnState, streams: &mut StreamState) -> Next {
         if turn.out.is_empty() {
@@ -71,7 +69,7 @@ impl Connection {
             }
             SendProgress::Full | SendProgress::Some => {
                 turn.out.settle(&turn.context.store);
-                let unsent = Box::new(Unsent::rest_of(&mut turn.out, bytes));
+                let unsent = Box::new(UnsentReplies::rest_of(&mut turn.out, bytes));
                 self.wait_with(unsent, wrote, streams)
             }
         }
@@ -99,7 +97,7 @@ impl Connection {
 
     fn wait_with(
         &mut self,
-        unsent: Box<Unsent>,
+        unsent: Box<UnsentReplies>,
         wrote: SendProgress,
         streams: &mut StreamState,
     ) -> Next {
@@ -108,7 +106,6 @@ impl Connection {
         if wrote == SendProgress::Full { Next::AwaitWrite } else { Next::Again }
     }
 
-    /// Returns the connection's next step when no reply waits.
     #[inline]
     fn rest(&self) -> Next {
         if self.closing {
@@ -137,8 +134,7 @@ impl SendProgress {
     }
 }
 
-/// Writes once, at most `PIECES_MAX` pieces. Returns the result, and how many bytes the write was
-/// given.
+/// Writes once, at most `PIECES_MAX` pieces. Returns the result, and the number of bytes given.
 #[inline]
 fn write(stream: &Stream, turn: &TurnState) -> (WriteResult, usize) {
     let TurnState { out, context, calls, .. } = turn;

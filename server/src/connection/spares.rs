@@ -1,13 +1,11 @@
 //! Recycled buffers for input that must be kept between turns.
 //!
-//! Where: a connection that ends its turn with input left over takes a buffer, and gives it back
-//! when the input is used up.
+//! Where: a connection holds a buffer from a turn with input left over until that input is used.
 //! Invariant: a connection without input left over holds no buffer; the number of spare buffers is
 //! bounded; `held_bytes` counts the buffers that connections hold, by capacity.
 
 use crate::limits::{SPARE_SMALL_BYTES, SPARES_LARGE_MAX, SPARES_SMALL_MAX};
 
-/// A column's spare buffers.
 #[derive(Debug)]
 pub(crate) struct Spares {
     small: Vec<Vec<u8>>,
@@ -18,7 +16,7 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// Makes a set without spare buffers. `large_bytes` is the length of the receive buffer.
+    /// `large_bytes` is the length of the receive buffer.
     pub(crate) fn new(large_bytes: usize) -> Spares {
         Spares {
             small: Vec::with_capacity(SPARES_SMALL_MAX),
@@ -33,7 +31,6 @@ impl Spares {
         self.large_bytes
     }
 
-    /// Returns a buffer with a copy of `bytes` for a connection to hold.
     pub(crate) fn copy_of(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut buffer = if bytes.len() <= SPARE_SMALL_BYTES {
             self.small.pop().unwrap_or_else(|| Vec::with_capacity(SPARE_SMALL_BYTES))
@@ -66,21 +63,18 @@ impl Spares {
         }
     }
 
-    /// Notes that a connection leaves the column with a buffer of `held_bytes` bytes. 0 means no
-    /// buffer.
+    /// Notes that a connection leaves the column with `held_bytes` bytes of buffer (0 if none).
     pub(crate) fn leaves(&mut self, held_bytes: usize) {
         self.held -= usize::from(held_bytes > 0);
         self.held_bytes -= held_bytes;
     }
 
-    /// Notes that a connection joins the column with a buffer of `held_bytes` bytes. 0 means no
-    /// buffer.
+    /// Notes that a connection joins the column with `held_bytes` bytes of buffer (0 if none).
     pub(crate) fn comes(&mut self, held_bytes: usize) {
         self.held += usize::from(held_bytes > 0);
         self.held_bytes += held_bytes;
     }
 
-    /// Number of buffers, spare and held.
     pub(crate) fn count(&self) -> usize {
         self.held + self.small.len() + self.large.len()
     }

@@ -3,10 +3,9 @@
 //! Where: a column has one, and lends it to the connection whose turn it is.
 //! Invariant: all bytes that connections keep and pin are counted here, so that the bounds hold for
 //! all connections of the column together.
-//! Source: none.
 
 use super::arrival::Arrivals;
-use super::output::Waiting;
+use super::output::UnsentTotals;
 use super::spares::Spares;
 use crate::execute::Context;
 use crate::execute::budget::Budget;
@@ -17,10 +16,10 @@ use crate::limits;
 pub(crate) struct StreamState {
     pub(crate) spares: Spares,
     pub(crate) arrivals: Arrivals,
-    pub(crate) waiting: Waiting,
-    /// Most requests that a turn executes (`-R`).
+    pub(crate) waiting: UnsentTotals,
+    /// Maximum number of requests that a turn executes (`-R`).
     pub(crate) requests_turn_max: u32,
-    /// Most bytes of a value in the log. `arrivals` receives longer values into frames.
+    /// Maximum bytes of a value in the log. `arrivals` receives longer values into frames.
     pub(crate) log_value_bytes: usize,
     /// The store's memory limit, from which the two bounds below follow.
     memory_bytes: usize,
@@ -37,7 +36,7 @@ impl StreamState {
         let mut streams = StreamState {
             spares: Spares::new(limits::receive_bytes(log_value_bytes)),
             arrivals: Arrivals::new(settings.evict),
-            waiting: Waiting::default(),
+            waiting: UnsentTotals::default(),
             requests_turn_max: settings.requests_per_event.max(1),
             log_value_bytes,
             memory_bytes: 0,
@@ -49,7 +48,6 @@ impl StreamState {
         streams
     }
 
-    /// Computes the bounds again if the store's memory limit has changed.
     pub(crate) fn follow_memory_limit(&mut self, context: &Context) {
         let shared = &context.shared;
         let memory_bytes = context.store.memory_bytes();
@@ -70,7 +68,7 @@ impl StreamState {
         Budget::new(self.requests_turn_max, reply_bytes_max)
     }
 
-    /// Most bytes that one read may take into a buffer with `room` bytes of room.
+    /// Maximum number of bytes that one read may take into a buffer with `room` bytes of room.
     #[inline]
     pub(crate) fn read_bytes_max(&self, room: usize) -> usize {
         if self.pressed { room.min(limits::PRESSED_TURN_BYTES) } else { room }

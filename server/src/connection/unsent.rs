@@ -1,6 +1,6 @@
 //! Replies that the socket did not take, and the progress of sending them.
 //!
-//! Where: `output` makes an `Unsent` from the turn's replies, and the connection keeps it.
+//! Where: `output` makes `UnsentReplies` from the turn's replies, and the connection keeps it.
 //! Invariant: bytes that have been sent are not visited again; a pinned value keeps its frames
 //! until its last byte is sent.
 
@@ -11,19 +11,18 @@ use memory::plant::{Fault, is};
 
 use crate::out::{Body, Mark, Out};
 
-/// Replies that wait for the peer to read.
 #[derive(Debug)]
-pub(crate) struct Unsent {
+pub(crate) struct UnsentReplies {
     replies: Out,
     /// Number of bytes of `replies.buf` that have been sent.
     text_sent: usize,
 }
 
-impl Unsent {
+impl UnsentReplies {
     /// Moves the bytes of `out` after the first `sent_bytes` into memory of exactly their size, and
     /// leaves `out` empty. `out` must be settled.
-    pub(crate) fn rest_of(out: &mut Out, sent_bytes: usize) -> Unsent {
-        let mut all = Unsent { replies: mem::take(out), text_sent: 0 };
+    pub(crate) fn rest_of(out: &mut Out, sent_bytes: usize) -> UnsentReplies {
+        let mut all = UnsentReplies { replies: mem::take(out), text_sent: 0 };
         all.advance(sent_bytes);
         let mut rest = Out::default();
         rest.buf = all.replies.buf[all.text_sent..].to_vec();
@@ -32,7 +31,7 @@ impl Unsent {
         rest.take_pins(&mut all.replies, before);
         all.replies.clear();
         *out = all.replies;
-        Unsent { replies: rest, text_sent: 0 }
+        UnsentReplies { replies: rest, text_sent: 0 }
     }
 
     pub(crate) fn advance(&mut self, mut bytes: usize) {
@@ -52,7 +51,6 @@ impl Unsent {
         self.text_sent = (self.text_sent + bytes).min(self.replies.buf.len());
     }
 
-    /// The position up to which all bytes have been sent.
     fn sent(&self) -> Mark {
         Mark { text: self.text_sent, pins: 0 }
     }
@@ -61,7 +59,6 @@ impl Unsent {
         self.replies.bytes_between(self.sent(), self.replies.mark())
     }
 
-    /// Fills `pieces` with the first unsent bytes. Returns how many pieces are used.
     pub(crate) fn gather<'a>(&'a self, pieces: &mut [IoSlice<'a>]) -> usize {
         gather(self.replies.pieces(self.sent(), self.replies.mark(), None), pieces)
     }
@@ -142,7 +139,7 @@ mod tests {
                 .take(first)
                 .copied()
                 .collect();
-            let mut unsent = Unsent::rest_of(&mut out, first);
+            let mut unsent = UnsentReplies::rest_of(&mut out, first);
             assert!(out.is_empty());
             while unsent.left_bytes() > 0 {
                 let mut pieces = [IoSlice::new(&[]); 5];

@@ -6,9 +6,9 @@
 //!
 //! Where: after the execution of a message. The answers to a burst are consecutive in memory, so
 //! that the kernel takes them as one burst.
-//! Invariant: each datagram of an answer has the request's id, its own number and the total, and no
-//! more bytes than `Way::datagram_bytes_max`. A datagram that the system does not take is dropped
-//! and counted.
+//! Invariant: each datagram of an answer has the request's id, its own number and the total, and at
+//! most `SendPath::datagram_bytes_max` bytes. A datagram that the system refuses is dropped and
+//! counted.
 
 use net::Tally;
 use protocol::udp::{HEADER_BYTES, Header};
@@ -38,14 +38,14 @@ struct Answer<P> {
 
 /// The path by which answers are sent, and the limit on their datagrams.
 #[derive(Debug)]
-pub(super) struct Way<O> {
+pub(super) struct SendPath<O> {
     pub(super) out: O,
-    /// Most bytes of a datagram, the memcached UDP header included.
+    /// Maximum bytes of a datagram, the memcached UDP header included.
     pub(super) datagram_bytes_max: usize,
 }
 
-impl<O> Way<O> {
-    /// Most bytes of a datagram after its header.
+impl<O> SendPath<O> {
+    /// Maximum bytes of a datagram after its header.
     pub(super) fn payload_bytes(&self) -> usize {
         self.datagram_bytes_max - HEADER_BYTES
     }
@@ -63,7 +63,6 @@ impl<P: Copy> Answers<P> {
         out.mark()
     }
 
-    /// Returns the budget of a message whose answer begins at `from`.
     #[inline]
     pub(super) fn budget(&self, from: Mark, out: &Out) -> Budget {
         Budget::of_message(from, out.pinned_bytes(), self.reply_bytes_max)
@@ -95,19 +94,22 @@ impl<P: Copy> Answers<P> {
         self.all.push(Answer { peer: *peer, id, from, to, bytes });
     }
 
-    /// True if the answers must be sent before more requests are executed: there are `ANSWERS_MAX`,
-    /// or they have `OUT_BYTES_MAX` bytes, the most that the replies of one turn may have.
+    /// True if the answers must be sent now: there are `ANSWERS_MAX`, or `OUT_BYTES_MAX` bytes.
     #[inline]
     pub(super) fn are_enough(&self, out: &Out) -> bool {
         self.all.len() >= ANSWERS_MAX || Budget::new(u32::MAX, OUT_BYTES_MAX).is_spent(out)
     }
 
     /// Sends all answers, and empties the turn's replies.
-    pub(super) fn send<O: Outgoing<Peer = P>>(&mut self, way: &mut Way<O>, turn: &mut TurnState) {
+    pub(super) fn send<O: Outgoing<Peer = P>>(
+        &mut self,
+        path: &mut SendPath<O>,
+        turn: &mut TurnState,
+    ) {
         let TurnState { out, calls, context, .. } = turn;
-        let payload_bytes = way.payload_bytes();
+        let payload_bytes = path.payload_bytes();
         let (mut tally, mut bytes_sent) = (Tally::default(), 0);
-        let mut batch = way.out.open();
+        let mut batch = path.out.open();
         for Answer { peer, id, from, to, bytes } in &self.all {
             let parts = if *bytes <= payload_bytes { 1 } else { bytes.div_ceil(payload_bytes) };
             bytes_sent += bytes + parts * HEADER_BYTES;
@@ -120,7 +122,7 @@ impl<P: Copy> Answers<P> {
                 }
                 continue;
             }
-            let mut rest = Unsent { all: out.pieces(*from, *to, None), first: &[] };
+            let mut rest = AnswerRest { all: out.pieces(*from, *to, None), first: &[] };
             for number in 0..parts {
                 let (head, before) = (header(*id, number, parts), rest.clone());
                 if !batch.add(peer, &head, rest.take(payload_bytes)) {
@@ -166,13 +168,13 @@ fn header(id: u16, number: usize, total: usize) -> [u8; HEADER_BYTES] {
 
 /// The bytes of an answer that have not been put into a datagram yet.
 #[derive(Clone)]
-struct Unsent<'o> {
+struct AnswerRest<'o> {
     all: Pieces<'o>,
     /// The part of a piece that did not fit the last datagram.
     first: &'o [u8],
 }
 
-impl<'o> Unsent<'o> {
+impl<'o> AnswerRest<'o> {
     #[inline]
     fn take(&mut self, bytes: usize) -> Take<'_, 'o> {
         Take { rest: self, left: bytes }
@@ -181,7 +183,7 @@ impl<'o> Unsent<'o> {
 
 /// The bytes of one datagram, in pieces.
 struct Take<'r, 'o> {
-    rest: &'r mut Unsent<'o>,
+    rest: &'r mut AnswerRest<'o>,
     left: usize,
 }
 
@@ -202,5 +204,28 @@ impl<'o> Iterator for Take<'_, 'o> {
         self.rest.first = later;
         self.left -= now.len();
         Some(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_enough_by_number_and_by_bytes() {
+        let mut out = Out::for_column(1024);
+        let mut answers = Answers::new(1 << 20);
+        for id in (0..).take(ANSWERS_MAX) {
+            assert!(!answers.are_enough(&out));
+            let from = answers.begin(&mut out);
+            out.buf.push(b'x');
+            answers.add((&(), id), (from, 1), 1392, &mut out);
+        }
+        assert!(answers.are_enough(&out));
+        let mut answers = Answers::new(1 << 20);
+        let from = answers.begin(&mut out);
+        out.buf.resize(from.text + OUT_BYTES_MAX, b'x');
+        answers.add((&(), 0), (from, OUT_BYTES_MAX), 1392, &mut out);
+        assert!(answers.are_enough(&out));
     }
 }

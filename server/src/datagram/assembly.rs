@@ -9,15 +9,14 @@
 //! Invariant: a column keeps at most `ASSEMBLIES_MAX` requests of at most `MESSAGE_BYTES_MAX`
 //! bytes, at most `ASSEMBLIES_OF_ONE_MAX` of one address, and none for longer than
 //! `PARTS_WAIT_MS_MAX`. A request becomes whole only once, even if parts arrive twice or in another
-//! order. Buffers are kept and reused, so that a request allocates only memory that no earlier
-//! request needed.
+//! order. Buffers are reused.
 
 use std::net::{IpAddr, SocketAddr};
 
 use memory::arena::KeptBytes;
 use protocol::udp::Header;
 
-use super::whole::Whole;
+use super::whole::WholeRequest;
 use crate::limits::{
     ASSEMBLIES_MAX, ASSEMBLIES_OF_ONE_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX,
 };
@@ -206,7 +205,7 @@ impl Assembly {
     }
 
     /// Moves the request that the last `add` made whole into `whole`.
-    pub fn take_whole(&mut self, whose: RequestId, whole: &mut Whole) {
+    pub fn take_whole(&mut self, whose: RequestId, whole: &mut WholeRequest) {
         let Some(at) = self.parts.iter().position(|parts| parts.whose == whose) else { return };
         let parts = &mut self.parts[at];
         if parts.bytes.is_empty() {
@@ -287,7 +286,7 @@ mod tests {
     }
 
     fn taken(assembly: &mut Assembly, whose: RequestId) -> Vec<u8> {
-        let mut whole = Whole::default();
+        let mut whole = WholeRequest::default();
         assembly.take_whole(whose, &mut whole);
         whole.bytes().to_vec()
     }

@@ -32,7 +32,7 @@ impl Charges {
         }
     }
 
-    /// Charges `bytes` to the network of `ip`. Returns false if its share of the second is spent.
+    /// Charges `bytes` to the network of `ip`. Returns false if the network's limit is reached.
     pub(super) fn admit(&self, ip: IpAddr, bytes: usize, second: u32) -> bool {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let hash = self.hasher.hash_one(network(ip)) % CHARGES as u64;
@@ -64,7 +64,6 @@ fn network(ip: IpAddr) -> (bool, u64) {
 mod tests {
     use super::*;
 
-    /// Returns how many answers of `bytes` bytes each are admitted to `ip` in a second.
     fn admitted(charges: &Charges, ip: &str, bytes: usize, second: u32) -> usize {
         let ip = ip.parse().unwrap();
         (0..100_000).take_while(|_| charges.admit(ip, bytes, second)).count()

@@ -2,16 +2,15 @@
 //!
 //! ```text
 //! column 0    part 0, part 2 --.
-//!                               > column 0's gather: parts 0, 1, 2 -> the request, to column 1,
+//!                               > column 0's gatherer: parts 0, 1, 2 -> the request, to column 1,
 //! column 1    part 1, stolen --'                                      whose part was the last
 //! ```
 //!
 //! Where: between a datagram whose header marks it as a part, and the `assembly` of the column to
 //! which it was sent.
-//! Invariant: a request becomes whole at one column, which executes it; no other column receives it
-//! as whole. The lock protects the assembly. It is held while at most one request is copied, and
-//! its holder takes no other lock. Times are those of `TurnState::now_ms`, which all columns read
-//! from one clock.
+//! Invariant: a request becomes whole at one column, which executes it. The lock, which protects
+//! the assembly, is held while at most one request is copied; its holder takes no other lock. Times
+//! are those of `TurnState::now_ms`, which all columns read from one clock.
 
 use std::sync::Arc;
 
@@ -23,44 +22,42 @@ use net::xdp::Pieces;
 use protocol::udp::Header;
 
 use super::assembly::{AddResult, Assembly, Piece, RequestId};
-use super::whole::Whole;
+use super::whole::WholeRequest;
 use crate::limits::{KEPT_OF_ONE_MIN, KEPT_OF_ONE_PART, KEPT_PART_BYTES_MIN};
 
-/// The parts of the requests that were sent to one column.
+/// Collects the parts of the requests that were sent to one column.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Gather {
+pub struct Gatherer {
     assembly: Mutex<Assembly>,
     /// True if requests wait for parts.
     waits: AtomicBool,
     held_bytes: AtomicUsize,
-    /// The arena in which received bytes may be kept.
     arena: Option<Arc<Arena>>,
-    /// Most pieces of one address's requests that the arena keeps; more pieces are copied.
+    /// Maximum number of pieces that the arena keeps for one address; more pieces are copied.
     kept_of_one_max: usize,
 }
 
-impl Gather {
-    /// Makes a gather for each column. `arena` holds received bytes; it is used if it keeps values.
+impl Gatherer {
+    /// Makes a gatherer for each column. Received bytes stay in `arena` if it keeps values.
     #[must_use]
-    pub fn for_columns(columns: usize, arena: Option<&Arc<Arena>>) -> Arc<[Gather]> {
+    pub fn for_columns(columns: usize, arena: Option<&Arc<Arena>>) -> Arc<[Gatherer]> {
         let arena = arena.filter(|arena| arena.keeps());
         let chunks = arena.map_or(0, |arena| arena.chunks() - arena.ring_chunks()) as usize;
         let kept_of_one_max = (chunks / columns.max(1) / KEPT_OF_ONE_PART).max(KEPT_OF_ONE_MIN);
-        let gather = || Gather { arena: arena.cloned(), kept_of_one_max, ..Gather::default() };
+        let gather = || Gatherer { arena: arena.cloned(), kept_of_one_max, ..Gatherer::default() };
         (0..columns).map(|_| gather()).collect()
     }
 
     /// Adds a part, whose first piece is `bytes` and whose other pieces are `more`. Moves a request
-    /// that becomes whole from the gather into `whole`. Also returns how many other requests were
-    /// dropped to make room.
+    /// that becomes whole into `whole`. Also returns how many other requests were dropped for room.
     pub(super) fn add(
         &self,
         whose: RequestId,
         header: Header,
         (bytes, more): (&[u8], Option<&Pieces>),
         now_ms: u64,
-        whole: &mut Whole,
+        whole: &mut WholeRequest,
     ) -> (AddResult, u64) {
         // A short part that is kept would waste its chunk. The last part is kept even if it is
         // short, because a request stays in chunks only if all its parts do.
@@ -87,7 +84,7 @@ impl Gather {
     }
 
     /// Moves a request that arrived as one datagram in several pieces into `whole`.
-    pub(super) fn join(&self, bytes: &[u8], more: &Pieces, whole: &mut Whole) {
+    pub(super) fn join(&self, bytes: &[u8], more: &Pieces, whole: &mut WholeRequest) {
         let arena = self.arena.as_ref();
         let kept = all(bytes, Some(more)).map(|piece| arena?.keep(piece));
         match kept.collect::<Option<ArrayVec<KeptBytes, { Pieces::MAX }>>>() {
@@ -99,7 +96,6 @@ impl Gather {
         }
     }
 
-    /// True if requests may wait for parts.
     #[inline]
     pub(super) fn any(&self) -> bool {
         // Relaxed: pairs with the store of `with`. A reader that misses a new value reads it in its
@@ -107,8 +103,7 @@ impl Gather {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Drops requests that waited too long for their parts. Returns their number. Any column may
-    /// call this.
+    /// Drops the requests that waited too long, and returns their number. Any column may call it.
     pub(super) fn drop_late(&self, now_ms: u64) -> u64 {
         self.with(|assembly| assembly.drop_late(now_ms))
     }
@@ -117,7 +112,6 @@ impl Gather {
         self.held_bytes.load(Ordering::Relaxed) // pairs with the store of `with`; orders nothing
     }
 
-    /// Calls `act` with the assembly, under the lock.
     fn with<T>(&self, act: impl FnOnce(&mut Assembly) -> T) -> T {
         let mut assembly = lock_soon(&self.assembly);
         let result = act(&mut assembly);
@@ -156,12 +150,12 @@ mod tests {
     #[test]
     fn a_request_whose_parts_two_columns_receive_is_whole_at_one_of_them() {
         const ROUNDS: u16 = 2000;
-        let gather = Gather::default();
+        let gather = Gatherer::default();
         let done = [const { AtomicU64::new(0) }; 2];
         let texts: [&[u8]; 4] = [b"a", b"bc", b"", b"def"];
         // Each column receives half of the parts of each request.
         let column = |first: u16| {
-            let (mut whole, mut wholes) = (Whole::default(), Vec::new());
+            let (mut whole, mut wholes) = (WholeRequest::default(), Vec::new());
             for id in 0..ROUNDS {
                 let at = u64::from(id);
                 for number in [first, first + 2] {
@@ -206,7 +200,7 @@ mod tests {
 
     #[test]
     fn what_one_column_begins_is_late_by_the_clock_that_all_have() {
-        let (gather, mut whole) = (Gather::default(), Whole::default());
+        let (gather, mut whole) = (Gatherer::default(), WholeRequest::default());
         let added = gather.add(whose(), part(0, 2), (b"x", None), 5000, &mut whole);
         assert_eq!(added, (AddResult::Waits, 0));
         assert!(gather.any() && gather.held_bytes() > 0);

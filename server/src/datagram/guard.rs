@@ -28,7 +28,7 @@ pub struct Guard {
 
 /// The reason why a datagram is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum RefusalReason {
     /// An answer could start a loop of answers, or would go to several hosts.
     Sender,
     /// The sender is in no network of `-o udp_allow`.
@@ -69,9 +69,8 @@ impl Guard {
         charges.admit(to.ip(), bytes - free_bytes, second)
     }
 
-    /// Checks if a datagram from `sender` may be answered.
     #[inline]
-    pub(crate) fn check(&self, sender: SocketAddr, is_for_many: bool) -> Result<(), Refused> {
+    pub(crate) fn check(&self, sender: SocketAddr, is_for_many: bool) -> Result<(), RefusalReason> {
         let (ip, port) = (sender.ip().to_canonical(), sender.port());
         let is_many = match ip {
             IpAddr::V4(ip) => {
@@ -83,12 +82,12 @@ impl Guard {
             IpAddr::V6(ip) => ip.is_multicast() || ip.is_unspecified(),
         };
         if port == 0 || is_many || is_for_many || self.ports.contains(&port) {
-            return Err(Refused::Sender);
+            return Err(RefusalReason::Sender);
         }
         if self.allow.is_empty() || self.allow.iter().any(|network| network.contains(&ip)) {
             return Ok(());
         }
-        Err(Refused::Network)
+        Err(RefusalReason::Network)
     }
 }
 
@@ -96,7 +95,7 @@ impl Guard {
 mod tests {
     use super::*;
 
-    fn check(guard: &Guard, sender: &str) -> Result<(), Refused> {
+    fn check(guard: &Guard, sender: &str) -> Result<(), RefusalReason> {
         guard.check(sender.parse().unwrap(), false)
     }
 
@@ -120,10 +119,10 @@ mod tests {
             "10.255.255.255:4000",
             "[::ffff:10.0.0.255]:4000",
         ] {
-            assert_eq!(check(&guard, sender), Err(Refused::Sender), "{sender}");
+            assert_eq!(check(&guard, sender), Err(RefusalReason::Sender), "{sender}");
         }
         let sender = "10.0.0.1:4000".parse().unwrap();
-        assert_eq!(guard.check(sender, true), Err(Refused::Sender));
+        assert_eq!(guard.check(sender, true), Err(RefusalReason::Sender));
     }
 
     #[test]
@@ -133,8 +132,8 @@ mod tests {
         assert_eq!(check(&guard, "10.1.255.255:4000"), Ok(()));
         assert_eq!(check(&guard, "[::ffff:10.1.0.1]:4000"), Ok(()));
         assert_eq!(check(&guard, "[2001:db8:1::1]:4000"), Ok(()));
-        assert_eq!(check(&guard, "10.2.0.0:4000"), Err(Refused::Network));
-        assert_eq!(check(&guard, "[2001:db9::1]:4000"), Err(Refused::Network));
-        assert_eq!(check(&guard, "10.1.0.1:11211"), Err(Refused::Sender), "loops come first");
+        assert_eq!(check(&guard, "10.2.0.0:4000"), Err(RefusalReason::Network));
+        assert_eq!(check(&guard, "[2001:db9::1]:4000"), Err(RefusalReason::Network));
+        assert_eq!(check(&guard, "10.1.0.1:11211"), Err(RefusalReason::Sender), "loops come first");
     }
 }

@@ -10,7 +10,7 @@ use net::{Calls, Tally};
 use protocol::udp::{HEADER_BYTES, Header};
 use testing::Random;
 
-use super::answers::{Answers, Way};
+use super::answers::{Answers, SendPath};
 use super::tests::turn;
 use crate::datapath::{Outgoing, SendBatch};
 
@@ -26,7 +26,7 @@ struct Refusing {
 }
 
 struct Plan<'a> {
-    way: &'a mut Refusing,
+    path: &'a mut Refusing,
     datagrams: Vec<(u8, Vec<u8>)>,
 }
 
@@ -35,15 +35,15 @@ impl Outgoing for Refusing {
     type SendBatch<'a> = Plan<'a>;
 
     fn open(&mut self) -> Plan<'_> {
-        Plan { way: self, datagrams: Vec::new() }
+        Plan { path: self, datagrams: Vec::new() }
     }
 }
 
 impl<'a> SendBatch<'a, u8> for Plan<'_> {
     fn add(&mut self, to: &'a u8, head: &[u8], mut pieces: impl Iterator<Item = &'a [u8]>) -> bool {
-        if self.way.random.number(self.way.one_in) == 0 {
+        if self.path.random.number(self.path.one_in) == 0 {
             // A real batch may consume some pieces before it finds that there is no room.
-            let taken = self.way.random.index(3);
+            let taken = self.path.random.index(3);
             pieces.by_ref().take(taken).for_each(drop);
             return false;
         }
@@ -55,7 +55,7 @@ impl<'a> SendBatch<'a, u8> for Plan<'_> {
 
     fn post_or_drop(&mut self, _: &Calls) -> Tally {
         let sent = self.datagrams.len();
-        self.way.sent.append(&mut self.datagrams);
+        self.path.sent.append(&mut self.datagrams);
         Tally { sent, ..Tally::default() }
     }
 }
@@ -85,10 +85,10 @@ fn an_answer_ends_where_a_part_of_it_has_no_room() {
         }
         let out =
             Refusing { random: Random::new(seed), one_in: 2 + random.number(8), sent: Vec::new() };
-        let mut way = Way { out, datagram_bytes_max: DATAGRAM_BYTES };
-        answers.send(&mut way, &mut turn);
+        let mut path = SendPath { out, datagram_bytes_max: DATAGRAM_BYTES };
+        answers.send(&mut path, &mut turn);
         let mut arrived: Vec<(u16, Vec<u8>)> = vec![(0, Vec::new()); peers.len()];
-        for (to, datagram) in &way.out.sent {
+        for (to, datagram) in &path.out.sent {
             let (header, part) = Header::read(datagram).unwrap();
             assert_eq!(header.id, u16::from(*to), "seed {seed}");
             let (next, bytes) = &mut arrived[usize::from(*to)];
@@ -99,8 +99,8 @@ fn an_answer_ends_where_a_part_of_it_has_no_room() {
         for ((_, bytes), reply) in arrived.iter().zip(&made) {
             assert!(reply.starts_with(bytes), "seed {seed}");
         }
-        assert_eq!(counters.udp_sent.get(), way.out.sent.len() as u64, "seed {seed}");
-        let unsent = (parts - way.out.sent.len()) as u64;
+        assert_eq!(counters.udp_sent.get(), path.out.sent.len() as u64, "seed {seed}");
+        let unsent = (parts - path.out.sent.len()) as u64;
         assert_eq!(counters.udp_unsent.get(), unsent, "seed {seed}");
         assert!(turn.out.is_empty());
     }

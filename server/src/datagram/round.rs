@@ -14,15 +14,15 @@ use protocol::udp::{self, Header};
 use protocol::{ProtocolMode, Refusal, Session};
 
 use super::Backlog;
-use super::answers::{Answers, Way, take_back};
+use super::answers::{Answers, SendPath, take_back};
 use super::assembly::{AddResult, RequestId};
-use super::gather::Gather;
-use super::guard::{Guard, Refused};
-use super::whole::{Value, Whole};
+use super::gather::Gatherer;
+use super::guard::{Guard, RefusalReason};
+use super::whole::{Value, WholeRequest};
 use crate::datapath::{Datapath, Sender};
 use crate::execute::batch::{self, End, Input, Inputs};
-use crate::execute::budget::{Budget, Stopped};
-use crate::execute::{After, execute_with_draft, turn};
+use crate::execute::budget::{Budget, StopReason};
+use crate::execute::{NextStep, execute_with_draft, turn};
 use crate::limits::{MESSAGE_BYTES_MAX, MESSAGE_COST_BYTES, MESSAGES_TURN_BYTES, REQUESTS_AHEAD};
 use crate::out::Mark;
 use crate::shared::Counters;
@@ -36,12 +36,12 @@ const OPEN_MAX: usize = 2 * REQUESTS_AHEAD;
 pub(super) struct Round<'r, D: Datapath + 'r> {
     pub(super) speak: ProtocolMode,
     pub(super) guard: &'r Guard,
-    /// The gather of the column to which these datagrams were sent.
-    pub(super) gather: &'r Gather,
+    /// The gatherer of the column to which these datagrams were sent.
+    pub(super) gather: &'r Gatherer,
     /// The last request that was completed from several parts or pieces.
-    pub(super) whole: &'r mut Whole,
+    pub(super) whole: &'r mut WholeRequest,
     pub(super) answers: &'r mut Answers<D::Peer>,
-    pub(super) outgoing: Way<D::Outgoing<'r>>,
+    pub(super) outgoing: SendPath<D::Outgoing<'r>>,
 }
 
 /// A message whose requests are to be executed, or the last part of such a message.
@@ -54,9 +54,8 @@ struct Message<'i, P> {
     bytes: &'i [u8],
 }
 
-/// The result of executing a message.
 #[derive(Clone, Copy, Debug)]
-struct Done {
+struct ExecutionResult {
     /// Bytes of the answer.
     bytes: usize,
     /// The cost of the message in addition to its own bytes, in the unit of `MESSAGES_TURN_BYTES`.
@@ -125,8 +124,7 @@ impl<'r, D: Datapath> Round<'r, D> {
         }
     }
 
-    /// Executes a message that arrived in several datagrams or pieces, or refuses one that is too
-    /// long. Returns its cost, or `None` if its first request waits for room.
+    /// Executes a special message or refuses it. Returns its cost; `None` if it waits for room.
     fn execute(
         &mut self,
         special: Special<'_, D::Peer>,
@@ -153,7 +151,7 @@ impl<'r, D: Datapath> Round<'r, D> {
             return Some(0);
         }
         turn.context.may_wait = cannot_wait != Some(message.datagram);
-        let Done { bytes, cost_bytes } = match value {
+        let ExecutionResult { bytes, cost_bytes } = match value {
             Some(value) => message.store(value, turn, from),
             None => message.run(self.speak, turn, from, self.answers),
         }?;
@@ -201,10 +199,10 @@ struct Messages<'m, 'r, D: Datapath + 'r> {
     datagrams: Skip<Enumerate<D::Arrived<'r>>>,
     speak: ProtocolMode,
     guard: &'m Guard,
-    gather: &'m Gather,
-    whole: &'m mut Whole,
+    gather: &'m Gatherer,
+    whole: &'m mut WholeRequest,
     answers: &'m mut Answers<D::Peer>,
-    outgoing: &'m mut Way<D::Outgoing<'r>>,
+    outgoing: &'m mut SendPath<D::Outgoing<'r>>,
     counters: Arc<Counters>,
     /// See `Backlog::counted`.
     counted: usize,
@@ -302,8 +300,8 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             return Some(());
         };
         let dropped = match refused {
-            Refused::Sender => &self.counters.udp_dropped_sender,
-            Refused::Network => &self.counters.udp_dropped_network,
+            RefusalReason::Sender => &self.counters.udp_dropped_sender,
+            RefusalReason::Network => &self.counters.udp_dropped_network,
         };
         dropped.add(count);
         None
@@ -344,7 +342,7 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
         if self.left.is_some() {
             return;
         }
-        let Some(Done { bytes, cost_bytes }) =
+        let Some(ExecutionResult { bytes, cost_bytes }) =
             message.end(end, turn, self.from, self.answers.reply_bytes_max())
         else {
             self.left = Some(RoundEnd { first: message.datagram, waits: true });
@@ -359,33 +357,32 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
 }
 
 impl<P: Sender> Message<'_, P> {
-    /// Adds the reply, which is the `bytes` bytes since `from`, to the answers. Drops the reply if
-    /// the guard refuses it.
+    /// Adds the reply, the `bytes` bytes since `from`, to the answers, unless the guard refuses it.
     #[inline]
     fn answer<O>(
         &self,
         (from, bytes): (Mark, usize),
         (guard, answers): (&Guard, &mut Answers<P>),
-        way: &Way<O>,
+        path: &SendPath<O>,
         turn: &mut TurnState,
     ) {
         let to = || self.peer.address();
         if guard.lets_out((bytes, self.bytes.len()), to, turn.now_ms) {
-            answers.add((self.peer, self.id), (from, bytes), way.payload_bytes(), &mut turn.out);
+            answers.add((self.peer, self.id), (from, bytes), path.payload_bytes(), &mut turn.out);
         } else {
             turn.context.counters.udp_dropped_amplified.add(1);
             take_back(from, &mut turn.out);
         }
     }
 
-    /// Executes the message, which is a whole request. The result is that of `end`.
+    /// Executes the message, which is a whole request. Returns the result of `end`.
     fn run(
         &self,
         speak: ProtocolMode,
         turn: &mut TurnState,
         from: Mark,
         answers: &Answers<P>,
-    ) -> Option<Done> {
+    ) -> Option<ExecutionResult> {
         let mut session = Session::of_message(speak, self.bytes);
         let mut budget = answers.budget(from, &turn.out);
         let (stopped, at) = turn::run(turn, &mut session, (self.bytes, 0), &mut budget);
@@ -393,16 +390,23 @@ impl<P: Sender> Message<'_, P> {
         self.end(end, turn, from, answers.reply_bytes_max())
     }
 
-    /// Stores `value`, whose header is the message. The result is that of `end`.
-    fn store(&self, value: &mut Value, turn: &mut TurnState, from: Mark) -> Option<Done> {
+    /// Stores `value`, whose header is the message. Returns the result of `end`.
+    fn store(
+        &self,
+        value: &mut Value,
+        turn: &mut TurnState,
+        from: Mark,
+    ) -> Option<ExecutionResult> {
         let TurnState { context, out, .. } = turn;
         let Value { draft, terminated } = value;
         match execute_with_draft(context, self.bytes, draft, *terminated, out) {
-            After::Wait => {
+            NextStep::Wait => {
                 take_back(from, out);
                 None
             }
-            _ => Some(Done { bytes: out.bytes_between(from, out.mark()), cost_bytes: 0 }),
+            _ => {
+                Some(ExecutionResult { bytes: out.bytes_between(from, out.mark()), cost_bytes: 0 })
+            }
         }
     }
 
@@ -415,9 +419,9 @@ impl<P: Sender> Message<'_, P> {
         turn: &mut TurnState,
         from: Mark,
         reply_bytes_max: usize,
-    ) -> Option<Done> {
+    ) -> Option<ExecutionResult> {
         let End { stopped, at, session, budget } = end;
-        if stopped != Stopped::Wait {
+        if stopped != StopReason::Wait {
             return Some(self.finish(
                 (stopped, at),
                 (session, budget),
@@ -437,33 +441,32 @@ impl<P: Sender> Message<'_, P> {
         Some(self.finish(rest, (&session, budget), turn, from, reply_bytes_max))
     }
 
-    /// Ends a message whose execution `stopped`. Refuses the message if its answer is too long or
-    /// its requests take too much work.
+    /// Ends a message, or refuses it if its answer is too long or it takes too much work.
     #[inline]
     fn finish(
         &self,
-        (stopped, at): (Stopped, usize),
+        (stopped, at): (StopReason, usize),
         (session, budget): (&Session, &Budget),
         turn: &mut TurnState,
         from: Mark,
         reply_bytes_max: usize,
-    ) -> Done {
+    ) -> ExecutionResult {
         let is_whole = match stopped {
-            Stopped::Hungry => at == self.bytes.len() && session.is_between_requests(),
-            Stopped::Body => false,
-            Stopped::Enough | Stopped::Close | Stopped::Wait => true,
+            StopReason::Hungry => at == self.bytes.len() && session.is_between_requests(),
+            StopReason::Body => false,
+            StopReason::Enough | StopReason::Close | StopReason::Wait => true,
         };
         if !is_whole {
             turn.context.counters.udp_dropped_incomplete.add(1);
         }
         let made_bytes = turn.out.bytes_between(from, turn.out.mark());
         let cost_bytes = budget.spent_bytes() + made_bytes;
-        if stopped != Stopped::Enough && made_bytes <= reply_bytes_max {
-            return Done { bytes: made_bytes, cost_bytes };
+        if stopped != StopReason::Enough && made_bytes <= reply_bytes_max {
+            return ExecutionResult { bytes: made_bytes, cost_bytes };
         }
         let is_spent = made_bytes <= reply_bytes_max && budget.is_worked_off();
         self.refuse(is_spent.then_some(at), turn, from);
-        Done { bytes: turn.out.bytes_between(from, turn.out.mark()), cost_bytes }
+        ExecutionResult { bytes: turn.out.bytes_between(from, turn.out.mark()), cost_bytes }
     }
 
     /// Refuses the requests from byte `spent_at` on, or the message if its answer is too long.

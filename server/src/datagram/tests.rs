@@ -12,7 +12,7 @@ use protocol::ProtocolMode;
 use protocol::udp::{HEADER_BYTES, Header};
 use store::{Config, Store};
 
-use super::{Datagrams, Gather, Guard};
+use super::{Datagrams, Gatherer, Guard};
 use crate::clock::Clock;
 use crate::datapath::Datapath;
 use crate::datapath::udp::{ColumnSocket, Udp};
@@ -28,7 +28,6 @@ struct Column {
 }
 
 impl Column {
-    /// Steals from the other column. Returns the number of datagrams.
     fn steal(&mut self) -> usize {
         let other = 1 - self.datagrams.path.column();
         self.datagrams.steal(other, 0, &mut self.turn)
@@ -64,7 +63,7 @@ fn site() -> ([Column; 2], UdpSocket) {
         datagram_bytes_max: 1400,
     };
     let sockets: Arc<[_]> = sockets.into_iter().map(|it| vec![socket(it)]).collect();
-    let gathers = Gather::for_columns(2, None);
+    let gathers = Gatherer::for_columns(2, None);
     let column = |number: usize| {
         let path = Udp::new(Arc::clone(&sockets), number).unwrap();
         let counters = Arc::clone(&shared.columns[number]);
@@ -138,7 +137,7 @@ fn parts_that_two_columns_receive_are_one_request() {
     let ([mut victim, mut thief], client) = site();
     let parts = ["set k 0 0 6\r\n", "abc", "def\r\n"];
     let ends = [("STORED\r\n", 5), ("STORED\r\n", 6), ("STORED\r\n", 7)];
-    // The position of the part that the thief receives.
+    // `theirs` is the number of the part that the thief receives.
     for (theirs, (reply, id)) in ends.into_iter().enumerate() {
         for (number, part) in parts.iter().enumerate() {
             send_part(&client, id, (u16::try_from(number).unwrap(), 3), part);

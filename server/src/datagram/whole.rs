@@ -6,9 +6,8 @@
 //! ```
 //!
 //! Where: between the parts of requests, and their execution.
-//! Invariant: a request that stores one long value, and whose pieces are all kept in chunks, is
-//! executed without a copy of the value. The pieces of any other request are first copied into one
-//! buffer.
+//! Invariant: a request that stores one long value, in pieces that are all kept in chunks, is
+//! executed without a copy of the value. The pieces of other requests are copied into one buffer.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 
 use arrayvec::ArrayVec;
@@ -19,7 +18,7 @@ use store::{Column, Draft};
 
 /// A whole request.
 #[derive(Debug, Default)]
-pub struct Whole {
+pub struct WholeRequest {
     /// The whole request, or its header if the value is a draft.
     bytes: Vec<u8>,
     /// The pieces of the request, in chunks, until `settle` takes them.
@@ -42,7 +41,7 @@ struct Lengths {
     value_bytes: u32,
 }
 
-impl Whole {
+impl WholeRequest {
     /// Clears everything and returns the buffer, for a request whose pieces are copied.
     pub fn begin(&mut self) -> &mut Vec<u8> {
         self.kept.clear();
@@ -67,8 +66,7 @@ impl Whole {
         self.bytes.capacity() + self.kept.capacity() * size_of::<KeptBytes>()
     }
 
-    /// Joins the pieces. Returns the request's bytes, without a value that stays in chunks, and
-    /// that value if there is one.
+    /// Joins the pieces. Returns the request's bytes, and its value if that stays in chunks.
     pub(super) fn settle(
         &mut self,
         speak: ProtocolMode,
@@ -104,8 +102,7 @@ impl Whole {
     }
 }
 
-/// Returns the lengths of a request of `all_bytes` bytes whose first piece is `first`, or `None`
-/// if the request is not a single command that stores a value.
+/// Returns the lengths of a request that begins with `first`; `None` unless it stores one value.
 fn stored_lengths(speak: ProtocolMode, first: &[u8], all_bytes: usize) -> Option<Lengths> {
     let step = Session::of_message(speak, first).next(first);
     let Step::Body { request, header_bytes, value_bytes, end_bytes } = step else { return None };
@@ -117,3 +114,6 @@ fn stored_lengths(speak: ProtocolMode, first: &[u8], all_bytes: usize) -> Option
     };
     (is_all && stores).then_some(Lengths { header_bytes, value_bytes })
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,9 +21,9 @@ use crate::limits::{DATAGRAM_PIECES_SENT_MAX, DATAGRAMS_RECEIVED_MAX, DATAGRAMS_
 pub struct ColumnSocket {
     /// The socket.
     pub socket: Arc<net::Datagrams>,
-    /// The protocols that its clients may use.
+    /// The protocols that the socket's clients may use.
     pub speak: ProtocolMode,
-    /// Most bytes of a datagram that it sends, the memcached UDP header included.
+    /// Maximum bytes of a datagram that the socket sends, the memcached UDP header included.
     pub datagram_bytes_max: usize,
 }
 
@@ -60,7 +60,6 @@ impl Udp {
         })
     }
 
-    /// The number, in its column, of the socket that received last.
     pub(crate) fn socket(&self) -> usize {
         self.current.1
     }

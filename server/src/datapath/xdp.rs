@@ -1,8 +1,7 @@
 //! AF_XDP: an interface's queue that bypasses the kernel's network stack.
 //!
 //! Where: a datapath. With `--xdp` each of the first columns has one, in addition to its UDP
-//! sockets, which receive the packets that the interface leaves to the kernel. If columns steal,
-//! the other columns have a datapath without a queue.
+//! sockets. If columns steal, each of the other columns has one without a queue.
 //! Invariant: requests are executed where they were received: in the chunks of packets, or, if
 //! stolen, in the buffer to which they were copied. An answer is copied into chunks once, and is
 //! sent by the queue that received its request. The chunks of one receive are released when all of
@@ -30,14 +29,12 @@ pub struct Xdp {
     /// The queues of all columns, each for as long as it exists.
     queues: Arc<[Weak<Queue>]>,
     column: usize,
-    /// The column whose queue the last receive read.
     home: usize,
     speak: ProtocolMode,
     datagram_bytes_max: Arc<AtomicUsize>,
-    /// Packets may have arrived.
+    /// True if packets may have arrived.
     is_ready: bool,
-    /// The last receive returned packets, so the column checks the ring for more without a system
-    /// call.
+    /// True if the last receive returned packets: a look for more then costs no system call.
     is_flowing: bool,
 }
 
@@ -45,9 +42,8 @@ pub struct Xdp {
 const NOTHING: Received = Received { datagrams: 0, cut: 0, damaged: 0, is_drained: true };
 
 impl Xdp {
-    /// Makes the datapaths of the first columns, one for each of `ports`. If columns steal,
-    /// `thieves` is the number of all columns, and each gets a datapath. `datagram_bytes_max` may
-    /// change while the server runs.
+    /// Makes the datapaths of the first columns, one for each of `ports`; if columns steal, one for
+    /// each of the `thieves` columns. `datagram_bytes_max` may change while the server runs.
     #[must_use]
     pub fn of_columns(
         ports: Vec<Port>,
@@ -220,8 +216,7 @@ impl Sender for Peer {
     }
 }
 
-/// Opens batches of answers that a queue sends. `None` if the column has no queue and has stolen
-/// nothing.
+/// Opens batches of answers that a queue sends. `None` if the column has no queue and stole none.
 #[derive(Debug)]
 pub struct XdpOutgoing<'a>(Option<&'a Queue>);
 

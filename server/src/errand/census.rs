@@ -12,7 +12,7 @@ use std::vec;
 
 use protocol::text::list::escaped;
 use protocol::{Form, Outcome};
-use store::{Dumped, Listed};
+use store::{DumpEntry, DumpPlace};
 
 use super::Progress;
 use super::place::Place;
@@ -32,13 +32,12 @@ const COARSE_BYTES: u64 = 1 << 20;
 pub(crate) struct Census {
     form: Form,
     place: Place,
-    at: Option<Dumped>,
+    at: Option<DumpPlace>,
     counted: Tally,
     /// The rows that are not written yet. Filled when all items are counted.
     rows: vec::IntoIter<Row>,
 }
 
-/// A row of the answer: one line for a size, several for a prefix.
 #[derive(Debug)]
 enum Row {
     Size(u64, u64),
@@ -46,7 +45,6 @@ enum Row {
     Sum(&'static str, Usage),
 }
 
-/// Items, and the bytes that they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Usage {
     items: u64,
@@ -75,7 +73,7 @@ impl Census {
 
     fn of(place: Place, form: Form, counted: Tally) -> Census {
         let rows = Vec::new().into_iter();
-        Census { form, place, at: Some(Dumped::default()), counted, rows }
+        Census { form, place, at: Some(DumpPlace::default()), counted, rows }
     }
 
     /// Counts the items of some groups of the index or, after all groups, writes some of the rows.
@@ -126,7 +124,7 @@ fn row_of(bytes: u64) -> u64 {
 }
 
 impl Tally {
-    fn count(&mut self, item: &Listed<'_>, prefixes: &Prefixes) {
+    fn count(&mut self, item: &DumpEntry<'_>, prefixes: &Prefixes) {
         match self {
             Tally::Sizes(sizes) => *sizes.entry(row_of(item.item_bytes)).or_default() += 1,
             Tally::Prefixes { each, others, without } => {

@@ -21,14 +21,12 @@ use crate::limits::{PAGE_REQUESTS_MAX, PAGES_ANSWERED_MAX};
 use crate::shared::Shared;
 use crate::watch::PAGES_REQUESTED;
 
-/// The open page requests of all errands, and the columns' wakers.
 #[derive(Debug, Default)]
 pub(crate) struct PageRequests {
     waiting: Mutex<Vec<Arc<PageRequest>>>,
     wakers: Mutex<Vec<Arc<Waker>>>,
 }
 
-/// A request to one column for a page of its list of sockets.
 #[derive(Debug)]
 pub(crate) struct PageRequest {
     column: usize,
@@ -67,7 +65,6 @@ pub(crate) struct Conns {
 }
 
 impl PageRequests {
-    /// Sets the wakers of the columns.
     pub(crate) fn set_wakers(&self, wakers: &[Arc<Waker>]) {
         *self.wakers.lock().unwrap_or_else(PoisonError::into_inner) = wakers.to_vec();
     }
@@ -99,8 +96,7 @@ impl PageRequests {
 }
 
 impl PageRequest {
-    /// Requests the page of a column's connections that begins at entry `from`. Returns `None` if
-    /// too many requests are open.
+    /// Requests a column's page that begins at entry `from`. `None` if too many requests are open.
     fn post(
         shared: &Shared,
         (column, from): (usize, usize),
@@ -118,7 +114,6 @@ impl PageRequest {
         Some(request)
     }
 
-    /// Answers the request, and wakes the requester's column.
     pub(crate) fn answer(&self, shared: &Shared, page: Page) {
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(page);
         if !is(Fault::RequesterNotWoken) {

@@ -44,7 +44,6 @@ impl Detail {
         Detail { shelf: 0, value: Some(value) }
     }
 
-    /// Formats the prefixes of some shelves, or sends some bytes of the value.
     pub(crate) fn step(&mut self, context: &Context, out: &mut Vec<u8>) -> Progress {
         let prefixes = &context.shared.prefixes;
         let Some(value) = &mut self.value else {

@@ -6,7 +6,7 @@
 //! Source: memcached 1.6.45 `item_crawler_thread`, `item_cachedump`.
 
 use protocol::text::list::{self, Line};
-use store::{Dumped, Listed};
+use store::{DumpEntry, DumpPlace};
 
 use super::Progress;
 use super::place::Place;
@@ -36,7 +36,7 @@ impl Lines {
 #[derive(Debug)]
 pub(crate) struct Dump {
     /// The position in the index, or `None` at its end.
-    at: Option<Dumped>,
+    at: Option<DumpPlace>,
     lines: Lines,
     place: Place,
 }
@@ -46,10 +46,9 @@ impl Dump {
     pub(crate) fn begin(context: &Context, lines: Lines, all: bool) -> Option<Dump> {
         let place = Place::take(context)?;
         context.counters.dumps.add(1);
-        Some(Dump { at: all.then(Dumped::default), lines, place })
+        Some(Dump { at: all.then(DumpPlace::default), lines, place })
     }
 
-    /// Lists the items of some groups of the index.
     pub(super) fn step(&mut self, context: &mut Context, out: &mut Vec<u8>) -> Progress {
         let clock = context.clock;
         if !self.place.keep(clock.now) {
@@ -101,7 +100,7 @@ impl Lines {
     }
 }
 
-fn line<'s>(item: &Listed<'s>, clock: &Clock) -> Line<'s> {
+fn line<'s>(item: &DumpEntry<'s>, clock: &Clock) -> Line<'s> {
     let unix = |second: u32| clock.process_started + i64::from(second);
     Line {
         key: item.key,

@@ -14,7 +14,6 @@ use memory::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering};
 use crate::execute::Context;
 use crate::limits::{DUMP_STALLED_SECONDS, DUMP_STEPS_MIN, DUMPS_MAX};
 
-/// All holders of a place.
 #[derive(Debug, Default)]
 pub(crate) struct Places(Mutex<Vec<Arc<Holder>>>);
 

@@ -7,12 +7,12 @@
 use protocol::meta::write::{Number, RequestFields};
 use protocol::meta::{Change, Flags};
 use protocol::{Delta, Meta, Outcome, Refusal};
-use store::{Counted, Vivify};
+use store::{DeltaResult, Vivify};
 
-use super::{After, Context, refuse};
+use super::{Context, NextStep, refuse};
 use crate::out::Out;
 
-pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> After {
+pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> NextStep {
     let wanted = store::Delta {
         key: delta.key,
         incr: delta.incr,
@@ -26,11 +26,11 @@ pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> 
         exptime: None,
     };
     match count(context, &wanted) {
-        None => return After::Wait,
+        None => return NextStep::Wait,
         Some(Ok(counted)) => delta.form.number(counted.value, counted.cas, &mut out.buf),
         Some(Err(refusal)) => delta.form.refuse(refusal, &mut out.buf),
     }
-    After::Continue
+    NextStep::Continue
 }
 
 /// The result of `incr`, `decr` or `ma`.
@@ -48,7 +48,7 @@ fn count(context: &mut Context, delta: &store::Delta<'_>) -> Option<Result<Numbe
     let counted = context.store.delta(delta);
     let counters = &context.counters;
     Some(match counted {
-        Ok(Counted::Counted { value, cas, exptime, vivified }) => {
+        Ok(DeltaResult::Stored { value, cas, exptime, vivified }) => {
             match (vivified, delta.incr) {
                 (true, _) => {}
                 (false, true) => counters.incr_hits.add(1),
@@ -56,7 +56,7 @@ fn count(context: &mut Context, delta: &store::Delta<'_>) -> Option<Result<Numbe
             }
             Ok(NumberResult { value, cas, exptime, vivified })
         }
-        Ok(Counted::NotFound) => {
+        Ok(DeltaResult::NotFound) => {
             if delta.incr {
                 counters.incr_misses.add(1)
             } else {
@@ -64,15 +64,15 @@ fn count(context: &mut Context, delta: &store::Delta<'_>) -> Option<Result<Numbe
             }
             Err(Refusal::NotFound)
         }
-        Ok(Counted::Exists) => Err(Refusal::Exists),
-        Ok(Counted::NonNumeric) => Err(Refusal::NonNumeric),
+        Ok(DeltaResult::Exists) => Err(Refusal::Exists),
+        Ok(DeltaResult::NonNumeric) => Err(Refusal::NonNumeric),
         Err(refused) if context.waits(refused) => return None,
         Err(_) if delta.vivify.is_some() => Err(Refusal::NoMemoryVivify),
         Err(_) => Err(Refusal::NoMemoryDelta),
     })
 }
 
-pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
+pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextStep {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
         Err(refusal) => return refuse(out, refusal),
@@ -84,7 +84,7 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
     let mut place = None;
     let key = flags.key(request, &mut place);
     let delta = delta_of(context, request, &flags, (key, incr));
-    let Some(counted) = count(context, &delta) else { return After::Wait };
+    let Some(counted) = count(context, &delta) else { return NextStep::Wait };
     let missed = matches!(counted, Err(Refusal::NotFound | Refusal::Exists));
     if flags.opaque_too_long && (missed || counted.is_ok()) {
         // memcached, too, does the arithmetic before it refuses the opaque.
@@ -101,10 +101,9 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
             fields.number(&number, flags.value, context.clock.now, &mut out.buf);
         }
     }
-    After::Continue
+    NextStep::Continue
 }
 
-/// Converts an `ma` request to the store's type.
 fn delta_of<'k>(
     context: &Context,
     request: &Meta<'_>,

@@ -1,7 +1,6 @@
 //! Executes the requests of several inputs in order, and reads ahead over them together.
 //!
-//! Where: between the bytes that a loop has received, from connections or in datagrams, and the
-//! replies.
+//! Where: between the bytes that a loop has received and the replies to them.
 //! Invariant: each input is executed from the byte at which it last stopped, each request once; an
 //! input ends before the next one begins. Reading ahead changes only when memory is fetched. First
 //! all requests of a window are read, and the index lines of their keys prefetched; then their
@@ -10,10 +9,10 @@
 
 use arrayvec::ArrayVec;
 use protocol::{Request, Session, Step};
-use store::Prefetched;
+use store::PrefetchedHash;
 
-use super::budget::{Budget, Stopped};
-use super::{After, Context, execute_hashed};
+use super::budget::{Budget, StopReason};
+use super::{Context, NextStep, execute_hashed};
 use crate::limits::REQUESTS_AHEAD;
 use crate::turn::TurnState;
 
@@ -48,7 +47,7 @@ pub trait Inputs<'i> {
 #[derive(Debug)]
 pub struct End<'e> {
     /// The reason why execution stopped.
-    pub stopped: Stopped,
+    pub stopped: StopReason,
     /// Number of bytes whose requests have been executed.
     pub at: usize,
     /// The parser's state after these bytes.
@@ -57,10 +56,9 @@ pub struct End<'e> {
     pub budget: &'e mut Budget,
 }
 
-/// A request that is read but not executed yet.
-struct Ahead<'i> {
+struct PendingRequest<'i> {
     request: Request<'i>,
-    hash: Option<Prefetched>,
+    hash: Option<PrefetchedHash>,
 }
 
 /// The requests of one input in a window.
@@ -76,14 +74,14 @@ struct Part<'i> {
     behind: usize,
     /// The reason why the input ends after these requests, and the byte at which it ends. `None` if
     /// the window was full before the input ended.
-    ends: Option<(Stopped, usize)>,
+    ends: Option<(StopReason, usize)>,
     /// The parser's state after these requests.
     session: Session,
 }
 
 /// The requests that are read ahead together.
 struct Window<'i> {
-    ahead: ArrayVec<Ahead<'i>, REQUESTS_AHEAD>,
+    ahead: ArrayVec<PendingRequest<'i>, REQUESTS_AHEAD>,
     parts: ArrayVec<Part<'i>, REQUESTS_AHEAD>,
 }
 
@@ -145,10 +143,10 @@ impl<'i> Window<'i> {
         bytes: &'i [u8],
         at: &mut usize,
         session: &mut Session,
-    ) -> Option<Stopped> {
+    ) -> Option<StopReason> {
         loop {
             if *at == bytes.len() && !session.owes_answer() {
-                return Some(Stopped::Hungry);
+                return Some(StopReason::Hungry);
             }
             if self.ahead.is_full() {
                 return None;
@@ -157,7 +155,7 @@ impl<'i> Window<'i> {
             if let Some((get, used)) = session.next_get(&bytes[*at..]) {
                 *at += used;
                 let hash = Some(context.store.prefetch(get.key));
-                self.ahead.push(Ahead { request: Request::Get(get), hash });
+                self.ahead.push(PendingRequest { request: Request::Get(get), hash });
                 continue;
             }
             match read_other(bytes, at, session) {
@@ -172,7 +170,7 @@ impl<'i> Window<'i> {
     #[inline(always)]
     fn push(&mut self, context: &Context, request: Request<'i>) {
         let hash = key(&request).map(|key| context.store.prefetch(key));
-        self.ahead.push(Ahead { request, hash });
+        self.ahead.push(PendingRequest { request, hash });
     }
 
     /// Executes the requests of the window. `budget` is the budget of the first input if the
@@ -211,30 +209,29 @@ impl<'i> Window<'i> {
 /// number of requests executed before it; `None` if all are executed.
 #[inline(always)]
 fn execute_part(
-    ahead: &[Ahead<'_>],
+    ahead: &[PendingRequest<'_>],
     turn: &mut TurnState,
     budget: &mut Budget,
-) -> Option<(Stopped, usize)> {
+) -> Option<(StopReason, usize)> {
     let TurnState { context, out, .. } = turn;
     for (executed, ahead) in ahead.iter().enumerate() {
         if budget.is_spent(out) {
             context.counters.conn_yields.add(u64::from(budget.has_no_requests()));
-            return Some((Stopped::Enough, executed));
+            return Some((StopReason::Enough, executed));
         }
         budget.spend(&ahead.request);
         match execute_hashed(context, &ahead.request, ahead.hash, out) {
-            After::Continue | After::Flush => {}
-            After::Close => return Some((Stopped::Close, executed)),
-            After::Wait => return Some((Stopped::Wait, executed)),
-            After::Errand => return Some((Stopped::Enough, executed + 1)),
+            NextStep::Continue | NextStep::Flush => {}
+            NextStep::Close => return Some((StopReason::Close, executed)),
+            NextStep::Wait => return Some((StopReason::Wait, executed)),
+            NextStep::Errand => return Some((StopReason::Enough, executed + 1)),
         }
     }
     None
 }
 
 impl Part<'_> {
-    /// Resets the parser to its state after the first `executed` requests. Returns the position of
-    /// the byte there.
+    /// Sets the parser back to its state after `executed` requests. Returns the position there.
     #[cold]
     fn go_back(&mut self, executed: usize) -> usize {
         let mut at = self.from;
@@ -254,7 +251,7 @@ pub(super) fn read_one<'i>(
     bytes: &'i [u8],
     at: &mut usize,
     session: &mut Session,
-) -> Result<Request<'i>, Stopped> {
+) -> Result<Request<'i>, StopReason> {
     loop {
         if let Some((request, used)) = session.next_get(&bytes[*at..]) {
             *at += used;
@@ -266,14 +263,13 @@ pub(super) fn read_one<'i>(
     }
 }
 
-/// Reads the next request of any kind. Returns `None` if it only skipped bytes; the caller then
-/// calls again.
+/// Reads the next request of any kind. `None` if bytes were skipped; the caller calls again.
 #[inline(always)]
 fn read_other<'i>(
     bytes: &'i [u8],
     at: &mut usize,
     session: &mut Session,
-) -> Result<Option<Request<'i>>, Stopped> {
+) -> Result<Option<Request<'i>>, StopReason> {
     match session.next(&bytes[*at..]) {
         Step::Request(request, used) => {
             *at += used;
@@ -283,9 +279,9 @@ fn read_other<'i>(
             *at += used;
             Ok(None)
         }
-        Step::More => Err(Stopped::Hungry),
-        Step::Close => Err(Stopped::Close),
-        Step::Body { .. } => Err(Stopped::Body),
+        Step::More => Err(StopReason::Hungry),
+        Step::Close => Err(StopReason::Close),
+        Step::Body { .. } => Err(StopReason::Body),
     }
 }
 
@@ -297,8 +293,7 @@ fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
         Request::Delete(delete) => Some(delete.key),
         Request::Touch { key, .. } => Some(key),
         Request::Delta(delta) => Some(delta.key),
-        // The store looks up a base64 key in decoded form, so that prefetching for its text is
-        // useless, but harmless.
+        // The store decodes a base64 key first: prefetching for its text is useless but harmless.
         Request::Meta(meta) => Some(meta.key),
         _ => None,
     }

@@ -19,9 +19,8 @@ use crate::out::{Mark, Out};
 pub struct Budget {
     requests: u32,
     keys: u32,
-    /// The budget is spent as soon as the replies have `text_end` bytes of text, `pins_end` pinned
-    /// values, or `pinned_bytes_end` pinned bytes. `text_end` is 0 if no requests or no keys are
-    /// left.
+    /// The budget is spent when the replies have `text_end` bytes of text, `pins_end` pinned values
+    /// or `pinned_bytes_end` pinned bytes. `text_end` is 0 if no requests or keys are left.
     text_end: usize,
     pins_end: usize,
     pinned_bytes_end: usize,
@@ -29,7 +28,7 @@ pub struct Budget {
 
 /// The reason why a turn's execution stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
+pub enum StopReason {
     /// The remaining input is not a whole request.
     Hungry,
     /// The turn's budget is spent; there may be more requests to execute.
@@ -68,13 +67,11 @@ impl Budget {
         }
     }
 
-    /// A budget that allows nothing.
     pub(crate) fn none() -> Budget {
         Budget { text_end: 0, ..Budget::new(u32::MAX, 0) }
     }
 
-    /// Spends one request. `-R` counts all keys of a retrieval line as one request, and a `stats`
-    /// as `STATS_REQUESTS` requests.
+    /// Spends one request; a `stats` counts as `STATS_REQUESTS` requests, a whole multiget as one.
     #[inline(always)]
     pub(super) fn spend(&mut self, request: &Request<'_>) {
         match request {

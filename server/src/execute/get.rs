@@ -7,10 +7,12 @@
 
 use protocol::show::{Show, Surround};
 use protocol::{Get, ShortText, shown_by};
-use store::{Appended, Around, Head, Looked, Prefetched, Value, Wants, Word};
+use store::{
+    AppendedPart, Head, HeadResult, LookupResult, PrefetchedHash, ReplyTemplate, Value, Word,
+};
 
 use super::found::{TouchedItem, UnlockedItem};
-use super::{After, Context, note};
+use super::{Context, NextStep, note};
 use crate::out::Out;
 use crate::sampled::Kind;
 use crate::shared::Counters;
@@ -19,14 +21,14 @@ use crate::shared::Counters;
 pub(super) fn get(
     context: &mut Context,
     get: &Get<'_>,
-    hash: Option<Prefetched>,
+    hash: Option<PrefetchedHash>,
     out: &mut Out,
-) -> After {
+) -> NextStep {
     if let Some(exptime) = get.exptime {
         return shown_by!(get, show => get_and_touch(context, exptime, show, out));
     }
     shown_by!(get, show => look_up(context, hash, show, out));
-    After::Continue
+    NextStep::Continue
 }
 
 /// Looks the key up without a lock, and appends the answer. If the answer needs the item's lock,
@@ -34,7 +36,7 @@ pub(super) fn get(
 #[inline(never)]
 pub(super) fn look_up<S: Show>(
     context: &mut Context,
-    hash: Option<Prefetched>,
+    hash: Option<PrefetchedHash>,
     show: S,
     out: &mut Out,
 ) -> bool {
@@ -43,14 +45,14 @@ pub(super) fn look_up<S: Show>(
     }
     let hash = hash.unwrap_or_else(|| context.store.hashed(show.key()));
     let around = |head: &Head<'_>| show.surround(&UnlockedItem(head)).map(around_of);
-    let looked = context.store.get_around(show.key(), hash, &mut out.buf, around, |buf, head| {
+    let looked = context.store.get_into(show.key(), hash, &mut out.buf, around, |buf, head| {
         match show.head(&UnlockedItem(head), buf) {
-            Some(true) => Wants::Value,
-            Some(false) => Wants::NoValue,
-            None => Wants::CallOff,
+            Some(true) => HeadResult::Value,
+            Some(false) => HeadResult::NoValue,
+            None => HeadResult::CallOff,
         }
     });
-    if let Looked::Hit(Appended::Around) = looked {
+    if let LookupResult::Hit(AppendedPart::FromTemplate) = looked {
         context.counters.get_hits.add(1);
         return true;
     }
@@ -58,19 +60,21 @@ pub(super) fn look_up<S: Show>(
 }
 
 /// Appends the part of a hit after its head, or a miss, and counts it.
-fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out) -> bool {
+fn end<S: Show>(counters: &Counters, looked: LookupResult<'_>, show: S, out: &mut Out) -> bool {
     match looked {
-        Looked::Left => return false,
-        Looked::Miss => {
+        LookupResult::CalledOff => return false,
+        LookupResult::Miss => {
             counters.get_misses.add(1);
             show.miss(&mut out.buf);
         }
-        Looked::Hit(appended) => {
+        LookupResult::Hit(appended) => {
             counters.get_hits.add(1);
             match appended {
-                Appended::Around | Appended::Whole => {}
-                Appended::Lasting(value, kept) => out.keep(value, kept),
-                Appended::Frames(pinned, tail) => append_value(out, Value::Frames(pinned, tail)),
+                AppendedPart::FromTemplate | AppendedPart::Whole => {}
+                AppendedPart::Lasting(value, kept) => out.keep(value, kept),
+                AppendedPart::Frames(pinned, tail) => {
+                    append_value(out, Value::Frames(pinned, tail))
+                }
             }
             show.end(&mut out.buf);
         }
@@ -81,19 +85,24 @@ fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out)
 /// Converts the text that a protocol puts around a value. `protocol` and `store` do not depend on
 /// each other, so each has its own type; the conversion compiles to nothing.
 #[inline(always)]
-fn around_of(surround: Surround) -> Around {
+fn around_of(surround: Surround) -> ReplyTemplate {
     let word = |short: ShortText| Word::new(short.text(), short.bytes());
     let Surround { before, key, between, behind } = surround;
-    Around { before: before.map(word), key, between: between.map(word), behind: word(behind) }
+    ReplyTemplate {
+        before: before.map(word),
+        key,
+        between: between.map(word),
+        behind: word(behind),
+    }
 }
 
-fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mut Out) -> After {
+fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mut Out) -> NextStep {
     out.settle(&context.store);
     let exptime = context.clock.realtime(exptime);
     let begun = note::begin(context.noted.watched);
     let (counters, may_wait) = (&context.counters, context.may_wait);
     let found = match context.store.get_and_touch(show.key(), exptime) {
-        Err(_) if may_wait => return After::Wait,
+        Err(_) if may_wait => return NextStep::Wait,
         found => found.unwrap_or(None),
     };
     let hits = found.is_some();
@@ -110,7 +119,7 @@ fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mu
     note::sample(context, (Kind::Touch, Some(show.key())), note::elapsed_ns(begun));
     note::fetched(context, show.key());
     note::count_get_for_prefix(context, show.key(), u64::from(hits));
-    After::Continue
+    NextStep::Continue
 }
 
 /// Appends a value. The part that is in frames is appended by reference.

@@ -9,11 +9,11 @@ use protocol::meta::write::{self, GetValue, RequestFields};
 use protocol::meta::{Change, Flags, LookupFlags};
 use protocol::show::Show;
 use protocol::{Meta, Outcome, Refusal};
-use store::{Deleted, MetaDelete, MetaGet, MetaStep, Prefetched};
+use store::{DeleteResult, MetaDelete, MetaGet, MetaStep, PrefetchedHash};
 
 use super::found::LockedItem;
 use super::get::{append_value, look_up};
-use super::{After, Context, note, refuse};
+use super::{Context, NextStep, note, refuse};
 use crate::clock::Clock;
 use crate::out::Out;
 use crate::sampled::Kind;
@@ -22,9 +22,9 @@ use crate::sampled::Kind;
 pub(super) fn get(
     context: &mut Context,
     request: &Meta<'_>,
-    hash: Option<Prefetched>,
+    hash: Option<PrefetchedHash>,
     out: &mut Out,
-) -> After {
+) -> NextStep {
     if request.is_of_value() {
         return get_value(context, request.key, hash, out);
     }
@@ -36,31 +36,30 @@ pub(super) fn get(
 fn get_by_looks(
     context: &mut Context,
     request: &Meta<'_>,
-    hash: Option<Prefetched>,
+    hash: Option<PrefetchedHash>,
     out: &mut Out,
-) -> After {
+) -> NextStep {
     let Some(LookupFlags { value, quiet }) = LookupFlags::parse(request) else {
         return get_by_flags(context, request, out);
     };
     let fields = RequestFields { flags: request.flags, key: request.key, key_binary: false, quiet };
     match look_up(context, hash, write::Get { request: fields, value, now: context.clock.now }, out)
     {
-        true => After::Continue,
+        true => NextStep::Continue,
         false => get_by_flags(context, request, out),
     }
 }
 
-/// Executes `mg` with only flag `v`.
 #[inline(always)]
 pub(super) fn get_value(
     context: &mut Context,
     key: &[u8],
-    hash: Option<Prefetched>,
+    hash: Option<PrefetchedHash>,
     out: &mut Out,
-) -> After {
+) -> NextStep {
     let show = GetValue { key, now: context.clock.now };
     match look_up(context, hash, show, out) {
-        true => After::Continue,
+        true => NextStep::Continue,
         false => get_by_flags(context, &Meta::value_of(key), out),
     }
 }
@@ -68,17 +67,17 @@ pub(super) fn get_value(
 /// Executes an `mg` that changes the item, or whose answer needs the item's lock, under that lock.
 #[cold]
 #[inline(never)]
-fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
+fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextStep {
     out.settle(&context.store);
     let begun = note::begin(context.noted.watched);
     let after = get_locked(context, request, out);
-    if after != After::Wait {
+    if after != NextStep::Wait {
         note::sample(context, (Kind::MetaGet, Some(request.key)), note::elapsed_ns(begun));
     }
     after
 }
 
-fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
+fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextStep {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
         Err(refusal) => return refuse(out, refusal),
@@ -103,7 +102,7 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
     };
     let (counters, may_wait, now) = (&context.counters, context.may_wait, context.clock.now);
     let found = match context.store.meta_get(&wanted) {
-        Err(_) if may_wait => return After::Wait,
+        Err(_) if may_wait => return NextStep::Wait,
         found => found.unwrap_or(None),
     };
     let fields = RequestFields::new(request, &flags, key);
@@ -133,10 +132,9 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
         }
     }
     note::fetched(context, key);
-    After::Continue
+    NextStep::Continue
 }
 
-/// Converts a change that a flag requests to the store's type and clock.
 fn step_of(change: Change, clock: &Clock) -> MetaStep {
     match change {
         Change::Touch(exptime) => MetaStep::Touch(clock.realtime(exptime)),
@@ -145,7 +143,7 @@ fn step_of(change: Change, clock: &Clock) -> MetaStep {
     }
 }
 
-pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
+pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextStep {
     let flags = match Flags::parse(request) {
         Ok(flags) if flags.opaque_too_long => return refuse(out, Refusal::OpaqueTooLong),
         Ok(flags) => flags,
@@ -164,35 +162,35 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -
     };
     let bytes = note::bytes_to_delete(context, key);
     let deleted = context.store.meta_delete(&wanted);
-    if let Ok(Deleted::Deleted) = deleted
+    if let Ok(DeleteResult::Deleted) = deleted
         && !flags.stale
     {
         note::deleted(context, key, bytes, "md");
     }
     let counters = &context.counters;
     let outcome = match deleted {
-        Ok(Deleted::Deleted) => {
+        Ok(DeleteResult::Deleted) => {
             if !flags.stale {
                 counters.delete_hits.add(1);
             }
             Outcome::Deleted
         }
-        Ok(Deleted::NotFound) => {
+        Ok(DeleteResult::NotFound) => {
             counters.delete_misses.add(1);
             Outcome::Refused(Refusal::NotFound)
         }
-        Ok(Deleted::Exists) => {
+        Ok(DeleteResult::Exists) => {
             counters.delete_misses.add(1);
             Outcome::Refused(Refusal::Exists)
         }
-        Err(refused) if context.waits(refused) => return After::Wait,
+        Err(refused) if context.waits(refused) => return NextStep::Wait,
         Err(_) => Outcome::Refused(Refusal::NoMemoryDelta),
     };
     RequestFields::new(request, &flags, key).say(outcome, None, &mut out.buf);
-    After::Continue
+    NextStep::Continue
 }
 
-pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
+pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextStep {
     let mut place = None;
     let key = match request.debug_key(&mut place) {
         Ok(key) => key,
@@ -206,5 +204,5 @@ pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) ->
     let locked = found.as_ref().map(|hit| LockedItem { hit, flags, clock });
     let item_bytes = found.as_ref().map_or(0, |hit| hit.item_bytes);
     write::debug(key, locked.as_ref(), item_bytes, clock.now, &mut out.buf);
-    After::Continue
+    NextStep::Continue
 }

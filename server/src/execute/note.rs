@@ -15,9 +15,9 @@ use protocol::text::event::Item;
 use protocol::text::list::PrefixCounts;
 use protocol::text::operator::Streams;
 use protocol::{KEY_BYTES_MAX, MetaVerb, Request};
-use store::{MetaGet, MetaHit, Prefetched, Put, Refused, Stored, Verb};
+use store::{MetaGet, MetaHit, PrefetchedHash, Put, PutResult, StoreError, Verb};
 
-use super::{After, Context, get};
+use super::{Context, NextStep, get};
 use crate::out::Out;
 use crate::sampled::{Kind, SAMPLED};
 use crate::watch::{DETAIL, Mark};
@@ -25,7 +25,7 @@ use crate::watch::{DETAIL, Mark};
 /// If any of these streams and bits is set, each lookup is noted.
 pub(super) const LOOKUPS: Streams = Streams(Streams::FETCHERS.0 | DETAIL.0 | SAMPLED.0);
 
-/// If any of these streams and bits is set, each other request is noted.
+/// If any of these streams and bits is set, each request that is not a lookup is noted.
 pub(super) const OTHERS: Streams = Streams(Streams::FETCHERS.0 | SAMPLED.0);
 
 /// Returns the length of the key's value, or `None` if the key does not exist.
@@ -54,7 +54,7 @@ fn item(context: &mut Context, stream: Streams, key: &[u8], bytes: u32, what: It
 #[inline(never)]
 pub(super) fn look_up<S: Show>(
     context: &mut Context,
-    hash: Option<Prefetched>,
+    hash: Option<PrefetchedHash>,
     show: S,
     out: &mut Out,
 ) -> bool {
@@ -98,20 +98,17 @@ pub(super) fn count_get_for_prefix(context: &Context, key: &[u8], hits: u64) {
     });
 }
 
-/// Returns the time at which a sampled request begins, in nanoseconds, or `None` if the request is
-/// not sampled.
+/// Returns when a sampled request begins, in nanoseconds; `None` if the request is not sampled.
 #[inline]
 pub(super) fn begin(watched: Streams) -> Option<u64> {
     watched.intersects(SAMPLED).then(monotonic_ns)
 }
 
-/// Returns how long a sampled request took, in nanoseconds.
 #[inline]
 pub(super) fn elapsed_ns(begun: Option<u64>) -> Option<u64> {
     begun.map(|begun| monotonic_ns().saturating_sub(begun))
 }
 
-/// Records the kind, key and time of a request, if it is sampled.
 #[inline]
 pub(super) fn sample(context: &mut Context, of: (Kind, Option<&[u8]>), took_ns: Option<u64>) {
     if let Some(ns) = took_ns {
@@ -139,16 +136,15 @@ fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u6
     });
 }
 
-/// Like `execute_hashed`, but for requests other than retrievals, if the request is sampled or its
-/// lookup is watched.
+/// Like `execute_hashed`, but for a sampled or watched request that is not a retrieval.
 #[cold]
 #[inline(never)]
 pub(super) fn execute(
     context: &mut Context,
     request: &Request<'_>,
-    hash: Option<Prefetched>,
+    hash: Option<PrefetchedHash>,
     out: &mut Out,
-) -> After {
+) -> NextStep {
     let watched = context.noted.watched;
     let is_whole = match request {
         Request::Store(store) => store.terminated,
@@ -164,7 +160,7 @@ pub(super) fn execute(
     let others = Streams(watched.0 & OTHERS.0);
     context.noted.watched = context.noted.watched.without(OTHERS).with(others);
     match after {
-        After::Wait => context.noted.take_back(mark),
+        NextStep::Wait => context.noted.take_back(mark),
         _ => sample(context, Kind::of(request), took_ns),
     }
     after
@@ -214,7 +210,7 @@ fn looked_up(context: &mut Context, key: &[u8]) {
 pub(super) fn stored(
     context: &mut Context,
     (put, bytes): (&Put<'_>, usize),
-    stored: Result<Stored, Refused>,
+    stored: Result<PutResult, StoreError>,
     counts: bool,
 ) {
     if context.noted.watched.intersects(Streams::MUTATIONS.with(DETAIL)) {
@@ -227,17 +223,17 @@ pub(super) fn stored(
 fn note_stored(
     context: &mut Context,
     (put, bytes): (&Put<'_>, usize),
-    stored: Result<Stored, Refused>,
+    stored: Result<PutResult, StoreError>,
     counts: bool,
 ) {
     let status = match stored {
-        Ok(Stored::Stored { .. }) => "stored",
-        Ok(Stored::NotStored) => "not_stored",
-        Ok(Stored::Exists) => "exists",
-        Ok(Stored::NotFound) => "not_found",
+        Ok(PutResult::Stored { .. }) => "stored",
+        Ok(PutResult::NotStored) => "not_stored",
+        Ok(PutResult::Exists) => "exists",
+        Ok(PutResult::NotFound) => "not_found",
         Err(refused) if context.waits(refused) => return,
-        Err(Refused::TooLarge) => "too_large",
-        Err(Refused::NoMemory | Refused::Later) => "no_memory",
+        Err(StoreError::TooLarge) => "too_large",
+        Err(StoreError::NoMemory | StoreError::Later) => "no_memory",
     };
     if counts {
         count_for_prefix(context, put.key, |counts| counts.sets += 1);
@@ -258,7 +254,7 @@ fn note_stored(
     let (bytes, exptime) = match (stored, put.verb) {
         (Err(_), _) => (0, 0),
         (
-            Ok(Stored::Stored { value_bytes, .. }),
+            Ok(PutResult::Stored { value_bytes, .. }),
             Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify,
         ) => (value_bytes, exptime(context, put.key)),
         _ => (u32::try_from(bytes).unwrap_or(u32::MAX), put.exptime),
@@ -269,8 +265,7 @@ fn note_stored(
     item(context, Streams::MUTATIONS, put.key, bytes, what);
 }
 
-/// Returns the length of the key's value, for the note of its deletion; 0 if deletions are not
-/// watched.
+/// Returns the length of the key's value if deletions are watched, for the note; otherwise 0.
 #[inline]
 pub(super) fn bytes_to_delete(context: &mut Context, key: &[u8]) -> u32 {
     match context.noted.watched.intersects(Streams::DELETIONS) {

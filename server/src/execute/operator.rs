@@ -1,11 +1,11 @@
 //! Operators' commands that act on a running server.
 //!
 //! Where: called by `execute`.
-//! Invariant: `flush_all` keeps items that are stored in a later second than the flushed one. A new
-//! memory limit is only set here; the store then frees memory slice by slice until it is within the
-//! limit. A long command becomes an errand of the connection. Commands in datagrams are obeyed only
-//! with `-o udp_admin`, because anybody can forge a sender. A command for a mechanism that only
-//! memcached has gets memcached's answer.
+//! Invariant: `flush_all` flushes up to some second, and keeps items that are stored in later ones.
+//! A new memory limit is only set here; the store then frees memory slice by slice until it is
+//! within the limit. A long command becomes an errand of the connection. Commands in datagrams are
+//! obeyed only with `-o udp_admin`, because anybody can forge a sender. A command for a mechanism
+//! that only memcached has gets memcached's answer.
 //! Source: memcached 1.6.45 `process_flush_all_command`, `item_flush_expired`, `item_is_flushed`,
 //! `process_memlimit_command`, `process_lru_crawler_command`, `process_slabs_command`,
 //! `process_shutdown_command`.
@@ -16,12 +16,12 @@ use protocol::text::operator::{self, Classes, Control, Listing, Shutdown, Stream
 use protocol::{Args, Form, Outcome, Refusal};
 use store::OutOfBounds;
 
-use super::{After, Context};
+use super::{Context, NextStep};
 use crate::errand::Errand;
 use crate::errand::dump::{Dump, Lines};
 use crate::out::Out;
 use crate::process::{self, Stop};
-use crate::watch::Seat;
+use crate::watch::WatchGuard;
 
 /// Smallest and largest `cache_memlimit`, in MiB.
 const MEMLIMIT_MIN: u32 = 8;
@@ -60,7 +60,7 @@ pub(super) fn obey(
     args: Args<'_>,
     form: Form,
     out: &mut Out,
-) -> After {
+) -> NextStep {
     let control = operator::read(command, args).and_then(|control| {
         let begins_errand = matches!(control, Control::Dump(..) | Control::Watch(_));
         let refusal = if begins_errand { None } else { context.refuses_operators() };
@@ -76,7 +76,7 @@ pub(super) fn obey(
             Ok(errand) => {
                 context.errand = Some(Box::new(errand));
                 form.write_outcome(Outcome::Done, &mut out.buf);
-                return After::Errand;
+                return NextStep::Errand;
             }
             Err(refusal) => Outcome::Refused(refusal),
         },
@@ -84,21 +84,21 @@ pub(super) fn obey(
         Ok(Control::Shutdown(mode)) => match shutdown(context, mode) {
             Ok(stop) => {
                 process::ask_to_stop(stop);
-                return After::Close;
+                return NextStep::Close;
             }
             Err(refusal) => Outcome::Refused(refusal),
         },
         Ok(Control::Watch(streams)) => match watch(context, streams) {
-            Ok(seat) => {
-                context.errand = Some(Box::new(Errand::Watch(seat)));
+            Ok(guard) => {
+                context.errand = Some(Box::new(Errand::Watch(guard)));
                 form.write_outcome(Outcome::Done, &mut out.buf);
-                return After::Errand;
+                return NextStep::Errand;
             }
             Err(refusal) => Outcome::Refused(refusal),
         },
     };
     form.write_outcome(outcome, &mut out.buf);
-    After::Continue
+    NextStep::Continue
 }
 
 /// Obeys `lru_crawler enable` and `disable`: switches dumps and the removal of expired items.
@@ -113,8 +113,7 @@ fn crawler_is_on(context: &Context) -> bool {
     context.shared.store.expires_unasked()
 }
 
-/// Obeys `lru_crawler crawl`, which does nothing, because expired items are always removed in the
-/// background.
+/// Obeys `lru_crawler crawl`, which does nothing: expired items are always removed.
 fn crawl(context: &Context, classes: Option<Classes>) -> Outcome {
     Outcome::Refused(match classes {
         _ if !crawler_is_on(context) => Refusal::CrawlerOff,
@@ -124,7 +123,6 @@ fn crawl(context: &Context, classes: Option<Classes>) -> Outcome {
     })
 }
 
-/// Begins the dump of `lru_crawler metadump` or `lru_crawler mgdump`.
 fn dump(context: &Context, listing: Listing, classes: Option<Classes>) -> Result<Errand, Refusal> {
     let (lines, off) = match listing {
         Listing::Metadata => (Lines::Metadata, Refusal::MetadumpOff),
@@ -146,14 +144,14 @@ fn dump(context: &Context, listing: Listing, classes: Option<Classes>) -> Result
     Dump::begin(context, lines, all).map(Errand::Dump).ok_or(Refusal::CrawlerBusy)
 }
 
-fn watch(context: &Context, streams: Streams) -> Result<Seat, Refusal> {
+fn watch(context: &Context, streams: Streams) -> Result<WatchGuard, Refusal> {
     if !context.shared.settings.watch_enabled {
         return Err(Refusal::WatchOff);
     }
     if let Some(refusal) = context.refuses_errands() {
         return Err(refusal);
     }
-    Seat::take(&context.shared, streams).ok_or(Refusal::WatchTooMany)
+    WatchGuard::take(&context.shared, streams).ok_or(Refusal::WatchTooMany)
 }
 
 /// Refuses `slabs reassign`, because no slab class has pages to move.

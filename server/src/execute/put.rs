@@ -9,12 +9,11 @@
 use protocol::meta::Flags;
 use protocol::meta::write::RequestFields;
 use protocol::{Meta, Outcome, Refusal, Store, StoreVerb};
-use store::{Body, Prefetched, Put, Refused, Stored, Verb};
+use store::{Body, PrefetchedHash, Put, PutResult, StoreError, Verb};
 
-use super::{After, Context, note, refuse};
+use super::{Context, NextStep, note, refuse};
 use crate::out::Out;
 
-/// A value that has arrived.
 pub(super) struct ArrivedValue<'a> {
     pub(super) body: Body<'a>,
     pub(super) bytes: usize,
@@ -23,7 +22,6 @@ pub(super) struct ArrivedValue<'a> {
 }
 
 impl<'a> ArrivedValue<'a> {
-    /// Describes a value that is in the receive buffer.
     #[inline]
     pub(super) fn here(value: &'a [u8], terminated: bool) -> ArrivedValue<'a> {
         ArrivedValue { body: Body::Bytes(value), bytes: value.len(), terminated }
@@ -61,24 +59,24 @@ fn forget(context: &mut Context, request: &Store<'_>) {
 /// Refuses `request` although its value was admitted, because the store has no room left.
 pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Refusal {
     let put = put_of(context, request);
-    note::stored(context, (&put, 0), Err(Refused::NoMemory), true);
+    note::stored(context, (&put, 0), Err(StoreError::NoMemory), true);
     forget(context, request);
-    count_refused(context, Refused::NoMemory)
+    count_refused(context, StoreError::NoMemory)
 }
 
 #[inline(always)]
 pub(super) fn store(
     context: &mut Context,
     request: &Store<'_>,
-    hash: Option<Prefetched>,
+    hash: Option<PrefetchedHash>,
     value: ArrivedValue<'_>,
     out: &mut Out,
-) -> After {
+) -> NextStep {
     if !value.terminated {
         let refusal = refuse_chunk(context, request, &value);
         note::count_for_prefix(context, request.key, |counts| counts.sets += 1);
         request.form.refuse(refusal, &mut out.buf);
-        return After::Continue;
+        return NextStep::Continue;
     }
     let put = put_of(context, request);
     let hash = hash.unwrap_or_else(|| context.store.hashed(put.key));
@@ -89,17 +87,16 @@ pub(super) fn store(
             context.counters.set_cmds.add(1);
             request.form.write_outcome(outcome_of(stored), &mut out.buf);
         }
-        Err(refused) if context.waits(refused) => return After::Wait,
+        Err(refused) if context.waits(refused) => return NextStep::Wait,
         Err(refused) => {
             forget(context, request);
             request.form.refuse(count_refused(context, refused), &mut out.buf);
         }
     }
-    After::Continue
+    NextStep::Continue
 }
 
-/// Refuses a value without a line end. If the store has no room for the value, that refusal takes
-/// precedence.
+/// Refuses a value without a line end, or, with precedence, one that the store has no room for.
 #[cold]
 fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &ArrivedValue<'_>) -> Refusal {
     if !value.is_admitted()
@@ -111,13 +108,12 @@ fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &ArrivedValue
     Refusal::BadChunk
 }
 
-/// Converts the store's result to the protocols' type.
-fn outcome_of(stored: Stored) -> Outcome {
+fn outcome_of(stored: PutResult) -> Outcome {
     match stored {
-        Stored::Stored { cas, .. } => Outcome::Stored(cas),
-        Stored::NotStored => Outcome::Refused(Refusal::NotStored),
-        Stored::Exists => Outcome::Refused(Refusal::Exists),
-        Stored::NotFound => Outcome::Refused(Refusal::NotFound),
+        PutResult::Stored { cas, .. } => Outcome::Stored(cas),
+        PutResult::NotStored => Outcome::Refused(Refusal::NotStored),
+        PutResult::Exists => Outcome::Refused(Refusal::Exists),
+        PutResult::NotFound => Outcome::Refused(Refusal::NotFound),
     }
 }
 
@@ -141,8 +137,7 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
     }
 }
 
-/// Converts a protocol's verb to the store's. The two crates do not depend on each other, so each
-/// has its own type; both have the same order, so this compiles to nothing.
+/// Converts a protocol's verb to the store's. Their order is the same; this compiles to nothing.
 #[inline]
 fn verb_of(verb: StoreVerb) -> Verb {
     match verb {
@@ -156,14 +151,14 @@ fn verb_of(verb: StoreVerb) -> Verb {
 }
 
 #[cold]
-fn count_refused(context: &Context, refused: Refused) -> Refusal {
+fn count_refused(context: &Context, refused: StoreError) -> Refusal {
     match refused {
-        Refused::TooLarge => {
+        StoreError::TooLarge => {
             context.counters.store_too_large.add(1);
             Refusal::TooLarge
         }
         // A request that is refused because of `Later` has waited for too long.
-        Refused::NoMemory | Refused::Later => {
+        StoreError::NoMemory | StoreError::Later => {
             context.counters.store_no_memory.add(1);
             Refusal::NoMemory
         }
@@ -200,21 +195,20 @@ fn meta_admit(
     Ok(())
 }
 
-/// Refuses `request` although its value was admitted, because the store has no room left.
 pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> Refusal {
     if let Ok(flags) = Flags::parse(request) {
         let mut place = None;
         let key = flags.key(request, &mut place);
         if let Ok(put) = meta_put_of(context, &flags, key) {
-            note::stored(context, (&put, 0), Err(Refused::NoMemory), false);
+            note::stored(context, (&put, 0), Err(StoreError::NoMemory), false);
         }
         context.store.delete(key);
     }
-    count_refused(context, Refused::NoMemory)
+    count_refused(context, StoreError::NoMemory)
 }
 
 /// Counts a refusal, and deletes the old item in every mode of `ms`.
-fn meta_refused(context: &mut Context, put: &Put<'_>, refused: Refused) -> Refusal {
+fn meta_refused(context: &mut Context, put: &Put<'_>, refused: StoreError) -> Refusal {
     context.store.delete(put.key);
     count_refused(context, refused)
 }
@@ -224,7 +218,7 @@ pub(super) fn meta_store(
     request: &Meta<'_>,
     value: ArrivedValue<'_>,
     out: &mut Out,
-) -> After {
+) -> NextStep {
     match meta_stored(context, request, value, out) {
         Ok(after) => after,
         Err(refusal) => refuse(out, refusal),
@@ -236,7 +230,7 @@ fn meta_stored(
     request: &Meta<'_>,
     value: ArrivedValue<'_>,
     out: &mut Out,
-) -> Result<After, Refusal> {
+) -> Result<NextStep, Refusal> {
     let flags = Flags::parse(request)?;
     let mut place = None;
     let key = flags.key(request, &mut place);
@@ -252,17 +246,17 @@ fn meta_stored(
     note::stored(context, (&put, value.bytes), stored, false);
     let stored = match stored {
         Ok(stored) => stored,
-        Err(refused) if context.waits(refused) => return Ok(After::Wait),
+        Err(refused) if context.waits(refused) => return Ok(NextStep::Wait),
         Err(refused) => return Err(meta_refused(context, &put, refused)),
     };
     context.counters.set_cmds.add(1);
     let value_bytes = match stored {
-        Stored::Stored { value_bytes, .. } => value_bytes,
+        PutResult::Stored { value_bytes, .. } => value_bytes,
         _ => u32::try_from(value.bytes).unwrap_or(u32::MAX),
     };
     let fields = RequestFields::new(request, &flags, key);
     fields.say(outcome_of(stored), Some(value_bytes), &mut out.buf);
-    Ok(After::Continue)
+    Ok(NextStep::Continue)
 }
 
 fn meta_put_of<'k>(context: &Context, flags: &Flags, key: &'k [u8]) -> Result<Put<'k>, Refusal> {

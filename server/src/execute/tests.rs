@@ -11,9 +11,9 @@ use protocol::{LINE_BYTES_MAX, ProtocolMode, Session, Step};
 use store::{Config, Store};
 
 use super::batch::{self, End, Input, Inputs};
-use super::budget::{Budget, Stopped};
+use super::budget::{Budget, StopReason};
 use super::turn;
-use super::{After, Context, begin, execute, execute_with_draft};
+use super::{Context, NextStep, begin, execute, execute_with_draft};
 use crate::clock::Clock;
 use crate::limits::OUT_BYTES_MAX;
 use crate::out::{Mark, Out};
@@ -21,7 +21,6 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::turn::TurnState;
 
-/// Unix time at which the server of these tests starts.
 const UNIX_SECONDS: i64 = 1_800_000_000;
 
 struct Server {
@@ -65,7 +64,7 @@ impl Server {
             match self.session.next(&input[at..]) {
                 Step::Request(request, used) => {
                     at += used;
-                    if execute(&mut self.turn.context, &request, &mut out) == After::Close {
+                    if execute(&mut self.turn.context, &request, &mut out) == NextStep::Close {
                         break;
                     }
                 }
@@ -76,7 +75,6 @@ impl Server {
         bytes(&out)
     }
 
-    /// Sends each request of `exchanges` and compares its answer.
     #[track_caller]
     fn says(&mut self, exchanges: &[(&str, &str)]) {
         for (index, (asked, answered)) in exchanges.iter().enumerate() {
@@ -87,7 +85,6 @@ impl Server {
     }
 }
 
-/// Returns the bytes of text and values, in order.
 fn bytes(out: &Out) -> Vec<u8> {
     let mut bytes = Vec::new();
     out.pieces(Mark::default(), out.mark(), None).for_each(|piece| bytes.extend_from_slice(piece));
@@ -141,7 +138,7 @@ fn flush_all_takes_what_is_older_than_its_time() {
     server.later(5);
     server.says(&[
         ("get a\r\n", "VALUE a 0 1\r\n2\r\nEND\r\n"),
-        // Flushes in one second: all items of this second, also those set later.
+        // All items of this second are flushed, even those set after the `flush_all`.
         ("flush_all 1\r\n", "OK\r\n"),
         ("get a\r\n", "END\r\n"),
         ("set b 0 0 1\r\n1\r\n", "STORED\r\n"),
@@ -178,7 +175,7 @@ fn flush_all_can_be_forbidden() {
 
 #[test]
 fn who_switches_detail_on_is_counted_from_the_next_request_on() {
-    // All requests of a loop after a rest are sampled.
+    // If a column was idle for `REST_MS`, all requests of its next loop are sampled.
     for since_ms in [0, 1000] {
         let mut server = Server::ready();
         server.turn.context.begin_loop(since_ms);
@@ -478,7 +475,7 @@ fn a_turn_ends_with_statistics_as_with_as_many_requests_as_they_cost() {
         let Server { turn, session } = &mut server;
         let (stopped, at) = turn::run(turn, session, (input.as_bytes(), 0), &mut budget);
         turn.out.clear();
-        assert_eq!(stopped, Stopped::Enough, "{request}");
+        assert_eq!(stopped, StopReason::Enough, "{request}");
         assert_eq!(at / request.len(), executed, "{request}");
     }
 }
@@ -488,7 +485,7 @@ struct Several<'i> {
     inputs: Vec<(&'i str, Session, u32)>,
     next: usize,
     from: usize,
-    ended: Vec<(usize, Stopped, usize, String)>,
+    ended: Vec<(usize, StopReason, usize, String)>,
 }
 
 impl<'i> Inputs<'i> for Several<'i> {
@@ -537,7 +534,7 @@ fn a_batch_executes_each_input_as_if_it_were_alone() {
         let (stopped, at) = turn::run(&mut server.turn, &mut own, input, &mut budget);
         let reply = String::from_utf8(std::mem::take(&mut server.turn.out.buf)).unwrap();
         // The position does not matter when the connection closes.
-        let at = if stopped == Stopped::Close { 0 } else { at };
+        let at = if stopped == StopReason::Close { 0 } else { at };
         alone.push((number, stopped, at, reply));
     }
     server.says(&[("set k 0 0 1\r\nv\r\n", "STORED\r\n")]);
@@ -545,11 +542,11 @@ fn a_batch_executes_each_input_as_if_it_were_alone() {
     let mut several = Several { inputs, next: 0, from: 0, ended: Vec::new() };
     batch::run(&mut server.turn, &mut several);
     for ended in &mut several.ended {
-        ended.2 = if ended.1 == Stopped::Close { 0 } else { ended.2 };
+        ended.2 = if ended.1 == StopReason::Close { 0 } else { ended.2 };
     }
     assert_eq!(several.ended, alone);
-    let stopped: Vec<Stopped> = alone.iter().map(|alone| alone.1).collect();
-    use Stopped::{Body, Close, Enough, Hungry};
+    let stopped: Vec<StopReason> = alone.iter().map(|alone| alone.1).collect();
+    use StopReason::{Body, Close, Enough, Hungry};
     let expected = [Hungry, Hungry, Hungry, Hungry, Enough, Close, Body, Hungry, Enough];
     assert_eq!(stopped, expected);
     assert_eq!(alone[4].2, 17 * "get k\r\n".len(), "as many as the budget has");

@@ -8,13 +8,12 @@
 use protocol::{Request, Session};
 
 use super::batch::{self, End, Input, Inputs};
-use super::budget::{Budget, Stopped};
-use super::{After, execute_hashed, get, meta};
+use super::budget::{Budget, StopReason};
+use super::{NextStep, execute_hashed, get, meta};
 use crate::turn::TurnState;
 
 /// If `input` is exactly one plain request, the most frequent case, executes it without reading
-/// ahead. Returns `Some(false)` if the request must wait. Returns `None` for other input and
-/// executes nothing of it.
+/// ahead. Returns `Some(false)` if it must wait; returns `None`, without effect, for other input.
 #[inline(always)]
 pub fn run_only(turn: &mut TurnState, session: &Session, input: &[u8]) -> Option<bool> {
     let TurnState { context, out, .. } = turn;
@@ -23,18 +22,17 @@ pub fn run_only(turn: &mut TurnState, session: &Session, input: &[u8]) -> Option
         Request::Meta(request) => meta::get_value(context, request.key, None, out),
         other => execute_hashed(context, &other, None, out),
     };
-    Some(after != After::Wait)
+    Some(after != NextStep::Wait)
 }
 
-/// Executes the requests in `bytes` from byte `at` on. Returns why execution stopped, and at which
-/// byte.
+/// Executes the requests in `bytes` from byte `at` on. Returns why it stopped, and at which byte.
 #[inline(never)]
 pub fn run(
     turn: &mut TurnState,
     session: &mut Session,
     (bytes, at): (&[u8], usize),
     budget: &mut Budget,
-) -> (Stopped, usize) {
+) -> (StopReason, usize) {
     let (before, mut behind) = (session.clone(), at);
     let first = match batch::read_one(bytes, &mut behind, session) {
         Ok(first) => first,
@@ -43,29 +41,28 @@ pub fn run(
     // If there is only one request, there is nothing to read ahead.
     if behind == bytes.len() && at == 0 {
         return match execute_hashed(&mut turn.context, &first, None, &mut turn.out) {
-            After::Close => (Stopped::Close, at),
-            After::Continue | After::Flush => (Stopped::Hungry, behind),
-            After::Errand => (Stopped::Enough, behind),
-            After::Wait => {
+            NextStep::Close => (StopReason::Close, at),
+            NextStep::Continue | NextStep::Flush => (StopReason::Hungry, behind),
+            NextStep::Errand => (StopReason::Enough, behind),
+            NextStep::Wait => {
                 *session = before;
-                (Stopped::Wait, at)
+                (StopReason::Wait, at)
             }
         };
     }
     let first = Some((first, behind, session.clone()));
     let input = Input { number: 0, bytes, at, session: before, first };
     let mut single =
-        SingleInput { input: Some(input), session, budget, stopped: (Stopped::Hungry, at) };
+        SingleInput { input: Some(input), session, budget, stopped: (StopReason::Hungry, at) };
     batch::run(turn, &mut single);
     single.stopped
 }
 
-/// A batch of one input.
 struct SingleInput<'i, 'b> {
     input: Option<Input<'i>>,
     session: &'b mut Session,
     budget: &'b mut Budget,
-    stopped: (Stopped, usize),
+    stopped: (StopReason, usize),
 }
 
 impl<'i> Inputs<'i> for SingleInput<'i, '_> {

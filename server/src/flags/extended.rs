@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use store::policy::Eviction;
 
-use super::{BadFlag, Choices, Does, Flag, Takes, meant, number};
+use super::{BadFlag, Choices, Flag, Handler, ValueKind, meant, number};
 use crate::settings::{Migrate, ZeroCopy};
 
 /// The lines of `-h` for `-o eviction`: an explanation, and one line for each policy.
@@ -45,9 +45,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "no_pin",
-        takes: Takes::Nothing,
-        help: &["do not pin threads to processors: for two servers on", "one box"],
-        does: Does::Sets(|choices, _| {
+        takes: ValueKind::Nothing,
+        help: &["do not pin threads to CPUs, for two servers on one machine"],
+        handler: Handler::Sets(|choices, _| {
             choices.pin = false;
             Ok(())
         }),
@@ -55,9 +55,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "maxconns_fast",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["immediately close new connections after limit", "(default: enabled)"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.connections_max_fast = true;
             Ok(())
         }),
@@ -65,9 +65,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "no_maxconns_fast",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["leave connections over the limit waiting in the backlog"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.connections_max_fast = false;
             Ok(())
         }),
@@ -75,9 +75,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "idle_timeout",
-        takes: Takes::Value("<num>"),
+        takes: ValueKind::Value("<num>"),
         help: &["seconds after which idle connections are closed", "(default: 0, no timeout)"],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             let wrong = "idle_timeout takes a number of seconds, 0 for no timeout";
             let seconds = number(value, 0..=INT_MAX, wrong)?;
             choices.settings.idle_seconds_max = u32::try_from(seconds).unwrap_or(u32::MAX);
@@ -87,9 +87,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "eviction",
-        takes: Takes::Value("<policy>"),
+        takes: ValueKind::Value("<policy>"),
         help: &EVICTION_HELP,
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             let names = Eviction::ALL.map(|(name, _)| name);
             choices.settings.eviction = Eviction::named(value).ok_or_else(|| {
                 let names = names.join(", ");
@@ -101,13 +101,13 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: UDP_ALLOW,
-        takes: Takes::Value("<networks>"),
+        takes: ValueKind::Value("<networks>"),
         help: &[
             "networks that are answered over UDP, such as",
-            "10.0.0.0/8,2001:db8::/32 (default: all, but then each",
-            "network gets few long replies per second)",
+            "10.0.0.0/8,2001:db8::/32 (default: all, but then only a few",
+            "long replies per second are sent to each network)",
         ],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             let network = network(value).ok_or_else(|| {
                 let wrong = "udp_allow takes networks such as 10.0.0.0/8 or 2001:db8::1";
                 BadFlag::value(format!("{wrong} (given: '{value}')"))
@@ -119,12 +119,12 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "udp_reply_max",
-        takes: Takes::Value("<bytes>"),
+        takes: ValueKind::Value("<bytes>"),
         help: &[
             "longest reply over UDP, in bytes (default: 1048576, or",
-            "65536 if all networks are answered, see udp_allow)",
+            "65536 if udp_allow is not given)",
         ],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             let wrong = format!(
                 "udp_reply_max takes 2048 to {UDP_REPLY_BYTES_MAX} bytes: a reply has at most \
                  65535 datagrams, and the shortest packets carry {UDP_PAYLOAD_BYTES_MIN} bytes each"
@@ -137,13 +137,13 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "udp_admin",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &[
-            "obeys flush_all, shutdown, cache_memlimit, verbosity",
-            "and other operators' commands over UDP too, whose",
-            "senders can be forged",
+            "also obey flush_all, shutdown, cache_memlimit, verbosity and",
+            "other administrative commands over UDP, where sender",
+            "addresses can be forged",
         ],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.udp_admin = true;
             Ok(())
         }),
@@ -151,9 +151,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "udp_port_per_column",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["each thread has its own UDP port: -U, -U + 1 and so on"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.udp_port_per_column = true;
             Ok(())
         }),
@@ -161,15 +161,15 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "zero_copy",
-        takes: Takes::Value("<what>"),
+        takes: ValueKind::Value("<what>"),
         help: &[
-            "off (default): long values are copied into packets;",
-            "send: they are kept in the memory of packets and sent",
-            "from there, so that at most the kernel copies them;",
-            "full: also, values that arrive in such packets stay in them;",
-            "send and full cost memory",
+            "off (default): copy long values into packets;",
+            "send: store long values in packet memory and send them from",
+            "there, so that only the kernel may copy them;",
+            "full: like send, and do not copy long values on arrival;",
+            "send and full need more memory",
         ],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             let known = ZeroCopy::ALL.into_iter().find(|(name, _)| *name == value);
             let (_, known) = known.ok_or_else(|| {
                 BadFlag::value(format!("zero_copy takes off, send or full (given: '{value}')"))
@@ -181,9 +181,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "zero_copy_min",
-        takes: Takes::Value("<bytes>"),
+        takes: ValueKind::Value("<bytes>"),
         help: &["shortest value, in bytes, that zero_copy applies to", "(default: 1024)"],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             let bytes = number(value, 1..=1 << 20, "zero_copy_min takes 1 to 1048576 bytes")?;
             choices.settings.zero_copy_bytes_min = usize::try_from(bytes).unwrap_or(usize::MAX);
             Ok(())
@@ -192,12 +192,12 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "busy_poll",
-        takes: Takes::Value("<us>"),
+        takes: ValueKind::Value("<us>"),
         help: &[
-            "microseconds that a thread without work looks for work before",
-            "it sleeps; shortens response times, costs CPU (default: 0)",
+            "microseconds that an idle thread polls for work before it",
+            "sleeps; shortens response times, costs CPU (default: 0)",
         ],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             let us = number(value, 0..=1_000_000, "busy_poll takes 0 to 1000000 microseconds")?;
             choices.settings.busy_poll_us = u32::try_from(us).unwrap_or(0);
             Ok(())
@@ -206,9 +206,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "no_steal",
-        takes: Takes::Nothing,
-        help: &["a thread without work takes no datagrams from one that is", "behind"],
-        does: Does::Sets(|choices, _| {
+        takes: ValueKind::Nothing,
+        help: &["idle threads do not take over datagrams of busy threads"],
+        handler: Handler::Sets(|choices, _| {
             choices.settings.steal = false;
             Ok(())
         }),
@@ -216,13 +216,13 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "steal_rings",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &[
-            "a thread without work also takes datagrams from a queue of",
-            "--xdp whose packets the kernel copies; useful if requests",
-            "have many keys",
+            "idle threads also take over datagrams from other threads",
+            "whose --xdp queue is in copy mode; useful if requests have",
+            "many keys",
         ],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.steal_rings = true;
             Ok(())
         }),
@@ -230,12 +230,12 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "no_migrate",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &[
             "connections stay with the thread that accepted them, even",
             "if other threads are idle",
         ],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.migrate = Migrate::Never;
             Ok(())
         }),
@@ -244,12 +244,12 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "hashpower",
-        takes: Takes::Value("<num>"),
+        takes: ValueKind::Value("<num>"),
         help: &[
             "start with an index for 1.5 * 2^num items, num from 12 to 32,",
-            "but of at most a quarter of -m (default: a small index)",
+            "that takes at most a quarter of -m (default: a small index)",
         ],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             let power = number(value, 12..=32, "hashpower must be between 12 and 32")?;
             choices.settings.index_items = 3 << (power - 1);
             Ok(())
@@ -267,9 +267,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "no_slab_reassign",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["refuse the command slabs reassign, which has no effect here"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.slab_reassign = false;
             Ok(())
         }),
@@ -277,9 +277,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "slab_automove",
-        takes: Takes::Optional,
+        takes: ValueKind::Optional,
         help: &[],
-        does: Does::Nothing {
+        handler: Handler::Nothing {
             check: |value| match value {
                 "" => Ok(()),
                 _ => between(value, "slab_automove", 0, 2),
@@ -298,12 +298,12 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "lru_crawler",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &[
-            "allow lru_crawler to list items, and remove expired items",
-            "in the background (default: enabled)",
+            "let the lru_crawler command list items, and remove expired",
+            "items in the background (default: enabled)",
         ],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.crawler = true;
             Ok(())
         }),
@@ -311,13 +311,13 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "no_lru_crawler",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &[
-            "lru_crawler lists no items, and expired items are removed only",
-            "when they are read or room is needed, until a client sends",
-            "lru_crawler enable",
+            "the lru_crawler command lists no items, and expired items",
+            "are removed only when they are read or room is needed, until",
+            "a client sends lru_crawler enable",
         ],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.crawler = false;
             Ok(())
         }),
@@ -331,9 +331,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "lru_maintainer",
-        takes: Takes::Nothing,
-        help: &["stats shows the fields of the LRU maintainer", "(default: enabled)"],
-        does: Does::Sets(|choices, _| {
+        takes: ValueKind::Nothing,
+        help: &["stats shows the seven fields of lru_maintainer", "(default: enabled)"],
+        handler: Handler::Sets(|choices, _| {
             choices.settings.maintainer_told = true;
             Ok(())
         }),
@@ -341,12 +341,12 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "no_lru_maintainer",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &[
             "stats leaves out the seven fields of lru_maintainer, as",
             "memcached does with this option",
         ],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.maintainer_told = false;
             Ok(())
         }),
@@ -359,9 +359,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "watcher_logbuf_size",
-        takes: Takes::Value("<kb>"),
-        help: &["kilobytes of lines that may wait for each watcher", "(default: 256)"],
-        does: Does::Sets(|choices, value| {
+        takes: ValueKind::Value("<kb>"),
+        help: &["kilobytes of log lines that may wait for each watcher", "(default: 256)"],
+        handler: Handler::Sets(|choices, value| {
             choices.settings.watcher_log_bytes = kilobytes(value, "watcher_logbuf_size")?;
             Ok(())
         }),
@@ -369,12 +369,12 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "worker_logbuf_size",
-        takes: Takes::Value("<kb>"),
+        takes: ValueKind::Value("<kb>"),
         help: &[
-            "kilobytes of lines for watchers that a thread may collect in",
-            "one round of its loop (default: 64)",
+            "kilobytes of log lines for watchers that a thread may collect",
+            "in one round of its event loop (default: 64)",
         ],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             choices.settings.worker_log_bytes = kilobytes(value, "worker_logbuf_size")?;
             Ok(())
         }),
@@ -382,9 +382,9 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "track_sizes",
-        takes: Takes::Nothing,
-        help: &["stats sizes counts items by their sizes"],
-        does: Does::Sets(|choices, _| {
+        takes: ValueKind::Nothing,
+        help: &["enable stats sizes, which counts items by size"],
+        handler: Handler::Sets(|choices, _| {
             choices.settings.sizes = true;
             Ok(())
         }),
@@ -393,19 +393,19 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "resp_obj_mem_limit",
-        takes: Takes::Optional,
+        takes: ValueKind::Optional,
         help: &[],
-        does: Does::Nothing { check: |_| Ok(()), why: BUFFERS },
+        handler: Handler::Nothing { check: |_| Ok(()), why: BUFFERS },
     },
     flag("inline_ascii_resp", "memcached ignores it as well"),
     flag("no_inline_ascii_resp", "memcached ignores it as well"),
     flag("modern", "it changes nothing in memcached 1.6.45"),
     flag("no_modern", SLABS),
     flag("no_drop_privileges", "it is the default"),
-    refused("drop_privileges", Takes::Nothing, "this version has no system call filter."),
+    refused("drop_privileges", ValueKind::Nothing, "this version has no system call filter."),
     flag("relaxed_privileges", "there is no system call filter to relax"),
-    refused("sock_cookie_id", Takes::Value("<num>"), "sockets are not marked for firewalls."),
-    refused("ext_path", Takes::Value("<path>"), NO_FLASH),
+    refused("sock_cookie_id", ValueKind::Value("<num>"), "sockets are not marked for firewalls."),
+    refused("ext_path", ValueKind::Value("<path>"), NO_FLASH),
     value("ext_page_size", |_| Ok(()), FLASH),
     value("ext_wbuf_size", |_| Ok(()), FLASH),
     value("ext_threads", |_| Ok(()), FLASH),
@@ -419,20 +419,20 @@ pub(super) const OPTIONS: &[Flag] = &[
     value("ext_drop_under", |_| Ok(()), FLASH),
     value("ext_max_frag", |_| Ok(()), FLASH),
     value("ext_max_sleep", |_| Ok(()), FLASH),
-    refused("ssl_chain_cert", Takes::Value("<file>"), NO_TLS),
-    refused("ssl_key", Takes::Value("<file>"), NO_TLS),
-    refused("ssl_verify_mode", Takes::Value("<num>"), NO_TLS),
-    refused("ssl_keyformat", Takes::Value("<num>"), NO_TLS),
-    refused("ssl_ciphers", Takes::Value("<list>"), NO_TLS),
-    refused("ssl_ca_cert", Takes::Value("<file>"), NO_TLS),
-    refused("ssl_wbuf_size", Takes::Value("<num>"), NO_TLS),
-    refused("ssl_session_cache", Takes::Nothing, NO_TLS),
-    refused("ssl_kernel_tls", Takes::Nothing, NO_TLS),
-    refused("ssl_min_version", Takes::Value("<num>"), NO_TLS),
-    refused("proxy_config", Takes::Value("<file>"), NO_PROXY),
-    refused("proxy_arg", Takes::Value("<arg>"), NO_PROXY),
-    refused("proxy_uring", Takes::Nothing, NO_PROXY),
-    refused("proxy_memprofile", Takes::Nothing, NO_PROXY),
+    refused("ssl_chain_cert", ValueKind::Value("<file>"), NO_TLS),
+    refused("ssl_key", ValueKind::Value("<file>"), NO_TLS),
+    refused("ssl_verify_mode", ValueKind::Value("<num>"), NO_TLS),
+    refused("ssl_keyformat", ValueKind::Value("<num>"), NO_TLS),
+    refused("ssl_ciphers", ValueKind::Value("<list>"), NO_TLS),
+    refused("ssl_ca_cert", ValueKind::Value("<file>"), NO_TLS),
+    refused("ssl_wbuf_size", ValueKind::Value("<num>"), NO_TLS),
+    refused("ssl_session_cache", ValueKind::Nothing, NO_TLS),
+    refused("ssl_kernel_tls", ValueKind::Nothing, NO_TLS),
+    refused("ssl_min_version", ValueKind::Value("<num>"), NO_TLS),
+    refused("proxy_config", ValueKind::Value("<file>"), NO_PROXY),
+    refused("proxy_arg", ValueKind::Value("<arg>"), NO_PROXY),
+    refused("proxy_uring", ValueKind::Nothing, NO_PROXY),
+    refused("proxy_memprofile", ValueKind::Nothing, NO_PROXY),
 ];
 
 const INT_MAX: i64 = i32::MAX as i64;
@@ -440,8 +440,8 @@ const U32_MAX: i64 = u32::MAX as i64;
 
 /// Makes the row of an option that has no effect and takes no value.
 const fn flag(name: &'static str, why: &'static str) -> Flag {
-    let does = Does::Nothing { check: |_| Ok(()), why };
-    Flag { short: None, long: name, takes: Takes::Nothing, help: &[], does }
+    let handler = Handler::Nothing { check: |_| Ok(()), why };
+    Flag { short: None, long: name, takes: ValueKind::Nothing, help: &[], handler }
 }
 
 /// Makes the row of an option that has no effect, but whose value is checked.
@@ -450,12 +450,12 @@ const fn value(
     check: fn(&str) -> Result<(), BadFlag>,
     why: &'static str,
 ) -> Flag {
-    let does = Does::Nothing { check, why };
-    Flag { short: None, long: name, takes: Takes::Value("<value>"), help: &[], does }
+    let handler = Handler::Nothing { check, why };
+    Flag { short: None, long: name, takes: ValueKind::Value("<value>"), help: &[], handler }
 }
 
-const fn refused(name: &'static str, takes: Takes, why: &'static str) -> Flag {
-    Flag { short: None, long: name, takes, help: &[], does: Does::Refused(why) }
+const fn refused(name: &'static str, takes: ValueKind, why: &'static str) -> Flag {
+    Flag { short: None, long: name, takes, help: &[], handler: Handler::Refused(why) }
 }
 
 /// Splits the value of `-o` into options and applies them in order.
@@ -475,10 +475,10 @@ pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), BadFlag> {
                  Try 'hypostyle -h' for all options of -o."
             )));
         };
-        if value.is_none() && matches!(row.takes, Takes::Value(_)) {
+        if value.is_none() && matches!(row.takes, ValueKind::Value(_)) {
             return Err(BadFlag::value(format!("Missing argument for {name}: -o {name}=<value>")));
         }
-        choices.act(&format!("-o {name}"), row.does, value.unwrap_or(""))?;
+        choices.act(&format!("-o {name}"), row.handler, value.unwrap_or(""))?;
         before = row.long;
     }
     Ok(())

@@ -8,36 +8,33 @@
 
 use std::fmt::Write;
 
-use super::{Does, Flag, Takes, extended, flags};
+use super::{Flag, Handler, ValueKind, extended, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
 /// The column of a line of `-h` at which explanations begin.
 const INDENT: usize = 31;
 
-/// The text of `-V`.
 pub(super) fn version() -> String {
     format!("memcached {MEMCACHED_VERSION} (hypostyle {VERSION})\n")
 }
 
-/// The text of `-h`.
 pub(super) fn usage() -> String {
     let mut out = version();
-    for flag in flags().filter(|flag| matches!(flag.does, Does::Sets(_))) {
+    for flag in flags().filter(|flag| matches!(flag.handler, Handler::Sets(_))) {
         row(&mut out, &synopsis(flag), flag.help);
     }
     out.push_str("\nOptions of -o:\n");
-    for option in extended().iter().filter(|option| matches!(option.does, Does::Sets(_))) {
+    for option in extended().iter().filter(|option| matches!(option.handler, Handler::Sets(_))) {
         row(&mut out, &format!("   - {}:", option.long), option.help);
     }
     out.push_str("\nAccepted for compatibility, checked, and reported to have no effect:\n");
-    for flag in flags().filter(|flag| matches!(flag.does, Does::Nothing { .. })) {
+    for flag in flags().filter(|flag| matches!(flag.handler, Handler::Nothing { .. })) {
         row(&mut out, &synopsis(flag), flag.help);
     }
-    options(&mut out, |does| matches!(does, Does::Nothing { .. }));
+    options(&mut out, |handler| matches!(handler, Handler::Nothing { .. }));
     out
 }
 
-/// The text of `-i`.
 pub(super) fn license() -> String {
     let mut out = version();
     out.push_str(
@@ -56,7 +53,7 @@ fn synopsis(flag: &Flag) -> String {
         (Some(short), long) => format!("-{short}, --{long}"),
         (None, long) => format!("--{long}"),
     };
-    if let Takes::Value(value) = flag.takes {
+    if let ValueKind::Value(value) = flag.takes {
         let _ = write!(text, "{}{value}", if flag.long.is_empty() { " " } else { "=" });
     }
     text
@@ -73,9 +70,12 @@ fn row(out: &mut String, synopsis: &str, help: &[&str]) {
 }
 
 /// Writes the names of the `-o` options that `wanted` accepts, wrapped into lines.
-fn options(out: &mut String, wanted: fn(&Does) -> bool) {
-    let names: Vec<&str> =
-        extended().iter().filter(|option| wanted(&option.does)).map(|option| option.long).collect();
+fn options(out: &mut String, wanted: fn(&Handler) -> bool) {
+    let names: Vec<&str> = extended()
+        .iter()
+        .filter(|option| wanted(&option.handler))
+        .map(|option| option.long)
+        .collect();
     let mut line = String::from("-o ");
     for (index, name) in names.iter().enumerate() {
         if line.len() + name.len() > 78 {

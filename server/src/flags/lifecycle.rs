@@ -4,15 +4,15 @@
 //! Invariant: -h, -i and -V end the parsing. Only the flags before them are checked.
 //! Source: memcached 1.6.45 `main`, `usage`.
 
-use super::{BadFlag, Does, Flag, Takes, help};
+use super::{BadFlag, Flag, Handler, ValueKind, help};
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('d'),
         long: "daemon",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["run as a daemon"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.daemonize = true;
             Ok(())
         }),
@@ -20,9 +20,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('r'),
         long: "enable-coredumps",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["maximize core file limit"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.core_dumps = true;
             Ok(())
         }),
@@ -30,9 +30,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('u'),
         long: "user",
-        takes: Takes::Value("<user>"),
+        takes: ValueKind::Value("<user>"),
         help: &["assume identity of <username> (only when run as root)"],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             if value.is_empty() {
                 return Err(BadFlag::usage("-u takes the name of a user"));
             }
@@ -43,9 +43,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('k'),
         long: "lock-memory",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["lock down all paged memory"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.lock_memory = true;
             Ok(())
         }),
@@ -53,12 +53,12 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('v'),
         long: "verbose",
-        takes: Takes::Optional,
+        takes: ValueKind::Optional,
         help: &[
             "verbose: also report start, stop and changes of the memory",
             "limit; -vv and -vvv report no more than -v",
         ],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.verbosity += 1;
             Ok(())
         }),
@@ -66,9 +66,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('h'),
         long: "help",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["print this help and exit"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.print = Some(help::usage());
             Ok(())
         }),
@@ -76,9 +76,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('i'),
         long: "license",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["print the license and exit"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.print = Some(help::license());
             Ok(())
         }),
@@ -86,9 +86,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('V'),
         long: "version",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["print version and exit"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.print = Some(help::version());
             Ok(())
         }),
@@ -96,9 +96,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('P'),
         long: "pidfile",
-        takes: Takes::Value("<file>"),
+        takes: ValueKind::Value("<file>"),
         help: &["save PID in <file>"],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             if value.is_empty() {
                 return Err(BadFlag::usage("-P takes the path of a file"));
             }

@@ -4,7 +4,7 @@
 //! Invariant: `parse` returns no settings that `check_item_bytes` refuses.
 //! Source: memcached 1.6.45 `main`.
 
-use super::{BadFlag, COLUMNS_MAX, Choices, Does, Flag, Takes, number};
+use super::{BadFlag, COLUMNS_MAX, Choices, Flag, Handler, ValueKind, number};
 use crate::settings::Settings;
 
 const ITEM_BYTES_MIN: usize = 1 << 10;
@@ -15,19 +15,19 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('m'),
         long: "memory-limit",
-        takes: Takes::Value("<num>"),
+        takes: ValueKind::Value("<num>"),
         help: &[
             "item memory in megabytes, or as a percentage of the memory",
             "that this process may use, e.g. 80% (default: 64)",
         ],
-        does: Does::Sets(set_memory),
+        handler: Handler::Sets(set_memory),
     },
     Flag {
         short: Some('M'),
         long: "disable-evictions",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["return error on memory exhausted instead of evicting"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.evict = false;
             Ok(())
         }),
@@ -35,9 +35,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('c'),
         long: "conn-limit",
-        takes: Takes::Value("<num>"),
+        takes: ValueKind::Value("<num>"),
         help: &["max simultaneous connections (default: 1024)"],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             let wrong = "Maximum connections must be greater than 0";
             let connections = number(value, 1..=INT_MAX, wrong)?;
             choices.settings.connections_max = u32::try_from(connections).unwrap_or(u32::MAX);
@@ -47,23 +47,23 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('t'),
         long: "threads",
-        takes: Takes::Value("<num>"),
+        takes: ValueKind::Value("<num>"),
         help: &[
             "number of threads to use (default: the number of cores",
             "that this process may use)",
         ],
-        does: Does::Sets(set_columns),
+        handler: Handler::Sets(set_columns),
     },
     Flag {
         short: Some('R'),
         long: "max-reqs-per-event",
-        takes: Takes::Value("<num>"),
+        takes: ValueKind::Value("<num>"),
         help: &[
             "maximum number of requests per event, limits the",
             "requests processed per connection to prevent",
             "starvation (default: 20)",
         ],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             let wrong = "Number of requests per event must be greater than 0";
             let requests = number(value, 1..=INT_MAX, wrong)?;
             choices.settings.requests_per_event = u32::try_from(requests).unwrap_or(u32::MAX);
@@ -73,9 +73,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('C'),
         long: "disable-cas",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["disable use of CAS"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.cas = false;
             Ok(())
         }),
@@ -83,19 +83,19 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('I'),
         long: "max-item-size",
-        takes: Takes::Value("<num>"),
+        takes: ValueKind::Value("<num>"),
         help: &[
             "adjusts max item size, in bytes or with k or m",
             "(default: 1m, min: 1k, max: 1024m)",
         ],
-        does: Does::Sets(set_item_bytes),
+        handler: Handler::Sets(set_item_bytes),
     },
     Flag {
         short: Some('F'),
         long: "disable-flush-all",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["disable flush_all command"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.flush_enabled = false;
             Ok(())
         }),

@@ -4,7 +4,7 @@
 //! Invariant: a server without an address to listen on starts, like memcached, but with a warning.
 //! Source: memcached 1.6.45 `server_sockets` (the syntax of -l), `main`.
 
-use super::{BadFlag, Choices, Does, Flag, Takes, number};
+use super::{BadFlag, Choices, Flag, Handler, ValueKind, number};
 use crate::settings::{Listen, Port};
 use protocol::ProtocolMode;
 
@@ -12,43 +12,43 @@ use protocol::ProtocolMode;
 const UNIX_PATH_BYTES_MAX: usize = 107;
 /// Bytes of the longest tag of a listener.
 const TAG_BYTES_MAX: usize = 8;
-/// Most addresses of `-l`.
+/// Maximum number of addresses of `-l`.
 const LISTEN_MAX: usize = 64;
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('p'),
         long: "port",
-        takes: Takes::Value("<num>"),
+        takes: ValueKind::Value("<num>"),
         help: &[
             "TCP port to listen on (default: 11211; 0 is off; -1 is any",
             "free port, written to the file $MEMCACHED_PORT_FILENAME)",
         ],
-        does: Does::Sets(set_port),
+        handler: Handler::Sets(set_port),
     },
     Flag {
         short: Some('U'),
         long: "udp-port",
-        takes: Takes::Value("<num>"),
+        takes: ValueKind::Value("<num>"),
         help: &[
             "UDP port to listen on (default: 0, off; -1 is any free",
             "port); without -p, TCP listens on the same port",
         ],
-        does: Does::Sets(set_udp_port),
+        handler: Handler::Sets(set_udp_port),
     },
     Flag {
         short: Some('s'),
         long: "unix-socket",
-        takes: Takes::Value("<file>"),
+        takes: ValueKind::Value("<file>"),
         help: &["UNIX socket to listen on (disables network support)"],
-        does: Does::Sets(set_unix_path),
+        handler: Handler::Sets(set_unix_path),
     },
     Flag {
         short: Some('a'),
         long: "unix-mask",
-        takes: Takes::Value("<mask>"),
+        takes: ValueKind::Value("<mask>"),
         help: &["access mask for UNIX socket, in octal (default: 700)"],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             choices.settings.unix_mask = u32::from_str_radix(value, 8)
                 .ok()
                 .filter(|mask| *mask <= 0o777)
@@ -61,21 +61,21 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('l'),
         long: "listen",
-        takes: Takes::Value("<addr>"),
+        takes: ValueKind::Value("<addr>"),
         help: &[
             "address to listen on (default: all); for several, separate",
             "them by commas or repeat -l; each is ADDR or ADDR:PORT,",
             "e.g. -l 127.0.0.1,[::1]:11212; to allow one protocol only,",
             "prefix proto[ascii]: or proto[binary]: (with the brackets)",
         ],
-        does: Does::Sets(add_address),
+        handler: Handler::Sets(add_address),
     },
     Flag {
         short: Some('b'),
         long: "listen-backlog",
-        takes: Takes::Value("<num>"),
+        takes: ValueKind::Value("<num>"),
         help: &["set the backlog queue limit (default: 1024)"],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             let wrong = "Backlog must be a number, 0 or greater";
             let backlog = number(value, 0..=i64::from(i32::MAX), wrong)?;
             choices.settings.backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
@@ -85,9 +85,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('B'),
         long: "protocol",
-        takes: Takes::Value("<name>"),
+        takes: ValueKind::Value("<name>"),
         help: &["protocol - one of ascii, binary, or auto (default: auto-negotiate)"],
-        does: Does::Sets(set_protocol),
+        handler: Handler::Sets(set_protocol),
     },
 ];
 
@@ -102,7 +102,6 @@ fn set_udp_port(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     Ok(())
 }
 
-/// Parses a port, the value of `flag`.
 fn port(value: &str, flag: &str) -> Result<Port, BadFlag> {
     match value.parse::<i64>() {
         Ok(-1) => Ok(Port::Any),
@@ -244,7 +243,7 @@ fn address_of(choices: &mut Choices, whole: &str) -> Result<Address, BadFlag> {
         }
     };
     if host.is_empty() {
-        return Err(BadFlag::usage(format!("no address in -l {whole} (* stands for all)")));
+        return Err(BadFlag::usage(format!("no address in -l {whole} (* means all addresses)")));
     }
     let port = match port.map(|text| (text, text.parse::<i64>())) {
         None => None,

@@ -6,22 +6,22 @@
 //! checked and reported.
 //! Source: memcached 1.6.45 `main`.
 
-use super::{BadFlag, Does, Flag, Takes, extended, number};
+use super::{BadFlag, Flag, Handler, ValueKind, extended, number};
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('o'),
         long: "extended",
-        takes: Takes::Value("<list>"),
+        takes: ValueKind::Value("<list>"),
         help: &["comma separated list of extended options, see below"],
-        does: Does::Sets(extended::apply),
+        handler: Handler::Sets(extended::apply),
     },
     Flag {
         short: Some('X'),
         long: "disable-dumping",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["disable stats cachedump and stats detail"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.dump_enabled = false;
             Ok(())
         }),
@@ -29,9 +29,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('f'),
         long: "slab-growth-factor",
-        takes: Takes::Value("<num>"),
+        takes: ValueKind::Value("<num>"),
         help: &["chunk size growth factor"],
-        does: Does::Nothing {
+        handler: Handler::Nothing {
             check: |value| match value.parse::<f64>() {
                 Ok(factor) if factor > 1.0 => Ok(()),
                 _ => Err(BadFlag::value("Factor must be greater than 1")),
@@ -42,9 +42,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('n'),
         long: "slab-min-size",
-        takes: Takes::Value("<bytes>"),
+        takes: ValueKind::Value("<bytes>"),
         help: &["min space used for key+value+flags"],
-        does: Does::Nothing {
+        handler: Handler::Nothing {
             check: |value| {
                 number(value, 1..=i64::from(i32::MAX), "Chunk size must be greater than 0")?;
                 Ok(())
@@ -55,12 +55,12 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('L'),
         long: "enable-largepages",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &[
-            "request huge pages for all memory; stats memory shows whether",
-            "the system gives them (default: if -m is 342 or more)",
+            "request huge pages for all memory; the stats memory command",
+            "shows if they are in use (default: on if -m is 342 or more)",
         ],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.huge_pages = true;
             Ok(())
         }),
@@ -68,12 +68,12 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('D'),
         long: "",
-        takes: Takes::Value("<char>"),
+        takes: ValueKind::Value("<char>"),
         help: &[
             "count requests by key prefix (see stats detail); the prefix",
             "ends at this character (default: ':')",
         ],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             let first = value.bytes().next();
             let prefix_end = first.ok_or_else(|| BadFlag::value("No delimiter specified"))?;
             choices.settings.prefix_end = prefix_end;
@@ -84,9 +84,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('N'),
         long: "napi-ids",
-        takes: Takes::Value("<num>"),
-        help: &["number of napi ids"],
-        does: Does::Nothing {
+        takes: ValueKind::Value("<num>"),
+        help: &["number of receive queues of the network card (NAPI ids)"],
+        handler: Handler::Nothing {
             check: |value| {
                 let wrong = "Maximum number of NAPI IDs must be greater than 0";
                 number(value, 1..=i64::from(i32::MAX), wrong)?;
@@ -98,9 +98,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('W'),
         long: "disable-watch",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["disable watch commands"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.watch_enabled = false;
             Ok(())
         }),
@@ -108,9 +108,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('A'),
         long: "enable-shutdown",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["enable ascii \"shutdown\" command"],
-        does: Does::Sets(|choices, _| {
+        handler: Handler::Sets(|choices, _| {
             choices.settings.shutdown_enabled = true;
             Ok(())
         }),
@@ -118,29 +118,33 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: Some('S'),
         long: "enable-sasl",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["turn on SASL authentication"],
-        does: Does::Refused("this version has no SASL, so every client would be let in."),
+        handler: Handler::Refused("this version has no SASL, so every client would be let in."),
     },
     Flag {
         short: Some('Y'),
         long: "auth-file",
-        takes: Takes::Value("<file>"),
+        takes: ValueKind::Value("<file>"),
         help: &["enable ASCII protocol authentication"],
-        does: Does::Refused("this version has no authentication; every client would be let in."),
+        handler: Handler::Refused(
+            "this version has no authentication; every client would be let in.",
+        ),
     },
     Flag {
         short: Some('Z'),
         long: "enable-ssl",
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: &["enable TLS"],
-        does: Does::Refused("this version has no TLS, so all data would go in clear text."),
+        handler: Handler::Refused("this version has no TLS, so all data would go in clear text."),
     },
     Flag {
         short: Some('e'),
         long: "memory-file",
-        takes: Takes::Value("<file>"),
+        takes: ValueKind::Value("<file>"),
         help: &["restartable cache"],
-        does: Does::Refused("this version cannot restart with its items; they would be lost."),
+        handler: Handler::Refused(
+            "this version cannot restart with its items; they would be lost.",
+        ),
     },
 ];

@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, roman};
 
-use super::{Action, BadFlag, Effect, Flag, Takes, extended, flags};
+use super::{Action, BadFlag, Effect, Flag, ValueKind, extended, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
 /// Commands: first words of the command line that are not flags.
@@ -130,9 +130,9 @@ fn arg(flag: &Flag) -> Arg {
         arg = arg.long(flag.long);
     }
     match flag.takes {
-        Takes::Nothing => arg.action(ArgAction::SetTrue),
-        Takes::Optional => arg.action(ArgAction::Count),
-        Takes::Value(value) => {
+        ValueKind::Nothing => arg.action(ArgAction::SetTrue),
+        ValueKind::Optional => arg.action(ArgAction::Count),
+        ValueKind::Value(value) => {
             let hint = match value {
                 "<file>" => ValueHint::FilePath,
                 "<user>" => ValueHint::Username,
@@ -147,7 +147,7 @@ fn arg(flag: &Flag) -> Arg {
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let values = extended().iter().map(|option| {
-        let equals = if matches!(option.takes, Takes::Value(_)) { "=" } else { "" };
+        let equals = if matches!(option.takes, ValueKind::Value(_)) { "=" } else { "" };
         clap::builder::PossibleValue::new(format!("{}{equals}", option.long))
             .help(explanation(option))
     });
@@ -180,9 +180,9 @@ pub fn man() -> io::Result<String> {
     ]);
     for option in extended() {
         let value = match option.takes {
-            Takes::Value(value) => vec![roman("="), italic(plain(value))],
-            Takes::Optional => vec![roman("[="), italic("value"), roman("]")],
-            Takes::Nothing => Vec::new(),
+            ValueKind::Value(value) => vec![roman("="), italic(plain(value))],
+            ValueKind::Optional => vec![roman("[="), italic("value"), roman("]")],
+            ValueKind::Nothing => Vec::new(),
         };
         let header: Vec<_> = [bold(option.long)].into_iter().chain(value).collect();
         roff.control("TP", []).text(header).text([roman(explanation(option))]);

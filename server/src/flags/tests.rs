@@ -69,8 +69,6 @@ fn no_flags_are_memcacheds_defaults_on_all_processors() {
     assert_eq!(settings.item_bytes_max, 1 << 20);
 }
 
-// Tests of the table as a whole.
-
 #[test]
 fn no_two_rows_share_a_name() {
     let mut seen = HashSet::new();
@@ -90,7 +88,7 @@ fn every_flag_of_memcached_is_a_row_with_its_value() {
     let short = "a:AZp:s:U:m:Mc:khiVrvdl:u:P:f:n:t:D:LR:Cb:B:I:SFXWY:e:o:N:";
     for (index, letter) in short.char_indices().filter(|(_, letter)| *letter != ':') {
         let flag = flags().find(|flag| flag.short == Some(letter)).expect(&short[index..]);
-        let takes = matches!(flag.takes, super::Takes::Value(_));
+        let takes = matches!(flag.takes, super::ValueKind::Value(_));
         assert_eq!(takes, short[index + 1..].starts_with(':'), "-{letter}");
     }
     let long = "a=unix-mask A=enable-shutdown Z=enable-ssl p=port s=unix-socket U=udp-port \
@@ -131,7 +129,7 @@ fn every_extended_option_of_memcached_is_a_row() {
 #[test]
 fn help_names_every_row_but_those_that_are_refused() {
     let Ok(Action::Print(help)) = parse_line("-h") else { panic!("-h") };
-    for flag in flags().filter(|flag| !matches!(flag.does, super::Does::Refused(_))) {
+    for flag in flags().filter(|flag| !matches!(flag.handler, super::Handler::Refused(_))) {
         let is_there = |short| help.contains(&format!("-{short}"));
         assert!(flag.short.is_none_or(is_there), "{}", flag.long);
     }
@@ -142,12 +140,10 @@ fn help_names_every_row_but_those_that_are_refused() {
             true => help.contains(row.long),
             false => row.long.is_empty() || words.any(|word| word == row.long),
         };
-        assert_eq!(is_there, !matches!(row.does, super::Does::Refused(_)), "{}", row.long);
+        assert_eq!(is_there, !matches!(row.handler, super::Handler::Refused(_)), "{}", row.long);
     }
     assert!(help.lines().all(|line| line.len() <= 100 && line.trim_end() == line), "{help}");
 }
-
-// Tests of the ways to write arguments.
 
 #[test]
 fn all_of_getopts_spellings() {
@@ -203,8 +199,6 @@ fn commands_print_the_manual_page_and_completions() {
         }
     }
 }
-
-// Tests of the flags for listening addresses.
 
 #[test]
 fn p_port() {
@@ -301,7 +295,7 @@ fn xdp_interface_and_queues() {
         refused(&format!("-U 1 --xdp={wrong}"), 64, "--xdp takes an interface");
     }
     refused("--xdp eth0", 64, "it needs -U");
-    refused("-U 1 -t 2 --xdp eth0:0-2", 64, "3 queues need as many threads, and -t is 2");
+    refused("-U 1 -t 2 --xdp eth0:0-2", 64, "3 queues need 3 threads, and -t is 2");
     refused("-U 1 --xdp eth0 -o udp_port_per_column", 64, "udp_port_per_column");
     refused("-U 1 --xdp eth0 --xdp-allow here", 64, "--xdp-allow takes networks");
     refused("-U 1 --xdp-allow ::1", 64, "--xdp-allow is refused: it needs --xdp");
@@ -408,8 +402,6 @@ fn b_protocol() {
     refused("-B foo", 64, "Invalid value for binding protocol: foo");
 }
 
-// Tests of the flags for limits.
-
 #[test]
 fn m_memory() {
     assert_eq!(settings("-m 2").memory_bytes, 2 << 20);
@@ -495,6 +487,7 @@ fn t_threads() {
     refused("-t 0", 1, "Number of threads must be greater than 0");
     refused("-t x", 1, "Number of threads must be greater than 0");
     refused("-t 1025", 1, "at most 1024");
+    assert!(served("-t 64").1.is_empty());
     assert!(served("-t 65").1[0].starts_with("WARNING: Setting a high number of worker threads"));
 }
 
@@ -528,8 +521,6 @@ fn i_item_size() {
 fn f_no_flush_all() {
     assert!(!settings("-F").flush_enabled);
 }
-
-// Tests of the flags about the process.
 
 #[test]
 fn d_daemon_makes_paths_absolute() {
@@ -581,8 +572,6 @@ fn p_pid_file() {
 fn x_no_dumping() {
     assert!(!settings("-X").dump_enabled);
 }
-
-// Tests of flags without effect, and of flags that are refused.
 
 #[test]
 fn f_n_d_n_are_checked_and_reported() {
@@ -645,16 +634,16 @@ fn o_extended_of_memcached() {
 fn every_extended_row_does_what_it_is_listed_for() {
     for option in OPTIONS {
         let line = format!("-o {}=20", option.long);
-        match (&option.does, parse_line(&line)) {
-            (super::Does::Refused(why), Err(refusal)) => assert!(refusal.text.contains(why)),
-            (super::Does::Nothing { why, .. }, Ok(Action::Serve(_, notes))) => {
+        match (&option.handler, parse_line(&line)) {
+            (super::Handler::Refused(why), Err(refusal)) => assert!(refusal.text.contains(why)),
+            (super::Handler::Nothing { why, .. }, Ok(Action::Serve(_, notes))) => {
                 assert!(notes[0].contains(why), "{line}: {notes:?}");
             }
             // The value is outside the option's range.
-            (super::Does::Nothing { .. }, Err(refusal)) => assert_eq!(refusal.status, 1),
-            (super::Does::Sets(_), Ok(Action::Serve(_, notes))) => assert_eq!(notes, [""; 0]),
+            (super::Handler::Nothing { .. }, Err(refusal)) => assert_eq!(refusal.status, 1),
+            (super::Handler::Sets(_), Ok(Action::Serve(_, notes))) => assert_eq!(notes, [""; 0]),
             // The option takes a name, not a number.
-            (super::Does::Sets(_), Err(refusal)) => {
+            (super::Handler::Sets(_), Err(refusal)) => {
                 assert!(refusal.text.contains(option.long) && refusal.status == 1, "{refusal:?}");
             }
             (_, other) => panic!("{line}: {other:?}"),

@@ -9,17 +9,17 @@ use ipnet::IpNet;
 use net::xdp::Mode;
 
 use super::extended::network;
-use super::{BadFlag, Choices, Does, Flag, Takes};
+use super::{BadFlag, Choices, Flag, Handler, ValueKind};
 use crate::settings::{Settings, Xdp, ZeroCopy};
 
 /// Bytes of the longest interface name, with the zero at its end (`IFNAMSIZ`).
 const INTERFACE_BYTES_MAX: usize = 16;
-/// Most queues of an interface.
+/// Maximum number of queues of an interface.
 const QUEUES_MAX: u32 = 1024;
 
 /// The values of the AF_XDP flags other than `--xdp`.
 #[derive(Default)]
-pub(super) struct Beside {
+pub(super) struct XdpFlags {
     allow: Vec<IpNet>,
     mode: Mode,
     fallback: bool,
@@ -31,13 +31,13 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: None,
         long: "xdp",
-        takes: Takes::Value("<if>[:<queues>]"),
+        takes: ValueKind::Value("<if>[:<queues>]"),
         help: &[
-            "take UDP from an interface, bypassing the kernel's network stack",
-            "(AF_XDP); one thread serves each queue; needs -U and root;",
+            "serve UDP on an interface, bypassing the network stack of the",
+            "kernel (AF_XDP); one thread serves each queue; needs -U, root;",
             "e.g. --xdp eth0 or, for queues 0 to 3 only, --xdp eth0:0-3",
         ],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             choices.settings.xdp = Some(interface(value)?);
             Ok(())
         }),
@@ -45,13 +45,13 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: None,
         long: "xdp-allow",
-        takes: Takes::Value("<networks>"),
+        takes: ValueKind::Value("<networks>"),
         help: &[
             "networks that are answered by AF_XDP, such as",
             "10.0.0.0/8,2001:db8::/32 (default: all); packets from other",
             "networks pass to the kernel",
         ],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             for text in value.split(',') {
                 let network = network(text).ok_or_else(|| {
                     let wrong = "--xdp-allow takes networks such as 10.0.0.0/8 or 2001:db8::1";
@@ -66,13 +66,13 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: None,
         long: "xdp-mode",
-        takes: Takes::Value("<mode>"),
+        takes: ValueKind::Value("<mode>"),
         help: &[
-            "native: take packets in the driver; generic: take them behind",
-            "the driver, which works with every driver; any (default):",
-            "native if the driver can, else generic",
+            "native: take packets in the driver; generic: take packets",
+            "after the driver, which works with every driver;",
+            "any (default): native if the driver supports it, else generic",
         ],
-        does: Does::Sets(|choices, value| {
+        handler: Handler::Sets(|choices, value| {
             choices.xdp.mode = match value {
                 "any" => Mode::Any,
                 "native" => Mode::Native,
@@ -89,9 +89,9 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         short: None,
         long: "xdp-fallback",
-        takes: Takes::Nothing,
-        help: &["if --xdp is not possible, serve UDP through the kernel alone"],
-        does: Does::Sets(|choices, _| {
+        takes: ValueKind::Nothing,
+        help: &["if --xdp is not possible, serve UDP through the kernel only"],
+        handler: Handler::Sets(|choices, _| {
             choices.xdp.fallback = true;
             choices.xdp.given = Some("--xdp-fallback");
             Ok(())
@@ -149,10 +149,10 @@ pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
     let queues = xdp.queues.as_ref().map_or(0, ExactSizeIterator::len);
     if queues > *columns {
         return Err(BadFlag::usage(format!(
-            "--xdp is refused: {queues} queues need as many threads, and -t is {columns}"
+            "--xdp is refused: {queues} queues need {queues} threads, and -t is {columns}"
         )));
     }
-    let Beside { allow, mode, fallback, .. } = std::mem::take(&mut choices.xdp);
+    let XdpFlags { allow, mode, fallback, .. } = std::mem::take(&mut choices.xdp);
     *xdp = Xdp { allow, mode, fallback, ..xdp.clone() };
     Ok(())
 }

@@ -15,10 +15,8 @@ use protocol::KEY_BYTES_MAX;
 
 use crate::limits::{BIG_KEYS_MAX, HOT_KEYS_MAX, HOT_SAMPLES};
 
-/// A copy of a key.
 pub(crate) type Key = ArrayVec<u8, KEY_BYTES_MAX>;
 
-/// A requested key.
 #[derive(Clone, Debug)]
 pub(crate) struct HotKey {
     pub(crate) key: Key,
@@ -48,7 +46,6 @@ pub(crate) struct BigKey {
     is_new: bool,
 }
 
-/// A column's hot keys and big keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Hot {
     hot: Vec<HotKey>,

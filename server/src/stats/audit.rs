@@ -3,8 +3,7 @@
 //!
 //! Where: `stats::answer` calls it; neither memcached nor release builds have these statistics.
 //! Invariant: while no column works and no value is being received or sent, every reported fault is
-//! real. During traffic the check may report false ones; the caller then waits until traffic has
-//! stopped, and asks again.
+//! real. During traffic some may be false; the caller then waits for its end, and checks again.
 //! Source: `store::Store::audit`.
 
 use super::{Rows, stat};

@@ -2,8 +2,7 @@
 //!
 //! Where: `stats::answer` calls it; memcached has no such statistics.
 //! Invariant: if `stats` also shows a count, it is the sum of the columns' counts.
-//! Source: /proc/self/task/ID/schedstat, whose first number is the time on a processor in
-//! nanoseconds.
+//! Source: /proc/self/task/ID/schedstat, whose first number is nanoseconds on a processor.
 
 use std::fmt::Display;
 use std::fs;

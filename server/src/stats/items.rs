@@ -1,5 +1,4 @@
-//! `stats items` and `stats slabs`: report all items as one slab class, for programs that read
-//! these statistics.
+//! `stats items` and `stats slabs`: report all items as one slab class, for monitoring programs.
 //!
 //! Where: `stats::answer` calls it.
 //! Invariant: names and their order are memcached's. Numbers that are meaningful only with several
@@ -56,8 +55,7 @@ pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
 /// Bytes of a memcached page, by which programs multiply the number of pages.
 const PAGE_BYTES: u64 = 1 << 20;
 
-/// Writes `stats slabs`: segments as pages of memcached's size, with the mean item length as the
-/// chunk size.
+/// Writes `stats slabs`: segments as pages, and the mean item length as the chunk size.
 pub(super) fn slabs(shared: &Shared, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();
     let usage = shared.store.usage_estimate();

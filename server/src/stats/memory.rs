@@ -78,7 +78,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
 #[derive(Debug)]
 pub(crate) struct Statm(Option<File>);
 
-/// Most bytes of the file's text, which is seven numbers.
+/// Maximum bytes of the file's text, which is seven numbers.
 const STATM_BYTES_MAX: usize = 256;
 
 #[derive(Clone, Copy)]

@@ -34,7 +34,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
     stat!(rows, "umask", format_args!("{:o}", settings.unix_mask));
     stat!(rows, "shutdown_command", yes(settings.shutdown_enabled));
-    // 0 or off, here and below, because there are no slab classes.
+    // These rows and those below are 0 or off, because there are no slab classes.
     stat!(rows, "growth_factor", "0.00");
     stat!(rows, "chunk_size", 0);
     stat!(rows, "num_threads", settings.columns);

@@ -5,7 +5,7 @@
 //! Invariant: for any request, a turn takes at most `TURN_STEPS_MAX` steps, a message
 //! `MESSAGE_STEPS_MAX`, and a pass of the loop `LOOP_STEPS_MAX`. The answer to a message has at
 //! most `udp_reply_max` bytes, and the server holds at most `HELD_BYTES_MAX` outside the store.
-//! Debug builds count steps, so that the machine's speed does not matter.
+//! Debug builds count steps, so the machine's speed does not matter.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
 
@@ -29,18 +29,16 @@ use protocol::udp::{HEADER_BYTES, Header};
 use testing::namespace::{Veth, WIRE, pair};
 use worst::{WorstForm, all};
 
-/// Most bytes that the server with one thread may hold outside the store: buffers, and prefixes (8
-/// MiB).
+/// Maximum memory that the server may hold outside the store: buffers, and 8 MiB of prefixes.
 const HELD_BYTES_MAX: u64 = 32 << 20;
-/// Number of datagrams in one flood, and number of their senders.
 const FLOOD: u16 = 256;
 const SENDERS: usize = 16;
-/// A client of a stream stops reading an answer after this number of bytes.
+/// The client of a stream stops reading an answer after this number of bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// Most bytes of a part of a message. A part fits in an Ethernet frame.
+/// A part of a message with this number of bytes fits in an Ethernet frame.
 const PART_BYTES: usize = 1400;
 
-/// Stores items and makes the server count prefixes, so that the worst forms are expensive.
+/// Makes the worst forms expensive: stores items, and makes the server count prefixes.
 fn fill(control: &mut Client) {
     for first in (1..=8000).step_by(500) {
         let set = |at| format!("set k{at} 0 0 4 noreply\r\nabcd\r\n");
@@ -59,8 +57,7 @@ fn fill(control: &mut Client) {
     }
 }
 
-/// Asserts that the server has kept its limits since the last `stats steps`, which resets
-/// `loop_steps_max`.
+/// Asserts that the server has kept its limits since the last `stats steps`.
 fn assert_kept(control: &mut Client, steps_max: u64, what: &str) {
     let steps: u64 = control.stats("steps")["loop_steps_max"].parse().unwrap();
     assert!(steps <= steps_max, "{what}: a loop of {steps} steps");
@@ -70,10 +67,9 @@ fn assert_kept(control: &mut Client, steps_max: u64, what: &str) {
     assert!(held <= HELD_BYTES_MAX, "{what}: {held} bytes outside the store");
 }
 
-/// Sends a request, shuts down the sending side, and reads the answer to its end. Returns the
-/// answer's length.
+/// Shuts down the sending side after the request, and returns the length of the whole answer.
 fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usize {
-    // If the server closes the connection before it has read everything, it resets the connection.
+    // A server that closes the connection before it has read everything resets the connection.
     let gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
     let (deadline, mut shut) = (Instant::now() + DEADLINE, Some(shut));
     let (mut answered, mut at, mut chunk) = (0, 0, vec![0; 256 << 10]);
@@ -91,7 +87,7 @@ fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usiz
         }
         match stream.read(&mut chunk) {
             Ok(0) => return answered,
-            // Some answers are nearly endless, so the client stops reading at `ANSWER_BYTES_MAX`.
+            // Some answers are nearly endless.
             Ok(_) if answered > ANSWER_BYTES_MAX => return answered,
             Ok(read) => answered += read,
             Err(error) if gone.contains(&error.kind()) => return answered,
@@ -103,7 +99,6 @@ fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usiz
     }
 }
 
-/// Sends each form over a stream, and asserts that the server keeps its limits.
 fn hold_streams(connect: impl Fn() -> TcpStream, way: &str) {
     let control = connect();
     control.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -139,7 +134,6 @@ fn every_command_keeps_its_limits_over_a_unix_socket() {
     server.stop();
 }
 
-/// Sends a message in parts.
 fn send(socket: &UdpSocket, (id, message): (u16, &[u8])) {
     let parts = message.chunks(PART_BYTES);
     let total = u16::try_from(parts.len()).unwrap();
@@ -149,8 +143,7 @@ fn send(socket: &UdpSocket, (id, message): (u16, &[u8])) {
     }
 }
 
-/// Sends `mn`, and reads until `mn` is answered; sends `mn` again if it or its answer is lost.
-/// Returns the number of bytes in answers to the message `id`.
+/// Sends `mn` until it is answered. Returns the number of bytes in answers to the message `id`.
 fn answered(socket: &UdpSocket, id: u16) -> usize {
     const LAST: u16 = 60_000;
     let (deadline, mut bytes, mut buffer) = (Instant::now() + DEADLINE, 0, [0; 2000]);
@@ -169,7 +162,6 @@ fn answered(socket: &UdpSocket, id: u16) -> usize {
     }
 }
 
-/// Sends each form in messages and in floods, and asserts that the server keeps its limits.
 fn hold_messages(sockets: &[UdpSocket], control: &mut Client, way: &str) {
     for socket in sockets {
         socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -190,7 +182,7 @@ fn hold_messages(sockets: &[UdpSocket], control: &mut Client, way: &str) {
     }
 }
 
-/// Sends datagrams filled with a form from several sockets, and reads no answer before the last.
+/// Sends datagrams filled with a form from several sockets, and reads no answer in between.
 fn flood(sockets: &[UdpSocket], form: &WorstForm) {
     let datagram = form.filling(PART_BYTES);
     for number in 0..FLOOD {

@@ -12,12 +12,13 @@ const HEAD: &str = "\
 # What may a request cost?
 
 No request, over any transport, uses more of a thread's time, of memory or of the network than the
-limits below allow. `cargo test -p hypostyle --test ceilings` checks this. It sends each command in
-the forms of the first table over TCP, a Unix socket, UDP and past the kernel: once, as often as one
-message can hold it, and in floods of datagrams from many senders. No turn may exceed
-`TURN_STEPS_MAX`, no message `MESSAGE_STEPS_MAX`, and no loop `LOOP_STEPS_MAX`. Binary commands are
-sent in the shapes that `protocol/src/binary/opcode.rs` lists. With `HYPOSTYLE_BLESS=1`, the test
-writes this page from the source.
+limits below allow. `cargo test -p hypostyle --test ceilings` checks this. The test sends each
+command in the forms of the first table: once, as often as one message can hold the command, and in
+floods of datagrams from many senders. It uses TCP, a Unix socket, UDP through the kernel, and UDP
+past the kernel. No turn may take more than `TURN_STEPS_MAX` steps, no message more than
+`MESSAGE_STEPS_MAX`, and no loop more than `LOOP_STEPS_MAX`. Binary commands are sent in the shapes
+that `protocol/src/binary/opcode.rs` lists. With `HYPOSTYLE_BLESS=1`, the test writes this page from
+the source.
 
 ## Commands
 
@@ -31,13 +32,14 @@ const LIMITS: &str = "
 ## Limits
 
 Each limit applies to one column, unless its row says otherwise. Values are written as in the
-source: `1 << 13` is 8,192. Limits that depend on `-m` are functions there:
-[limits.rs](../server/src/limits.rs).
+source: `1 << 13` is 8,192. Limits that depend on `-m` are functions in
+[limits.rs](../server/src/limits.rs), and are not in this table.
 
-A column is one thread with its connections. In each round of its loop, it gives connections turns:
-in a turn it reads once, executes the requests that it has read, and writes once. A message is the
-content of a UDP datagram, or of several that belong together; it may hold several requests. An
-errand is a command that takes many turns. [More words](../ARCHITECTURE.md#words).
+A column is one thread with its connections. In each round of its loop, a column gives turns to its
+connections. In a turn, the column reads once, executes the requests that it has read, and writes
+once. A message is the content of one UDP datagram, or of several datagrams that belong together. A
+message may hold several requests. An errand is a command that takes many turns.
+[ARCHITECTURE.md](../ARCHITECTURE.md#words) explains more words.
 
 | limit | value | what it bounds |
 |---|---|---|

@@ -14,7 +14,6 @@ use protocol::{COMMANDS, KEY_BYTES_MAX};
 /// Length of the values in the forms of storage and SASL commands.
 const VALUE_BYTES: usize = 60_000;
 
-/// A legal form of a command that is as expensive as possible.
 pub(crate) struct WorstForm {
     /// The form's name in assertion messages.
     pub(crate) name: String,
@@ -26,12 +25,11 @@ impl WorstForm {
         self.bytes.clone()
     }
 
-    /// Returns as many copies of the form as one message can hold.
     pub(crate) fn often(&self) -> Vec<u8> {
         self.filling(MESSAGE_BYTES_MAX)
     }
 
-    /// Returns as many copies of the form as fit in `bytes` bytes. Truncates a longer form.
+    /// A form that is longer than `bytes` bytes is truncated.
     pub(crate) fn filling(&self, bytes: usize) -> Vec<u8> {
         let mut all = self.bytes.repeat((bytes / self.bytes.len()).max(1));
         all.truncate(bytes);
@@ -63,7 +61,6 @@ fn expanded(text: &str) -> Vec<u8> {
     all.into_bytes()
 }
 
-/// The forms of a binary command.
 fn binary(opcode: &Opcode) -> Vec<WorstForm> {
     let key = |text: &str| (0, text.as_bytes().to_vec(), 0);
     let longest = vec![b'k'; KEY_BYTES_MAX];
@@ -92,7 +89,7 @@ fn binary(opcode: &Opcode) -> Vec<WorstForm> {
             body_bytes: u32::try_from(body_bytes).unwrap(),
             ..Header::default()
         };
-        // The exptime in the extras is one day, so that no item expires before the next request.
+        // An exptime of one day in the extras, so that no item expires before the next request.
         let extras = &[0, 1, 0x51, 0x80].repeat(5)[..usize::from(extras_bytes)];
         let value = vec![b'v'; value_bytes];
         let name = format!("binary {} {}", opcode.name, key.escape_ascii());

@@ -7,19 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use testing::skip;
 
-/// Most seconds that one client may take.
+/// Time limit for one client, in seconds.
 const CLIENT_SECONDS_MAX: &str = "900";
 
-/// The result of a client's run, or `None` if the client is not installed.
 pub(crate) type Verdict = Option<Result<(), String>>;
 
-/// Runs a client whose exit status shows whether the client passed.
 pub(crate) fn verdict(client: &mut Command) -> Verdict {
     let output = run(client)?;
     Some(if output.status.success() { Ok(()) } else { Err(text(&output)) })
 }
 
-/// Runs a client. Returns `None` if the program, or a file among its arguments, does not exist.
+/// Returns `None` if the program, or a file among its arguments, does not exist.
 pub(crate) fn run(client: &mut Command) -> Option<Output> {
     let program = PathBuf::from(client.get_program());
     let by_name = program.components().count() == 1;
@@ -43,18 +41,16 @@ fn is_on_path(program: &Path) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
-/// Returns a client's exit status and all its output.
 pub(crate) fn text(output: &Output) -> String {
     let [out, error] = [&output.stdout, &output.stderr].map(|one| String::from_utf8_lossy(one));
     format!("{}\n{out}{error}", output.status)
 }
 
-/// Returns the folder in which the clients are installed.
 pub(crate) fn peers() -> PathBuf {
     root().join("tests/.peers")
 }
 
-/// Returns the folder of the programs that use the clients.
+/// The folder of the programs that use the clients.
 pub(crate) fn checks() -> PathBuf {
     root().join("tests/clients")
 }

@@ -10,9 +10,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 /// The change that the proxy makes in the replies of all three protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// Passes everything on unchanged.
     Nothing,
-    /// Replaces the replies "exists" and "not stored" by a success.
     Stored,
     /// Changes the last byte of each value, so that the value is no longer a number.
     Altered,
@@ -22,8 +20,7 @@ pub(crate) enum Lie {
 /// another digit, because a client that counts up to a stored number might then never end.
 const ALTERED_BITS: u8 = 0x40;
 
-/// Starts a lying proxy in front of a server. The proxy's threads end with their connections, or
-/// with the test.
+/// Starts a lying proxy in front of a server. Its threads end with their connections or the test.
 pub(crate) fn liar(server: SocketAddr, lie: Lie) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -51,20 +48,17 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, mut change: impl FnMut(&[u8])
             to.write_all(&change(&chunk[..bytes]))?;
         }
     };
-    // After the end of the stream or a reset, no bytes are left to pass on.
     let _ = copy();
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Changes the replies on one connection.
 struct Replies {
     lie: Lie,
-    /// The beginning of a reply that is not complete yet.
     waiting: Vec<u8>,
 }
 
 impl Replies {
-    /// Adds received bytes. Returns the replies that are complete now, changed by the lie.
+    /// Returns the replies that are complete now, changed by the lie.
     fn change(&mut self, arrived: &[u8]) -> Vec<u8> {
         if self.lie == Lie::Nothing {
             return arrived.to_vec();
@@ -86,7 +80,6 @@ impl Replies {
     }
 }
 
-/// Returns the length of the first reply, or `None` if that reply is incomplete.
 fn reply_bytes(replies: &[u8]) -> Option<usize> {
     if replies.first() == Some(&frame::MAGIC) {
         return frame::bytes(replies);
@@ -99,7 +92,6 @@ fn reply_bytes(replies: &[u8]) -> Option<usize> {
     (bytes <= replies.len()).then_some(bytes)
 }
 
-/// Returns the length of the value that follows a line `VALUE key flags bytes…` or `VA bytes…`.
 fn value_bytes(line: &[u8]) -> Option<usize> {
     let line = String::from_utf8_lossy(line);
     let mut words = line.split_whitespace();
@@ -150,7 +142,6 @@ mod frame {
     /// The statuses "exists" and "not stored".
     const REFUSED: [[u8; 2]; 2] = [[0, 2], [0, 5]];
 
-    /// Returns the length of the first binary frame, or `None` if that frame is incomplete.
     pub(super) fn bytes(replies: &[u8]) -> Option<usize> {
         let body: [u8; 4] = replies.get(8..12)?.try_into().unwrap();
         let bytes = HEADER_BYTES + usize::try_from(u32::from_be_bytes(body)).unwrap();
@@ -174,7 +165,7 @@ mod frame {
     }
 }
 
-/// Each row has a reply of the server, and its changed forms for `Lie::Stored` and `Lie::Altered`.
+/// Replies of the server, and their changed forms for `Lie::Stored` and `Lie::Altered`.
 const LIES: [[&[u8]; 3]; 11] = [
     [b"STORED\r\n", b"STORED\r\n", b"STORED\r\n"],
     [b"EXISTS\r\n", b"STORED\r\n", b"EXISTS\r\n"],

@@ -68,12 +68,11 @@ const CAPABILITIES: [&str; 54] = [
 /// Two tests of `memccapable` that expect an older error text. memcached 1.6.45 fails them too.
 const OUTDATED: [&str; 2] = ["ascii delete", "ascii delete noreply"];
 
-/// Runs `memccapable`. Passes if exactly the tests of `OUTDATED` fail.
 pub(crate) fn memccapable(address: SocketAddr) -> Verdict {
     let (host, port) = (address.ip().to_string(), address.port().to_string());
     let output = run(Command::new("memccapable").args(["-t", "60", "-h", &host, "-p", &port]))?;
-    // `memccapable` writes each test's name to standard output, and "[pass]" with a line end only
-    // after a test that passed.
+    // `memccapable` writes each test's name to standard output, and after a test that passed also
+    // "[pass]" and a line end.
     let expected: String = CAPABILITIES
         .iter()
         .map(|name| format!("{name:<40}{}", if OUTDATED.contains(name) { "" } else { "[pass]\n" }))
@@ -85,8 +84,8 @@ pub(crate) fn memccapable(address: SocketAddr) -> Verdict {
     Some(if is_as_expected { Ok(()) } else { Err(text(&output)) })
 }
 
-/// Number of requests of memcaslap; a tenth of them are SETs. All values, of up to 64 KiB each, fit
-/// in 64 MiB, because memcaslap could not verify an evicted value.
+/// A tenth of memcaslap's requests are SETs. All values, of up to 64 KiB each, fit in 64 MiB,
+/// because memcaslap could not verify an evicted value.
 const OPERATIONS: u64 = 5_000;
 const SETS: u64 = OPERATIONS / 10;
 
@@ -98,8 +97,7 @@ pub(crate) fn memcaslap_binary(address: SocketAddr) -> Verdict {
     memcaslap(address, &["-B"])
 }
 
-/// Runs memcaslap with small values, with ten keys per GET, and with values of 64 KiB. Passes if
-/// memcaslap verified every value that it read.
+/// Runs memcaslap with small values, with ten keys per GET, and with values of 64 KiB.
 fn memcaslap(address: SocketAddr, protocol: &[&str]) -> Verdict {
     for workload in [&[][..], &["-d", "10"], &["-X", "65536"]] {
         let verdict = memcaslap_once(address, &[protocol, workload].concat())?;

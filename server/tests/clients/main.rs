@@ -20,7 +20,6 @@ use live::Server;
 use std::net::SocketAddr;
 use std::process::Command;
 
-/// The lies that every client of a cache must notice.
 const LIES: &[Lie] = &[Lie::Stored, Lie::Altered];
 
 #[test]
@@ -36,7 +35,7 @@ fn memccapable_passes_through_an_honest_proxy() {
     }
 }
 
-// No request of memcaslap is ever refused (it only sets and gets), so `Lie::Stored` has no effect.
+// memcaslap only sets and gets. No such request is refused, so `Lie::Stored` has no effect.
 
 #[test]
 fn memcaslap_verifies_values_over_text() {
@@ -53,8 +52,7 @@ fn pymemcache_passes_over_text() {
     passes(|address| python("pymemcache_suite.py", address, &[]), LIES);
 }
 
-// No request of pylibmc's own suite is ever refused, so `Lie::Stored` has no effect on the suite;
-// `pylibmc_check.py` notices that lie.
+// No request of pylibmc's own suite is refused, so only `pylibmc_check.py` notices `Lie::Stored`.
 
 #[test]
 fn pylibmc_suite_passes_over_text() {
@@ -89,8 +87,8 @@ fn gomemcache_passes_over_text() {
     passes(check, LIES);
 }
 
-/// The suite starts the first `memcached` on `PATH`, on a Unix socket. Without a `memcached` the
-/// suite would skip its test, so it must not pass with `/bin/true` in place of `memcached`.
+/// The suite starts the first `memcached` on `PATH`, and skips its test if it finds none. To show
+/// that it starts the file in `folder`, the test must not pass with `/bin/true` in that place.
 #[test]
 fn gomemcache_suite_passes_over_text() {
     let folder = std::env::temp_dir().join(format!("gomemcache-{}", std::process::id()));
@@ -143,7 +141,6 @@ fn dalli_passes_over_binary() {
     passes(|address| dalli(address, "binary"), LIES);
 }
 
-/// Asserts that a client passes against the server and fails through a proxy with each of `lies`.
 /// Each run has a fresh server, so that only the lie can make the difference.
 fn passes(check: fn(SocketAddr) -> Verdict, lies: &[Lie]) {
     let server = Server::under_test(&[]);
@@ -171,16 +168,15 @@ fn node(check: &str, address: SocketAddr) -> Verdict {
     verdict(command.arg(peers().join("node").join(check)).arg(address.to_string()))
 }
 
-/// Runs the check of Debian's spymemcached.
 fn spymemcached(address: SocketAddr, protocol: &str) -> Verdict {
     let class_path = format!("/usr/share/java/spymemcached.jar:{}", peers().join("java").display());
     let mut command = Command::new("java");
-    // With one compiler tier Java starts faster.
+    // One compiler tier lets Java start faster.
     command.args(["-XX:TieredStopAtLevel=1", "-cp", &class_path, "Check"]);
     verdict(command.args([&address.to_string(), protocol]))
 }
 
-/// Runs the check of Dalli, from the first Debian release whose Dalli speaks the meta protocol.
+/// Dalli comes from the first Debian release whose Dalli speaks the meta protocol.
 fn dalli(address: SocketAddr, protocol: &str) -> Verdict {
     let mut command = Command::new("ruby");
     command.arg("-I").arg(peers().join("ruby/lib")).arg(checks().join("ruby/check.rb"));

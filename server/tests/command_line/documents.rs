@@ -30,20 +30,16 @@ const BENCHES: [&str; 8] =
 /// The workload that docs/kvblaster/size.md writes to a file.
 const WORKLOAD: &str = "job.toml";
 
-/// A document; its path is relative to the root.
 struct Document {
     path: String,
     text: String,
 }
 
-/// The programs' parsers, and the help of kvblaster.
 struct Parsers {
     cpus: Cpus,
     ram: Ram,
-    /// The help texts of all verbs, concatenated.
     help: String,
     verbs: BTreeSet<String>,
-    /// The folder that holds the file `WORKLOAD`.
     place: TestDirectory,
 }
 
@@ -56,7 +52,6 @@ fn document(path: &str) -> Document {
     Document { path: path.to_owned(), text }
 }
 
-/// Returns the documents of `docs` and `docs/kvblaster`.
 fn answers() -> Vec<Document> {
     let mut found = Vec::new();
     for folder in ["docs", "docs/kvblaster"] {
@@ -115,8 +110,8 @@ impl Parsers {
             if word == WORKLOAD {
                 return self.place.path(WORKLOAD).into_os_string();
             }
-            // A word with a space is a command, such as the value of `--start`. kvblaster itself
-            // fills in the `{port}` and `{mb}` of such a command.
+            // A word with a space is a command, such as the value of `--start`, in which kvblaster
+            // itself fills in `{port}` and `{mb}`.
             let is_command = word.contains(' ');
             let filled = || word.replace("{port}", "11211").replace("{mb}", "64");
             OsString::from(if is_command { word.clone() } else { filled() })
@@ -135,7 +130,6 @@ impl Parsers {
         }
     }
 
-    /// Checks the commands of a line, and the commands within their quoted words.
     fn check(&self, line: &str, checked: &mut u32, refused: &mut Vec<String>) {
         for command in shell(line) {
             if let Some((program, words)) = started(&command) {
@@ -148,7 +142,6 @@ impl Parsers {
         }
     }
 
-    /// Returns the refusals of the commands in code blocks, and the number of those commands.
     fn refused_commands(&self, document: &Document) -> (Vec<String>, u32) {
         let (mut faults, mut checked) = (Vec::new(), 0);
         let mut whole = String::new();
@@ -172,7 +165,6 @@ impl Parsers {
         (faults, checked)
     }
 
-    /// Returns true if a program or a benchmark has `option`, which begins with `-`.
     fn has(&self, option: &str) -> bool {
         if let Some(long) = option.strip_prefix("--") {
             return flags::flags().any(|flag| flag.long == long)
@@ -185,7 +177,6 @@ impl Parsers {
             || self.help.contains(&format!("{}, --", &option[..2]))
     }
 
-    /// Returns the options and verbs in a code span that do not exist.
     fn unknown_options(&self, span: &str) -> Vec<String> {
         let words: Vec<&str> = span.split_whitespace().collect();
         let Some(first) = words.first() else { return Vec::new() };
@@ -298,7 +289,6 @@ fn the_statistics_that_documents_name_are_answered() {
     assert!(named.len() > 10, "{named:?}");
 }
 
-/// Each document begins with the question that it answers, and shows a command in its first lines.
 #[test]
 fn documents_open_with_a_question_and_readers_find_them() {
     let front = document("README.md").text + &document("blaster/README.md").text;

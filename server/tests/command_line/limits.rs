@@ -19,8 +19,7 @@ fn limit(running: &Running, name: &str) -> [u64; 2] {
     [words.next().unwrap(), words.next().unwrap()]
 }
 
-/// Returns a shell command that starts the server with `ulimit LIMIT`, and without the right to
-/// raise a hard limit.
+/// Starts the server under `ulimit LIMIT`, without the right to raise a hard limit.
 fn limited(limit: &str, arguments: &[&str]) -> Command {
     let server = env!("CARGO_BIN_EXE_hypostyle");
     let drop = match is_root() {
@@ -86,7 +85,6 @@ fn with_core_dumps_a_server_that_gave_up_root_may_dump_and_others_may_not() {
     }
 }
 
-/// Returns the number of kilobytes that the process has in huge pages.
 fn huge_kilobytes(running: &Running) -> u64 {
     let smaps = running.proc("smaps");
     let sizes = smaps.lines().filter_map(|line| line.strip_prefix("AnonHugePages:"));
@@ -142,7 +140,7 @@ fn hashpower_is_the_size_of_the_first_index() {
     let [before, after] = grown(&["-t", "1"]);
     assert!(after > 2 * before, "{before} {after}");
     let [before, after] = grown(&["-t", "1", "-o", "hashpower=14"]);
-    // An item takes an index slot of 8 bytes. A few slots are in overflow lines of the index.
+    // Each item takes an index slot of 8 bytes. A few slots are in overflow lines of the index.
     assert!((7 * items..10 * items).contains(&before), "{before}");
     assert!(after < before + before / 8, "{before} {after}");
 
@@ -222,8 +220,7 @@ fn settings_that_were_given_are_in_force() {
     await_some("two threads with names of columns", || (columns() == 2).then_some(()));
 }
 
-/// If address space is limited, the index does not reserve address space for its largest possible
-/// size.
+/// Under a limit on address space, the index does not reserve space for its largest possible size.
 #[test]
 fn half_as_much_again_as_the_memory_is_address_space_enough() {
     for (megabytes, limit_megabytes) in [(64, 135), (1024, 1550)] {

@@ -58,8 +58,7 @@ fn who_speaks_another_protocol_is_told_or_closed_on() {
     assert_eq!(running.ask("*1\r\n"), "ERROR\r\n");
 }
 
-/// A warning or an error names each address that the server could not bind, even if the server
-/// listens on another address.
+/// The server names each address that it could not bind, even if it listens on other addresses.
 #[test]
 fn an_address_that_is_not_bound_is_named() {
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -136,7 +135,6 @@ fn unix_socket_has_its_mask_and_goes_with_the_server() {
     assert!(!path.exists());
 }
 
-/// Starts a server on a Unix socket, and waits for an answer.
 fn on_socket(path: &Path) -> KillOnDrop {
     let mut command = hypostyle(&["-s"]);
     command.arg(path);

@@ -34,7 +34,7 @@ fn a_fleet_tells_hypostyle_from_memcached_and_the_policy_says_how() {
     let running = running::Running::on_loopback(&[]);
     assert_eq!(running.ask("version\r\n"), running::VERSION_REPLY);
     let claimed = running::VERSION_REPLY.trim().trim_start_matches("VERSION ");
-    assert!(policy.contains(&format!("memcached's, `{claimed}`")));
+    assert!(policy.contains(&format!("version of memcached, `{claimed}`")));
     let row = format!("STAT hypostyle_version {own}");
     assert!(running.ask("stats store\r\n").contains(&format!("{row}\r\n")));
     assert!(policy.contains(&row), "{row}");

@@ -24,7 +24,7 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
     let parent = ended(command);
     assert_eq!(parent.status.code(), Some(0), "{}", text(&parent.stderr));
 
-    // The test does not poll: the server must answer as soon as the parent process has exited.
+    // Do not poll: the server must answer as soon as the parent process has exited.
     let pid_file = place.path("pid");
     let pid: u32 = fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
     let daemon = Detached(to_pid(pid));
@@ -37,8 +37,7 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
         let target = fs::read_link(format!("/proc/{pid}/fd/{stream}")).unwrap();
         assert_eq!(target, Path::new("/dev/null"), "{stream}");
     }
-    // The daemon leads a session of its own. The session is field 6 of stat; field 2, the name, is
-    // in parentheses.
+    // The daemon leads its own session, field 6 of stat. Field 2, the name, is in parentheses.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     assert_eq!(stat.rsplit(')').next().unwrap().split(' ').nth(4), Some(&*pid.to_string()));
 
@@ -81,14 +80,13 @@ fn a_daemon_whose_pid_file_cannot_be_written_does_not_start() {
     assert!(stderr.contains(&reason), "{stderr}");
     assert!(!place.path("socket").exists());
 
-    // In the foreground the server only warns.
     let mut running = Running::on_loopback(&["-P", "/there/is/no/such"]);
     assert_eq!(running.ask("version\r\n"), VERSION_REPLY);
     assert!(running.stop(Signal::TERM).1.contains("Could not write the pid file"));
 }
 
-/// The path of each file is already a symbolic link. The path of each temporary file is a FIFO,
-/// which would block a process that opens it.
+/// The paths of the pid file and the port file are symbolic links. The paths of their temporary
+/// files are FIFOs, each of which blocks a process that opens it.
 #[test]
 fn what_somebody_planted_is_neither_written_through_nor_waited_for() {
     let place = TestDirectory::new();
@@ -133,8 +131,7 @@ fn signals_stop_it_cleanly_and_hup_does_not() {
     }
 }
 
-/// Three clients are connected: one has sent a request without its last byte, one does not read its
-/// replies, and one is idle.
+/// One client has sent a request without its last byte, one reads no replies, and one is idle.
 #[test]
 fn a_graceful_end_accepts_nothing_and_lets_what_has_begun_come_to_its_end() {
     let mut running = Running::on_loopback(&["-m", "256", "-t", "2"]);
@@ -274,7 +271,6 @@ fn root_becomes_the_user() {
     assert!(stderr.contains("can't find the user no-such-user to switch to"), "{stderr}");
 }
 
-/// Starts a server by `setpriv WORDS`.
 fn with_privileges(words: &[&str], arguments: &[&str]) -> Running {
     let mut command = Command::new("setpriv");
     command.args(words).arg(env!("CARGO_BIN_EXE_hypostyle"));
@@ -283,7 +279,6 @@ fn with_privileges(words: &[&str], arguments: &[&str]) -> Running {
     Running::of(command)
 }
 
-/// Asserts that each thread has exactly `capabilities`, and the bounding set `bounding` if given.
 #[track_caller]
 fn assert_capabilities(running: &Running, capabilities: u64, bounding: Option<u64>) {
     let mut threads = 0;

@@ -30,8 +30,7 @@ fn what_it_does_not_have_is_refused_with_a_word() {
     }
 }
 
-/// Compares the exit status and the first words of the message with those of the memcached on this
-/// machine.
+/// Compares the exit status and first words of the message with those of this machine's memcached.
 #[test]
 fn wrong_values_are_refused_as_memcached_refuses_them() {
     let memcached = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
@@ -47,8 +46,8 @@ fn wrong_values_are_refused_as_memcached_refuses_them() {
         command.args(&arguments).args(["-u", "root"]).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let theirs = ended(command);
-        // For a bad port of `-l` memcached exits with another status, because it notices the error
-        // only when it binds the socket. This server notices the error in its command line.
+        // memcached exits with another status for a bad port of `-l`, which it notices only when it
+        // binds the socket. This server notices the error in its command line.
         let status = if line.starts_with("-l") { Some(64) } else { theirs.status.code() };
         assert_eq!(ours.status.code(), status, "{line}");
         let (ours, theirs) = (text(&ours.stderr), text(&theirs.stderr));

@@ -1,5 +1,4 @@
-//! The built binary as a process of a test. The test starts the process, sends requests and signals
-//! to it, and waits for its end.
+//! The built binary as a process that a test starts, drives by requests and signals, and ends.
 //!
 //! Where: used by every test of the command line.
 //! Invariant: no process started here outlives its test, and no wait is longer than `PATIENCE`.
@@ -17,7 +16,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A temporary directory of one test, removed when dropped.
 pub(crate) struct TestDirectory(pub(crate) PathBuf);
 
 impl TestDirectory {
@@ -48,7 +46,6 @@ pub(crate) fn hypostyle(arguments: &[&str]) -> Command {
     command
 }
 
-/// Polls until `done` returns a value.
 #[track_caller]
 pub(crate) fn await_some<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -61,7 +58,6 @@ pub(crate) fn await_some<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// Runs a command to its end.
 #[track_caller]
 pub(crate) fn ended(mut command: Command) -> Output {
     let mut child = KillOnDrop(command.spawn().unwrap());
@@ -72,7 +68,6 @@ pub(crate) fn ended(mut command: Command) -> Output {
     Output { status, stdout, stderr }
 }
 
-/// A child process, killed when dropped.
 pub(crate) struct KillOnDrop(pub(crate) Child);
 
 impl Drop for KillOnDrop {
@@ -93,7 +88,6 @@ impl Drop for Detached {
     }
 }
 
-/// A server in the foreground, on a port that it chose.
 pub(crate) struct Running {
     pub(crate) child: KillOnDrop,
     pub(crate) place: TestDirectory,
@@ -106,7 +100,7 @@ impl Running {
         Running::of(command)
     }
 
-    /// Starts a server by `command`, and waits for its port file.
+    /// Starts the server, and waits for its port file.
     #[track_caller]
     pub(crate) fn of(mut command: Command) -> Running {
         let place = TestDirectory::new();
@@ -152,21 +146,20 @@ impl Running {
         kill_process(to_pid(self.pid()), signal).unwrap();
     }
 
-    /// Returns everything that the process wrote to stderr. The process must have ended.
+    /// Returns the text of stderr. The process must have ended before this call.
     pub(crate) fn stderr(&mut self) -> String {
         let mut text = String::new();
         self.child.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
         text
     }
 
-    /// Stops the process by `signal`. Returns its exit status and what it wrote to stderr.
     #[track_caller]
     pub(crate) fn stop(&mut self, signal: Signal) -> (i32, String) {
         self.signal(signal);
         self.end()
     }
 
-    /// Waits until the process ends. Returns the same values as `stop`.
+    /// Returns the exit status and the text of stderr, like `stop`.
     #[track_caller]
     pub(crate) fn end(&mut self) -> (i32, String) {
         let status = await_some("the end", || self.child.0.try_wait().unwrap());
@@ -178,7 +171,7 @@ pub(crate) fn to_pid(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed()).unwrap()
 }
 
-/// Sends one request. Returns the whole reply: one line, or the rows of `stats` and their end.
+/// Returns the whole reply: one line, or the rows of `stats` and their end.
 pub(crate) fn talk<S: Read + Write>(mut stream: S, request: &str) -> String {
     stream.write_all(request.as_bytes()).unwrap();
     let mut reader = BufReader::new(stream);

@@ -56,8 +56,8 @@ pub(crate) const OPCODES: [(u8, &str, u64); 39] = [
     (0xff, "255", 3),
 ];
 
-/// A binary frame whose fields can also be set to wrong values. If the field of a length is `None`,
-/// the length is the true length of the key, the extras or the body.
+/// A binary frame whose fields can also be set to wrong values. A length that is `None` is the true
+/// length of the key, the extras or the body.
 pub(crate) struct Frame {
     pub(crate) name: &'static str,
     pub(crate) magic: u8,
@@ -122,8 +122,7 @@ impl Frame {
     }
 }
 
-/// Returns a binary NOOP, which makes the server send all earlier replies. The reply to it has the
-/// opaque of fence `number`.
+/// A binary NOOP, which makes the server send all earlier replies. Its opaque contains `number`.
 pub(crate) fn fence(number: usize) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     (bytes[0], bytes[1]) = (0x80, NOOP);
@@ -132,7 +131,6 @@ pub(crate) fn fence(number: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns a binary frame of any opcode except the flushes.
 pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bool) -> Frame {
     let mut frame = Frame::bare(opcode, name);
     let key = values.random.index(KEYS.len());
@@ -170,8 +168,7 @@ pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bo
             frame.key = b"PLAIN".to_vec();
             frame.value = b"\0user\0secret".to_vec();
         }
-        // memcached consumes extras and key, and then skips another `body_bytes` bytes. The value
-        // supplies the skipped bytes.
+        // memcached skips another `body_bytes` bytes after extras and key; the value supplies them.
         "VERBOSITY" => {
             frame.extras = vec![0; 4];
             frame.key.clear();
@@ -194,8 +191,6 @@ fn exptime(values: &mut Values) -> [u8; 4] {
     }
 }
 
-/// Returns a flush, immediate or delayed.
-///
 /// memcached's binary flush spares items of the same second, so deletions of all keys follow it.
 pub(crate) fn flush(values: &mut Values, opcode: u8, name: &'static str) -> Command {
     let mut frame = Frame::bare(opcode, name);

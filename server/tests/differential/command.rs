@@ -4,7 +4,6 @@
 //! Invariant: a command's bytes depend only on the command and on the CAS uniques that the
 //! receiving server has shown, so that the same command can be sent to both servers.
 
-/// The three protocols; each has its own connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Protocol {
     Text,
@@ -12,7 +11,6 @@ pub(crate) enum Protocol {
     Binary,
 }
 
-/// The CAS unique that a command sends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unique {
     /// The last unique that the server has shown for the command's key, in any protocol.
@@ -22,11 +20,11 @@ pub(crate) enum Unique {
     Number(u64),
 }
 
-/// The number sent in place of a unique that the server has not shown yet.
+/// Sent in place of a unique that the server has not shown yet.
 const UNIQUE_NEVER_SEEN: u64 = 12_345_678;
 
 impl Unique {
-    /// Returns the number to send. `seen` has all uniques seen for the key, in order of appearance.
+    /// `seen` has all uniques that the server has shown for the key, in order of appearance.
     pub(crate) fn number(self, seen: &[u64]) -> u64 {
         let seen = match self {
             Unique::Number(number) => return number,
@@ -40,9 +38,8 @@ impl Unique {
 #[derive(Debug, Clone)]
 enum Part {
     Bytes(Vec<u8>),
-    /// A unique in decimal.
     Decimal(Unique),
-    /// A unique in eight bytes, the most significant first.
+    /// The most significant of the eight bytes comes first.
     Eight(Unique),
 }
 
@@ -51,7 +48,6 @@ pub(crate) struct Command {
     pub(crate) protocol: Protocol,
     /// The name by which `Coverage` and `Liar` know the command, such as `get`, `mg` or `GETQ`.
     pub(crate) name: &'static str,
-    /// The letters of the command's meta flags.
     pub(crate) flags: Vec<u8>,
     pub(crate) keys: Vec<&'static [u8]>,
     pub(crate) malformed: bool,
@@ -61,9 +57,9 @@ pub(crate) struct Command {
     pub(crate) fetches: bool,
     /// Set if the command changes a number, and changes it in place if possible.
     pub(crate) counts: bool,
-    /// Set if the server closes the connection after the command, which then ends its batch.
+    /// Set if the server closes the connection after the command, which is the last of its batch.
     pub(crate) closes: bool,
-    /// The number of the command's batch. All commands of a batch are sent together.
+    /// All commands with the same number are sent together.
     pub(crate) batch: usize,
     parts: Vec<Part>,
 }
@@ -93,7 +89,7 @@ impl Command {
         }
     }
 
-    /// Inserts an `mn` before the command, so that the server sends all unsent replies first.
+    /// An `mn` before the command makes the server send all unsent replies first.
     pub(crate) fn flush_before(&mut self) {
         self.parts.insert(0, Part::Bytes(b"mn\r\n".to_vec()));
     }
@@ -106,17 +102,14 @@ impl Command {
         self.parts.push(Part::Eight(unique));
     }
 
-    /// Returns the first key, or an empty key if the command has no keys.
     pub(crate) fn key(&self) -> &'static [u8] {
         self.keys.first().copied().unwrap_or_default()
     }
 
-    /// Returns true if this command can change the reply of `other`.
     pub(crate) fn meets(&self, other: &Command) -> bool {
         self.touches_all || self.keys.iter().any(|key| other.keys.contains(key))
     }
 
-    /// Returns the bytes to send to a server that has shown these uniques.
     pub(crate) fn bytes(&self, seen: &[u64]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for part in &self.parts {
@@ -148,7 +141,6 @@ impl Command {
     }
 }
 
-/// Formats bytes for an assertion message. Shortens long texts and runs of the same byte.
 fn brief(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 120;
     let mut text = String::new();

@@ -10,7 +10,7 @@ use crate::{generator, meta, text};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Fewest times that a run must reach each row of the tables below.
+/// Minimum number of times that a run must reach each row of the tables below.
 const REACHED_MIN: u64 = 2;
 
 /// Codes, errors and marks in replies to well-formed commands. An entry for a meta command begins
@@ -72,7 +72,6 @@ const STATUSES: [(&str, &[u16]); 13] = [
     ("255", &[0x81]),
 ];
 
-/// Errors in replies to malformed commands.
 const ERRORS: [&str; 20] = [
     "ERROR",
     "CLIENT_ERROR bad command line format",
@@ -98,7 +97,7 @@ const ERRORS: [&str; 20] = [
 
 #[derive(Default)]
 pub(crate) struct Coverage {
-    /// The counts by group (commands of a protocol, flags, or replies) and by name.
+    /// By group (commands of a protocol, flags, or replies) and by name.
     counts: BTreeMap<(&'static str, String), u64>,
 }
 
@@ -128,7 +127,6 @@ impl Coverage {
         *self.counts.entry((group, what)).or_default() += 1;
     }
 
-    /// Formats one line for each group.
     pub(crate) fn report(&self) -> String {
         let mut text = String::new();
         let mut last = "";
@@ -140,7 +138,6 @@ impl Coverage {
         text.trim_start().to_owned() + "\n"
     }
 
-    /// Returns the rows of the tables that the run has reached less than `REACHED_MIN` times.
     pub(crate) fn missed(&self, malformed: bool) -> Vec<String> {
         let mut wanted: Vec<(&'static str, String)> = Vec::new();
         wanted.extend(text::SHARES.iter().map(|(verb, _)| ("text", (*verb).to_owned())));

@@ -1,4 +1,4 @@
-//! Generates batches of commands. A batch is sent on one connection. All batches use the same keys.
+//! Generates batches of commands. A batch goes over one connection. All batches use the same keys.
 //!
 //! Where: generates the commands that the client side sends.
 //! Invariant: memcached has exactly one correct answer to a batch.
@@ -9,17 +9,14 @@ use crate::meta::{self, Dialect};
 use crate::values::Values;
 use crate::{Features, malformed, text};
 
-/// Most commands in a batch.
 const BATCH_COMMANDS_MAX: u64 = 48;
 
 /// If `Features::malformed` is set, one in this number of commands is malformed.
 const MALFORMED_ONCE: u64 = 12;
 
-/// Commands whose answers differ between versions of memcached. For example, the times in the
-/// answer to `me` have changed their sign.
+/// Commands whose answers differ between memcached's versions, such as the sign of `me`'s times.
 pub(crate) const NEW: [&str; 3] = ["version", "VERSION", "me"];
 
-/// Generates commands from a seed.
 pub(crate) struct Generator {
     values: Values,
     features: Features,
@@ -38,7 +35,7 @@ impl Generator {
         }
     }
 
-    /// Returns the commands of the next batch; one batch in four has a single command.
+    /// One batch in four has a single command.
     pub(crate) fn batch(&mut self) -> Vec<Command> {
         self.batches += 1;
         let random = &mut self.values.random;
@@ -53,7 +50,7 @@ impl Generator {
                 continue;
             }
             // While an unsent reply holds the item, memcached's `incr` copies the item instead of
-            // changing it in place. The length of the number's text then differs.
+            // changing it in place, and the length of the number's text differs.
             let fetched = |before: &Command| before.fetches && before.meets(&command);
             if command.counts && batch.iter().any(fetched) {
                 continue;

@@ -45,7 +45,6 @@ impl Liar {
         Liar { lie, marked: HashSet::new(), uniques: HashMap::new() }
     }
 
-    /// Returns the piece that replaces `piece` in the reply to `command`.
     pub(crate) fn instead_of(&mut self, command: &Command, piece: Piece) -> Piece {
         match piece {
             Piece::Line(line, value) => Piece::Line(self.line(command, line), value),
@@ -64,7 +63,6 @@ impl Liar {
         }
     }
 
-    /// Returns a piece to append to `reply`, which is the whole reply to `command`.
     pub(crate) fn adds(&self, command: &Command, reply: &Reply) -> Option<Piece> {
         let stored = command.name == "ms" && reply.text.is_empty() && !command.malformed;
         let lies = self.lie == Lie::NotQuiet && stored && command.flags.contains(&b'F');

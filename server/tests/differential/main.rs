@@ -1,6 +1,5 @@
-//! Sends the same random commands to this server and to a memcached, and compares the replies one
-//! by one. The commands use all three protocols, and some are malformed. A sequence of commands
-//! whose replies differ is shrunk to a short sequence.
+//! Sends the same random commands, some malformed, in all three protocols to this server and to a
+//! memcached, and compares the replies. A sequence whose replies differ is shrunk to a short one.
 //!
 //! Where: client side, over TCP.
 //! Invariant: a difference is reported with its seed and a sequence that shows it on fresh servers.
@@ -12,8 +11,8 @@
 //! - `MEMCACHED=path`: the memcached to compare with. Version 1.6.45 gets all commands; any other
 //!   version gets only well-formed commands whose meaning has not changed since 1.6.18.
 //!
-//! Some commands are not sent, because memcached's answer depends on chance, or because this
-//! server's answer differs on purpose:
+//! Not sent, because memcached's answer depends on chance or this server's answer differs on
+//! purpose:
 //! - `incr` and `ma` after a fetch of the same key whose reply may be unsent: memcached then copies
 //!   the number instead of changing it in place, which shows in the number's length. memcached's
 //!   LRU thread may hold items too, so memcached runs without that thread.
@@ -47,8 +46,8 @@ use replies::Reply;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// Flags of memcached that keep its background threads from holding an item. memcached copies a
-/// held item instead of changing it in place, and a decrement shortens only the text of a copy.
+/// These flags keep memcached's background threads from holding an item. memcached copies a held
+/// item instead of changing it in place, and a decrement shortens only the text of a copy.
 const RIVAL_FLAGS: [&str; 6] = ["-t", "1", "-o", "no_lru_maintainer,no_lru_crawler", "-m", "256"];
 
 /// The memcached version that gets all commands.
@@ -75,7 +74,6 @@ fn as_memcached_without_cas() {
     );
 }
 
-/// The comparison finds rare wrong replies, and shrinks the sequence to a few commands.
 #[test]
 fn planted_differences_are_found_and_shrunk() {
     let lies: [(Lie, &str, usize); 11] = [
@@ -110,7 +108,6 @@ fn planted_differences_are_found_and_shrunk() {
     assert_eq!(tried, lies.len());
 }
 
-/// The commands to send.
 #[derive(Clone, Copy)]
 struct Features {
     seed: u64,
@@ -143,12 +140,10 @@ impl Default for Features {
     }
 }
 
-/// A sequence of commands to whose last command the two servers reply differently.
 #[derive(Clone)]
 struct Difference {
     commands: Vec<Command>,
     replies: [Reply; 2],
-    /// Set if the replies differed again on freshly started servers.
     again: bool,
 }
 
@@ -179,7 +174,6 @@ fn compare_with_memcached(flags: &[&str], rival_flags: &[&str], mut features: Fe
     }
 }
 
-/// Runs the commands. Returns the first difference, shrunk to a short sequence.
 fn find(
     features: Features,
     pair: &dyn Fn() -> [Peer; 2],

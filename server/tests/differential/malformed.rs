@@ -1,10 +1,9 @@
 //! Random malformed commands of all three protocols.
 //!
 //! Where: generates the commands that the client side sends.
-//! Invariant: memcached's answer does not depend on how its reads split the bytes. The bytes that
-//! memcached skips because of a wrong length end before the next command. A command that makes
-//! memcached drop unsent replies, such as a fetch of an over-long key, follows a command that makes
-//! memcached send those replies.
+//! Invariant: memcached's answer does not depend on how its reads split the bytes. Bytes that it
+//! skips after a wrong length end before the next command. A command that makes it drop unsent
+//! replies, such as a fetch of an over-long key, follows one that makes it send them.
 //! Source: memcached 1.6.45 `proto_parser.c`, `proto_text.c`, `proto_bin.c`.
 //!
 //! Not generated, because memcached's answer depends on chance:
@@ -19,7 +18,7 @@ use crate::meta::{self, Dialect, Flag};
 use crate::text::{self, Word};
 use crate::values::{CHOSEN_UNIQUE, TOO_LARGE_BYTES, Values};
 
-/// A command that stores an item under a key that no other command uses.
+/// Stores an item under a key that no other command uses.
 const SCRATCH: &[u8] = b"set scratch 0 0 0\r\n\r\n";
 
 /// Words that are not numbers, numbers out of an integer's range, and the limits of such ranges.
@@ -124,8 +123,8 @@ fn wrong_words(values: &mut Values) -> Command {
     let verb = values.random.share(verbs);
     let mut line = text::line(values, verb);
     if let Some(value) = &mut line.value {
-        // If the length were wrong, the server would read the rest of the value as lines. So each
-        // word that can take the place of the length is 0 or is not a number.
+        // A wrong length would make the server read the rest of the value as lines. So each word
+        // that can take the place of the length is 0 or is not a number.
         *value = b"abc".to_vec();
         line.words[1] = Word::Text(b"0".to_vec());
         line.words[2] = Word::Text(values.random.pick(&[&b"0"[..], b"00"]).to_vec());
@@ -161,8 +160,8 @@ fn bad_word(values: &mut Values) -> Word {
     Word::Text(values.random.pick(&BAD_WORDS).to_vec())
 }
 
-/// Returns a command whose value is longer or shorter than its length word. The server takes the
-/// beginning of the next fence as the rest of a short value.
+/// Returns a command whose value is longer or shorter than its length word. The server completes a
+/// short value with the beginning of the next fence.
 fn bad_chunk(values: &mut Values) -> Command {
     let verb = values.random.pick(&["set", "add", "replace", "append", "prepend"]);
     let mut line = text::line(values, verb);
@@ -212,7 +211,7 @@ fn wrong_value(values: &mut Values) -> Command {
     let declared = match values.random.below(3) {
         0 => value.len().saturating_sub(1 + values.random.index(3)).to_string().into_bytes(),
         1 => (value.len() + 1 + values.random.index(10)).to_string().into_bytes(),
-        // The length is not a valid number, so the server reads the value as lines.
+        // The length is not a number, so the server reads the value as lines.
         _ => loop {
             let word = values.random.pick(&BAD_WORDS);
             if word != b"noreply" {
@@ -222,7 +221,7 @@ fn wrong_value(values: &mut Values) -> Command {
     };
     line.value = Some(value);
     let mut command = line.command(&declared);
-    // If the value is too short, the server takes this line as the rest of the value.
+    // The server takes this line as the rest of a value that is too short.
     command.push(b"mn mn mn mn mn mn\r\n");
     command.push(SCRATCH);
     command
@@ -351,12 +350,11 @@ fn wrong_extras(values: &mut Values, frame: &mut Frame) {
 }
 
 /// Makes a body longer than its opcode allows. A server that checks the length closes the
-/// connection; a server that does not check it reads the excess as a frame. Returns true if the
-/// connection ends.
+/// connection; another reads the excess as a frame. Returns true if the connection ends.
 fn longer_body(values: &mut Values, frame: &mut Frame) -> bool {
     let stores = frame.name.contains("SET") || frame.name.contains("ADD");
     if stores || frame.name.contains("REPLACE") || frame.name.contains("PEND") {
-        // These commands accept a body of any length. The frame gets an empty key instead.
+        // These commands accept a body of any length, so give the frame an empty key instead.
         frame.key.clear();
         return true;
     }

@@ -20,38 +20,35 @@ pub(crate) const USED: [(&str, &[u8]); 4] = [
     ("ma", b"bckqtvOCDEJMNT"),
 ];
 
-/// The flags of `USED` with the same meaning in all versions since 1.6.18.
+/// The flags of `USED` with the same meaning in all versions of memcached since 1.6.18.
 pub(crate) const USED_LONG: [(&str, &[u8]); 4] =
     [("mg", b"bcfhklOqstvNRT"), ("ms", b"bckqOCFIMT"), ("md", b"bkqOCIT"), ("ma", b"bcktvOCDJMNT")];
 
 /// All meta flags that memcached 1.6.45 accepts.
 pub(crate) const KNOWN: &[u8; 25] = b"bcfhklqstuvxCDEFIJLMNOPRT";
 
-/// Most flags of a command. memcached accepts 20 words, which include command, key and length.
+/// memcached accepts 20 words, which include command, key and length.
 const FLAGS_MAX: usize = 16;
 
-/// Length of the longest opaque, without the flag's letter.
+/// Maximum length of an opaque, without the flag's letter.
 const OPAQUE_BYTES_MAX: u64 = 31;
 
-/// The flags that may be sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Dialect {
-    /// Includes flags without meaning for their verb, and flags that only 1.6.45 answers like this
-    /// server.
+    /// Includes flags that a verb ignores, or that only memcached 1.6.45 answers like this server.
     pub(crate) all: bool,
     /// Includes `E`, and values of `C` that no server gave out.
     pub(crate) chosen_uniques: bool,
     /// Set if the uniques of all keys grow in the order of the stores, as in memcached. In this
-    /// server only the uniques of one key grow, while the key exists. `I` shows the difference if
-    /// its unique is from before the key's deletion and another thread has stored the key again.
+    /// server they grow only per key, and while the key exists. `I` with a unique from before the
+    /// key's deletion shows the difference.
     pub(crate) ordered: bool,
 }
 
-/// A meta command whose parts can also be set to wrong values.
 pub(crate) struct Line {
     pub(crate) verb: &'static str,
     pub(crate) key: usize,
-    /// The key in the form in which it is sent, which may be base64.
+    /// May be base64.
     pub(crate) key_text: Vec<u8>,
     pub(crate) flags: Vec<Flag>,
     pub(crate) value: Option<Vec<u8>>,
@@ -65,7 +62,7 @@ pub(crate) struct Flag {
 }
 
 impl Line {
-    /// Returns the whole command, with `value_bytes` as the word for the value's length.
+    /// `value_bytes` is the word for the value's length.
     pub(crate) fn command(&self, value_bytes: &[u8]) -> Command {
         let mut command = Command::new(Protocol::Meta, self.verb);
         command.push(self.verb.as_bytes());
@@ -159,7 +156,7 @@ pub(crate) fn line(values: &mut Values, verb: &'static str, dialect: Dialect) ->
 }
 
 /// Makes the command a decrement, so that the number's text cannot grow. If the text grows,
-/// memcached copies the item and loses `E` and `T`, because it applies them to the old item.
+/// memcached copies the item and applies `E` and `T` to the old item.
 pub(crate) fn stay_in_place(line: &mut Line) {
     line.flags.retain(|flag| flag.letter != b'M');
     line.flags.push(Flag { letter: b'M', text: b"D".to_vec(), unique: None });

@@ -1,8 +1,8 @@
 //! One of the two servers under comparison, with a connection for each protocol.
 //!
 //! Where: client side.
-//! Invariant: a batch ends when every command is answered or the connection is closed. The next
-//! batch after a closed connection goes over a new connection.
+//! Invariant: a batch ends when every command is answered or the connection is closed. After a
+//! closed connection, the next batch opens a new one.
 
 use crate::command::{Command, Protocol};
 use crate::lies::Liar;
@@ -10,7 +10,6 @@ use crate::live::{Server, Stop, Wire};
 use crate::replies::{self, Piece, Reply, Seen};
 use std::ops::Range;
 
-/// A server and its connections.
 pub(crate) struct Peer {
     server: Server,
     wires: [Option<Wire>; 3],
@@ -18,8 +17,8 @@ pub(crate) struct Peer {
     liar: Option<Liar>,
 }
 
-/// Sends a batch to both servers and compares the replies. Returns all replies of the first server,
-/// or the index of the first difference and both servers' replies there.
+/// Returns all replies of the first server to the batch, or the index of the first difference and
+/// both servers' replies there.
 pub(crate) fn run_batch(
     peers: &mut [Peer; 2],
     batch: &[Command],
@@ -50,7 +49,6 @@ impl Peer {
         self.server.name()
     }
 
-    /// Sends a batch. Returns the reply to each command.
     fn exchange(&mut self, batch: &[Command]) -> Vec<Reply> {
         let Some(protocol) = batch.first().map(|command| command.protocol) else {
             return Vec::new();
@@ -75,7 +73,7 @@ impl Peer {
         replies
     }
 
-    /// Sends some commands of a batch and reads the replies. Returns the `Stop` of a failed read.
+    /// Returns the `Stop` of a failed read.
     fn pass(
         &mut self,
         wire: &mut Wire,
@@ -91,8 +89,7 @@ impl Peer {
         }
         // The server may read the last command's fence as part of the command's value.
         stream.extend_from_slice(&replies::fence(protocol, batch.len()));
-        // A server whose replies are not read may stop reading, so one thread writes while another
-        // reads.
+        // A server whose replies are not read may stop reading, so write and read in two threads.
         let mut sender = wire.sender();
         std::thread::scope(|scope| {
             scope.spawn(move || sender.send(&stream));
@@ -100,7 +97,6 @@ impl Peer {
         })
     }
 
-    /// Reads the replies up to the last fence.
     fn read(
         &mut self,
         wire: &mut Wire,
@@ -143,8 +139,8 @@ fn place(protocol: Protocol) -> usize {
     }
 }
 
-/// Opens a connection and sends a fence: the first byte decides the connection's protocol, and the
-/// first byte of a batch may be malformed.
+/// Sends a fence first, because a connection's first byte decides its protocol, and the first byte
+/// of a batch may be malformed.
 fn open(server: &Server, protocol: Protocol) -> Wire {
     let mut wire = server.connect();
     wire.send(&replies::fence(protocol, 0));

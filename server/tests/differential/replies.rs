@@ -2,8 +2,7 @@
 //!
 //! Where: client side.
 //! Invariant: a CAS unique is replaced by its ordinal among the uniques of its key. Times are
-//! compared separately, with a tolerance. Statistics are compared only by their status, and all
-//! other replies byte by byte.
+//! compared with a tolerance, statistics only by status, and all other replies byte by byte.
 
 use crate::binary::{self, FENCE, HEADER_BYTES, NOOP};
 use crate::command::{Command, Protocol};
@@ -11,21 +10,18 @@ use crate::live::{Stop, Wire};
 use crate::values::CHOSEN_UNIQUE;
 use std::collections::HashMap;
 
-/// Most seconds between the two servers' times. Each server updates the time of an access only once
-/// in 60 s, and the system may have stopped each server for some time.
+/// Maximum difference between the servers' times: each updates an access time only once in 60 s,
+/// and the system may have stopped either server for some time.
 const SECONDS_APART_MAX: i64 = 200;
 
 /// The mark at the end of a reply that did not arrive in time.
 const SILENT: &[u8] = b"<Silent>";
 
-/// All uniques seen for each key, in order of first appearance.
 pub(crate) type Seen = HashMap<Vec<u8>, Vec<u64>>;
 
-/// The reply to one command.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reply {
     pub(crate) text: Vec<u8>,
-    /// The reply's times, in order.
     times: Vec<i64>,
     /// The categories that coverage counts: codes, statuses, errors, marks.
     pub(crate) kinds: Vec<String>,
@@ -48,14 +44,12 @@ impl Reply {
         crate::live::show(&self.text) + &times
     }
 
-    /// Marks the reply as ended, for the reason `how`.
     pub(crate) fn end(&mut self, how: &str) {
         self.text.extend_from_slice(format!("<{how}>").as_bytes());
         self.kinds.push(how.to_owned());
     }
 }
 
-/// Returns the request whose reply marks the end of a command's reply.
 pub(crate) fn fence(protocol: Protocol, number: usize) -> Vec<u8> {
     match protocol {
         Protocol::Text | Protocol::Meta => format!("md fence Of{number}\r\n").into_bytes(),
@@ -63,17 +57,13 @@ pub(crate) fn fence(protocol: Protocol, number: usize) -> Vec<u8> {
     }
 }
 
-/// A piece of a reply, as received.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
     Fence(usize),
-    /// A line without its line end, and the value that follows, with its line end.
     Line(Vec<u8>, Option<Vec<u8>>),
-    /// A binary header and its body.
     Frame([u8; HEADER_BYTES], Vec<u8>),
 }
 
-/// Reads the next piece from a server.
 pub(crate) fn read(wire: &mut Wire, protocol: Protocol) -> Result<Piece, Stop> {
     if protocol == Protocol::Binary {
         return read_frame(wire);
@@ -100,7 +90,7 @@ fn read_frame(wire: &mut Wire) -> Result<Piece, Stop> {
     if header[1] == NOOP && opaque & 0xffff_0000 == FENCE {
         return Ok(Piece::Fence(usize::try_from(opaque & 0xffff).unwrap()));
     }
-    // If the header lacks the magic of a reply, its length field is not valid.
+    // Without the magic of a reply, the header's length field is not valid.
     let body_bytes = if header[0] == 0x81 { u32_at(&header, 8) } else { 0 };
     let body = wire.exactly(usize::try_from(body_bytes).unwrap())?;
     Ok(Piece::Frame(header, body))
@@ -190,14 +180,13 @@ fn append_flag(reply: &mut Reply, command: &Command, flag: &[u8], seen: &mut See
 fn append_time(reply: &mut Reply, seconds: &[u8]) {
     let seconds = str::from_utf8(seconds).ok().and_then(|text| text.parse::<i64>().ok());
     match seconds {
-        // The item has no exptime.
         Some(-1) => reply.text.extend_from_slice(b" -1"),
         Some(seconds) => reply.times.push(seconds),
         None => reply.text.extend_from_slice(b" <no time>"),
     }
 }
 
-/// Appends a CAS unique. A unique that a client chose is not replaced by an ordinal.
+/// A unique that a client chose is not replaced by an ordinal.
 fn append_unique(reply: &mut Reply, key: &[u8], unique: &[u8], seen: &mut Seen) {
     let text = match decimal(unique) {
         Some(unique) => appearance(key, unique, seen),

@@ -1,22 +1,21 @@
 //! Shrinks a sequence of commands to whose last command the two servers reply differently.
 //!
 //! Where: client side.
-//! Invariant: a returned sequence marked `again` has run on fresh servers, and its last replies
-//! differed there.
+//! Invariant: a returned sequence marked `again` has shown the difference on fresh servers.
 //! Source: Zeller and Hildebrandt's delta debugging (ddmin), 2002.
 
 use crate::Difference;
 use crate::command::Command;
 use crate::peer::{self, Peer};
 
-/// Most sequences tried before the shortest one so far is returned.
+/// After this number of tried sequences, the shortest one so far is returned.
 const TRIALS_MAX: usize = 400;
 
-/// Most commands shown of a sequence whose second run showed no difference.
+/// Maximum number of commands shown if the second run showed no difference.
 const SHOWN_COMMANDS_MAX: usize = 40;
 
-/// Returns the shortest sequence found whose last replies differ. If a second run of `found` shows
-/// no difference, returns the commands of `found` that can change its last reply.
+/// If a second run of `found` shows no difference, returns the commands of `found` that can change
+/// its last reply.
 pub(crate) fn shrink(found: Difference, pair: &dyn Fn() -> [Peer; 2]) -> Difference {
     let mut search = Search { pair, trials: 0 };
     let Some(whole) = search.run(&found.commands) else {
@@ -30,7 +29,6 @@ pub(crate) fn shrink(found: Difference, pair: &dyn Fn() -> [Peer; 2]) -> Differe
     search.one_by_one(best)
 }
 
-/// Returns the commands that can change the last command's reply.
 fn related(commands: &[Command]) -> Vec<Command> {
     let Some(last) = commands.last() else { return Vec::new() };
     commands.iter().filter(|command| command.meets(last)).cloned().collect()
@@ -42,7 +40,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Runs a sequence on fresh servers. Returns the commands up to the first difference, if any.
+    /// Returns the commands up to the first difference, if any.
     fn run(&mut self, commands: &[Command]) -> Option<Difference> {
         self.trials += 1;
         let mut peers = (self.pair)();
@@ -71,14 +69,14 @@ impl Search<'_> {
         }
     }
 
-    /// Tries the sequence with only the commands that can change the last command's reply.
+    /// Keeps only the commands that can change the last command's reply.
     fn related(&mut self, mut best: Difference) -> Difference {
         let related = related(&best.commands);
         self.try_shorter(&mut best, &related);
         best
     }
 
-    /// Tries only the last commands of the sequence: four, or more if four do not suffice.
+    /// Keeps only the last four commands of the sequence, or more if four do not suffice.
     fn tail(&mut self, mut best: Difference) -> Difference {
         let mut count = 4;
         while count < best.commands.len() {
@@ -91,7 +89,7 @@ impl Search<'_> {
         best
     }
 
-    /// Tries the sequence without one of its parts at a time. The parts become smaller.
+    /// Drops one part of the sequence at a time. The parts become smaller.
     fn without_parts(&mut self, mut best: Difference) -> Difference {
         let mut part = best.commands.len().div_ceil(2);
         loop {
@@ -110,7 +108,6 @@ impl Search<'_> {
         }
     }
 
-    /// Puts each command into a batch of its own, if the replies still differ then.
     fn one_by_one(&mut self, best: Difference) -> Difference {
         let mut single = best.commands.clone();
         for (number, command) in single.iter_mut().enumerate() {

@@ -31,7 +31,6 @@ pub(crate) const SHARES: [(&str, u64); 19] = [
     ("quit", 2),
 ];
 
-/// A command line whose parts can also be set to wrong values.
 pub(crate) struct Line {
     pub(crate) verb: &'static str,
     pub(crate) keys: Vec<usize>,
@@ -50,7 +49,6 @@ fn word(text: impl ToString) -> Word {
 }
 
 impl Line {
-    /// Returns the whole command.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(Protocol::Text, self.verb);
         command.push(self.verb.as_bytes());
@@ -74,7 +72,6 @@ impl Line {
     }
 }
 
-/// Returns a line of any verb but `flush_all`.
 pub(crate) fn line(values: &mut Values, verb: &'static str) -> Line {
     let key = values.random.index(TEXT_KEYS);
     let mut line = Line { verb, keys: vec![key], words: Vec::new(), value: None };
@@ -124,8 +121,6 @@ pub(crate) fn line(values: &mut Values, verb: &'static str) -> Line {
     line
 }
 
-/// Returns `flush_all` in one of its forms.
-///
 /// If a client chose an item's CAS unique, a flush removes the item or not, depending on the second
 /// in which the item was stored. `whole` therefore deletes all keys after the flush.
 pub(crate) fn flush(values: &mut Values, whole: bool) -> Command {

@@ -1,4 +1,4 @@
-//! Random values for a few keys, which are few so that many commands share a key.
+//! Random values for keys that are few, so that many commands share a key.
 //!
 //! Where: generates the commands that the client side sends.
 //! Invariant: exptimes are far from the times with which they are compared, so that a long run
@@ -8,7 +8,7 @@ use crate::command::Unique;
 use std::time::{SystemTime, UNIX_EPOCH};
 use testing::Random;
 
-/// Keys of small values, of numbers and of large values. The last key contains a space, so commands
+/// Keys of small values, of numbers and of large values. The last key has a space, so that commands
 /// of the text protocol cannot use it.
 pub(crate) const KEYS: [&[u8]; 15] = [
     b"a",
@@ -31,7 +31,6 @@ pub(crate) const TEXT_KEYS: usize = 14;
 const NUMBERS: std::ops::Range<usize> = 7..11;
 const LARGE: std::ops::Range<usize> = 11..14;
 
-/// Length of a value that is too large for either server.
 pub(crate) const TOO_LARGE_BYTES: usize = (1 << 20) + 50_000;
 
 /// The smallest CAS unique that clients choose. A server that gives out one unique per nanosecond
@@ -67,7 +66,7 @@ impl Values {
         }
     }
 
-    /// Returns a recache time, which a server compares with an item's remaining time.
+    /// A server compares this time with an item's remaining time.
     pub(crate) fn recache(&mut self) -> i64 {
         self.random.pick(&[100, 3000, 100_000, 0, -1])
     }
@@ -81,7 +80,7 @@ impl Values {
         }
     }
 
-    /// Returns a CAS unique that a client chooses, or sometimes 0, which means no unique.
+    /// Sometimes 0, which means no unique.
     pub(crate) fn chosen_unique(&mut self) -> Unique {
         Unique::Number(match self.random.below(6) {
             0 => 0,
@@ -99,13 +98,12 @@ impl Values {
         }
     }
 
-    /// Returns true if the value of this key may become a number. This server accepts no number
-    /// whose text is too long for the log; memcached accepts texts of less than 512 KiB.
+    /// True if the key's value may become a number. This server accepts no number whose text is too
+    /// long for the log; memcached accepts texts of less than 512 KiB.
     pub(crate) fn may_count(key: usize) -> bool {
         !LARGE.contains(&key)
     }
 
-    /// Returns a value to store, with a size and a content that suit its key.
     pub(crate) fn value(&mut self, key: usize) -> Vec<u8> {
         if NUMBERS.contains(&key) && !self.random.one_in(10) {
             let number = match self.random.below(6) {
@@ -127,7 +125,6 @@ impl Values {
         any_bytes(&mut self.random, bytes)
     }
 
-    /// Returns a short value that a command appends or prepends.
     pub(crate) fn piece(&mut self, key: usize) -> Vec<u8> {
         if NUMBERS.contains(&key) && !self.random.one_in(4) {
             return format!(" {} ", self.random.below(12)).into_bytes();
@@ -138,8 +135,8 @@ impl Values {
     }
 }
 
-/// Returns random bytes, including line ends and zeros. The first byte is a letter, so that
-/// memcached never reads a number beyond the end of the value.
+/// The bytes include line ends and zeros. The first is a letter, so that memcached never reads a
+/// number beyond the end of the value.
 fn any_bytes(random: &mut Random, count: usize) -> Vec<u8> {
     const ALPHABET: &[u8; 16] = b"abcdefgXYZ09\r\n\0 ";
     (0..count).map(|at| ALPHABET[random.index(if at == 0 { 7 } else { 16 })]).collect()

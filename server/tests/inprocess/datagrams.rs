@@ -15,10 +15,9 @@ use protocol::udp::{ANSWER_BYTES_MAX, Header};
 
 use super::{DEADLINE, shown};
 
-/// Time within which no answer may come if a datagram must not be answered.
+/// If no answer comes within this time, the datagram counts as unanswered.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// Returns the settings of a UDP socket at a free port of `host`.
 pub(crate) fn at(host: &str) -> Vec<Listen> {
     vec![Listen { host: Some(host.to_owned()), port: Port::Any, protocol: ProtocolMode::Auto }]
 }
@@ -28,8 +27,8 @@ pub(crate) fn everybody() -> Vec<ipnet::IpNet> {
     ["0.0.0.0/0", "::/0"].map(|network| network.parse().unwrap()).to_vec()
 }
 
-/// Calls `receive` until no signal interrupts it. The kernel does not restart a `recv` on a socket
-/// with a timeout.
+/// Repeats `receive` after signals: the kernel does not restart a `recv` on a socket with a
+/// timeout.
 pub(crate) fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match receive() {
@@ -39,7 +38,6 @@ pub(crate) fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io
     }
 }
 
-/// A client that numbers its requests.
 pub(crate) struct Client {
     pub(crate) socket: UdpSocket,
     pub(crate) server: SocketAddr,
@@ -48,25 +46,22 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Returns a client of a server's first UDP address.
     pub(crate) fn of(server: &Server) -> Client {
         Client::to(server.datagram_addresses()[0])
     }
 
-    /// Returns a client of a server at a loopback address.
     pub(crate) fn to(server: SocketAddr) -> Client {
         let here = if server.is_ipv4() { "127.0.0.1" } else { "::1" };
         Client::at(here.parse().unwrap(), server)
     }
 
-    /// Returns a client whose own address is `here`.
     pub(crate) fn at(here: IpAddr, server: SocketAddr) -> Client {
         let socket = UdpSocket::bind((here, 0)).unwrap();
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         Client { socket, server, id: 0x0102 }
     }
 
-    /// Sends `message` in parts of at most `part_bytes`, after `order` has rearranged the parts.
+    /// `order` rearranges the parts before they are sent.
     pub(crate) fn send_parts(
         &mut self,
         message: &[u8],
@@ -89,18 +84,16 @@ impl Client {
         }
     }
 
-    /// Sends `message` in one datagram. Returns the request's id.
     pub(crate) fn send(&mut self, message: impl AsRef<[u8]>) -> u16 {
         self.send_parts(message.as_ref(), 60_000, |_| {});
         self.id
     }
 
-    /// Receives the whole answer to the last request. Returns it and the number of its datagrams.
+    /// Returns the whole answer and the number of its datagrams.
     pub(crate) fn receive(&mut self) -> (Vec<u8>, usize) {
         self.receive_of(self.id)
     }
 
-    /// Like `receive`, but for request `id`.
     pub(crate) fn receive_of(&mut self, id: u16) -> (Vec<u8>, usize) {
         let mut parts: Vec<Option<Vec<u8>>> = Vec::new();
         let mut buffer = [0; 65_536];
@@ -121,20 +114,17 @@ impl Client {
         }
     }
 
-    /// Receives the answer to request `id`, and asserts that it is `reply`.
     pub(crate) fn expect(&mut self, id: u16, reply: impl AsRef<[u8]>) {
         let (got, _) = self.receive_of(id);
         let reply = reply.as_ref();
         assert!(got == reply, "{:?} instead of {:?}", shown(&got), shown(reply));
     }
 
-    /// Sends a request and expects its reply.
     pub(crate) fn ask(&mut self, message: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) {
         let id = self.send(message);
         self.expect(id, reply);
     }
 
-    /// Returns true if no datagram waits to be read.
     pub(crate) fn is_silent(&self) -> bool {
         self.socket.set_nonblocking(true).unwrap();
         let peeked = self.socket.peek(&mut [0]);

@@ -16,10 +16,9 @@ use hypostyle::settings::{Listen, Port, Settings};
 use protocol::ProtocolMode;
 use protocol::binary::{Header, MAGIC_REPLY, MAGIC_REQUEST};
 
-/// The longest wait. An operation that takes longer counts as hung.
+/// An operation that takes longer counts as hung.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Returns settings for a server of `columns` columns on a free loopback port.
 pub(crate) fn settings(columns: usize) -> Settings {
     Settings {
         listen: vec![Listen {
@@ -37,12 +36,11 @@ pub(crate) fn start(settings: Settings) -> Server {
     Server::start(settings).unwrap()
 }
 
-/// Connects to a server's first address.
 pub(crate) fn connect(server: &Server) -> Client {
     Client::to(server.addresses()[0])
 }
 
-/// Waits until `done` returns true; fails after `DEADLINE`. `what` names the event.
+/// Fails after `DEADLINE`. `what` names the event.
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let until = Instant::now() + DEADLINE;
     while !done() {
@@ -55,14 +53,14 @@ pub(crate) fn resident_bytes() -> usize {
     resident_bytes_of("self")
 }
 
-/// Returns the resident bytes of a process, given as a pid or as `self`.
+/// `process` is a pid or `self`.
 pub(crate) fn resident_bytes_of(process: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// Returns a binary request without CAS unique or opaque.
+/// A binary request without CAS unique and opaque.
 pub(crate) fn frame(opcode: u8, extras: &[u8], key: &str, value: &str) -> Vec<u8> {
     let body = [extras, key.as_bytes(), value.as_bytes()].concat();
     let header = Header {
@@ -76,7 +74,7 @@ pub(crate) fn frame(opcode: u8, extras: &[u8], key: &str, value: &str) -> Vec<u8
     [&header.to_bytes()[..], &body].concat()
 }
 
-/// Returns the binary reply that a server without CAS uniques sends to a request of `frame`.
+/// The reply of a server without CAS uniques to a request of `frame`.
 pub(crate) fn answer(opcode: u8, extras: &[u8], value: &str) -> Vec<u8> {
     let mut answer = frame(opcode, extras, "", value);
     answer[0] = MAGIC_REPLY;
@@ -98,12 +96,11 @@ impl Client {
         self.0.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends `bytes`. Returns false if the server has closed the connection meanwhile.
+    /// Returns false if the server has closed the connection.
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.0.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Receives as many bytes as `bytes` has, and asserts that they equal `bytes`.
     pub(crate) fn expect(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
         let mut got = vec![0; bytes.len()];
@@ -126,13 +123,12 @@ impl Client {
         assert!(got[..at] == *bytes, "expected {:?}, got {:?}", shown(bytes), shown(&got[..at]));
     }
 
-    /// Sends a request and expects its reply.
     pub(crate) fn ask(&mut self, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) {
         self.send(request);
         self.expect(reply);
     }
 
-    /// Reads a line and drops its end: `\n` for an event, `\r\n` otherwise.
+    /// Drops the line's end: `\n` for an event, `\r\n` otherwise.
     pub(crate) fn line(&mut self) -> String {
         let mut line = Vec::new();
         let mut byte = [0];
@@ -156,20 +152,18 @@ impl Client {
         rest
     }
 
-    /// Asserts that the server sends nothing more and closes the connection.
     pub(crate) fn expect_end(&mut self) {
         let rest = self.rest();
         assert!(rest.is_empty(), "{:?} instead of the end", shown(&rest));
     }
 
-    /// Returns the statistic `name` of `stats`, or of `stats udp` if the statistic is listed there.
+    /// Finds the statistic `name` in `stats`, or in `stats udp` by its prefix.
     pub(crate) fn stat(&mut self, name: &str) -> u64 {
         let of_udp = name.starts_with("udp_") || name.starts_with("xdp_");
         let stats = self.stats(if of_udp { "udp" } else { "" });
         stats.get(name).unwrap_or_else(|| panic!("no {name} in stats")).parse().unwrap()
     }
 
-    /// Returns the answer to `stats` with these arguments.
     pub(crate) fn stats(&mut self, arguments: &str) -> HashMap<String, String> {
         self.send(format!("stats {arguments}\r\n"));
         let mut stats = HashMap::new();
@@ -189,7 +183,7 @@ fn shown(bytes: &[u8]) -> String {
     cut.escape_ascii().to_string()
 }
 
-/// Raises this process's limit of open files to `files`. Returns false if the hard limit is lower.
+/// Returns false if the hard limit of open files is lower.
 pub(crate) fn allow_files(files: u64) -> bool {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

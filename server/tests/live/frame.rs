@@ -1,4 +1,4 @@
-//! A frame of the binary protocol: a header of 24 bytes and a body. Tests decode and encode frames.
+//! A binary frame: a header of 24 bytes and a body. Tests decode and encode frames.
 //!
 //! Where: client side.
 //! Invariant: encoding a binary frame gives the bytes that it was decoded from; no field is assumed
@@ -21,7 +21,6 @@ pub(crate) const REPLY: u8 = 0x81;
 pub(crate) const NOOP: u8 = 0x0a;
 pub(crate) const VERSION: u8 = 0x0b;
 
-/// Every opcode that memcached knows, by name.
 pub(crate) const OPCODES: [(&str, u8); 35] = [
     ("get", 0x00),
     ("set", 0x01),
@@ -60,7 +59,7 @@ pub(crate) const OPCODES: [(&str, u8); 35] = [
     ("gatkq", 0x24),
 ];
 
-/// A binary frame. Its length fields are those of the header, even if they do not match the body.
+/// The length fields are those of the header, even if they do not match the body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) magic: u8,
@@ -73,12 +72,11 @@ pub(crate) struct Frame {
     pub(crate) body_bytes: u32,
     pub(crate) opaque: u32,
     pub(crate) cas: u64,
-    /// Extras, key and value.
     pub(crate) body: Vec<u8>,
 }
 
 impl Frame {
-    /// Returns a binary frame whose length fields match its body.
+    /// Sets the length fields to match the body.
     pub(crate) fn new(magic: u8, opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Frame {
         let body = [extras, key, value].concat();
         Frame {
@@ -104,7 +102,7 @@ impl Frame {
         bytes
     }
 
-    /// Returns the first binary frame in `bytes`, or `None` if it is incomplete.
+    /// Returns `None` if the first frame in `bytes` is incomplete.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Frame> {
         let (header, body) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let body_bytes = u32::from_be_bytes(*header[8..].first_chunk()?);
@@ -122,7 +120,7 @@ impl Frame {
         })
     }
 
-    /// Returns extras, key and value. None of them extends beyond the body's end.
+    /// Returns extras, key and value, none of which extends beyond the body's end.
     pub(crate) fn parts(&self) -> (&[u8], &[u8], &[u8]) {
         let extras_bytes = usize::from(self.extras_bytes).min(self.body.len());
         let (extras, rest) = self.body.split_at(extras_bytes);
@@ -131,7 +129,6 @@ impl Frame {
     }
 }
 
-/// Formats the binary frame as in a transcript.
 impl Display for Frame {
     fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
         match OPCODES.iter().find(|(_, opcode)| *opcode == self.opcode) {
@@ -150,7 +147,7 @@ impl Display for Frame {
 }
 
 impl Wire {
-    /// Reads the next binary frame. If only a part of the frame arrives, `rest` returns that part.
+    /// If only a part of the frame arrives, `rest` returns that part.
     pub(crate) fn frame(&mut self) -> Result<Frame, Stop> {
         let deadline = Instant::now() + self.patience;
         loop {

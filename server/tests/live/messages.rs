@@ -1,10 +1,9 @@
 //! A client that sends requests in datagrams with memcached's UDP frame.
 //!
-//! Where: client side, as the `Link` of a `Wire`. A message consists of all bytes sent before the
-//! next wait for a reply.
-//! Invariant: a message too long for one datagram goes in several datagrams, and a message too long
-//! for UDP goes over a TCP connection. Only parts of the last message's answer are accepted, in any
-//! order.
+//! Where: client side, as the `Link` of a `Wire`. A message is all bytes sent before the next wait
+//! for a reply.
+//! Invariant: a message too long for one datagram goes in several, and a message too long for UDP
+//! goes over a TCP connection. Only parts of the last message's answer are accepted, in any order.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -17,7 +16,7 @@ use testing::namespace::Namespace;
 
 use super::Stop;
 
-/// Most bytes of a message in one datagram: over loopback, and over a link between namespaces.
+/// Maximum bytes of a message per datagram: over loopback, and over a link between namespaces.
 const PART_BYTES: usize = 8_000;
 const PART_BYTES_OF_LINK: usize = 1_400;
 
@@ -30,29 +29,26 @@ pub(crate) fn keep_megabytes(socket: &UdpSocket) -> bool {
             && sockopt::socket_recv_buffer_size(socket).unwrap() >= BYTES
 }
 
-/// A client's UDP socket to one server, and a TCP connection for messages too long for UDP.
 pub(super) struct Messages {
     socket: UdpSocket,
     server: SocketAddr,
     id: u16,
     part_bytes: usize,
-    /// The bytes of the next message.
     pub(super) unsent: Vec<u8>,
-    /// The parts of the answer that have arrived so far.
     parts: Vec<Option<Vec<u8>>>,
-    /// A connection to the same server, for messages too long for UDP.
+    /// For messages too long for UDP.
     stream: TcpStream,
     /// Set if the last message went over `stream`.
     is_by_stream: bool,
 }
 
 impl Messages {
-    /// Returns a client of a server in this namespace, with UDP at `port` and TCP at `tcp`.
+    /// The server's UDP port is `port`, and its TCP address `tcp`.
     pub(super) fn here(port: u16, tcp: SocketAddr) -> Messages {
         Messages::between(tcp.ip(), (tcp.ip(), port).into(), tcp, PART_BYTES)
     }
 
-    /// Like `here`, but the client is in the namespace `near` and the server in `far`.
+    /// Like `here`, but with the client in the namespace `near` and the server in `far`.
     pub(super) fn over_link([near, far]: &[Namespace; 2], port: u16, tcp: SocketAddr) -> Messages {
         let udp = (far.v4, port).into();
         near.on(|| Messages::between(near.v4.into(), udp, tcp, PART_BYTES_OF_LINK))
@@ -67,8 +63,8 @@ impl Messages {
         Messages { socket, server, id, part_bytes, unsent, parts, stream, is_by_stream }
     }
 
-    /// Sends the unsent bytes, and waits at most `left` for a datagram. Appends the answer to
-    /// `arrived` if the datagram completes it.
+    /// Sends the unsent bytes, and waits for a datagram. Appends the answer to `arrived` if the
+    /// datagram completes it.
     pub(super) fn receive(&mut self, left: Duration, arrived: &mut Vec<u8>) -> Result<(), Stop> {
         self.send();
         self.socket.set_read_timeout(Some(left)).unwrap();
@@ -103,8 +99,8 @@ impl Messages {
         Ok(())
     }
 
-    /// Sends the unsent bytes as a message, then `question` as another. Waits at most `left` for
-    /// the answer to `question`. Appends the answer to the first message to `arrived`.
+    /// Sends the unsent bytes as a message, then `question` as another, and waits for the answer to
+    /// `question`. Appends the answer to the first message to `arrived`.
     pub(super) fn await_later_answer(
         &mut self,
         question: &[u8],

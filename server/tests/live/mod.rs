@@ -24,34 +24,31 @@ use std::time::{Duration, Instant};
 use messages::Messages;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
-/// The longest wait for an action of a server.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// If no reply comes within this time, a test concludes that the server waits for more input.
+/// After this time without a reply, a test concludes that the server waits for more input.
 pub(crate) const SILENCE: Duration = Duration::from_millis(150);
 
-/// Most bytes of a reply. A longer reply counts as endless.
+/// A longer reply counts as endless.
 const REPLY_BYTES_MAX: usize = 512 << 20;
 
-/// A running server, on 127.0.0.1 and a port that it chose.
 pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
-    /// The UDP port of a server started with `-U`.
     udp_port: Option<u16>,
     name: String,
-    /// For a server in a network namespace of its own: the client's and the server's namespaces,
-    /// and the value of `datagrams_of_the_kernel` before the server's start.
+    /// For a server in its own network namespace: the client's and the server's namespace, and the
+    /// value of `datagrams_of_the_kernel` at the start.
     machines: Option<([Namespace; 2], u64)>,
 }
 
 impl Server {
-    /// Starts the server under test: `SERVER` if set, else this build's `hypostyle`.
+    /// Starts the program `SERVER` if set, else this build's `hypostyle`.
     pub(crate) fn under_test(flags: &[&str]) -> Server {
         Server::under_test_with(flags, &[])
     }
 
-    /// Like `under_test`, but each connection migrates to another thread after each of its turns.
+    /// After each of its turns, each connection migrates to another thread.
     pub(crate) fn migrating_each_turn(flags: &[&str]) -> Server {
         Server::under_test_with(flags, &[("HYPOSTYLE_MIGRATE_AT_EACH_TURN", "1")])
     }
@@ -62,8 +59,8 @@ impl Server {
             .unwrap_or_else(|error| panic!("{program:?}: {error}"))
     }
 
-    /// Starts the server under test with another program: `words` precede the server's command
-    /// line. Returns `None` if the other program is missing or not permitted.
+    /// Starts the server by another program, whose command line `words` precedes the server's.
+    /// Returns `None` if that program is missing or not permitted.
     pub(crate) fn under_test_by(words: &[&str], flags: &[&str]) -> Option<Server> {
         let launch = |what: &OsString| {
             let mut command = Command::new(words[0]);
@@ -79,7 +76,7 @@ impl Server {
         Some(Server::start(launch(&program), &program, flags, &[]).unwrap())
     }
 
-    /// Starts the memcached to compare with. Returns `None` if it is not installed.
+    /// Returns `None` if no memcached is installed.
     pub(crate) fn memcached(flags: &[&str]) -> Option<Server> {
         let program = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
         match Server::start(Command::new(&program), &program, flags, &[]) {
@@ -92,8 +89,8 @@ impl Server {
         }
     }
 
-    /// Starts the server under test in a network namespace of its own, with UDP over AF_XDP.
-    /// Returns `None` if this process may not make a namespace.
+    /// Starts the server in a network namespace of its own, with UDP over AF_XDP. Returns `None` if
+    /// this process may not make a namespace.
     pub(crate) fn past_the_kernel(flags: &[&str]) -> Option<Server> {
         Server::past_a_kernel(flags, &[])
     }
@@ -125,8 +122,8 @@ impl Server {
         Some(server)
     }
 
-    /// Returns the number of datagrams that the kernel of the server's namespace has received since
-    /// the server's start, or 0 if the server has no namespace of its own.
+    /// Counts the datagrams that the kernel of the server's namespace has received since the
+    /// server's start. 0 if the server has no namespace of its own.
     pub(crate) fn datagrams_by_the_kernel(&self) -> u64 {
         let Some((machines, before)) = &self.machines else { return 0 };
         datagrams_of_the_kernel(&machines[1]) - before
@@ -159,7 +156,6 @@ impl Server {
         Ok(server)
     }
 
-    /// Polls for the file in which the server writes its port.
     fn await_port(&mut self, port_file: &PathBuf) -> u16 {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -180,7 +176,6 @@ impl Server {
         }
     }
 
-    /// The server's TCP address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -189,7 +184,6 @@ impl Server {
         self.child.id()
     }
 
-    /// The program that this server runs, for assertion messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -204,7 +198,7 @@ impl Server {
         })
     }
 
-    /// Returns a client that sends datagrams to a server started with `-U`.
+    /// Only for a server started with `-U`.
     pub(crate) fn send_datagrams(&self) -> Wire {
         let port = self.udp_port.unwrap();
         Wire::over(Link::Datagrams(match &self.machines {
@@ -216,7 +210,6 @@ impl Server {
         }))
     }
 
-    /// Returns the version in the answer to `version`.
     pub(crate) fn version(&self) -> String {
         let mut wire = self.connect();
         wire.send(b"version\r\n");
@@ -224,7 +217,6 @@ impl Server {
         String::from_utf8_lossy(&line).trim().trim_start_matches("VERSION ").to_owned()
     }
 
-    /// Returns true if the server still runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -237,28 +229,22 @@ impl Drop for Server {
     }
 }
 
-/// A connection to a server. Every read has a deadline.
 pub(crate) struct Wire {
-    /// The longest wait for a reply.
     pub(crate) patience: Duration,
     link: Link,
-    /// Received bytes. The first `taken` bytes have been returned to a caller.
+    /// The first `taken` of these received bytes have been returned to a caller.
     arrived: Vec<u8>,
     taken: usize,
 }
 
-/// The transport of a wire's bytes.
 enum Link {
     Stream(TcpStream),
     Datagrams(Messages),
 }
 
-/// The reason why a read ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The server closed the connection.
     Closed,
-    /// No further byte arrived before the deadline.
     Silent,
 }
 
@@ -273,8 +259,7 @@ impl Wire {
         Wire { patience: PATIENCE, link, arrived: Vec::new(), taken: 0 }
     }
 
-    /// Sends all of `bytes`. If the peer has closed the connection, the next read returns
-    /// `Stop::Closed`.
+    /// If the peer has closed the connection, the next read returns `Stop::Closed`.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let sent = match &mut self.link {
             Link::Stream(stream) => stream.write_all(bytes),
@@ -297,7 +282,7 @@ impl Wire {
         }
     }
 
-    /// Shuts down the sending direction. Replies can still be read.
+    /// Replies can still be read.
     pub(crate) fn shut_sending(&mut self) {
         match &self.link {
             Link::Stream(stream) => drop(stream.shutdown(Shutdown::Write)),
@@ -305,7 +290,6 @@ impl Wire {
         }
     }
 
-    /// Reads the next line, including its end.
     pub(crate) fn line(&mut self) -> Result<Vec<u8>, Stop> {
         let deadline = Instant::now() + self.patience;
         let mut searched = 0;
@@ -319,7 +303,6 @@ impl Wire {
         }
     }
 
-    /// Reads the next `bytes` bytes.
     pub(crate) fn exactly(&mut self, bytes: usize) -> Result<Vec<u8>, Stop> {
         let deadline = Instant::now() + self.patience;
         while self.arrived.len() - self.taken < bytes {
@@ -328,8 +311,8 @@ impl Wire {
         Ok(self.take(bytes))
     }
 
-    /// Reads until the received bytes end with `fence`. Returns the bytes before the fence. After
-    /// an error, `rest` returns the bytes that have arrived.
+    /// Reads until the received bytes end with `fence`, and returns the bytes before it. After an
+    /// error, `rest` returns the bytes that have arrived.
     pub(crate) fn until(&mut self, fence: &[u8]) -> Result<Vec<u8>, Stop> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -342,13 +325,11 @@ impl Wire {
         }
     }
 
-    /// Returns all received bytes that have not been returned yet. Does not wait.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         self.take(self.arrived.len() - self.taken)
     }
 
-    /// Waits until the server closes the connection or `patience` is over. Bytes that arrive
-    /// meanwhile are kept.
+    /// Waits until the server closes the connection or `patience` is over. Keeps bytes that arrive.
     pub(crate) fn ends(&mut self, patience: Duration) -> Stop {
         let deadline = Instant::now() + patience;
         loop {
@@ -359,7 +340,7 @@ impl Wire {
     }
 
     /// Sends `question`, waits for its answer, and keeps the answers to earlier requests. For
-    /// datagrams only: the server answers datagrams in order, so no earlier answer is still due.
+    /// datagrams only: the server answers them in order, so no earlier answer is still due.
     pub(crate) fn await_later_answer(&mut self, question: &[u8]) -> Result<(), Stop> {
         match &mut self.link {
             Link::Stream(_) => panic!("a stream has an end"),
@@ -369,7 +350,6 @@ impl Wire {
         }
     }
 
-    /// Reads once. Waits for bytes until `deadline` at most.
     fn receive(&mut self, deadline: Instant) -> Result<(), Stop> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -409,18 +389,16 @@ impl Wire {
     }
 }
 
-/// The program under test.
 fn program() -> OsString {
     std::env::var_os("SERVER").unwrap_or_else(|| env!("CARGO_BIN_EXE_hypostyle").into())
 }
 
-/// Returns the number of datagrams that a namespace's kernel has given to sockets, or dropped
-/// because no socket was bound to their port.
+/// Counts the datagrams that a namespace's kernel has given to sockets, or dropped because no
+/// socket was bound to their port.
 fn datagrams_of_the_kernel(machine: &Namespace) -> u64 {
     machine.counter("Udp", "InDatagrams") + machine.counter("Udp", "NoPorts")
 }
 
-/// Formats bytes for an assertion message. Leaves out the middle of a long text.
 pub(crate) fn show(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 400;
     if bytes.len() <= SHOWN_BYTES_MAX {
@@ -430,7 +408,6 @@ pub(crate) fn show(bytes: &[u8]) -> String {
     format!("{} … {} ({} bytes)", head.escape_ascii(), tail.escape_ascii(), bytes.len())
 }
 
-/// Returns the path of a new file, to which the server writes its port.
 fn port_file() -> PathBuf {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     // Relaxed: the counter only has to give each server a different number.

@@ -12,14 +12,13 @@ use net::xdp::Mode;
 use protocol::ProtocolMode;
 use testing::namespace::WIRE;
 
-/// Returns the settings of a server with `--xdp` for the networks `allow`, or for all networks if
-/// `allow` is empty.
+/// Settings of a server with `--xdp` for the networks `allow`; an empty `allow` means all.
 pub(super) fn bypassing(columns: usize, allow: &[&str]) -> Settings {
     at_port(11211, columns, allow)
 }
 
-/// Like `bypassing`, but at `port`. The system must not choose the port: it might choose a client's
-/// port in the other namespace, and a server does not answer a sender with the server's own port.
+/// The system must not choose the port: it might choose a client's port in the other namespace, and
+/// a server does not answer a sender with the server's own port.
 fn at_port(port: u16, columns: usize, allow: &[&str]) -> Settings {
     let (host, port) = (Some("0.0.0.0".to_owned()), Port::Number(port));
     Settings {
@@ -34,7 +33,6 @@ fn at_port(port: u16, columns: usize, allow: &[&str]) -> Settings {
 }
 
 impl Network {
-    /// Returns the number of datagrams that the kernel has given to sockets on the server's side.
     fn by_the_kernel(&self) -> u64 {
         self.far.counter("Udp", "InDatagrams")
     }
@@ -105,7 +103,7 @@ fn whom_the_program_leaves_to_the_kernel_is_served_by_it() {
 fn each_queue_has_a_column_and_what_comes_by_others_is_served() {
     let (veth, settings) = (Veth { queues: 3, ..Veth::default() }, bypassing(2, &[]));
     let Some(mut network) = Network::of(veth, settings) else { return };
-    // A socket's addresses and ports select its queue. The 64 sockets reach both queues.
+    // A socket's addresses and ports select its queue. 64 sockets reach both queues.
     for _ in 0..64 {
         network.client(false).ask("get none\r\n", "END\r\n");
     }

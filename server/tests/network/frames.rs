@@ -11,7 +11,6 @@ use protocol::udp::Header;
 use testing::forged::Frames;
 use testing::namespace::WIRE;
 
-/// Offset of the IP header, and offsets of the UDP header over IPv4 and over IPv6.
 const IP: usize = 14;
 const UDP: [usize; 2] = [34, 54];
 /// Bytes of the Ethernet, IP and UDP headers together, over IPv4 and over IPv6.
@@ -21,7 +20,6 @@ const HOP_BY_HOP: u8 = 0;
 const FRAGMENT: u8 = 44;
 const OPTIONS: u8 = 60;
 
-/// The expected treatment of an Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// Answered past the kernel.
@@ -37,10 +35,9 @@ enum Fate {
 }
 use Fate::*;
 
-/// Four counts: answers, datagrams received by the kernel, damaged datagrams, too long datagrams.
+/// Counts of answers, of datagrams received by the kernel, of damaged and of too long datagrams.
 type Counts = [u64; 4];
 
-/// A client that composes its own Ethernet frames, for one IP family.
 struct Maker<'n> {
     network: &'n mut Network,
     client: datagrams::Client,
@@ -50,7 +47,6 @@ struct Maker<'n> {
 }
 
 impl Maker<'_> {
-    /// Returns an Ethernet frame with a request that has the next id.
     fn frame(&mut self, text: &str) -> Vec<u8> {
         self.id += 1;
         let message = [&Header::request(self.id, 0).bytes()[..], text.as_bytes()].concat();
@@ -70,8 +66,7 @@ impl Maker<'_> {
         [sent, self.network.far.counter("Udp", "InDatagrams"), damaged, long]
     }
 
-    /// Sends Ethernet frames. Asserts that the last frame is treated as in `fate`, and that a later
-    /// request is answered.
+    /// Asserts that the last frame meets its `fate`, and that a later request is answered.
     fn expect(&mut self, what: &str, frames: &[Vec<u8>], fate: Fate) {
         let before = self.counts();
         frames.iter().for_each(|frame| self.wire.send(frame));
@@ -93,19 +88,17 @@ impl Maker<'_> {
     }
 }
 
-/// Returns a copy of `frame` in which `bytes` replaces the bytes at `at`.
 fn with(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     frame
 }
 
-/// Returns a copy of `frame` into which `bytes` is inserted at `at`.
 fn inserted(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     [&frame[..at], bytes, &frame[at..]].concat()
 }
 
-/// Sets the length and the checksum of an IPv4 header to their correct values.
+/// Corrects the length and the checksum of an IPv4 header.
 fn summed(mut frame: Vec<u8>) -> Vec<u8> {
     let header_bytes = usize::from(frame[IP] & 15) * 4;
     let bytes = u16::try_from(frame.len() - IP).unwrap();

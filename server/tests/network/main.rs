@@ -1,7 +1,7 @@
 //! A server whose packets are delayed, duplicated, forged or lost on the link to its clients.
 //!
-//! Where: an in-process server in one network namespace, with UDP through the kernel or past it.
-//! The server's clients are in another namespace.
+//! Where: an in-process server in one network namespace, with UDP through the kernel or past it;
+//! its clients in another namespace.
 //! Invariant: each datagram is answered as if it were the only one, or dropped and counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
@@ -27,23 +27,23 @@ use inprocess::{Client, connect, datagrams, settings, start};
 use protocol::ProtocolMode;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
-/// Two network namespaces, and a server in the second.
+/// The server is in the second of two network namespaces.
 struct Network {
     near: Namespace,
     far: Namespace,
     server: Server,
-    /// A TCP connection to the server from within the server's namespace.
+    /// A TCP connection from within the server's namespace.
     stream: Client,
 }
 
 impl Network {
-    /// Starts a server of one column, with UDP at all addresses of both families. Returns `None` if
-    /// this process may not make namespaces.
+    /// The server has one column, and UDP at all addresses of both families. Returns `None` if this
+    /// process may not make namespaces.
     fn new(veth: Veth, way: Way) -> Option<Network> {
         Network::of(veth, everywhere(Port::Number(11211), way))
     }
 
-    /// Starts a server with these settings. Returns `None` if this process may not make namespaces.
+    /// Returns `None` if this process may not make namespaces.
     fn of(veth: Veth, settings: Settings) -> Option<Network> {
         Some(Network::between(pair(veth)?, settings))
     }
@@ -54,14 +54,12 @@ impl Network {
         Network { near, far, server, stream }
     }
 
-    /// Returns a client in the first namespace that uses the server's IPv4 or IPv6 address.
     fn client(&self, is_v6: bool) -> datagrams::Client {
         let (here, there) = self.hosts(is_v6);
         let server = self.asks(there);
         self.near.on(|| datagrams::Client::at(here, server))
     }
 
-    /// Returns the addresses of the client's and the server's namespace.
     fn hosts(&self, is_v6: bool) -> (IpAddr, IpAddr) {
         match is_v6 {
             true => (self.near.v6.into(), self.far.v6.into()),
@@ -69,20 +67,19 @@ impl Network {
         }
     }
 
-    /// Returns the UDP address of the server at the IP address `host`.
     fn asks(&self, host: IpAddr) -> SocketAddr {
         let addresses = self.server.datagram_addresses();
         let of_family = |address: &&SocketAddr| address.is_ipv6() == host.is_ipv6();
         SocketAddr::new(host, addresses.iter().find(of_family).unwrap().port())
     }
 
-    /// Returns the statistic `name`, summed over all columns.
+    /// The statistic is summed over all columns.
     fn count(&mut self, name: &str) -> u64 {
         self.stream.stat(name)
     }
 }
 
-/// The way in which datagrams reach the server: by the kernel's sockets or by AF_XDP.
+/// Datagrams reach the server through the kernel's sockets or by AF_XDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Sockets,
@@ -91,7 +88,6 @@ enum Way {
 
 const WAYS: [Way; 2] = [Way::Sockets, Way::Xdp];
 
-/// Returns the settings of a server of one column, with UDP at all addresses.
 fn everywhere(port: Port, way: Way) -> Settings {
     let listen =
         |host: &str| Listen { host: Some(host.into()), port, protocol: ProtocolMode::Auto };

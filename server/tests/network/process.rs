@@ -19,13 +19,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use testing::namespace::{Namespace, WIRE, pair};
 
 const PORT: u16 = 11211;
-/// Longest wait for an answer. A later answer counts as missing.
+/// An answer that comes after this time counts as missing.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
-/// A process of the built program, killed when dropped.
 struct Process {
     child: Child,
-    /// The process's log so far.
     log: Arc<Mutex<String>>,
 }
 
@@ -35,7 +33,6 @@ impl Process {
         Process::with(machine, &["-u", user], &[])
     }
 
-    /// Like `on`, but with the options `words` and with `environment`.
     fn with(machine: &Namespace, words: &[&str], environment: &[(&str, &str)]) -> Process {
         let mut child = machine.on(|| {
             Command::new(env!("CARGO_BIN_EXE_hypostyle"))
@@ -72,7 +69,7 @@ impl Process {
         wait_until(word, || self.log().contains(word));
     }
 
-    /// Stops the process with SIGSTOP. The process continues at `go_on`.
+    /// Stops the process until `go_on`.
     fn stop(&self) {
         kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
         let tasks = procfs::process::Process::new(self.child.id().try_into().unwrap()).unwrap();
@@ -93,8 +90,8 @@ impl Drop for Process {
     }
 }
 
-/// Waits for an answer over TCP. An accepted connection does not suffice: the socket may listen
-/// before the server has changed its user and serves the connection.
+/// An accepted connection does not suffice: the socket may listen before the server has changed its
+/// user and serves the connection.
 fn is_answered(address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(ANSWER_WAIT))?;
@@ -106,7 +103,6 @@ fn client(near: &Namespace, far: &Namespace) -> datagrams::Client {
     near.on(|| datagrams::Client::at(near.v4.into(), (far.v4, PORT).into()))
 }
 
-/// Asserts that requests are answered past the kernel.
 fn answers_past_the_kernel([near, far]: &[Namespace; 2]) {
     let before = far.counter("Udp", "InDatagrams");
     let mut client = client(near, far);
@@ -188,8 +184,8 @@ fn what_came_while_a_server_was_stopped_is_answered_or_counted_and_then_all_is()
 
 #[test]
 fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
-    /// More datagrams than an AF_XDP port has chunks. The port drops the last datagrams, so that no
-    /// later datagram makes the kernel report the received datagrams.
+    /// More datagrams than an AF_XDP port has chunks. The last datagrams are dropped, and so do not
+    /// make the kernel report the datagrams received before them.
     const FLOOD: u64 = 20_000;
     let Some(machines) = pair(Veth::default()) else { return };
     let [near, far] = &machines;
@@ -202,19 +198,19 @@ fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
     }
     far.ip(&format!("link set {WIRE} down"));
     process.go_on();
-    // The server waits for events, but the kernel reports no event while the interface is down.
+    // The server waits for events, but the kernel reports none while the interface is down.
     stream.ask("mn\r\n", "MN\r\n");
     far.ip(&format!("link set {WIRE} up"));
     wait_until("the link is up", || near.ip("-br link").contains("LOWER_UP"));
-    // The server checks its queue once a second. Before the check the kernel drops all datagrams,
-    // because the queue has no free chunks.
+    // The server checks its queue once a second. Until then the kernel drops all datagrams, because
+    // the queue has no free chunks.
     wait_until("the flood is received", || stream.stat("udp_received") > 0);
     answers_past_the_kernel(&machines);
     let counts = ["udp_received", "xdp_dropped"].map(|name| stream.stat(name));
     assert_eq!(counts.iter().sum::<u64>(), FLOOD + 301, "{counts:?}");
 }
 
-/// When the link goes down, the answers that it has not sent stay in the ring for ever.
+/// Answers that were not sent when the link went down stay in the ring forever.
 #[test]
 fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
     const CLIENTS: usize = 4;
@@ -237,8 +233,7 @@ fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
         let mut stream = far.on(|| Client::to((far.v4, PORT).into()));
         wait_until("load", || stream.stat("udp_received") > 1000);
         drop(stream);
-        // The process is stopped under load, so that it must answer requests while the link is
-        // down.
+        // The process is stopped under load, so its first answers are due while the link is down.
         process.stop();
         far.ip(&format!("link set {WIRE} down"));
         process.go_on();
@@ -253,7 +248,7 @@ fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
 
 #[test]
 fn who_listens_elsewhere_is_told_the_interfaces_addresses() {
-    // `_near` keeps the near namespace alive: without it the whole link would disappear.
+    // Without the namespace `_near`, the whole link would disappear.
     let Some([_near, far]) = pair(Veth::default()) else { return };
     let output = far.on(|| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hypostyle"));
@@ -262,7 +257,8 @@ fn who_listens_elsewhere_is_told_the_interfaces_addresses() {
     });
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    let words = format!("--xdp {WIRE}: 127.0.0.1 is not its address; it has {}", far.v4);
+    let words = "the interface does not have the address 127.0.0.1; it has";
+    let words = format!("--xdp {WIRE}: {words} {}", far.v4);
     assert!(stderr.contains(&words), "{stderr}");
 }
 
@@ -311,10 +307,10 @@ fn a_link_that_goes_down_and_up_under_load_loses_packets_and_nothing_else() {
     // The new client uses IPv4, because both ends lost their IPv6 addresses and neighbour entries.
     let mut client = network.client(false);
     client.socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    // The answers to earlier requests come first. The client skips them.
+    // Answers to earlier requests come first; `ask` skips them.
     client.ask("get k\r\n", hit("k", &value));
     let before = ["udp_received", "udp_sent", "udp_unsent"].map(|name| network.count(name));
-    // A server that loses chunks would stop answering: there are more requests than chunks.
+    // A server that loses chunks would stop answering, since the requests outnumber the chunks.
     for _ in 0..10_000 {
         client.ask("get k\r\n", hit("k", &value));
     }
@@ -324,8 +320,8 @@ fn a_link_that_goes_down_and_up_under_load_loses_packets_and_nothing_else() {
     network.server.stop();
 }
 
-/// `sums` simulates a kernel that accepts and ignores the metadata for checksums. `metadata`
-/// simulates a kernel before 6.8, which refuses the metadata.
+/// `sums` simulates a kernel that ignores the metadata for checksums, and `metadata` a kernel
+/// before 6.8, which refuses the metadata.
 #[test]
 fn values_leave_with_the_checksum_of_all_their_parts_where_the_kernel_makes_none() {
     for lack in ["sums", "metadata"] {
@@ -339,8 +335,8 @@ fn values_leave_with_the_checksum_of_all_their_parts_where_the_kernel_makes_none
             client(near, far),
             near.on(|| datagrams::Client::at(near.v6.into(), (far.v6, PORT).into())),
         ];
-        // The values have lengths that need one part, two parts or several datagrams, and that end
-        // at even and odd offsets.
+        // Values that need one part, two parts or several datagrams, and end at even and odd
+        // offsets.
         let lengths = [1, 2, 3, 255, 1301, 1302, 2031, 2032, 2033, 2034, 3501, 9001, 20_000];
         for (number, bytes) in lengths.into_iter().enumerate() {
             let value: String = ('a'..='z').cycle().skip(number).take(bytes).collect();

@@ -27,14 +27,12 @@ use testing::Random;
 
 const CLIENTS: usize = 3;
 const REQUESTS: u16 = 3000;
-/// Number of consecutive requests of each client whose datagrams the relay reorders together.
+/// Number of a client's consecutive requests whose datagrams the relay reorders together.
 const TOGETHER: u16 = 12;
 /// The environment variable that sets the minutes of the test past the kernel; see the Makefile.
 const MINUTES: &str = "HYPOSTYLE_LOSS_MINUTES";
-/// The time on the columns' stopped clocks.
 const NOON_MS: u64 = 3_600_000;
 
-/// A network that loses, duplicates and delays datagrams at random.
 struct Relay {
     random: Random,
     lost: u64,
@@ -65,7 +63,7 @@ impl Relay {
     }
 }
 
-/// Returns a random request for one of a few keys. The value of a `set` repeats `number`.
+/// The value of a `set` repeats `number`.
 fn request(random: &mut Random, number: u16) -> String {
     let key = random.below(8);
     let bytes = random.pick(&[0, 1, 30, 700, 1380, 1400, 5000, 20_000]);
@@ -78,7 +76,6 @@ fn request(random: &mut Random, number: u16) -> String {
     }
 }
 
-/// A model of the store: a map of keys to values.
 #[derive(Default)]
 struct Store {
     values: BTreeMap<String, String>,
@@ -86,7 +83,6 @@ struct Store {
 }
 
 impl Store {
-    /// Executes the requests of one message. Returns the replies.
     fn execute(&mut self, mut message: &str) -> String {
         let mut replies = String::new();
         while let Some((line, rest)) = message.split_once("\r\n") {
@@ -123,19 +119,17 @@ impl Store {
     }
 }
 
-/// The model of a server: the expected answers to the datagrams that arrive.
+/// Computes the expected answers to the datagrams that arrive.
 #[derive(Default)]
 struct Expected {
     parts: Model,
     store: Store,
-    /// The datagrams that each client must receive next.
     answers: [VecDeque<Vec<u8>>; CLIENTS],
     ignored: u64,
     evicted: u64,
 }
 
 impl Expected {
-    /// Adds a datagram from a client.
     fn arrive(&mut self, client: usize, from: SocketAddr, datagram: &[u8]) {
         let (header, bytes) = Header::read(datagram).unwrap();
         let mut whole = bytes.to_vec();
@@ -163,7 +157,7 @@ impl Expected {
     }
 }
 
-/// Receives the expected answers of all clients. Returns the number of datagrams.
+/// Returns the number of received datagrams.
 fn receive(sockets: &[UdpSocket], expected: &mut Expected) -> u64 {
     let (mut buffer, mut count) = ([0; 65_536], 0);
     for (socket, answers) in sockets.iter().zip(&mut expected.answers) {
@@ -192,7 +186,7 @@ fn exchange(
     let addresses = [0, 1, 2].map(|at: usize| sockets[at].local_addr().unwrap());
     for socket in &sockets {
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
-        // The buffer holds all answers, because nothing is read before all requests are sent.
+        // Nothing is read before all requests are sent, so the buffer must hold all answers.
         set_socket_recv_buffer_size_force(socket, 8 << 20).unwrap();
     }
     let (mut received, mut sent) = (0, 0);
@@ -220,7 +214,7 @@ fn exchange(
     (received, sent)
 }
 
-/// Binds this thread to its CPU, because datagrams sent from several CPUs may arrive out of order.
+/// Datagrams sent from several CPUs may arrive out of order.
 fn stay_on_this_processor() {
     let mut processors = CpuSet::new();
     processors.set(sched_getcpu());
@@ -237,8 +231,7 @@ fn what_arrives_is_answered_where_values_stay_in_the_packets_that_brought_them()
     answers_what_arrives(Way::Xdp, ZeroCopy::Full);
 }
 
-/// Runs an exchange over each IP family. For UDP past the kernel, repeats the exchanges for the
-/// minutes that the variable `MINUTES` sets.
+/// Runs an exchange over each IP family. Past the kernel, repeats it for the minutes in `MINUTES`.
 fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
     let settings = everywhere(Port::Number(11211), way);
     let settings = Settings { zero_copy, zero_copy_bytes_min: 1, ..settings };
@@ -269,7 +262,7 @@ fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
     }
     let Relay { lost, doubled, late, .. } = relay;
     assert!(lost > 1000 && doubled > 1000 && late > 5000, "{lost} {doubled} {late}");
-    // The clock advances until every incomplete message is too old and dropped.
+    // Let the clock advance until every incomplete message is too old and dropped.
     for step in 0..=PARTS_WAIT_MS_MAX / LOOP_MS_MAX {
         network.server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX);
         (0..2).for_each(|_| network.stream.ask("mn\r\n", "MN\r\n"));

@@ -17,7 +17,6 @@ fn message(id: u16, text: impl AsRef<[u8]>) -> Vec<u8> {
     [&Header::request(id, 0).bytes()[..], text.as_ref()].concat()
 }
 
-/// Returns the numbers of datagrams that a machine's sockets have sent and received.
 pub(super) fn sent_and_received(machine: &Namespace) -> (u64, u64) {
     (machine.counter("Udp", "OutDatagrams"), machine.counter("Udp", "InDatagrams"))
 }
@@ -41,8 +40,7 @@ fn answers_no_forged_sender(way: Way) {
             false => &["10.77.0.255", "255.255.255.255", "224.0.0.1"],
         };
         let many = groups.iter().map(|group| group.parse::<IpAddr>().unwrap());
-        // The sender has the port 0 or the server's own port, or the destination is a group
-        // address.
+        // The sender has port 0 or the server's own port, or the datagram goes to a group address.
         let port = client.socket.local_addr().unwrap().port();
         let mut forged = vec![(0, there), (server.port(), there)];
         forged.extend(many.map(|group| (port, group)));
@@ -83,7 +81,6 @@ fn answers_no_forged_sender(way: Way) {
     network.server.stop();
 }
 
-/// Two servers on two machines, whose ports are different or equal.
 struct Two {
     machines: [Namespace; 2],
     servers: [Server; 2],
@@ -101,7 +98,6 @@ impl Two {
         Some(Two { machines, servers, streams })
     }
 
-    /// Returns the UDP address of each server.
     fn addresses(&self, is_v6: bool) -> [SocketAddr; 2] {
         [0, 1].map(|at| {
             let machine = &self.machines[at];
@@ -144,20 +140,20 @@ fn are_quiet_at_once(way: Way) {
     for is_v6 in [false, true] {
         let [first, second] = two.addresses(is_v6);
         for text in texts {
-            // The first server receives a request that seems to come from the second server.
+            // A request to the first server that seems to come from the second server.
             two.machines[1].forge(second, first, &message(1, text));
             forged += 1;
             wait_until("one answer", || two.streams[0].stat("udp_sent") >= forged);
         }
     }
     wait_until("the answers", || two.counts("udp_dropped_answer")[1] == forged);
-    // The second server treats the first server's reply as a request that is too long, and answers
-    // with an error. The first server does not answer the error.
+    // The second server takes the first server's reply for a request that is too long, and answers
+    // with an error, which the first server does not answer.
     let [first, second] = two.addresses(false);
     two.machines[1].forge(second, first, &message(2, b"get large\r\n"));
     wait_until("the drop of the error", || two.counts("udp_dropped_answer") == [1, forged]);
     let counts = ["udp_sent", "udp_received"].map(|name| two.counts(name));
-    // An answer to a later datagram shows that the server has handled all earlier datagrams.
+    // The answer to a later datagram shows that the server has handled all earlier ones.
     for at in [0, 1] {
         let (server, machine) = (two.addresses(false)[at], &two.machines[at]);
         let here = if at == 0 { machine.v4 } else { two.machines[1].v4 };

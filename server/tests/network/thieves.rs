@@ -3,8 +3,7 @@
 //!
 //! Where: a client with AF_XDP on one end of a link, which sees the queue of each answer, and a
 //! server with `--xdp` on the other end.
-//! Invariant: a request is answered once, by the queue on which it arrived, whichever column
-//! answers.
+//! Invariant: a request is answered once, by the queue on which it arrived, by whichever column.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -20,20 +19,17 @@ use protocol::udp::Header;
 use testing::namespace::WIRE;
 
 const OWN_PORT: u16 = 40_000;
-/// Most requests that the client has in flight. A queue of a veth holds at most 256 packets, some
-/// of which may be requests of `is_answered`.
+/// Maximum number of requests in flight. `is_answered` also uses the veth's queue of 256 packets.
 const WINDOW: usize = 128;
-/// The longest wait of `is_answered` for an answer.
 const ATTEMPT: Duration = Duration::from_millis(20);
 const REQUESTS: u16 = 2000;
-/// Number of keys in a request. All of the keys are absent from the store.
+/// Number of keys in a request, all absent from the store.
 const MISSES: usize = 700;
-/// Fewest datagrams that each thief must steal.
+/// Minimum number of datagrams that each thief must steal.
 const STOLEN: u64 = 100;
 /// The queue through which the client sends.
 const ASKED: usize = 0;
 
-/// A client that uses all queues of its end of the link.
 struct Client {
     ports: Vec<Port>,
     to: Peer,
@@ -65,8 +61,7 @@ impl Client {
         Client { ports, to: Peer::at(ends), request, calls: Calls::default() }
     }
 
-    /// Sends `REQUESTS` requests through one queue, with at most `WINDOW` in flight. Asserts that
-    /// each request is answered once, through that queue.
+    /// Each of `REQUESTS` requests through one queue must be answered once, through that queue.
     fn ask(&mut self) {
         let (mut missing, mut ids) = (HashSet::new(), 0..REQUESTS);
         let until = Instant::now() + DEADLINE;
@@ -111,7 +106,7 @@ impl Client {
         false
     }
 
-    /// Receives without waiting. Returns true if a datagram has arrived.
+    /// Returns true if a datagram has arrived.
     fn hears(&mut self) -> bool {
         let port = &mut self.ports[ASKED];
         let _ = port.inbox.receive(&self.calls);
@@ -125,7 +120,6 @@ fn columns(network: &Network) -> Vec<Sums> {
     network.server.shared().columns.iter().map(|column| Sums::of(column)).collect()
 }
 
-/// Sends requests until every thief has stolen `STOLEN` datagrams.
 fn drive(network: &Network, client: &mut Client) {
     let before = columns(network);
     let until = Instant::now() + DEADLINE;

@@ -14,7 +14,6 @@ use protocol::ProtocolMode;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use testing::namespace::pair;
 
-/// Returns settings that put values of at least `bytes_min` bytes into the arena.
 fn sharing(zero_copy: ZeroCopy, mode: Mode, bytes_min: usize) -> Settings {
     let settings = bypassing(1, &[]);
     let listen = |host: &str| Listen {
@@ -33,12 +32,10 @@ fn sharing(zero_copy: ZeroCopy, mode: Mode, bytes_min: usize) -> Settings {
 }
 
 impl Network {
-    /// Returns the statistic `name` from the reply to `stats` with the argument `of`.
     pub(super) fn row(&mut self, of: &str, name: &str) -> u64 {
         self.stream.stats(of)[name].parse().unwrap()
     }
 
-    /// Waits until all `bytes` bytes of the arena are free.
     pub(super) fn await_free_chunks(&mut self, bytes: u64) {
         wait_until("a free arena", || self.row("memory", "arena_free_bytes") == bytes);
     }
@@ -63,7 +60,7 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
         for (number, bytes) in lengths.into_iter().enumerate() {
             let value: String = ('a'..='z').cycle().skip(number).take(bytes).collect();
             let set = format!("set k{number} 0 0 {bytes}\r\n{value}\r\n");
-            // Values with odd numbers are set past the kernel, the others over TCP.
+            // Set values with odd numbers past the kernel, the others over TCP.
             match number % 2 {
                 0 => network.stream.ask(set, "STORED\r\n"),
                 _ => {
@@ -77,7 +74,7 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
                 let mut client = network.client(is_v6);
                 client.ask(format!("get k{number}\r\n"), hit(&format!("k{number}"), &value));
                 let in_place = network.row("udp", "zero_copy_bytes") - before;
-                // Every byte of the value is sent without a copy, because `zero_copy_min` is 1.
+                // No byte of the value is copied, because `zero_copy_min` is 1.
                 assert_eq!(in_place, bytes as u64, "{mode:?}, {mtu}");
             }
             network.stream.ask(format!("get k{number}\r\n"), hit(&format!("k{number}"), &value));
@@ -96,7 +93,7 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
     }
 }
 
-/// Returns the number of chunks that a request takes if its datagrams have `part_bytes` bytes each.
+/// `part_bytes` is the length of each datagram of the request.
 fn chunks(request_bytes: usize, part_bytes: usize, mtu: usize) -> usize {
     let (mut left, mut chunks) = (request_bytes, 0);
     while left > 0 {
@@ -184,7 +181,6 @@ fn what_no_chunk_is_free_for_is_copied_and_nothing_is_evicted() {
     network.server.stop();
 }
 
-/// Returns a value for `key` that repeats `of` and the number of the key.
 fn text(key: usize, of: &str) -> String {
     format!("{of} {key},").chars().cycle().take(100 + 150 * key).collect()
 }
@@ -210,7 +206,7 @@ fn values_in_flight_stay_what_was_asked_for_whatever_becomes_of_their_keys() {
     let ids: Vec<u16> = (0..KEYS).map(|key| client.send(format!("get k{key}\r\n"))).collect();
     let bytes: usize = (0..KEYS).map(|key| text(key, "old").len()).sum();
     wait_until("all answers", || network.row("udp", "zero_copy_bytes") == bytes as u64);
-    // The values are replaced, changed, deleted or expired, then flushed. Other keys are evicted.
+    // Replace, change, delete or expire the values, then flush them. Other keys are evicted.
     for key in 0..KEYS {
         let (ask, reply) = match key % 4 {
             0 => (set(format!("k{key}"), &text(key, "new")), "STORED\r\n"),

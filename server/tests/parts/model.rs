@@ -13,7 +13,6 @@ use hypostyle::limits::{
 };
 use protocol::udp::Header;
 
-/// The result of adding a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Waits,
@@ -32,12 +31,11 @@ struct Request {
     is_refused: bool,
 }
 
-/// Requests that are not finished, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Model(Vec<Request>);
 
 impl Model {
-    /// Adds a part. Returns its outcome, and the number of requests evicted to make room for it.
+    /// Returns the part's outcome, and the number of requests evicted to make room for it.
     pub(crate) fn add(
         &mut self,
         from: SocketAddr,
@@ -81,8 +79,7 @@ impl Model {
         self.0.retain(|one| (one.from, one.id) != (from, id));
     }
 
-    /// Removes requests that waited too long. Returns the number of removed requests that were not
-    /// refused before.
+    /// Removes requests that waited too long. Returns how many of them had not been refused before.
     pub(crate) fn drop_late(&mut self, now_ms: u64) -> u64 {
         let is_late = |one: &Request| one.since_ms + PARTS_WAIT_MS_MAX <= now_ms;
         let late = self.0.iter().filter(|one| is_late(one) && !one.is_refused).count();

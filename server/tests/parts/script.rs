@@ -1,5 +1,5 @@
-//! Interprets any bytes as a script of datagrams, and runs the script on the assembly and on its
-//! model. A step of the script has five bytes:
+//! Interprets any bytes as a script of datagrams, and runs it on the assembly and on its model. A
+//! step of the script has five bytes:
 //!
 //! ```text
 //! 0 | bit 0: 1 if the step describes a datagram, 0 if the datagram follows literally
@@ -19,7 +19,7 @@
 use std::net::SocketAddr;
 
 use hypostyle::datagram::assembly::{AddResult, Assembly, Piece, RequestId};
-use hypostyle::datagram::whole::Whole;
+use hypostyle::datagram::whole::WholeRequest;
 use hypostyle::limits::{ASSEMBLIES_MAX, MESSAGE_BYTES_MAX, PARTS_MAX};
 use protocol::udp::Header;
 
@@ -28,11 +28,10 @@ use crate::model::{Model, Outcome};
 const STEP_BYTES: usize = 5;
 /// Milliseconds until the datagram of a step, indexed by four bits of the step.
 const PASSES_MS: [u64; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 10, 100, 500, 999, 1000];
-/// Most bytes that the assembly holds. Buffers double as they grow, and a complete request has a
-/// buffer in addition to the buffers of incomplete requests.
+/// Maximum bytes that the assembly holds. Buffers double as they grow, and a complete request has a
+/// buffer besides those of incomplete requests.
 const HELD_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX * (ASSEMBLIES_MAX + 1);
 
-/// Number of times that each outcome occurred.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) waits: u64,
@@ -43,7 +42,6 @@ pub(crate) struct Counts {
     pub(crate) late: u64,
 }
 
-/// Runs a script. Returns how many times each outcome occurred.
 pub(crate) fn run(mut script: &[u8]) -> Counts {
     let (mut assembly, mut model) = (Assembly::default(), Model::default());
     let (mut counts, mut now_ms) = (Counts::default(), 0);
@@ -82,7 +80,7 @@ pub(crate) fn run(mut script: &[u8]) -> Counts {
         let expected = model.add(from, header, bytes, now_ms);
         assert_eq!((outcome, evicted), expected);
         if added == AddResult::Whole && size & 1 == 0 {
-            let mut taken = Whole::default();
+            let mut taken = WholeRequest::default();
             assembly.take_whole(whose, &mut taken);
             assert_eq!(Outcome::Whole(taken.bytes().to_vec()), expected.0);
             model.finish(from, header.id);
@@ -94,8 +92,7 @@ pub(crate) fn run(mut script: &[u8]) -> Counts {
     counts
 }
 
-/// Returns the datagram that a step describes. Ids have only four bits, so that many datagrams
-/// belong to the same request.
+/// Ids have only four bits, so that many datagrams belong to the same request.
 fn make_datagram(id: u8, number: u8, total: u8, size: u8) -> Vec<u8> {
     let most = u16::try_from(PARTS_MAX).unwrap();
     let total = match total {

@@ -13,7 +13,6 @@ use crate::recording::Exchange;
 /// An opaque that no recorded request has.
 const FENCE_OPAQUE: u32 = u32::from_be_bytes(*b"HYPO");
 
-/// The CAS unique's bytes in a binary frame.
 const CAS: std::ops::Range<usize> = 16..24;
 
 pub(crate) struct Binary(Uniques);
@@ -82,7 +81,7 @@ impl Form for Binary {
     }
 }
 
-/// Returns the reply to VERSION without its body, as in the recording.
+/// The recording has the reply to VERSION without its body.
 pub(crate) fn without_version(frame: Frame) -> Frame {
     Frame { body_bytes: 0, body: Vec::new(), ..frame }
 }

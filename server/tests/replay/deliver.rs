@@ -2,7 +2,7 @@
 //!
 //! Where: client side, over TCP.
 //! Invariant: every request is sent, in order, and every difference is kept. After the end of a
-//! connection, the next request goes over a new connection.
+//! connection, the next request opens a new one.
 //! Source: `../data/oracle/README.md`.
 
 use crate::form::Form;
@@ -12,10 +12,8 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Most requests sent before their replies are read.
 const PIPELINE_REQUESTS_MAX: usize = 64;
 
-/// How a replay splits the stream of requests into writes.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Delivery {
     /// Sends each request and its fence in one write.
@@ -75,7 +73,6 @@ impl<F: Form> Replay<F> {
         self.differences
     }
 
-    /// Sends some requests at once, then reads and compares each reply.
     fn exchange(&mut self, exchanges: &[Exchange], range: Range<usize>, delivery: Delivery) {
         let mut sent = VecDeque::new();
         let mut stream = Vec::new();
@@ -106,13 +103,11 @@ impl<F: Form> Replay<F> {
         }
     }
 
-    /// Reads the reply to one request. Returns the reply and the state of the connection.
     fn reply(&mut self, expected: &Answer) -> (Vec<u8>, State) {
         let mut reply = Vec::new();
         let read = match expected.state {
             State::Ok | State::Closed => F::read(&mut self.wire, &mut reply),
-            // The server must send no more bytes than the recorded output. Further bytes within
-            // `SILENCE` are a fault.
+            // More bytes than the recorded output within `SILENCE` are a fault.
             State::Hang => self.wire.exactly(expected.output.len()).and_then(|bytes| {
                 reply = bytes;
                 Err(self.wire.ends(SILENCE))
@@ -128,8 +123,8 @@ impl<F: Form> Replay<F> {
     }
 }
 
-/// Returns how many of the next requests can be sent at once. A request that contains a CAS unique
-/// starts a new group, because an earlier reply may contain the unique. A request that may end its
+/// Returns how many of the next requests can be sent at once. An earlier reply may contain a
+/// request's CAS unique, so such a request starts a new group. A request that may end its
 /// connection ends the group.
 fn together<F: Form>(exchanges: &[Exchange], delivery: Delivery) -> usize {
     if delivery != Delivery::Pipelined {

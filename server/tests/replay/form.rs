@@ -1,48 +1,42 @@
 //! The two forms of replayed exchanges, text and binary, and the numbering of CAS uniques for both.
 //!
 //! Where: between a recording and the wire.
-//! Invariant: a form normalises only the values that vary between two runs of an exchange. A form
-//! does not decide which other differences are allowed.
+//! Invariant: a form normalises only values that vary between two runs of an exchange, and does not
+//! decide which other differences are allowed.
 //! Source: `../data/oracle/README.md`.
 
 use crate::live::{Stop, Wire};
 use crate::recording::Exchange;
 use std::collections::HashMap;
 
-/// The form of the recorded protocol: text or binary.
 pub(crate) trait Form {
-    /// Returns the fence: a request sent after each recorded request. The fence's reply marks the
-    /// end of the recorded request's reply.
+    /// A request sent after each recorded one. Its reply shows that the reply before is complete.
     fn fence() -> Vec<u8>;
 
-    /// Returns true if the recorded request contains a CAS unique from an earlier reply.
     fn quotes_unique(exchange: &Exchange) -> bool;
 
-    /// Returns the recorded request with the live server's CAS uniques and times.
+    /// Puts the live server's CAS uniques and times into the recorded request.
     fn request(&self, exchange: &Exchange) -> Vec<u8>;
 
-    /// Reads a reply and the fence's reply after it. If the fence's reply does not arrive, `reply`
+    /// Reads a reply, and the fence's reply after it. If the fence's reply does not arrive, `reply`
     /// contains all bytes that arrived.
     fn read(wire: &mut Wire, reply: &mut Vec<u8>) -> Result<(), Stop>;
 
     /// Returns a reply in the form of the recording, and remembers the reply's CAS uniques.
     fn reply(&mut self, request: &[u8], reply: &[u8]) -> Vec<u8>;
 
-    /// Formats a reply for an assertion message.
     fn show(reply: &[u8]) -> String;
 }
 
-/// The CAS uniques that replies have shown, by key and in order of appearance.
 pub(crate) struct Uniques {
     /// The last unique seen for each key.
     last: HashMap<Vec<u8>, u64>,
-    /// The number of each unique, in order of first appearance.
+    /// Uniques are numbered in order of first appearance.
     numbers: HashMap<u64, u64>,
     first: u64,
 }
 
 impl Uniques {
-    /// Starts numbering at `first`.
     pub(crate) fn from(first: u64) -> Uniques {
         Uniques { last: HashMap::new(), numbers: HashMap::new(), first }
     }

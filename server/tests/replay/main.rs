@@ -1,8 +1,7 @@
 //! Replays exchanges recorded from memcached 1.6.45, and compares every reply byte for byte.
 //!
 //! Where: client side, over TCP.
-//! Invariant: every line of a recording is sent, in order, and every difference is reported. One
-//! difference fails the test.
+//! Invariant: every line of a recording is sent, in order; one difference fails the test.
 //! Source: `../data/oracle/README.md`.
 //!
 //! - `SERVER=path`: replays to that server, for instance memcached itself.
@@ -108,7 +107,7 @@ fn a_wrong_binary_recording_is_found() {
         assert_found(Binary::new(), &exchanges, at);
         exchanges[at].answer.output[wrong] ^= 1;
     }
-    // A reply whose status is wrong but whose text is not, and a reply to a request without reply.
+    // A wrong status with the right text, and a reply to a request that must get none.
     let at = exchanges.iter().position(|one| one.answer.output.get(7) == Some(&5)).unwrap();
     exchanges[at].answer.output[7] = 1;
     assert_found(Binary::new(), &exchanges, at);

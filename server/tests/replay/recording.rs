@@ -1,5 +1,5 @@
-//! Loads a recording: zstd-compressed JSON lines, one exchange per line. A file beside the
-//! recording may list further correct replies.
+//! Loads a recording: zstd-compressed JSON lines, one exchange per line. A second file may list
+//! further correct replies.
 //!
 //! Where: reads the test data in `../data/oracle`.
 //! Invariant: strings are latin-1, one character per byte on the wire. Further replies are compared
@@ -13,13 +13,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// One request and memcached's answer.
 pub(crate) struct Exchange {
     pub(crate) input: Vec<u8>,
     pub(crate) answer: Answer,
-    /// Other answers that are also correct.
     pub(crate) others: Vec<Other>,
-    /// The key whose last CAS unique the replay puts into the header of a binary request.
+    /// The replay puts the last CAS unique of this key into the header of a binary request.
     pub(crate) unique_of: Option<Vec<u8>>,
 }
 
@@ -37,14 +35,13 @@ pub(crate) struct Other {
 }
 
 impl Exchange {
-    /// Returns true if `answer` is correct. `in_parts` is set if the request may have arrived in
-    /// parts.
+    /// `in_parts` is set if the request may have arrived in parts.
     pub(crate) fn allows(&self, answer: &Answer, in_parts: bool) -> bool {
         let mut others = self.others.iter().filter(|other| in_parts || !other.in_parts);
         *answer == self.answer || others.any(|other| *answer == other.answer)
     }
 
-    /// Returns true if the connection serves the next request after every correct answer.
+    /// True if the connection serves the next request after every correct answer.
     pub(crate) fn goes_on(&self) -> bool {
         let mut others = self.others.iter().map(|other| &other.answer);
         self.answer.state == State::Ok && others.all(|answer| answer.state == State::Ok)
@@ -60,7 +57,6 @@ pub(crate) enum State {
     Hang,
 }
 
-/// Loads all exchanges of the recording at `path`, in order.
 pub(crate) fn load(path: &Path) -> Vec<Exchange> {
     let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut text = String::new();
@@ -89,7 +85,7 @@ fn exchange(line: &str) -> Exchange {
     Exchange { input, answer, others: Vec::new(), unique_of }
 }
 
-/// Adds a line of the file of further replies, which has a correct answer to request `index`.
+/// Adds a further correct answer, which `line` contains with the index of its request.
 fn add_other(exchanges: &mut [Exchange], line: &str) {
     let value: Value = serde_json::from_str(line).unwrap();
     let index = usize::try_from(value["index"].as_u64().unwrap()).unwrap();

@@ -10,15 +10,13 @@ use crate::live::{Stop, Wire, show};
 use crate::recording::Exchange;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The server's time at the beginning of the recording. The absolute times in the recorded requests
-/// are 500 s later.
+/// memcached's time when the recording began. Absolute times in recorded requests are 500 s later.
 const RECORDED_AT_S: u64 = 1_795_214_630;
 
 /// Numbers in this range are absolute times in the recorded requests.
 const RECORDED_TIMES_S: std::ops::Range<u64> = 1_795_214_000..1_795_216_000;
 
-/// The numbers that replace a CAS unique which no reply has shown yet, in a classic and in a meta
-/// command.
+/// The numbers sent, in a classic and in a meta command, for a CAS unique that no reply has shown.
 const UNSEEN_CLASSIC: u64 = 12_345_678;
 const UNSEEN_META: u64 = 99;
 
@@ -98,7 +96,6 @@ impl Text {
         result
     }
 
-    /// Shifts absolute times by the time elapsed since the recording.
     fn with_times(&self, line: &[u8]) -> Vec<u8> {
         let mut result = Vec::with_capacity(line.len());
         for token in line.split_inclusive(|&byte| byte == b' ') {
@@ -116,7 +113,7 @@ impl Text {
         result
     }
 
-    /// Appends one line of a reply. Returns the number of bytes of the value that follows the line.
+    /// Returns the number of bytes of the value that follows the line.
     fn line(&mut self, request: &[u8], line: &[u8], result: &mut Vec<u8>) -> usize {
         let trimmed = line.strip_suffix(b"\r\n").unwrap_or(line);
         let mut words = trimmed.split(|&byte| byte == b' ');
@@ -187,7 +184,7 @@ impl Text {
     }
 }
 
-/// Returns the number of bytes of a value on the wire, its line end included.
+/// Includes the value's line end.
 fn value_bytes(word: &[u8]) -> usize {
     number(word).map_or(0, |bytes| usize::try_from(bytes).unwrap() + 2)
 }

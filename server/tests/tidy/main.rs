@@ -1,8 +1,7 @@
 //! Tests the rules of `STYLE.md` that a program can check.
 //!
 //! Where: no server; the test reads the tree.
-//! Invariant: a message names the file and line that breaks a rule. For each rule, a case below
-//! breaks the rule.
+//! Invariant: a message names the file and line that breaks a rule; each rule has a case below.
 //! Source: TigerBeetle's `tidy.zig`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -14,13 +13,11 @@ mod source;
 use rules::Rule;
 use source::{Kind, Source};
 
-/// Asserts that no file of the tree breaks the rule. The assertion message lists all faults.
 fn holds(rule: Rule) {
     let broken: Vec<String> = source::tree().iter().flat_map(rule).collect();
     assert!(broken.is_empty(), "\n{}\n", broken.join("\n"));
 }
 
-/// Returns true if the rule finds a fault in a file with this path and text.
 fn finds(rule: Rule, path: &str, text: &str) -> bool {
     !rule(&Source::new(path, text)).is_empty()
 }

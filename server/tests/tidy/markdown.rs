@@ -23,7 +23,6 @@ pub(crate) fn links(source: &Source) -> Vec<String> {
     broken
 }
 
-/// Returns the lines outside code blocks, with their indices.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_block = false;
     text.lines().enumerate().filter(move |(_, line)| {
@@ -33,7 +32,6 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the targets of the links in a line.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }

@@ -12,7 +12,7 @@ const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
 
-/// Most lines between unsafe code and the first line of the SAFETY comment above it.
+/// Maximum distance of unsafe code from the first line of the SAFETY comment above it.
 const PROOF_LINES_MAX: usize = 25;
 
 /// Each crate of this workspace, with the crates of this workspace that it and its tests may use.
@@ -42,7 +42,7 @@ const RIDDLES: [&str; 5] = ["What", "As", "Of", "Those", "Whether"];
 /// Words that refer to a number or an amount without naming it.
 const UNNAMED: [&str; 3] = ["so many", "so much", "so long"];
 
-/// The only files that may read the wall clock, which an operator can set. One reads it once at the
+/// The only files that may read the wall clock, which an operator can set: one reads it at the
 /// start, the other for the times in the lines of `watch`.
 const WALL_CLOCK_PLACES: [&str; 2] = ["server/src/run.rs", "server/src/watch.rs"];
 
@@ -155,8 +155,7 @@ fn functions(code: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// Returns the length of a function up to the end of its body, or `None` for a declaration that
-/// ends in `;`.
+/// Returns the length up to the end of the body, or `None` for a declaration that ends in `;`.
 fn body(code: &str) -> Option<usize> {
     let mut depth = 0;
     let mut brackets = 0;
@@ -195,7 +194,6 @@ pub(crate) fn names(source: &Source) -> Vec<String> {
     broken
 }
 
-/// Returns the words of an identifier, in lower case.
 fn words(name: &str) -> impl Iterator<Item = String> {
     let mut words = vec![String::new()];
     for one in name.chars() {

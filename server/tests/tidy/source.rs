@@ -1,4 +1,4 @@
-//! The text files of the tree. A Rust file has two forms: the original text, and the text with
+//! The text files of the tree. The text of a Rust file is kept in two forms: original, and with
 //! comments and strings blanked.
 //!
 //! Where: between the files of the tree and the rules.
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// A text file. Its path is relative to the workspace's root, and has `/` between folders.
+/// The path is relative to the workspace's root, with `/` between folders.
 pub(crate) struct Source {
     pub(crate) path: String,
     pub(crate) kind: Kind,
@@ -41,7 +41,7 @@ impl Source {
         Source { path: path.to_owned(), kind, text: text.to_owned(), code }
     }
 
-    /// Returns the first folder of the path, which for a crate's file is the folder of the crate.
+    /// The first folder of the path; for a crate's file this is the folder of the crate.
     pub(crate) fn folder(&self) -> &str {
         self.path.split('/').next().unwrap_or_default()
     }
@@ -56,7 +56,6 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Returns all text files of the tree.
 pub(crate) fn tree() -> Vec<Source> {
     let mut sources = Vec::new();
     let mut folders = vec![root()];
@@ -80,7 +79,6 @@ pub(crate) fn tree() -> Vec<Source> {
     sources
 }
 
-/// Blanks the comments, strings and character literals of Rust text.
 fn code(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;

@@ -8,14 +8,12 @@ use crate::live::frame::{Frame, OPCODES, REPLY, REQUEST};
 use crate::script::{Piece, Values, braces, unescape};
 use std::fmt::{self, Display, Formatter};
 
-/// A line of a transcript that describes one binary frame.
 pub(crate) struct FrameLine {
     text: String,
     opcode: u8,
     fields: Vec<(String, Vec<Piece>)>,
 }
 
-/// The fields that a line may name: for a request, and for a reply.
 const OF_REQUESTS: [&str; 15] = [
     "magic", "keylen", "extlen", "datatype", "vbucket", "bodylen", "opaque", "cas", "extras",
     "flags", "exptime", "delta", "initial", "key", "value",
@@ -23,8 +21,7 @@ const OF_REQUESTS: [&str; 15] = [
 const OF_REPLIES: [&str; 8] =
     ["status", "opaque", "cas", "extras", "flags", "key", "number", "value"];
 
-/// Parses the text after `>>`, `>+`, `<<` or `<+`: one frame, or several if a count such as `*500`
-/// comes first.
+/// Parses the text after `>>`, `>+`, `<<` or `<+`: a frame, or several after a count like `*500`.
 pub(crate) fn frame_lines(text: &str, reply: bool) -> Option<Vec<FrameLine>> {
     let known = if reply { &OF_REPLIES[..] } else { &OF_REQUESTS };
     let Some((count, text)) = text.strip_prefix('*').and_then(|rest| rest.split_once(' ')) else {
@@ -55,7 +52,6 @@ fn frame_line(text: &str, known: &[&str]) -> Option<FrameLine> {
     Some(FrameLine { text: text.to_owned(), opcode, fields: fields.collect::<Option<_>>()? })
 }
 
-/// Splits a line into words. A space within braces does not end a word.
 fn words(text: &str) -> Vec<&str> {
     let mut depth = 0;
     let is_end = |one: char| {
@@ -75,7 +71,7 @@ impl FrameLine {
         self.field(name).map(|pieces| values.fill(pieces)).unwrap_or_default()
     }
 
-    /// Returns the number of a field, or `None` if the line does not name the field.
+    /// Returns `None` if the line does not name the field.
     fn declared<T: TryFrom<u64>>(&self, name: &str, values: &Values) -> Option<T> {
         let text = String::from_utf8(values.fill(self.field(name)?)).unwrap();
         let number = match text.strip_prefix("0x") {
@@ -90,8 +86,7 @@ impl FrameLine {
         self.declared(name, values).unwrap_or_default()
     }
 
-    /// Returns the extras of a request: the extras that the line gives, or the extras that the
-    /// opcode needs if the line gives none.
+    /// Returns the extras that the line gives, or else those that the request's opcode needs.
     fn extras(&self, values: &Values) -> Vec<u8> {
         if self.field("extras").is_some() {
             return hex(&self.bytes("extras", values));
@@ -116,8 +111,7 @@ impl FrameLine {
         }
     }
 
-    /// Returns the request's bytes. If the line gives a header field, the field has that number,
-    /// even if the number is wrong.
+    /// A header field that the line gives has that number, even if the number is wrong.
     pub(crate) fn request(&self, values: &Values) -> Vec<u8> {
         let (key, value) = (self.bytes("key", values), self.bytes("value", values));
         let truth = Frame::new(REQUEST, self.opcode, &self.extras(values), &key, &value);
@@ -135,8 +129,7 @@ impl FrameLine {
         frame.encode()
     }
 
-    /// Returns true if `got` has a key other than the key of this line: the reply of this line then
-    /// comes later in the sequence of replies.
+    /// True if `got` answers another key; the reply to this line's key must then come later.
     pub(crate) fn is_later(&self, values: &Values, got: &Frame) -> bool {
         let (_, key, _) = got.parts();
         got.opcode == self.opcode && !key.is_empty() && key != self.bytes("key", values)

@@ -1,11 +1,11 @@
-//! Runs the transcripts in this folder. A transcript lists the bytes that a client sends, and the
-//! bytes that the client must receive.
+//! Runs the transcripts in this folder. A transcript lists the bytes that a client sends and those
+//! that it must receive.
 //!
 //! Where: client side, over TCP, UDP and AF_XDP.
-//! Invariant: a transcript lists every byte of the replies; after the last reply the server sends
-//! nothing.
-//! Source: each transcript was first run against memcached 1.6.45. `memcached_answers_as_written`
-//! runs all of them against the installed memcached. `README.md` defines the format.
+//! Invariant: a transcript lists every byte of the replies; after the last reply nothing is sent.
+//! Source: each transcript was first run against memcached 1.6.45, as
+//! `memcached_answers_as_written` does with the installed memcached. `README.md` defines the
+//! format.
 //!
 //! - `TRANSCRIPT=name`: runs only the transcripts whose names contain `name`.
 
@@ -27,7 +27,6 @@ use std::time::Duration;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
-/// Transcripts that cannot run over UDP, each with the reason.
 const OF_CONNECTIONS: [(&str, &str); 12] = [
     ("binary_half_closed", "a message has no end that a client could send"),
     ("binary_header", "which protocol is spoken is told from each message"),
@@ -43,11 +42,9 @@ const OF_CONNECTIONS: [(&str, &str); 12] = [
     ("watch", "a message has no client who could go on reading"),
 ];
 
-/// Transcripts that cannot run when UDP bypasses the kernel, each with the reason.
 const OF_THE_KERNEL: [(&str, &str); 1] =
     [("memlimit", "memory cannot become less than packets take")];
 
-/// Transcripts that depend on the client's address, each with the reason.
 const OF_LOOPBACK: [(&str, &str); 2] =
     [("connections", "stats conns tells addresses"), ("watch", "a connection tells its address")];
 
@@ -70,7 +67,7 @@ fn the_server_answers_messages_as_written() {
     run_all(None, &by_messages, Some(&OF_CONNECTIONS));
 }
 
-/// The flag that permits operators' commands over UDP. Some transcripts contain such commands.
+/// Permits operators' commands over UDP, which some transcripts contain.
 const OBEYS: &[&str] = &["-o", "udp_admin"];
 
 fn by_messages(flags: &[&str]) -> Option<Server> {
@@ -82,8 +79,7 @@ fn the_server_answers_messages_past_the_kernel_as_written() {
     messages_past_the_kernel_as_written(&|flags| Server::past_the_kernel(&[OBEYS, flags].concat()));
 }
 
-/// Runs the transcripts that can run over UDP against a server with AF_XDP. Runs none if this
-/// process may not start such a server.
+/// Runs the transcripts that can run over UDP. Runs none if AF_XDP is not permitted here.
 fn messages_past_the_kernel_as_written(start: &impl Fn(&[&str]) -> Option<Server>) {
     let Some(server) = start(&[]) else { return };
     drop(server);
@@ -91,14 +87,13 @@ fn messages_past_the_kernel_as_written(start: &impl Fn(&[&str]) -> Option<Server
     run_all(None, start, Some(&left_out));
 }
 
-/// Starts a server that puts each value of a SET, however short, into the arena as one piece.
+/// Each value of a SET, however short, goes into the arena as one piece.
 fn with_values_beside_packets(flags: &[&str]) -> Option<Server> {
     let all = [flags, &["-o", "udp_admin,zero_copy=send,zero_copy_min=1"]].concat();
     Server::past_the_kernel(&all)
 }
 
-/// Like `with_values_beside_packets`, but a value stays in the chunks of the packets that brought
-/// it.
+/// Like `with_values_beside_packets`, but a value stays in the chunks of its packets.
 fn with_values_in_packets(flags: &[&str]) -> Option<Server> {
     let all = [flags, &["-o", "udp_admin,zero_copy=full,zero_copy_min=1"]].concat();
     Server::past_the_kernel(&all)
@@ -138,7 +133,7 @@ fn what_is_left_to_connections_and_to_the_kernel_is_known_by_name() {
     let names: Vec<String> = transcripts().iter().map(|path| name(path)).collect();
     for (left_out, why) in OF_CONNECTIONS.iter().chain(&OF_THE_KERNEL) {
         assert!(names.iter().any(|name| name == left_out), "no transcript {left_out}");
-        // The run must fail. A wait for an answer that does not come ends after half a second.
+        // The run must fail. Wait only half a second for an answer that does not come.
         let times = Times { patience: Duration::from_millis(500), silence: SILENCE };
         let script = Script::parse(left_out, &text(left_out), None);
         let past = |flags: &[&str]| Server::past_the_kernel(flags);
@@ -237,7 +232,7 @@ fn a_wrong_transcript_is_found() {
         (">> stat\n<+ stat key=nosuch value={*}\n", 2),
     ];
     let start = |flags: &[&str]| Some(Server::under_test(flags));
-    // Some scripts wait until a time limit is over, so all scripts run at the same time.
+    // Some scripts wait for a time limit, so all scripts run at the same time.
     let times = Times { patience: Duration::from_secs(10), silence: Duration::from_secs(10) };
     std::thread::scope(|scope| {
         for (text, line) in wrong {
@@ -250,17 +245,15 @@ fn a_wrong_transcript_is_found() {
     });
 }
 
-/// The time limits of the waits of a step.
 #[derive(Clone, Copy)]
 struct Times {
-    /// The longest wait for an answer that must come.
     patience: Duration,
-    /// The wait for an answer that must not come. A shorter wait finds fewer faults, but a correct
-    /// server never fails.
+    /// The wait for an answer that must not come. A shorter wait finds fewer faults, but never
+    /// fails a correct server.
     silence: Duration,
 }
 
-/// Runs all transcripts over TCP. With `left_out`, runs all other transcripts over UDP instead.
+/// With `left_out`, runs all other transcripts over UDP instead of TCP.
 fn run_all(
     program: Option<&str>,
     start: &impl Fn(&[&str]) -> Option<Server>,
@@ -301,7 +294,6 @@ fn transcripts() -> Vec<PathBuf> {
     paths
 }
 
-/// Runs one transcript. An error begins with the transcript's name and line.
 fn run(
     script: &Script,
     start: &impl Fn(&[&str]) -> Option<Server>,
@@ -331,7 +323,6 @@ fn expect_end(expected: Stop, got: Stop, rest: &[u8]) -> Result<(), String> {
     Err(format!("expected {expected:?}, got {got:?} after {}", show(rest)))
 }
 
-/// A running transcript.
 struct Play {
     server: Option<Server>,
     wires: BTreeMap<char, Open>,
@@ -443,7 +434,6 @@ impl Play {
         self.wires.remove(&name).unwrap().wire
     }
 
-    /// Reads the bytes that one `<` line describes.
     fn expect(&mut self, name: char, pieces: &[Piece]) -> Result<(), String> {
         self.open(name);
         let wire = &mut self.wires.get_mut(&name).unwrap().wire;
@@ -475,7 +465,7 @@ impl Play {
         }
     }
 
-    /// Checks on each open connection that the server has sent nothing more and still answers.
+    /// On each open connection, the server must have sent nothing more and still answer.
     fn finish(&mut self) -> Result<(), String> {
         for name in self.wires.keys().copied().collect::<Vec<_>>() {
             let (question, answer) = self.question(name);

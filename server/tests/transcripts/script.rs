@@ -8,7 +8,7 @@ use crate::frames::{FrameLine, frame_lines};
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A transcript: its name, and its steps with their line numbers.
+/// The steps have their line numbers.
 pub(crate) struct Script {
     pub(crate) name: String,
     pub(crate) steps: Vec<(usize, Step)>,
@@ -18,7 +18,7 @@ pub(crate) enum Step {
     Start(Vec<String>),
     Send(char, Vec<Piece>),
     Expect(char, Vec<Piece>),
-    /// Binary frames to send in one write, either now or together with the next frames.
+    /// The frames go out in one write, now or together with the next frames.
     SendFrames(char, Vec<FrameLine>, When),
     ExpectFrames(char, Vec<FrameLine>),
     /// Skips binary frames until a frame has the key of this line.
@@ -35,26 +35,24 @@ pub(crate) enum When {
     WithNext,
 }
 
-/// A piece of a line.
 #[derive(Debug)]
 pub(crate) enum Piece {
     Bytes(Vec<u8>),
-    /// A named CAS unique. The first reply with the name sets the unique, and later replies must
-    /// show the same unique.
+    /// A named CAS unique. The first reply with the name sets it, and later replies must repeat it.
     Cas(String),
-    /// A time, in seconds from now. In a reply, "now" may be any second since the transcript
-    /// began, because a loaded machine may answer seconds late.
+    /// A time, in seconds from now. In a reply, "now" may be any second since the transcript began,
+    /// because a loaded machine may answer seconds late.
     Now(i64),
-    /// Any bytes up to the bytes of the next piece, or up to the end of a binary frame's field.
+    /// Any bytes up to the next piece's bytes, or up to the end of a binary frame's field.
     Any,
 }
 
-/// The name of the connection that a line uses if the line names no connection.
+/// Names the connection of a line that names none.
 const UNNAMED: char = '-';
 
 impl Script {
-    /// Parses a transcript. Skips lines that are marked for a version other than `program`. `None`
-    /// means the server under test, for which no line is skipped.
+    /// Skips lines that are marked for a version other than `program`. `None` means the server
+    /// under test, for which no line is skipped.
     pub(crate) fn parse(name: &str, text: &str, program: Option<&str>) -> Script {
         let mut script = Script { name: name.to_owned(), steps: Vec::new() };
         let mut only = None;
@@ -104,7 +102,7 @@ fn step(line: &str) -> Option<Step> {
     }
 }
 
-/// Parses a line's text into pieces, and appends CRLF unless the text ends with a backslash.
+/// Appends CRLF to the pieces unless the text ends with a backslash.
 fn pieces(text: &str) -> Option<Vec<Piece>> {
     let (text, end) = match text.strip_suffix('\\') {
         Some(text) => (text, ""),
@@ -117,7 +115,7 @@ fn pieces(text: &str) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-/// Parses text into pieces; each pair of braces is one piece.
+/// Each pair of braces is one piece.
 pub(crate) fn braces(text: &str) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -157,8 +155,7 @@ fn braced(inside: &str) -> Option<Piece> {
     Some(Piece::Bytes(repeat(text, count.parse().ok()?)?))
 }
 
-/// Expands the repetitions in `text`, then repeats `text`. Each `#` becomes the number of the
-/// copy, from 1.
+/// Expands the repetitions in `text`, then repeats it. Each `#` becomes the copy's number, from 1.
 fn repeat(text: &str, count: usize) -> Option<Vec<u8>> {
     if !text.contains('#') {
         return Some(once(text)?.repeat(count));
@@ -210,7 +207,6 @@ pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     Some(result)
 }
 
-/// Formats pieces in the notation of a transcript.
 fn shown(pieces: &[Piece]) -> String {
     let shown = pieces.iter().map(|piece| match piece {
         Piece::Bytes(bytes) => bytes.escape_ascii().to_string(),
@@ -225,20 +221,17 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// The values that a running transcript has received, and the time of its start.
 pub(crate) struct Values {
-    /// The CAS uniques received so far, by their names in the transcript.
     uniques: HashMap<String, Vec<u8>>,
     began_s: u64,
 }
 
 impl Values {
-    /// Returns the values of a transcript that begins now.
     pub(crate) fn new() -> Self {
         Self { uniques: HashMap::new(), began_s: now_s() }
     }
 
-    /// Returns the bytes of a line, in which the values replace the names of CAS uniques and times.
+    /// Replaces the names of CAS uniques and times by their values.
     pub(crate) fn fill(&self, pieces: &[Piece]) -> Vec<u8> {
         let mut result = Vec::new();
         for piece in pieces {
@@ -288,8 +281,7 @@ impl Values {
         if rest.is_empty() { Ok(()) } else { Err(error()) }
     }
 
-    /// Returns true if the time `got` minus `offset_s` lies between the transcript's start and
-    /// now.
+    /// True if the time `got` minus `offset_s` lies between the transcript's start and now.
     fn is_since_began(&self, offset_s: i64, got: &[u8]) -> bool {
         let got = str::from_utf8(got).ok().and_then(|digits| digits.parse::<u64>().ok());
         let from_s = got.and_then(|time_s| time_s.checked_sub_signed(offset_s));

@@ -2,10 +2,9 @@
 //! policy remembers keys that leave either queue, each queue has three of them.
 //!
 //! Where: in the engine, like the store's `index::ghost`. Invariant: a word holds the youngest tags
-//! of each queue. The store has ten words for a group of 8 to 15 index lines; here the number of
-//! words is a parameter.
+//! of each queue. The store has 10 words for 8 to 15 index lines; here the number is a parameter.
 
-use store::policy::{Queue, Remembered};
+use store::policy::{GhostScope, Queue};
 
 const TAG_BITS: u32 = 10;
 const TAGS: u32 = 6;
@@ -19,18 +18,17 @@ pub(super) struct Ghost {
 
 impl Ghost {
     /// Makes a ghost with room for about this many keys.
-    pub(super) fn new(keys: f64, remembered: Remembered) -> Self {
+    pub(super) fn new(keys: f64, remembered: GhostScope) -> Self {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a float saturates, and the words are bounded by memory"
         )]
         let words = (keys / f64::from(TAGS)).round().max(1.0) as usize;
-        let probation_tags = if remembered == Remembered::Both { TAGS / 2 } else { TAGS };
+        let probation_tags = if remembered == GhostScope::Both { TAGS / 2 } else { TAGS };
         Ghost { words: vec![0; words], probation_tags }
     }
 
-    /// Notes that the key of `hash` has left `queue`.
     pub(super) fn push(&mut self, queue: Queue, hash: u64) {
         let (at, tags) = self.part(queue);
         let mask = (1 << (tags * TAG_BITS)) - 1;
@@ -39,7 +37,7 @@ impl Ghost {
         *word = *word & !(mask << at) | pushed << at;
     }
 
-    /// Returns the queue that the key left, if the ghost remembers the key, and forgets the key.
+    /// Forgets the key, and returns the queue that it left, if the ghost remembers the key.
     pub(super) fn take(&mut self, hash: u64) -> Option<Queue> {
         for queue in [Queue::Probation, Queue::Main] {
             let (at, tags) = self.part(queue);
@@ -72,7 +70,6 @@ impl Ghost {
     }
 }
 
-/// Ten bits of the hash; 0 means no tag.
 fn tag(hash: u64) -> u64 {
     (hash & TAG_MASK).max(1)
 }
@@ -83,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_word_remembers_the_three_youngest_of_each_queue_and_each_once() {
-        let mut ghost = Ghost::new(6.0, Remembered::Both);
+        let mut ghost = Ghost::new(6.0, GhostScope::Both);
         (1..=4).for_each(|hash| ghost.push(Queue::Probation, hash));
         (11..=14).for_each(|hash| ghost.push(Queue::Main, hash));
         assert_eq!((ghost.take(1), ghost.take(11)), (None, None), "the oldest of four");
@@ -97,7 +94,7 @@ mod tests {
 
     #[test]
     fn without_main_the_word_is_probations() {
-        let mut ghost = Ghost::new(6.0, Remembered::Probation);
+        let mut ghost = Ghost::new(6.0, GhostScope::Probation);
         (1..=7).for_each(|hash| ghost.push(Queue::Probation, hash));
         assert_eq!(ghost.take(1), None, "the oldest of seven");
         assert!((2..=7).all(|hash| ghost.take(hash) == Some(Queue::Probation)));

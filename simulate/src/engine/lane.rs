@@ -9,12 +9,10 @@ use std::collections::BTreeSet;
 pub(super) struct Lane {
     /// Pairs of ticket and segment number, oldest first.
     pub(super) sealed: BTreeSet<(u64, u32)>,
-    /// The segment that appends go to.
     pub(super) open: Option<u32>,
     /// The segment that compaction fills.
     pub(super) out: Option<u32>,
     pub(super) live_bytes: u64,
-    /// Number of the queue's segments.
     pub(super) segments: u32,
     /// Number of segments ever opened for appends.
     pub(super) opened: u64,

@@ -29,7 +29,6 @@ fn drawn(items: &str, keys: usize) -> Vec<u32> {
     (0..keys).map(|key| items.bytes(u32::try_from(key).unwrap())).collect()
 }
 
-/// Checks the engine's sums against its items.
 fn check(engine: &Engine<'_>, what: &str) {
     let capacity = engine.shape.capacity_bytes;
     assert!(engine.live_bytes() <= engine.segment_bytes_in_use().max(capacity), "{what}");
@@ -84,8 +83,8 @@ fn nothing_is_lost_while_there_is_room() {
         for (items, rewrites) in [("equal", false), ("equal", true), ("30/1-100", true)] {
             let item_bytes = drawn(items, KEYS as usize);
             let all_bytes: u64 = item_bytes.iter().map(|bytes| u64::from(*bytes)).sum();
-            // The capacity, in percent of the items' bytes. Open, free and dead segments need room
-            // too, and take a larger share if there are fewer segments.
+            // The capacity in percent of the items' bytes: open, free and dead segments need room
+            // too, most of all if there are few segments.
             let room = match (settings.budget, settings.segments) {
                 (Budget::Live, _) => 100,
                 (Budget::Memory, Some(16)) => 150,
@@ -121,13 +120,12 @@ fn room_is_made_though_everything_was_used_to_the_full() {
     }
 }
 
-/// Returns how many keys of a hot set of 1000 keys are left in the cache after a scan.
+/// The number of keys of a hot set of 1000 that are left in the cache after a scan.
 fn left_by_a_scan(policy: Eviction, hot_requests: impl Fn(u32) -> Vec<u32>) -> usize {
     let item_bytes = drawn("equal", 40_000);
     let shape = Shape { item_bytes: &item_bytes, capacity_bytes: 2000 * 64 };
     let mut engine = Engine::new(shape, policy, Settings::default());
     for round in 0..8 {
-        // Each round requests all keys of the hot set, and 500 other keys.
         let others = 10_000 + round * 500;
         let requests = (0..1000).flat_map(&hot_requests).chain(others..others + 500);
         requests.for_each(|key| {
@@ -217,7 +215,7 @@ fn the_default_is_never_much_worse_than_the_floor() {
         ("mixture", mixture(20_000, 200_000, 2)),
         ("loop", cycle(0, 5000, 100_000)),
         ("recency", recency(100_000, 300.0, 3)),
-        // Known weakness, which nbq-clock shares: with room for slightly more than 900 keys, the
+        // A known weakness, shared by nbq-clock: with room for slightly more than 900 keys, the
         // default policy misses more than fifo.
         ("twice", twice(100_000, 900)),
     ];

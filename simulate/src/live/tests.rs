@@ -1,8 +1,7 @@
 //! Compares the engine with the store that it models.
 //!
-//! Where: tests of `live`. Invariant: the real store misses about as often as the model. Their
-//! misses differ because the overhead of an item is only about 18 bytes, and because the store's
-//! hash is random.
+//! Where: tests of `live`. Invariant: the real store misses about as often as the model. They
+//! differ, as an item's overhead is only about 18 bytes, and the store's hash is random.
 
 use super::KeyedStore;
 use crate::cache::{Cache, Shape};
@@ -11,11 +10,10 @@ use crate::made::{keys_of, mixture, zipf};
 use crate::sizes::{Items, mix};
 use store::policy::Eviction;
 
-/// Greatest relative difference of the store's misses from the model's. The greatest observed
-/// difference was 1.4 %, and 0.4 % between runs.
+/// Greatest relative difference of the misses; observed were 1.4 %, and 0.4 % between runs.
 const TOLERANCE: f64 = 0.025;
 
-/// Replays the same requests on the model and the store; `set_percent` of the hits rewrite.
+/// Replays the requests on the model and the store; `set_percent` of the hits are rewrites.
 fn compare(name: &str, requests: &[u32], items: &str, memory_bytes: u64, set_percent: u64) {
     let items: Items = items.parse().unwrap();
     let keys = u32::try_from(keys_of(requests)).unwrap();

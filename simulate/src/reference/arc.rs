@@ -17,7 +17,7 @@ const B2: usize = 3;
 /// Adaptive replacement.
 pub struct Arc<'w> {
     lists: Lists<'w, 4>,
-    /// The target size of T1: the paper's p.
+    /// The target size of T1: p in the ARC paper.
     target_bytes: u64,
 }
 
@@ -37,7 +37,6 @@ impl<'w> Arc<'w> {
         self.lists.shape.capacity_bytes
     }
 
-    /// Evicts the oldest item of T1 or T2, and adds its key to the ghost list B1 or B2.
     fn replace(&mut self, was_in_b2: bool) {
         let t1 = self.lists.bytes(T1);
         let over = t1 > self.target_bytes || (was_in_b2 && t1 == self.target_bytes);
@@ -59,7 +58,7 @@ impl<'w> Arc<'w> {
         }
     }
 
-    /// Handles a hit in a ghost, which shows that the ghost's list was too short.
+    /// Handles a hit in a ghost: the list that had evicted the key was too short.
     fn revive(&mut self, key: u32, ghost: usize) {
         let bytes = self.lists.shape.bytes_of(key);
         let (b1, b2) = (self.lists.bytes(B1).max(1), self.lists.bytes(B2).max(1));

@@ -8,7 +8,6 @@
 use crate::cache::{Cache, Shape};
 use std::collections::BTreeSet;
 
-/// The next use of a key that is not used again.
 const NEVER: u32 = u32::MAX;
 
 /// The optimal policy, which knows all requests.
@@ -43,7 +42,7 @@ impl Cache for Belady<'_> {
         self.at += 1;
         let hit = self.held.remove(&(this, key));
         if next == NEVER {
-            // The item is not kept, even if there is room.
+            // The item is not kept: bypassing.
             self.live_bytes -= if hit { self.shape.bytes_of(key) } else { 0 };
             return hit;
         }

@@ -9,7 +9,7 @@
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};
 
-/// Resident HIRs take one byte in this number: the paper's 1 %, and at least one item.
+/// Resident HIRs get one byte in `HIR_PART` bytes, as in the LIRS paper, and at least one item.
 const HIR_PART: u64 = 100;
 
 /// The kind of a key; `Nothing` is neither in the stack nor in the queue.
@@ -26,9 +26,9 @@ enum Kind {
 
 /// LIRS.
 pub struct Lirs<'w> {
-    /// The paper's S, by recency: all LIRs, and the other keys used since the oldest LIR was used.
+    /// The LIRS paper's S, by recency: all LIRs, and the keys used since the oldest LIR was used.
     stack: Lists<'w, 1>,
-    /// The paper's Q: the resident HIRs. The next item to be evicted is at the back.
+    /// The LIRS paper's Q: the resident HIRs; the item at the back is evicted next.
     queue: Lists<'w, 1>,
     kinds: Vec<Kind>,
     lir_bytes: u64,
@@ -53,7 +53,7 @@ impl<'w> Lirs<'w> {
         self.stack.shape.bytes_of(key)
     }
 
-    /// Prunes the stack, as in the paper, so that its oldest key is a LIR.
+    /// Prunes the stack, as in the LIRS paper, so that its oldest key is a LIR.
     fn prune(&mut self) {
         while let Some(oldest) = self.stack.back(0) {
             match self.kinds[oldest as usize] {
@@ -101,7 +101,7 @@ impl<'w> Lirs<'w> {
         }
     }
 
-    /// Handles a HIR's use or arrival that does not make it a LIR.
+    /// Handles a HIR that is used or arrives but does not become a LIR.
     fn pass(&mut self, key: u32) {
         self.kinds[key as usize] = Kind::Hir;
         self.stack.push(0, key);

@@ -5,7 +5,6 @@
 
 use crate::cache::Shape;
 
-/// The list number of a key that is in no list.
 const NOWHERE: u8 = u8::MAX;
 
 /// `L` lists of keys. The front is the newest end.
@@ -35,12 +34,10 @@ impl<'w, const L: usize> Lists<'w, L> {
         self.bytes[list]
     }
 
-    /// The oldest key.
     pub(super) fn back(&self, list: usize) -> Option<u32> {
         self.key(self.before[self.end(list)])
     }
 
-    /// The next key towards the front.
     pub(super) fn newer(&self, key: u32) -> Option<u32> {
         self.key(self.before[key as usize])
     }

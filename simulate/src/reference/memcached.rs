@@ -16,7 +16,7 @@ const WARM_PERCENT: u64 = 40;
 /// Greatest ages, in fifths of COLD's age: 0.2 and 2.0 times that age.
 const HOT_AGE_FIFTHS: u64 = 1;
 const WARM_AGE_FIFTHS: u64 = 10;
-/// Most moves in one round of the background thread.
+/// Maximum number of moves in a round of the background thread.
 const MOVES_MAX: u32 = 500;
 
 #[derive(Clone, Copy, Default)]

@@ -1,7 +1,6 @@
 //! Compares the references with known results, on sequences short enough to follow by hand.
 //!
-//! Where: tests of `reference`. Invariant: Belady misses least, which is proved by trying every
-//! choice.
+//! Where: tests of `reference`. Invariant: Belady misses least, as proved by trying every choice.
 
 use super::*;
 use crate::cache::{Cache, Shape};
@@ -134,17 +133,15 @@ fn clock_spares_once_a_use() {
 fn sieve_leaves_what_it_spares_in_its_place() {
     let sieve = || Sieve::new(frames(3));
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4]), [1, 3, 4]);
-    // The hand is at 3 and goes on to the new end; it does not reach 1, which is behind it.
+    // The hand is at 3 and goes on to the new end, away from 1.
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5]), [1, 4, 5]);
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5, 6]), [1, 5, 6]);
-    // At the new end the hand begins again at the old end.
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 4, 5, 6, 7]), [4, 6, 7]);
 }
 
 #[test]
 fn arc_keeps_what_was_used_twice_and_learns_from_its_ghosts() {
     let arc = || Arc::new(frames(4));
-    // 1 and 2 are in T2; a scan goes through T1.
     assert_eq!(held(arc, &[1, 2, 1, 2, 3, 4, 5, 6, 7]), [1, 2, 6, 7]);
     // Ghost hits of keys used once make T1 longer, at the cost of T2.
     let mut cache = arc();
@@ -159,19 +156,18 @@ fn arc_keeps_what_was_used_twice_and_learns_from_its_ghosts() {
 #[test]
 fn lirs_does_as_worked_by_hand() {
     let lirs = || Lirs::new(frames(3));
-    // The references of the paper's table 1, with room for two LIRs and one HIR; keys 1 to 5 are
-    // the paper's blocks A to E. A and D become the LIRs, and B and C pass as HIRs. B is used again
-    // before the older LIR and takes its place. A, now a HIR, is used again and takes B's place.
+    // Table 1 of the LIRS paper, with room for two LIRs and one HIR; keys 1 to 5 are its blocks A
+    // to E. A and D become LIRs, B and C pass as HIRs. B is used again before the older LIR and
+    // takes its place; then A, now a HIR, takes B's place.
     let references = [1, 4, 2, 3, 2, 1, 4, 1, 5];
     let mut cache = lirs();
     let hits = references.map(|key| cache.request(key, false));
     assert_eq!(hits, [false, false, false, false, false, true, true, true, false]);
     assert_eq!(held(lirs, &references), [1, 4, 5]);
-    // In a loop the first two keys stay, and the other keys pass.
     assert_eq!(misses(lirs(), &cycle(1, 5, 50)), 50 - 2 * 9);
 }
 
-/// LIRS as the paper describes it, over plain sequences. The stack has its LIRs marked and its
+/// LIRS as the LIRS paper describes it, over plain sequences. The stack marks its LIRs and has its
 /// newest key last; the queue has the next key to be evicted first.
 struct PlainLirs {
     frames: usize,

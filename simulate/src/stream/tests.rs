@@ -1,7 +1,6 @@
 //! Compares streams with known results: TTLs by the clock, hit ratios by formula, samples.
 //!
-//! Where: tests of `stream`. Invariant: a tolerance is several standard errors of the drawn
-//! numbers.
+//! Where: tests of `stream`. Invariant: a tolerance is several standard errors of the numbers.
 
 use super::*;
 
@@ -63,18 +62,16 @@ fn what_is_stored_lives_as_long_as_it_is_told_by_the_requests_clock() {
     assert_eq!(ask(Operation::Set, 100), Answer::Stored);
     assert_eq!(ask(Operation::Get, 159), Answer::Hit);
     assert_eq!(ask(Operation::Get, 160), Answer::Miss);
-    // The clock never goes back, whatever times the requests have.
     assert_eq!(ask(Operation::Set, 170), Answer::Stored);
     assert_eq!(ask(Operation::Get, 120), Answer::Hit);
-    // An expired item is removed without a request for its key.
     live.execute(&request(Operation::Get, 2, 240));
     assert_eq!(live.store().stats().bytes, 0);
 }
 
 #[test]
 fn hit_ratios_with_ttls_are_those_of_the_formula() {
-    // Each key is requested once in ten seconds on average: after a miss, all requests within the
-    // TTL hit. The clock has whole seconds, which shortens a life by half a second on average.
+    // Each key is requested once in ten seconds on average, and hits until the TTL after a miss.
+    // The clock's whole seconds shorten a life by half a second on average.
     for (ttl_s, lives_s) in [(30, 29.5), (5, 4.5)] {
         let requests = even(1000, 300_000, 100, ttl_s);
         let counted =

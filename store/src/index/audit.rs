@@ -2,7 +2,6 @@
 //!
 //! Where: the store's audit, in tests and debug builds, while no column works.
 //! Invariant: the check changes nothing, and terminates whatever faults it finds.
-//! Source: none.
 
 use super::slot::{BUSY, Slot, tag};
 use super::width::Address;
@@ -10,11 +9,9 @@ use super::{Index, LOCK, ODD, OVERFLOW_AT, SPILLED_AT, index};
 use memory::sync::{AtomicU64, Ordering};
 use std::collections::BTreeSet;
 
-/// The slots, lines and faults that a walk through the groups has found.
-struct Met<'f, H> {
+struct IndexAudit<'f, H> {
     hash_of: H,
     slots: Vec<Slot>,
-    /// Overflow lines in chains, and free ones.
     overflow: BTreeSet<u64>,
     faults: &'f mut Vec<String>,
 }
@@ -27,14 +24,14 @@ impl Index {
         hash_of: impl FnMut(Slot) -> Option<u64>,
         faults: &mut Vec<String>,
     ) -> Vec<Slot> {
-        let mut met = Met { hash_of, slots: Vec::new(), overflow: BTreeSet::new(), faults };
+        let mut met = IndexAudit { hash_of, slots: Vec::new(), overflow: BTreeSet::new(), faults };
         for group in 0..self.width().total_groups() {
             self.audit_group(group, &mut met);
         }
         self.audit_overflow(&mut met);
         let Ok(moving) = self.moving.try_lock() else { return met.slots };
         let widest = moving.widest.total_lines();
-        // Acquire, here and below: pairs with the Release stores of `Locked` and `grow`.
+        // Acquire, here and below: pairs with the Release stores of `LockedGroup` and `grow`.
         for line in index(self.width().total_lines())..index(widest) {
             if self.lines.line(line).iter().any(|word| word.load(Ordering::Acquire) != 0) {
                 met.faults.push(format!("line {line} is not in use, and not empty"));
@@ -43,7 +40,7 @@ impl Index {
         met.slots
     }
 
-    fn audit_group<H: FnMut(Slot) -> Option<u64>>(&self, group: u64, met: &mut Met<'_, H>) {
+    fn audit_group<H: FnMut(Slot) -> Option<u64>>(&self, group: u64, met: &mut IndexAudit<'_, H>) {
         let address = self.width().address(group);
         let word = self.groups.word(address.group()).load(Ordering::Acquire);
         if address.group != group || word & (LOCK | ODD) != 0 {
@@ -78,7 +75,7 @@ impl Index {
         slot: Slot,
         (address, word): (Address, u64),
         line: Option<u64>,
-        met: &mut Met<'_, H>,
+        met: &mut IndexAudit<'_, H>,
     ) {
         met.slots.push(slot);
         let (group, loc) = (address.group, slot.loc());
@@ -107,7 +104,7 @@ impl Index {
     }
 
     /// Checks that each overflow line is in a chain or free.
-    fn audit_overflow<H>(&self, met: &mut Met<'_, H>) {
+    fn audit_overflow<H>(&self, met: &mut IndexAudit<'_, H>) {
         let cut = self.overflow.cut();
         for at in self.overflow.free_lines().take(cut) {
             if index(at) >= cut || !met.overflow.insert(at) {

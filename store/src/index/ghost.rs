@@ -1,30 +1,28 @@
 //! The ghost: remembers which keys were evicted recently, with ten bits for each.
 //!
 //! Where: each group of the index has a part of the ghost. An eviction that the policy wants to
-//! remember adds a tag, and the key's next insertion removes it. A policy that remembers nothing
-//! has no ghost.
-//! Invariant: a word changes only under the lock of its group; a lookup without the lock gives a
-//! hint. The ghost takes about 0.6 % of unknown keys for remembered ones, and forgets some keys.
-//! Such an error makes the policy decide wrongly, but never loses an item.
+//! remember adds a tag; the key's next insertion removes it. Some policies have no ghost.
+//! Invariant: a word changes only under its group's lock; a lookup without the lock gives a hint.
+//! The ghost takes about 0.6 % of unknown keys for remembered ones, and forgets some keys. Such an
+//! error makes the policy decide wrongly, but loses no item.
 //! Source: S3-FIFO's ghost queue (Yang et al., SOSP 2023), as a FIFO of tags in each word.
 //!
 //! ```text
 //!   word, u64:   - 4 | oldest of main:10 | .. | youngest | oldest of probation:10 | .. | youngest
 //! ```
-//! A word has places for six tags; an empty place is 0. Each queue has three places. If the policy
-//! remembers only keys from probation, probation has all six.
+//! A word has places for six tags, three for each queue; if the policy remembers only keys from
+//! probation, that has all six. An empty place is 0.
 //!
-//! Every group has `WORDS` words, whatever its number of lines. A tag does not tell the line of its
+//! Every group has `WORDS` words, whatever its number of lines: a tag does not tell the line of its
 //! key, so a key's word must stay the same when the group gets more lines. When a group splits,
-//! both halves get a copy of its words. Each half searches its copy for its own keys only, and
-//! newer tags push out the tags of the other half's keys. Therefore growth forgets nothing. A group
-//! of 8 lines has room for 0.9 tags per item, a group of 15 lines for half a tag; the ghost takes
-//! 1.2 to 0.7 bytes per item. When two groups merge, each word keeps the younger half of both
-//! words' tags. No word is written before the first key is remembered, so the ghost takes no memory
-//! before the first eviction.
+//! both halves get a copy of its words, so growth forgets nothing; newer tags push out the tags of
+//! the other half's keys. A group of 8 lines has room for 0.9 tags per item, a group of 15 lines
+//! for half a tag; the ghost takes 1.2 to 0.7 bytes per item. When two groups merge, each word
+//! keeps the younger half of both words' tags. No word is written before the first eviction is
+//! remembered.
 
 use super::index;
-use crate::policy::{Queue, Remembered};
+use crate::policy::{GhostScope, Queue};
 use memory::sync::{AtomicBool, Ordering};
 use memory::words::Words;
 use std::io;
@@ -34,7 +32,7 @@ const TAG_BITS: u32 = 10;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const TAGS: u32 = 6;
 const ALL_MASK: u64 = (1 << (TAG_BITS * TAGS)) - 1;
-/// `LOWEST` has the lowest bit of each tag set, `HIGHEST` the highest bit of each tag.
+/// The lowest bit of each tag is set in `LOWEST`, the highest in `HIGHEST`.
 const LOWEST: u64 = 0x0004_0100_4010_0401;
 const HIGHEST: u64 = LOWEST << (TAG_BITS - 1);
 /// The position of the tag in the hash, below the bits of a slot's tag.
@@ -43,15 +41,15 @@ const TAG_AT: u32 = 64 - super::slot::TAG_BITS - TAG_BITS;
 #[derive(Debug)]
 pub(super) struct Ghost {
     words: Option<Words>,
-    remembered: Remembered,
-    /// True once a key was remembered. Until then all words are zero and none was touched.
+    remembered: GhostScope,
+    /// True once a key was remembered. Until then all words are zero and take no memory.
     is_used: AtomicBool,
-    /// The number of low bits of a word that hold the tags of keys that left probation. The bits
-    /// above them hold the tags of keys that left the main queue.
+    /// The number of low bits of a word for keys that left probation. The bits above them are for
+    /// keys that left the main queue.
     probation_bits: u32,
 }
 
-/// A word's two parts: the tags of keys that left probation, and of keys that left the main queue.
+/// The tags of a word, by the queue that their keys left.
 #[derive(Clone, Copy)]
 struct Tags {
     probation: u64,
@@ -59,11 +57,11 @@ struct Tags {
 }
 
 impl Ghost {
-    pub(super) fn new(remembered: Remembered, groups: usize) -> io::Result<Self> {
+    pub(super) fn new(remembered: GhostScope, groups: usize) -> io::Result<Self> {
         let (wanted, probation_tags) = match remembered {
-            Remembered::None => (false, TAGS),
-            Remembered::Probation => (true, TAGS),
-            Remembered::Both => (true, TAGS / 2),
+            GhostScope::None => (false, TAGS),
+            GhostScope::Probation => (true, TAGS),
+            GhostScope::Both => (true, TAGS / 2),
         };
         let words = if wanted { Some(Words::new(groups * WORDS)?) } else { None };
         let is_used = AtomicBool::new(false);
@@ -80,7 +78,6 @@ impl Ghost {
         if self.words.is_some() { index(groups) * WORDS * 8 } else { 0 }
     }
 
-    /// Locks the words of the first `groups` groups into RAM.
     pub(super) fn lock(&self, groups: u64) -> io::Result<()> {
         self.words.as_ref().map_or(Ok(()), |words| words.lock(self.bytes(groups)))
     }
@@ -92,8 +89,8 @@ impl Ghost {
 
     /// The words; `None` while all of them are zero.
     fn used(&self) -> Option<&Words> {
-        // Relaxed: a column sets the flag under a group's lock before it writes the group's words,
-        // so a later holder of that lock sees the flag. Without the lock, the flag is a hint.
+        // Relaxed: the flag is set under a group's lock before the group's words are written, so a
+        // later holder of that lock sees it. Without the lock, it is a hint.
         self.words.as_ref().filter(|_| self.is_used.load(Ordering::Relaxed))
     }
 
@@ -104,12 +101,12 @@ impl Ghost {
         find(word, tag(hash)).is_some()
     }
 
-    /// Remembers that the key of `hash` left queue `from`, if the policy wants that. If the queue's
-    /// part of the word is full, its oldest tag is dropped. The caller holds the group's lock.
+    /// Remembers that the key of `hash` left queue `from`, if the policy wants that; drops the
+    /// oldest tag of a full part. The caller holds the group's lock.
     pub(super) fn push(&self, group: usize, hash: u64, from: Queue) {
         match (self.remembered, from) {
-            (Remembered::None, _) | (Remembered::Probation, Queue::Main) => return,
-            (Remembered::Probation | Remembered::Both, _) => {}
+            (GhostScope::None, _) | (GhostScope::Probation, Queue::Main) => return,
+            (GhostScope::Probation | GhostScope::Both, _) => {}
         }
         if !self.is_used.load(Ordering::Relaxed) {
             self.is_used.store(true, Ordering::Relaxed); // as in `used`
@@ -124,8 +121,7 @@ impl Ghost {
         });
     }
 
-    /// Forgets the key of `hash`. Returns the queue that the key left, if it was remembered. The
-    /// caller holds the group's lock.
+    /// Forgets the key of `hash`, under the group's lock. Returns the queue that the key had left.
     pub(super) fn take(&self, group: usize, hash: u64) -> Option<Queue> {
         self.knows(group, hash).then(|| self.change(group, hash, |tags| tags)).flatten()
     }
@@ -149,7 +145,7 @@ impl Ghost {
         }
     }
 
-    /// Copies the tags of group `from` to group `to`. To be called under the locks of both.
+    /// Copies the tags of group `from` to group `to`, under the locks of both.
     pub(super) fn copy(&self, from: usize, to: usize) {
         let Some(words) = self.used() else { return };
         for word in 0..WORDS {
@@ -159,8 +155,7 @@ impl Ghost {
         }
     }
 
-    /// Merges group `from` into group `to`, which keeps the younger half of the tags of both. To be
-    /// called under the locks of both.
+    /// Merges group `from` into `to`, which keeps the younger half of both, under both locks.
     pub(super) fn merge(&self, to: usize, from: usize) {
         let Some(words) = self.used() else { return };
         let split =
@@ -183,7 +178,7 @@ impl Ghost {
         }
     }
 
-    /// Number of bits of a part of a word: part 0 is for probation, part 1 for the main queue.
+    /// The number of bits of a word's part: part 0 is for probation, part 1 for the main queue.
     fn part_bits(&self, part: usize) -> u32 {
         if part == 0 { self.probation_bits } else { TAG_BITS * TAGS - self.probation_bits }
     }
@@ -196,12 +191,11 @@ impl Ghost {
     }
 }
 
-/// A number whose lowest `bits` bits are ones.
 fn low_bits(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// The word of a key. Like the home line, it is chosen by hash bits that are not in `tag`.
+/// The word of a key, chosen, like the home line, by hash bits that are not in `tag`.
 fn at(group: usize, hash: u64) -> usize {
     group * WORDS + index((super::slot::tag(hash) * WORDS as u64) >> super::slot::TAG_BITS)
 }
@@ -210,7 +204,7 @@ fn tag(hash: u64) -> u64 {
     ((hash >> TAG_AT) & TAG_MASK).max(1)
 }
 
-/// The bit position of the tag in `word` that equals `tag`.
+/// The bit position in `word` of the tag that equals `tag`.
 fn find(word: u64, tag: u64) -> Option<u32> {
     // A tag equal to `tag` is zero in `differs`. Only the lowest bit of `zeros` is reliable.
     let differs = word ^ (tag * LOWEST);
@@ -236,7 +230,7 @@ mod tests {
 
     #[test]
     fn six_are_remembered_and_the_oldest_is_forgotten() {
-        let ghost = Ghost::new(Remembered::Probation, 2).expect("address space");
+        let ghost = Ghost::new(GhostScope::Probation, 2).expect("address space");
         for key in 1..=7 {
             ghost.push(1, hash(key), Queue::Probation);
             assert!(ghost.knows(1, hash(key)) && !ghost.knows(0, hash(key)));
@@ -258,7 +252,7 @@ mod tests {
 
     #[test]
     fn no_word_is_touched_until_something_is_remembered() {
-        let ghost = Ghost::new(Remembered::Both, 4).expect("address space");
+        let ghost = Ghost::new(GhostScope::Both, 4).expect("address space");
         ghost.copy(0, 1);
         ghost.merge(0, 1);
         assert!(!ghost.knows(1, hash(1)) && ghost.take(0, hash(1)).is_none());
@@ -281,7 +275,7 @@ mod tests {
 
     #[test]
     fn who_left_which_queue_is_told_and_neither_crowds_the_other_out() {
-        let ghost = Ghost::new(Remembered::Both, 1).expect("address space");
+        let ghost = Ghost::new(GhostScope::Both, 1).expect("address space");
         ghost.push(0, hash(50), Queue::Main);
         (1..=9).for_each(|key| ghost.push(0, hash(key), Queue::Probation));
         let known: Vec<u64> = (1..=50).filter(|key| ghost.knows(0, hash(*key))).collect();
@@ -300,17 +294,17 @@ mod tests {
 
     #[test]
     fn a_split_forgets_nothing_and_a_store_without_a_ghost_knows_nothing() {
-        let ghost = Ghost::new(Remembered::Probation, 2).expect("address space");
+        let ghost = Ghost::new(GhostScope::Probation, 2).expect("address space");
         let word = |word: u64| ((word << 15) / WORDS as u64 + 1) << 49;
         let keys: Vec<u64> = (0..WORDS as u64).map(|key| word(key) | hash(77)).collect();
         keys.iter().for_each(|key| ghost.push(0, *key, Queue::Probation));
         ghost.copy(0, 1);
         assert!(keys.iter().all(|key| ghost.take(0, *key).is_some() && ghost.knows(1, *key)));
         assert_eq!(
-            (ghost.bytes(2), Ghost::new(Remembered::None, 2).expect("none").bytes(2)),
+            (ghost.bytes(2), Ghost::new(GhostScope::None, 2).expect("none").bytes(2)),
             (160, 0)
         );
-        let none = Ghost::new(Remembered::None, 2).expect("none");
+        let none = Ghost::new(GhostScope::None, 2).expect("none");
         none.push(0, hash(1), Queue::Main);
         assert!(!none.knows(0, hash(1)) && none.take(0, hash(1)).is_none());
     }

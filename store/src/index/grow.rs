@@ -1,10 +1,9 @@
 //! Growth and contraction of the index, by one line in each step, so that no step takes long.
 //!
-//! Where: a column that links an item while the index wants to grow takes one step; a column that
-//! unlinks an item while the index wants to shrink takes one step back.
+//! Where: a column that links or unlinks an item takes a step if the index wants to grow or shrink.
 //! Invariant: only one column takes a step at a time. While a group's slots move, the group's
-//! version is odd, and a reader that missed its slot meanwhile searches again. Whenever the version
-//! is even, each slot is in exactly one place.
+//! version is odd, and a reader that missed its slot searches again. Whenever the version is even,
+//! each slot is in exactly one place.
 //! Source: linear hashing (Litwin, 1980), by groups that grow from 8 to 15 lines before they split.
 
 use super::layout::Layout;
@@ -18,16 +17,16 @@ use memory::quiescence::Quiescence;
 use memory::sync::{Ordering, fence};
 use memory::words::Words;
 
-/// The greatest net number of overflow lines that a step takes: all slots may share a home line.
+/// The maximum net number of overflow lines that a step takes: all slots may share a home line.
 const STEP_LINES_MAX: usize = 18;
-/// Bytes of a new group's word and of its part of the ghost.
+/// Bytes of a group's word and of its part of the ghost.
 pub(super) const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
-/// The lines that a step back touches are prefetched this many steps before it.
+/// The lines that a step back touches are prefetched this many steps before.
 const AHEAD_STEPS: u64 = 8;
 /// From this many bytes of lines on, huge pages are requested for all of the lines' address space.
-/// In a smaller index, a partly used huge page would be a large share of the memory in use. So
-/// there a huge page is requested only once all lines on it are in use; the kernel then merges the
-/// small pages into it in its own time.
+/// In a smaller index, a partly used huge page would be a large share of the memory in use, so a
+/// huge page is requested only once all its lines are in use; the kernel then merges the small
+/// pages.
 const HUGE_AHEAD_FROM_BYTES: usize = 16 << 20;
 const HUGE_BYTES: usize = 2 << 20;
 
@@ -35,29 +34,28 @@ const HUGE_BYTES: usize = 2 << 20;
 pub(crate) enum Step {
     /// The index has one line more or, after a step back, one less.
     Done,
-    /// No step can be taken now: for example, another column is taking one.
+    /// No step can be taken now.
     NotNow,
     /// The index must be granted memory first.
     NeedsMemory,
 }
 
-/// The state under the lock of `Index::moving`: the buffers through which a step moves slots, and
-/// the progress of returning memory to the system.
+/// The state under the lock of `Index::moving`: buffers for the slots that a step moves, and the
+/// progress of returning memory to the system.
 #[derive(Debug)]
-pub(super) struct Moving {
-    /// The slots of each half that have no place yet.
+pub(super) struct MoveState {
     rest: [Vec<u64>; 2],
     /// The overflow lines from which the slots in `rest` came.
     chain: Vec<u64>,
     /// The largest width since memory was last given back.
     pub(super) widest: Width,
-    /// An epoch and a width: once all columns have passed the epoch, nobody reads beyond the width.
+    /// Once all columns have passed this epoch, nobody reads beyond this width.
     left: Option<(u64, Width)>,
     /// Bytes of lines for which huge pages were requested. `None`: huge pages are not wanted.
     pub(super) huge_bytes: Option<usize>,
 }
 
-impl Moving {
+impl MoveState {
     pub(super) fn new(width: Width) -> Self {
         Self {
             rest: [Vec::new(), Vec::new()],
@@ -77,8 +75,8 @@ impl Moving {
         }
     }
 
-    /// Lays out the slots of `groups` again. `planes` gives the groups' lines. The slots go to the
-    /// first `lines_each` lines of the first group or, with `HALVES`, of both groups.
+    /// Lays out the slots of `groups` again, in the first `lines_each` lines of the first group or,
+    /// with `HALVES`, of both groups. `planes` gives the groups' lines.
     pub(super) fn lay_out<const HALVES: bool>(
         &mut self,
         groups: &mut [&mut Group<'_>],
@@ -126,7 +124,6 @@ impl Moving {
     }
 }
 
-/// Bytes of lines for which huge pages are requested while `line_bytes` are in use.
 fn huge_bytes(line_bytes: usize) -> usize {
     if line_bytes < HUGE_AHEAD_FROM_BYTES {
         line_bytes / HUGE_BYTES * HUGE_BYTES
@@ -139,8 +136,7 @@ fn huge_bytes(line_bytes: usize) -> usize {
 fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
     let mut first = 0;
     for slots in slots.chunks(SLOTS) {
-        // A line is taken even beyond the memory granted, in case other columns took the rest of
-        // that memory meanwhile: the slots must not be lost.
+        // Beyond the granted memory if other columns took the rest: no slot may be lost.
         let taken = chain.pop().or_else(|| index.take_overflow(true));
         debug_assert!(taken.is_some(), "a few lines are kept for this");
         let Some(at) = taken else { break };
@@ -155,21 +151,19 @@ fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
 }
 
 impl Index {
-    /// True if the index has more items than its lines should hold.
     #[inline]
     pub(crate) fn wants_to_grow(&self) -> bool {
-        // Relaxed: `count` stores the sum, `publish` the bound; both may be slightly out of date.
+        // Relaxed: the sum and the bound may be slightly out of date.
         self.items.load(Ordering::Relaxed) > self.width.most_items.load(Ordering::Relaxed)
     }
 
-    /// True if the index has so few items that it should contract.
     #[inline]
     pub(crate) fn wants_to_shrink(&self) -> bool {
         // Relaxed: as in `wants_to_grow`.
         self.items.load(Ordering::Relaxed) < self.width.fewest_items.load(Ordering::Relaxed)
     }
 
-    /// Adds a line. `hash_of` hashes the key of a slot's item, under the lock of the slot's group.
+    /// Adds a line. `hash_of` hashes a slot's key, under the lock of the slot's group.
     pub(crate) fn step(&self, hash_of: impl FnMut(Slot) -> u64) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
@@ -206,18 +200,18 @@ impl Index {
         Step::Done
     }
 
-    /// True if there is address space for one line more than `width` has.
+    /// True if there is address space for one more line.
     pub(super) fn may_be_wider(&self, width: Width) -> bool {
         index(width.total_lines() + 1) * 8 <= self.lines.len()
             && index(width.total_groups()) < self.groups.len()
     }
 
-    /// Splits a group that would grow to 16 lines into two groups of 8 lines.
+    /// Splits a group that would get 16 lines into two groups of 8.
     fn split(
         &self,
         [group, upper]: [&mut Group<'_>; 2],
         planes: Address,
-        moving: &mut Moving,
+        moving: &mut MoveState,
         mut hash_of: impl FnMut(Slot) -> u64,
     ) {
         debug_assert_eq!(upper.word & OVERFLOW_AT, 0, "nobody is sent there yet");
@@ -230,12 +224,12 @@ impl Index {
         moving.lay_out::<true>(&mut [group, upper], planes, LINES_MIN, half_of);
     }
 
-    /// Prefetches lines for two later steps back: for the step `AHEAD_STEPS` ahead, the lines that
-    /// `fold` reads; for the step half as far ahead, the lines to which `fold` moves slots.
+    /// Prefetches lines for later steps back: those that `fold` reads in the step `AHEAD_STEPS`
+    /// ahead, and those to which it moves slots in the step half as far ahead.
     pub(crate) fn prefetch_to_step_back(&self) {
         let width = self.width();
         let ahead = |steps: u64| {
-            // `None`: that step belongs to the next round over the groups, and is not prefetched.
+            // `None`: that step, of the next round over the groups, is not prefetched.
             let group = width.stepped.checked_sub(steps)?;
             let merges = width.lines == LINES_MAX;
             Some((Address { group, groups_log: width.groups_log, lines: width.lines + 1 }, merges))
@@ -269,7 +263,6 @@ impl Index {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
         let passing = self.is_passing() && !plant::is(Fault::ContractedInPass);
-        // Relaxed: as in `forget_start`.
         let is_least = width.pack() == self.least.load(Ordering::Relaxed);
         if is_least || passing || !self.has_room() {
             return Step::NotNow;
@@ -298,13 +291,12 @@ impl Index {
         Step::Done
     }
 
-    /// True if the index can do without `lump` bytes of the memory granted to it.
     pub(crate) fn has_to_spare(&self, lump: usize) -> bool {
         self.used(self.width(), lump) + 2 * lump <= self.granted_bytes()
     }
 
-    /// Bytes that the index uses once the memory beyond `width` is returned. Only whole huge pages
-    /// are returned: the kernel would refill a huge page that was returned in part.
+    /// Bytes that the index uses once the memory beyond `width` is returned, in whole huge pages,
+    /// since the kernel would refill a huge page that was returned in part.
     fn used(&self, width: Width, lump: usize) -> usize {
         let lines = index(width.total_lines()) * 64;
         let now = index(self.width().total_lines()) * 64;
@@ -312,8 +304,8 @@ impl Index {
     }
 
     /// Returns the memory beyond the index's width to the system. True: the index can do without
-    /// `lump` bytes of its granted memory. `take` is then called, and if it returns true, these
-    /// bytes are no longer granted.
+    /// `lump` bytes of its granted memory. These are no longer granted if `take`, which is then
+    /// called, returns true.
     pub(crate) fn give_back(
         &self,
         lump: usize,
@@ -347,18 +339,18 @@ impl Index {
         spares
     }
 
-    /// Locks a group, if its lock is free, and makes its version odd, so that its slots may move.
+    /// Locks a group if its lock is free, and makes its version odd, so that its slots may move.
     fn begin_moving(&self, group: u64) -> Option<Group<'_>> {
         let word = self.lock_group(index(group))?;
         let group = Group { index: self, at: index(group), word: bump_version(word) };
-        // See `Locked::moving`.
+        // See `LockedGroup::moving`.
         self.groups.word(group.at).store(group.word | LOCK, Ordering::Relaxed);
         fence(Ordering::Release);
         Some(group)
     }
 }
 
-/// True if a slot that is at home in a group's last line is, or may be, in another line.
+/// True if a slot that is at home in a group's last line may be elsewhere.
 fn must_lay_out(word: u64, last: u64) -> bool {
     word & ((1 << (u64::from(SPILLED_AT) + last)) | OVERFLOW_AT) != 0
 }

@@ -1,14 +1,13 @@
 //! Lays a group out again: chooses each slot's line, so that most slots are at home.
 //!
-//! Where: in a step of growth or contraction, and after one removal in 64. The slots are laid out
-//! on a copy of the group, and the slots that have changed are written back.
-//! Invariant: after a layout each slot that was read is in one line or in the list of slots without
-//! a place. A slot at home stays there, unless it is moved to its other line to make room.
+//! Where: in a step of growth or contraction, and after one removal in 64, on a copy of the group.
+//! Invariant: after a layout each slot is in one line or in the list of slots without a place. A
+//! slot at home stays there, unless it makes room by moving to its other line.
 //! Source: bucketized cuckoo hashing (Dietzfelbinger and Weidling, 2007), with one displacement.
 //!
-//! Each line of a group is in a different plane (see `width`). A group has the same planes before
-//! and after a step, so the layout works on planes. If a group becomes two groups of 8 lines, the
-//! even planes are the lines of the lower half and the odd planes those of the upper half.
+//! Each line of a group is in a different plane (see `width`), and a step keeps the group's planes,
+//! so the layout works on planes. If a group is split in two, the even planes are the lines of the
+//! lower half and the odd planes those of the upper half.
 
 use super::slot::Slot;
 use super::width::Homes;
@@ -17,17 +16,15 @@ use memory::sync::{AtomicU64, Ordering};
 const PLANES: usize = 16;
 const SLOTS: usize = 8;
 
-/// A layout in progress: of one group or, with `HALVES`, of the two groups into which it splits.
+/// A layout in progress: of one group or, with `HALVES`, of the two into which it splits.
 pub(super) struct Layout<const HALVES: bool> {
-    /// The home lines of tags in the group, or in each half.
     homes: Homes,
-    /// Number of lines of the group, or of each half.
+    /// Number of lines of the group or, with `HALVES`, of each half.
     lines_each: u64,
-    /// The copy of the slots of each plane.
     lines: [[u64; SLOTS]; PLANES],
-    /// For each plane, a bit for each empty slot.
+    /// A bit for each empty slot of each plane.
     free: [u8; PLANES],
-    /// For each plane, a bit for each slot that differs from the one read.
+    /// A bit for each slot of each plane that differs from the one read.
     changed: [u8; PLANES],
     /// A bit for each plane that is the home of a slot in another plane.
     spilled: u64,
@@ -68,12 +65,11 @@ impl<const HALVES: bool> Layout<HALVES> {
         let mut free = 0_u8;
         let mut changed = 0_u8;
         for at in 0..SLOTS {
-            // Relaxed: slots are stored only under this group's lock. A hit updates the slot's
-            // counter without the lock, and that update may be lost.
+            // Relaxed: only hits, whose uses may get lost, store slots without this group's lock.
             let slot = line[at].load(Ordering::Relaxed);
             let half = if HALVES && slot != 0 { half_of(Slot(slot)) } else { 0 };
             if self::plane::<HALVES>(half, homes.home(Slot(slot).tag())) == plane {
-                // An empty slot's tag, 0, may have its home here too.
+                // An empty slot has tag 0, which may be at home here too.
                 kept[at] = slot;
                 free |= u8::from(slot == 0) << at;
             } else if slot == 0 {
@@ -88,8 +84,8 @@ impl<const HALVES: bool> Layout<HALVES> {
         self.changed[plane] = changed;
     }
 
-    /// Finds places for the slots in `rest`: at home, in their other line, or at home in the place
-    /// of another slot that goes to its own other line. Slots without a place stay in `rest`.
+    /// Finds places for the slots in `rest`: at home, in their other line, or at home instead of a
+    /// slot that goes to its own other line. Slots without a place stay in `rest`.
     pub(super) fn place(&mut self, half: u64, rest: &mut Vec<u64>) {
         rest.retain(|slot| !self.put(self.home(half, *slot), *slot));
         rest.retain(|slot| !self.put_away(half, *slot));

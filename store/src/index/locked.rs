@@ -9,7 +9,7 @@ use super::grow::Group;
 use super::probe::probe;
 use super::slot::{self, Slot, tag};
 use super::width::Address;
-use super::{Found, Index, LOCK, OVERFLOW_AT, SPILLED, SPILLED_AT, bump_version, put_in};
+use super::{FoundSlot, Index, LOCK, OVERFLOW_AT, SPILLED, SPILLED_AT, bump_version, put_in};
 use crate::policy::Queue;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, Ordering, fence};
@@ -18,100 +18,95 @@ use memory::sync::{AtomicU64, Ordering, fence};
 /// slots are at home. This keeps about as many slots at home as growth does.
 const TIDY_BITS: u64 = 63 << 35;
 
-/// The error that there is no memory for another overflow line.
+/// The error that no memory is left for an overflow line.
 #[derive(Debug)]
 pub(crate) struct Full;
 
 #[derive(Clone, Copy)]
-pub(crate) struct At<'i>(&'i AtomicU64);
+pub(crate) struct SlotRef<'i>(&'i AtomicU64);
 
-impl At<'_> {
-    /// The slot's value now.
+impl SlotRef<'_> {
     #[inline]
     pub(crate) fn slot(&self) -> Slot {
-        // Acquire pairs with the Release stores of `Locked` that put the slot there.
+        // Acquire pairs with the Release stores of `LockedGroup` that put the slot there.
         Slot(self.0.load(Ordering::Acquire))
     }
 }
 
 /// A locked group, and the hash for which it was locked.
-pub(crate) struct Locked<'i> {
+pub(crate) struct LockedGroup<'i> {
     pub(super) index: &'i Index,
     pub(super) hash: u64,
     pub(super) address: Address,
     pub(super) home: u64,
-    /// The group's word without the lock's bit, stored to unlock the group.
+    /// The group's word without the lock's bit; stored to unlock the group.
     pub(super) word: u64,
 }
 
-impl<'i> Locked<'i> {
-    /// Finds the slot for whose item `is_it` returns true.
+impl<'i> LockedGroup<'i> {
     #[inline(always)]
-    pub(crate) fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<At<'i>> {
+    pub(crate) fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<SlotRef<'i>> {
         let mut found = probe(self.line(self.home), tag(self.hash), &mut is_it);
         if found.is_none() && self.word & self.spilled_bit() != 0 {
             found = self.find_elsewhere(is_it);
         }
-        found.map(|Found { at, .. }| At(at))
+        found.map(|FoundSlot { at, .. }| SlotRef(at))
     }
 
-    /// The rest of `find`, for when the home line has no such slot.
     #[inline(never)]
-    fn find_elsewhere(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'i>> {
+    fn find_elsewhere(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<FoundSlot<'i>> {
         let tag = tag(self.hash);
         probe(self.line(self.address.other(tag)), tag, &mut is_it)
             .or_else(|| self.index.find_overflow(self.word, tag, &mut is_it, || true))
     }
 
     /// The slot that was found before the group was locked, if it still names the same item. Only
-    /// one slot names an item, and that slot is in the group of the item's key. Therefore the slot
-    /// is in this group, whose lock keeps it in place.
+    /// one slot names an item, and it is in the group of the item's key: in this group, whose lock
+    /// keeps it in place.
     #[inline(always)]
-    pub(crate) fn still(&self, found: &Found<'i>) -> Option<At<'i>> {
-        let at = At(found.at);
+    pub(crate) fn revalidate(&self, found: &FoundSlot<'i>) -> Option<SlotRef<'i>> {
+        let at = SlotRef(found.at);
         at.slot().names_item_of(found.slot).then_some(at)
     }
 
     #[inline(never)]
-    pub(crate) fn find_loc(&self, loc: u64) -> Option<At<'i>> {
+    pub(crate) fn find_loc(&self, loc: u64) -> Option<SlotRef<'i>> {
         self.find(|slot| slot.loc() == loc)
     }
 
-    /// Changes a slot in place. A hit may count a use in the slot meanwhile, without the lock; then
+    /// Changes a slot in place. If a hit counts a use in the slot meanwhile, without the lock,
     /// `change` is called again, so that the use is not lost.
-    pub(crate) fn update(&self, at: At<'_>, mut change: impl FnMut(Slot) -> Slot) {
+    pub(crate) fn update(&self, at: SlotRef<'_>, mut change: impl FnMut(Slot) -> Slot) {
         let change = |old: u64| Some(change(Slot(old)).0);
         // Release pairs with the Acquire of `probe`: a reader that sees the slot sees the item.
-        // Acquire, as in `At::slot`.
+        // Acquire: as in `SlotRef::slot`.
         let updated = at.0.fetch_update(Ordering::Release, Ordering::Acquire, change);
         debug_assert!(updated.is_ok(), "change never refuses");
     }
 
-    /// Marks the slot as busy, calls `write`, and then stores the slot that `change` returns.
-    /// `write` stores new bytes in the item by atomics, since readers may read them meanwhile.
+    /// Marks the slot as busy, calls `write`, and stores the slot that `change` returns. `write`
+    /// stores to the item by atomics, since readers may read the bytes meanwhile.
     #[inline(always)]
     pub(crate) fn rewrite(
         &self,
-        at: At<'_>,
+        at: SlotRef<'_>,
         change: impl FnOnce(Slot) -> Slot,
         write: impl FnOnce(),
     ) {
-        // Relaxed: ordered by the fence, and read by the load in `Found::is_unchanged`. Uses that
-        // hits have counted so far are kept; while the slot is busy, hits count no uses.
+        // Relaxed: ordered by the fence, and read by the load in `FoundSlot::is_unchanged`. Uses
+        // counted so far are kept; while the slot is busy, hits count none.
         let bit = if plant::is(Fault::BusyNotSet) { 0 } else { slot::BUSY };
         let busy = Slot(at.0.fetch_or(bit, Ordering::Relaxed) | slot::BUSY);
-        fence(Ordering::Release); // pairs with the Acquire fence in `Found::is_unchanged`
+        fence(Ordering::Release); // pairs with the Acquire fence in `FoundSlot::is_unchanged`
         write();
         // Release pairs with the Acquire of `probe`: a reader of the new version sees its bytes.
         at.0.store(change(busy).0, Ordering::Release);
     }
 
-    /// Replaces a slot by one that names another item.
-    pub(crate) fn set(&self, at: At<'_>, slot: Slot) {
+    pub(crate) fn set(&self, at: SlotRef<'_>, slot: Slot) {
         at.0.store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
     }
 
-    /// Adds a slot for a key that has none.
     pub(crate) fn insert(&mut self, slot: Slot) -> Result<(), Full> {
         if put_in(self.line(self.home), slot) {
             return Ok(());
@@ -128,12 +123,11 @@ impl<'i> Locked<'i> {
         Ok(())
     }
 
-    /// Puts a slot in its home line by moving another slot, which also has its home there, to its
-    /// own other line. False: no slot of the home line can move.
+    /// Puts a slot in its home line by moving another slot that is at home there to its own other
+    /// line. False: no slot of the home line can move.
     fn displace(&mut self, slot: Slot) -> bool {
         for word in self.line(self.home) {
-            // Relaxed, here and below: slots are stored only under this lock. A use that a hit
-            // counts meanwhile may be lost.
+            // Relaxed, here and below: slots are stored under this lock only, except by hits.
             let there = Slot(word.load(Ordering::Relaxed));
             if self.address.home(there.tag()) != self.home {
                 continue;
@@ -151,7 +145,7 @@ impl<'i> Locked<'i> {
         false
     }
 
-    /// Puts a slot in the first overflow line, or in a new line before it. False: there is no room.
+    /// Puts a slot in the first overflow line, or in a new line before it. False: no line is left.
     fn push_overflow(&mut self, slot: Slot) -> bool {
         let overflow = &self.index.overflow;
         let first = self.word & OVERFLOW_AT;
@@ -169,7 +163,7 @@ impl<'i> Locked<'i> {
     /// steady insertions and removals the index thus takes half a byte less per item than if only
     /// one removal in four refilled its slot.
     #[inline]
-    pub(crate) fn remove(&mut self, at: At<'_>) {
+    pub(crate) fn remove(&mut self, at: SlotRef<'_>) {
         at.0.store(0, Ordering::Release); // pairs with the Acquire of `probe`
         if self.word & SPILLED == 0 {
             return;
@@ -182,14 +176,13 @@ impl<'i> Locked<'i> {
         }
     }
 
-    /// True for one removal in 64, chosen by the key's hash.
     fn tidies(&self) -> bool {
         self.hash & TIDY_BITS == 0
     }
 
-    /// Fills an empty slot from an overflow line, and the gap there from the first such line.
+    /// Fills an empty slot from an overflow line, and the gap there from the first overflow line.
     #[inline(never)]
-    fn fill(&mut self, empty: At<'_>) {
+    fn fill(&mut self, empty: SlotRef<'_>) {
         let hole = match self.line_of(empty) {
             None => empty.0,
             Some(line) => {
@@ -222,8 +215,8 @@ impl<'i> Locked<'i> {
         });
     }
 
-    /// The line of the group that `at` is in. `None`: `at` is in an overflow line.
-    pub(super) fn line_of(&self, at: At<'_>) -> Option<u64> {
+    /// The line of the group that `at` is in; `None` for an overflow line.
+    pub(super) fn line_of(&self, at: SlotRef<'_>) -> Option<u64> {
         let lines = [self.home, self.address.other(tag(self.hash))];
         let is_in =
             |line: &u64| self.line(*line).as_ptr_range().contains(&std::ptr::from_ref(at.0));
@@ -253,7 +246,6 @@ impl<'i> Locked<'i> {
         second
     }
 
-    /// Lays the group out again, unless another column holds the lock of `moving`.
     #[inline(never)]
     fn tidy(&mut self) {
         if !self.index.has_room() {
@@ -273,7 +265,7 @@ impl<'i> Locked<'i> {
         self.index.ghost.push(self.address.group(), self.hash, from);
     }
 
-    /// The queue that the key left, if the ghost remembers it. The ghost then forgets the key.
+    /// The queue that the key left, if the ghost remembers the key, which it then forgets.
     pub(crate) fn recall(&self) -> Option<Queue> {
         self.index.ghost.take(self.address.group(), self.hash)
     }
@@ -285,8 +277,8 @@ impl<'i> Locked<'i> {
         }
         self.word = bump_version(self.word);
         let group = self.index.groups.word(self.address.group());
-        // Relaxed: ordered by the fence, which pairs with the Acquire fence of `is_same_version`. A
-        // reader that has seen a moved slot then sees this version or a later one.
+        // Relaxed: ordered by the fence, which pairs with the Acquire fence of `is_same_version`: a
+        // reader that has seen a moved slot sees this version or a later one.
         group.store(self.word | LOCK, Ordering::Relaxed);
         fence(Ordering::Release);
         moves(self);
@@ -302,10 +294,10 @@ impl<'i> Locked<'i> {
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for LockedGroup<'_> {
     fn drop(&mut self) {
-        // Release pairs with the Acquire of `lock_group` and of `find_validated`: a column that
-        // takes the lock next, or reads the even version, sees all changes to the slots.
+        // Release pairs with the Acquire of `lock_group` and of `find_validated`: whoever takes the
+        // lock next, or reads the even version, sees all changes to the slots.
         self.index.groups.word(self.address.group()).store(self.word, Ordering::Release);
     }
 }

@@ -1,8 +1,7 @@
 //! Overflow lines: they take the slots whose home line and other line are both full.
 //!
 //! Where: a group's word names the first line of the group's chain.
-//! Invariant: a line is in one chain or on the free list. Only the first line of a chain has empty
-//! slots, which keeps chains as short as possible.
+//! Invariant: a line is in one chain, whose first line alone has empty slots, or on the free list.
 //!
 //! ```text
 //!   line, 64 bytes:  slot 8 | ... 7 slots | number of the next line, 0 for none
@@ -14,9 +13,8 @@ use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use memory::words::Words;
 use std::io;
 
-/// Slots of an overflow line; the eighth word links to the next one.
 pub(super) const SLOTS: usize = 7;
-/// One line in `SPARE_PART`, at most `SPARE_LINES_MAX` in all, is kept for `take` with `must`.
+/// One line in `SPARE_PART`, but no more than `SPARE_LINES_MAX`, is kept for `take` with `must`.
 const SPARE_PART: usize = 16;
 const SPARE_LINES_MAX: usize = 64;
 /// The bits of a line's number, in a link or a group's word.
@@ -25,9 +23,9 @@ pub(super) const NUMBER: u64 = 0xffff_ffff;
 #[derive(Debug)]
 pub(super) struct Overflow {
     lines: Words,
-    /// Number of lines cut from `lines` so far, counting line 0, which is never used.
+    /// Number of lines cut from `lines`, counting line 0, which is never used.
     cut: AtomicUsize,
-    /// The list of free lines: {times changed: 32, first line: 32}.
+    /// The list of free lines: {number of changes: 32 | first line: 32}.
     free: AtomicU64,
 }
 
@@ -42,34 +40,31 @@ impl Overflow {
         &self.lines
     }
 
-    /// True if there is a line that was given back.
     pub(super) fn has_free(&self) -> bool {
         self.free.load(Ordering::Relaxed) & NUMBER != 0 // a hint
     }
 
-    /// True if there is a line that was given back, or address space for a new one.
+    /// True if a line was given back, or address space for a new one is left.
     pub(super) fn has_room(&self) -> bool {
         self.has_free() || self.cut.load(Ordering::Relaxed) < self.room(false) // a hint
     }
 
-    /// Number of lines that may be cut. The last few are only for a caller that `must` get a line
-    /// so that no slot is lost: a group that is laid out again may need one line more than it had.
+    /// Number of lines that may be cut. The last few are for a caller that `must` get a line lest a
+    /// slot be lost: a group that is laid out again may need one line more than it had.
     fn room(&self, must: bool) -> usize {
         let room = self.lines.len() / 8;
         if must { room } else { room - (room / SPARE_PART).min(SPARE_LINES_MAX) }
     }
 
-    /// Bytes of the lines cut.
     pub(super) fn bytes(&self) -> usize {
         self.cut.load(Ordering::Relaxed) * 64 // a sum
     }
 
-    /// Locks the overflow lines in use into RAM.
     pub(super) fn lock(&self) -> io::Result<()> {
         self.lines.lock(self.bytes())
     }
 
-    /// Line `at`, to be probed for a tag. Its last word, the link, matches no key's tag.
+    /// Line `at`, to be probed for a tag. Its last word, the link, matches no tag.
     pub(super) fn line(&self, at: u64) -> &[AtomicU64; 8] {
         self.lines.line(index(at))
     }
@@ -82,12 +77,12 @@ impl Overflow {
         &self.line(at)[..SLOTS]
     }
 
-    /// The line after line `at` in its chain; 0: `at` is the last.
+    /// The next line of the chain; 0: `at` is the last.
     pub(super) fn next(&self, at: u64) -> u64 {
         self.link(at).load(Ordering::Acquire) // pairs with `set_next`
     }
 
-    /// Makes line `next` follow line `at`. The caller holds the lock of the lines' group.
+    /// Makes line `next` follow line `at`. The caller holds the group's lock.
     pub(super) fn set_next(&self, at: u64, next: u64) {
         self.link(at).store(next, Ordering::Release); // pairs with `next`
     }
@@ -96,16 +91,15 @@ impl Overflow {
         &self.line(at)[SLOTS]
     }
 
-    /// Takes a line, all zero: one that was given back or, if `must` or `may_cut` allows, a new
-    /// one.
+    /// Takes a zeroed line: one that was given back or, if `must` or `may_cut` allows, a new one.
     pub(super) fn take(&self, must: bool, may_cut: impl FnOnce() -> bool) -> Option<u64> {
         let pop = |head: u64| {
             let at = head & NUMBER;
             let next = || self.link(at).load(Ordering::Relaxed); // the exchange orders it
             (at != 0).then(|| changed(head) | next())
         };
-        // Acquire pairs with the Release in `give`. The count in the head makes the exchange fail
-        // if the line was taken and given back since the head was read.
+        // Acquire pairs with the Release in `give`. The count of changes makes the exchange fail if
+        // the line was taken and given back since the head was read.
         let popped = self.free.fetch_update(Ordering::Acquire, Ordering::Acquire, pop);
         if let Ok(head) = popped {
             let at = head & NUMBER;
@@ -122,7 +116,6 @@ impl Overflow {
         u64::try_from(at).ok()
     }
 
-    /// Number of lines cut so far, counting line 0.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(super) fn cut(&self) -> usize {
         self.cut.load(Ordering::Relaxed) // for the audit
@@ -161,8 +154,8 @@ mod under_loom {
     use super::*;
     use loom::{sync::Arc, thread};
 
-    /// A line is in one chain, even if a column stalls in `take` while another column takes the
-    /// first two free lines and gives the first one back.
+    /// A line is in one chain, even if a column stalls in `take` while another takes the first two
+    /// free lines and gives the first one back.
     #[test]
     fn a_stalled_take_gives_out_no_line_that_is_taken() {
         let mut builder = loom::model::Builder::new();

@@ -1,16 +1,16 @@
-//! A pass through the index empties the slots of all dead items of some segments, at a few
-//! nanoseconds per line: if many items die together, that is cheaper than a lookup for each.
+//! A pass through the index: empties the slots of all dead items of some segments, at a few
+//! nanoseconds per line. If many items die together, that is cheaper than a lookup for each.
 //!
 //! Where: the harvest, when many of the items that the index names are dead.
-//! Invariant: a pass handles each group as a whole under the group's lock, and misses no slot. The
-//! index may grow during a pass, which sends slots to groups that the pass has yet to reach. It
-//! does not contract, which would send slots to groups that the pass has left. After a pass, no
-//! slot names an item that was dead when the pass began.
+//! Invariant: a pass misses no slot: it handles each group as a whole, under the group's lock.
+//! While it is under way the index may grow, which sends slots to groups that the pass has yet to
+//! reach, but does not contract, which would send slots to groups that it has left. After a pass,
+//! no slot names an item that was dead when the pass began.
 //! Source: the sweep of a mark-sweep garbage collector, applied to the roots.
 
 #![allow(unsafe_code, reason = "a table is read without a check of its bounds, slot by slot")]
 
-use super::locked::Locked;
+use super::locked::LockedGroup;
 use super::slot::Slot;
 use super::width::Address;
 use super::{Index, OVERFLOW_AT, SPILLED_AT, index, put_in};
@@ -20,17 +20,15 @@ use memory::sync::{AtomicU64, Ordering};
 const AHEAD_GROUPS: u64 = 6;
 const AHEAD_OVERFLOW: u64 = 3;
 
-/// The set of dead segments: a byte for each, 1 if it is dead, padded with 0s to a power of two.
+/// The set of dead segments: a byte for each, 1 if dead, padded with 0s to a power of two.
 #[derive(Debug)]
 pub(crate) struct Marks {
     marks: Box<[u8]>,
-    /// The number of bytes minus one.
     mask: u64,
     segment_log: u32,
 }
 
 impl Marks {
-    /// Makes marks for segments of `2^segment_log` bytes.
     pub(crate) fn new(segments_max: u32, segment_log: u32) -> Self {
         let count = segments_max.next_power_of_two();
         Self { marks: vec![0; count as usize].into(), mask: u64::from(count) - 1, segment_log }
@@ -42,7 +40,7 @@ impl Marks {
         }
     }
 
-    /// A bit for each slot that names an item in a dead segment; empty slots name segment 0.
+    /// A bit for each slot that names an item in a dead segment. Empty slots name segment 0.
     #[inline(always)]
     fn named(&self, line: &[AtomicU64]) -> u32 {
         line.iter().rev().fold(0, |named, word| {
@@ -57,7 +55,7 @@ impl Marks {
 
 /// The progress of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Passed {
+pub(crate) struct PassProgress {
     /// The group to go on with; `None`: the pass is complete.
     pub(crate) next: Option<u64>,
     pub(crate) lines: u64,
@@ -72,7 +70,6 @@ impl Index {
         true
     }
 
-    /// Ends the pass, which is complete or given up.
     pub(crate) fn end_pass(&self) {
         // Relaxed: the groups' locks publish the emptied slots, and the flag orders nothing.
         self.passing.store(false, Ordering::Relaxed);
@@ -84,26 +81,25 @@ impl Index {
         self.passing.load(Ordering::Relaxed)
     }
 
-    /// Number of lines that a pass looks at, without overflow lines.
     pub(crate) fn home_lines(&self) -> u64 {
         self.width().total_lines()
     }
 
     /// Continues a pass from `group` for about `lines_max` lines. Empties each slot that names an
-    /// item in a dead segment if `is_dead`, called under the group's lock, also returns true.
+    /// item in a dead segment if `is_dead`, called under the group's lock, returns true.
     pub(crate) fn pass(
         &self,
         mut group: u64,
         lines_max: u64,
         marks: &Marks,
         mut is_dead: impl FnMut(Slot) -> bool,
-    ) -> Passed {
+    ) -> PassProgress {
         let mut lines = 0;
         while lines < lines_max {
             // The number of groups is read after the last group was unlocked: if a group split
             // before the pass reached it, this number includes the group to which its slots went.
             if group >= self.width().total_groups() {
-                return Passed { next: None, lines };
+                return PassProgress { next: None, lines };
             }
             // A group's number, taken as a hash, belongs to that group.
             let mut locked = self.lock(group);
@@ -113,10 +109,10 @@ impl Index {
             drop(locked);
             group += 1;
         }
-        Passed { next: Some(group), lines }
+        PassProgress { next: Some(group), lines }
     }
 
-    /// Prefetches the lines of a later group, which is likely to be as wide as this one.
+    /// Prefetches a later group, which is likely to have as many lines as this one.
     #[inline]
     fn prefetch_to_pass(&self, here: Address) {
         let ahead = Address { group: here.group + AHEAD_GROUPS, ..here };
@@ -130,7 +126,7 @@ impl Index {
     }
 }
 
-/// Empties the slots of dead items in a line, under the group's lock. True: it emptied a slot.
+/// Empties the slots of dead items in a line, under the group's lock. True: a slot was emptied.
 #[inline(always)]
 fn empty(line: &[AtomicU64], marks: &Marks, is_dead: &mut impl FnMut(Slot) -> bool) -> bool {
     let mut named = marks.named(line);
@@ -140,14 +136,14 @@ fn empty(line: &[AtomicU64], marks: &Marks, is_dead: &mut impl FnMut(Slot) -> bo
         named &= named - 1;
         let slot = Slot(word.load(Ordering::Relaxed)); // as in `named`
         if slot.0 != 0 && is_dead(slot) {
-            word.store(0, Ordering::Release); // as in `Locked::remove`
+            word.store(0, Ordering::Release); // as in `LockedGroup::remove`
             emptied = true;
         }
     }
     emptied
 }
 
-impl Locked<'_> {
+impl LockedGroup<'_> {
     #[inline]
     fn pass(&mut self, marks: &Marks, is_dead: &mut impl FnMut(Slot) -> bool) {
         let mut emptied = 0_u64;
@@ -159,8 +155,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Empties the slots of dead items in overflow lines. A live item's slot moves to its home line
-    /// or its other line if that has lost a slot (`emptied` has a bit for each such line).
+    /// Empties the slots of dead items in overflow lines. The slot of a live item moves to its home
+    /// line or other line if that is in `emptied`, a bit for each line that has lost a slot.
     #[inline(never)]
     fn pass_overflow(
         &mut self,
@@ -182,14 +178,14 @@ impl Locked<'_> {
         }
     }
 
-    /// Moves slots from overflow lines to their home line or other line if that is in `emptied`. To
-    /// be called within `Locked::moving`.
+    /// Moves slots from overflow lines to their home line or other line if that is in `emptied`;
+    /// within `LockedGroup::moving`.
     fn take_home(&mut self, emptied: u64) {
         let overflow = &self.index.overflow;
         let mut at = self.word & OVERFLOW_AT;
         while at != 0 {
             for word in overflow.slots(at) {
-                // Relaxed: as in `Locked::displace`.
+                // Relaxed: as in `LockedGroup::displace`.
                 let slot = Slot(word.load(Ordering::Relaxed));
                 if slot.0 == 0 {
                     continue;
@@ -206,7 +202,7 @@ impl Locked<'_> {
     }
 
     /// Fills empty slots of all overflow lines but the first with slots of the first line. Once the
-    /// first line is empty, the next is the first. To be called within `Locked::moving`.
+    /// first line is empty, the next is the first. To be called within `LockedGroup::moving`.
     fn close_holes(&mut self) {
         let overflow = &self.index.overflow;
         let mut first = self.word & OVERFLOW_AT;
@@ -238,7 +234,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Gives back the first overflow line, which is empty. Returns the next one.
+    /// Gives back the empty first overflow line. Returns the next one.
     fn drop_first(&mut self, first: u64) -> u64 {
         let next = self.index.overflow.next(first);
         self.word = (self.word & !OVERFLOW_AT) | next;

@@ -2,29 +2,27 @@
 //!
 //! Where: the first step of every lookup.
 //! Invariant: a search meets each slot that has the tag and is in the line during the whole search.
-//! Each slot given to the caller was read by an atomic load.
-//! Source: Swiss tables, which probe a group of entries at once; here it is eight slots.
+//! Source: Swiss tables, which probe a group of entries at once (here eight slots).
 
 #![allow(unsafe_code, reason = "eight atomics are read at once")]
 
-use super::Found;
+use super::FoundSlot;
 use super::slot::Slot;
 use memory::sync::{AtomicU64, Ordering};
 
-/// Finds the slot of `line` that has this tag and for which `is_it` returns true.
 #[inline(always)]
 pub(super) fn probe<'i>(
     line: &'i [AtomicU64; 8],
     tag: u64,
     is_it: &mut impl FnMut(Slot) -> bool,
-) -> Option<Found<'i>> {
+) -> Option<FoundSlot<'i>> {
     let mut tagged = tagged(line, tag);
     while let Some(at) = first(line, tagged) {
         tagged &= tagged - 1;
         // Acquire pairs with the Release that put the slot there: the whole item is visible.
         let slot = Slot(at.load(Ordering::Acquire));
         if slot.same_tag(Slot::tagged(tag)) && is_it(slot) {
-            return Some(Found { slot, at });
+            return Some(FoundSlot { slot, at });
         }
     }
     None
@@ -32,14 +30,14 @@ pub(super) fn probe<'i>(
 
 /// Finds the first slot of `line` that is likely to have this tag.
 #[inline(always)]
-pub(super) fn likely(line: &[AtomicU64; 8], tag: u64) -> Option<Found<'_>> {
+pub(super) fn likely(line: &[AtomicU64; 8], tag: u64) -> Option<FoundSlot<'_>> {
     let at = first(line, tagged(line, tag))?;
     let slot = Slot(at.load(Ordering::Acquire)); // as in `probe`
     // The slot may have been emptied since its tag was compared.
-    (slot != Slot(0)).then_some(Found { slot, at })
+    (slot != Slot(0)).then_some(FoundSlot { slot, at })
 }
 
-/// The first slot whose bit is set in `tagged`, which the function `tagged` returned.
+/// The first slot whose bit is set in `tagged`, a result of the function `tagged`.
 #[inline(always)]
 fn first(line: &[AtomicU64; 8], tagged: u32) -> Option<&AtomicU64> {
     (tagged != 0).then(|| &line[tagged.trailing_zeros() as usize / 2 % 8])
@@ -134,8 +132,7 @@ mod tests {
     fn at_once_and_one_by_one_see_the_same_slots_whatever_a_line_holds() {
         let mut random = Random::new(27);
         for _ in 0..if cfg!(miri) { 1_000 } else { 200_000 } {
-            // Either few different tags, so that several slots share a tag, or any tags. Some slots
-            // are empty, and the other bits of a slot are random.
+            // Either few different tags, so that slots share a tag, or any. Some slots are empty.
             let few = random.next() & 3;
             let tags = random.pick(&[3, 0xff, TAG_MASK]);
             let line: [AtomicU64; 8] = std::array::from_fn(|_| {

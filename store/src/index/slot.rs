@@ -8,7 +8,7 @@
 //!   ver:3      busy  won   stale  fetched cnt:2     tag:15       loc:40
 //! ```
 //! `cnt` is NbQ-CLOCK's reference counter; the meta flags h, X and Z show `fetched`, `stale` and
-//! `won`; `busy` and `ver` show a rewrite in place (see `rewrite`) to readers that take no lock.
+//! `won`; `busy` and `ver` show a rewrite in place (see `rewrite`) to readers without a lock.
 
 use crate::policy;
 
@@ -18,7 +18,6 @@ const CNT_AT: u32 = LOC_BITS + TAG_BITS;
 const LOC_MASK: u64 = (1 << LOC_BITS) - 1;
 pub(super) const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
-/// The value at which the reference counter saturates.
 pub(crate) const CNT_MAX: u64 = policy::CNT_MAX as u64;
 /// The item was fetched since it was stored.
 pub(crate) const FETCHED: u64 = 1 << 57;
@@ -28,7 +27,7 @@ pub(crate) const STALE: u64 = 1 << 58;
 pub(crate) const WON: u64 = 1 << 59;
 pub(crate) const BUSY: u64 = 1 << 60;
 const VER_AT: u32 = 61;
-/// The highest version. An item that has reached it is no longer rewritten.
+/// The highest version, at which an item is no longer rewritten.
 pub(crate) const VER_MAX: u64 = policy::room::VERSION_MAX as u64;
 /// The bits that name the item: its location and its key's tag.
 const ITEM_MASK: u64 = LOC_MASK | (TAG_MASK << LOC_BITS);
@@ -56,7 +55,6 @@ impl Slot {
         (self.0 >> LOC_BITS) & TAG_MASK
     }
 
-    /// A slot that has only a tag, for `same_tag`.
     #[inline]
     pub(crate) fn tagged(tag: u64) -> Self {
         Self(tag << LOC_BITS)
@@ -72,15 +70,14 @@ impl Slot {
         (self.0 >> CNT_AT) & CNT_MAX
     }
 
-    /// The slot after one more use: with `fetched` set and, if `counts` is true, with the counter
-    /// raised by one unless it is saturated.
+    /// The slot after a use: `fetched` is set and, with `counts`, the counter raised unless
+    /// saturated.
     #[inline]
     pub(crate) fn used(self, counts: bool) -> Self {
         let more = if counts && self.cnt() < CNT_MAX { 1 << CNT_AT } else { 0 };
         Self((self.0 | FETCHED) + more)
     }
 
-    /// True if another use would not change the slot.
     #[inline]
     pub(crate) fn is_saturated(self) -> bool {
         const ALL: u64 = (CNT_MAX << CNT_AT) | FETCHED;
@@ -101,7 +98,6 @@ impl Slot {
         self.0 >> VER_AT
     }
 
-    /// True if both slots name the same item.
     #[inline]
     pub(crate) fn names_item_of(self, other: Slot) -> bool {
         (self.0 ^ other.0) & ITEM_MASK == 0
@@ -113,7 +109,7 @@ impl Slot {
         (self.0 ^ other.0) & NAME_MASK == 0
     }
 
-    /// The slot after its item's rewrite: keeps the counter and `keep_bits`, and gets `set_bits`.
+    /// The slot after a rewrite: keeps the counter and `keep_bits`, and gets `set_bits`.
     pub(crate) fn rewritten(self, keep_bits: u64, set_bits: u64) -> Self {
         debug_assert!(self.ver() < VER_MAX);
         let kept = self.0 & (NAME_MASK | (CNT_MAX << CNT_AT) | keep_bits);
@@ -125,7 +121,6 @@ impl Slot {
         Self(if on { self.0 | bit } else { self.0 & !bit })
     }
 
-    /// The slot of the same item at another location.
     pub(crate) fn at(self, loc: u64) -> Self {
         Self((self.0 & (STATE_MASK | (TAG_MASK << LOC_BITS))) | (loc & LOC_MASK))
     }

@@ -29,8 +29,8 @@ mod alone {
     use memory::quiescence::Quiescence;
     use std::collections::{BTreeSet, HashSet};
 
-    /// Number of slots at home, in their other line, and in overflow lines. Checks that no slot is
-    /// stored elsewhere or twice, and that the group's word has the home line's bit.
+    /// The numbers of slots at home, in their other line, and in overflow lines. Checks that no
+    /// slot is stored elsewhere or twice, and that the group's word has the home line's bit.
     fn count_checked(index: &Index) -> [usize; 3] {
         let width = index.width();
         let mut counts = [0; 3];
@@ -88,24 +88,23 @@ mod alone {
 
     #[test]
     fn what_was_found_without_a_lock_is_taken_under_it_while_it_names_the_same_item() {
-        let index = Index::new(8 << 20, 16, Remembered::None).expect("address space");
-        // Includes location 0, which an empty slot also has.
+        let index = Index::new(8 << 20, 16, GhostScope::None).expect("address space");
         for loc in [0, 7] {
             insert(&index, loc).expect("room");
             let found = index.likely(hash_of(loc)).expect("there");
             found.bump(|| true);
             let mut locked = index.lock(hash_of(loc));
-            let at = locked.still(&found).expect("a use changes nothing");
+            let at = locked.revalidate(&found).expect("a use changes nothing");
             locked.remove(at);
-            assert!(locked.still(&found).is_none(), "{loc} has left");
+            assert!(locked.revalidate(&found).is_none(), "{loc} has left");
             locked.set(at, Slot::new(hash_of(loc), loc + 100));
-            assert!(locked.still(&found).is_none(), "another item of the key");
+            assert!(locked.revalidate(&found).is_none(), "another item of the key");
         }
     }
 
     #[test]
     fn it_grows_line_by_line_and_keeps_every_item() {
-        let index = Index::new(8 << 20, 16, Remembered::None).expect("address space");
+        let index = Index::new(8 << 20, 16, GhostScope::None).expect("address space");
         index.grant(4 << 20);
         let (mut lines, count) = (index.home_slots() / 8, 60_000);
         for loc in 0..count {
@@ -132,7 +131,7 @@ mod alone {
     /// Grows and contracts twice, line by line, through several splits.
     #[test]
     fn it_contracts_as_it_grew_and_keeps_every_item() {
-        let index = Index::new(8 << 20, 16, Remembered::Both).expect("address space");
+        let index = Index::new(8 << 20, 16, GhostScope::Both).expect("address space");
         index.grant(4 << 20);
         let (start, count) = (index.bytes(), 60_000);
         for _ in 0..2 {
@@ -160,7 +159,7 @@ mod alone {
     #[test]
     fn any_order_of_everything_keeps_every_item_and_no_other() {
         for seed in 1..40 {
-            let index = Index::new(1 << 20, 16, Remembered::None).expect("address space");
+            let index = Index::new(1 << 20, 16, GhostScope::None).expect("address space");
             index.grant(1 << 18);
             let (mut random, mut there) = (seed, BTreeSet::new());
             for next in 0..6000_u64 {
@@ -190,10 +189,10 @@ mod alone {
         }
     }
 
-    /// Inserts 150 keys of one home line, which fill other lines and overflow lines too.
+    /// The 150 keys of one home line fill other lines and overflow lines too.
     #[test]
     fn keys_that_crowd_are_all_found_and_let_go() {
-        let index = Index::new(1 << 20, 8, Remembered::None).expect("address space");
+        let index = Index::new(1 << 20, 8, GhostScope::None).expect("address space");
         index.grant(1 << 18);
         let home = |loc: &u64| hash_of(*loc) >> 61 == 3;
         let crowd: Vec<u64> = (0..).filter(home).take(150).collect();
@@ -217,7 +216,7 @@ mod alone {
 
     #[test]
     fn items_that_come_and_go_take_hardly_more_than_those_that_came() {
-        let index = Index::new(32 << 20, 128, Remembered::None).expect("address space");
+        let index = Index::new(32 << 20, 128, GhostScope::None).expect("address space");
         index.grant(30 << 20);
         fill(&index, 0..140_000);
         let before = index.bytes();
@@ -227,7 +226,7 @@ mod alone {
 
     #[test]
     fn churn_at_full_load_stays_within_its_memory() {
-        let index = Index::new(1 << 20, 128, Remembered::None).expect("address space");
+        let index = Index::new(1 << 20, 128, GhostScope::None).expect("address space");
         index.grant(64 << 10);
         let window = index.home_slots() * 105 / 100;
         for loc in 0..window * 20 {
@@ -238,15 +237,14 @@ mod alone {
         assert!((first..window * 20).all(|loc| has(&index, loc)));
         assert!(!(0..first).any(|loc| has(&index, loc)));
         let [home, other, overflown] = count_checked(&index);
-        // The index is fuller than it would be if it could grow.
         assert!(home * 10 > (home + other + overflown) * 7, "{home}, {other}, {overflown}");
     }
 
     #[test]
     fn without_memory_an_insert_is_refused_and_nothing_lost() {
-        let index = Index::new(1 << 20, 8, Remembered::None).expect("address space");
+        let index = Index::new(1 << 20, 8, GhostScope::None).expect("address space");
         // The memory of exactly one overflow line makes `has_line` true.
-        let index_with_a_line = Index::new(1 << 20, 8, Remembered::None).expect("address space");
+        let index_with_a_line = Index::new(1 << 20, 8, GhostScope::None).expect("address space");
         let missing = index_with_a_line.bytes() + 64 - index_with_a_line.granted_bytes();
         assert!(!index_with_a_line.has_line());
         index_with_a_line.grant(missing);
@@ -262,11 +260,10 @@ mod alone {
         assert!((0..1000).all(|loc| has(&index, loc) == there.contains(&loc)));
     }
 
-    /// Adds many lines, with several splits.
     #[test]
     fn growth_forgets_nothing() {
-        let index = Index::new(8 << 20, 8, Remembered::Probation).expect("address space");
-        let plain = Index::new(8 << 20, 8, Remembered::None).expect("address space").bytes();
+        let index = Index::new(8 << 20, 8, GhostScope::Probation).expect("address space");
+        let plain = Index::new(8 << 20, 8, GhostScope::None).expect("address space").bytes();
         assert_eq!(index.bytes(), plain + ghost::WORDS * 8, "its memory is counted");
         index.grant(4 << 20);
         let count = 60_000;
@@ -299,11 +296,10 @@ mod alone {
         (loc >> 10).is_multiple_of(3)
     }
 
-    /// Runs a pass while lines are added and groups split, and one while nothing grows.
     #[test]
     fn a_pass_empties_what_is_dead_and_nothing_else_while_the_index_grows() {
         for grows in [false, true] {
-            let index = Index::new(8 << 20, 16, Remembered::None).expect("address space");
+            let index = Index::new(8 << 20, 16, GhostScope::None).expect("address space");
             index.grant(4 << 20);
             fill(&index, 0..60_000);
             let (marks, mut next, mut more) = (thirds(), Some(0), 60_000);
@@ -336,12 +332,12 @@ mod alone {
         }
     }
 
-    /// Removes a few, most or all slots of the overflow lines, which keys of one home line fill.
+    /// Removes a few, most or all slots of overflow lines, which keys of one home line fill.
     #[test]
     fn a_pass_leaves_overflow_lines_full_but_for_the_first() {
         let home = |loc: &u64| hash_of(*loc) >> 61 == 3;
         for (gone, of) in [(1, 20), (1, 2), (5, 6), (1, 1)] {
-            let index = Index::new(1 << 20, 8, Remembered::None).expect("address space");
+            let index = Index::new(1 << 20, 8, GhostScope::None).expect("address space");
             index.grant(1 << 18);
             let crowd: Vec<u64> = (0..).filter(home).take(150).collect();
             crowd.iter().for_each(|loc| insert(&index, *loc).expect("room"));
@@ -364,7 +360,7 @@ mod alone {
 
     #[test]
     fn permanent_keys_are_never_missed_while_others_grow_and_shrink_the_index() {
-        let index = Index::new(8 << 20, 8, Remembered::None).expect("address space");
+        let index = Index::new(8 << 20, 8, GhostScope::None).expect("address space");
         index.grant(4 << 20);
         let permanent = 200;
         (0..permanent).for_each(|loc| insert(&index, loc).expect("room"));

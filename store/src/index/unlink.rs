@@ -1,9 +1,8 @@
 //! Empties the slots of many items that die together, at a low cost per item.
 //!
 //! Where: the walk through a segment whose items have expired.
-//! Invariant: the group's lock is held, as for any change of a slot; a slot that is not found
-//! quickly is left to `Locked`.
-//! Source: the lookup in `Locked::find`, by location.
+//! Invariant: the group's lock is held; a slot that is not found quickly is left to `LockedGroup`.
+//! Source: the lookup in `LockedGroup::find`, by location.
 
 use super::slot::{Slot, tag};
 use super::width::Address;
@@ -11,7 +10,7 @@ use super::{Index, OVERFLOW_AT, probe};
 use memory::sync::{AtomicU64, Ordering};
 
 /// The result of an attempt to empty a slot.
-pub(crate) enum Unlinked {
+pub(crate) enum UnlinkResult {
     /// The item's slot, which is now empty.
     Gone(Slot),
     /// The item is not dead.
@@ -21,33 +20,31 @@ pub(crate) enum Unlinked {
 }
 
 impl Index {
-    /// Empties the slot of the item at `loc` if it is in its home line or its other line, and if
-    /// `is_dead`, called under the group's lock, returns true. Overflow lines are not searched, to
-    /// save time: a walk has many items to unlink.
+    /// Empties the slot of the item at `loc` if it is in its home line or other line and `is_dead`,
+    /// called under the group's lock, returns true. Overflow lines are not searched, to save time.
     #[inline]
     pub(crate) fn unlink_near(
         &self,
         hash: u64,
         loc: u64,
         is_dead: impl FnOnce() -> bool,
-    ) -> Unlinked {
+    ) -> UnlinkResult {
         let (width, tag) = (self.width(), tag(hash));
         let address = width.address(hash);
-        let Some(word) = self.lock_group(address.group()) else { return Unlinked::Elsewhere };
+        let Some(word) = self.lock_group(address.group()) else { return UnlinkResult::Elsewhere };
         let mut is_it = |slot: Slot| slot.loc() == loc;
-        let mut unlinked = Unlinked::Elsewhere;
-        // If the width is unchanged, the address is still right.
+        let mut unlinked = UnlinkResult::Elsewhere;
         if self.width() == width
             && let Some(found) = probe(self.line(address, address.home(tag)), tag, &mut is_it)
                 .or_else(|| probe(self.line(address, address.other(tag)), tag, &mut is_it))
         {
-            unlinked = Unlinked::Kept;
+            unlinked = UnlinkResult::Kept;
             if is_dead() {
-                found.at.store(0, Ordering::Release); // as in `Locked::remove`
-                unlinked = Unlinked::Gone(found.slot);
+                found.at.store(0, Ordering::Release); // as in `LockedGroup::remove`
+                unlinked = UnlinkResult::Gone(found.slot);
             }
         }
-        // Release pairs with the same loads as where a `Locked` is dropped.
+        // Release pairs with the same loads as where a `LockedGroup` is dropped.
         self.groups.word(address.group()).store(word, Ordering::Release);
         unlinked
     }
@@ -57,7 +54,7 @@ impl Index {
         self.lines.line(address.line(line))
     }
 
-    /// Prefetches the line that `unlink_near` looks at first.
+    /// Prefetches the line that `unlink_near` searches first.
     #[inline]
     pub(crate) fn prefetch_to_unlink(&self, hash: u64) {
         let (address, tag) = (self.width().address(hash), tag(hash));
@@ -65,8 +62,8 @@ impl Index {
         self.lines.prefetch(address.line(address.home(tag)));
     }
 
-    /// Prefetches the item's other line and the first overflow line, if the item at `loc` is not at
-    /// home (one in five is not). To be called once the home line is in the cache.
+    /// If the item at `loc` is not at home (one in five), prefetches its other line and the first
+    /// overflow line. To be called once the home line is in the cache.
     #[inline]
     pub(crate) fn prefetch_elsewhere(&self, hash: u64, loc: u64) {
         let (address, tag) = (self.width().address(hash), tag(hash));
@@ -75,7 +72,6 @@ impl Index {
             return;
         }
         self.lines.prefetch(address.line(address.other(tag)));
-        // Relaxed: a hint.
         let overflow = self.groups.word(address.group()).load(Ordering::Relaxed) & OVERFLOW_AT;
         if overflow != 0 {
             self.overflow.prefetch(overflow);

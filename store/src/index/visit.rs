@@ -4,10 +4,9 @@
 //! Invariant: slots are visited in the order of their keys' hashes read backwards, bit by bit. A
 //! group has the hashes that end in its number, so in that order its hashes are contiguous, and so
 //! are those of each group into which it splits. Therefore a visit that has reached a place in this
-//! order has met every slot before that place and no slot after it, whatever widths the index has
-//! had meanwhile.
+//! order has met every slot before that place and none after it, whatever the widths meanwhile.
 
-use super::locked::Locked;
+use super::locked::LockedGroup;
 use super::slot::Slot;
 use super::{Index, OVERFLOW_AT};
 use memory::sync::{AtomicU64, Ordering};
@@ -21,7 +20,7 @@ impl Place {
         Self(hash.reverse_bits())
     }
 
-    /// The fraction of all places that are before this one, from 0 to 1.
+    /// The fraction of all places before this one, from 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "about")]
     pub(crate) fn part(self) -> f64 {
         self.0 as f64 / u64::MAX as f64
@@ -29,13 +28,12 @@ impl Place {
 }
 
 impl Index {
-    /// Locks the group that has the hash at `place`.
-    pub(crate) fn lock_at(&self, place: Place) -> Locked<'_> {
+    pub(crate) fn lock_at(&self, place: Place) -> LockedGroup<'_> {
         self.lock(place.0.reverse_bits())
     }
 
-    /// Prefetches the lines of the group at `place`, and calls `near` with each of its slots to
-    /// prefetch more. The group is not locked, so that a prefetch may be useless.
+    /// Prefetches the lines of the group at `place`, and calls `near` with each of its slots, to
+    /// prefetch more. The group is not locked, so a prefetch may be useless.
     pub(crate) fn prefetch_at(&self, place: Place, mut near: impl FnMut(Slot)) {
         let address = self.width().address(place.0.reverse_bits());
         for line in 0..address.lines {
@@ -47,21 +45,20 @@ impl Index {
     }
 }
 
-impl Locked<'_> {
+impl LockedGroup<'_> {
     pub(crate) fn first_place(&self) -> Place {
         Place::of(self.address.group)
     }
 
-    /// The place after the group's last hash. `None`: no hash comes after it.
+    /// The place after the group's last hash; `None` at the end.
     pub(crate) fn next_place(&self) -> Option<Place> {
         let hashes = 1_u64.checked_shl(u64::BITS - self.address.groups_log)?;
         self.first_place().0.checked_add(hashes).map(Place)
     }
 
-    /// Calls `show` with all slots of the group.
     pub(crate) fn visit(&self, mut show: impl FnMut(Slot)) {
         let mut show_line = |line: &[AtomicU64]| {
-            // Acquire, as in `At::slot`.
+            // Acquire, as in `SlotRef::slot`.
             let slots = line.iter().map(|word| Slot(word.load(Ordering::Acquire)));
             slots.filter(|slot| slot.0 != 0).for_each(&mut show);
         };

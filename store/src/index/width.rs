@@ -1,25 +1,24 @@
 //! The width of the index, and the lines that a hash has at that width.
 //!
 //! Where: the first step of every lookup and of every change.
-//! Invariant: the address of a hash follows from the hash and the width, and its two lines follow
-//! from the address and the tag. Therefore a slot can be moved without reading its item's key,
-//! except where a group splits.
+//! Invariant: the address of a hash follows from the hash and the width, and its two lines from the
+//! address and the tag. So a slot can be moved without reading its key, except by a split.
 //! Source: linear hashing (Litwin, 1980), by groups of 8 to 15 lines so that memory never doubles
 //! at once; two lines for each key as in d-left hashing (Broder and Mitzenmacher, 2001).
 
 use super::index;
 use super::slot::TAG_BITS;
 
-/// The fewest and the most lines of a group. A group that would exceed the most is split.
+/// The fewest and the most lines of a group; one that would exceed the most is split.
 pub(super) const LINES_MIN: u64 = LEAST as u64;
 pub(super) const LINES_MAX: u64 = MOST as u64;
 const LEAST: usize = 8;
 const MOST: usize = 15;
 
-/// Number of parts into which the tags are divided. All tags of a part have one home line.
+/// The tags are divided into this many parts; all tags of a part have one home line.
 const PARTS: usize = 256;
 /// The home line of each part: a row for groups of 8 lines, one for 9, and so on to 15. When a
-/// group gets one line more, the only tags that move are those whose home is then the new line.
+/// group gets one more line, only the tags move whose home is then the new line.
 static HOMES: [[u8; PARTS]; 8] = homes();
 
 /// The width of the index: it has `2^groups_log` groups of `lines` lines, of which the first
@@ -32,7 +31,7 @@ pub(super) struct Width {
 }
 
 impl Width {
-    /// The width of `lines` lines, but of no fewer than `LINES_MIN`.
+    /// The width of `lines` lines, or of `LINES_MIN` if that is more.
     pub(super) fn of_lines(lines: u64) -> Self {
         let total = lines.max(LINES_MIN);
         let groups_log = (total / LINES_MIN).ilog2();
@@ -49,7 +48,6 @@ impl Width {
         u64::from(self.groups_log) | (self.lines << 8) | (self.stepped << 16)
     }
 
-    /// Number of all home lines.
     pub(super) fn total_lines(self) -> u64 {
         (self.lines << self.groups_log) + self.stepped
     }
@@ -72,7 +70,7 @@ impl Width {
         self
     }
 
-    /// The width without the line that was added last; `wider` undoes it.
+    /// The width without the line that was added last: the inverse of `wider`.
     pub(super) fn narrower(mut self) -> Self {
         if self.stepped == 0 {
             if self.lines == LINES_MIN {
@@ -90,7 +88,7 @@ impl Width {
     pub(super) fn address(self, hash: u64) -> Address {
         let group_of = |groups_log: u32| hash & ((1 << groups_log) - 1);
         let group = group_of(self.groups_log);
-        // No branch: lookups meet groups of both widths at random, so it would be mispredicted.
+        // No branch: lookups meet both widths at random, so it would be mispredicted.
         let lines = self.lines + u64::from(group < self.stepped);
         if lines > LINES_MAX {
             let groups_log = self.groups_log + 1;
@@ -124,7 +122,7 @@ impl Address {
         Homes::of(self.lines)
     }
 
-    /// The index of a group's line. Lines are ordered by plane: a plane has one line of each group,
+    /// The index of a group's line. Lines are ordered by plane, which has one line of each group,
     /// so that an added line comes after all others.
     #[inline]
     pub(super) fn line(self, home: u64) -> usize {
@@ -149,13 +147,12 @@ impl Homes {
         Self { row: &HOMES[index(lines % 8)], lines }
     }
 
-    /// The home line of a tag, chosen by the tag's highest bits.
     #[inline]
     pub(super) fn home(self, tag: u64) -> u64 {
         u64::from(self.row[index(tag >> (TAG_BITS - PARTS.ilog2())) % PARTS])
     }
 
-    /// The other line of a tag, chosen by the tag's lowest bits. It is never the home line.
+    /// The other line of a tag, never the home line: chosen by the tag's lowest bits.
     #[inline]
     pub(super) fn other(self, tag: u64) -> u64 {
         let (home, other) = (self.home(tag), u64::from(self.row[index(tag) % PARTS]));
@@ -181,7 +178,7 @@ const fn homes() -> [[u8; PARTS]; 8] {
         let mut row = homes[lines - LEAST - 1];
         let (mut taken, mut at) = (0, 0);
         while taken < PARTS / lines {
-            // Looks for parts of the fullest line in steps of seven, to spread the parts taken.
+            // Searches the fullest line's parts in steps of seven, to spread the parts taken.
             let (mut fullest, mut line) = (0, 1);
             while line < lines - 1 {
                 if parts[line] > parts[fullest] {

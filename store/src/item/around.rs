@@ -1,25 +1,24 @@
 //! Copies a value straight into a reply, together with the parts of the reply around it.
 //!
 //! Where: nearly every hit, see `read`.
-//! Invariant: room for all pieces is reserved at once, and the buffer's length ends behind the last
-//! byte written.
-//! Source: none; whole words are stored, which costs less than a check for room before each piece.
+//! Invariant: room for all pieces is reserved at once; the buffer ends with the last byte written.
+//! Source: none; storing whole words costs less than a check for room before each piece.
 
 use super::Item;
 use super::pieces::{copy_out, copy_still};
-use crate::verbs::{Around, Word};
+use crate::verbs::{ReplyTemplate, Word};
 
 const WORDS_BYTES: usize = 7 * size_of::<u64>();
 
 impl Item<'_> {
     /// Appends the value, all of which is in the log, and the words of `around`, with `key` if
-    /// `around.key` is set. The item may be rewritten meanwhile: the caller checks for that
-    /// afterwards.
+    /// `around.key` is set. If the item is rewritten meanwhile, the caller finds out afterwards.
     #[inline(always)]
-    pub(crate) fn append_around(&self, out: &mut Vec<u8>, around: &Around, key: &[u8]) {
+    pub(crate) fn append_around(&self, out: &mut Vec<u8>, around: &ReplyTemplate, key: &[u8]) {
         let value_bytes = self.shape.log_bytes as usize;
         let key_bytes = if around.key { key.len() } else { 0 };
-        let Around { before: [one, two, three, four], between: [five, six], behind, .. } = *around;
+        let ReplyTemplate { before: [one, two, three, four], between: [five, six], behind, .. } =
+            *around;
         out.reserve(WORDS_BYTES + key_bytes + value_bytes);
         // SAFETY: there is room for seven words, the key and the value behind the end of `out`, and
         // each step writes one of these and advances by no more than it has written. The value is
@@ -58,23 +57,23 @@ unsafe fn put(at: *mut u8, word: Word) -> *mut u8 {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::shape::{CasWidth, Read, Shape};
+    use super::super::shape::{CasWidth, DecodedPrefix, Shape};
     use super::*;
 
-    /// Uses memory outside the mapping, for Miri, which has no system calls. Miri reports an access
-    /// to the borrowed key through a pointer that allows stores.
+    /// Uses memory outside the mapping, for Miri, which reports an access to the borrowed key
+    /// through a pointer that allows stores.
     #[test]
     fn a_value_stands_between_its_words_behind_a_key_that_is_borrowed() {
         let mut log = *b"....keyvalue";
         let shape = Shape::new(3, 5, CasWidth::None);
-        let item = Item::of(log.as_mut_ptr(), Read { shape, fields_at: 2, key_at: 4 });
+        let item = Item::of(log.as_mut_ptr(), DecodedPrefix { shape, fields_at: 2, key_at: 4 });
         let word = |text: &[u8; 2]| Word::new(u16::from_le_bytes(*text).into(), 2);
         let none = Word::default();
         let (before, between) =
             ([word(b"VA"), word(b"LU"), word(b"E "), none], [word(b" 5"), none]);
         let mut out = b"> ".to_vec();
         for (key, due) in [(true, "> VALUE key 5value\r\n"), (false, "> VALUE  5value\r\n")] {
-            let around = Around { before, key, between, behind: word(b"\r\n") };
+            let around = ReplyTemplate { before, key, between, behind: word(b"\r\n") };
             item.append_around(&mut out, &around, b"key");
             assert_eq!(out.as_slice(), due.as_bytes());
             out.truncate(2);

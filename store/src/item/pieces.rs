@@ -4,10 +4,9 @@
 //! Invariant: shared bytes are accessed by relaxed atomics only, and no two accesses to one byte
 //! differ in size. On x86-64 all accesses are of one byte. Elsewhere, and under shuttle, where
 //! other threads may run between two pieces, bytes are cut into aligned pieces that cover each byte
-//! once; address and length alone determine the cut.
-//! The atomics are relaxed: each load may see any of the stores of `copy_in` and `cut::copy_in` to
-//! its piece. The fences around the copies, in `Locked::rewrite` and `Found::is_unchanged`, decide
-//! which of the loads and stores belong together.
+//! once; address and length alone determine the cut. Each load may see any store of `copy_in` and
+//! `cut::copy_in` to its piece. The fences around the copies, in `LockedGroup::rewrite` and
+//! `FoundSlot::is_unchanged`, decide which loads and stores belong together.
 //! Source: Boehm, as in `rewrite`; on "bytewise atomic memcpy" see C++'s P1478.
 
 #![allow(unsafe_code, reason = "atomics over bytes in the mapping")]
@@ -22,14 +21,14 @@ pub(super) use cut::{copy_in, copy_out, copy_still, load_2, load_4, load_8};
 
 /// A loop of relaxed loads and stores of single bytes, in the processor's own instructions.
 ///
-/// A compiler does not merge a loop of atomics into wider accesses. Assembler can use them: x86-64
-/// never tears a byte in an access of any width, and orders wide accesses like those of one byte.
+/// A compiler does not merge atomics into wider accesses. Assembler can: x86-64 never tears a byte
+/// in an access of any width, and orders wide accesses like those of one byte.
 #[cfg(all(target_arch = "x86_64", not(any(miri, shuttle))))]
 mod whole {
     use memory::plant::{Fault, is};
     use std::arch::asm;
 
-    /// A load from `$from` and a store to `$to`, each `$more` bytes further on, through a register.
+    /// Copies a piece from `$from + $more` to `$to + $more` through a register.
     macro_rules! step {
         ($class:ident, $move:literal, $register:literal, $from:expr, $to:expr, $more:literal) => {
             asm!(
@@ -43,7 +42,6 @@ mod whole {
         };
     }
 
-    /// A load into a register, of a little-endian number.
     macro_rules! load {
         ($name:ident, $number:ty, $move:literal) => {
             /// The number in the bytes that `copy` would copy from `from`.
@@ -71,8 +69,8 @@ mod whole {
     load!(load_4, u32, "mov {piece:e}, [{from}]");
     load!(load_8, u64, "mov {piece}, [{from}]");
 
-    /// Copies `bytes` bytes. Meanwhile other threads may load both ranges, and store to one of
-    /// them, but not to both. Some bytes are copied twice, since steps overlap.
+    /// Copies `bytes` bytes, some of them twice, since steps overlap. Meanwhile other threads may
+    /// load both ranges, and store to one of them, but not to both.
     ///
     /// # Safety
     /// The bytes at `from` may be loaded and those at `to` stored, both as atomics of one byte;
@@ -117,7 +115,7 @@ mod whole {
     }
 }
 
-/// Atomics as large as their addresses allow, for processors for which there is no `whole`.
+/// Atomics as large as their addresses allow, for processors without `whole`.
 #[cfg(any(all(test, not(loom)), not(all(target_arch = "x86_64", not(any(miri, shuttle))))))]
 mod cut {
     use memory::plant::{Fault, is};
@@ -129,8 +127,8 @@ mod cut {
     #[inline(always)]
     pub(super) fn pieces(at: *const u8, bytes: usize, mut each: impl FnMut(*mut u8, usize)) {
         let (mut at, mut left) = (at.cast_mut(), bytes);
-        // These steps bring `at` to a multiple of eight. If too few bytes are left for a step, `at`
-        // is aligned to that step's length, and the pieces at the end are smaller.
+        // These steps align `at` to eight bytes. If too few bytes are left for a step, `at` is
+        // aligned to that step's length, and the pieces at the end are smaller.
         for step in [1, 2, 4] {
             if at.addr() & step != 0 && left >= step {
                 each(at, step);
@@ -307,7 +305,6 @@ mod tests {
         // Under Miri only `cut` runs, and so slowly that 5,000 rounds would take minutes.
         for _ in 0..if cfg!(miri) { 20 } else { 5_000 } {
             let mut given: Vec<u64> = (0..ROOM / 8).map(|_| random.next()).collect();
-            // Short copies have a branch for each power of two.
             let most = random.pick(&[4, 40, 300, ROOM]);
             let bytes = random.index(most);
             let [from, to] = [(); 2].map(|()| random.index((ROOM - bytes).min(80)));

@@ -1,9 +1,8 @@
 //! The properties that determine an item's layout, and the two to four bytes that encode them.
 //!
 //! Where: the first bytes of every item; lookups read them, and `write` makes them.
-//! Invariant: a shape has one form, the shortest that fits it, so that equal shapes have equal
-//! bytes. In every form the length of the key is in the first two bytes; it is 0 only in a void
-//! record.
+//! Invariant: a shape has one form, the shortest that fits it, so equal shapes have equal bytes. In
+//! every form the first two bytes have the key's length, which is 0 only in a void record.
 //!
 //! ```text
 //!   form   low bits first
@@ -13,8 +12,8 @@
 //!   long   000:3  klen:8  opts:5   vlen:16   u32   vlen 65535: a u32 follows
 //!   void   000:3  klen:8  extent:21          u32   klen 0; its extent, these four bytes included
 //! ```
-//! The store's configuration determines whether items have a CAS unique; an item's options only
-//! mark a unique of eight bytes.
+//! The store's configuration determines if items have a CAS unique; an item's options only mark a
+//! unique of eight bytes.
 
 #![allow(unsafe_code, reason = "reads an item's first bytes in the mapping")]
 
@@ -27,7 +26,7 @@ pub(crate) const FLAGS: u8 = 2;
 const CAS8: u8 = 4;
 /// The key was given in base64.
 pub(crate) const KEY_BINARY: u8 = 8;
-/// All of the value but its last part is in frames, or all of it is in chunks. Long form only.
+/// All of the value but its last part is in frames, or all of it in chunks. Long form only.
 const CHAINED: u8 = 16;
 
 /// The low bits of each form. The lowest bit that is 1 tells the form; the long form has none.
@@ -35,16 +34,15 @@ const SHORT: u32 = 0b1;
 const MEDIUM: u32 = 0b10;
 const WIDE: u32 = 0b100;
 const LONG: u32 = 0b000;
-/// Most bytes of a key and of a value in a form.
+/// The maximum lengths of a key and of a value in a form.
 const SHORT_KLEN_MAX: u32 = (1 << 6) - 1;
 const SHORT_VLEN_MAX: u32 = (1 << 9) - 1;
 const MEDIUM_VLEN_MAX: u32 = (1 << 12) - 1;
 /// The marker, in the long form, that the value's length follows.
 const VLEN_FOLLOWS: u32 = (1 << 16) - 1;
-/// The bit of a void's word at which its extent begins.
 const VOID_EXTENT_AT: u32 = 11;
-/// Bytes of the smallest void, which is one word, and of the largest, whose extent the word can
-/// encode. Items are larger than the smallest void.
+/// Bytes of the smallest void, which is one word and smaller than an item, and of the largest whose
+/// extent the word can encode.
 pub(super) const VOID_BYTES_MIN: u32 = 4;
 pub(super) const VOID_BYTES_MAX: u32 = (1 << (32 - VOID_EXTENT_AT)) - 1;
 const STAMP_BYTES: u32 = 2;
@@ -64,7 +62,6 @@ const FIELDS: [u8; 32] = {
     table
 };
 
-/// The encoding of a CAS unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CasWidth {
     /// The item has none (`-C`).
@@ -78,7 +75,6 @@ pub(crate) enum CasWidth {
 /// The properties that all items of a store share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
-    /// True if items have CAS uniques.
     pub(crate) cas: bool,
     pub(crate) frame_bytes: u32,
 }
@@ -96,7 +92,6 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of an item whose value is in the log.
     #[inline]
     pub(crate) fn new(key_bytes: u32, value_bytes: u32, cas: CasWidth) -> Self {
         let plain =
@@ -104,7 +99,7 @@ impl Shape {
         plain.with_cas(cas)
     }
 
-    /// The shape with the field or mark of `bit` if `on`, otherwise without it.
+    /// The shape with the field or mark of `bit` if `on`, otherwise without.
     #[inline]
     pub(crate) fn with(self, bit: u8, on: bool) -> Self {
         Self { opts: if on { self.opts | bit } else { self.opts & !bit }, ..self }
@@ -145,14 +140,13 @@ impl Shape {
         self.opts & KEY_BINARY != 0
     }
 
-    /// True if a part of the value is in frames, or all of it in chunks.
     #[inline]
     pub(crate) fn is_chained(&self) -> bool {
         self.opts & CHAINED != 0
     }
 
     /// True if an item of this shape may be rewritten in place: its whole value is in the log, and
-    /// is at most `REWRITTEN_BYTES_MAX` long.
+    /// has at most `REWRITTEN_BYTES_MAX` bytes.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         !self.is_chained() && self.log_bytes as usize <= REWRITTEN_BYTES_MAX
@@ -170,7 +164,6 @@ impl Shape {
         self.first().fields_at() + self.field_bytes() + self.key_bytes + self.log_bytes
     }
 
-    /// Bytes of the fields between the stamp and the key.
     #[inline]
     fn field_bytes(&self) -> u32 {
         let cas_bytes = if self.has_cas { 4 } else { 0 };
@@ -178,10 +171,10 @@ impl Shape {
     }
 
     #[inline]
-    pub(super) fn first(&self) -> First {
+    pub(super) fn first(&self) -> Prefix {
         let Self { key_bytes, value_bytes, opts, .. } = *self;
         let opts = u32::from(opts);
-        let of = |word, bytes| First { word, bytes, vlen: None };
+        let of = |word, bytes| Prefix { word, bytes, vlen: None };
         if opts == 0 && key_bytes <= SHORT_KLEN_MAX && value_bytes <= SHORT_VLEN_MAX {
             return of(SHORT | (key_bytes << 1) | (value_bytes << 7), 2);
         }
@@ -194,21 +187,20 @@ impl Shape {
         }
         let vlen = value_bytes.min(VLEN_FOLLOWS);
         let word = LONG | (key_bytes << 3) | (opts << 11) | (vlen << 16);
-        First { word, bytes: 4, vlen: (vlen == VLEN_FOLLOWS).then_some(value_bytes) }
+        Prefix { word, bytes: 4, vlen: (vlen == VLEN_FOLLOWS).then_some(value_bytes) }
     }
 }
 
 /// The bytes before an item's stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct First {
+pub(super) struct Prefix {
     pub(super) word: u32,
-    /// The length of the word.
     pub(super) bytes: u32,
     /// The value's length, if it follows the word.
     pub(super) vlen: Option<u32>,
 }
 
-impl First {
+impl Prefix {
     /// The offset of the fields, which follow the stamp.
     #[inline]
     fn fields_at(self) -> u32 {
@@ -218,14 +210,14 @@ impl First {
 
 /// The decoded first bytes of an item.
 #[derive(Clone, Copy)]
-pub(super) struct Read {
+pub(super) struct DecodedPrefix {
     pub(super) shape: Shape,
     /// The offset of the fields, which follow the stamp.
     pub(super) fields_at: u32,
     pub(super) key_at: u32,
 }
 
-impl Read {
+impl DecodedPrefix {
     #[inline(always)]
     fn new(layout: Layout, (key_bytes, value_bytes, opts): (u32, u32, u32), first: u32) -> Self {
         let opts = opts.to_le_bytes()[0];
@@ -241,7 +233,7 @@ impl Read {
 /// # Safety
 /// An item was written there; its bytes are not reused meanwhile. (First bytes are not rewritten.)
 #[inline]
-pub(super) unsafe fn read(at: *const u8, layout: Layout) -> Read {
+pub(super) unsafe fn read(at: *const u8, layout: Layout) -> DecodedPrefix {
     // SAFETY: the caller's guarantee; an item in none of the shorter forms is in the long form.
     unsafe { read_shorter(at, layout).unwrap_or_else(|| read_long(at, layout)) }
 }
@@ -251,20 +243,20 @@ pub(super) unsafe fn read(at: *const u8, layout: Layout) -> Read {
 /// # Safety
 /// See `read`.
 #[inline(always)]
-pub(super) unsafe fn read_shorter(at: *const u8, layout: Layout) -> Option<Read> {
+pub(super) unsafe fn read_shorter(at: *const u8, layout: Layout) -> Option<DecodedPrefix> {
     // SAFETY: every form has two bytes.
     let word = u32::from(u16::from_le(unsafe { at.cast::<u16>().read_unaligned() }));
     if word & SHORT != 0 {
-        return Some(Read::new(layout, ((word >> 1) & SHORT_KLEN_MAX, word >> 7, 0), 2));
+        return Some(DecodedPrefix::new(layout, ((word >> 1) & SHORT_KLEN_MAX, word >> 7, 0), 2));
     }
     // SAFETY: every other form has three bytes.
     let word = word | (u32::from(unsafe { at.add(2).read() }) << 16);
     if word & MEDIUM != 0 {
         let lengths = ((word >> 2) & SHORT_KLEN_MAX, (word >> 8) & MEDIUM_VLEN_MAX, word >> 20);
-        return Some(Read::new(layout, lengths, 3));
+        return Some(DecodedPrefix::new(layout, lengths, 3));
     }
     let lengths = ((word >> 3) & 0xff, (word >> 11) & SHORT_VLEN_MAX, word >> 20);
-    (word & WIDE != 0).then(|| Read::new(layout, lengths, 3))
+    (word & WIDE != 0).then(|| DecodedPrefix::new(layout, lengths, 3))
 }
 
 /// Like `read`, but only for an item in the long form.
@@ -272,7 +264,7 @@ pub(super) unsafe fn read_shorter(at: *const u8, layout: Layout) -> Option<Read>
 /// # Safety
 /// See `read`.
 #[inline(never)]
-unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
+unsafe fn read_long(at: *const u8, layout: Layout) -> DecodedPrefix {
     // SAFETY: the long form has four bytes; `VLEN_FOLLOWS` in them means that four more follow.
     let (word, follows) = unsafe {
         let word = u32::from_le(at.cast::<u32>().read_unaligned());
@@ -280,8 +272,8 @@ unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
     };
     let (key_bytes, opts) = ((word >> 3) & 0xff, (word >> 11) & 31);
     let mut read = match word >> 16 {
-        VLEN_FOLLOWS => Read::new(layout, (key_bytes, follows(), opts), 8),
-        vlen => Read::new(layout, (key_bytes, vlen, opts), 4),
+        VLEN_FOLLOWS => DecodedPrefix::new(layout, (key_bytes, follows(), opts), 8),
+        vlen => DecodedPrefix::new(layout, (key_bytes, vlen, opts), 4),
     };
     if read.shape.is_chained() {
         let first_frame_at = read.key_at as usize - 4;
@@ -348,7 +340,7 @@ mod tests {
         })
     }
 
-    fn bytes_of(first: First) -> Vec<u8> {
+    fn bytes_of(first: Prefix) -> Vec<u8> {
         let mut bytes = first.word.to_le_bytes()[..first.bytes as usize].to_vec();
         bytes.extend(first.vlen.into_iter().flat_map(u32::to_le_bytes));
         bytes
@@ -360,9 +352,8 @@ mod tests {
             for shape in shapes(layout) {
                 let first = shape.first();
                 assert_eq!(first.word.checked_shr(8 * first.bytes).unwrap_or(0), 0, "{shape:?}");
-                // Bytes behind the first must not be read, except the first frame's number, which
-                // tells whether the whole value is in the arena. Fills the others with ones, then
-                // zeros.
+                // Fills the bytes behind, of which only the first frame's number is read (it tells
+                // whether the value is in the arena), with ones, then zeros.
                 let chunked = shape.is_chained().then(|| (shape.in_frames(0), 7 | 1 << 31));
                 let framed = [Some((shape, 7_u32)), chunked].into_iter().flatten();
                 for ((shape, first_frame), behind) in framed.flat_map(|it| [(it, 0xff), (it, 0)]) {

@@ -8,7 +8,6 @@ use super::*;
 const LAYOUTS: [Layout; 2] =
     [Layout { cas: false, frame_bytes: 4096 }, Layout { cas: true, frame_bytes: 4096 }];
 
-/// The base of the items' CAS uniques.
 const BASE: u64 = 1_000_000_000_000;
 
 fn region() -> Region {
@@ -31,7 +30,6 @@ fn shapes(layout: Layout) -> impl Iterator<Item = Shape> {
                 .with(EXP, bit(1))
                 .with(FLAGS, bit(2))
                 .with(KEY_BINARY, bit(3));
-            // Values longer than this are always in frames.
             let framed = bit(4) || value > 10_000;
             if framed { shape.in_frames(value % layout.frame_bytes) } else { shape }
         })
@@ -144,7 +142,7 @@ fn what_is_rewritten_is_read_at_every_place_and_length() {
     }
 }
 
-/// The panic must occur in release builds too, which once overwrote the key's first bytes.
+/// Must panic in release builds too, or the exptime overwrites the key's first bytes.
 #[test]
 #[should_panic(expected = "an item that has room for an exptime")]
 fn an_exptime_is_written_over_nothing_else() {
@@ -162,7 +160,6 @@ fn an_exptime_is_written_over_nothing_else() {
     written(&region, 100, layout, (shape, &fields)).set_exptime(7);
 }
 
-/// All pairs of different numbers below `end`.
 fn pairs(end: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..end).flat_map(|two| (0..two).map(move |one| (one, two)))
 }

@@ -22,8 +22,8 @@ const TIMED_PART_WHILE_FREE: u32 = 8;
 const FREE_PART: u32 = 8;
 
 impl Log {
-    /// Reserves `bytes` in an open segment of `queue` for an item that expires at `exptime` (0:
-    /// never). Opens another segment if none has room and more than `keep` segments are free.
+    /// Reserves `bytes` in an open segment of `queue` for an item with this exptime (0: never). If
+    /// none has room and more than `keep` segments are free, opens another segment.
     pub(crate) fn reserve(
         &self,
         queue: policy::Queue,
@@ -73,16 +73,15 @@ impl Log {
         }
     }
 
-    /// Seals `segment`, which an appender has replaced because it was full or belonged to another
-    /// appender. The segment may have been drained and opened again for this appender meanwhile,
-    /// and then nobody else would seal it.
+    /// Seals `segment`, which an appender has replaced because it was full or another appender's.
+    /// If it was meanwhile drained and opened again for this appender, nobody else would seal it.
     fn displaced(&self, segment: u32, by: u32) {
         if segment != NONE && segment != by {
             self.seal(segment);
         }
     }
 
-    /// Like `reserve`, for an item that expires: uses its class, or else a class of longer lives.
+    /// Like `reserve` for an item that expires: uses the item's class, or a class of longer lives.
     fn reserve_timed(
         &self,
         queue: policy::Queue,
@@ -125,7 +124,6 @@ impl Log {
         }
     }
 
-    /// True if another segment may be opened for a class of items that expire.
     fn may_open_timed(&self, stripe: usize) -> bool {
         let [main, probation] = &self.lanes;
         let open = main.timed.count(stripe) + probation.timed.count(stripe);
@@ -162,8 +160,8 @@ impl Log {
         }
     }
 
-    /// Seals one open segment of items that expire, if more such segments are open than are allowed
-    /// while memory is short. A drain can then take the segment and free its unused part.
+    /// Seals one open segment of items that expire, if more are open than allowed while memory is
+    /// short. Then a drain can take the segment and free its unused part.
     pub(crate) fn trim_timed(&self) {
         let all = self.memory.present();
         let open = || self.lanes.iter().flat_map(|lane| lane.timed.all());
@@ -179,7 +177,6 @@ impl Log {
     }
 }
 
-/// The lowest bits of the birth of a segment of items that do not expire.
 fn kind(queue: policy::Queue) -> u64 {
     if queue == policy::Queue::Probation { PROBATION } else { 0 }
 }

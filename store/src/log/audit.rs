@@ -49,7 +49,6 @@ impl Log {
         }
     }
 
-    /// Segments that some appender or compaction names as its open segment.
     fn named(&self) -> BTreeSet<u32> {
         let mut named = BTreeSet::new();
         for lane in &self.lanes {

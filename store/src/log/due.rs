@@ -14,16 +14,14 @@ use memory::sync::Ordering;
 const WALK_SECONDS_MIN: u32 = 60;
 
 impl Log {
-    /// Notes when a segment that was just sealed is to be walked.
     pub(super) fn note_first_due(&self, segment: u32) {
         if let Some(due) = self.first_due(segment) {
             self.note_due(segment, due);
         }
     }
 
-    /// The second in which a sealed segment is to be walked. If its items expire nearly together,
-    /// that is when all have expired; otherwise, when about an eighth of its items with an exptime
-    /// have expired. `None`: no item expires.
+    /// The second in which a sealed segment is to be walked. By then all its items have expired if
+    /// they expire nearly together, otherwise about an eighth. `None`: no item expires.
     pub(crate) fn first_due(&self, segment: u32) -> Option<u32> {
         let there = self.segment(segment);
         let (first, last) = (there.min_exp(), there.max_exp());
@@ -50,7 +48,6 @@ impl Log {
         self.retire_if_dead(segment);
     }
 
-    /// Notes that the segment is to be searched in second `due`.
     pub(crate) fn note_due(&self, segment: u32, due: u32) {
         self.calendar.note(&self.memory.segments, segment, due);
     }
@@ -65,7 +62,6 @@ impl Log {
                 return Some(segment);
             }
             match there.max_exp() {
-                // No item is linked in the segment yet.
                 0 => self.note_due(segment, now + 1),
                 last if last > now => self.note_due(segment, last),
                 _ => {

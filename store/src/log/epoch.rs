@@ -21,12 +21,10 @@ const AT_MAX: u32 = u32::MAX >> AT_AT;
 const AT: u64 = (AT_MAX as u64) << AT_AT;
 const EPOCH_AT: u32 = 32;
 
-/// A value of the flush word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flushed(u64);
+pub(crate) struct FlushWord(u64);
 
-impl Flushed {
-    /// The epoch of items that are stored now.
+impl FlushWord {
     pub(crate) fn epoch(self) -> u32 {
         (self.0 >> EPOCH_AT) as u32
     }
@@ -57,25 +55,23 @@ impl Flushed {
     }
 }
 
-/// The flush word, shared by all columns.
 #[derive(Debug, Default)]
-pub(crate) struct Flush(AtomicU64);
+pub(crate) struct AtomicFlushWord(AtomicU64);
 
-impl Flush {
+impl AtomicFlushWord {
     #[inline]
-    pub(crate) fn now(&self) -> Flushed {
-        Flushed(self.0.load(Ordering::Acquire)) // pairs with the Release in `change`
+    pub(crate) fn now(&self) -> FlushWord {
+        FlushWord(self.0.load(Ordering::Acquire)) // pairs with the Release in `change`
     }
 
-    /// True if a linked item may be flushed.
     #[inline]
     pub(crate) fn may_hide(&self) -> bool {
         self.now().0 & (AT | SWEEPING) != 0
     }
 
     /// Sets the word to the result of `change`. False: `change` returned `None`; nothing is set.
-    pub(crate) fn change(&self, mut change: impl FnMut(Flushed) -> Option<Flushed>) -> bool {
-        let mut change = |word| change(Flushed(word)).map(|word| word.0);
+    pub(crate) fn change(&self, mut change: impl FnMut(FlushWord) -> Option<FlushWord>) -> bool {
+        let mut change = |word| change(FlushWord(word)).map(|word| word.0);
         if plant::is(Fault::FlushInTwoSteps) {
             let changed = change(self.now().0);
             return changed.map(|word| self.0.store(word, Ordering::Release)).is_some();
@@ -91,11 +87,11 @@ mod tests {
 
     #[test]
     fn epochs_come_round() {
-        let last = Flushed(u64::from(u32::MAX) << EPOCH_AT).with_at(7);
+        let last = FlushWord(u64::from(u32::MAX) << EPOCH_AT).with_at(7);
         assert_eq!((last.epoch(), last.at(), last.is_sweeping()), (u32::MAX, 7, false));
         let first = last.next();
         assert_eq!((first.epoch(), first.at(), first.is_sweeping()), (0, 0, true));
-        assert_eq!(first.swept(), Flushed(0));
+        assert_eq!(first.swept(), FlushWord(0));
         assert_eq!(last.with_at(u32::MAX).at(), AT_MAX);
     }
 }
@@ -106,11 +102,10 @@ mod under_loom {
     use super::*;
     use loom::{sync::Arc, thread};
 
-    /// One thread flushes at once, the other sets a later flush: both changes are made.
     #[test]
     fn two_changes_at_once_are_both_made() {
         loom::model(|| {
-            let flush = Arc::new(Flush::default());
+            let flush = Arc::new(AtomicFlushWord::default());
             let other = {
                 let flush = Arc::clone(&flush);
                 thread::spawn(move || flush.change(|word| Some(word.with_at(7))))

@@ -2,9 +2,8 @@
 //! position in the queue from the segments whose items they get.
 //!
 //! Where: every item that compaction moves goes to such a segment.
-//! Invariant: a moved item does not become younger: the segment to which it is moved takes the
-//! birth of a segment from which its items came, and the oldest position in the queue of all these
-//! segments.
+//! Invariant: a moved item does not become younger: its new segment has the birth of a segment from
+//! which its items came, and the oldest position in the queue of all these segments.
 //! Source: cost-benefit cleaning of log-structured file systems, which keeps the age of what it
 //! moves (Rosenblum and Ousterhout, 1992).
 
@@ -15,21 +14,21 @@ use memory::sync::{AtomicU32, AtomicU64, Ordering};
 /// A segment being filled by compaction, and the position in the queue kept for it.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct Out {
+pub(super) struct CompactionTarget {
     pub(super) segment: AtomicU32,
-    /// The kept position; `u64::MAX`: none.
+    /// `u64::MAX` if no position is kept.
     position: AtomicU64,
 }
 
-impl Out {
+impl CompactionTarget {
     pub(super) fn new() -> Self {
         Self { segment: AtomicU32::new(NONE), position: AtomicU64::new(u64::MAX) }
     }
 }
 
 impl Log {
-    /// Opens a free segment for items that compaction moves out of `from`. It gets the queue and
-    /// the birth of `from`, and lies on the same node or one near it.
+    /// Opens a free segment, on the node of `from` or near it, for items that compaction moves out
+    /// of `from`. It gets the queue and the birth of `from`.
     fn open_as(&self, from: u32) -> Option<u32> {
         let segments = &self.memory.segments;
         let segment = segments.take_near(0, segments.node_of(from))?;
@@ -89,15 +88,14 @@ impl Log {
         }
     }
 
-    /// The segment that the holder of `token` fills with items from `from`: it is of the same
-    /// queue, and holds items that expire if and only if `from` does.
-    fn out(&self, token: usize, from: u32) -> &Out {
+    /// The segment that `token`'s holder fills with items from `from`: of the same queue, and with
+    /// items that expire only if `from` has such items.
+    fn out(&self, token: usize, from: u32) -> &CompactionTarget {
         let timed = self.segment(from).birth() & TIMED != 0;
         &self.lane_of(from).outs[token][usize::from(timed)]
     }
 
-    /// Seals the segment that compaction fills.
-    pub(super) fn seal_out(&self, lane: &Lane, out: &Out) {
+    pub(super) fn seal_out(&self, lane: &Lane, out: &CompactionTarget) {
         // The number may be outdated; `reserve` decides who seals the segment.
         let segment = out.segment.load(Ordering::Acquire);
         if segment != NONE && self.segment(segment).is(State::Open) && self.close(segment) {
@@ -106,7 +104,7 @@ impl Log {
     }
 
     /// Queues a full segment of moved items at the position kept for it, or at the young end.
-    fn sealed_out(&self, lane: &Lane, out: &Out, segment: u32) {
+    fn sealed_out(&self, lane: &Lane, out: &CompactionTarget, segment: u32) {
         let (segments, queue) = (&self.memory.segments, self.queue(segment));
         match out.position.swap(u64::MAX, Ordering::AcqRel) {
             u64::MAX => queue.push(segments, segment),
@@ -124,8 +122,7 @@ impl Log {
         self.retire_if_dead(segment);
     }
 
-    /// Seals the segments that the holder of `token` fills. To be called when `token` is given back
-    /// and nobody will take it again.
+    /// Seals the segments that `token`'s holder fills, when `token` is given back for good.
     pub(crate) fn seal_outs(&self, token: usize) {
         for lane in &self.lanes {
             lane.outs[token].iter().for_each(|out| self.seal_out(lane, out));

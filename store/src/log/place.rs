@@ -2,12 +2,11 @@
 //!
 //! Where: `Log::reserve` and `Log::reserve_out` give one for each item that is appended.
 //! Invariant: a place is the only right to write its bytes, and it ends in exactly one commit: of
-//! the item written there (`Written`), or of a void. Both consume it.
+//! the item written there (`WrittenPlace`), or of a void. Both consume it.
 //!
-//! A dropped place fails an assertion in debug builds, in which the tests, the explored schedules
-//! and the soak test run. A release build has no such check, which would cost a test at each exit
-//! of an append. A dropped place costs memory, not soundness: its segment is never wholly
-//! committed, and so never drained.
+//! Dropping a place fails an assertion in debug builds, in which the tests, the explored schedules
+//! and the soak test run; in a release build the check would cost time in each append. A dropped
+//! place costs memory, not soundness: its segment is never wholly committed, so never drained.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -27,7 +26,7 @@ pub(crate) struct Place {
 /// A place with an item in it, to be committed once a slot names the item.
 #[derive(Debug)]
 #[must_use = "an item is committed, or its place is voided"]
-pub(crate) struct Written(Place);
+pub(crate) struct WrittenPlace(Place);
 
 impl Place {
     /// Makes a place of `bytes` bytes at `loc` in `segment`, just reserved by the caller.
@@ -55,8 +54,7 @@ impl Place {
     }
 }
 
-impl Written {
-    /// The place of an item that no slot will name, to be voided.
+impl WrittenPlace {
     pub(crate) fn take_back(self) -> Place {
         self.0
     }
@@ -81,7 +79,7 @@ impl Log {
         layout: Layout,
         shape: Shape,
         fields: &Fields<'_>,
-    ) -> Written {
+    ) -> WrittenPlace {
         assert_eq!(shape.extent(), place.bytes, "a place for exactly this item");
         assert_eq!(shape.cas() != CasWidth::None, layout.cas, "as all of the store's items");
         let base = self.segment(place.segment).cas_base();
@@ -89,11 +87,11 @@ impl Log {
         // cursor, so no other place has any of them; no slot names them and no walk comes to them
         // before they are committed, which consumes the place. Their number is `extent`.
         unsafe { item::write(&self.memory.region, place.loc, shape, fields, base) };
-        Written(place)
+        WrittenPlace(place)
     }
 
-    /// Commits an item that is linked: a drain of the segment may meet it from now on.
-    pub(crate) fn commit(&self, written: Written) {
+    /// Commits a linked item: from now on a drain of the segment may find the item.
+    pub(crate) fn commit(&self, written: WrittenPlace) {
         self.committed(written.0);
     }
 

@@ -1,11 +1,8 @@
-//! The end of a segment in the log: it is sealed when it is full, and retired when its last item
-//! goes.
+//! The end of a segment: it is sealed when it is full, and retired when its last item goes.
 //!
-//! Where: the append that finds a segment full, a flush, a change of the limit; the last commit and
-//! the last unlink.
-//! Invariant: one caller seals a segment, and one retires it. A segment that is sealed, wholly
-//! committed and without a live item is retired at once, by the caller that made the last of these
-//! true.
+//! Where: an append to a full segment, a flush, a change of the limit; the last commit and unlink.
+//! Invariant: one caller seals a segment, and one retires it. Whoever makes a segment sealed,
+//! wholly committed and without a live item retires it at once.
 //! Source: none.
 
 use super::{CLASS_AT, KIND, Lane, Log, TIMED};
@@ -39,8 +36,8 @@ impl Log {
         }
     }
 
-    /// Closes a segment by reserving more than it has. True: the segment is sealed now, and the
-    /// caller must queue it.
+    /// Closes a segment by reserving more than it has. True: it is now sealed; the caller queues
+    /// it.
     pub(super) fn close(&self, segment: u32) -> bool {
         let segment_bytes = self.memory.region.segment_bytes();
         self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reservation::Sealed
@@ -58,16 +55,14 @@ impl Log {
         self.retire_if_dead(segment);
     }
 
-    /// Counts an item of `bytes` in `segment` as unlinked.
     pub(crate) fn unlink(&self, segment: u32, bytes: u32) {
         if self.segment(segment).unlink(bytes) {
             self.retire_if_dead(segment);
         }
     }
 
-    /// Retires the segment if it is sealed and has no live item. Sealing, the last commit and the
-    /// last unlink each call this after their own change; the fence makes the last of them see the
-    /// changes of the others.
+    /// Retires the segment if it is sealed and has no live item. Called after a sealing, commit or
+    /// unlink; the fence makes the last of these callers see the others' changes.
     pub(crate) fn retire_if_dead(&self, segment: u32) {
         fence(Ordering::SeqCst); // pairs with itself in the other callers
         let there = self.segment(segment);

@@ -2,9 +2,8 @@
 //! and the segment is freed without moving any item.
 //!
 //! Where: the log asks here for the segment to which an item with an exptime is appended.
-//! Invariant: an item goes to a segment of its class or of a class of longer lives, so that no item
-//! makes a segment outlast the lives of its class. Only if no such segment is open does the item go
-//! to a segment of items that do not expire.
+//! Invariant: an item goes to a segment of its class or of a class of longer lives, so no segment
+//! outlasts its class. Only without such an open segment does it go to items that do not expire.
 //! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021).
 //!
 //! The lives in one class differ by a quarter at most. The memory of a segment comes back when its
@@ -55,13 +54,13 @@ pub(super) fn stripes_of(nodes: &Nodes, appenders: u32, stripes: u32) -> Box<[us
 
 /// The open segments of one queue: one for each stripe and class.
 #[derive(Debug)]
-pub(super) struct Timed {
+pub(super) struct OpenByClass {
     open: Box<[AtomicU32]>,
     /// For each stripe a bit for each class that has an open segment: a hint.
     some: Box<[AtomicU64]>,
 }
 
-impl Timed {
+impl OpenByClass {
     pub(super) fn new(stripes: u32) -> Self {
         let classes = stripes * CLASSES;
         Self {
@@ -74,7 +73,6 @@ impl Timed {
         self.some.len()
     }
 
-    /// The open segment of a class, or `NONE`.
     pub(super) fn of(&self, stripe: usize, class: u32) -> u32 {
         // Acquire pairs with the Release in `replace`: the segment is seen as opened.
         self.at(stripe, class).load(Ordering::Acquire)
@@ -87,7 +85,6 @@ impl Timed {
         (longer != 0).then(|| longer.trailing_zeros())
     }
 
-    /// Number of a stripe's open segments.
     pub(super) fn count(&self, stripe: usize) -> u32 {
         self.some[stripe].load(Ordering::Relaxed).count_ones() // a hint
     }
@@ -116,8 +113,8 @@ impl Timed {
         self.open.iter().map(|at| at.load(Ordering::Acquire)).filter(|segment| *segment != NONE)
     }
 
-    /// Sets or clears a class's bit, which tells if the class has an open segment. If two columns
-    /// do so at once, the bit may stay wrong until the class's next segment is opened or sealed.
+    /// Updates the bit that tells if a class has an open segment. If two columns do so at once, the
+    /// bit may stay wrong until the class's next segment is opened or sealed.
     fn mark(&self, stripe: usize, class: u32) {
         let some = &self.some[stripe];
         // Relaxed: a hint.
@@ -167,7 +164,7 @@ mod tests {
 
     #[test]
     fn those_that_live_longer_are_found() {
-        let timed = Timed::new(2);
+        let timed = OpenByClass::new(2);
         assert_eq!(timed.at_least(0, 0), None);
         assert!(timed.replace(0, 5, NONE, 70) && timed.replace(0, 63, NONE, 71));
         assert!(!timed.replace(0, 5, NONE, 72), "70 is there");

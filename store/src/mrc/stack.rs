@@ -2,9 +2,8 @@
 //!
 //! Where: `mrc` reports lookups and stores of sampled keys to the stack, under `mrc`'s lock.
 //! Invariant: each use takes the next place, and a key has only the place of its last use. The tree
-//! holds the sums of the bytes of the keys in the places. When all places are used, the keys move
-//! to the first places; between two such moves there are half as many uses as there may be keys, so
-//! the cost of a move per use is bounded.
+//! holds sums of the bytes of the keys in the places. When all places are used, the keys move to
+//! the first ones, at most once in half as many uses as there may be keys.
 //! Source: Olken, "Efficient methods for calculating the success function of fixed space
 //! replacement policies" (1981), with Fenwick's tree of partial sums, over blocks of places.
 //!
@@ -21,17 +20,15 @@ const PAGE_BYTES: usize = 4 << 10;
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Touched {
+pub(super) enum Recency {
     /// The key is not in the stack, or its item has expired.
     New,
-    /// The key is in the stack.
     Reused {
         /// Bytes of the sampled keys used since the key's last use, and of the key itself.
         bytes_between: u64,
     },
 }
 
-/// The keys in the order of their last use.
 #[derive(Debug)]
 pub(super) struct Stack {
     /// The hash of the key in each place; 0 in an empty place.
@@ -45,7 +42,7 @@ pub(super) struct Stack {
     keys: usize,
     /// The place of the next use.
     now: usize,
-    /// The greatest value that `now` ever had: the memory of places from this one on is untouched.
+    /// The greatest value that `now` ever had; later places have never been touched in memory.
     now_max: usize,
 }
 
@@ -76,12 +73,12 @@ impl Stack {
         places + size_of_val(&*self.sums) + size_of_val(&*self.at)
     }
 
-    /// Notes a use of the key of `hash` at time `now`, which makes the key the youngest.
-    pub(super) fn touch(&mut self, hash: u64, now: u32) -> Touched {
+    /// Notes a use at time `now`, which makes the key of `hash` the youngest.
+    pub(super) fn touch(&mut self, hash: u64, now: u32) -> Recency {
         let hash = hash.max(1);
         let Some(at) = self.find(hash) else {
             self.push(hash, 0);
-            return Touched::New;
+            return Recency::New;
         };
         let (place, stored) = (usize::from(self.at[at]), self.stored[usize::from(self.at[at])]);
         let bytes_between = self.sum(self.now) - self.sum(place);
@@ -89,10 +86,10 @@ impl Stack {
         self.push(hash, stored);
         let exptime = stored >> 32;
         let expired = exptime != 0 && exptime <= u64::from(now);
-        if expired { Touched::New } else { Touched::Reused { bytes_between } }
+        if expired { Recency::New } else { Recency::Reused { bytes_between } }
     }
 
-    /// Notes that an item of the key of `hash` was stored, which makes the key the youngest.
+    /// Notes the storing of an item, which makes the key of `hash` the youngest.
     pub(super) fn store(&mut self, hash: u64, bytes: u32, exptime: u32) {
         self.remove(hash);
         self.push(hash.max(1), (u64::from(exptime) << 32) | u64::from(bytes));
@@ -104,7 +101,6 @@ impl Stack {
         }
     }
 
-    /// Removes the keys whose hash is not below `threshold`.
     pub(super) fn keep_below(&mut self, threshold: u64) {
         self.restart(threshold);
     }
@@ -152,7 +148,7 @@ impl Stack {
         self.add(place, bytes_of(stored));
     }
 
-    /// Removes the key of entry `at` of the table, both from the table and from its place.
+    /// Removes the key of entry `at` of the table, from the table and from its place.
     fn take(&mut self, at: usize) {
         let place = usize::from(self.at[at]);
         self.add(place, bytes_of(self.stored[place]).wrapping_neg());
@@ -196,7 +192,6 @@ impl Stack {
         }
     }
 
-    /// Bytes of the first `places` places.
     fn sum(&self, places: usize) -> u64 {
         let mut node = places / BLOCK;
         let mut sum =
@@ -209,7 +204,6 @@ impl Stack {
     }
 }
 
-/// The bytes of the item stored in a place.
 fn bytes_of(stored: u64) -> u64 {
     stored & u64::from(u32::MAX)
 }
@@ -221,30 +215,28 @@ mod tests {
     #[test]
     fn a_reuse_is_as_far_as_what_was_used_between() {
         let mut stack = Stack::new(4);
-        let reused = |bytes_between| Touched::Reused { bytes_between };
+        let reused = |bytes_between| Recency::Reused { bytes_between };
         for key in [1, 2, 3] {
-            assert_eq!(stack.touch(key, 1), Touched::New);
+            assert_eq!(stack.touch(key, 1), Recency::New);
             stack.store(key, 10 * u32::try_from(key).unwrap(), 0);
         }
         assert_eq!(stack.touch(3, 1), reused(30));
         assert_eq!(stack.touch(1, 1), reused(60));
         assert_eq!(stack.touch(1, 1), reused(10));
-        // The keys move to the first places many times.
         for _ in 0..100 {
             assert_eq!(stack.touch(2, 1), reused(60));
             assert_eq!(stack.touch(3, 1), reused(60));
             assert_eq!(stack.touch(1, 1), reused(60));
         }
-        // An item that has expired is not reused.
         stack.store(2, 20, 9);
         assert_eq!(stack.touch(2, 8), reused(20));
-        assert_eq!(stack.touch(2, 9), Touched::New);
+        assert_eq!(stack.touch(2, 9), Recency::New);
         stack.remove(2);
         assert_eq!(stack.touch(3, 1), reused(40));
         stack.keep_below(3);
         assert_eq!((stack.keys(), stack.touch(1, 1)), (1, reused(10)));
         stack.clear();
-        assert_eq!((stack.keys(), stack.touch(1, 1)), (0, Touched::New));
+        assert_eq!((stack.keys(), stack.touch(1, 1)), (0, Recency::New));
     }
 
     /// Compares the stack with a plain list of the keys in the order of their last use.
@@ -267,11 +259,11 @@ mod tests {
                     list.push((key, bytes));
                 }
                 (_, None) => {
-                    assert_eq!(stack.touch(key, 1), Touched::New);
+                    assert_eq!(stack.touch(key, 1), Recency::New);
                     list.push((key, 0));
                 }
                 (_, Some((bytes_between, bytes))) => {
-                    assert_eq!(stack.touch(key, 1), Touched::Reused { bytes_between });
+                    assert_eq!(stack.touch(key, 1), Recency::Reused { bytes_between });
                     list.push((key, bytes));
                 }
             }

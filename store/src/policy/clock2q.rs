@@ -1,17 +1,16 @@
 //! Clock2Q: a probation and a main queue like in 2Q. Each is a CLOCK in whose youngest part hits do
 //! not count. The shares of the queues follow the keys that return after eviction.
 //!
-//! Where: see `policy`. Invariant: among items of one size, size has no influence; each queue's
-//! share has a minimum.
+//! Where: see `policy`. Invariant: size matters only between items of different sizes.
 //! Source: Clock2Q+ (2025): hits soon after an insertion come in bursts and do not predict later
 //! hits, so hits in the first part of probation do not count. Added here: the same in the main
 //! queue, counters of two bits, and an item's size relative to the mean, like in GDSF: with equal
 //! hits, one large item is worth less than the small items that would fit in its room. The share of
-//! probation is ARC's p: a key that returns after leaving probation shows that probation was too
-//! small; a key that returns after leaving the main queue shows that the main queue was too small.
-//! The constants were tuned on traces with `kvblaster simulate`; small changes matter little.
+//! probation is ARC's p: it grows when a key returns that had left probation, and shrinks when one
+//! returns that had left main. The constants were tuned with `kvblaster simulate`; small changes
+//! matter little.
 
-use super::{Drained, Policy, Queue, Remembered, Share};
+use super::{DrainedItem, GhostScope, Policy, Queue, Share};
 
 /// The smallest and the largest share of the probation queue in all live bytes.
 const PROBATION_LEAST: f64 = 0.05;
@@ -22,7 +21,7 @@ const STEP: f64 = 0.5;
 pub(super) struct Clock2Q;
 
 impl Policy for Clock2Q {
-    const REMEMBERED: Remembered = Remembered::Both;
+    const REMEMBERED: GhostScope = GhostScope::Both;
     const WINDOW_PERCENT: u64 = 15;
     const SHARE: Share = Share(0.15);
 
@@ -34,11 +33,11 @@ impl Policy for Clock2Q {
         share.victim(probation_bytes, main_bytes)
     }
 
-    fn bar(item: Drained) -> u8 {
+    fn bar(item: DrainedItem) -> u8 {
         1 + extra_hits(item)
     }
 
-    fn spared_cnt(item: Drained) -> u8 {
+    fn spared_cnt(item: DrainedItem) -> u8 {
         match item.queue {
             Queue::Probation => u8::from(is_small(item)),
             Queue::Main => item.cnt - 1,
@@ -56,7 +55,7 @@ impl Policy for Clock2Q {
 }
 
 /// Number of hits that a large item needs in addition to the one that every item needs.
-fn extra_hits(item: Drained) -> u8 {
+fn extra_hits(item: DrainedItem) -> u8 {
     let (bytes, mean_bytes) = (u64::from(item.bytes), u64::from(item.mean_bytes));
     if mean_bytes == 0 {
         return 0;
@@ -65,7 +64,7 @@ fn extra_hits(item: Drained) -> u8 {
 }
 
 /// True if the item is so small that it may stay for a round in the main queue without a hit.
-fn is_small(item: Drained) -> bool {
+fn is_small(item: DrainedItem) -> bool {
     2 * u64::from(item.bytes) < u64::from(item.mean_bytes)
 }
 
@@ -76,11 +75,11 @@ mod tests {
 
     const CALM: Pressure = Pressure { in_debt: false, stuck: false };
 
-    fn item(queue: Queue, cnt: u8, bytes: u32, mean_bytes: u32) -> Drained {
-        Drained { queue, cnt, bytes, mean_bytes }
+    fn item(queue: Queue, cnt: u8, bytes: u32, mean_bytes: u32) -> DrainedItem {
+        DrainedItem { queue, cnt, bytes, mean_bytes }
     }
 
-    fn spared(item: Drained) -> Option<u8> {
+    fn spared(item: DrainedItem) -> Option<u8> {
         match Clock2Q::judge(item, CALM) {
             Verdict::Spare(cnt) => Some(cnt),
             Verdict::Evict => None,

@@ -2,12 +2,12 @@
 //!
 //! Where: see `policy`. Invariant: nothing is ever spared.
 
-use super::{CNT_MAX, Drained, Policy, Queue, Remembered, Share};
+use super::{CNT_MAX, DrainedItem, GhostScope, Policy, Queue, Share};
 
 pub(super) struct Fifo;
 
 impl Policy for Fifo {
-    const REMEMBERED: Remembered = Remembered::None;
+    const REMEMBERED: GhostScope = GhostScope::None;
 
     fn admit(_remembered: bool) -> Queue {
         Queue::Main
@@ -17,11 +17,11 @@ impl Policy for Fifo {
         Queue::Main
     }
 
-    fn bar(_item: Drained) -> u8 {
+    fn bar(_item: DrainedItem) -> u8 {
         CNT_MAX + 1
     }
 
-    fn spared_cnt(_item: Drained) -> u8 {
+    fn spared_cnt(_item: DrainedItem) -> u8 {
         0
     }
 }
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn what_was_used_goes_too() {
-        let item = Drained { queue: Queue::Main, cnt: 3, bytes: 100, mean_bytes: 0 };
+        let item = DrainedItem { queue: Queue::Main, cnt: 3, bytes: 100, mean_bytes: 0 };
         for in_debt in [false, true] {
             assert_eq!(Fifo::judge(item, Pressure { in_debt, stuck: false }), Verdict::Evict);
         }

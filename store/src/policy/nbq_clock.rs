@@ -1,15 +1,14 @@
 //! NbQ-CLOCK: spares items that were used since they were last examined.
 //!
 //! Where: see `policy`. Invariant: an item is spared at most as many times as its counter's value.
-//! Source: the KV-Cache paper, section 4.2.3: an object with a reference counter above zero is
-//! spared and its counter decremented, any other is evicted.
+//! Source: the KV-Cache paper, section 4.2.3.
 
-use super::{Drained, Policy, Queue, Remembered, Share};
+use super::{DrainedItem, GhostScope, Policy, Queue, Share};
 
 pub(super) struct NbqClock;
 
 impl Policy for NbqClock {
-    const REMEMBERED: Remembered = Remembered::None;
+    const REMEMBERED: GhostScope = GhostScope::None;
 
     fn admit(_remembered: bool) -> Queue {
         Queue::Main
@@ -19,11 +18,11 @@ impl Policy for NbqClock {
         Queue::Main
     }
 
-    fn bar(_item: Drained) -> u8 {
+    fn bar(_item: DrainedItem) -> u8 {
         1
     }
 
-    fn spared_cnt(item: Drained) -> u8 {
+    fn spared_cnt(item: DrainedItem) -> u8 {
         item.cnt - 1
     }
 }
@@ -34,7 +33,10 @@ mod tests {
     use crate::policy::{Pressure, Verdict};
 
     fn judge(cnt: u8, pressure: Pressure) -> Verdict {
-        NbqClock::judge(Drained { queue: Queue::Main, cnt, bytes: 100, mean_bytes: 0 }, pressure)
+        NbqClock::judge(
+            DrainedItem { queue: Queue::Main, cnt, bytes: 100, mean_bytes: 0 },
+            pressure,
+        )
     }
 
     #[test]

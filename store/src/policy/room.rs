@@ -5,13 +5,12 @@
 
 use super::{Pressure, Queue};
 
-/// Fewest bytes of records in a slice of work.
+/// Minimum bytes of records in a slice of work.
 pub const SLICE_BYTES_MIN: u32 = if cfg!(shuttle) { 256 } else { 2 << 10 };
-/// Most bytes of records in a slice of work.
+/// Maximum bytes of records in a slice of work.
 pub const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
-/// Least dead part of a segment worth compacting, in percent. Segments are compacted only while
-/// more than `DEAD_PERCENT_MAX` percent of all bytes is dead, so at least one segment has this dead
-/// part.
+/// Least dead part of a segment worth compacting, in percent: `DEAD_PERCENT_MAX`, so that some
+/// segment has this part whenever the store compacts.
 pub const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
 /// The longest value that may be rewritten in place while others read it.
 pub const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 };
@@ -23,11 +22,11 @@ const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
 /// Compaction comes before eviction while more than this part of all bytes is dead, in percent.
 const DEAD_PERCENT_MAX: u64 = 3;
-/// `worth` measures a segment's dead part in units; a wholly dead segment has this many.
+/// The dead part of a wholly dead segment, in the units of `worth`.
 const WORTH_PARTS: u64 = 1 << 10;
-/// A debt above one part in this many of all memory puts a policy under pressure to evict.
+/// A debt above 1 / `DEBT_PART` of all memory puts a policy under pressure to evict.
 const DEBT_PART: u64 = 16;
-/// One freed byte pays the debt of this many spared bytes.
+/// A freed byte pays the debt of `DEBT_PAID` spared bytes.
 const DEBT_PAID: u64 = 3;
 
 /// Number of free segments that only drains may take; `drains` is the most drains at a time.
@@ -63,9 +62,8 @@ pub fn is_too_dead(dead_bytes: u64, all_bytes: u64) -> bool {
 ///
 /// The cost-benefit formula (Rosenblum and Ousterhout, 1992) is `(1 - u) * age / (1 + u)`, where
 /// `u` is the live part: old items are unlikely to be overwritten soon, so the room gained lasts.
-/// Here the dead part, `1 - u`, has the third power instead of the first. The first power moves 1.5
-/// times as many bytes if all keys are overwritten alike, since age then predicts nothing, and no
-/// fewer bytes if some keys are hot (`bench store -- overwrite --hot-percent`).
+/// Here `1 - u` has the third power: the first would move 1.5 times as many bytes if all keys are
+/// overwritten alike, and no fewer if some keys are hot (`bench store -- overwrite --hot-percent`).
 #[must_use]
 pub fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
     if dead_bytes * 100 < segment_bytes * COMPACT_DEAD_PERCENT_MIN {
@@ -77,17 +75,17 @@ pub fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
 
 /// The search for the sealed segment whose compaction is worth most; among equals, the first.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Deadest {
+pub struct CompactionChoice {
     best: Option<u32>,
     worth: u64,
 }
 
-impl Deadest {
+impl CompactionChoice {
     /// Looks at one more `segment`; `worth` is the result of the function of that name.
     #[inline]
     pub fn look(&mut self, segment: u32, worth: u64) {
         if worth > self.worth {
-            *self = Deadest { best: Some(segment), worth };
+            *self = CompactionChoice { best: Some(segment), worth };
         }
     }
 
@@ -162,7 +160,7 @@ mod tests {
         assert!(worth(50, 100, 0) > worth(40, 100, 0));
         assert!(worth(40, 100, 1) > worth(40, 100, 0));
         assert!(worth(100, 100, 0) > 0);
-        let mut deadest = Deadest::default();
+        let mut deadest = CompactionChoice::default();
         assert_eq!(deadest.best(), None);
         deadest.look(1, 0);
         assert_eq!(deadest.best(), None, "worth nothing");

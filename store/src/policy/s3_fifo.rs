@@ -2,18 +2,17 @@
 //!
 //! Where: see `policy`. Invariant: the probation queue is drained while it holds more than its
 //! share, so that items that are never used again pass through only a tenth of the memory.
-//! Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023; the counter
-//! is NbQ-CLOCK's.
+//! Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.
 
-use super::{Drained, Policy, Queue, Remembered, Share};
+use super::{DrainedItem, GhostScope, Policy, Queue, Share};
 
-/// An item with at least this many uses in probation goes to the main queue.
+/// An item with `PROMOTED_FROM` or more uses in probation goes to the main queue.
 const PROMOTED_FROM: u8 = 2;
 
 pub(super) struct S3Fifo;
 
 impl Policy for S3Fifo {
-    const REMEMBERED: Remembered = Remembered::Probation;
+    const REMEMBERED: GhostScope = GhostScope::Probation;
     const SHARE: Share = Share(0.1);
 
     fn admit(remembered: bool) -> Queue {
@@ -24,14 +23,14 @@ impl Policy for S3Fifo {
         share.victim(probation_bytes, main_bytes)
     }
 
-    fn bar(item: Drained) -> u8 {
+    fn bar(item: DrainedItem) -> u8 {
         match item.queue {
             Queue::Probation => PROMOTED_FROM,
             Queue::Main => 1,
         }
     }
 
-    fn spared_cnt(item: Drained) -> u8 {
+    fn spared_cnt(item: DrainedItem) -> u8 {
         match item.queue {
             Queue::Probation => 0,
             Queue::Main => item.cnt - 1,
@@ -45,7 +44,7 @@ mod tests {
     use crate::policy::{Pressure, Verdict};
 
     fn judge(queue: Queue, cnt: u8, pressure: Pressure) -> Verdict {
-        S3Fifo::judge(Drained { queue, cnt, bytes: 100, mean_bytes: 0 }, pressure)
+        S3Fifo::judge(DrainedItem { queue, cnt, bytes: 100, mean_bytes: 0 }, pressure)
     }
 
     const CALM: Pressure = Pressure { in_debt: false, stuck: false };

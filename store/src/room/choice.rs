@@ -9,27 +9,25 @@ use super::Room;
 use super::drain::Aim;
 use crate::Store;
 use crate::handle::View;
-use crate::policy::room::{Deadest, either, is_too_dead, worth};
+use crate::policy::room::{CompactionChoice, either, is_too_dead, worth};
 use crate::sweep::Sweep;
 use memory::segments::{Segment, State};
 
-/// A segment is walked for expired items first if more than one byte in this many may have expired.
+/// A segment with more than 1 / `EXPIRED_PART` possibly expired bytes is swept first.
 const EXPIRED_PART: u64 = 8;
 /// Upper bound of the bytes of an item's key and fields.
 const ITEM_HEAD_BYTES_MAX: u32 = 300;
-/// Most segments that are looked at to find one to compact.
+/// Maximum number of segments looked at to find one to compact.
 const CANDIDATES_MAX: u32 = 1024;
-/// A search through a sample of the segments ends after this many sealed segments.
+/// Maximum number of sealed segments in a sample.
 const CANDIDATES_SAMPLED: u32 = 64;
-/// Most attempts to claim a chosen segment: another column may claim it first.
+/// Maximum number of attempts to claim a segment: another column may claim a chosen one first.
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
 
-/// The results of a search through the sealed segments.
 struct Choice {
-    /// The segment whose compaction is worth most, if any is worth it.
     best: Option<u32>,
-    /// An estimate of all dead bytes, without segments' ends that were too small for an item:
-    /// compaction leaves such ends too, and would never stop if they counted.
+    /// An estimate of all dead bytes except segments' ends too small for an item: compaction leaves
+    /// such ends too, and would never stop if they counted.
     dead_bytes: u64,
     /// A segment in which many items have probably expired.
     expired: Option<u32>,
@@ -64,7 +62,7 @@ impl Room {
             let Some(segment) = best.filter(|_| much || view.config.eviction.is_none()) else {
                 break;
             };
-            // No eviction while others claim the best segments or retired ones will become free.
+            // No eviction if other columns claim segments, or retired segments will become free.
             if attempt == CLAIM_ATTEMPTS_MAX || (!room(segment) && segments.limbo() > 0) {
                 return None;
             }
@@ -118,9 +116,9 @@ impl Room {
     fn choose_dead(&mut self, view: View<'_>, dead_percent: u64) -> Option<u32> {
         let segments = &view.memory().segments;
         let count = segments.count();
-        // Segments are put to use from the first one on, so the last ones are mostly fresh.
+        // Segments are used in order of their numbers, so the last ones are mostly unused.
         let first = self.random.below(count.saturating_sub(segments.fresh()).max(1));
-        let (mut deadest, mut sealed) = (Deadest::default(), 0);
+        let (mut deadest, mut sealed) = (CompactionChoice::default(), 0);
         for look in 0..count.min(CANDIDATES_MAX) {
             let segment = (first + look) % count;
             let there = segments.get(segment);
@@ -157,7 +155,7 @@ impl Room {
         let segment_bytes = u64::from(view.memory().region.segment_bytes());
         let count = segments.count();
         let all = count <= CANDIDATES_MAX;
-        let (mut deadest, mut dead_bytes) = (Deadest::default(), 0);
+        let (mut deadest, mut dead_bytes) = (CompactionChoice::default(), 0);
         let (mut expired, mut most_expired) = (None, segment_bytes / EXPIRED_PART);
         let (mut looks, mut sealed) = (0, 0);
         while looks < count.min(CANDIDATES_MAX) && (all || sealed < CANDIDATES_SAMPLED) {
@@ -188,8 +186,7 @@ pub(super) fn harvested(view: View<'_>) -> Option<(u32, Aim)> {
     Some((segment, sweep.map_or(Aim::Compact, Aim::Sweep)))
 }
 
-/// Estimates the expired bytes of a segment's linked items, assuming that its items expire evenly
-/// from the earliest exptime to the latest.
+/// Estimates the expired bytes of a segment's linked items, as if exptimes were spread evenly.
 fn expired_bytes(there: &Segment, now: u32) -> u64 {
     let (first, last) = (u64::from(there.min_exp()), u64::from(there.max_exp()));
     let now = u64::from(now);

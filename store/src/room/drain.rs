@@ -1,7 +1,6 @@
 //! A walk through a claimed segment, in slices, and the segment's next state.
 //!
-//! Where: making room and background work continue their column's walk; a column that goes to sleep
-//! parks its walk.
+//! Where: making room and background work continue their column's walk; sleeping columns park it.
 //! Invariant: records cover a drainable segment up to its end, and the walk steps from one to the
 //! next; each walk holds one of the store's tokens, and gives it back when it ends.
 //! Source: the KV-Cache paper, section 4.2.3.
@@ -16,7 +15,6 @@ use crate::sweep::Sweep;
 use memory::plant::{self, Fault};
 use memory::sync::{Ordering, fence};
 
-/// The purpose of a walk through a segment.
 #[derive(Debug)]
 pub(super) enum Aim {
     /// Moves all live items into fewer segments; no live item is lost.
@@ -25,7 +23,7 @@ pub(super) enum Aim {
     Evict,
     /// Unlinks dead items and leaves the others where they are.
     Sweep(Sweep),
-    /// Copies values that have frames in segments from this one on, and leaves other items.
+    /// Copies values that have frames in this or a later segment, and leaves other items.
     Repack(u32),
 }
 
@@ -41,13 +39,12 @@ pub(crate) struct Drain {
     pub(super) mean_bytes: u32,
 }
 
-/// The place at which a slice of a walk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slice {
+pub(super) enum SliceEnd {
     /// Before the segment's end.
     Part,
     /// At the segment's end.
-    Through,
+    Whole,
     /// At an item that must be moved, but for which there is no room.
     NoRoom,
 }
@@ -58,18 +55,23 @@ impl Drain {
     }
 
     /// Continues the walk for about `budget` bytes. Returns the bytes walked.
-    pub(super) fn slice(&mut self, view: View<'_>, debt: &mut Debt, budget: u32) -> (u32, Slice) {
+    pub(super) fn slice(
+        &mut self,
+        view: View<'_>,
+        debt: &mut Debt,
+        budget: u32,
+    ) -> (u32, SliceEnd) {
         let memory = view.memory();
         let end = memory.segments.get(self.segment).end();
         if let Aim::Sweep(sweep) = &mut self.aim {
             let (done, freed_bytes) = sweep.slice(view, &mut self.at, budget);
             self.freed(debt, freed_bytes);
-            return (done, if self.at < end { Slice::Part } else { Slice::Through });
+            return (done, if self.at < end { SliceEnd::Part } else { SliceEnd::Whole });
         }
         let mut done = 0;
         while done < budget {
             if self.at >= if plant::is(Fault::RetiredHalfway) { end / 2 } else { end } {
-                return (done.max(1), Slice::Through);
+                return (done.max(1), SliceEnd::Whole);
             }
             let loc = memory.region.start(self.segment) + u64::from(self.at);
             // SAFETY: the segment was drainable when it was claimed, so records cover it up to
@@ -79,9 +81,9 @@ impl Drain {
                 Record::Item(item) => {
                     let before = self.freed_bytes;
                     if !self.drain_item(view, debt, &item, loc) {
-                        return (done, Slice::NoRoom);
+                        return (done, SliceEnd::NoRoom);
                     }
-                    // Freed frames count, too; otherwise far more than needed would be evicted.
+                    // Freed frames count as work; otherwise far too much would be evicted.
                     let freed = self.freed_bytes - before;
                     done = done.saturating_add(u32::try_from(freed).unwrap_or(budget));
                     item.extent()
@@ -90,10 +92,9 @@ impl Drain {
             self.at += extent;
             done = done.saturating_add(extent);
         }
-        (done, Slice::Part)
+        (done, SliceEnd::Part)
     }
 
-    /// Ends a walk that has reached the segment's end.
     pub(super) fn finish(self, view: View<'_>, debt: &mut Debt) {
         match self.aim {
             Aim::Sweep(sweep) => sweep.swept(view),
@@ -126,7 +127,6 @@ impl Drain {
         }
     }
 
-    /// Counts bytes that the walk has freed.
     pub(super) fn freed(&mut self, debt: &mut Debt, bytes: u64) {
         self.freed_bytes += bytes;
         debt.freed(bytes);
@@ -134,7 +134,6 @@ impl Drain {
 }
 
 impl Store {
-    /// Takes one of the few drain tokens.
     pub(super) fn take_token(&self) -> Option<u32> {
         let free = |taken: u64| {
             let token = (!taken).trailing_zeros();

@@ -1,21 +1,20 @@
 //! Room in the index: another line for a key that needs one, and fewer lines for few items.
 //!
 //! Where: an append whose key finds no place in the index; background work.
-//! Invariant: a segment goes from the index back to the log only once the index has returned as
-//! much memory to the system, and once all columns have passed a quiescent point after their last
-//! possible read of that memory.
+//! Invariant: a segment goes from the index back to the log once the index has returned that amount
+//! to the system, and all columns have passed a quiescent point after their last read of it.
 //! Source: none.
 
 use super::Room;
 use crate::handle::{Handle, View};
 use crate::index::grow::Step;
 use crate::policy::room::SLICE_BYTES_MAX;
-use crate::verbs::Refused;
+use crate::verbs::StoreError;
 use memory::segments::State;
 
-/// Most calls of `step_back` in one slice of background work.
+/// Maximum number of calls of `step_back` in a slice of background work.
 const SLICE_STEPS: u32 = 32;
-/// Most segments that one slice looks at to find one that was granted to the index.
+/// Maximum number of segments that a slice looks at to find one that was granted to the index.
 const LOOKS_MAX: u32 = 256;
 
 impl Room {
@@ -72,40 +71,39 @@ impl Room {
         &mut self,
         handle: &mut Handle,
         hash: u64,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), StoreError> {
         if handle.store.index.has_line() {
             return Ok(());
         }
         if !handle.store.index.has_room() {
             let refused = self.make_slots(handle.view());
-            self.lacks_line = (refused == Refused::Later).then_some(hash);
+            self.lacks_line = (refused == StoreError::Later).then_some(hash);
             return Err(refused);
         }
         if handle.view().grant_index() {
             return Ok(());
         }
         let made = self.room_for(handle, |view| view.grant_index().then_some(()));
-        self.lacks_line = (made == Err(Refused::Later)).then_some(hash);
+        self.lacks_line = (made == Err(StoreError::Later)).then_some(hash);
         made
     }
 
-    /// Evicts items to free overflow lines if there is no address space for another line: the
-    /// smallest items use up that address space before they fill the memory. Returns why the key
-    /// that needs a line is refused.
+    /// Evicts items to free overflow lines if there is no address space for another: small items
+    /// use it up before they fill the memory. Returns why the key that needs a line is refused.
     #[cold]
-    fn make_slots(&mut self, view: View<'_>) -> Refused {
+    fn make_slots(&mut self, view: View<'_>) -> StoreError {
         let is_made = self.make_room(view, SLICE_BYTES_MAX) || view.others_make_room();
-        if is_made { Refused::Later } else { Refused::NoMemory }
+        if is_made { StoreError::Later } else { StoreError::NoMemory }
     }
 
-    /// Makes room for a line if the index lacked one for the key of `hash` before. To be called
-    /// before a place is taken for the key; otherwise each attempt would leave a void in the log.
+    /// Makes room for a line if the index lacked one for the key of `hash`, before a place is taken
+    /// for the key: otherwise each attempt would leave a void in the log.
     #[inline]
     pub(crate) fn make_line_first(
         &mut self,
         handle: &mut Handle,
         hash: u64,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), StoreError> {
         match self.lacks_line.take_if(|lacks| *lacks == hash) {
             Some(_) => self.make_index_room(handle, hash),
             None => Ok(()),

@@ -12,7 +12,6 @@ use crate::handle::View;
 use memory::sync::plain_access;
 
 impl View<'_> {
-    /// Frees retired segments that nobody can be reading any more.
     pub(crate) fn reclaim(self) {
         let memory = self.memory();
         if memory.segments.limbo() == 0 {
@@ -35,7 +34,6 @@ impl View<'_> {
     }
 }
 
-/// In debug builds, overwrites a segment before its reuse, so that tests notice late readers.
 fn poison(store: &Store, segment: u32) {
     if cfg!(debug_assertions) {
         let region = &store.memory().region;

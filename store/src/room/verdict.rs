@@ -12,7 +12,7 @@ use super::drain::{Aim, Drain};
 use crate::handle::View;
 use crate::index::slot::FETCHED;
 use crate::item::Item;
-use crate::link::{Move, Moved};
+use crate::link::{MoveResult, MovedFields};
 use crate::policy::room::Debt;
 use crate::policy::{self, Queue, Verdict};
 use crate::read::Fate;
@@ -39,7 +39,7 @@ impl Drain {
             return true;
         };
         let bytes = item.all_bytes();
-        // `drop_dead` checks again under the lock; an item that it finds alive is handled below.
+        // `drop_dead` checks again under the lock; an item that is live then is handled below.
         if view.fate(item, loc) != Fate::Live
             && (self.drop_dead(view, debt, (hash, loc, bytes))
                 || plant::is(Fault::DrainDropsLiveItems))
@@ -51,7 +51,8 @@ impl Drain {
             Aim::Compact => {
                 let (token, from) = (self.token(), self.segment);
                 let place = |bytes| view.log.reserve_out(token, from, bytes);
-                view.relocate((hash, loc), item, Moved::default(), place) != Move::NoRoom
+                view.relocate((hash, loc), item, MovedFields::default(), place)
+                    != MoveResult::NoRoom
             }
             Aim::Evict => {
                 let cnt = found.slot.cnt();
@@ -60,8 +61,8 @@ impl Drain {
                     Verdict::Spare(cnt) => {
                         let to = (view.appender(), item.exptime());
                         let place = |bytes| view.log.reserve(Queue::Main, to, bytes, 0);
-                        let moved = Moved { cnt: Some(cnt.into()), first_frame: None };
-                        if view.relocate((hash, loc), item, moved, place) == Move::NoRoom {
+                        let moved = MovedFields { cnt: Some(cnt.into()), first_frame: None };
+                        if view.relocate((hash, loc), item, moved, place) == MoveResult::NoRoom {
                             self.evict(view, debt, (hash, loc, bytes));
                         }
                         debt.spared(bytes);
@@ -72,10 +73,9 @@ impl Drain {
         }
     }
 
-    /// Returns the policy's verdict on an item of `bytes` bytes with the use counter `cnt`.
     fn judge(&self, view: View<'_>, debt: &Debt, cnt: u64, bytes: u64) -> Verdict {
         let Some(policy) = view.config.eviction else { return Verdict::Spare(0) };
-        let item = policy::Drained {
+        let item = policy::DrainedItem {
             queue: view.log.queue_of(self.segment),
             cnt: u8::try_from(cnt).unwrap_or(policy::CNT_MAX),
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
@@ -109,10 +109,10 @@ impl Drain {
         // SAFETY: the slot was read just now.
         let item = unsafe { view.item(loc) };
         #[cfg(shuttle)]
-        crate::evicted::tell(view.handle.id, item.key(), false);
+        crate::evicted::report_eviction(view.handle.id, item.key(), false);
         locked.remove(at);
         #[cfg(shuttle)]
-        crate::evicted::tell(view.handle.id, item.key(), true);
+        crate::evicted::report_eviction(view.handle.id, item.key(), true);
         let from = view.log.queue_of(self.segment);
         let main = (from == Queue::Main) != plant::is(Fault::GhostQueueWrong);
         locked.remember(if main { Queue::Main } else { Queue::Probation });
@@ -158,8 +158,8 @@ mod tests {
         // SAFETY: the slot was read after the column's last quiescent point, its creation.
         let item = unsafe { view.item(loc) };
         let place = |bytes| view.log.reserve(Queue::Main, (0, 0), bytes, 0);
-        let drained = view.relocate((hash, loc), &item, Moved::default(), place);
-        assert!(drained == Move::Gone && view.index.find(hash, |_| true).is_none());
+        let drained = view.relocate((hash, loc), &item, MovedFields::default(), place);
+        assert!(drained == MoveResult::Gone && view.index.find(hash, |_| true).is_none());
         assert_eq!(view.stats().curr_items, 0);
     }
 }

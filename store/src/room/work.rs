@@ -7,7 +7,7 @@
 
 use super::Room;
 use super::choice::harvested;
-use super::drain::{Aim, Drain, Slice};
+use super::drain::{Aim, Drain, SliceEnd};
 use crate::handle::View;
 use crate::policy::room::SLICE_BYTES_MAX;
 use memory::sync::Ordering;
@@ -20,8 +20,8 @@ impl Room {
         })
     }
 
-    /// Like `make_room`, but for use while enough segments are free: only dead items are dropped,
-    /// and only segments of which at least `dead_percent` is dead are compacted.
+    /// Like `make_room`, for use while enough segments are free: drops only dead items, and
+    /// compacts only segments of which at least `dead_percent` is dead.
     pub(crate) fn make_reusable(&mut self, view: View<'_>, budget: u32, dead_percent: u64) -> bool {
         self.stop_evicting(view);
         self.work_off(view, budget, |room| {
@@ -68,7 +68,6 @@ impl Room {
         done > 0
     }
 
-    /// Continues a walk in an idle moment. False: no walk is under way.
     pub(crate) fn go_on(&mut self, view: View<'_>, budget: u32) -> bool {
         if !self.take_parked(view) {
             return false;
@@ -84,19 +83,17 @@ impl Room {
         true
     }
 
-    /// Continues the walk for about `budget` bytes. Returns the bytes walked.
     fn slice(&mut self, view: View<'_>, budget: u32) -> u32 {
         let Some(mut drain) = self.drain.take() else { return 0 };
         let (done, slice) = drain.slice(view, &mut self.debt, budget);
         match slice {
-            Slice::Part => self.drain = Some(drain),
-            Slice::Through => drain.finish(view, &mut self.debt),
-            Slice::NoRoom => drain.stop(view),
+            SliceEnd::Part => self.drain = Some(drain),
+            SliceEnd::Whole => drain.finish(view, &mut self.debt),
+            SliceEnd::NoRoom => drain.stop(view),
         }
         done
     }
 
-    /// Begins a walk through a segment that the harvest has gathered. False: as for `begin`.
     pub(crate) fn begin_harvested(&mut self, view: View<'_>) -> bool {
         self.begin(view, |_, _| harvested(view))
     }
@@ -151,7 +148,6 @@ impl Room {
         made
     }
 
-    /// Gives up an eviction that is under way.
     fn stop_evicting(&mut self, view: View<'_>) {
         if let Some(drain) = self.drain.take_if(|drain| matches!(drain.aim, Aim::Evict)) {
             drain.stop(view);

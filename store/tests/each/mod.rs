@@ -1,7 +1,6 @@
 //! Runs each test of a list once under every eviction policy.
 //!
-//! Invariant: a policy added to the store is tested without a change here; a failure names the
-//! policy.
+//! Invariant: a new policy is tested without a change here; a failure names the policy.
 
 use store::policy::Eviction;
 

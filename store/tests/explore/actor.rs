@@ -5,7 +5,7 @@
 //! Source: none.
 
 use crate::linear::Call;
-use crate::model::{Event, Item, MetaSeen, Seen};
+use crate::model::{Event, Item, MetaReadResult, ReadResult};
 use crate::ring::Ring;
 use crate::script::{
     APART_SECONDS_MAX, Act, Cas, DeltaAct, FRAME_BYTES, KeyAct, Look, MarkAct, MetaAct, PutAct,
@@ -16,14 +16,14 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use store::{
-    Appended, Around, Body, Column, Deleted, Delta, Draft, Head, Looked, MetaDelete, MetaGet,
-    MetaStep, Pinned, Put, Refused, Stored, Value, Verb, Wants, Word,
+    AppendedPart, Body, Column, DeleteResult, Delta, Draft, Head, HeadResult, LookupResult,
+    MetaDelete, MetaGet, MetaStep, Pinned, Put, PutResult, ReplyTemplate, StoreError, Value, Verb,
+    Word,
 };
 
 /// Bytes of the longest value that the ring receives; longer values are stored without it.
 const RECEIVED_BYTES_MAX: usize = 1700;
 
-/// The state that all columns of a schedule share.
 pub(crate) struct World {
     pub(crate) script: Script,
     pub(crate) moment: AtomicU64,
@@ -32,9 +32,8 @@ pub(crate) struct World {
     pub(crate) calls: Mutex<Vec<(usize, Option<usize>, Call)>>,
     pub(crate) clocks: Vec<AtomicU32>,
     pub(crate) latest: Mutex<Vec<(u64, u32)>>,
-    /// For each key, the CAS unique that was seen last.
     pub(crate) seen: Vec<AtomicU64>,
-    /// Number of values generated so far, which makes all values different.
+    /// Number of values generated so far: part of each value, so that all differ.
     pub(crate) made: AtomicU64,
     pub(crate) wrong: Mutex<Vec<String>>,
     pub(crate) refused: AtomicU32,
@@ -109,14 +108,12 @@ impl World {
     }
 }
 
-/// A column with the frames that it holds.
 pub(crate) struct Actor {
     pub(crate) world: Arc<World>,
     pub(crate) column: Column,
     pub(crate) lane: usize,
     pub(crate) now: u32,
     pub(crate) pins: Vec<(Vec<u8>, Pinned)>,
-    /// The ring that receives values before they are stored.
     pub(crate) ring: Option<Ring>,
 }
 
@@ -231,15 +228,15 @@ impl Actor {
         }
     }
 
-    /// Sets a filler key, whose history is not recorded. Returns false if there is no room.
+    /// Sets a filler key, which has no recorded history. False: there is no room.
     pub(crate) fn fill(&mut self, key: u32, bytes: usize, exptime: u32) -> bool {
         let (name, value) = (fill_name(key), fill_value(key, bytes));
         let put = Put { exptime, ..Put::new(Verb::Set, &name) };
-        let came = self.column.put(&put, Body::Bytes(&value));
-        if came.is_err() {
+        let result = self.column.put(&put, Body::Bytes(&value));
+        if result.is_err() {
             self.world.refused.fetch_add(1, SeqCst);
         }
-        came.is_ok()
+        result.is_ok()
     }
 
     pub(crate) fn on_key(&mut self, key: usize, act: &KeyAct) {
@@ -255,21 +252,21 @@ impl Actor {
             KeyAct::Put(act) => self.put(key, act),
             KeyAct::Delete => {
                 let was = self.column.delete(&name(key));
-                let came = if was { Deleted::Deleted } else { Deleted::NotFound };
-                Event::Delete { cas: None, came }
+                let result = if was { DeleteResult::Deleted } else { DeleteResult::NotFound };
+                Event::Delete { cas: None, result }
             }
             KeyAct::MetaDelete(act) => self.meta_delete(key, act),
             KeyAct::Delta(act) => self.delta(key, act),
             KeyAct::MetaGet(act) => self.meta_get(key, act),
         };
-        if let Event::Get(Some(Seen { cas, .. }))
-        | Event::Put { came: Ok(Stored::Stored { cas, .. }), .. } = &event
+        if let Event::Get(Some(ReadResult { cas, .. }))
+        | Event::Put { result: Ok(PutResult::Stored { cas, .. }), .. } = &event
         {
             self.world.see(key, *cas);
         }
-        if let Event::Put { came: Err(_), .. }
-        | Event::Delta { came: Err(_), .. }
-        | Event::Mark { came: Err(_), .. } = &event
+        if let Event::Put { result: Err(_), .. }
+        | Event::Delta { result: Err(_), .. }
+        | Event::Mark { result: Err(_), .. } = &event
         {
             self.world.refused.fetch_add(1, SeqCst);
         }
@@ -281,15 +278,15 @@ impl Actor {
             return missed(exptime);
         };
         let (flags, cas) = (hit.client_flags, hit.cas);
-        Event::GotAndTouched(Seen { value: whole(&hit.value).into(), flags, cas }, exptime)
+        Event::GotAndTouched(ReadResult { value: whole(&hit.value).into(), flags, cas }, exptime)
     }
 
     fn delta(&mut self, key: usize, act: &DeltaAct) -> Event {
         let DeltaAct { incr, delta, vivify, exptime, .. } = *act;
         let cas = self.world.cas(key, act.cas);
-        let asked = Delta { key: &name(key), incr, delta, cas, cas_in: None, vivify, exptime };
-        let came = self.column.delta(&asked);
-        Event::Delta { incr, delta, cas, vivify, exptime, came }
+        let request = Delta { key: &name(key), incr, delta, cas, cas_in: None, vivify, exptime };
+        let result = self.column.delta(&request);
+        Event::Delta { incr, delta, cas, vivify, exptime, result }
     }
 
     fn meta_get(&mut self, key: usize, act: &MetaAct) -> Event {
@@ -298,8 +295,8 @@ impl Actor {
         let get = MetaGet { key: &name, key_binary: false, cas_in: None, bump, win, steps: &steps };
         let hit = self.column.meta_get(&get).ok().flatten().map(|hit| {
             let (flags, cas) = (hit.hit.client_flags, hit.hit.cas);
-            MetaSeen {
-                seen: Seen { value: whole(&hit.hit.value).into(), flags, cas },
+            MetaReadResult {
+                seen: ReadResult { value: whole(&hit.hit.value).into(), flags, cas },
                 exptime: hit.exptime,
                 stale: hit.stale,
                 token_sent: hit.token_sent,
@@ -310,10 +307,10 @@ impl Actor {
         Event::MetaGet { steps, win, hit }
     }
 
-    fn get(&mut self, key: usize, look: Look) -> Option<Seen> {
+    fn get(&mut self, key: usize, look: Look) -> Option<ReadResult> {
         let name = name(key);
         let hash = self.column.hashed(&name);
-        let told = Cell::new((0, 0));
+        let head_fields = Cell::new((0, 0));
         let mut out = Vec::new();
         let looked = match look {
             Look::Plain | Look::Held => {
@@ -326,56 +323,59 @@ impl Actor {
                         self.world.wrong(format!("key {key} has changed in hand"));
                     }
                 }
-                return Some(Seen { value: value.into(), flags, cas });
+                return Some(ReadResult { value: value.into(), flags, cas });
             }
             Look::Into => {
                 let head = |out: &mut Vec<u8>, head: &Head<'_>| {
-                    told.set((head.client_flags(), head.cas()));
+                    head_fields.set((head.client_flags(), head.cas()));
                     out.push(b'<');
-                    Wants::Value
+                    HeadResult::Value
                 };
-                self.column.get_around(&name, hash, &mut out, |_| None, head)
+                self.column.get_into(&name, hash, &mut out, |_| None, head)
             }
-            Look::Around => self.column.get_around(
+            Look::Template => self.column.get_into(
                 &name,
                 hash,
                 &mut out,
                 |head| {
-                    told.set((head.client_flags(), head.cas()));
+                    head_fields.set((head.client_flags(), head.cas()));
                     let first = Word::new(u64::from(b'<'), 1);
-                    Some(Around { before: [first, first, first, first], ..Around::default() })
+                    Some(ReplyTemplate {
+                        before: [first, first, first, first],
+                        ..ReplyTemplate::default()
+                    })
                 },
                 |out, head| {
-                    told.set((head.client_flags(), head.cas()));
+                    head_fields.set((head.client_flags(), head.cas()));
                     out.push(b'<');
-                    Wants::Value
+                    HeadResult::Value
                 },
             ),
         };
         let before = match &looked {
-            Looked::Hit(Appended::Around) => 4,
+            LookupResult::Hit(AppendedPart::FromTemplate) => 4,
             _ => 1,
         };
         let value = match looked {
-            Looked::Miss => return None,
-            Looked::Left => {
+            LookupResult::Miss => return None,
+            LookupResult::CalledOff => {
                 self.world.wrong("a lookup nobody called off was".to_owned());
                 return None;
             }
-            Looked::Hit(Appended::Frames(pinned, tail)) => {
+            LookupResult::Hit(AppendedPart::Frames(pinned, tail)) => {
                 out.truncate(before);
                 whole(&Value::Frames(pinned, tail))
             }
-            Looked::Hit(Appended::Lasting(_, kept)) => {
+            LookupResult::Hit(AppendedPart::Lasting(_, kept)) => {
                 self.column.kept(kept).unwrap_or_default().to_vec()
             }
-            Looked::Hit(_) => out.split_off(before),
+            LookupResult::Hit(_) => out.split_off(before),
         };
         if out.iter().any(|byte| *byte != b'<') || out.len() != before {
             self.world.wrong(format!("key {key} has {out:?} before it"));
         }
-        let (flags, cas) = told.get();
-        Some(Seen { value: value.into(), flags, cas })
+        let (flags, cas) = head_fields.get();
+        Some(ReadResult { value: value.into(), flags, cas })
     }
 
     fn put(&mut self, key: usize, act: &PutAct) -> Event {
@@ -389,7 +389,7 @@ impl Actor {
             stale: act.stale,
             ..Put::new(act.verb, &name)
         };
-        let came = match self.arrived(act, &value) {
+        let result = match self.arrived(act, &value) {
             Some(Ok(mut draft)) => self.column.put(&put, Body::Draft(&mut draft)),
             None => match &mut self.ring {
                 Some(ring) if value.len() <= RECEIVED_BYTES_MAX => {
@@ -397,9 +397,9 @@ impl Actor {
                 }
                 _ => self.column.put(&put, Body::Bytes(&value)),
             },
-            // The server does the same when it discards the rest of the value.
+            // The server does this too, when it discards the rest of the value.
             Some(Err(refused)) => {
-                if act.verb == Verb::Set && refused != Refused::Later {
+                if act.verb == Verb::Set && refused != StoreError::Later {
                     self.column.delete(&name);
                 }
                 Err(refused)
@@ -413,11 +413,11 @@ impl Actor {
             stale: false,
             won: false,
         };
-        Event::Put { verb: act.verb, given, cas, cas_in: act.cas_in, stale: act.stale, came }
+        Event::Put { verb: act.verb, given, cas, cas_in: act.cas_in, stale: act.stale, result }
     }
 
     /// Makes a draft of a value that arrives in pieces; returns `None` if it arrives whole.
-    fn arrived(&mut self, act: &PutAct, value: &[u8]) -> Option<Result<Draft, Refused>> {
+    fn arrived(&mut self, act: &PutAct, value: &[u8]) -> Option<Result<Draft, StoreError>> {
         if !act.draft || (value.len() as u64) <= FRAME_BYTES {
             return None;
         }
@@ -448,17 +448,17 @@ impl Actor {
             remove_value: act.remove_value,
             client_flags: act.flags,
         };
-        let came = self.column.meta_delete(&delete);
+        let result = self.column.meta_delete(&delete);
         let is_plain = !act.stale && !act.remove_value;
-        match came {
-            Ok(came) if is_plain => Event::Delete { cas, came },
-            came => Event::Mark {
+        match result {
+            Ok(result) if is_plain => Event::Delete { cas, result },
+            result => Event::Mark {
                 cas,
                 cas_in: None,
                 stale: act.stale,
                 exptime: act.exptime,
                 emptied: act.remove_value.then_some(act.flags),
-                came,
+                result,
             },
         }
     }

@@ -11,12 +11,10 @@
 use crate::model::{Event, Rules, State, is_hidden};
 use std::collections::HashSet;
 
-/// An operation on the store, with the moments at which it began and ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) began: u64,
     pub(crate) ended: u64,
-    /// The clock of the column that made the call, in seconds.
     pub(crate) now: u32,
     pub(crate) event: Event,
 }
@@ -24,7 +22,6 @@ pub(crate) struct Call {
 /// Maximum number of visited states; a history that needs more is left undecided.
 const STATES_MAX: usize = 1 << 20;
 
-/// The result of the search.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Explained,
@@ -50,7 +47,6 @@ fn is_put_off_during(lanes: &[Vec<Call>], call: &Call) -> bool {
     !is_flush(&call.event) && lanes.iter().flatten().any(is_it)
 }
 
-/// Searches for an order of the calls of all `lanes`, in which each lane's calls keep their order.
 pub(crate) fn explain(lanes: &[Vec<Call>], clocks: &Clocks, rules: Rules) -> Verdict {
     let mut met = HashSet::new();
     let mut open = vec![(vec![0; lanes.len()], State::default())];

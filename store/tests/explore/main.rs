@@ -3,8 +3,7 @@
 //!
 //! Where: run by `make explore`; without `--cfg shuttle` this file compiles to nothing.
 //! Invariant: see `testing::schedules`.
-//! Source: shuttle (github.com/awslabs/shuttle); "Testing and Verifying Concurrent Objects" (Wing
-//! and Gong, 1993).
+//! Source: shuttle (github.com/awslabs/shuttle); see `linear` for the search.
 
 #![cfg(shuttle)]
 #![allow(

@@ -7,7 +7,7 @@
 //! `process_mdelete_cmd` (1.6.45).
 
 use std::sync::Arc;
-use store::{Counted, Deleted, MetaStep, Refused, Stored, Verb, Vivify};
+use store::{DeleteResult, DeltaResult, MetaStep, PutResult, StoreError, Verb, Vivify};
 
 /// A value. Its debug form shows the first 8 runs of equal words, each with the number of words.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -18,8 +18,8 @@ impl std::fmt::Debug for Bytes {
         let text = self.0.escape_ascii().to_string();
         let words: Vec<&str> = text.split_inclusive('.').collect();
         let mut words = words.chunk_by(|one, other| one == other);
-        let told = words.by_ref().take(8).map(|same| format!("{}x{}", same[0], same.len()));
-        write!(to, "{} bytes: {}", self.0.len(), told.collect::<Vec<_>>().join(" "))
+        let runs = words.by_ref().take(8).map(|same| format!("{}x{}", same[0], same.len()));
+        write!(to, "{} bytes: {}", self.0.len(), runs.collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -37,29 +37,24 @@ impl From<Vec<u8>> for Bytes {
     }
 }
 
-/// The item of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Item {
     pub(crate) value: Bytes,
     pub(crate) flags: u32,
-    /// The CAS unique; `None` if it is unknown.
     pub(crate) cas: Option<u64>,
     pub(crate) exptime: u32,
     pub(crate) stale: bool,
     pub(crate) won: bool,
 }
 
-/// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct State {
     pub(crate) item: Option<Item>,
-    /// The second of the pending flush; 0 if no flush is pending.
     pub(crate) pending: u32,
 }
 
-/// The result of a read.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReadResult {
     pub(crate) value: Bytes,
     pub(crate) flags: u32,
     pub(crate) cas: u64,
@@ -67,8 +62,8 @@ pub(crate) struct Seen {
 
 /// The result of a meta get: that of a read, and the values for meta flags.
 #[derive(Clone, Debug)]
-pub(crate) struct MetaSeen {
-    pub(crate) seen: Seen,
+pub(crate) struct MetaReadResult {
+    pub(crate) seen: ReadResult,
     pub(crate) exptime: u32,
     pub(crate) stale: bool,
     pub(crate) token_sent: bool,
@@ -79,11 +74,11 @@ pub(crate) struct MetaSeen {
 /// A request with its answer, or an eviction.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    Get(Option<Seen>),
+    Get(Option<ReadResult>),
     MetaGet {
         steps: Vec<MetaStep>,
         win: bool,
-        hit: Option<MetaSeen>,
+        hit: Option<MetaReadResult>,
     },
     Put {
         verb: Verb,
@@ -91,14 +86,14 @@ pub(crate) enum Event {
         cas: u64,
         cas_in: Option<u64>,
         stale: bool,
-        came: Result<Stored, Refused>,
+        result: Result<PutResult, StoreError>,
     },
     /// A touch that found an item, with the new exptime; `GotAndTouched` also returned the item.
     Touched(u32),
-    GotAndTouched(Seen, u32),
+    GotAndTouched(ReadResult, u32),
     Delete {
         cas: Option<u64>,
-        came: Deleted,
+        result: DeleteResult,
     },
     Mark {
         cas: Option<u64>,
@@ -106,7 +101,7 @@ pub(crate) enum Event {
         stale: bool,
         exptime: Option<u32>,
         emptied: Option<u32>,
-        came: Result<Deleted, Refused>,
+        result: Result<DeleteResult, StoreError>,
     },
     Delta {
         incr: bool,
@@ -114,7 +109,7 @@ pub(crate) enum Event {
         cas: u64,
         vivify: Option<Vivify>,
         exptime: Option<u32>,
-        came: Result<Counted, Refused>,
+        result: Result<DeltaResult, StoreError>,
     },
     Evicted,
     /// A flush of all keys at this second; `None` flushes now, 0 calls the pending flush off.
@@ -123,7 +118,6 @@ pub(crate) enum Event {
     Tick,
 }
 
-/// The properties of the store on which answers depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) has_cas: bool,
@@ -146,7 +140,7 @@ impl Item {
         is_it.then(|| Item { cas: Some(cas), ..self.clone() })
     }
 
-    /// The item, if its CAS unique may be the requested one; any item if none was requested.
+    /// The item, if it may have the requested CAS unique; any item if none was requested.
     fn matches(&self, cas: Option<u64>) -> Option<Item> {
         cas.map_or_else(|| Some(self.clone()), |cas| self.seen_with(cas))
     }
@@ -155,7 +149,7 @@ impl Item {
         self.cas.is_none_or(|own| own != cas)
     }
 
-    fn answers(&self, seen: &Seen) -> Option<Item> {
+    fn answers(&self, seen: &ReadResult) -> Option<Item> {
         let same = self.value == seen.value && self.flags == seen.flags;
         self.seen_with(seen.cas).filter(|_| same)
     }
@@ -178,37 +172,36 @@ impl Rules {
                 some(item.map(|item| timed(item, exptime)))
             }
             Event::MetaGet { steps, win, hit } => self.meta(state, there, (steps, *win), hit),
-            // A set that is refused for lack of memory deletes the older value.
-            Event::Put { verb: Verb::Set, came: Err(Refused::NoMemory), .. } => {
-                if self.may_refuse {
-                    to(None)
-                } else {
-                    Vec::new()
+            Event::Put { verb: Verb::Set, result: Err(StoreError::NoMemory), .. } => {
+                if self.may_refuse { to(None) } else { Vec::new() }
+            }
+            Event::Put { result: Err(refused), .. }
+            | Event::Mark { result: Err(refused), .. }
+            | Event::Delta { result: Err(refused), .. } => {
+                only(self.may_refuse && *refused != StoreError::TooLarge)
+            }
+            Event::Put { verb, given, cas, cas_in, stale, result: Ok(result) } => {
+                self.put(state, there, (*verb, given, *cas, *stale), *cas_in, *result)
+            }
+            Event::Delete { cas, result } => match (result, there) {
+                (DeleteResult::NotFound, None) => to(None),
+                (DeleteResult::Deleted, Some(item)) if item.matches(*cas).is_some() => to(None),
+                (DeleteResult::Exists, Some(item)) => {
+                    only(cas.is_some_and(|cas| item.has_other(cas)))
                 }
-            }
-            Event::Put { came: Err(refused), .. }
-            | Event::Mark { came: Err(refused), .. }
-            | Event::Delta { came: Err(refused), .. } => {
-                only(self.may_refuse && *refused != Refused::TooLarge)
-            }
-            Event::Put { verb, given, cas, cas_in, stale, came: Ok(came) } => {
-                self.put(state, there, (*verb, given, *cas, *stale), *cas_in, *came)
-            }
-            Event::Delete { cas, came } => match (came, there) {
-                (Deleted::NotFound, None) => to(None),
-                (Deleted::Deleted, Some(item)) if item.matches(*cas).is_some() => to(None),
-                (Deleted::Exists, Some(item)) => only(cas.is_some_and(|cas| item.has_other(cas))),
                 _ => Vec::new(),
             },
-            Event::Mark { cas, came: Ok(came), .. } => match (came, there) {
-                (Deleted::NotFound, None) => only(true),
-                (Deleted::Exists, Some(item)) => only(cas.is_some_and(|cas| item.has_other(cas))),
-                (Deleted::Deleted, Some(item)) => {
+            Event::Mark { cas, result: Ok(result), .. } => match (result, there) {
+                (DeleteResult::NotFound, None) => only(true),
+                (DeleteResult::Exists, Some(item)) => {
+                    only(cas.is_some_and(|cas| item.has_other(cas)))
+                }
+                (DeleteResult::Deleted, Some(item)) => {
                     some(item.matches(*cas).map(|item| self.marked(item, event)))
                 }
                 _ => Vec::new(),
             },
-            Event::Delta { came: Ok(Counted::Counted { .. }), .. } => {
+            Event::Delta { result: Ok(DeltaResult::Stored { .. }), .. } => {
                 some(self.counted(there, event))
             }
             Event::Delta { .. } => only(self.did_not_count(there, event)),
@@ -227,23 +220,25 @@ impl Rules {
         there: Option<&Item>,
         (verb, given, cas, stale): (Verb, &Item, u64, bool),
         cas_in: Option<u64>,
-        came: Stored,
+        result: PutResult,
     ) -> Vec<State> {
         use Verb::{Add, Append, AppendVivify, Cas, Prepend, PrependVivify, Replace, Set};
         let only = |holds: bool| if holds { vec![state.clone()] } else { Vec::new() };
-        let Stored::Stored { cas: got, value_bytes } = came else {
-            return only(match (came, verb, there) {
-                (Stored::NotStored, Add, Some(_)) => true,
-                (Stored::NotStored, Replace | Append | Prepend, None) => true,
-                (Stored::NotFound, Cas, None) => true,
-                (Stored::Exists, Cas, Some(item)) => {
+        let PutResult::Stored { cas: got, value_bytes } = result else {
+            return only(match (result, verb, there) {
+                (PutResult::NotStored, Add, Some(_)) => true,
+                (PutResult::NotStored, Replace | Append | Prepend, None) => true,
+                (PutResult::NotFound, Cas, None) => true,
+                (PutResult::Exists, Cas, Some(item)) => {
                     cas == 0
                         || (item.has_other(cas)
                             && !(stale && item.cas.is_some_and(|own| cas < own)))
                 }
-                (Stored::Exists, Append | Prepend | AppendVivify | PrependVivify, Some(item)) => {
-                    cas != 0 && item.has_other(cas)
-                }
+                (
+                    PutResult::Exists,
+                    Append | Prepend | AppendVivify | PrependVivify,
+                    Some(item),
+                ) => cas != 0 && item.has_other(cas),
                 _ => false,
             });
         };
@@ -344,8 +339,8 @@ impl Rules {
     }
 
     fn counted(self, there: Option<&Item>, event: &Event) -> Option<Item> {
-        let Event::Delta { incr, delta, cas, vivify, exptime, came } = event else { return None };
-        let Ok(Counted::Counted { value, cas: got, exptime: before, vivified }) = came else {
+        let Event::Delta { incr, delta, cas, vivify, exptime, result } = event else { return None };
+        let Ok(DeltaResult::Stored { value, cas: got, exptime: before, vivified }) = result else {
             return None;
         };
         let Some(item) = there else {
@@ -379,11 +374,11 @@ impl Rules {
     }
 
     fn did_not_count(self, there: Option<&Item>, event: &Event) -> bool {
-        let Event::Delta { cas, vivify, came, .. } = event else { return false };
-        match (came, there) {
-            (Ok(Counted::NotFound), None) => vivify.is_none(),
-            (Ok(Counted::NonNumeric), Some(item)) => number(item).is_none(),
-            (Ok(Counted::Exists), Some(item)) => {
+        let Event::Delta { cas, vivify, result, .. } = event else { return false };
+        match (result, there) {
+            (Ok(DeltaResult::NotFound), None) => vivify.is_none(),
+            (Ok(DeltaResult::NonNumeric), Some(item)) => number(item).is_none(),
+            (Ok(DeltaResult::Exists), Some(item)) => {
                 !item.value.is_empty() && *cas != 0 && item.has_other(*cas)
             }
             _ => false,
@@ -395,7 +390,7 @@ impl Rules {
         state: &State,
         there: Option<&Item>,
         (steps, win): (&[MetaStep], bool),
-        hit: &Option<MetaSeen>,
+        hit: &Option<MetaReadResult>,
     ) -> Vec<State> {
         let vivifies = steps.iter().any(|step| matches!(step, MetaStep::Vivify(_)));
         let to = |item| vec![State { item: Some(item), ..state.clone() }];
@@ -436,8 +431,8 @@ impl Rules {
             }
         }
         won = (won || (item.stale && !item.won)) && win;
-        let told = (hit.exptime, hit.stale, hit.token_sent, hit.won);
-        if told != (item.exptime, item.stale, item.won, won) {
+        let shown = (hit.exptime, hit.stale, hit.token_sent, hit.won);
+        if shown != (item.exptime, item.stale, item.won, won) {
             return Vec::new();
         }
         to(Item { exptime, won: item.won || won, ..item })

@@ -21,14 +21,12 @@ use testing::Random;
 /// Number of `maintain` calls in a final round after which background work counts as endless.
 const MAINTAINED_MAX: usize = 100_000;
 
-/// The outcome of a schedule: the faults, and the numbers of evictions and undecided histories.
 pub(crate) struct Outcome {
     pub(crate) wrong: Vec<String>,
     pub(crate) evictions: u64,
     pub(crate) undecided: u64,
 }
 
-/// Runs the script under the current schedule.
 pub(crate) fn run(script: &Script) -> Outcome {
     let columns = script.acts.len();
     let config = Config {
@@ -73,12 +71,11 @@ pub(crate) fn run(script: &Script) -> Outcome {
     let threads: Vec<_> = threads.collect();
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     let undecided = alone(|| look(&mut keeper, &store));
-    store::tell_evictions(None);
+    store::set_eviction_hook(None);
     let wrong = std::mem::take(&mut *world.wrong.lock().unwrap());
     Outcome { wrong, evictions: store.stats().evictions, undecided }
 }
 
-/// Follows the script of a column, in the column's own thread.
 fn work(mut actor: Actor) {
     let world = Arc::clone(&actor.world);
     actor.column.online();
@@ -92,7 +89,7 @@ fn note_evictions(world: &Arc<World>) {
     let world = Arc::clone(world);
     let keys: Vec<_> = (0..world.script.keys).map(name).collect();
     let begun: Vec<_> = (0..=world.script.acts.len()).map(|_| Cell::new(0)).collect();
-    store::tell_evictions(Some(Box::new(move |column, key, is_done| {
+    store::set_eviction_hook(Some(Box::new(move |column, key, is_done| {
         let Some(key) = keys.iter().position(|name| *name == key) else { return };
         if !is_done {
             begun[column].set(world.moment());
@@ -142,7 +139,6 @@ fn prepare(keeper: &mut Actor, store: &Store) {
     world.refused.store(0, SeqCst);
 }
 
-/// Checks the store and all histories at the end. Returns the number of undecided histories.
 fn look(keeper: &mut Actor, store: &Store) -> u64 {
     let world = Arc::clone(&keeper.world);
     let faults = |when: &str| {
@@ -215,14 +211,14 @@ fn histories(world: &World) -> u64 {
         match explain(&history, &latest, rules) {
             Verdict::Explained => {}
             Verdict::Undecided => undecided += 1,
-            Verdict::Wrong(furthest) => world.wrong(told(key, &history, &furthest)),
+            Verdict::Wrong(furthest) => world.wrong(describe(key, &history, &furthest)),
         }
     }
     undecided
 }
 
-/// Formats a history that no order explains; its calls are sorted by the moment they began.
-fn told(key: usize, history: &[Vec<Call>], furthest: &[usize]) -> String {
+/// Formats a history that no order explains, its calls sorted by beginning.
+fn describe(key: usize, history: &[Vec<Call>], furthest: &[usize]) -> String {
     let mut lines = Vec::new();
     for (lane, calls) in history.iter().enumerate() {
         for (at, call) in calls.iter().enumerate() {

@@ -9,15 +9,12 @@ use testing::Random;
 
 /// The clock's second at the start: near 256, so that times differ in more than their lowest byte.
 pub(crate) const START: u32 = 253;
-/// Maximum difference between two columns' clocks, in seconds.
 pub(crate) const APART_SECONDS_MAX: u32 = 2;
 /// Bytes of a segment, and of a frame, in the explored stores.
 pub(crate) const SEGMENT_BYTES: usize = 4 << 10;
 pub(crate) const FRAME_BYTES: u64 = 512;
-/// Maximum number of keys whose histories are checked.
 pub(crate) const KEYS_MAX: usize = 8;
 
-/// The conditions that a schedule explores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// There is room for everything.
@@ -30,7 +27,6 @@ pub(crate) enum Kind {
     Index,
 }
 
-/// The CAS unique that a request gives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cas {
     None,
@@ -40,14 +36,13 @@ pub(crate) enum Cas {
     Off(i64),
 }
 
-/// The way in which a key is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Look {
     Plain,
     /// Holds the value for a while, and checks that it does not change.
     Held,
     Into,
-    Around,
+    Template,
 }
 
 #[derive(Clone, Debug)]
@@ -90,7 +85,6 @@ pub(crate) struct MetaAct {
     pub(crate) bump: bool,
 }
 
-/// An operation on a key.
 #[derive(Clone, Debug)]
 pub(crate) enum KeyAct {
     Get(Look),
@@ -103,7 +97,6 @@ pub(crate) enum KeyAct {
     MetaGet(MetaAct),
 }
 
-/// A step in a column's script.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Key(usize, KeyAct),
@@ -113,7 +106,6 @@ pub(crate) enum Act {
     /// Flushes all keys in this many seconds; `None` flushes now.
     Flush(Option<u32>),
     CallOff,
-    /// Advances the column's clock by a second.
     Tick,
     Quiesce,
     Maintain(u32),
@@ -128,7 +120,6 @@ pub(crate) enum Act {
     Extend(u32, u32, u32),
 }
 
-/// The operations and the settings of one schedule.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) kind: Kind,
@@ -150,13 +141,12 @@ pub(crate) struct Script {
     pub(crate) acts: Vec<Vec<Act>>,
     /// True if clients choose some of the CAS uniques.
     pub(crate) own_cas: bool,
-    /// The arena, if there is one: its number of chunks, the bytes of the shortest value in it, and
-    /// a flag that is true if values stay where they were received.
+    /// The arena, if any: its number of chunks, the bytes of the shortest value in it, and true if
+    /// values stay where they were received.
     pub(crate) arena: Option<(u32, usize, bool)>,
     pub(crate) seed: u64,
 }
 
-/// The settings from which a script's operations are drawn.
 struct Mix {
     flush: bool,
     timed: bool,
@@ -284,7 +274,9 @@ impl Mix {
 
     fn key_act(&self, random: &mut Random) -> KeyAct {
         match random.below(24) {
-            0..8 => KeyAct::Get(random.pick(&[Look::Plain, Look::Held, Look::Into, Look::Around])),
+            0..8 => {
+                KeyAct::Get(random.pick(&[Look::Plain, Look::Held, Look::Into, Look::Template]))
+            }
             8..15 => KeyAct::Put(self.put(random)),
             15 | 16 => KeyAct::Delete,
             17 => KeyAct::Touch(self.exptime(random)),

@@ -7,7 +7,6 @@ use crate::ops::COLUMNS;
 use crate::run::Run;
 use store::{OutOfBounds, Usage};
 
-/// Bytes of an item's header, rounded up.
 const HEAD_BYTES: usize = 64;
 /// Number of segments that may be empty, kept free, or open for a queue or a class.
 const OPEN_SEGMENTS: usize = 16;
@@ -18,10 +17,8 @@ const SEGMENTS_MIN: usize = 16;
 /// Rounds of background work, a second apart; each retries work that an earlier round gave up.
 const ROUNDS: usize = 4;
 
-/// Records whether room was ever short.
 #[derive(Default)]
 pub(crate) struct Room {
-    /// Maximum bytes of all items at any time so far.
     peak_bytes: usize,
     /// True if room was short at some time, so that items may have been evicted.
     tight: bool,
@@ -105,7 +102,6 @@ impl Run {
         }
     }
 
-    /// Upper bound of the bytes of all items in the map.
     fn item_bytes(&self) -> usize {
         self.items.iter().map(|(key, item)| key.len() + item.value.0.len() + HEAD_BYTES).sum()
     }
@@ -121,7 +117,6 @@ impl Run {
     }
 }
 
-/// Number of segments that are in use or free.
 fn present(usage: &Usage) -> usize {
     let log = usage.segments_open + usage.segments_sealed + usage.segments_limbo;
     let others = usage.segments_frames + usage.segments_free + usage.segments_index;

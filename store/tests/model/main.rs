@@ -16,7 +16,7 @@ mod patient;
 mod ring;
 mod run;
 
-use ops::{Drawn, op};
+use ops::{DrawSettings, op};
 use proptest::prelude::{Strategy, prop};
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use run::Run;
@@ -37,7 +37,6 @@ each::policies! {
     where_the_arena_is_full_only_what_was_evicted_is_missed,
 }
 
-/// Exclusive upper bound of the number of operations in a run.
 const OPS: usize = 220;
 
 fn config(eviction: Eviction, memory_mb: usize) -> Config {
@@ -51,17 +50,16 @@ fn config(eviction: Eviction, memory_mb: usize) -> Config {
     }
 }
 
-/// Runs `cases` random histories, or PROPTEST_CASES if that is set, each against a new store of
-/// `config`.
-fn check(config: &Config, cases: u32, drawn: Drawn) {
+/// Runs `cases` (or PROPTEST_CASES) random histories, each against a new store of `config`.
+fn check(config: &Config, cases: u32, drawn: DrawSettings) {
     check_in(config, None, cases, drawn);
 }
 
-/// Like `check`, but with an arena if `chunks` is given: the arena's number of chunks, the bytes of
-/// the shortest value in it, and a flag that is true if values stay where they were received.
-fn check_in(config: &Config, chunks: Option<(u32, usize, bool)>, cases: u32, drawn: Drawn) {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    let cases = asked.unwrap_or(cases);
+/// Like `check`, but with an arena if `chunks` is given: its number of chunks, the bytes of the
+/// shortest value in it, and true if values stay where they were received.
+fn check_in(config: &Config, chunks: Option<(u32, usize, bool)>, cases: u32, drawn: DrawSettings) {
+    let requested = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let cases = requested.unwrap_or(cases);
     let runs = Runs { cases, failure_persistence: None, max_shrink_iters: 4000, ..Runs::default() };
     let ops = prop::collection::vec(op(drawn), 1..OPS);
     let ops = ops.prop_map(|ops| ops.into_iter().enumerate().collect::<Vec<_>>());
@@ -75,14 +73,13 @@ fn check_in(config: &Config, chunks: Option<(u32, usize, bool)>, cases: u32, dra
     tried.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Draws values shorter than `large_kb` KiB, and no change of the memory limit.
-fn drawn(large_kb: usize, fills: bool) -> Drawn {
-    Drawn { large: large_kb << 10, fills, limits_from: None }
+fn drawn(large_kb: usize, fills: bool) -> DrawSettings {
+    DrawSettings { large: large_kb << 10, fills, limits_from: None }
 }
 
-/// Also draws changes of the memory limit. The lowest is `from` tenths of the first limit.
-fn limits(from: u8, drawn: Drawn) -> Drawn {
-    Drawn { limits_from: Some(from), ..drawn }
+/// Also draws changes of the memory limit, down to `from` tenths of the first limit.
+fn limits(from: u8, drawn: DrawSettings) -> DrawSettings {
+    DrawSettings { limits_from: Some(from), ..drawn }
 }
 
 fn with_room_for_all_nothing_is_evicted_and_every_reply_is_the_maps(eviction: Eviction) {

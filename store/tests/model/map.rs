@@ -4,7 +4,7 @@
 
 use crate::ops::{Cas, DeltaOp, Exp, KeyOp, MetaDeleteOp, MetaGetOp, PutOp, Step};
 use std::{fmt, rc::Rc};
-use store::{Refused, Verb};
+use store::{StoreError, Verb};
 
 /// A value whose debug form is shortened.
 #[derive(Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) enum Reply {
     Exists,
     NotFound,
     NonNumeric,
-    Refused(Refused),
+    Refused(StoreError),
     Hit { flags: u32, cas: u64, value: Text },
     Touched,
     Meta(Meta),
@@ -76,7 +76,6 @@ impl Reply {
     }
 }
 
-/// The result of an operation.
 pub(crate) struct Outcome {
     pub(crate) reply: Reply,
     pub(crate) item: Option<Item>,
@@ -84,7 +83,6 @@ pub(crate) struct Outcome {
     pub(crate) fresh: bool,
 }
 
-/// The time and the settings, which do not depend on the key.
 #[derive(Clone, Copy)]
 pub(crate) struct World {
     pub(crate) now: u32,
@@ -120,7 +118,6 @@ impl World {
         Outcome { reply, item, fresh: false }
     }
 
-    /// The expected result of an operation on a live item, or on a key without an item.
     pub(crate) fn expect(
         &self,
         key: &[u8],
@@ -187,7 +184,6 @@ impl World {
         self.counted(key, value_bytes, flags) > self.item_bytes_max
     }
 
-    /// Bytes of an item, as memcached counts them.
     fn counted(&self, key: &[u8], value_bytes: usize, flags: u32) -> usize {
         let flags = if flags == 0 { 0 } else { 4 };
         let cas = if self.cas { 8 } else { 0 };
@@ -205,7 +201,7 @@ impl World {
     fn put(&self, key: &[u8], item: Option<&Item>, put: &PutOp, value: &Text, cas: u64) -> Outcome {
         if self.too_large(key, value.0.len(), put.flags) {
             let kept = if put.verb == Verb::Set { None } else { item.cloned() };
-            return self.outcome(Reply::Refused(Refused::TooLarge), kept);
+            return self.outcome(Reply::Refused(StoreError::TooLarge), kept);
         }
         let new = Item {
             flags: put.flags,

@@ -3,7 +3,7 @@
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 use store::Verb;
 
-/// Number of keys that the operations share; it is low, so that many operations share a key.
+/// A low number of keys, so that many operations share one.
 pub(crate) const KEYS: usize = 6;
 /// Number of columns, used in turn by the one thread.
 pub(crate) const COLUMNS: usize = 3;
@@ -87,7 +87,6 @@ pub(crate) struct MetaDeleteOp {
     pub(crate) flags: u32,
 }
 
-/// An operation on one key.
 #[derive(Clone, Debug)]
 pub(crate) enum KeyOp {
     Put(PutOp),
@@ -116,14 +115,12 @@ pub(crate) enum Op {
     Unpin,
     /// Sets the memory limit to this many tenths of the first limit.
     Limit(u8),
-    /// Does all background work.
     Settle,
 }
 
-/// Settings for drawing operations.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Drawn {
-    /// Values have fewer bytes than this.
+pub(crate) struct DrawSettings {
+    /// Values are shorter than this number of bytes.
     pub(crate) large: usize,
     /// True if many other keys are set, so that shared keys are evicted.
     pub(crate) fills: bool,
@@ -275,8 +272,7 @@ fn limit(from: u8) -> BoxedStrategy<Op> {
     .boxed()
 }
 
-/// Draws one operation.
-pub(crate) fn op(Drawn { large, fills, limits_from }: Drawn) -> BoxedStrategy<Op> {
+pub(crate) fn op(DrawSettings { large, fills, limits_from }: DrawSettings) -> BoxedStrategy<Op> {
     let flush = prop_oneof![Just(None), (-2..20_i8).prop_map(Some)];
     let ticks = prop_oneof![4 => 1..5_u32, 1 => 5..200_u32, 1 => 200..10_000_u32];
     let fill = (1..400_u16, prop_oneof![0..20_u16, 0..3000_u16]);

@@ -8,8 +8,8 @@ use crate::ring::Ring;
 use memory::arena::Arena;
 use std::{collections::HashMap, collections::HashSet, fmt::Debug, rc::Rc, sync::Arc};
 use store::{
-    Body, Column, Config, Counted, Deleted, Delta, Hit, MetaDelete, MetaGet, MetaHit, MetaStep,
-    Pinned, Put, Refused, Start, Store, Stored, Value, Verb, Vivify,
+    Body, Column, Config, DeleteResult, Delta, DeltaResult, Hit, MetaDelete, MetaGet, MetaHit,
+    MetaStep, Pinned, Put, PutResult, Start, Store, StoreError, Value, Verb, Vivify,
 };
 
 /// Number of other keys, which `Op::Fill` sets in turn.
@@ -22,7 +22,6 @@ pub(crate) struct Run {
     pub(crate) at: usize,
     pub(crate) world: World,
     pub(crate) evict: bool,
-    /// The first memory limit.
     pub(crate) memory_bytes: usize,
     pub(crate) room: Room,
     pub(crate) items: HashMap<Vec<u8>, Item>,
@@ -32,13 +31,11 @@ pub(crate) struct Run {
     pinned: Vec<(Pinned, Text)>,
     filled: u32,
     arena: Option<Arc<Arena>>,
-    /// The ring that receives values before they are stored.
     ring: Option<Ring>,
 }
 
 impl Run {
-    /// Makes a run, with an arena if `chunks` is given: the arena's number of chunks, the bytes of
-    /// the shortest value in it, and a flag that is true if values stay where they were received.
+    /// Makes a run, with an arena if `chunks` is given (see `check_in`).
     pub(crate) fn new(config: &Config, chunks: Option<(u32, usize, bool)>) -> Self {
         let arena = chunks.map(|(chunks, _, keeps)| {
             Arc::new(Arena::new(3, chunks, 2048).expect("memory").keeping(keeps))
@@ -100,7 +97,7 @@ impl Run {
         self.check_room()
     }
 
-    /// The column in use, online. No column waits for the other columns, which are offline.
+    /// The column in use, online. The other columns are offline, so it waits for none of them.
     pub(crate) fn column(&mut self) -> &mut Column {
         for at in (0..COLUMNS).filter(|at| *at != self.at) {
             if !std::mem::replace(&mut self.asleep[at], true) {
@@ -192,7 +189,7 @@ impl Run {
         Ok(())
     }
 
-    /// Looks up a key without changing its item. Returns the CAS unique.
+    /// Looks up a key without a trace on its item. Returns the CAS unique.
     fn probe(&mut self, key: &[u8]) -> Option<u64> {
         let get =
             MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
@@ -269,14 +266,14 @@ impl Run {
         }))
     }
 
-    /// True if an operation found no room, which may happen without eviction; the item is then
-    /// unchanged or, after a set, gone.
+    /// True if an operation found no room, as may happen without eviction; a set then deletes the
+    /// item.
     fn refused(&mut self, key: &[u8], op: &KeyOp, reply: &Reply) -> bool {
         let there = self.items.contains_key(key);
         let touches = matches!(op, KeyOp::Gat(_) | KeyOp::Touch(_));
         let steps = matches!(op, KeyOp::MetaGet(get) if !get.steps.is_empty());
         let missed = *reply == Reply::NotFound && ((touches && there) || steps);
-        if *reply != Reply::Refused(Refused::NoMemory) && !missed {
+        if *reply != Reply::Refused(StoreError::NoMemory) && !missed {
             return false;
         }
         if let Some(item) = self.items.get_mut(key) {
@@ -328,7 +325,6 @@ impl Run {
         Ok(())
     }
 
-    /// Updates the map to the store's new state.
     fn adopt(&mut self, key: &[u8], outcome: Outcome) -> Result<(), String> {
         let Some(mut item) = outcome.item else {
             self.items.remove(key);
@@ -441,8 +437,7 @@ fn fill_key(key: u32) -> Vec<u8> {
     format!("fill{key}").into_bytes()
 }
 
-/// The operations of a column, with replies in the model's form. A meta get also returns the item's
-/// idle time.
+/// A column's operations, with replies in the model's form. Meta get also returns the idle time.
 trait Replies {
     fn reply(
         &mut self,
@@ -532,7 +527,7 @@ impl Replies for Column {
                 return Reply::Refused(refused);
             }
             let mut next = &value[sent..value.len().min(sent + piece)];
-            let came = next.len();
+            let remaining = next.len();
             match draft.spaces(self, 2 * piece) {
                 Ok(spaces) => {
                     for space in spaces {
@@ -543,7 +538,7 @@ impl Replies for Column {
                 }
                 Err(refused) => return Reply::Refused(refused),
             }
-            draft.filled(came - next.len());
+            draft.filled(remaining - next.len());
         }
         stored(at_last(self, |it| it.put(&put, Body::Draft(&mut draft))))
     }
@@ -605,35 +600,35 @@ fn hit(hit: Option<Hit<'_>>) -> Reply {
     Reply::Hit { flags: hit.client_flags, cas: hit.cas, value: text(&hit) }
 }
 
-fn stored(stored: Result<Stored, Refused>) -> Reply {
+fn stored(stored: Result<PutResult, StoreError>) -> Reply {
     match stored {
-        Ok(Stored::Stored { cas, value_bytes }) => {
+        Ok(PutResult::Stored { cas, value_bytes }) => {
             Reply::Stored { cas, value_bytes: value_bytes as usize }
         }
-        Ok(Stored::NotStored) => Reply::NotStored,
-        Ok(Stored::Exists) => Reply::Exists,
-        Ok(Stored::NotFound) => Reply::NotFound,
+        Ok(PutResult::NotStored) => Reply::NotStored,
+        Ok(PutResult::Exists) => Reply::Exists,
+        Ok(PutResult::NotFound) => Reply::NotFound,
         Err(refused) => Reply::Refused(refused),
     }
 }
 
-fn counted(counted: Result<Counted, Refused>) -> Reply {
+fn counted(counted: Result<DeltaResult, StoreError>) -> Reply {
     match counted {
-        Ok(Counted::Counted { value, cas, exptime, vivified }) => {
+        Ok(DeltaResult::Stored { value, cas, exptime, vivified }) => {
             Reply::Counted { value, cas, exptime, vivified }
         }
-        Ok(Counted::NotFound) => Reply::NotFound,
-        Ok(Counted::Exists) => Reply::Exists,
-        Ok(Counted::NonNumeric) => Reply::NonNumeric,
+        Ok(DeltaResult::NotFound) => Reply::NotFound,
+        Ok(DeltaResult::Exists) => Reply::Exists,
+        Ok(DeltaResult::NonNumeric) => Reply::NonNumeric,
         Err(refused) => Reply::Refused(refused),
     }
 }
 
-fn deleted(deleted: Result<Deleted, Refused>) -> Reply {
+fn deleted(deleted: Result<DeleteResult, StoreError>) -> Reply {
     match deleted {
-        Ok(Deleted::Deleted) => Reply::Deleted,
-        Ok(Deleted::NotFound) => Reply::NotFound,
-        Ok(Deleted::Exists) => Reply::Exists,
+        Ok(DeleteResult::Deleted) => Reply::Deleted,
+        Ok(DeleteResult::NotFound) => Reply::NotFound,
+        Ok(DeleteResult::Exists) => Reply::Exists,
         Err(refused) => Reply::Refused(refused),
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Makes ring `number` of `rings`, between which the arena's ring chunks are divided.
+    /// Makes ring `number` of `rings`, which share the arena's ring chunks equally.
     pub(crate) fn new(arena: &Arc<Arena>, number: u32, rings: u32) -> Self {
         let each = arena.ring_chunks() / rings;
         Self { arena: Arc::clone(arena), chunks: (number * each..(number + 1) * each).collect() }

@@ -1,7 +1,6 @@
 //! Columns whose clocks are a second apart: an item dead to one column is alive to another.
 //!
-//! Invariant: an index slot points to its item, whichever column drained or moved the segment, and
-//! whatever the clock of that column is.
+//! Invariant: an index slot points to its item, whichever column drained or moved the segment.
 
 use crate::patient::at_last;
 use crate::{THREADS, at_once, config, each, key_of, random, value};

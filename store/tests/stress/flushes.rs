@@ -16,12 +16,11 @@ each::policies! {
 }
 
 const ROUNDS: u64 = 2500;
-/// Number of keys that each thread owns.
 const OWN_KEYS: usize = 40;
 
 /// The last set of a key by its owner thread, and the phases in which that set began and ended.
 #[derive(Clone, Copy, Default)]
-struct Own {
+struct OwnedKey {
     version: u64,
     began: u64,
     ended: u64,
@@ -40,7 +39,7 @@ fn check(
     column: &mut Column,
     phase: &AtomicU64,
     key: u32,
-    own: Own,
+    own: OwnedKey,
     evicts: bool,
 ) -> Result<(), String> {
     let before = phase.load(Ordering::SeqCst);
@@ -67,7 +66,7 @@ fn what_a_flush_took_stays_away_and_what_came_after_it_stays(eviction: Eviction)
         let phase = AtomicU64::new(0);
         let all = at_once(&store, |id, column| {
             let mut random = random(id);
-            let mut own = [Own::default(); OWN_KEYS];
+            let mut own = [OwnedKey::default(); OWN_KEYS];
             for round in 0..ROUNDS {
                 let at = usize::try_from(random.below(OWN_KEYS as u64)).unwrap();
                 match random.below(10) {
@@ -83,7 +82,7 @@ fn what_a_flush_took_stays_away_and_what_came_after_it_stays(eviction: Eviction)
                         });
                         set.map_err(|refused| format!("set: {refused:?}"))?;
                         let ended = phase.load(Ordering::SeqCst);
-                        own[at] = Own { version, began, ended };
+                        own[at] = OwnedKey { version, began, ended };
                     }
                     4 if id == 0 && round % 8 == 0 => {
                         phase.fetch_add(1, Ordering::SeqCst);
@@ -138,7 +137,6 @@ fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
                 1 | 2 => {
                     let touched = at_last(column, |column| column.touch(&name, exptime));
                     let touched = touched.map_err(|e| format!("{e:?}"))?;
-                    // No other column's clock is past `later`.
                     let later = clock.load(Ordering::SeqCst);
                     if touched != (now < expires[at]) && later < expires[at] {
                         return Err(format!("touch at {now} of what expires at {}", expires[at]));
@@ -146,7 +144,7 @@ fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
                     expires[at] = if touched { exptime } else { 0 };
                 }
                 3 => {
-                    // Another thread owns the key, so this read races with touches by that thread.
+                    // Another thread owns this key and may be touching it.
                     let other = self::key((id + 1) % THREADS, at);
                     if let Some(hit) = column.get(&key_of(other)) {
                         value::version(other, &value::bytes(&hit))?;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use store::{Column, Store};
 use testing::Random;
 
-/// Number of steps for each change of the limit, on average.
 const STEPS_PER_CHANGE: u64 = 40;
 /// Number of segments that items keep if the index takes all others.
 const SEGMENTS_MIN: u64 = 16;
@@ -19,7 +18,7 @@ pub(crate) struct Limits {
     store: Arc<Store>,
     /// Limits to choose from, in eighths of a megabyte; an empty list leaves the limit unchanged.
     eighths: &'static [usize],
-    /// Maximum number of segments in use: the number at the last change, or a lower number since.
+    /// Maximum number of segments in use: that at the last change, or lower since.
     most: u64,
 }
 

@@ -1,8 +1,7 @@
 //! Threads over one store, each with its own column; their reads are checked against their writes.
 //!
-//! Invariant: a thread that finds a fault reports it and the test fails. The machine decides how
-//! the threads interleave, but not how much they do. `STRESS_SEED`, a number, changes the random
-//! operations of a run.
+//! Invariant: a fault that any thread finds fails the test. The machine decides how the threads
+//! interleave, but not how much they do. `STRESS_SEED`, a number, changes the random operations.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -36,7 +35,6 @@ pub(crate) fn config(eviction: Eviction, memory_mb: usize) -> Config {
     }
 }
 
-/// The random sequence of a thread.
 pub(crate) fn random(id: usize) -> testing::Random {
     let seed = std::env::var("STRESS_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     testing::Random::new(id as u64 ^ seed.unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -48,7 +46,6 @@ pub(crate) fn key_of(key: u32) -> [u8; 7] {
     name
 }
 
-/// Runs `work` in every thread at once. Returns the first fault found.
 pub(crate) fn at_once(
     store: &Arc<Store>,
     work: impl Fn(usize, &mut Column) -> Result<(), String> + Sync,

@@ -1,8 +1,8 @@
 //! Keys as registers: each is written by one thread, version after version, and read by all.
 //!
-//! Invariant: a read begun after a write was acknowledged sees that version or a later one, or
-//! nothing; a deleted or replaced value never comes back. Without evictions a read sees nothing
-//! only after a delete.
+//! Invariant: a read begun after a write was acknowledged sees that version, a later one or
+//! nothing; a deleted or replaced value never comes back. Without evictions only a delete makes
+//! reads see nothing.
 
 use crate::limits::Limits;
 use crate::patient::at_last;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use store::policy::Eviction;
-use store::{Body, Column, Config, Pinned, Put, Refused, Store, Stored, Value, Verb};
+use store::{Body, Column, Config, Pinned, Put, PutResult, Store, StoreError, Value, Verb};
 use testing::Random;
 
 each::policies! {
@@ -25,7 +25,6 @@ each::policies! {
     under_changing_limits_nothing_torn_foreign_or_old_is_seen,
 }
 
-/// Number of keys that all threads read.
 const KEYS: u32 = 240;
 /// Number of keys that are set now and then, so that others are evicted.
 const FILL_KEYS: u32 = 40_000;
@@ -44,7 +43,6 @@ struct Run {
     fill: bool,
     /// True if all values of a key have the same length, so that they are rewritten in place.
     fixed: bool,
-    /// Memory limits to choose from, in eighths of a megabyte.
     eighths: &'static [usize],
 }
 
@@ -101,7 +99,6 @@ impl Run {
         usize::try_from(len).unwrap()
     }
 
-    /// Writes, touches or deletes one of this thread's own keys.
     fn write(&self, id: usize, column: &mut Column, random: &mut Random) -> Result<(), String> {
         let own = u32::try_from(random.below(u64::from(KEYS)) / THREADS as u64).unwrap();
         let key = own * u32::try_from(THREADS).unwrap() + u32::try_from(id).unwrap();
@@ -129,13 +126,13 @@ impl Run {
         let value = value::make(key, version, self.len(key, random));
         let put = Put::new(verb, &name);
         match at_last(column, |column| column.put(&put, Body::Bytes(&value))) {
-            Ok(Stored::Stored { .. }) => register.acknowledged.store(version, Ordering::SeqCst),
-            Ok(Stored::NotStored) if verb != Verb::Set => {}
+            Ok(PutResult::Stored { .. }) => register.acknowledged.store(version, Ordering::SeqCst),
+            Ok(PutResult::NotStored) if verb != Verb::Set => {}
             // A refused set has deleted the older value, so reads must not see that any more.
-            Err(Refused::NoMemory) if verb == Verb::Set => {
+            Err(StoreError::NoMemory) if verb == Verb::Set => {
                 register.acknowledged.store(version, Ordering::SeqCst);
             }
-            Err(Refused::NoMemory) => {}
+            Err(StoreError::NoMemory) => {}
             other => return Err(format!("{verb:?} of key {key}: {other:?}")),
         }
         Ok(())
@@ -148,14 +145,13 @@ impl Run {
             let name = key_of(key);
             let set = Put::new(Verb::Set, &name);
             match at_last(column, |column| column.put(&set, Body::Bytes(&value))) {
-                Ok(_) | Err(Refused::NoMemory) => {}
+                Ok(_) | Err(StoreError::NoMemory) => {}
                 Err(refused) => return Err(format!("fill: {refused:?}")),
             }
         }
         Ok(())
     }
 
-    /// Reads a key, and sometimes holds the hit for a while.
     fn read(&self, column: &mut Column, random: &mut Random) -> Result<(), String> {
         let key = u32::try_from(random.below(u64::from(KEYS))).unwrap();
         let register = &self.registers[key as usize];
@@ -175,7 +171,6 @@ impl Run {
             return Err(format!("{seen}, acknowledged {acknowledged}, begun {begun}"));
         }
         if random.below(8) == 0 {
-            // The thread stalls while it holds the hit.
             (0..random.below(30)).for_each(|_| thread::yield_now());
             let again = value::version(key, &value::bytes(&hit))?;
             if again != version {

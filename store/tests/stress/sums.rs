@@ -1,7 +1,6 @@
 //! Counters, cas loops and appends by many threads: nothing acknowledged is lost.
 //!
-//! Invariant: other keys are overwritten meanwhile, so that items are moved all the time, but
-//! nothing is evicted.
+//! Invariant: meanwhile other keys are overwritten, so that items move, but nothing is evicted.
 
 use crate::limits::Limits;
 use crate::patient::at_last;
@@ -9,7 +8,7 @@ use crate::{THREADS, at_once, config, each, key_of, random};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::policy::Eviction;
-use store::{Body, Column, Counted, Delta, Hit, Put, Store, Stored, Value, Verb, Vivify};
+use store::{Body, Column, Delta, DeltaResult, Hit, Put, PutResult, Store, Value, Verb, Vivify};
 use testing::Random;
 
 each::policies! {
@@ -19,7 +18,6 @@ each::policies! {
 }
 
 const KEYS: u32 = 5;
-/// Number of successful operations of each thread.
 const ROUNDS: usize = 1200;
 /// First limit in MiB, later limits in eighths of a MiB, and the length bound of other values.
 const LIMITS: [(usize, &[usize], u64); 3] =
@@ -72,7 +70,7 @@ fn every_acknowledged_incr_counts(eviction: Eviction) {
                     exptime: None,
                 };
                 match at_last(column, |column| column.delta(&delta)) {
-                    Ok(Counted::Counted { value, .. }) if value >= last[key as usize] => {
+                    Ok(DeltaResult::Stored { value, .. }) if value >= last[key as usize] => {
                         last[key as usize] = value;
                     }
                     other => return Err(format!("incr: {other:?} after {last:?}")),
@@ -141,14 +139,14 @@ fn increment(column: &mut Column, key: u32, lowest: &mut u64) -> Result<(), Stri
         let next = (value + 1).to_string();
         let put = Put { cas, ..Put::new(verb, &name) };
         match at_last(column, |column| column.put(&put, Body::Bytes(next.as_bytes()))) {
-            Ok(Stored::Stored { cas, .. }) if cas <= *lowest => {
+            Ok(PutResult::Stored { cas, .. }) if cas <= *lowest => {
                 return Err(format!("CAS unique {cas} of key {key} after {lowest}"));
             }
-            Ok(Stored::Stored { cas, .. }) => {
+            Ok(PutResult::Stored { cas, .. }) => {
                 *lowest = cas;
                 return Ok(());
             }
-            Ok(Stored::Exists | Stored::NotStored) => {}
+            Ok(PutResult::Exists | PutResult::NotStored) => {}
             other => return Err(format!("cas: {other:?}")),
         }
     }
@@ -167,7 +165,7 @@ fn every_acknowledged_append_is_there_once(eviction: Eviction) {
                 match at_last(column, |column| {
                     column.put(&appended, Body::Bytes(record.as_bytes()))
                 }) {
-                    Ok(Stored::Stored { .. }) => {}
+                    Ok(PutResult::Stored { .. }) => {}
                     other => return Err(format!("append: {other:?}")),
                 }
                 churn(column, &mut random, longest)?;

@@ -5,7 +5,6 @@ use store::{Hit, Value};
 /// Bytes of a value's head: key, version and length.
 pub(crate) const HEAD_BYTES: usize = 16;
 
-/// The value of version `version` of `key`, `len` bytes long.
 pub(crate) fn make(key: u32, version: u64, len: usize) -> Vec<u8> {
     let len = len.max(HEAD_BYTES);
     let mut value = Vec::with_capacity(len + 8);
@@ -42,7 +41,6 @@ pub(crate) fn version(key: u32, value: &[u8]) -> Result<u64, String> {
     Ok(version)
 }
 
-/// The bytes of a hit's value.
 pub(crate) fn bytes(hit: &Hit<'_>) -> Vec<u8> {
     match &hit.value {
         Value::Log(value) => value.to_vec(),

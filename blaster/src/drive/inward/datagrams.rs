@@ -1,9 +1,9 @@
 //! Answers in datagrams: assembles them, and detects lost, late, duplicate and reordered ones.
 //!
 //! Where: the receiving half, for lines over UDP.
-//! Invariant: at most `ASSEMBLIES_MAX` answers of several datagrams are assembled at a time on a
-//! line, each of at most `PARTS_MAX` datagrams; each part counts once. If a value of a multiget is
-//! lost, its key counts as a miss, because memcached does not report misses.
+//! Invariant: a line assembles at most `ASSEMBLIES_MAX` answers at a time, each of at most
+//! `PARTS_MAX` datagrams; each part counts once. If a value of a multiget is lost, its key counts
+//! as a miss, because memcached does not report misses.
 //! Source: memcached's `protocol.txt`, "UDP protocol".
 
 use net::Datagram;
@@ -16,32 +16,28 @@ use super::{InLine, Inward, place_of};
 use crate::line::Socket;
 use crate::wire::{Content, Piece, ReadOutcome, Reader, Tag};
 
-/// The most incomplete answers of several datagrams on one line at a time.
+/// The most incomplete answers on one line.
 const ASSEMBLIES_MAX: usize = 256;
 /// The most datagrams of one answer: at memcached's 1,392 bytes each, more than a megabyte.
 const PARTS_MAX: usize = 1024;
 /// The most batches read from one socket or queue before others are read.
 pub(super) const BATCHES_MAX: usize = 16;
 
-/// An answer that is being assembled.
 #[derive(Debug, Default)]
 struct Assembly {
     number: u16,
     total: usize,
     received: usize,
-    /// The range of each part in `bytes`. `None` until the part has arrived.
+    /// The range of each part in `bytes`; `None` until the part arrives.
     parts: Vec<Option<(usize, usize)>>,
     bytes: Vec<u8>,
 }
 
-/// The result of adding a datagram to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// The datagram is kept; other datagrams are still missing.
     Kept,
     /// The same datagram had arrived before.
     Double,
-    /// The datagram completes the answer.
     Last,
     /// The datagram contradicts an earlier one, or a limit is exceeded.
     Refused,
@@ -58,7 +54,6 @@ enum Value {
     None,
 }
 
-/// The answers of several datagrams that a line assembles.
 #[derive(Debug)]
 pub(super) struct Assemblies {
     open: Vec<Assembly>,
@@ -120,7 +115,6 @@ impl Assemblies {
 }
 
 impl Inward {
-    /// Reads the waiting datagrams of a line, at most `BATCHES_MAX` batches.
     pub(super) fn read_datagrams(&mut self, line: u32, clock: &Clock, state: &mut DriveState) {
         let Some(mut inbox) = self.inbox.take() else { return };
         let mut is_drained = false;
@@ -135,8 +129,7 @@ impl Inward {
             let generation = self.lines[line as usize].generation;
             self.take_messages(state);
             if !self.lines[line as usize].is_same(generation) {
-                // A message reported the line as broken. The datagrams come from its old
-                // connection.
+                // A message reported the line as broken. The datagrams are from its old connection.
                 is_drained = true;
                 break;
             }
@@ -188,8 +181,7 @@ impl Inward {
         match entry.state {
             State::Waiting if is_part => match self.first_value(line, index, bytes) {
                 (Value::Again, false) => return state.score.duplicate(),
-                // The multiget contains a key twice, so its last value looks like a duplicate, but
-                // it still ends the multiget.
+                // The multiget has a key twice, so its last value looks like a duplicate.
                 (Value::Again, true) => {
                     state.score.duplicate();
                     let end = Piece { tag: None, content: Content::End, ends: true };
@@ -199,7 +191,7 @@ impl Inward {
             },
             State::Waiting => {}
             State::Answered if is_part => return self.after_end(line, index, bytes, state),
-            // Later datagrams of a late answer are not distinguished from duplicates.
+            // If an answer is late, its further datagrams are not distinguished from duplicates.
             State::Late if is_part || header.total > 1 => return,
             State::Answered | State::Late => return state.score.duplicate(),
             State::TimedOut => {
@@ -225,8 +217,8 @@ impl Inward {
         }
     }
 
-    /// Handles a datagram of a multiget that has already ended. Either the end has overtaken the
-    /// datagram's value, which has counted as a miss, or the datagram is a duplicate.
+    /// Handles a datagram of a multiget that has ended. Either its value was overtaken by the end
+    /// and has counted as a miss, or the datagram is a duplicate.
     fn after_end(&mut self, line: u32, index: usize, bytes: &[u8], state: &mut DriveState) {
         match self.first_value(line, index, bytes).0 {
             Value::Fresh(at) => {
@@ -238,7 +230,7 @@ impl Inward {
     }
 
     /// Decodes the value at the start of a multiget's datagram. The flag is true if the value ends
-    /// the multiget. memcached sends each value in its own datagram, all with the same header.
+    /// the multiget.
     fn first_value(&mut self, line: u32, index: usize, bytes: &[u8]) -> (Value, bool) {
         let mut reader = Reader::new(self.options.protocol);
         let ReadOutcome::Piece(Piece { tag, content: Content::Value(name, _), ends }, _) =
@@ -266,7 +258,6 @@ impl Inward {
         (value, ends)
     }
 
-    /// Applies the bytes of an answer, which must consist of complete pieces.
     #[inline]
     fn answer(
         &mut self,
@@ -306,7 +297,6 @@ impl Inward {
         }
     }
 
-    /// Counts an answer as reordered if a later request was answered before.
     fn count_if_overtaken(&mut self, line: u32, number: u16, state: &mut DriveState) {
         if self.options.has_order && self.lines[line as usize].is_overtaken(number) {
             state.score.reordered();
@@ -315,7 +305,7 @@ impl Inward {
 }
 
 impl InLine {
-    /// Records that a request was answered. True if a later request was answered before.
+    /// Records that a request was answered. True if a later request was answered before it.
     #[inline]
     pub(super) fn is_overtaken(&mut self, number: u16) -> bool {
         // Numbers wrap around: a later number is ahead by less than half the range.

@@ -1,8 +1,7 @@
-//! Ends requests: `over` ends each one; other functions end requests that have no answer.
+//! Ends requests: `over` ends one request; other functions call it for requests without answers.
 //!
 //! Where: called by the receiving half.
-//! Invariant: `over` is called once for each request. Only `over`, and `quick` for usual answers,
-//! count a request as over.
+//! Invariant: `over` is called once per request. Only `over` and `quick` count a request as over.
 
 use super::super::pending::{Cause, Entry, Sent, State};
 use super::super::score::{DriveState, Outcome};
@@ -10,7 +9,6 @@ use super::Inward;
 use crate::line::Socket;
 
 impl Entry {
-    /// Returns the entry of a request whose line is broken.
     pub(super) fn failed(sent: &Sent, split: Option<u32>) -> Entry {
         Entry {
             sent: *sent,
@@ -27,8 +25,7 @@ impl Entry {
 }
 
 impl Inward {
-    /// Ends a request, or a part of one: counts it and frees its token. `now_ns` is the time of the
-    /// answer; `None` if the request was not answered.
+    /// Ends a request or a part of one, and frees its token. `now_ns` is the answer's time, if any.
     #[inline]
     pub(super) fn over(
         &mut self,
@@ -72,7 +69,6 @@ impl Inward {
         self.fail_all(line, state);
     }
 
-    /// Ends all requests that wait on a line.
     fn fail_all(&mut self, line: u32, state: &mut DriveState) {
         while let Some(index) = self.lines[line as usize].ring.oldest() {
             let ring = &mut self.lines[line as usize].ring;
@@ -82,8 +78,8 @@ impl Inward {
         }
     }
 
-    /// Ends requests that have waited too long. On a stream a missing answer blocks all later ones,
-    /// so the whole connection is given up. Over UDP only the one request is given up.
+    /// Ends requests that have waited too long. On a stream, a missing answer blocks all later
+    /// ones, so the whole connection is given up.
     pub(in super::super) fn expire(&mut self, now_ns: u64, state: &mut DriveState) {
         let Some(late_ns) = now_ns.checked_sub(self.options.timeout_ns) else { return };
         for line in 0..self.lines.len() {
@@ -105,7 +101,7 @@ impl Inward {
         }
     }
 
-    /// UDP: times out the oldest request. It counts as lost later, unless its answer comes late.
+    /// UDP: times out the oldest request. It will count as lost, unless its answer still arrives.
     pub(super) fn expire_oldest(&mut self, line: u32, state: &mut DriveState) {
         let own = &mut self.lines[line as usize];
         let Some(index) = own.ring.oldest() else { return };
@@ -119,7 +115,6 @@ impl Inward {
         self.close_if_idle(line, state);
     }
 
-    /// Closes a line that is marked `is_closing`, if no request waits on it.
     #[inline]
     pub(super) fn close_if_idle(&mut self, line: u32, state: &mut DriveState) {
         let own = &mut self.lines[line as usize];
@@ -133,7 +128,6 @@ impl Inward {
         }
     }
 
-    /// Stops receiving: gives up all waiting requests.
     pub(in super::super) fn finish(&mut self, state: &mut DriveState) {
         for line in 0..self.lines.len() {
             let Ok(line) = u32::try_from(line) else { return };

@@ -4,10 +4,10 @@
 //! queue -> | datagram | datagram | ...    source port -> line
 //! ```
 //!
-//! Where: the receiving half, for lines that bypass the kernel's network stack.
+//! Where: part of the receiving half.
 //! Invariant: polling the queues takes no system call, so a thread polls them before it waits with
-//! epoll; after at most `POLLS_MAX` successful polls in a row it uses epoll for all other sockets.
-//! A datagram for another thread's line counts as broken; ports are probed to avoid this.
+//! epoll; but it calls epoll for the other sockets after `POLLS_MAX` successful polls in a row. A
+//! datagram for another thread's line counts as broken; ports are probed to avoid this.
 //! Source: none.
 
 use std::io;
@@ -31,21 +31,18 @@ const FIRST_TOKEN: u64 = 1 << 32;
 const POLLS_MAX: u32 = 64;
 const NONE: u32 = u32::MAX;
 
-/// This thread's queues of an interface.
 #[derive(Debug)]
 struct Interface {
     queues: Arc<Queues>,
-    /// The line of each source port, indexed by `Queues::port_index`; `NONE` if there is none.
+    /// The line of each source port, by `Queues::port_index`; `NONE` if there is none.
     lines: Vec<u32>,
 }
 
-/// This thread's queues of all interfaces.
 #[derive(Debug, Default)]
 pub(super) struct Interfaces {
     all: Vec<Interface>,
-    /// For each queue, the index of its interface in `all`, and its number at that interface.
+    /// For each queue: the index of its interface in `all`, and its number at that interface.
     queues: Vec<(usize, usize)>,
-    /// Queues that the kernel has reported as ready.
     ready: Vec<usize>,
     polls: u32,
 }
@@ -93,8 +90,8 @@ impl Interfaces {
 }
 
 impl Inward {
-    /// Begins a turn: reads the packets that have arrived. True if the caller need not call epoll,
-    /// because there were packets or the thread must not sleep.
+    /// Begins a turn: reads the packets that have arrived. True if the caller must not call epoll,
+    /// because there were packets or the thread does not sleep.
     #[inline]
     pub(in super::super) fn poll_queues(
         &mut self,
@@ -124,7 +121,6 @@ impl Inward {
         }
     }
 
-    /// Reads the packets of a queue, at most `BATCHES_MAX` batches.
     fn read_queue(&mut self, queue: usize, clock: &Clock, state: &mut DriveState) {
         let (interface, number) = self.interfaces.queues[queue];
         let queues = Arc::clone(&self.interfaces.all[interface].queues);
@@ -154,8 +150,7 @@ impl Inward {
                         None if queues.belongs_to_other_thread(own) => {
                             of_line.for_each(|_| state.score.broken())
                         }
-                        // The datagram is for a closed line, answers a probe sent before the
-                        // first request, or is not from a target.
+                        // A probe's answer, or a datagram for a closed line or not from a target.
                         None => of_line.for_each(drop),
                     }
                 }

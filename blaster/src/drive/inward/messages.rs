@@ -1,7 +1,6 @@
 //! The messages between the sending and the receiving half.
 //!
-//! Where: between the halves. On one thread they are direct calls; between two threads they are
-//! queued as `Messages`.
+//! Where: direct calls if both halves run on one thread, otherwise queued as `Messages`.
 //! Invariant: messages keep the order of events. The receiving half gets the message about a
 //! request before the request's bytes are sent.
 
@@ -13,9 +12,7 @@ use crate::line::Socket;
 /// A message from the sending half to the receiving half.
 #[derive(Debug)]
 pub(in super::super) enum Message {
-    /// A line has a new socket.
     Opened(u32, Socket),
-    /// A request is about to be sent on a line.
     Sent(u32, Sent),
     /// Close this line as soon as no request waits on it.
     CloseWhenIdle(u32),
@@ -23,25 +20,22 @@ pub(in super::super) enum Message {
     WriteFailed(u32),
 }
 
-/// Messages in their order, and the keys of the multigets among them.
+/// Messages in order, and the keys of the multigets among them.
 #[derive(Debug, Default)]
 pub(in super::super) struct Messages {
     pub(in super::super) queue: Vec<Message>,
     pub(in super::super) keys: Vec<u64>,
 }
 
-/// The receiving half as the sending half sees it: `Inward` itself if both run on one thread,
-/// otherwise the `Messages` to its thread.
+/// The sending half's view of the receiving half: `Inward`, or `Messages` to another thread.
 pub(in super::super) trait ReceivingHalf {
     fn opened(&mut self, line: u32, socket: Socket, state: &mut DriveState);
-    /// Reports that a request is about to be sent on a line. `keys` are its keys if it has several.
+    /// `keys` are the request's keys if it has several.
     fn sent(&mut self, line: u32, sent: &Sent, keys: &[u64], state: &mut DriveState);
-    /// Reports that one request for each of `picks` is about to be sent. Each is like `first`
-    /// except for verb, key and number; the numbers count up from that of `first`.
+    /// Reports a burst that is about to be sent: one copy of `first` for each of `picks`, with the
+    /// pick's verb and key. The copies' numbers count up from that of `first`.
     fn burst(&mut self, line: u32, first: &Sent, picks: &[Pick], state: &mut DriveState);
-    /// Requests that the line be closed as soon as no request waits on it.
     fn close_when_idle(&mut self, line: u32, state: &mut DriveState);
-    /// Reports that writing to this line has failed.
     fn write_failed(&mut self, line: u32, state: &mut DriveState);
 }
 
@@ -116,14 +110,12 @@ impl ReceivingHalf for Inward {
 /// Reports of the receiving half, on which the sending half acts.
 #[derive(Debug, Default)]
 pub(in super::super) struct Feedback {
-    /// Number of requests that have ended, without fills.
+    /// Number of requests that have ended, except fills.
     pub(in super::super) over: u64,
-    /// Each line on which requests have ended, and the number of tokens that they have freed.
+    /// Lines on which requests have ended, and the number of tokens that each has freed.
     pub(in super::super) tokens: Vec<(u32, u32)>,
-    /// Missed keys, each to be filled by a set: line, key, and true if the set keeps the get's
-    /// token.
+    /// Missed keys to be filled by a set: line, key, and true if the set keeps the get's token.
     pub(in super::super) fills: Vec<(u32, u64, bool)>,
-    /// Lines whose connection is broken.
     pub(in super::super) broken: Vec<u32>,
     /// Lines that were closed as requested by `CloseWhenIdle`.
     pub(in super::super) closed: Vec<u32>,
@@ -146,7 +138,6 @@ impl Feedback {
             && self.closed.is_empty())
     }
 
-    /// Moves the contents of `other` to the end of this feedback.
     pub(in super::super) fn add(&mut self, other: &mut Feedback) {
         self.over += std::mem::take(&mut other.over);
         self.tokens.append(&mut other.tokens);

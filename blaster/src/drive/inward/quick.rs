@@ -1,10 +1,10 @@
-//! The fast path for usual answers: many are handled at once.
+//! The fast path, which handles several usual answers at once.
 //!
 //! Where: the receiving half tries this path first, and decodes other answers piece by piece.
-//! Invariant: an answer handled here ends its request like `piece` and `over` would. Answers whose
-//! contents matter (verified values, misses to be filled) are not handled here.
-//! Source: none. Why this path exists: without it a GET costs 46 to 122 % more instructions (`bench
-//! drive` under callgrind, 32 requests in flight, all four protocols).
+//! Invariant: an answer ends its request like `piece` and `over` would. Answers whose contents
+//! matter (verified values, misses to be filled) are not handled here.
+//! Source: none. Without this path a GET costs 46 to 122 % more instructions (`bench drive` under
+//! callgrind, 32 requests in flight, all four protocols).
 
 use net::Datagram;
 use protocol::udp::Header;
@@ -15,8 +15,7 @@ use super::Inward;
 use crate::wire::{Tag, UsualKind};
 
 impl Inward {
-    /// Handles the consecutive usual answers at the start of `input`, unless their contents matter.
-    /// Returns their length in bytes.
+    /// Handles usual answers at the start of `input`. Returns their length in bytes.
     #[inline]
     pub(super) fn quick(
         &mut self,
@@ -44,8 +43,7 @@ impl Inward {
         at
     }
 
-    /// Handles usual answers to requests of one key, one per datagram, unless their contents
-    /// matter. Returns the first datagram that is not handled, or `None` if all are.
+    /// Handles usual one-key answers, one per datagram. Returns the first datagram that it leaves.
     #[inline]
     pub(super) fn quick_datagrams<'i, P: 'i>(
         &mut self,
@@ -84,7 +82,6 @@ impl Inward {
         unusual
     }
 
-    /// Counts requests that ended with usual answers, and returns their tokens.
     #[inline]
     fn count_over(
         &mut self,

@@ -1,11 +1,10 @@
 //! Bursts: the closed loop's usual case, in which many requests are drawn and written at once.
 //!
 //! Where: the sending half tries a burst first when a line has tokens.
-//! Invariant: a burst sends the requests that would be drawn and sent one by one. It sends only
-//! requests of one key that the workload draws, to a single server, without `churn_requests`; all
-//! others are sent one by one.
-//! Source: none. Why bursts exist: without them a GET costs 46 to 74 % more instructions (`bench
-//! drive` under callgrind, 32 requests in flight, all four protocols).
+//! Invariant: a burst sends the requests that would otherwise be drawn and sent one by one. Bursts
+//! need a workload that draws requests of one key, a single server, and no `churn_requests`.
+//! Source: none. Without bursts a GET costs 46 to 74 % more instructions (`bench drive` under
+//! callgrind, 32 requests in flight, all four protocols).
 
 use super::super::DriveError;
 use super::super::inward::ReceivingHalf;
@@ -16,7 +15,7 @@ use super::{BURST_MAX, Outward, RequestState, Source};
 use crate::wire::WireRequest;
 use crate::workload::{VERBS, Verb};
 
-/// The requests of the current burst. All bursts reuse this memory.
+/// The requests of a burst, in memory that all bursts reuse.
 #[derive(Debug)]
 pub(super) struct Picks([Pick; BURST_MAX]);
 
@@ -27,8 +26,7 @@ impl Picks {
 }
 
 impl Outward {
-    /// Sends up to `count` requests on a line, at most `BURST_MAX`. Returns the number sent; 0 if
-    /// the next request has to be sent on its own.
+    /// Sends at most `count` requests. Returns how many; 0 if the next has to be sent on its own.
     #[inline]
     pub(super) fn burst(
         &mut self,

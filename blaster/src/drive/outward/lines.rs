@@ -2,7 +2,7 @@
 //!
 //! Where: part of the sending half.
 //! Invariant: a line accepts requests only while it is up, not full and not being closed. The
-//! receiving half gets the message about a socket before those about requests on it.
+//! receiving half learns of a socket before it learns of requests on it.
 
 use std::io;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::packets::Packets;
 use crate::target::Bypass;
 use crate::wire::{WireRequest, Writer};
 
-/// The first pause before a line is opened again.
+/// The first pause before a line is opened again; it doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Time within which a connection must be made.
+/// The most time that connecting may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 fn ns(span: Duration) -> u64 {
@@ -39,7 +39,6 @@ pub(super) enum Phase {
     Up(Socket, line::Outward),
 }
 
-/// The sending half of one connection.
 #[derive(Debug)]
 pub(super) struct OutLine {
     pub(super) target: usize,
@@ -49,10 +48,8 @@ pub(super) struct OutLine {
     /// Number of requests since the line was opened.
     pub(super) sent: u64,
     pause: Duration,
-    /// True if the line has bytes to be flushed.
     is_dirty: bool,
-    /// True if the socket has no room, or if a write has failed and the receiving half has not
-    /// reported the line as broken yet.
+    /// True if the socket has no room, or if a write failed and the line is not yet down.
     is_full: bool,
     is_closing: bool,
 }
@@ -75,13 +72,12 @@ impl OutLine {
         matches!(self.phase, Phase::Up(..))
     }
 
-    /// True if the line accepts a request.
     #[inline(always)]
     pub(super) fn accepts(&self) -> bool {
         !self.is_closing && self.has_room()
     }
 
-    /// True if the line accepts a fill. A line that is being closed still accepts one.
+    /// True if a fill fits. A line that is being closed still accepts fills, but no other requests.
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
         match &self.phase {
@@ -90,14 +86,13 @@ impl OutLine {
         }
     }
 
-    /// Marks the line as broken; it is opened again after a pause.
     pub(super) fn mark_broken(&mut self, now_ns: u64) {
         self.phase = Phase::Down(now_ns.saturating_add(ns(self.pause)));
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 
-    /// Writes a request, to be sent with the next flush. Returns the request and its length in
-    /// bytes, or `None` if the line is not up or the request does not fit a datagram.
+    /// Writes a request, which the next flush sends. Returns the request and its length in bytes,
+    /// or `None` if the line is not up or the request does not fit a datagram.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -129,7 +124,6 @@ impl OutLine {
 }
 
 impl Outward {
-    /// Marks a line as having bytes to be flushed.
     #[inline]
     pub(super) fn mark_dirty(&mut self, line: u32) {
         let own = &mut self.lines[line as usize];
@@ -139,8 +133,7 @@ impl Outward {
         }
     }
 
-    /// Requests that a line be closed once `churn_requests` were sent on it. It is opened again
-    /// afterwards.
+    /// Closes a line, to open it again, once it has sent `churn_requests` requests.
     #[inline]
     pub(super) fn churn(
         &mut self,
@@ -169,7 +162,6 @@ impl Outward {
         Ok(())
     }
 
-    /// Waits until all lines are up.
     pub(in super::super) fn establish(
         &mut self,
         clock: &Clock,
@@ -217,7 +209,7 @@ impl Outward {
             Ok(socket) => socket,
             Err(error) => {
                 own.mark_broken(now_ns);
-                // The backlog of a Unix socket's listener is full. It will have room soon.
+                // The backlog of a Unix socket's listener is full, but will have room soon.
                 let passes = error.kind() == io::ErrorKind::WouldBlock;
                 return if passes { Ok(()) } else { Err(error) };
             }
@@ -263,7 +255,6 @@ impl Outward {
         }
     }
 
-    /// Handles events: a socket has connected or has room again, or `waker` was woken.
     pub(in super::super) fn handle_events(
         &mut self,
         limit: Timeout,
@@ -317,7 +308,6 @@ impl Outward {
         }
     }
 
-    /// Opens the lines whose pause is over, and gives up connecting after `CONNECT_MAX`.
     pub(in super::super) fn tick(
         &mut self,
         now_ns: u64,
@@ -369,8 +359,7 @@ impl Outward {
         }
     }
 
-    /// Passes the written requests to the kernel, with one write for each line, or one call for
-    /// each AF_XDP queue. Returns false if nothing was written.
+    /// Writes all requests, with one call per line or AF_XDP queue. False if nothing was written.
     #[inline]
     pub(in super::super) fn flush(
         &mut self,
@@ -417,7 +406,6 @@ impl Outward {
         Ok(true)
     }
 
-    /// Sends the packets that wait in AF_XDP queues.
     fn post(&mut self) -> Result<(), DriveError> {
         self.is_unsent = !self.dirty.is_empty();
         for queues in &self.queues {

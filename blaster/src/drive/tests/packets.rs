@@ -12,8 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
-/// All tests use the same interface name, and interfaces are identified by name. So the tests run
-/// one at a time.
+/// Interfaces are identified by name, and all tests use the same name, so they run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn over(interface: &str) -> Bypass {
@@ -62,7 +61,7 @@ fn a_thread_without_a_queue_and_a_server_that_is_nowhere_are_told() {
     let drive_there = || drive(&workload, running.addresses(), Protocol::Text);
     let too_many = near.on(|| Drive { here: (0, 3), ..drive_there() });
     let error = near.on(|| outcome(too_many)).unwrap_err().to_string();
-    assert!(error.contains("wire has 2 queues, but each thread (-t) needs one"), "{error}");
+    assert!(error.contains("wire has 2 queues: give at most that many threads (-t)"), "{error}");
     let nowhere = Place::Xdp(over(WIRE), ([192, 0, 2, 1], 11211).into());
     let nowhere = near.on(|| drive(&workload, &[nowhere], Protocol::Text));
     let error = near.on(|| outcome(nowhere)).unwrap_err().to_string();
@@ -71,7 +70,7 @@ fn a_thread_without_a_queue_and_a_server_that_is_nowhere_are_told() {
     let nosuch = near.on(|| drive(&workload, &places, Protocol::Text));
     let error = near.on(|| outcome(nosuch)).unwrap_err().to_string();
     assert!(error.contains("there is no interface nosuchnic"), "{error}");
-    // The failed runs have released their resources: another run succeeds.
+    // The failed runs have released their resources.
     assert_all_hit(
         &near.on(|| ran(drive(&workload, running.addresses(), Protocol::Text))),
         3000,
@@ -109,13 +108,12 @@ fn what_somebody_else_sends_is_no_answer() {
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let forge = || {
         let socket = UdpSocket::bind((far.v4, 0)).unwrap();
-        // The lowest free source ports, one per connection.
         let ports = || (20_000..20_002).map(|port| (near.v4, port));
         let mut answers_before = u64::MAX;
         while !is_over.load(Ordering::Relaxed) {
-            // Forge one round only after a real answer: a flood would fill the receive ring, and
-            // real answers would be lost. 16 requests are in flight, so at most 16 rounds arrive
-            // before the ring is emptied.
+            // Forge a round only after a real answer: a flood would fill the receive ring, and real
+            // answers would be lost. 16 requests are in flight, so at most 16 rounds arrive before
+            // the ring is emptied.
             let answers = running.counts().answers.load(Ordering::Relaxed);
             if mem::replace(&mut answers_before, answers) == answers {
                 std::thread::yield_now();
@@ -124,7 +122,7 @@ fn what_somebody_else_sends_is_no_answer() {
             let soon = (answers / 2..).take(FORGED_IDS).map(|id| u16::try_from(id).unwrap());
             for (id, to) in soon.flat_map(|id| ports().map(move |to| (id, to))) {
                 let answer = [&Header::request(id, 0).bytes()[..], b"END\r\n"].concat();
-                // Sending fails before and after the run, when the ports are closed.
+                // Sending fails while the ports are closed, before and after the run.
                 let is_sent = socket.send_to(&answer, to).is_ok();
                 sent.fetch_add(is_sent.into(), Ordering::Relaxed);
             }

@@ -1,8 +1,8 @@
 //! The agent: sends requests to the servers when the controller orders it, and reports its tallies.
 //!
 //! Where: in `kvblaster agent`, whose standard input and output lead to the controller.
-//! Invariant: the process and its threads end when standard input ends or when the controller is
-//! silent for too long, so no agent sends requests without a controller.
+//! Invariant: the process and its threads end when standard input ends or the controller is silent
+//! for too long, so no agent sends requests without a controller.
 
 use super::parts;
 use super::talk::{self, AgentFacts, FromAgent, Lines, MESSAGES_MAX, SILENCE_MAX, ToAgent};
@@ -21,15 +21,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-/// Time between two reports of progress.
 const STATE_EVERY: Duration = Duration::from_millis(250);
-/// Interval at which the agent checks whether threads have connected, sent a tally or ended.
+/// Interval at which the agent checks for connected threads, tallies and ended threads.
 const TICK: Duration = Duration::from_millis(5);
 
 /// The flags of `kvblaster agent`: the CPUs of its threads.
 #[derive(Debug, clap::Args)]
 pub struct HostFlags {
-    /// CPUs the threads are pinned to, in turn
+    /// CPUs to pin the driving threads to, in the order of the threads
     #[arg(long, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     cpus: std::vec::Vec<usize>,
@@ -53,7 +52,7 @@ pub fn run(flags: &HostFlags) -> Result<(), String> {
         loop {
             match lines.next() {
                 Ok(Some(message)) => {
-                    // An error means that the receiver is gone: the agent is already ending.
+                    // Without a receiver the agent is already ending.
                     let _ = sender.send(message);
                 }
                 Ok(None) => std::process::exit(0),
@@ -91,7 +90,6 @@ struct Work {
     is_ending: bool,
     collector: Collector,
     epoch: u32,
-    /// The start of the epoch.
     moment: Moment,
     /// CPU use and length of the epochs whose tallies were not sent yet.
     usages: BTreeMap<u32, (Usage, f64)>,
@@ -106,13 +104,13 @@ impl Work {
         (self.moment, self.epoch) = (now, epoch);
     }
 
-    /// Returns the CPU use since the epoch began, and the seconds since then.
+    /// The CPU use and the seconds since the epoch began.
     fn taken(&self, now: &Moment) -> (Usage, f64) {
         (now.since(&self.moment), now.seconds_since(&self.moment))
     }
 
     fn handed(&mut self, (epoch, all): (u32, MergedTally), watch: &Watch) -> FromAgent {
-        // Threads that are done send their tallies before the epoch ends.
+        // Finished threads send their tallies before the epoch ends, when it has no entry yet.
         let taken = self.usages.remove(&epoch);
         let (usage, seconds) = taken.unwrap_or_else(|| self.taken(&watch.moment()));
         let usage = Box::new(usage);
@@ -121,7 +119,7 @@ impl Work {
 }
 
 impl Agent<'_> {
-    /// Sends a message. An error ends the agent, because the controller is gone.
+    /// An error means that the controller is gone, which ends the agent.
     fn say(&self, message: FromAgent) -> Result<(), String> {
         self.to.send(message).map_err(|_| "the controller does not listen".to_owned())
     }
@@ -176,12 +174,11 @@ impl Agent<'_> {
             (ToAgent::Compare, Some((_, context, _)), _) => {
                 self.say(FromAgent::Changed(context.servers.changed()))
             }
-            // There is no work: it could not begin or has ended, which was reported.
+            // There is no work, because it could not begin or has ended; both were reported.
             _ => Ok(()),
         }
     }
 
-    /// Finds the servers, and reads the workload.
     fn prepare(&mut self, task: Task, toml: &str) -> Result<AgentFacts, String> {
         let task = Task {
             cpus: self.flags.cpus.clone(),
@@ -229,7 +226,7 @@ impl Agent<'_> {
         work.is_ready |= is_new;
         let mut say = vec![];
         say.extend(is_new.then_some(FromAgent::Ready));
-        // `is_over` is read before the tallies, because the last tally may arrive in between.
+        // Read before the tallies, because the last tally may arrive in between.
         let is_over = work.threads.is_over();
         while let Some(one) = work.threads.next(Duration::ZERO) {
             if let Some(whole) = work.collector.take(one.epoch, &one.tally) {
@@ -247,7 +244,6 @@ impl Agent<'_> {
         if is_finished { self.finish() } else { Ok(()) }
     }
 
-    /// Sends the remaining tallies, and `Ended`.
     fn finish(&mut self) -> Result<(), String> {
         let (Some(mut work), Some((_, _, watch))) = (self.work.take(), &self.context) else {
             return Ok(());

@@ -12,28 +12,22 @@ use crate::measure::watch::{Usage, add_uses};
 use crate::measure::{Interval, Tally};
 use crate::result::agent::AgentPart;
 
-/// An agent's figures for an epoch, except the tally.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) agent: usize,
     /// The share of time for which the agent's busiest thread was on a CPU.
     pub(crate) busiest: f64,
-    /// CPU and memory use on the agent's machine.
     pub(crate) usage: Usage,
-    /// The epoch's length, measured by the agent.
     pub(crate) seconds: f64,
 }
 
 /// The figures of each agent, kept by epoch until the epoch is complete, and merged after that.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// Parts whose epoch is not known yet, with the epoch number that the threads use.
+    /// Parts whose epoch is not known yet, each with the epoch number that the threads use.
     kept: Vec<(u32, Tally, Part)>,
-    /// Parts whose epoch is known, with that epoch, until the epoch is added.
     open: Vec<(u32, Tally, Part)>,
-    /// The identity of this process's host.
     here: String,
-    /// The identity of each agent's host.
     hosts: Vec<String>,
     pub(super) merged: Vec<Option<Interval>>,
 }
@@ -45,7 +39,6 @@ impl Parts {
         Parts { kept, open, here: this_host(), hosts, merged }
     }
 
-    /// Stores a part until its epoch is known and added.
     pub(crate) fn keep(&mut self, number: u32, tally: Tally, part: Part) {
         if part.agent < self.merged.len() {
             self.kept.push((number, tally, part));
@@ -71,8 +64,7 @@ impl Parts {
     }
 
     /// Adds a complete epoch to the agents' merged reports, and sets the epoch's `busiest` and
-    /// usage from all agents. `span` is the epoch's start, length and usage; it is `None` for the
-    /// time after the last report.
+    /// usage from all agents. `span` (start, length, usage) is `None` after the last report.
     pub(crate) fn add(
         &mut self,
         (epoch, whole): (u32, &mut MergedTally),
@@ -85,7 +77,7 @@ impl Parts {
         let parts = || here.iter().map(|(.., part)| part);
         whole.busiest = parts().map(|part| part.busiest).fold(whole.busiest, f64::max);
         let Some((from_s, seconds, usage)) = span else {
-            // After the last report, count only the requests that were given up.
+            // After the last report, only the requests that were given up count.
             for (_, tally, part) in &here {
                 let merged = self.merged[part.agent].iter_mut();
                 merged.for_each(|merged| merged.tally.give_up(tally));
@@ -103,7 +95,6 @@ impl Parts {
                 continue;
             }
             if hosts.is_empty() {
-                // Report the machine on which the servers run.
                 usage.machine.clone_from(&theirs.machine);
             }
             hosts.push(host);
@@ -118,13 +109,12 @@ impl Parts {
     }
 }
 
-/// The kernel's boot id, which is the same in all containers of a host; empty if it cannot be read.
+/// The kernel's boot id, which all containers of a host share; empty if it cannot be read.
 pub(super) fn this_host() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }
 
-/// Returns a remark for each agent that was itself the limit.
 pub(crate) fn faults(parts: &[AgentPart]) -> impl Iterator<Item = Remark> {
     (1..).zip(parts).filter_map(|(number, part): (u32, &AgentPart)| {
         let fault = part.verdict.generator_fault()?;

@@ -41,16 +41,17 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// Longest quotation from a line that is not a valid message, in characters.
 const EXCERPT_CHARS_MAX: usize = 80;
 
-/// A message from the controller to an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToAgent {
-    /// The agent's share of the work, and the workload as TOML.
+    /// An agent's share of the work, and the workload as TOML.
     Task(Box<Task>, String),
     /// Connect, and wait for `Go`. The pace is the sum of all agents' rates.
-    Start { mode: Mode, pace: Pace, is_watched: bool },
-    /// Begin to send requests.
+    Start {
+        mode: Mode,
+        pace: Pace,
+        is_watched: bool,
+    },
     Go,
-    /// The number of the epoch that begins.
     Epoch(u32),
     /// Send no more requests, and stop once the outstanding requests are answered or given up.
     End,
@@ -60,28 +61,33 @@ pub(crate) enum ToAgent {
     Compare,
 }
 
-/// A message from an agent to the controller.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromAgent {
     /// The agent's version. This is the agent's first message.
     Hello(String),
     /// The servers that the agent has found.
     Found(Box<AgentFacts>),
-    /// The agent cannot do the task.
     Refused(String),
     /// All threads have connected, or one has failed.
     Ready,
-    /// `Go` was received.
     Gone,
     /// The progress of the work. There is a snapshot only if live counts are displayed.
-    State { snapshot: Option<LiveSnapshot>, is_unheard: bool, is_over: bool },
+    State {
+        snapshot: Option<LiveSnapshot>,
+        is_unheard: bool,
+        is_over: bool,
+    },
     /// The counts of all the agent's threads in an epoch.
-    Epoch { epoch: u32, tally: Box<Tally>, busiest: f64, usage: Box<Usage>, seconds: f64 },
+    Epoch {
+        epoch: u32,
+        tally: Box<Tally>,
+        busiest: f64,
+        usage: Box<Usage>,
+        seconds: f64,
+    },
     /// All threads have ended; contains the error if a thread failed.
     Ended(Option<String>),
-    /// The names of the servers that do not answer now.
     Silent(Vec<String>),
-    /// A description of each server that went away or was restarted.
     Changed(Vec<String>),
 }
 
@@ -112,22 +118,18 @@ impl<F: AsFd> Read for Patient<F> {
     }
 }
 
-/// Reads messages, one per line.
 pub(crate) struct Lines<F> {
     from: BufReader<Patient<F>>,
 }
 
 impl<F: AsFd> Lines<F> {
-    /// Returns a reader that waits at most `patience` for the first line, and at most `SILENCE_MAX`
-    /// for each later line.
+    /// Waits at most `patience` for the first line, and at most `SILENCE_MAX` for each later line.
     pub(crate) fn new(from: F, patience: Duration) -> Lines<F> {
         Lines { from: BufReader::new(Patient { from, patience }) }
     }
 
-    /// Returns the next message. `None` at the end of the input.
-    ///
-    /// # Errors
-    /// No line arrived in time, or a line is not a valid message.
+    /// Returns the next message, or `None` at the end of the input. Fails after silence or an
+    /// invalid line.
     pub(crate) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, String> {
         let mut line = Vec::new();
         loop {
@@ -136,7 +138,7 @@ impl<F: AsFd> Lines<F> {
             match read {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     let patience = self.from.get_ref().patience;
-                    return Err(format!("nothing was heard for {patience:?}"));
+                    return Err(format!("no message arrived for {patience:?}"));
                 }
                 Err(error) => return Err(error.to_string()),
                 Ok(0) => return Ok(None),
@@ -154,7 +156,6 @@ impl<F: AsFd> Lines<F> {
     }
 }
 
-/// Returns the start of a line, for an error message.
 pub(crate) fn excerpt(line: &[u8]) -> String {
     harmless(&String::from_utf8_lossy(line), EXCERPT_CHARS_MAX)
 }
@@ -172,7 +173,7 @@ pub(crate) fn harmless(text: &str, chars_max: usize) -> String {
     out
 }
 
-/// Writes messages until all senders or the reader are gone. After silence, writes an empty line.
+/// Writes messages, or empty lines after silence, until all senders or the reader are gone.
 pub(crate) fn write<M: Serialize>(messages: &Receiver<M>, mut to: impl Write) {
     loop {
         let mut line = match messages.recv_timeout(STILL_EVERY) {
@@ -215,7 +216,7 @@ mod tests {
         assert!(rate_per_s.is_nan() && matches!(lines.next::<ToAgent>(), Ok(None)));
         let patience = Duration::from_millis(10);
         for (bytes, why) in [
-            (&b""[..], "nothing was heard for 10ms"),
+            (&b""[..], "no message arrived for 10ms"),
             (b"Welcome\x1b to b\n", "it says: Welcome\\u{1b} to b"),
         ] {
             let (message, _open) = read(bytes, patience);

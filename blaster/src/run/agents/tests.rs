@@ -14,7 +14,6 @@ use std::sync::atomic::AtomicUsize;
 /// A time that is longer than any step takes, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Scripts that are removed when the test ends.
 struct Scripts(Vec<PathBuf>);
 
 impl Drop for Scripts {
@@ -27,8 +26,8 @@ fn line(message: &FromAgent) -> String {
     format!("printf '%s\\n' '{}'", serde_json::to_string(message).unwrap())
 }
 
-/// Starts one agent for each item of `all`: the agent sends the item's messages on `Go`, and
-/// reports the item's servers as silent. It answers all other orders as a real agent does.
+/// Starts one agent for each item of `all`. On `Go`, the agent sends the item's messages; to `Ask`,
+/// it answers with the item's servers. To all other orders it answers as a real agent does.
 fn gathered(all: &[(&[FromAgent], &[&str])]) -> (Scripts, Agents, Servers) {
     let targets =
         ["127.0.0.1:1", "127.0.0.1:2"].map(|name| target::parse(name, Family::Any).unwrap());
@@ -128,8 +127,7 @@ fn what_an_agent_says_waits_with_it_until_it_is_looked_at() {
     reading.join().unwrap();
 }
 
-/// Sets a terminal's title, rings its bell, turns text red, and clears the screen with a C1 control
-/// character.
+/// Sets the title, rings the bell, turns text red, and clears the screen by a C1 character.
 const HARM: &str = "\u{1b}]0;mine\u{7} \u{1b}[31mred \u{9b}2J";
 const HARMLESS: &str = "\\u{1b}]0;mine\\u{7} \\u{1b}[31mred \\u{9b}2J";
 

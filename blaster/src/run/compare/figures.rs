@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// Least confidence of each interval. With ten rounds, the interval from the second-least to the
-/// second-greatest ratio has 97.9 %. At 95 %, one of the nine figures would wrongly differ in every
-/// third comparison of a server with itself.
+/// second-greatest ratio has 97.9 %. With 95 %, one of the ten figures would be reported to differ
+/// in every third comparison of a server with itself.
 pub const CONFIDENCE: f64 = 0.97;
 /// Least number of rounds for an interval: if all seven ratios are on one side of 1, the confidence
 /// is 1 - 2 / 2^7 = 98.4 %. Fewer rounds cannot reach `CONFIDENCE`.
@@ -40,7 +40,6 @@ pub enum Kind {
     Share,
 }
 
-/// One figure by which servers are compared.
 struct Figure {
     name: &'static str,
     kind: Kind,
@@ -62,9 +61,8 @@ const fn other(
     Figure { name, kind, is_bound: false, of }
 }
 
-/// The name of the figure: requests per second of the server's CPU time.
+/// The name of the figure that counts requests per second of the server's CPU time.
 pub const PER_CPU: &str = "requests per CPU-second";
-/// The name of the figure: CPU time in user mode per request.
 const USER_TIME: &str = "user time per request";
 
 const FIGURES: [Figure; 10] = [
@@ -88,8 +86,8 @@ const FIGURES: [Figure; 10] = [
     other("resident memory", Kind::Bytes, |window, _| Some(window.usage.server?.rss_bytes? as f64)),
 ];
 
-/// Returns the servers' user-mode CPU time per answer, in nanoseconds. Only user time is the
-/// server's own. `None` if the servers run on other machines.
+/// Returns the servers' CPU time per answer in nanoseconds, in user mode only, because time in the
+/// kernel is not the server's own. `None` if the servers run on other machines.
 fn user_ns(window: &Interval, _: &[usize]) -> Option<f64> {
     let answered = window.tally.total().answered as f64;
     (answered > 0.0).then_some(user_seconds(window, &[])? * 1e9 / answered)
@@ -190,9 +188,9 @@ pub struct Against {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
-    /// They differ.
+    /// The servers differ.
     Differs,
-    /// They differ by less than `SAME_WITHIN`, or in a share by less than a thousandth.
+    /// The servers differ by less than `SAME_WITHIN`, or in a share by less than a thousandth.
     Same,
     /// The difference is no larger than the variation between rounds.
     Noise,
@@ -204,7 +202,6 @@ pub enum Finding {
 #[must_use]
 pub fn rows(series: &[Series], cpus: &[usize]) -> Vec<Row> {
     let rows = FIGURES.iter().map(|figure| row(figure, series, cpus));
-    // A figure that is 0 everywhere, such as failures, is left out.
     let is_told = |row: &Row| row.medians.iter().flatten().any(|median| *median > 0.0);
     rows.filter(|row| row.is_too_little || is_told(row)).collect()
 }
@@ -304,7 +301,6 @@ mod tests {
         (0..rounds).map(|round| (noisy(round), ratio * noisy(round))).collect()
     }
 
-    /// Returns the number of comparisons, out of a hundred, whose verdict is `finding`.
     fn count(finding: Finding, ratio: f64, rounds: u32) -> usize {
         let found = |seed| found(&pairs(seed, rounds, ratio), Kind::Rate).unwrap().finding;
         (0..100).filter(|seed| found(*seed) == finding).count()
@@ -384,14 +380,12 @@ mod tests {
         assert!(rate.is_unsteady && rate.is_bound);
         assert_eq!(told[1].medians, [Some(2000.0), Some(3000.0)]);
         assert!(!told[1].against[0].clone().unwrap().is_bound);
-        // Each round has 0.2 s of user time.
         assert_eq!(told[2].medians, [Some(200_000.0), Some(1e9 / 7500.0)]);
         // With `--server-cpus`, the busy time of these CPUs is the servers' CPU time.
         assert_eq!(rows(&both, &[3])[1].medians, [Some(1250.0), Some(1875.0)]);
         let other = others(&both[0].windows[0], &[3]).unwrap();
         assert!((other - 0.3).abs() < 1e-9, "{other}");
         assert_eq!(others(&both[0].windows[0], &[]), None);
-        // With too few ticks there is neither a figure nor a verdict.
         let mut few = both.clone();
         let servers = few.iter_mut().flat_map(|one| &mut one.windows);
         servers.filter_map(|one| one.usage.server.as_mut()).for_each(|it| it.tick_s = 0.01);

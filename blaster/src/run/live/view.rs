@@ -18,7 +18,6 @@ const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct View {
-    /// The name of the phase.
     pub(super) name: String,
     /// The fraction of the phase that is done, up to 1.
     pub(super) part: f64,
@@ -45,7 +44,6 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Returns the lines below the bar, which are at most `columns` wide.
     pub(super) fn lines(&self, columns: usize, is_coloured: bool) -> Vec<String> {
         let mut lines = Lines { columns, lines: Vec::new() };
         let per_s = |rate: f64| format!("{}/s", grouped(rate));
@@ -96,14 +94,13 @@ pub(super) fn report(epoch: u32, schedule: &Schedule, tally: &Tally) -> String {
     line + &format!(", failed {}, late {}", total.failed(), total.late_or_lost())
 }
 
-/// Lines that are at most `columns` wide.
 struct Lines {
     columns: usize,
     lines: Vec<String>,
 }
 
 impl Lines {
-    /// Adds a name followed by figures, on as many lines as they need.
+    /// Adds a name and figures, on as many lines as they need.
     fn flow(&mut self, name: &str, figures: &[String]) {
         if figures.is_empty() {
             return;

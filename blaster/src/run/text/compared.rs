@@ -11,9 +11,7 @@ use crate::run::compare::{Comparison, Plan};
 use crate::words::{grouped, percent, quoted, sentence, size, time, whole, wrapped};
 use std::fmt::Write;
 
-/// The width of the figures' names.
 const NAMES: usize = 24;
-/// The width of a server's column.
 const COLUMN: usize = 14;
 
 /// Returns the whole report.
@@ -82,7 +80,6 @@ pub(crate) fn most_telling(done: &Comparison, nth: usize, letter: &str) -> Optio
     })
 }
 
-/// Writes remarks that qualify the findings, and the next step.
 fn notes(plan: &Plan, done: &Comparison) -> String {
     let mut out = String::new();
     for server in &done.servers {
@@ -111,7 +108,7 @@ fn notes(plan: &Plan, done: &Comparison) -> String {
     }
     if done.is_interrupted {
         let why = done.failed.as_ref().map_or(String::new(), |why| format!(": {why}"));
-        let text = format!("it was ended before its last round{why}");
+        let text = format!("the comparison was ended before its last round{why}");
         out.push_str(&wrapped("note: ", &sentence(&text)));
     }
     if let Some(folder) = &plan.run.out {
@@ -130,14 +127,12 @@ fn cell(kind: Kind, median: Option<f64>) -> String {
     median.map_or("-".to_owned(), told)
 }
 
-/// Returns a sentence which states that the figure cannot be determined.
 fn too_little(row: &Row) -> String {
     let (first, rest) = row.figure.split_at(1);
     let first = first.to_ascii_uppercase();
-    format!("{first}{rest}: too little CPU time to tell; use longer rounds or a higher rate.")
+    format!("{first}{rest}: too little CPU time to compare; use longer rounds or a higher rate.")
 }
 
-/// Describes a server's figure in comparison with the first server's.
 fn told_of(row: &Row, letter: &str, told: &Against) -> String {
     let what = &row.figure;
     let is_share = row.kind == Kind::Share;

@@ -22,7 +22,6 @@ const FIRST_LOOK_S: f64 = 30.0;
 /// The rate that the advice suggests, relative to the rate of the closed loop.
 const CALM: f64 = 0.5;
 
-/// Describes the requests and the results.
 pub(super) fn paragraph(plan: &Plan, done: &RunResult, all: &Interval) -> String {
     let total = all.tally.total();
     let mut text = asked(plan, all);
@@ -115,7 +114,6 @@ const OF_A_RUN: [&str; 4] = ["rate", "depth", "schedule", "requests"];
 
 pub(super) struct Advice {
     pub(super) text: String,
-    /// A command to copy.
     pub(super) command: Option<String>,
 }
 
@@ -164,7 +162,7 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
              can. To see times at a steady rate:",
             Some(plan.command_for("run", &rate, &["depth"])),
         );
-        say("to find the highest rate at which times are good:", capacity());
+        say("to find the highest rate with good response times:", capacity());
     }
     if all.seconds < FIRST_LOOK_S && !done.is_interrupted && plan.out.is_none() {
         say(

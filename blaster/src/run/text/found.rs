@@ -21,7 +21,7 @@ use std::fmt::Write;
 const ROWS_MAX: usize = 24;
 /// Share of failed requests above which the report gives them as the cause of a failed objective.
 const FAILED_MAX: f64 = 0.001;
-/// The mark of rows at whose rates kvblaster itself could not keep up.
+/// Marks rows at whose rates kvblaster itself could not keep up.
 const MARK: &str = " *";
 const FRAME: Frame = Frame { left: 9, width: 68, height: 19 };
 /// Number of rows of the plot between two labels of times.
@@ -57,7 +57,6 @@ pub fn text(plan: &Plan, done: &RunResult, found: &SearchResult) -> String {
     out
 }
 
-/// Writes the table: latency against throughput.
 fn table(out: &mut String, found: &SearchResult) {
     let _ = writeln!(
         out,
@@ -90,8 +89,8 @@ fn table(out: &mut String, found: &SearchResult) {
     out.push('\n');
 }
 
-/// Returns the objectives that most trials of the row met. Appends a mark if the others may have
-/// failed only because the generator was the limit.
+/// Returns the objectives that most trials of the row met. Appends a mark if the other objectives
+/// may have failed only because the generator was the limit.
 fn holds(found: &SearchResult, row: &Row<'_>) -> String {
     let is_most = |count: usize| 2 * count > row.len();
     let is_bound = is_most(row.iter().filter(|point| point.client_bound.is_some()).count());
@@ -108,7 +107,7 @@ fn holds(found: &SearchResult, row: &Row<'_>) -> String {
     if is_bound && met.len() < found.capacities.len() { held + MARK } else { held }
 }
 
-/// Writes the plot: rates on the horizontal axis, times on a vertical logarithmic axis.
+/// Rates are on the horizontal axis, times on a vertical logarithmic axis.
 fn plot(out: &mut String, plan: &Plan, found: &SearchResult) {
     let rows = rows(&found.curve, ROWS_MAX);
     let mut marks: Vec<(char, f64, f64)> = Vec::new();
@@ -165,7 +164,9 @@ fn capacity_text(found: &SearchResult, capacity: &Capacity) -> String {
             if capacity.rounds_per_s.len() == 1 { "" } else { "s" },
             match capacity.rounds_of_none() {
                 0 => String::new(),
-                none => format!("; in {none} of them it held at no rate, which counts as 0"),
+                none => {
+                    format!("; in {none} of them no rate met the objective, which counts as 0")
+                }
             }
         );
     }
@@ -194,7 +195,6 @@ fn none(limit: Limit) -> &'static str {
     }
 }
 
-/// Describes the lowest failed trial above a capacity.
 fn above(found: &SearchResult, capacity: &Capacity, rate: f64) -> String {
     let fails = |point: &&Point| {
         let is_own = point.client_bound.is_none();

@@ -2,21 +2,18 @@
 //!
 //! Where: unit tests of `text`.
 //! Invariant: the expected text of each report is in a file of this folder.
-//! Source: none.
 
 use super::found;
 use crate::measure::check::Verdict;
 use crate::result::{RunResult, sample};
 use crate::run::flags::plan;
 
-/// Asserts that two texts are equal. On failure, prints the whole actual text.
 fn same(text: &str, expected: &str) {
     assert!(text == expected, "{text}");
     let wide = text.lines().find(|line| line.chars().count() > 100);
     assert_eq!(wide, None);
 }
 
-/// Returns a result that was measured without agents.
 fn alone(label: &str, us: u64) -> RunResult {
     RunResult { agents: Vec::new(), ..sample::result(label, us) }
 }
@@ -47,7 +44,7 @@ fn a_search_is_told_whole() {
     done.verdict = Verdict::default();
     let made = done.clone();
     let found = done.search.as_mut().unwrap();
-    // The objective fails because answers are too slow; in the next case, there are too few.
+    // The objective fails first because answers are too slow, then because there are too few.
     found.capacities[0].rate_per_s = Some(45_000.0);
     found.capacities[0].rounds_per_s = vec![44_000.0, 46_000.0];
     let message = found::text(&plan, &made, found);
@@ -107,7 +104,7 @@ fn rounds_in_which_nothing_held_and_what_held_though_kvblaster_was_behind_are_to
     found.curve[1].met = found.capacities.iter().map(|one| one.name.clone()).collect();
     let message = found::text(&plan, &made, found);
     let words = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    let expected = "(2 rounds; in 1 of them it held at no rate, which counts as 0)";
+    let expected = "(2 rounds; in 1 of them no rate met the objective, which counts as 0)";
     assert!(words.contains(expected), "{message}");
     assert!(message.contains("  avg *\n") && message.contains("  all\n"), "{message}");
     assert!(words.contains("in 2 of 8 trials an objective was not met while kvblaster was behind"));

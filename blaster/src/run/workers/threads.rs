@@ -14,14 +14,12 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The running threads.
 #[derive(Debug)]
 pub(crate) struct Threads {
     threads: Vec<JoinHandle<Result<(), DriveError>>>,
     reporters: u32,
     epoch: Arc<AtomicU32>,
     over: Arc<AtomicBool>,
-    /// True if a thread has failed.
     failed: Arc<AtomicBool>,
     signals: Arc<ThreadSignals>,
     /// The live counts of each thread; empty if they are not displayed.
@@ -31,10 +29,8 @@ pub(crate) struct Threads {
 
 impl Threads {
     /// Starts the task's threads, which connect and wait for `go`. `pace` is the sum over all
-    /// threads of the run. If `is_watched` is true, threads publish live counts.
-    ///
-    /// # Errors
-    /// A thread cannot be started. The threads that were started before it have ended.
+    /// threads of the run. If `is_watched` is true, threads publish live counts. If a thread cannot
+    /// be started, the threads started before it have ended when the error is returned.
     pub(crate) fn start(
         task: &Task,
         context: &RunContext,
@@ -144,12 +140,11 @@ impl Threads {
             || self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// True if a thread has failed. The other threads alone send fewer requests than planned.
+    /// True if a thread has failed: the rest of the threads sends fewer requests than planned.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed) // the flag guards no other data
     }
 
-    /// Lets the threads begin to send requests.
     pub(crate) fn go(&self) {
         self.signals.release();
     }

@@ -105,7 +105,6 @@ fn a_request_by_template_has_the_bytes_of_one_that_is_spelled_out() {
         let names = Names::new(&Arc::new(workload));
         let mut writer = Writer::new(protocol, names.clone());
         let mut spelling = Writer::new(protocol, names.clone());
-        // This writer has no templates and cannot make any.
         spelling.templates.fill((None, 0));
         let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
         for request in 0..400_u32 {

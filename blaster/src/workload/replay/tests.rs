@@ -69,7 +69,7 @@ fn what_is_no_trace_is_refused_with_its_line() {
     ] {
         let error = decode(&format!("1,k,1,1,1,get,0\n{row}\n"), 0).unwrap_err();
         assert_eq!(error.0, 2, "{row}");
-        assert!(error.1.ends_with(&format!(" is expected: {row}")), "{}", error.1);
+        assert!(error.1.ends_with(&format!(",operation,ttl: {row}")), "{}", error.1);
     }
     assert_eq!(decode("", 0), Err((1, "no requests".to_owned())));
     assert_eq!(decode("timestamp,key\n", 0), Err((2, "no requests".to_owned())));

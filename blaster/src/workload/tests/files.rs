@@ -64,7 +64,7 @@ fn every_setting_is_printed_as_it_is_read() {
     assert_eq!(others.map(|row| row.0), SETTINGS.map(|setting| setting.name));
     // A workload with a trace has the keys of the trace, in the order of the trace.
     for name in ["key-file", "keys-per", "set-order"] {
-        let why = format!("{name}: cannot be set with a trace, which gives all keys in order");
+        let why = format!("{name}: cannot be set with a trace, which determines all keys");
         assert_eq!(parse(&workload.to_toml()).err(), Some((1, why)));
         match name {
             "key-file" => workload.key_file = None,
@@ -106,7 +106,7 @@ fn mistakes_in_files_are_told_with_their_line() {
     for (text, line, why) in [
         ("keys = 5\nkeyz = 1\n", 2, "keyz: no such setting; there are keys, key-file, "),
         ("\n\nkeys = 0\n", 3, "keys: 0: must be a whole number from 1 to 1099511627776"),
-        ("keys = [1]\n", 1, "keys: a string or a number is expected, not this array"),
+        ("keys = [1]\n", 1, "keys: must be a string or a number, not this array"),
         ("keys = 1\nkeys = 2\n", 2, "duplicate key"),
         ("keys = \n", 1, ""),
         ("keys = 1\npreset = \"no\"\n", 2, "preset: no: no such preset; there are uniform, zipf,"),

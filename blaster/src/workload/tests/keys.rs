@@ -21,7 +21,7 @@ fn drawn(text: &str, keys: u64, draws: usize) -> Vec<u64> {
     (0..draws).map(|_| sampler.draw(&table, &mut random)).collect()
 }
 
-/// Returns the number of times that each key was drawn, in descending order.
+/// Returns how often each key was drawn, in descending order.
 fn ranked(keys: u64, drawn: &[u64]) -> Vec<u64> {
     let mut counts = vec![0; usize::try_from(keys).unwrap()];
     drawn.iter().for_each(|key| counts[usize::try_from(*key).unwrap()] += 1);
@@ -45,9 +45,9 @@ fn the_papers_keys_are_drawn_by_those_shares() {
     let (keys, draws) = (1_000_000, 2_000_000);
     let counts = ranked(keys, &drawn("power-law:0.01,0.001,10000,4", keys, draws));
     let top = |count: usize| counts[..count].iter().sum::<u64>() as f64 / draws as f64;
-    // The shares of the top bucket of each generator, of the top 1 % of all buckets, and of the top
-    // 10 %. The most drawn keys have a slightly larger share than the most popular keys, because
-    // they are selected by their counts.
+    // The shares of the top bucket of each generator, and of the top 1 % and 10 % of all buckets.
+    // The most drawn keys have a slightly larger share than the most popular keys, because they are
+    // selected by their counts.
     assert!((top(100) - 0.0133).abs() < 0.001, "{}", top(100));
     assert!((top(10_000) - 0.339).abs() < 0.005, "{}", top(10_000));
     assert!((0.655..0.69).contains(&top(100_000)), "{}", top(100_000));
@@ -64,7 +64,6 @@ fn popular_keys_are_no_neighbours() {
     }
 }
 
-/// Returns the share of each rank by the formula of Zipf's law.
 fn zipf_shares(exponent: f64, keys: u32) -> Vec<f64> {
     let weight = |rank: u32| f64::from(rank).powf(-exponent);
     let sum: f64 = (1..=keys).map(weight).sum();
@@ -193,7 +192,6 @@ fn histograms_take_the_place_of_every_law() {
     assert!((workload.own_gap_ns(3).unwrap() - 1500.0).abs() < 1e-9);
     let mut stream = super::Stream::new(&workload, 1, 0, 3);
     assert!((0..1000).all(|_| [500, 10_500].contains(&stream.gap_ns(f64::NAN))));
-    // Only in a mix may rows begin with words.
     let error = Popularity::parse(&of("words", "get 1\n"), Path::new("")).unwrap_err();
     assert!(error.to_string().ends_with("line 1: get is not a number"), "{error}");
 }
@@ -212,7 +210,7 @@ fn keys_of_a_file_are_as_popular_as_their_lines_say() {
         requests.iter().filter(|request| request.keys[0] < below).count() as f64
             / requests.len() as f64
     };
-    // The key in the first line is the most popular: its share is 1 of 1/1 + 1/2 + ... + 1/1000.
+    // The key in the first line is the most popular. Its share is 1 / (1/1 + 1/2 + ... + 1/1000).
     let workload = made("zipf:1");
     assert!((share(&workload, 1) - 1.0 / 7.485_471).abs() < 0.005);
     assert!((share(&workload, 10) - 2.928_968 / 7.485_471).abs() < 0.005);
@@ -227,7 +225,7 @@ fn keys_of_a_file_are_as_popular_as_their_lines_say() {
     let rows: String = (0..1000).map(|row| format!("{row} {}\n", row % 2)).collect();
     let workload = made(&format!("file:{}", folder.file("weights", &rows).display()));
     assert!(super::requests(&workload, 1, 1000).iter().all(|request| request.keys[0] % 2 == 1));
-    // The setting `keys` changes nothing, whether it comes before or after the file.
+    // The setting `keys` has no effect, whether it is set before the key file or after it.
     let mut later = super::Workload::clone(&workload);
     later.set("keys", "7").unwrap();
     assert_eq!(later.keys(), 1000);
@@ -286,7 +284,7 @@ fn each_connection_has_keys_of_its_own() {
             assert!(all.len() > 40, "{popularity}, connection {n}: {} keys", all.len());
         }
     }
-    // If there are more connections than keys, connections share keys.
+    // With more connections than keys, connections share keys.
     let settings = [("keys", "3"), ("keys-per", "connection"), ("set-order", "oldest")];
     for keys in of_verb(&made("uniform", &settings), 16, "get") {
         assert!(!keys.is_empty() && keys.iter().all(|key| *key < 3));
@@ -338,7 +336,6 @@ fn sets_overwrite_the_oldest() {
                 (0..keys.len() as u64).map(|turn| from + turn % each).collect();
             assert!(keys.len() as u64 > each && keys == expected, "{n}: {keys:?}");
         }
-        // Gets are drawn from all keys.
         let gets = of_verb(&workload, connections, "get").concat();
         assert_eq!(gets.iter().collect::<HashSet<_>>().len(), 100);
     }

@@ -19,10 +19,9 @@ const WORDS: &str = "uniform zipf: gaussian gaussian: sequential power-law: pare
     inf run connection oldest drawn";
 const WORKLOADS: u64 = 400;
 const SETTINGS_EACH: u64 = 12;
-/// The most bytes of a value that the test makes. Longer values would only take more time.
+/// The maximum length of a value that the test makes; longer values would only take more time.
 const VALUE_BYTES_MADE: u32 = 1 << 16;
 
-/// A deterministic sequence of numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -32,7 +31,6 @@ impl Numbers {
     }
 }
 
-/// Returns a workload with random settings, and the number of settings that were accepted.
 fn random_workload(numbers: &mut Numbers) -> (Workload, u64) {
     let (mut workload, mut accepted) = (Workload::default(), 0);
     for _ in 0..SETTINGS_EACH {
@@ -69,7 +67,7 @@ fn whatever_is_accepted_can_be_driven() {
         assert_eq!(again.to_toml(), text);
         drive(&Arc::new(workload), &text);
     }
-    // If few settings were accepted, the test would have tested little.
+    // With few accepted settings, the test would have tested little.
     assert!(accepted > WORKLOADS / 2, "{accepted} settings were accepted");
 }
 

@@ -38,8 +38,8 @@ fn digest(workload: &Arc<Workload>, seed: u64) -> u64 {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    // These numbers fix the sequences. If one changes, runs before and after the change cannot be
-    // compared, and the changelog must say so.
+    // These numbers fix the sequences. If one changes, earlier runs cannot be compared with later
+    // ones, and the changelog must say so.
     let expected = [
         ("uniform", 4_880_563_454_970_651_712),
         ("zipf", 2_299_617_954_484_913_321),
@@ -59,7 +59,6 @@ fn the_same_seed_gives_the_same_bytes() {
     assert_ne!(digest(&zipf, 7), digest(&zipf, 8));
 }
 
-/// Returns the five most requested keys in ascending order.
 fn popular(workload: &Arc<Workload>, seed: u64) -> Vec<u64> {
     let mut counts = std::collections::BTreeMap::new();
     for request in requests(workload, seed, 200_000) {
@@ -188,7 +187,6 @@ fn steady_streams_take_no_memory() {
     assert_eq!((request.keys.as_ptr(), request.keys.capacity()), (place, room));
 }
 
-/// Returns a default workload that replays a file.
 fn replaying(trace: &Path, settings: &[(&str, &str)]) -> Arc<Workload> {
     made("uniform", &[&[("trace", trace.to_str().unwrap())], settings].concat())
 }

@@ -1,4 +1,4 @@
-//! Tests of sizes and gaps against statrs, closed forms, and figures from the paper's table 2.
+//! Tests of sizes and gaps against statrs, closed forms, and table 2 of the KV-Cache paper.
 //!
 //! Where: unit tests. Invariant: see `tests`.
 //! Source: laws that statrs lacks are derived from laws that it has. A generalized Pareto law of
@@ -92,7 +92,7 @@ fn sizes(text: &str) -> (Vec<u32>, f64, impl Fn(f64) -> u32 + use<>) {
     assert!((mean / exact - 1.0).abs() < 0.01, "{text}: {mean} drawn, {exact} expected");
     let mut sorted = samples.clone();
     sorted.sort_unstable();
-    // The share is rounded down to thousandths, because a float cannot be an index.
+    // Rounds the share down to thousandths, because a float cannot be an index.
     let at = move |share: f64| {
         let place = (0..1000).rfind(|n| f64::from(*n) <= share * 1000.0 + 1e-6).unwrap();
         sorted[usize::try_from(place).unwrap() * sorted.len() / 1000]
@@ -154,8 +154,8 @@ fn facebooks_values_have_their_published_shares() {
     {
         assert!((share(bytes) - expected).abs() < 0.002, "{bytes}: {}", share(bytes));
     }
-    // All other sizes follow the Pareto law that begins at 15. Its share beyond a million is
-    // negligible.
+    // All other sizes follow the Pareto law that begins at 15, with a negligible share beyond a
+    // million.
     let reference = Pareto::new(214.476 / 0.348_238, 1.0 / 0.348_238).unwrap();
     let share_to = |bytes: u32| reference.cdf(f64::from(bytes) + 1.0 - 15.0 + 214.476 / 0.348_238);
     let long: Vec<u32> = samples.iter().copied().filter(|bytes| *bytes >= 15).collect();
@@ -173,7 +173,7 @@ fn simple_laws_give_what_they_say() {
     let (samples, ..) = sizes("list:64=3,128=1,7=0");
     let share = samples.iter().filter(|one| **one == 64).count() as f64 / samples.len() as f64;
     assert!((share - 0.75).abs() < 0.005 && samples.iter().all(|one| [64, 128].contains(one)));
-    // Values that are not in the table are computed.
+    // Values too large for the sampler's table are computed.
     let (samples, ..) = sizes("pareto:214.476,0.348238,0,1000000");
     let reference = Pareto::new(214.476 / 0.348_238, 1.0 / 0.348_238).unwrap();
     let share_to = |to: u32| reference.cdf(f64::from(to) + 0.5 + 214.476 / 0.348_238);

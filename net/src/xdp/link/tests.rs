@@ -16,7 +16,6 @@ fn open_on(end: &Namespace) -> Result<Opened, OpenError> {
     end.on(|| open(&wanted(Mode::Any)))
 }
 
-/// Returns the XDP program that `ip` shows on the interface.
 fn program_on(end: &Namespace) -> Option<String> {
     let shown = end.ip("link show wire");
     shown.split("prog/xdp").nth(1).map(|shown| shown.trim().to_owned())
@@ -44,7 +43,7 @@ fn somebody_elses_program_is_named_and_left_alone() {
     let map = bpf::create_map(1).unwrap();
     let code = program(&filter, map.as_raw_fd().unsigned_abs());
     let foreign = bpf::load(&code, false, *b"somebody_else\0\0\0").unwrap();
-    for place in [Place::Native, Place::Generic] {
+    for place in [AttachMode::Native, AttachMode::Generic] {
         let link = far.on(|| {
             let index = Interface::named(&Netlink::open().unwrap(), WIRE).unwrap().index;
             bpf::attach(foreign.as_fd(), index, place).unwrap()
@@ -218,8 +217,7 @@ fn how_the_interface_is_can_be_asked() {
     assert_eq!(ports[0].outbox.post_or_drop(&calls), crate::Tally::default());
 }
 
-/// The server runs in a process that is killed, so that it cannot close its ports. The process runs
-/// this test program with an environment variable, which makes this test the server.
+/// A child process runs this test as the server, and is killed, so that it cannot close its ports.
 #[test]
 fn a_process_that_is_killed_leaves_nothing_and_another_starts_at_once() {
     const CHILD: &str = "HYPOSTYLE_TEST_HOLDS_A_PORT";

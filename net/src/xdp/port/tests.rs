@@ -1,5 +1,4 @@
-//! Tests of a port in which the test acts as the kernel, and also names chunks that were never lent
-//! to the kernel.
+//! Tests of a port; the test acts as the kernel, and may name chunks never lent to the kernel.
 //!
 //! Where: rings in memory, without an AF_XDP socket; no privilege.
 //! Invariant: whatever the kernel writes to the rings, only memory lent to the kernel is accessed,
@@ -25,20 +24,17 @@ use crate::xdp::{Peer, Queue, SendBatch, StolenBatch};
 use memory::arena::Arena;
 
 const CHUNK_BYTES: u64 = 2048;
-/// Parts of values with fewer bytes are copied.
 const IN_PLACE_MIN: usize = 100;
 
-/// A port, and the kernel's ends of its rings.
 struct Rig {
     port: Port,
-    receive: Producing<XdpDesc>,
-    fill: Consuming<u64>,
-    transmit: Consuming<XdpDesc>,
-    completion: Producing<u64>,
+    receive: ProducerRing<XdpDesc>,
+    fill: ConsumerRing<u64>,
+    transmit: ConsumerRing<XdpDesc>,
+    completion: ProducerRing<u64>,
 }
 
-/// Makes a rig with four chunks for receiving and four for sending. With `is_long`, frames may have
-/// several chunks.
+/// Makes a rig: four chunks to receive, four to send. With `is_long`, a frame may take several.
 fn rig(frame_bytes_max: usize, is_long: bool) -> Rig {
     rig_of(8, frame_bytes_max, is_long)
 }
@@ -52,7 +48,7 @@ fn no_socket() -> OwnedFd {
 }
 
 /// Makes a rig whose system calls go to `fd`. The port's chunks come after `before` other chunks,
-/// and are followed by `values` chunks for values, which are sent in place.
+/// and before `values` chunks for values, which are sent in place.
 fn rig_by(fd: OwnedFd, (before, chunks, values): (u32, u32, u32), frame: (usize, bool)) -> Rig {
     let umem = Umem::new(Arc::new(Arena::new(before + chunks, values, 2048).unwrap()));
     rig_in(fd, umem, before..before + chunks, frame)
@@ -70,7 +66,7 @@ fn rig_in(fd: OwnedFd, umem: Umem, its: std::ops::Range<u32>, frame: (usize, boo
     let (transmit_end, transmit) = rings[2].ends(send_entries);
     let (completion, completion_end) = rings[3].ends(send_entries);
     let link = Arc::new(fd.try_clone().unwrap());
-    let socket = Arc::new(Socket { fd, umem, flying: InFlight::new(&arena, has_values) });
+    let socket = Arc::new(Socket { fd, umem, in_flight: InFlight::new(&arena, has_values) });
     let (bytes_max, are_long) = frame;
     let frames = Frames { bytes_max, are_long, sums: Sums::Whole };
     let (incoming, outgoing) = ((receive_end, fill_end), (transmit_end, completion_end));
@@ -104,7 +100,6 @@ fn frame(payload: &[u8]) -> Vec<u8> {
 }
 
 impl Rig {
-    /// Writes bytes to a chunk after its headroom, like the kernel.
     fn put(&self, chunk: u32, bytes: &[u8]) -> XdpDesc {
         // SAFETY: the chunk is lent to the kernel, whose part this test plays.
         let room = unsafe { self.port.socket.umem.write(chunk) };
@@ -124,7 +119,6 @@ impl Rig {
         self.port.inbox.datagrams().map(|one| one.bytes.to_vec()).collect()
     }
 
-    /// Returns the addresses of the chunks that the inbox has lent since the last call.
     fn lent(&mut self) -> Vec<u64> {
         let count = self.fill.look();
         let mut lent: Vec<u64> = (0..count).map(|ahead| self.fill.peek(ahead)).collect();
@@ -187,8 +181,7 @@ fn frames_in_pieces_are_joined_if_they_come_whole_and_are_no_longer_than_frames(
     assert_eq!(rig.got(), [text]);
     rig.port.inbox.release();
     assert_eq!(rig.lent(), [0, 2048]);
-    // One frame is a byte too long, and another has a piece in a chunk that is not the inbox's.
-    // All chunks of both frames return to their owners.
+    // One frame is a byte too long, one has a piece in a foreign chunk. All chunks are returned.
     let long = XdpDesc { len: 3001 - 1792, ..rest };
     rig.send(&[first, long]);
     let received = rig.port.inbox.receive(&Calls::default());
@@ -314,8 +307,7 @@ fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
         assert!(descriptor.options.is_empty());
         let span = rig.port.socket.umem.span(descriptor.addr, descriptor.len).unwrap();
         assert_eq!((span.chunk, span.at), (4 + ahead, 0));
-        // SAFETY: the chunk is in transmission, and therefore the kernel's, whose part this test
-        // plays.
+        // SAFETY: the chunk is in transmission, so it is the kernel's, whose part the test plays.
         let bytes = unsafe { rig.port.socket.umem.read(span) };
         let packet = crate::wire::read(bytes, Sums::Whole).unwrap();
         assert_eq!(packet.ends, ends());
@@ -330,8 +322,8 @@ fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
         rig.completion.publish();
         rig.port.outbox.reap();
     };
-    // Completions that name an inbox's chunk or no chunk are strays. Then one of our chunks
-    // completes twice, and another completes with an address inside the chunk.
+    // Three strays: an inbox's chunk, and twice no chunk. Then one of our chunks completes twice,
+    // and another with an address inside the chunk.
     complete(&mut rig, &[0, CHUNK_BYTES * 8, u64::MAX]);
     assert_eq!((rig.port.outbox.strays(), rig.port.outbox.in_transmission()), (3, 4));
     complete(&mut rig, &[CHUNK_BYTES * 5, CHUNK_BYTES * 5, CHUNK_BYTES * 7 + 9]);
@@ -408,8 +400,7 @@ fn what_a_thief_answers_leaves_by_the_queue_beside_what_its_owner_does() {
     assert!(rig.is_accounted_for());
 }
 
-/// Acts as the kernel in the test below: sends `FRAMES` frames, takes the datagrams that answer
-/// them, and stores their number in `done`. Returns the numbers in the datagrams.
+/// Acts as the kernel: sends `FRAMES` frames, counts the answers in `done`, returns their numbers.
 fn exchange(rig: Kernels<'_>, socket: &Socket, done: &AtomicU64) -> Vec<u64> {
     let Kernels { receive, fill, transmit, completion } = rig;
     let (mut sent, mut answered) = (0, Vec::new());
@@ -445,17 +436,15 @@ fn exchange(rig: Kernels<'_>, socket: &Socket, done: &AtomicU64) -> Vec<u64> {
     answered
 }
 
-/// The kernel's ends of the rings.
 struct Kernels<'r> {
-    receive: &'r mut Producing<XdpDesc>,
-    fill: &'r mut Consuming<u64>,
-    transmit: &'r mut Consuming<XdpDesc>,
-    completion: &'r mut Producing<u64>,
+    receive: &'r mut ProducerRing<XdpDesc>,
+    fill: &'r mut ConsumerRing<u64>,
+    transmit: &'r mut ConsumerRing<XdpDesc>,
+    completion: &'r mut ProducerRing<u64>,
 }
 
 const FRAMES: u64 = 30_000;
-/// Most datagrams that the owner and the thief take. Each limit is below `FRAMES`, so that both
-/// have to take some.
+/// Limits of the datagrams that the owner and the thief take: below `FRAMES`, so both take some.
 const OWN_MAX: usize = 22_500;
 const STOLEN_MAX: usize = 15_000;
 

@@ -71,7 +71,6 @@ fn with(mut packet: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A packet with an 802.1Q tag.
 fn tagged(packet: &[u8]) -> Vec<u8> {
     [&packet[..12], &[0x81, 0, 0, 5], &packet[12..]].concat()
 }
@@ -131,8 +130,7 @@ fn a_queue_without_a_socket_passes_everything() {
     let Some((program, sockets)) = load(&filter()) else { return };
     assert_eq!(bpf::run(program.as_fd(), &v4()).unwrap(), XDP_REDIRECT);
     drop(sockets);
-    // A child process of another test may have a copy of the socket's descriptor for a moment,
-    // until it executes its program.
+    // A child process of another test may hold a copy of the socket until it executes its program.
     await_that(|| bpf::run(program.as_fd(), &v4()).unwrap() == XDP_PASS);
 }
 

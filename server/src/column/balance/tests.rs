@@ -46,7 +46,6 @@ impl Machine {
         client.wants * 1000 / self.wanted(client.column).max(u64::from(LOAD_MAX))
     }
 
-    /// Advances a period, then lets each busy column decide. Returns how many clients moved.
     fn period(&mut self) -> usize {
         self.now_ms += MIGRATION_PERIOD_MS;
         // Costs are measured before any client moves.
@@ -143,7 +142,7 @@ fn a_burst_moves_nothing_nor_do_bursts_that_alternate() {
 fn a_connection_that_is_all_of_the_work_stays() {
     let mut machine = Machine::new(4, [(0, 2000)]);
     assert_eq!(machine.seconds(60), 0);
-    // All other connections of the column move, each at most once.
+    // The largest connection stays; all others of its column move, each at most once.
     let small = (0..10).map(|_| (0, 30));
     let mut machine = Machine::new(4, [(0, 2000)].into_iter().chain(small));
     machine.seconds(60);

@@ -1,4 +1,4 @@
-//! Tests of a gather under schedules drawn at random.
+//! Tests of a `Gatherer` under schedules drawn at random.
 //!
 //! Where: `make explore`.
 //! Invariant: the code under test is the shipped source.
@@ -17,8 +17,8 @@ fn text(id: u16, number: u16) -> String {
 }
 
 /// Receives parts, each given as (request, number). Returns the requests that became whole.
-fn receive(gather: &Gather, parts: &[(u16, u16)]) -> Vec<(u16, Vec<u8>)> {
-    let (mut whole, mut wholes) = (Whole::default(), Vec::new());
+fn receive(gather: &Gatherer, parts: &[(u16, u16)]) -> Vec<(u16, Vec<u8>)> {
+    let (mut whole, mut wholes) = (WholeRequest::default(), Vec::new());
     for &(id, number) in parts {
         let whose = RequestId { from: SocketAddr::from(([10, 0, 0, 1], 4000)), id };
         let header = Header { id, number, total: TOTAL, flow: 0 };
@@ -42,7 +42,7 @@ fn each_request_becomes_whole_once_whoever_receives_its_parts() {
         parts.extend((0..requests).map(|id| (id, u16::try_from(random.below(3)).unwrap())));
         random.shuffle(&mut parts);
         let others = parts.split_off(random.index(parts.len() + 1));
-        let gather = Arc::new(Gather::default());
+        let gather = Arc::new(Gatherer::default());
         let thief = {
             let gather = Arc::clone(&gather);
             thread::spawn(move || receive(&gather, &others))

@@ -6,15 +6,13 @@
 /// Commands whose arguments contain another command.
 const STARTERS: [&str; 3] = ["ip", "taskset", "sudo"];
 
-/// The two programs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Program {
     Hypostyle,
     Kvblaster,
 }
 
-/// Returns the number and the text of each line, and true if the line belongs to a code block,
-/// which is fenced or indented.
+/// Returns the number and text of each line, and true if it is in a fenced or indented code block.
 pub(super) fn lines(text: &str) -> Vec<(usize, &str, bool)> {
     let mut found = Vec::new();
     let (mut is_fenced, mut is_indented, mut is_behind_blank) = (false, false, true);
@@ -30,8 +28,7 @@ pub(super) fn lines(text: &str) -> Vec<(usize, &str, bool)> {
     found
 }
 
-/// Splits a shell line into commands, and each command into words. A quoted text is one word,
-/// without its quotes.
+/// Splits a shell line into commands, and these into words. A quoted text is one unquoted word.
 pub(super) fn shell(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<String> = None;
@@ -65,7 +62,6 @@ pub(super) fn program(word: &str) -> Option<Program> {
     }
 }
 
-/// Returns the program that a command starts, and the program's arguments.
 pub(super) fn started(command: &[String]) -> Option<(Program, &[String])> {
     let first = command.first()?.as_str();
     if first == "cargo" {

@@ -12,18 +12,18 @@ fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     builder.preemption_bound = Some(preemptions);
     // Operations before the threads start count as branches too.
     builder.max_branches = 20_000;
-    // Exploring a step against a reader to the end would take hours; faults show up early.
+    // To explore a step against a reader in full would take hours; faults show up early.
     builder.max_duration = Some(std::time::Duration::from_secs(20));
     builder.check(test);
 }
 
 fn small() -> Arc<Index> {
-    let index = Index::new(1024, 0, Remembered::None).expect("small");
+    let index = Index::new(1024, 0, GhostScope::None).expect("small");
     index.grant(8192);
     Arc::new(index)
 }
 
-/// Inserts nine keys of one home line; one is in its other line, so its lookup probes two lines.
+/// Inserts nine keys of one home line. One is in its other line, so its lookup probes two lines.
 fn crowd(index: &Index) -> Vec<u64> {
     let home = |loc: &u64| hash_of(*loc) >> 61 == 0;
     let crowd: Vec<u64> = (0..).filter(home).take(9).collect();
@@ -31,8 +31,8 @@ fn crowd(index: &Index) -> Vec<u64> {
     crowd
 }
 
-/// Fills two lines of `index` with keys that may be in these lines only, and puts one more key in
-/// an overflow line. Removing the first key returned makes room for the second.
+/// Fills two lines with keys that belong in these lines only, and puts one more such key in an
+/// overflow line. Removing the first key returned makes room for the second.
 fn spilled(index: &Index) -> (u64, u64) {
     let pair = |home: u64| (0..).filter(move |loc| lines_of(*loc, 8) == [home, 1 - home]).take(9);
     let full: Vec<u64> = pair(0).take(8).chain(pair(1).take(8)).collect();
@@ -48,8 +48,8 @@ fn lines_of(loc: u64, lines: u64) -> [u64; 2] {
     [homes.home(tag), homes.other(tag)]
 }
 
-/// A key that is there throughout is found, whatever a step moves meanwhile. This test and those up
-/// to `a_removal_hides_no_other_key` fail if `find_validated` does not compare versions.
+/// A key that is there throughout is found, whatever a step moves meanwhile. The tests up to
+/// `a_removal_hides_no_other_key` fail if `find_validated` does not compare versions.
 #[test]
 fn a_step_hides_no_key() {
     model(2, || {
@@ -167,7 +167,6 @@ fn a_removal_hides_no_other_key() {
     });
 }
 
-/// Marks of a single dead segment, which has all keys.
 fn all_dead() -> super::super::pass::Marks {
     let mut marks = super::super::pass::Marks::new(1, 39);
     marks.set(0, true);
@@ -181,12 +180,10 @@ fn pass(index: &Index, is_dead: impl Fn(u64) -> bool) {
     }
 }
 
-/// A dead slot is gone when a pass is complete, even if its group splits meanwhile and sends it to
-/// a group that did not exist when the pass began. Fails if the pass reads the number of groups
-/// only at its beginning.
+/// A complete pass leaves no dead slot, even if a split sends the slot to a group that did not
+/// exist when the pass began. Fails if the pass reads the number of groups only at its beginning.
 #[test]
 fn a_pass_misses_nothing_that_a_split_moves() {
-    // Keys at home in the new half.
     let upper: Vec<u64> = (0..).filter(|loc| hash_of(*loc) & 1 == 1).take(2).collect();
     model(3, move || {
         let index = small();
@@ -203,7 +200,7 @@ fn a_pass_misses_nothing_that_a_split_moves() {
     });
 }
 
-/// The index does not contract during a pass: that would send a slot back to a group that the pass
+/// The index does not contract during a pass, which would send a slot back to a group that the pass
 /// has left. Fails if `step_back` does not check for a pass.
 #[test]
 fn a_pass_misses_nothing_that_would_come_back() {
@@ -227,8 +224,8 @@ fn a_pass_misses_nothing_that_would_come_back() {
     });
 }
 
-/// A key is found throughout although a pass moves it from an overflow line to an emptied slot of
-/// its own line. Fails if the pass does not make the version odd.
+/// A key is found although a pass moves it from an overflow line to an emptied slot of its own
+/// line. Fails if the pass does not make the version odd.
 #[test]
 fn a_pass_hides_no_key() {
     model(3, || {
@@ -246,14 +243,13 @@ fn a_pass_hides_no_key() {
     });
 }
 
-/// A key remembered while its group splits is remembered in the half that it then belongs to.
+/// A key that is pushed to the ghost during a split is remembered in its own half.
 #[test]
 fn a_split_forgets_no_key() {
-    // A key at home in the new half.
     let key = (0..).find(|loc| hash_of(*loc) & 1 == 1).expect("every other");
     let hash = hash_of(key);
     model(2, move || {
-        let index = Index::new(1024, 0, Remembered::Probation).expect("small");
+        let index = Index::new(1024, 0, GhostScope::Probation).expect("small");
         index.grant(8192);
         let index = Arc::new(index);
         (LINES_MIN..LINES_MAX).for_each(|_| _ = index.step(|slot| hash_of(slot.loc())));
@@ -308,8 +304,8 @@ impl Item {
     }
 }
 
-/// A copy is whole and of the version that the slot named, or it is refused. Fails if either fence,
-/// the `busy` bit or the check of the slot after the copy is left out.
+/// A copy is whole and of the slot's version, or it is refused. Fails without one of the fences,
+/// the `busy` bit or the check of the slot after the copy.
 #[test]
 fn a_copy_of_what_is_rewritten_is_whole_or_refused() {
     model(3, || {
@@ -327,7 +323,6 @@ fn a_copy_of_what_is_rewritten_is_whole_or_refused() {
     });
 }
 
-/// Like `a_copy_of_what_is_rewritten_is_whole_or_refused`, but the slot moves between rewrites.
 #[test]
 fn nor_is_it_taken_for_whole_when_its_slot_moves() {
     model(2, || {
@@ -355,7 +350,7 @@ fn nor_is_it_taken_for_whole_when_its_slot_moves() {
     });
 }
 
-/// Two writers insert one key if they do not find it. Only one of them inserts it.
+/// Two writers insert a key if they do not find it. Only one of them inserts it.
 #[test]
 fn writers_of_a_key_exclude_each_other() {
     model(3, || {

@@ -10,8 +10,7 @@ use memory::arena::KeptBytes;
 
 use super::*;
 
-/// Makes a rig with four chunks for receiving, after the chunks of another port, and with `values`
-/// chunks for values.
+/// Makes a rig with four receiving chunks, after another port's chunks, and `values` value chunks.
 fn keeping(values: u32) -> Rig {
     keeping_frames(values, (1514, false))
 }
@@ -22,7 +21,6 @@ fn keeping_frames(values: u32, frames: (usize, bool)) -> Rig {
 }
 
 impl Rig {
-    /// Takes the chunks lent to the kernel, and writes a datagram to each.
     fn fill_all(&mut self, text: &[u8]) -> usize {
         let lent = self.lent();
         let all: Vec<XdpDesc> = lent
@@ -110,7 +108,7 @@ fn what_is_kept_is_sent_from_where_it_came_though_it_is_gone_by_then() {
     }
     rig.port.inbox.release();
     let datagrams = rig.posted();
-    // Only the descriptors have references to the chunks now; no chunk is free.
+    // Only the descriptors have references to the chunks now.
     assert_eq!((rig.free_values(), rig.port.chunks().values), (0, 4));
     rig.fill_all(b"over what came before");
     for datagram in &datagrams {
@@ -149,7 +147,6 @@ fn what_a_thief_takes_is_not_kept() {
     assert_eq!((rig.free_values(), rig.port.chunks().lent), (3, 4));
 }
 
-/// Returns the pieces of the one datagram that has arrived.
 fn pieces(rig: &Rig) -> Vec<&[u8]> {
     let one = rig.port.inbox.datagrams().next().unwrap();
     let pieces: Vec<&[u8]> =
@@ -185,7 +182,6 @@ fn a_frame_in_several_chunks_stays_there_and_what_is_kept_of_it_stays_as_it_came
         let at: Vec<usize> = shown.iter().map(|piece| piece.as_ptr().addr() & 2047).collect();
         assert_eq!(at, [256 + 42, 256, 256], "the pieces are in their chunks");
         assert_eq!((rig.port.chunks().held, rig.is_accounted_for()), (3, true));
-        // Keeps all pieces of the first frame, and the middle piece of the other frames.
         let its = if kept.is_empty() { 0..3 } else { 1..2 };
         let more: Vec<KeptBytes> = shown[its].iter().filter_map(|piece| rig.keep(piece)).collect();
         kept.extend(more);

@@ -1,5 +1,4 @@
-//! Tests of a queue under random schedules: its owner, a thief, and a thread that acts as the
-//! kernel use its rings at the same time.
+//! Tests of a queue used by its owner, a thief and a simulated kernel, under random schedules.
 //!
 //! Where: `make explore`, with the rings in memory.
 //! Invariant: the tests run the shipped source. A chunk does not change from the publication of its
@@ -14,20 +13,19 @@ use testing::schedules::explore_drawn;
 /// Duration of each test in seconds, unless `EXPLORE_SECONDS` or `EXPLORE_SCHEDULES` is set.
 const SECONDS: u64 = 10;
 
-/// The state of the thread that acts as the kernel: its ends of the rings, and the datagrams that
-/// it has taken and not sent yet.
-struct Other {
-    receive: Producing<XdpDesc>,
-    fill: Consuming<u64>,
-    transmit: Consuming<XdpDesc>,
-    completion: Producing<u64>,
+/// The state of the thread that acts as the kernel, including the datagrams taken but not sent yet.
+struct KernelThread {
+    receive: ProducerRing<XdpDesc>,
+    fill: ConsumerRing<u64>,
+    transmit: ConsumerRing<XdpDesc>,
+    completion: ProducerRing<u64>,
     socket: Arc<Socket>,
     random: Random,
     /// For each datagram taken, its descriptors and the bytes that they named at that time.
     taken: Vec<(Vec<XdpDesc>, Vec<u8>)>,
 }
 
-impl Other {
+impl KernelThread {
     /// Receives frames with the numbers from `next` to `below` into chunks lent to the kernel.
     fn receive(&mut self, next: &mut u64, below: u64) {
         let lent = self.fill.look();
@@ -50,8 +48,7 @@ impl Other {
 
     fn bytes(&self, datagram: &[XdpDesc]) -> Vec<u8> {
         let span = |part: &XdpDesc| self.socket.umem.span(part.addr, part.len).unwrap();
-        // SAFETY: the chunks are in transmission, and therefore the kernel's, whose part this test
-        // plays.
+        // SAFETY: the chunks are in transmission, so they are the kernel's, whose part we play.
         datagram
             .iter()
             .flat_map(|part| unsafe { self.socket.umem.read(span(part)) }.to_vec())
@@ -75,7 +72,6 @@ impl Other {
         self.transmit.release(parts);
     }
 
-    /// Completes one of the taken datagrams, chosen at random. Returns its payload.
     fn send(&mut self) -> Option<Vec<u8>> {
         if self.taken.is_empty() {
             return None;
@@ -97,18 +93,20 @@ fn write(mut add: impl FnMut() -> bool, mut post: impl FnMut()) {
     post();
 }
 
-/// Splits a rig into the owner's inbox and outbox, and the kernel's ends.
-fn parts(rig: Rig, random: &mut Random) -> (Inbox, Outbox, Other) {
+fn parts(rig: Rig, random: &mut Random) -> (Inbox, Outbox, KernelThread) {
     let Rig { port, receive, fill, transmit, completion } = rig;
     let Port { inbox, outbox, socket, .. } = port;
     let random = Random::new(random.next());
     let taken = Vec::new();
-    (inbox, outbox, Other { receive, fill, transmit, completion, socket, random, taken })
+    (inbox, outbox, KernelThread { receive, fill, transmit, completion, socket, random, taken })
 }
 
-/// Acts as the kernel: receives `frames` frames, and takes their answers. Returns the numbers in
-/// the answers.
-fn exchange_drawn(mut other: Other, frames: u64, done: &AtomicU64) -> (Vec<u64>, Other) {
+/// Acts as the kernel: delivers `frames` frames, sends the answers, returns the answers' numbers.
+fn exchange_drawn(
+    mut other: KernelThread,
+    frames: u64,
+    done: &AtomicU64,
+) -> (Vec<u64>, KernelThread) {
     let (mut next, mut answered) = (0, Vec::new());
     while answered.len() < usize::try_from(frames).unwrap() {
         other.receive(&mut next, frames);
@@ -178,7 +176,6 @@ fn of_an_owner_and_a_thief_one_gets_each_frame_and_both_answer() {
     });
 }
 
-/// Returns the value of datagram `number`, which no other datagram has.
 fn value_of(number: u64) -> Vec<u8> {
     let bytes = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
     bytes.into_iter().cycle().take(IN_PLACE_MIN + 7).collect()
@@ -187,8 +184,7 @@ fn value_of(number: u64) -> Vec<u8> {
 /// Makes a value for datagram `datagram`, in a chunk to which the caller has the only reference.
 fn value(arena: &Arena, datagram: u64) -> Option<(u32, &[u8])> {
     let (chunk, bytes) = (arena.take()?, value_of(datagram));
-    // SAFETY: the chunk was taken just now, and has room for the bytes. No code writes to it after
-    // it is sent.
+    // SAFETY: the chunk was just taken, and has room. No code writes to it after it is sent.
     let value = unsafe {
         let start = arena.at(chunk).add(VALUE_AT);
         start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());

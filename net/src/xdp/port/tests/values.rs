@@ -19,7 +19,7 @@ fn rig(datagrams: u32, values: u32) -> Rig {
     rig_summed((datagrams, values), true)
 }
 
-/// Like `rig`, but if not `by_kernel`, the outbox computes the checksum of all parts.
+/// Like `rig`; unless `by_kernel` is true, the outbox computes the checksum of all parts.
 fn rig_summed((datagrams, values): (u32, u32), by_kernel: bool) -> Rig {
     let arena = Arc::new(Arena::new(8 + 2 * datagrams, values, 2048).unwrap());
     let umem = if by_kernel { Umem::with_metadata(&arena) } else { Umem::new(arena) };
@@ -66,7 +66,7 @@ impl Part {
 }
 
 impl Rig {
-    /// Posts, and takes the posted descriptors. Returns the descriptors of each datagram.
+    /// Posts, and returns the descriptors of each datagram.
     pub(super) fn posted(&mut self) -> Vec<Vec<XdpDesc>> {
         self.port.outbox.post_or_drop(&Calls::default());
         let count = self.transmit.look();
@@ -80,8 +80,7 @@ impl Rig {
     /// Returns the payload of the packet that the kernel makes of a datagram's descriptors.
     pub(super) fn payload(&self, datagram: &[XdpDesc]) -> Vec<u8> {
         assert!((1..=18).contains(&datagram.len()), "a kernel that copies takes 18 parts");
-        // SAFETY: the chunk is in transmission, and therefore the kernel's, whose part this test
-        // plays.
+        // SAFETY: the chunk is in transmission, so it is the kernel's, whose part the test plays.
         let read = |at: u64, bytes| unsafe {
             let umem = &self.port.socket.umem;
             umem.read(umem.span(at, bytes).expect("within one chunk"))
@@ -192,7 +191,6 @@ fn a_value_stays_until_each_descriptor_that_names_it_has_completed() {
     }
     let datagrams = rig.posted();
     assert_eq!((datagrams.len(), rig.port.chunks().values), (DATAGRAMS, DATAGRAMS));
-    // The value is unlinked, and all other chunks for values are taken and overwritten.
     let chunk = value.unlink();
     let mut others = Vec::new();
     while rig.free_values() > 0 {
@@ -208,7 +206,6 @@ fn a_value_stays_until_each_descriptor_that_names_it_has_completed() {
     assert_eq!(rig.payload(&datagrams[0])[16..], text);
     rig.complete(&datagrams[0]);
     assert_eq!((rig.free_values(), rig.port.chunks().values), (1, 0));
-    // A second completion of the same descriptors is a stray.
     assert_eq!(rig.port.outbox.strays(), 0);
     rig.complete(&datagrams[0]);
     assert_eq!((rig.port.outbox.strays(), rig.free_values()), (2, 1));
@@ -232,7 +229,6 @@ fn what_is_not_sent_holds_nothing() {
         assert_eq!((tally.sent, tally.too_long, tally.in_place_bytes), (0, 1, 0));
         assert_eq!((rig.port.chunks().values, rig.transmit.look()), (0, 0));
     }
-    // The last parts of a datagram with many parts are copied.
     let shorts: Vec<&[u8]> =
         (0..10).map(|number| value.at(100 * number..100 * number + 100)).collect();
     assert!(rig.port.outbox.add(&peer, b"", shorts.iter().copied()));

@@ -17,9 +17,9 @@ fn memory_goes_back_when_all_columns_have_passed_and_not_before() {
     }
 }
 
-/// Gives memory back in lumps of `lump` bytes, which is at least the system's page size.
+/// Gives memory back in lumps of `lump` bytes, no less than the system's page size.
 fn give_memory_back(lump: usize) {
-    let index = Index::new(8 << 20, 1, Remembered::Probation).expect("address space");
+    let index = Index::new(8 << 20, 1, GhostScope::Probation).expect("address space");
     index.grant(2 << 20);
     let quiescence = Quiescence::new(1);
     fill(&index, 0..60_000);
@@ -46,7 +46,7 @@ fn give_memory_back(lump: usize) {
         lumps += 1;
     }
     assert!(lumps * lump > 20 * (16 << 10), "{lumps}");
-    // The memory was really given back: every group word there is zero, without a version.
+    // Memory that was given back is zero: group words there have lost their versions.
     let page_words = index.groups.page_bytes() / 8;
     let left = super::index(index.width().total_groups()).next_multiple_of(page_words);
     let zero = |at: usize| index.groups.word(at).load(Ordering::Relaxed) == 0;

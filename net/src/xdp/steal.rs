@@ -17,7 +17,7 @@ use crate::calls::Calls;
 use crate::udp::Received;
 use memory::plant::{Fault, is};
 
-/// Most datagrams that one `steal` takes.
+/// Maximum number of datagrams that one `steal` takes.
 const STOLEN_MAX: usize = 32;
 
 /// The datagrams that a column has stolen from another column's queue.
@@ -29,8 +29,7 @@ pub struct StolenBatch {
 }
 
 impl StolenBatch {
-    /// Makes a buffer for one `steal` from this queue, or from another queue of the same interface.
-    /// The system provides the buffer's pages on their first use.
+    /// Makes a buffer for queues of the interface of `like`; its pages are provided on first use.
     #[must_use]
     pub fn new(like: &Queue) -> StolenBatch {
         let room_bytes = STOLEN_MAX * like.frames.bytes_max;
@@ -42,8 +41,8 @@ impl StolenBatch {
         self.batch.limit(datagrams);
     }
 
-    /// Takes at most `STOLEN_MAX` datagrams that have arrived in a queue, and forgets datagrams
-    /// stolen earlier. Takes nothing if another thread is receiving from the queue.
+    /// Takes at most `STOLEN_MAX` datagrams that have arrived in a queue, and forgets those stolen
+    /// earlier. Takes nothing if another thread is receiving from the queue.
     #[must_use]
     pub fn steal(&mut self, from: Arc<Queue>, calls: &Calls) -> Received {
         self.batch.forget();
@@ -61,7 +60,7 @@ impl StolenBatch {
     }
 
     /// Returns the stolen datagrams in the order of their arrival, and the queue through which to
-    /// answer them. Returns `None` if there was no `steal` since the last release.
+    /// answer them; `None` without a `steal` since the last release.
     #[inline]
     #[must_use]
     pub fn halves(&self) -> Option<(DatagramIter<'_>, &Queue)> {

@@ -7,8 +7,7 @@
 //!                                      | value's part |                 ... and one between them
 //! ```
 //!
-//! The UDP checksum covers all parts. This module computes the checksum, unless the kernel is one
-//! that was seen to compute it when metadata request it (`link`).
+//! This module computes the UDP checksum over all parts, or a kernel seen to do so does (`link`).
 //!
 //! Where: below `outbox`, under the lock of the queue's sending half.
 //! Invariant: each chunk of the outbox is free, or in transmission until each descriptor that names
@@ -24,37 +23,34 @@ use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use super::inbox::Peer;
 use super::lacks::Lack;
 use super::port::Socket;
-use super::queue::Outgoing;
-use super::ring::{Consuming, Producing};
+use super::queue::SendRings;
+use super::ring::{ConsumerRing, ProducerRing};
 use super::umem::{self, Span, Umem};
 use crate::udp::Tally;
 use crate::wire::{self, Sum};
 
-/// Most descriptors of one datagram. A kernel that copies accepts 18.
+/// Maximum number of descriptors of one datagram. A kernel that copies accepts 18.
 pub(super) const PARTS_MAX: usize = 8;
 
-/// The rings of the sending half, and the outbox's chunks.
 #[derive(Debug)]
 pub(super) struct SendHalf {
-    transmit: Producing<XdpDesc>,
-    completion: Consuming<u64>,
+    transmit: ProducerRing<XdpDesc>,
+    completion: ConsumerRing<u64>,
     /// The number of the outbox's first chunk; the other chunks follow it.
     first: u32,
     /// For each chunk, the number of descriptors that name it and have not completed.
     sent: Box<[u8]>,
     free: Vec<FreeChunk>,
-    /// Most bytes of a frame.
     frame_bytes_max: usize,
-    /// Fewest bytes of a value's part that is sent in place. With `None`, all parts are copied.
+    /// Minimum length of a value's part that is sent in place. With `None`, all parts are copied.
     in_place_min: Option<usize>,
     strays: u64,
 }
 
 impl SendHalf {
-    /// Makes the half of an outbox that has `chunks` chunks from `first` on, for frames of at most
-    /// `frame_bytes_max` bytes.
+    /// The half has `chunks` chunks from `first` on; frames have at most `frame_bytes_max` bytes.
     pub(super) fn new(
-        (transmit, completion): Outgoing,
+        (transmit, completion): SendRings,
         first: u32,
         chunks: u32,
         frame_bytes_max: usize,
@@ -71,12 +67,11 @@ impl SendHalf {
         }
     }
 
-    /// From now on, sends parts of values with at least `bytes_min` bytes in place.
     pub(super) fn send_in_place(&mut self, bytes_min: usize) {
         self.in_place_min = Some(bytes_min);
     }
 
-    /// Most bytes of a datagram's payload, copied or in place.
+    /// Maximum length of a datagram's payload, copied or in place.
     pub(super) fn payload_bytes_max(&self, to: &Peer, umem: &Umem) -> usize {
         let room = umem.chunk_bytes() - umem.metadata_bytes();
         self.frame_bytes_max.min(room).saturating_sub(to.back.header_bytes())
@@ -118,8 +113,7 @@ impl SendHalf {
         true
     }
 
-    /// Adds a datagram. Pieces that lie in the arena are sent in place if possible; the head and
-    /// all other pieces are copied to `own`.
+    /// Adds a datagram. Pieces in the arena are sent in place if possible; the rest is copied.
     fn add_in_place<'p>(
         &mut self,
         socket: &Socket,
@@ -189,7 +183,7 @@ impl SendHalf {
     #[inline]
     fn take_back(&mut self, socket: &Socket, chunk: u32) -> bool {
         let own = chunk.checked_sub(self.first).and_then(|own| self.sent.get_mut(own as usize));
-        let Some(sent) = own else { return socket.flying.release(chunk) };
+        let Some(sent) = own else { return socket.in_flight.release(chunk) };
         let Some(left) = sent.checked_sub(1) else { return false };
         *sent = left;
         if left == 0 {
@@ -198,7 +192,6 @@ impl SendHalf {
         true
     }
 
-    /// Number of datagrams that have not left.
     pub(super) fn in_transmission(&self) -> usize {
         self.sent.len() - self.free.len()
     }
@@ -208,21 +201,18 @@ impl SendHalf {
         (self.free.len(), self.sent.iter().filter(|sent| **sent > 0).count())
     }
 
-    /// Number of completions for chunks that were not in transmission.
     pub(super) fn strays(&self) -> u64 {
         self.strays
     }
 }
 
 /// One of the outbox's chunks, all of whose descriptors have completed. At most one `FreeChunk`
-/// exists per chunk: `SendHalf::new` makes it; `add` drops it when it sends the chunk and records
-/// the number of descriptors in `sent`; `take_back` makes it again when the last descriptor has
-/// completed.
+/// exists per chunk: `SendHalf::new` makes it; `add` drops it when it sends the chunk, and counts
+/// the descriptors in `sent`; `take_back` makes it again when the last one has completed.
 #[derive(Debug)]
 struct FreeChunk(u32);
 
 impl FreeChunk {
-    /// The chunk's number, and all of its bytes.
     fn room<'r>(&'r mut self, umem: &'r Umem) -> (u32, &'r mut [u8]) {
         // SAFETY: the chunk is ours and not the kernel's, which has completed each descriptor that
         // named the chunk. No other code of ours uses the chunk: no other port has it (`link::open`
@@ -234,29 +224,23 @@ impl FreeChunk {
     }
 }
 
-/// A datagram that is being written.
 struct Draft<'s> {
     socket: &'s Socket,
-    /// The chunk whose bytes are `room`.
     chunk: u32,
     room: &'s mut [u8],
     /// The copied bytes of `room` from this offset to `to` are not in a part yet.
     from: usize,
-    /// End of the copied bytes in `room`.
     to: usize,
-    /// Parts of the frame: `own` of them lie in `chunk`, and the others in chunks of values, to
-    /// which `flying` has references.
+    /// Parts of the frame: `own` of them lie in `chunk`, the rest in chunks held by `in_flight`.
     parts: [XdpDesc; PARTS_MAX],
     count: usize,
     own: u8,
-    /// Number of bytes in the parts that lie in chunks of values.
     named_bytes: usize,
     /// Sum of the parts after the first. Not used if the kernel computes the checksum.
     rest: Sum,
 }
 
 impl<'s> Draft<'s> {
-    /// Makes an empty draft, with room for metadata and headers at the beginning of the chunk.
     fn new(socket: &'s Socket, (chunk, room): (u32, &'s mut [u8]), header_bytes: usize) -> Self {
         let from = socket.umem.metadata_bytes();
         let none = XdpDesc { addr: 0, len: 0, options: XdpDescOptions::empty() };
@@ -270,7 +254,6 @@ impl<'s> Draft<'s> {
         self.to - self.socket.umem.metadata_bytes() + self.named_bytes
     }
 
-    /// Copies bytes to the end of the frame. Returns false if there is no room.
     #[inline]
     fn copy(&mut self, bytes: &[u8]) -> bool {
         let room = self.room.get_mut(self.to..self.to + bytes.len());
@@ -288,7 +271,7 @@ impl<'s> Draft<'s> {
             return false;
         }
         let Some(span) = self.socket.umem.value(bytes) else { return false };
-        if !self.socket.flying.hold(span.chunk) {
+        if !self.socket.in_flight.hold(span.chunk) {
             return false;
         }
         self.close();
@@ -300,7 +283,7 @@ impl<'s> Draft<'s> {
         true
     }
 
-    /// Makes a part of the copied bytes that are not in a part yet.
+    /// Ends the part that consists of the bytes copied since the last part, if there are any.
     fn close(&mut self) {
         if self.to > self.from {
             let (at, bytes) = (self.from, self.to - self.from);
@@ -352,7 +335,7 @@ impl<'s> Draft<'s> {
         for part in self.parts() {
             let span = self.socket.umem.span(part.addr, 0);
             if let Some(span) = span.filter(|span| span.chunk != self.chunk) {
-                self.socket.flying.release(span.chunk);
+                self.socket.in_flight.release(span.chunk);
             }
         }
     }

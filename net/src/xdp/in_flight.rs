@@ -26,15 +26,14 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// Makes a table of zeros, or an empty table if no value is sent in place (`has_values`).
+    /// `has_values` is false if no value is sent in place; `counts` is then empty.
     pub(super) fn new(arena: &Arc<Arena>, has_values: bool) -> InFlight {
         let chunks = if has_values { arena.chunks() } else { 0 };
         let counts = (0..chunks).map(|_| AtomicU32::new(0)).collect();
         InFlight { arena: Arc::clone(arena), counts, sum: AtomicU32::new(0) }
     }
 
-    /// Adds a reference to the chunk for a descriptor that names it. Returns false if the chunk had
-    /// no reference before, because it then has no value.
+    /// Adds a reference to the chunk. False if it had none before, because it then has no value.
     #[inline]
     pub(super) fn hold(&self, chunk: u32) -> bool {
         let Some(count) = self.counts.get(chunk as usize) else { return false };
