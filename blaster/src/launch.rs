@@ -275,7 +275,7 @@ fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
 /// starts stay on these CPUs.
 ///
 /// # Errors
-/// The thread may not run on these CPUs.
+/// Fails if the thread is not allowed to run on these CPUs.
 pub fn on_cpus<T>(cpus: &[usize], act: impl FnOnce() -> T) -> io::Result<T> {
     if cpus.is_empty() {
         return Ok(act());

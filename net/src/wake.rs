@@ -34,7 +34,7 @@ impl Waker {
     /// Makes the eventfd unreadable until the next `wake`.
     pub fn clear(&self) {
         let mut count = [0; 8];
-        // The read fails if `wake` was not called; the eventfd is then unreadable already.
+        // The read fails if `wake` was not called; then there is no wake-up to clear.
         let _not_woken = rustix::io::read(&self.0, &mut count);
     }
 }

@@ -150,8 +150,8 @@ pub const ARRIVAL_WAIT_MS_MAX: u64 = 2000;
 /// store. Other columns, whose work may free room, finish a loop in less time.
 pub const ROOM_RETRY: Duration = Duration::from_micros(200);
 
-/// Maximum number of connections waiting for room in the store whose requests are retried in one
-/// loop. The connection that has waited longest comes first.
+/// In one loop, a column retries the requests of at most this many connections that wait for room
+/// in the store. The connection that has waited longest comes first.
 pub const ROOM_RETRIES_MAX: usize = 16;
 
 /// Maximum number of milliseconds that a request waits for room in the store. After this time the

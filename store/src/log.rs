@@ -73,8 +73,8 @@ pub(crate) struct Log {
     window_percent: u32,
     pub(crate) calendar: Calendar,
     pub(crate) flush: CachePadded<AtomicFlushWord>,
-    /// Bytes of voids, minus all bytes of retired segments. With the bytes of all items that
-    /// columns have unlinked, the sum is the dead bytes in the log's segments.
+    /// Bytes of voids, minus all bytes of retired segments. Add the bytes of all items that columns
+    /// have unlinked to get the dead bytes in the log's segments.
     dead_bytes: CachePadded<AtomicU64>,
     cas: CachePadded<AtomicU64>,
     /// The latest clock of any column, in seconds.
@@ -200,7 +200,7 @@ impl Log {
     fn try_reserve(&self, segment: u32, bytes: u32) -> Reservation {
         let (there, segment_bytes) = (self.segment(segment), self.memory.region.segment_bytes());
         let far = there.cas_base() + CAS_REACH + CAS_REACH / 2;
-        // Relaxed: only the distance matters, not the order of accesses.
+        // Relaxed: this only asks if `cas` is still below `far`; the order of accesses is irrelevant.
         let current = there.epoch() == self.epoch() && self.cas.load(Ordering::Relaxed) < far;
         there.reserve(if current { bytes } else { segment_bytes + 1 }, segment_bytes)
     }

@@ -23,8 +23,8 @@ const IN_VAIN_PART: u32 = 16;
 const LOOKS_MAX: u32 = 4096;
 
 impl Store {
-    /// Returns the segment from which on frames count as scattered. `None` unless repacking these
-    /// frames would free as many segments as the limit demands.
+    /// Returns the first segment whose frames count as scattered; frames in later segments count
+    /// too. `None` unless repacking them would free as many segments as the limit demands.
     pub(crate) fn scattered(&self) -> Option<u32> {
         let memory = self.memory();
         let lacking = self.lacking();

@@ -126,7 +126,7 @@ impl Reading {
         let (usr_s, sys_s) = (since(self.usr_s, before.usr_s), since(self.sys_s, before.sys_s));
         let (tick_s, ticks_s) = (1.0 / procfs::ticks_per_second() as f64, usr_s + sys_s);
         let run_s = self.run_s.zip(before.run_s).map(|(now, then)| since(now, then));
-        // `run_s` lacks the time of ended threads; ticks are used then.
+        // `run_s` lacks the time of threads that have ended. If it is clearly too small, use ticks.
         let run_s = run_s.filter(|run_s| *run_s >= WHOLE_SHARE * ticks_s - 2.0 * tick_s);
         let cpu_s = run_s.unwrap_or(ticks_s);
         let usr_share = match ticks_s > 0.0 {

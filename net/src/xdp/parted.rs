@@ -48,8 +48,8 @@ impl Pieces {
     ) -> Result<(Packet, Span), Rejected> {
         self.spans.clear();
         self.spans.extend(spans.iter().copied());
-        // SAFETY: the kernel has given the chunks back; they are not lent again while they are
-        // shown, and no code writes to such chunks.
+        // SAFETY: the kernel has given the chunks back. They are lent again only after the caller
+        // has read the packet, and until then no code writes to them.
         let packet = wire::read_parted(unsafe { self.umem.read(first) }, self.iter(), sums)?;
         let (header_bytes, mut left) = (packet.ends.header_bytes(), packet.payload_bytes);
         let mut trim = |span: &mut Span| {

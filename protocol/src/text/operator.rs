@@ -145,8 +145,8 @@ const WATCHABLE: [(&[u8], Streams); 10] = [
     (b"deletions", Streams::DELETIONS),
 ];
 
-/// Returns the action that `operator` requests with `args`. Fails if the words are refused,
-/// whichever features are switched on.
+/// Returns the action that `operator` requests with `args`. Fails if the words are wrong.
+/// The caller checks if the feature is switched on.
 pub fn read(operator: Operator, args: Args<'_>) -> Result<Control, Refusal> {
     match operator {
         Operator::CacheMemlimit => {

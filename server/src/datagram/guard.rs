@@ -22,7 +22,7 @@ pub struct Guard {
     /// Broadcast addresses, sorted.
     broadcasts: Vec<Ipv4Addr>,
     allow: Vec<IpNet>,
-    /// The table to which long answers are charged, if requests from any network are answered.
+    /// The table to which long answers are charged. `None` unless all networks are answered.
     charges: Option<Arc<Charges>>,
 }
 

@@ -11,7 +11,7 @@ use store::{Head, Hit, MetaHit};
 
 use crate::clock::Clock;
 
-/// A hit during its lookup, which holds no lock.
+/// A hit of a lookup that holds no lock.
 pub(super) struct UnlockedItem<'a, 's>(pub(super) &'a Head<'s>);
 
 impl FoundItem for UnlockedItem<'_, '_> {

@@ -84,8 +84,8 @@ impl<const HALVES: bool> Layout<HALVES> {
         self.changed[plane] = changed;
     }
 
-    /// Finds places for the slots in `rest`: at home, in their other line, or at home instead of a
-    /// slot that goes to its own other line. Slots without a place stay in `rest`.
+    /// Finds places for the slots in `rest`: at home, in their other line, or at home after another
+    /// slot there has moved to its own other line. Slots without a place stay in `rest`.
     pub(super) fn place(&mut self, half: u64, rest: &mut Vec<u64>) {
         rest.retain(|slot| !self.put(self.home(half, *slot), *slot));
         rest.retain(|slot| !self.put_away(half, *slot));
