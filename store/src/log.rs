@@ -200,7 +200,7 @@ impl Log {
     fn try_reserve(&self, segment: u32, bytes: u32) -> Reservation {
         let (there, segment_bytes) = (self.segment(segment), self.memory.region.segment_bytes());
         let far = there.cas_base() + CAS_REACH + CAS_REACH / 2;
-        // Relaxed: this only asks if `cas` is still below `far`; the order of accesses is irrelevant.
+        // Relaxed: this only asks if `cas` is below `far`; the order of accesses is irrelevant.
         let current = there.epoch() == self.epoch() && self.cas.load(Ordering::Relaxed) < far;
         there.reserve(if current { bytes } else { segment_bytes + 1 }, segment_bytes)
     }
