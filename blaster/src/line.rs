@@ -47,8 +47,8 @@ impl Socket {
     }
 
     /// Begins to connect. When this returns, a stream may still be connecting; a UDP socket is
-    /// connected. `bypass` opens a connection that bypasses the kernel; it has to know all targets
-    /// of the interface.
+    /// connected. `bypass` opens a connection that bypasses the kernel; this closure has to know
+    /// all targets that are reached through the interface.
     ///
     /// # Errors
     /// The address cannot be reached, or the process has no file descriptors left.

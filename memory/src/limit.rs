@@ -148,7 +148,7 @@ mod tests {
         let there = [segments.take(0), segments.take(0), segments.take(0), segments.take(0)];
         assert_eq!(there, [Some(2), Some(3), Some(1), Some(0)]);
         assert_eq!((segments.fresh(), segments.warm()), (124, 0));
-        // `take_without_memory` takes a segment without memory first.
+        // `take_without_memory` prefers a segment that has no memory.
         segments.give(1);
         assert_eq!((memory.take_without_memory(0), segments.warm()), (Some(4), 1));
         assert!(!memory.populate_one(124).unwrap(), "only `keep` segments are free");

@@ -25,7 +25,7 @@ use crate::shared::{Counters, Shared};
 /// The bit that is set while requests are counted by the prefixes of their keys.
 pub(crate) const DETAIL: Streams = Streams(1 << 8);
 
-/// The bit that is set while `stats conns` requests columns' lists of sockets.
+/// The bit that is set while `stats conns` waits for the columns' lists of sockets.
 pub(crate) const PAGES_REQUESTED: Streams = Streams(1 << 9);
 
 /// All watchers, and the bits that columns read once a loop.

@@ -46,7 +46,7 @@ impl Queue {
     /// own, so that no ticket of one queue is a position in the other.
     pub(crate) fn new(segments_max: u32, number: u32) -> io::Result<Self> {
         let entries = (segments_max as usize * 4).next_power_of_two();
-        // The first position is not 0, so that an entry that was never written does not count.
+        // The first position is not 0, so that no entry of the new ring, all 0, looks written.
         let first = (u64::from(number) << POSITION_BITS) + entries as u64;
         Ok(Self {
             ring: Words::new(entries)?,

@@ -7,10 +7,11 @@
 //! operations of any kind on the same keys, on others or on new ones. Lines of the log, which only
 //! readers of their keys read, are counted separately.
 //!
-//! Mutexes are not recorded: the operations recorded here lock none. Operations do so only to widen
-//! the index, lay out a group again, gather segments that are due, or report a sampled key (one in
-//! 64). Under shuttle, blocks of CAS uniques, batches of reported items and slices of drains are
-//! shorter: a line written once in four operations here is written once in 64 in a server.
+//! Mutexes are not recorded, because the recorded operations lock no mutex. An operation locks a
+//! mutex only to widen the index, lay out a group again, gather segments that are due, or report a
+//! sampled key (one in 64). Under shuttle, blocks of CAS uniques, batches of reported items and
+//! slices of drains are shorter: a line written once in four operations here is written once in 64
+//! in a server.
 //!
 //! Source: Clements et al., "The scalable commutativity rule", SOSP 2013.
 
@@ -108,7 +109,7 @@ impl Scene {
         self
     }
 
-    /// Returns the lines that column B touches in all operations on the keys, others and new ones.
+    /// Returns the lines that column B touches in all operations on these, other and new keys.
     fn touched(&mut self) -> BTreeSet<usize> {
         let others: Vec<_> = (0..LOOKS).map(|_| self.fresh()).collect();
         let new: Vec<_> = (0..LOOKS).map(|_| self.fresh()).collect();

@@ -1,7 +1,7 @@
 //! Encodes a client's requests, and a server's text replies, as bytes.
 //!
 //! Where: the codec tests and the fuzz targets include this file, and decode the bytes.
-//! Invariant: a `Session` reads the same request again, and `Reply::decode` the same reply.
+//! Invariant: `Session` and `Reply::decode` return the request or reply that was encoded.
 //! Source: memcached's `protocol.txt`, `protocol_binary.h` (1.6.45).
 
 #![allow(dead_code, clippy::unwrap_used, reason = "a test calls a part, and fails by a panic")]

@@ -30,7 +30,7 @@ pub(crate) struct PageRequests {
 #[derive(Debug)]
 pub(crate) struct PageRequest {
     column: usize,
-    /// The entry of the column's connections at which the page begins.
+    /// Index of the page's first connection in the column's table of connections.
     pub(crate) from: usize,
     requester: usize,
     answer: Mutex<Option<Page>>,
