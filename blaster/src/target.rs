@@ -149,8 +149,8 @@ pub enum TargetError {
     #[error(
         "{0}: not a target ({1}); targets are HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, \
              xdp://INTERFACE/HOST:PORT[?mode=native|generic], redis://HOST:PORT, unix:/PATH or \
-             redis://unix:/PATH; append /WEIGHT to each to divide the keys unequally \
-             (unix:/PATH,WEIGHT)"
+             redis://unix:/PATH; to divide the keys unequally, append /WEIGHT to each target, or \
+             ,WEIGHT to a unix:/PATH"
     )]
     Form(String, &'static str),
     /// The text is a port number without a host.

@@ -83,7 +83,7 @@ fn driven(machine: &Namespace, words: &str) -> Result<String, String> {
     );
     let output = machine.on(|| kvblaster(&run).output().unwrap());
     let [out, err] = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap());
-    if output.status.success() { Ok(out) } else { Err(err) }
+    if output.status.success() { Ok(out) } else { Err(err + &out) }
 }
 
 fn ran(machine: &Namespace, target: &str) -> String {

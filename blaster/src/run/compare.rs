@@ -75,8 +75,9 @@ pub struct Plan {
     #[arg(long, help_heading = COMPARED, value_name = "N")]
     #[arg(value_parser = number(1..=ROUNDS_MAX), default_value = "10")]
     pub rounds: u32,
-    /// The servers' CPUs: started servers are pinned to them, kvblaster avoids them, and all CPU
-    /// time there, also that of interrupts, counts as the servers'
+    /// CPUs reserved for the servers: kvblaster pins the servers that it starts to them, and
+    /// itself avoids them; all CPU time spent on them, interrupts included, counts as server
+    /// CPU time
     #[arg(long, help_heading = COMPARED, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub server_cpus: std::vec::Vec<usize>,

@@ -73,7 +73,7 @@ HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH, redis://HOST:PORT or redis:
 xdp://INTERFACE/HOST:PORT is UDP that bypasses the kernel (AF_XDP; needs root, and an \
 interface with at least one queue for each thread); append ?mode=native or ?mode=generic to allow \
 only that mode. The default port is 11211 (6379 for Redis); :PORT alone is a port of this machine. \
-With several targets, append /WEIGHT to each (,WEIGHT to a path) to divide the keys unequally"
+To divide the keys unequally, append /WEIGHT to each target, or ,WEIGHT to a unix:/PATH"
     )]
     pub targets: Vec<String>,
 
@@ -256,9 +256,9 @@ impl PaceFlags {
 /// Flags for assertions, of verbs that are no search.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AssertFlags {
-    /// Exit with 1 unless this holds, as in 'p99<1ms', 'mean<800us', 'errors<0.1%', 'hit>95%' or
-    /// 'rate>100k', and with 2 if the result is INVALID. 'valid' asserts only that the result is
-    /// valid. May be given several times
+    /// Exit with 1 unless this holds, or with 2 if the result is INVALID. Examples: 'p99<1ms',
+    /// 'mean<800us', 'errors<0.1%', 'hit>95%', 'rate>100k'; 'valid' asserts only that the
+    /// result is valid. May be given several times
     #[arg(long = "assert", short, help_heading = MEASURED, value_name = "WHAT")]
     asserts: Vec<Assertion>,
 }

@@ -229,7 +229,7 @@ fn keys(out: &mut String, all: &Interval) {
     if tally.failed_connections() > 0 {
         let _ = writeln!(
             out,
-            "connects   {} closed by the server, {} attempts to connect failed",
+            "closed     {} connections, by the server; {} attempts to connect failed",
             tally.reset, tally.refused
         );
     }

@@ -66,7 +66,7 @@ pub struct Plan {
     /// Share of the hits that also store the value again, as a set does
     #[arg(long = "set-ratio", value_name = "PART", value_parser = percent, default_value = "0")]
     pub set_percent: u64,
-    /// Replace each request of the trace by requests of this many keys, one after the other
+    /// Turn each request of the trace into this many requests in a row, each for a different key
     #[arg(long, value_name = "N", value_parser = number(1..=COPIES_MAX), default_value = "1")]
     pub copies: u32,
     /// Number of simulations that run at a time (default: one per core)
