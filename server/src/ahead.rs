@@ -129,19 +129,11 @@ impl PopulatorHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::Config;
+    use crate::settings::Settings;
 
     #[test]
     fn memory_goes_back_only_after_an_idle_time() {
-        let store = Store::new(&Config {
-            memory_bytes: 64 << 20,
-            item_bytes_max: 1 << 20,
-            columns: 1,
-            eviction: None,
-            cas: true,
-            now: 1,
-        })
-        .unwrap();
+        let store = Store::new(&Settings::default().store_config()).unwrap();
         while store.populate_one().unwrap() {}
         let free_bytes = || store.usage().free_bytes;
         let before = free_bytes();

@@ -311,23 +311,15 @@ impl<'o> Iterator for Pieces<'o> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::{
-        AppendedPart, Body as Sent, Column, Config, HeadResult, LookupResult, Put, Store, Verb,
-    };
+    use crate::settings::Settings;
+    use store::{AppendedPart, Body as Sent, Column, HeadResult, LookupResult, Put, Store, Verb};
 
     const KEYS: [(&[u8], usize); 6] =
         [(b"a", 9000), (b"b", 200_000), (b"c", 5), (b"d", 12_000), (b"e", 8191), (b"f", 8192)];
 
     fn column() -> Column {
-        let config = Config {
-            memory_bytes: 1 << 30,
-            item_bytes_max: 1 << 20,
-            columns: 1,
-            eviction: Some(store::policy::Eviction::default()),
-            cas: true,
-            now: 62,
-        };
-        let mut column = Store::new(&config).unwrap().column();
+        let settings = Settings { memory_bytes: 1 << 30, ..Settings::default() };
+        let mut column = Store::new(&settings.store_config()).unwrap().column();
         for (key, bytes) in KEYS {
             column.put(&Put::new(Verb::Set, key), Sent::Bytes(&value(key, bytes))).unwrap();
         }

@@ -18,7 +18,7 @@ use store::Store;
 
 use crate::ahead::Populator;
 use crate::bypass::{self, BypassError};
-use crate::clock::{Clock, START};
+use crate::clock::Clock;
 use crate::column::{Column, End, Migration, Parts, Statuses, Stealing, Timers, coarse_now};
 use crate::datagram::{Datagrams, Gatherer, Guard};
 use crate::datapath::udp::Udp;
@@ -186,14 +186,8 @@ fn store(
     (ring_bytes, arena): (usize, Option<Arc<Arena>>),
 ) -> Result<Arc<Store>, store::MakeError> {
     let arena_bytes = arena.as_ref().map_or(0, |arena| arena.value_bytes());
-    let config = store::Config {
-        memory_bytes: settings.memory_bytes - ring_bytes - arena_bytes,
-        item_bytes_max: settings.item_bytes_max,
-        columns: settings.columns,
-        eviction: settings.evict.then_some(settings.eviction),
-        cas: settings.cas,
-        now: START,
-    };
+    let mut config = settings.store_config();
+    config.memory_bytes -= ring_bytes + arena_bytes;
     let start = store::Start {
         items: settings.index_items,
         huge_pages: settings.huge_pages,

@@ -14,6 +14,7 @@ use net::xdp::Mode;
 use protocol::ProtocolMode;
 use store::policy::Eviction;
 
+use crate::clock::START;
 use crate::limits::{UDP_REPLY_BYTES_MAX, UDP_REPLY_OPEN_BYTES_MAX};
 
 /// The memcached version whose behaviour this server has and reports.
@@ -221,6 +222,19 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Returns the configuration of a store that has all of the memory.
+    #[must_use]
+    pub fn store_config(&self) -> store::Config {
+        store::Config {
+            memory_bytes: self.memory_bytes,
+            item_bytes_max: self.item_bytes_max,
+            columns: self.columns,
+            eviction: self.evict.then_some(self.eviction),
+            cas: self.cas,
+            now: START,
+        }
+    }
+
     /// True if any network may send requests over UDP: `-o udp_allow` names no network, and at
     /// least one address is not a loopback address.
     #[must_use]

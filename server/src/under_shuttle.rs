@@ -13,11 +13,11 @@ use protocol::Form;
 use protocol::text::event::Item;
 use protocol::text::operator::Streams;
 use shuttle::thread;
-use store::{Config, Store};
+use store::Store;
 use testing::Random;
 use testing::schedules::explore_drawn;
 
-use crate::clock::{Clock, START};
+use crate::clock::Clock;
 use crate::errand::Progress;
 use crate::errand::conns::{Conns, Page, PageRequests, Row};
 use crate::errand::place::Place;
@@ -33,15 +33,7 @@ const SECONDS: u64 = 10;
 fn contexts(columns: usize) -> Vec<Context> {
     alone(|| {
         let settings = Settings { columns, memory_bytes: 8 << 20, ..Settings::default() };
-        let store = Store::new(&Config {
-            memory_bytes: settings.memory_bytes,
-            item_bytes_max: settings.item_bytes_max,
-            columns,
-            eviction: None,
-            cas: true,
-            now: START,
-        })
-        .unwrap();
+        let store = Store::new(&settings.store_config()).unwrap();
         let clock = Clock::new(0);
         let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
         let context = |counters: &Arc<_>| {

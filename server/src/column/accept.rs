@@ -129,9 +129,9 @@ mod tests {
     use std::sync::Arc;
 
     use net::{Calls, Waker};
-    use store::{Config, Store};
+    use store::Store;
 
-    use crate::clock::{Clock, START};
+    use crate::clock::Clock;
     use crate::column::{Parts, Timers, coarse_now};
     use crate::execute::Context;
     use crate::limits::LISTENER_REST_MS;
@@ -145,17 +145,9 @@ mod tests {
             port: Port::Any,
             protocol: ProtocolMode::Auto,
         };
-        let settings = Settings { listen: vec![listen; 3], columns: 1, ..Settings::default() };
+        let settings = Settings { listen: vec![listen; 3], ..Settings::default() };
         let listeners = listen::open(&settings).unwrap().columns.remove(0);
-        let store = Store::new(&Config {
-            memory_bytes: settings.memory_bytes,
-            item_bytes_max: settings.item_bytes_max,
-            columns: 1,
-            eviction: None,
-            cas: true,
-            now: START,
-        })
-        .unwrap();
+        let store = Store::new(&settings.store_config()).unwrap();
         let clock = Clock::new(0);
         let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
         let counters = Arc::clone(&shared.columns[0]);

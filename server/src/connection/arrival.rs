@@ -299,21 +299,14 @@ fn kept(header: &[u8], request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::{Config, Store};
+    use crate::settings::Settings;
+    use store::Store;
 
     #[test]
     fn stalled_values_are_dropped_oldest_first_down_to_the_share() {
         const VALUE_BYTES: u32 = 500_000;
         const RECEIVED_BYTES: usize = 100_000;
-        let config = Config {
-            memory_bytes: 8 << 20,
-            item_bytes_max: 1 << 20,
-            columns: 1,
-            eviction: None,
-            cas: true,
-            now: 1,
-        };
-        let mut column = Store::new(&config).unwrap().column();
+        let mut column = Store::new(&Settings::default().store_config()).unwrap().column();
         let mut arrivals = Arrivals::new(true);
         arrivals.set_bytes_share(2 * RECEIVED_BYTES);
         for moved_ms in [20, 10, 30] {

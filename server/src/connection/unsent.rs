@@ -84,7 +84,8 @@ pub(crate) fn gather<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::{Body, Config, Put, Store, Value, Verb};
+    use crate::settings::Settings;
+    use store::{Body, Put, Store, Value, Verb};
 
     /// Makes a pinned value of `bytes` bytes. Also returns its tail, which is not in frames.
     fn pinned(column: &mut store::Column, key: &[u8], bytes: usize) -> (store::Pinned, Vec<u8>) {
@@ -109,15 +110,8 @@ mod tests {
 
     #[test]
     fn bytes_come_out_in_order_however_they_are_taken() {
-        let config = Config {
-            memory_bytes: 8 << 20,
-            item_bytes_max: 1 << 20,
-            columns: 1,
-            eviction: Some(store::policy::Eviction::default()),
-            cas: true,
-            now: 62,
-        };
-        let mut column = Store::new(&config).unwrap().column();
+        let settings = Settings { memory_bytes: 8 << 20, ..Settings::default() };
+        let mut column = Store::new(&settings.store_config()).unwrap().column();
         let steps = [7, 100, 4096, 65_537, usize::MAX];
         for (step, first) in
             steps.into_iter().flat_map(|step| [(step, 0), (step, 1), (step, 90_003)])

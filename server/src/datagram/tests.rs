@@ -10,7 +10,7 @@ use std::sync::Arc;
 use net::{Sizes, bind_ports};
 use protocol::ProtocolMode;
 use protocol::udp::{HEADER_BYTES, Header};
-use store::{Config, Store};
+use store::Store;
 
 use super::{Datagrams, Gatherer, Guard};
 use crate::clock::Clock;
@@ -43,15 +43,7 @@ impl Column {
 fn site() -> ([Column; 2], UdpSocket) {
     let settings = Settings { columns: 2, ..Settings::default() };
     let clock = Clock::new(0);
-    let config = Config {
-        memory_bytes: settings.memory_bytes,
-        item_bytes_max: settings.item_bytes_max,
-        columns: 2,
-        eviction: None,
-        cas: true,
-        now: clock.now,
-    };
-    let store = Store::new(&config).unwrap();
+    let store = Store::new(&settings.store_config()).unwrap();
     let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
     let sockets = bind_ports(([127, 0, 0, 1], 0).into(), 2, Sizes::default()).unwrap();
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();

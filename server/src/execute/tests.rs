@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use protocol::{LINE_BYTES_MAX, ProtocolMode, Session, Step};
-use store::{Config, Store};
+use store::Store;
 
 use super::batch::{self, End, Input, Inputs};
 use super::budget::{Budget, StopReason};
@@ -31,15 +31,7 @@ struct Server {
 impl Server {
     fn new(settings: Settings) -> Server {
         let clock = Clock::new(UNIX_SECONDS);
-        let config = Config {
-            memory_bytes: settings.memory_bytes,
-            item_bytes_max: settings.item_bytes_max,
-            columns: 1,
-            eviction: settings.evict.then(store::policy::Eviction::default),
-            cas: settings.cas,
-            now: clock.now,
-        };
-        let store = Store::new(&config).unwrap();
+        let store = Store::new(&settings.store_config()).unwrap();
         let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
         let counters = Arc::clone(&shared.columns[0]);
         let context = Context::new(store.column(), counters, shared, clock);

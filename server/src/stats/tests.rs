@@ -11,15 +11,8 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 
 fn shared(settings: Settings) -> Arc<Shared> {
-    let config = store::Config {
-        memory_bytes: settings.memory_bytes,
-        item_bytes_max: settings.item_bytes_max,
-        columns: settings.columns,
-        eviction: settings.evict.then_some(settings.eviction),
-        cas: settings.cas,
-        now: START,
-    };
-    Shared::new(Arc::new(settings), store::Store::new(&config).unwrap(), 1_000_000)
+    let store = store::Store::new(&settings.store_config()).unwrap();
+    Shared::new(Arc::new(settings), store, 1_000_000)
 }
 
 fn answer(shared: &Shared, arguments: &str) -> String {
