@@ -167,9 +167,12 @@ pub struct User {
 /// # Errors
 /// The database cannot be read.
 pub fn find_user(name: &str) -> io::Result<Option<User>> {
+    find_user_in(name, vec![0; 16 << 10])
+}
+
+/// Looks up `name` by means of `buffer`, which grows until the entry fits.
+fn find_user_in(name: &str, mut buffer: Vec<libc::c_char>) -> io::Result<Option<User>> {
     let name = CString::new(name)?;
-    // Most entries are longer, so that every lookup shows that the buffer grows.
-    let mut buffer = vec![0; 16];
     loop {
         let mut entry = MaybeUninit::<libc::passwd>::uninit();
         let mut found = std::ptr::null_mut();
@@ -465,7 +468,9 @@ mod tests {
 
     #[test]
     fn root_is_known_and_nobody_by_this_name() {
-        assert_eq!(find_user("root").unwrap(), Some(User { uid: 0, gid: 0 }));
+        let root = Some(User { uid: 0, gid: 0 });
+        assert_eq!(find_user("root").unwrap(), root);
+        assert_eq!(find_user_in("root", vec![0; 1]).unwrap(), root, "the buffer grows");
         assert_eq!(find_user("no-such-user-here").unwrap(), None);
         assert!(find_user("nul\0byte").is_err());
     }
