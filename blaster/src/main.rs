@@ -72,6 +72,10 @@ fn failed(why: &str, exit: Exit) -> ExitCode {
     exit.code()
 }
 
+fn not_saved(error: impl std::fmt::Display) -> String {
+    format!("the result could not be saved: {error}")
+}
+
 fn drive(plan: &run::Plan) -> Result<Printed, String> {
     if let Some(folder) = &plan.out {
         RunResult::prepare(folder).map_err(|error| format!("--out: {error}"))?;
@@ -82,7 +86,7 @@ fn drive(plan: &run::Plan) -> Result<Printed, String> {
     };
     let done = done.map_err(|error| error.to_string())?;
     let written = plan.out.as_ref().map_or(Ok(()), |folder| done.write(folder));
-    let trouble = written.err().map(|error| format!("the result could not be saved: {error}"));
+    let trouble = written.err().map(not_saved);
     let exit = run::exit(&done);
     let text = match (plan.json, &done.search) {
         (true, _) => serde_json::to_string_pretty(&done).map_err(|error| error.to_string())? + "\n",
@@ -96,7 +100,7 @@ fn compare(plan: &mut compare::Plan) -> Result<Printed, CompareError> {
     compare::prepare(plan)?;
     let done = compare::run(plan)?;
     let written = plan.run.out.as_ref().map_or(Ok(()), |folder| done.write(folder));
-    let trouble = written.err().map(|error| format!("the result could not be saved: {error}"));
+    let trouble = written.err().map(not_saved);
     let ended = if done.is_interrupted { Exit::NotMet } else { Exit::Met };
     let exit = done.servers.iter().map(run::exit).fold(ended, Exit::max);
     let text = match plan.run.json {

@@ -188,8 +188,9 @@ fn unknown(workload: &Workload, answer: &SizeReport) -> Vec<String> {
     );
     if answer.left_out > 0 {
         let left_out = answer.left_out;
-        let why = "Ctrl-C ended the run before they were driven";
-        unknown.push(format!("figures of {left_out} of the servers: {why}"));
+        unknown.push(format!(
+            "figures of {left_out} of the servers: Ctrl-C ended the run before they were driven"
+        ));
     }
     if answer.driven.is_empty() {
         unknown.push(format!(

@@ -35,7 +35,7 @@ power-law:ALPHA,FROM[,BUCKETS[,GROUPS]]
                                KV-Cache paper has power-law:0.01,0.001,10000,4
 gaussian[:DEVIATION[,MIDDLE]]  normal distribution over the key numbers, with mean MIDDLE (default
                                0.5) and standard deviation DEVIATION (default 1/6), both as
-                               fractions of the number of keys
+                               fractions (at most 1) of the number of keys
 sequential                     keys in the order of their numbers, divided among the threads
 file:PATH                      a histogram of rows VALUE WEIGHT: each row is a bucket, and all
                                buckets have equally many keys

@@ -114,8 +114,9 @@ impl Replay {
             }
             let fields = Fields::parse(&row).ok_or_else(|| (line, expected(&row)))?;
             if requests.len() == REQUESTS_MAX {
-                let why = "requests: set trace-requests to replay fewer";
-                let why = format!("more than {REQUESTS_MAX} {why}");
+                let why = format!(
+                    "more than {REQUESTS_MAX} requests: set trace-requests to replay fewer"
+                );
                 return Err((line, why));
             }
             let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
