@@ -175,16 +175,16 @@ impl Column {
     }
 
     /// Like `get`, but takes the key's hash and appends a reply to `out`. If the value is short and
-    /// `around` returns the text around it, the whole reply is appended at once. Otherwise `head`,
-    /// whose last call counts, appends the text before the value and returns the kind of data to
-    /// follow. If it calls the lookup off, nothing is appended and nothing counted.
+    /// `template` returns the text around it, the whole reply is appended at once. Otherwise
+    /// `head`, whose last call counts, appends the text before the value and returns the kind of
+    /// data to follow. If `head` calls the lookup off, nothing is appended and nothing counted.
     #[inline(always)]
     pub fn get_into(
         &mut self,
         key: &[u8],
         PrefetchedHash(hash): PrefetchedHash,
         out: &mut Vec<u8>,
-        around: impl FnOnce(&Head<'_>) -> Option<ReplyTemplate>,
+        template: impl FnOnce(&Head<'_>) -> Option<ReplyTemplate>,
         mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> HeadResult,
     ) -> LookupResult<'_> {
         let view = self.handle.view();
@@ -196,10 +196,10 @@ impl Column {
             return get_found_into(view.handle, key, hash, None, out, &mut head);
         };
         if item.shape().is_short()
-            && let Some(around) = around(&Head { view, item, slot: found.slot })
+            && let Some(template) = template(&Head { view, item, slot: found.slot })
         {
             let before = out.len();
-            item.append_around(out, &around, key);
+            item.append_around(out, &template, key);
             // An unchanged slot proves that the reply is of one version.
             if found.is_unchanged() {
                 view.sample_lookup(hash);
@@ -232,7 +232,7 @@ fn get_anyhow<'s>(
     Some(Hit { client_flags, cas, value_bytes, value })
 }
 
-/// `Column::get_into` without `around`, for any length. `found`: the key's slot, if known.
+/// `Column::get_into` without `template`, for any length. `found`: the key's slot, if known.
 #[inline(never)]
 fn get_found_into<'s>(
     handle: &'s Handle,

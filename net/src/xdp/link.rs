@@ -294,7 +294,7 @@ pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
     let code = program(&filter, map.as_raw_fd().unsigned_abs());
     let loaded = bpf::load(&code, is_long, bpf::NAME);
     let loaded = loaded.map_err(|error| refused("the XDP program", error))?;
-    let (link, place) = attach(&loaded, &interface, &netlink, wanted.mode)?;
+    let (link, attached) = attach(&loaded, &interface, &netlink, wanted.mode)?;
     let link = Arc::new(link);
     let arena = arena(wanted, (chunks, queues.len()), chunk_bytes).map_err(OpenError::Memory)?;
     let (mut umem, mut ports) = (Umem::new(Arc::clone(&arena)), Vec::<Port>::new());
@@ -305,7 +305,7 @@ pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
             queue,
             mtu: interface.mtu,
             chunks: first..first + chunks,
-            may_zero_copy: place == AttachMode::Native,
+            may_zero_copy: attached == AttachMode::Native,
             sums: sums_of(&interface.kind),
             kernel_sums: is_seen_to_sum(&interface.kind) && !Lack::Sums.is_planted(),
             in_place_min: wanted.values.map(|values| values.in_place_min),
@@ -326,7 +326,7 @@ pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
         interface: interface.name,
         queues: count,
         mtu: interface.mtu,
-        is_native: place == AttachMode::Native,
+        is_native: attached == AttachMode::Native,
         is_zero_copy: ports.iter().all(Port::is_zero_copy),
         is_long,
         addresses: filter.addresses,
@@ -395,7 +395,7 @@ fn refused(what: &'static str, error: io::Error) -> OpenError {
     }
 }
 
-/// Returns our addresses: all of a family for `0.0.0.0` or `::`. Checks the number of networks too.
+/// Returns our addresses; checks the filter's limits. `0.0.0.0` and `::` stand for a whole family.
 fn addresses(
     wanted: &OpenOptions<'_>,
     interface: &Interface,
@@ -438,17 +438,17 @@ fn attach(
     mode: Mode,
 ) -> Result<(OwnedFd, AttachMode), OpenError> {
     let deadline = Instant::now() + RELEASE_WAIT;
-    let mut place = if mode == Mode::Generic { AttachMode::Generic } else { AttachMode::Native };
+    let mut tried = if mode == Mode::Generic { AttachMode::Generic } else { AttachMode::Native };
     loop {
-        let error = match bpf::attach(loaded.as_fd(), interface.index, place) {
-            Ok(link) => return Ok((link, place)),
+        let error = match bpf::attach(loaded.as_fd(), interface.index, tried) {
+            Ok(link) => return Ok((link, tried)),
             Err(error) => error,
         };
         match error.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => {}
             Some(libc::EPERM | libc::ENODEV) => return Err(refused("XDP", error)),
-            _ if place == AttachMode::Native && mode == Mode::Any => {
-                place = AttachMode::Generic;
+            _ if tried == AttachMode::Native && mode == Mode::Any => {
+                tried = AttachMode::Generic;
                 continue;
             }
             _ => return Err(refused("XDP on this interface", error)),
@@ -457,7 +457,7 @@ fn attach(
         let id = now.map_or(0, |now| now.program);
         let name = if id == 0 { Ok(String::new()) } else { bpf::name_of(id) };
         let name = name.unwrap_or_default();
-        // A program with our name may be of a process that is ending, and be detached soon.
+        // A program with our name may soon be detached, because its process may be ending.
         let may_go = id == 0 || bpf::is_ours(&name);
         if !may_go || Instant::now() >= deadline {
             return Err(OpenError::Program { id, name });

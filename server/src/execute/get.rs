@@ -44,8 +44,8 @@ pub(super) fn look_up<S: Show>(
         return note::look_up(context, hash, show, out);
     }
     let hash = hash.unwrap_or_else(|| context.store.hashed(show.key()));
-    let around = |head: &Head<'_>| show.surround(&UnlockedItem(head)).map(around_of);
-    let looked = context.store.get_into(show.key(), hash, &mut out.buf, around, |buf, head| {
+    let template = |head: &Head<'_>| show.surround(&UnlockedItem(head)).map(template_of);
+    let looked = context.store.get_into(show.key(), hash, &mut out.buf, template, |buf, head| {
         match show.head(&UnlockedItem(head), buf) {
             Some(true) => HeadResult::Value,
             Some(false) => HeadResult::NoValue,
@@ -85,7 +85,7 @@ fn end<S: Show>(counters: &Counters, looked: LookupResult<'_>, show: S, out: &mu
 /// Converts the text that a protocol puts around a value. `protocol` and `store` do not depend on
 /// each other, so each has its own type; the conversion compiles to nothing.
 #[inline(always)]
-fn around_of(surround: Surround) -> ReplyTemplate {
+fn template_of(surround: Surround) -> ReplyTemplate {
     let word = |short: ShortText| Word::new(short.text(), short.bytes());
     let Surround { before, key, between, behind } = surround;
     ReplyTemplate {

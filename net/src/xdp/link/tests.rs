@@ -43,16 +43,16 @@ fn somebody_elses_program_is_named_and_left_alone() {
     let map = bpf::create_map(1).unwrap();
     let code = program(&filter, map.as_raw_fd().unsigned_abs());
     let foreign = bpf::load(&code, false, *b"somebody_else\0\0\0").unwrap();
-    for place in [AttachMode::Native, AttachMode::Generic] {
+    for mode in [AttachMode::Native, AttachMode::Generic] {
         let link = far.on(|| {
             let index = Interface::named(&Netlink::open().unwrap(), WIRE).unwrap().index;
-            bpf::attach(foreign.as_fd(), index, place).unwrap()
+            bpf::attach(foreign.as_fd(), index, mode).unwrap()
         });
         let before = program_on(&far);
         let id = bpf::id_of(foreign.as_fd()).unwrap();
         let refused = open_on(&far).unwrap_err();
         let expected = format!("the XDP program somebody_else (number {id}) is on it");
-        assert_eq!(refused.to_string(), expected, "{place:?}");
+        assert_eq!(refused.to_string(), expected, "{mode:?}");
         assert!(before.is_some() && program_on(&far) == before);
         drop(link);
         await_that(|| program_on(&far).is_none());
