@@ -8,7 +8,7 @@
     reason = "rustix finds the vdso by itself, in a way that crashes under valgrind; libc's works"
 )]
 
-/// Nanoseconds of the clock of `Instant::now`, by a tenth of the instructions of that call.
+/// Nanoseconds of the clock of `Instant::now`, in a tenth of that call's instructions.
 #[inline]
 #[must_use]
 pub fn monotonic_ns() -> u64 {

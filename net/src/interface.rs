@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(name_on(7, VLAN, &[]), None);
     }
 
-    /// The test uses a veth pair, in which each interface is on top of the other one, not VLANs.
+    /// Instead of VLANs, the test uses a veth pair: each of its interfaces is on top of the other.
     #[test]
     fn the_interfaces_of_a_kind_on_another_are_told_by_name() {
         let Some([near, _far]) = pair(Veth::default()) else { return };

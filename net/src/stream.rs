@@ -27,7 +27,7 @@ pub enum ReadResult {
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteResult {
-    /// The number of bytes that the socket took. If its buffer is full, fewer than offered, or 0.
+    /// The number of bytes that the socket took: fewer than offered, or 0, if its buffer is full.
     Bytes(usize),
     /// The connection is broken.
     Broken,
@@ -65,7 +65,7 @@ impl Stream {
         }
     }
 
-    /// Reads into `pieces` in order. At most 1,024 pieces (`IOV_MAX`); one must not be empty.
+    /// Reads into `pieces` in order. At most 1,024 pieces (`IOV_MAX`), not all of them empty.
     #[must_use]
     pub fn read_vectored(&self, pieces: &mut [IoSliceMut<'_>], calls: &Calls) -> ReadResult {
         loop {

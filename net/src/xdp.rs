@@ -39,7 +39,7 @@
 //!     port.inbox.release();
 //!     if received.is_drained {
 //!         let is_unsent = port.outbox.waiting() > 0;
-//!         // A second at most: the kernel loses pending events when an interface goes down.
+//!         // Sleep a second at most: the kernel loses pending events when an interface goes down.
 //!         let most = if is_unsent { xdp::UNSENT_WAIT } else { Duration::from_secs(1) };
 //!         let _events = epoll.wait(Timeout::Within(most), &calls)?;
 //!     }

@@ -269,7 +269,7 @@ impl LookupFlags {
         | bit(b't')
         | VALUE;
 
-    /// Reads the flags of `meta`; `None` if there are others, which `Flags::parse` reads.
+    /// Reads the flags of `meta`; `None` if `Flags::parse` must read them instead.
     #[inline]
     #[must_use]
     pub fn parse(meta: &Meta<'_>) -> Option<LookupFlags> {

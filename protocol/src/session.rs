@@ -167,7 +167,7 @@ impl Session {
                 self.state = State::Frame;
                 self.frame(input)
             }
-            // No memcached command begins with this byte. RESP clients show only errors in RESP.
+            // No memcached command begins with this byte. The refusal is an error in RESP.
             State::Start if input[0] == RESP_ARRAY => {
                 let answer = Form::LINE.refused(Refusal::Resp);
                 Step::Request(Request::LastAnswer(answer), input.len())

@@ -75,7 +75,7 @@ pub trait FoundItem {
 
 /// Writes the answer for one key, in one form of retrieval.
 pub trait Show: Copy {
-    /// True if a lookup counts for its key's prefix. In memcached, one by a meta command does not.
+    /// True if lookups count for the key's prefix. In memcached, those of meta commands do not.
     const COUNTS_FOR_PREFIX: bool;
 
     /// The key of the request.

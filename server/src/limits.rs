@@ -10,8 +10,8 @@ use std::time::Duration;
 /// one entry that a list or a count examines, or 64 bytes of written replies.
 pub const TURN_STEPS_MAX: u64 = 1 << 13;
 
-/// Maximum number of steps for one message. This limit is the sum of the steps of a turn, of
-/// writing `UDP_REPLY_BYTES_MAX` bytes of replies, and of writing one more value.
+/// Maximum number of steps for one message. This limit allows for the steps of a turn, for writing
+/// `UDP_REPLY_BYTES_MAX` bytes of replies, and for writing one more value.
 pub const MESSAGE_STEPS_MAX: u64 = 1 << 15;
 
 /// Maximum number of steps that one loop spends on datagrams. A loop has at most
@@ -69,7 +69,8 @@ pub const PIECES_MAX: usize = 256;
 /// a turn), because the command costs about as much as 50 gets.
 pub const STATS_REQUESTS: u32 = 50;
 
-/// Maximum number of keys that one turn looks up. A multiget with more keys takes several turns.
+/// Maximum number of keys of text multigets that one turn looks up. The last key of a command does
+/// not count. A multiget with more keys takes several turns.
 pub const KEYS_TURN_MAX: u32 = 2048;
 
 /// Size of a small spare buffer in bytes. If the input that is left between two turns fits into
@@ -132,7 +133,8 @@ pub fn pinned_bytes_max(memory_bytes: usize, columns: usize, item_bytes_max: usi
     (memory_bytes / 2 / columns.max(1)).max(item_bytes_max)
 }
 
-/// Maximum number of arriving values that a column drops to make room for one other arriving value.
+/// Maximum number of arriving values that a column drops to make room for the next piece of another
+/// arriving value.
 pub const GIVE_WAY_MAX: usize = 4;
 
 /// An arriving value is stalled if it gains less than `ARRIVAL_STEP_BYTES` in this many
@@ -216,9 +218,9 @@ pub const ASSEMBLIES_OF_ONE_MAX: usize = 48;
 /// time, the column drops the request within a second.
 pub const PARTS_WAIT_MS_MAX: u64 = 1000;
 
-/// Maximum number of requests in one message. Requests are counted as in the turn of a connection.
-/// This many requests take about half a millisecond. The next request is refused, and the rest of
-/// the message is dropped.
+/// Maximum number of requests in one message. The next request is refused, and the rest of the
+/// message is dropped. Requests are counted as for `-R`. 1,024 requests take about half a
+/// millisecond.
 pub const MESSAGE_REQUESTS_MAX: u32 = 1024;
 
 /// Each request in a message adds this many bytes to the size of the message that counts towards
@@ -233,8 +235,8 @@ pub const KEY_COST_BYTES: usize = 16;
 /// udp_reply_max` is not given.
 pub const UDP_REPLY_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum number of bytes in a request, and in a reply, over UDP if any network may send requests
-/// and `-o udp_reply_max` is not given. A socket buffer of 208 KiB holds such a reply in datagrams
+/// Maximum number of bytes in a reply over UDP if any network may send requests and `-o
+/// udp_reply_max` is not given. A socket buffer of 208 KiB holds such a reply in datagrams
 /// of 1,400 bytes.
 pub const UDP_REPLY_OPEN_BYTES_MAX: usize = 64 << 10;
 
@@ -310,8 +312,8 @@ pub const MIGRATION_REST_MS: u64 = 5000;
 /// at most this many connections.
 pub const MIGRATIONS_MAX: usize = 512;
 
-/// Number of its busiest connections from which a column chooses the connections that it gives
-/// away.
+/// Maximum number of candidates from which a column chooses the connections that it gives away. The
+/// candidates are its busiest connections.
 pub const MIGRATION_CANDIDATES_MAX: usize = 1024;
 
 /// A connection's load is the number of bytes that it receives and sends, plus this many bytes for
@@ -364,7 +366,7 @@ pub const LOOPS_SAMPLED_ONE_IN: u32 = 128;
 /// If a column ran no loop for this many milliseconds, its next loop is sampled too.
 pub const REST_MS: u64 = 10;
 
-/// Maximum number of requests that are sampled in one loop.
+/// Maximum number of requests that are sampled in one round of the loop.
 pub const SAMPLED_LOOP_MAX: u32 = 256;
 
 /// Number of keys that each column keeps for `stats hot`. A key with more than 1/`HOT_KEYS_MAX` of

@@ -576,8 +576,8 @@ fn address(
     header.msg_controllen = bytes;
 }
 
-/// Decides if runs are tried. Runs go on if one peer's path is too narrow for them; a device that
-/// refuses all runs does not cost a failed call for each run.
+/// Decides if runs are tried: not for a while after `RUNS_REFUSED_MAX` consecutive refusals. Thus a
+/// device that refuses all runs costs few failed calls, and a narrow path rarely stops runs.
 #[derive(Debug)]
 struct Runs {
     wanted: bool,

@@ -41,8 +41,8 @@ pub(super) struct Address {
 pub(super) enum Destination {
     /// The address to which the socket is bound.
     Bound,
-    /// `interface` is the index of the interface that received the datagram. `ours` equals
-    /// `destination`; for broadcast and multicast, it is the interface's own address.
+    /// `interface` is the index of the interface that received the datagram. For broadcast and
+    /// multicast, `ours` is the interface's own address; otherwise it equals `destination`.
     V4 {
         destination: Ipv4Addr,
         ours: Ipv4Addr,

@@ -122,7 +122,7 @@ mod tests {
         [&[0, 7, 0, 0, 0, 1][..], &flow.to_be_bytes(), b"version\r\n"].concat()
     }
 
-    /// Sends each datagram from its own port. Loopback has delivered all of them on return.
+    /// Sends each datagram from a separate port. On return, loopback has delivered all of them.
     fn send(to: &Datagrams, datagrams: &[Vec<u8>]) {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(1, 1, true));
         for datagram in datagrams {

@@ -155,8 +155,8 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(300, 4000, runs));
         let (mut batch, mut expected) = (outbox.open(), [Vec::new(), Vec::new()]);
         for number in 0..300_usize {
-            // Five datagrams go to one peer, then five to the other. In every other ten, the fifth
-            // is a byte shorter, which ends a run too. Some, all or no pieces are adjacent.
+            // Five datagrams go to one peer, the next five to the other peer. In half of the fives,
+            // the last is a byte shorter, which also ends a run. Only some pieces are adjacent.
             let shorter = usize::from(number % 5 == 4 && number % 20 < 10);
             let (to, each) = (number / 5 % 2, 40 + number / 50 * 30 - shorter);
             let (cut, gap) = (number % 7, number % 3);

@@ -17,7 +17,7 @@ impl Sum {
     #[inline]
     #[must_use]
     pub(super) fn add(self, bytes: &[u8]) -> Sum {
-        // A wide sum of four-byte words lets one instruction add several; `folded` narrows it.
+        // With a wide sum, one instruction adds several four-byte words; `folded` narrows the sum.
         let (words, rest) = bytes.as_chunks::<4>();
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);

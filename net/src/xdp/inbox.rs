@@ -175,7 +175,7 @@ impl Inbox {
     }
 
     /// Forgets the datagrams and gives their chunks back to the kernel, as the next `receive` does.
-    /// Without it, the kernel may have only `CHUNKS_MIN / 2 - BATCH_MAX` chunks during a sleep.
+    /// Otherwise the kernel may have only `CHUNKS_MIN / 2 - BATCH_MAX` chunks during a sleep.
     pub fn release(&mut self) {
         let Inbox { queue, batch } = self;
         batch.forget();
@@ -256,7 +256,7 @@ impl ReceivedBatch {
         self.datagrams_max = datagrams.clamp(1, self.arrivals.capacity());
     }
 
-    /// Takes the frames that are ready, up to the limits; `copies` copies them and holds no chunk.
+    /// Takes the ready frames, up to the limits. With `copies`, copies them and holds no chunk.
     pub(super) fn receive(
         &mut self,
         receive_half: &mut ReceiveHalf,
@@ -304,7 +304,7 @@ impl ReceivedBatch {
             FrameResult::TooLong
         } else {
             // SAFETY: `take` has checked that the chunk was lent, so the kernel has given it back.
-            // It is not lent again before this call ends, and no code writes to such a chunk.
+            // It is not lent again before this call ends, and until then no code writes to it.
             let frame = unsafe { umem.read(span) };
             FrameResult::of(frame, self.sums, |at, bytes| {
                 PayloadLocation::Chunk(Span { at: span.at + at, bytes, ..span })
@@ -319,7 +319,7 @@ impl ReceivedBatch {
         result
     }
 
-    /// True if the inbox may not hold `pieces` more chunks for a frame, or has no free `Pieces`.
+    /// True if a frame's `pieces` chunks exceed the limit on held chunks, or no `Pieces` is free.
     fn is_full(&self, pieces: u32) -> bool {
         let lacks_parted = pieces > 1 && self.parted_used == self.parted.len();
         lacks_parted || self.held.len() + pieces as usize > BATCH_MAX

@@ -73,7 +73,7 @@ impl Outbox {
     }
 
     /// Hands all datagrams to the kernel. Datagrams that it cannot send now stay in the ring
-    /// (`waiting`) until the next post; those for which the device has no room count as refused.
+    /// (`waiting`) until the next post; datagrams that the device drops count as refused.
     pub fn post_or_drop(&mut self, calls: &Calls) -> Tally {
         self.queue.post(std::mem::take(&mut self.tally), calls)
     }
@@ -141,7 +141,7 @@ impl Queue {
     /// add datagrams meanwhile. The kernel lets only one thread at a time send on a socket.
     pub fn post(&self, mut tally: Tally, calls: &Calls) -> Tally {
         let (mut left, mut sleeps) = self.send_half().publish();
-        // A kernel before 6.17 reports the descriptors taken up to its limit in the next call.
+        // A kernel before 6.17 that stops at its limit reports what it took only in the next call.
         let mut untold_max =
             if is(Fault::SilentKernelCalledOnce) { 0 } else { left / SENT_PER_CALL_MIN };
         while left > 0 && sleeps {
@@ -151,8 +151,8 @@ impl Queue {
                 tally.refused += 1;
             }
             // Each call takes descriptors, up to the kernel's limit, unless the device is full or
-            // down. If another thread adds as many, `left` does not decrease, but that thread
-            // posts.
+            // down. If another thread adds as many, `left` does not decrease; that thread then
+            // posts them.
             let before = left;
             (left, sleeps) = self.send_half().publish();
             if left >= before {

@@ -226,8 +226,8 @@ impl Plan {
         let in_flight = InFlight::new(umem.arena(), has_values);
         let socket = Arc::new(Socket { fd, umem: umem.clone(), in_flight });
         let fd = socket.fd.as_fd();
-        // The kernel counts the bytes in transmission against this size, a part of a frame as a
-        // whole page. The default size would limit the number of datagrams in transmission.
+        // The kernel limits the bytes in transmission to this size, and counts a part of a frame as
+        // a whole page. With the default size, too few datagrams could be in transmission.
         let part_bytes = if has_values { memory::map::page_bytes() } else { umem.chunk_bytes() };
         let send_bytes = send_entries as usize * 2 * part_bytes;
         let _ = set_socket_send_buffer_size_force(fd, send_bytes.min(i32::MAX as usize / 2));

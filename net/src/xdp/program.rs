@@ -20,8 +20,8 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-/// Maximum number of addresses that a program compares. With it and with `NETWORKS_MAX` networks, a
-/// program has less than half of the 4,096 instructions that every kernel accepts.
+/// Maximum number of addresses that a program compares. With this number and `NETWORKS_MAX`
+/// networks, a program has less than half of the 4,096 instructions that every kernel accepts.
 pub(super) const ADDRESSES_MAX: usize = 64;
 pub(super) const NETWORKS_MAX: usize = 64;
 

@@ -7,7 +7,7 @@
 //!                                      | value's part |                 ... and one between them
 //! ```
 //!
-//! This module computes the UDP checksum over all parts, or a kernel seen to do so does (`link`).
+//! This module computes the UDP checksum over all parts, unless the kernel does (see `link`).
 //!
 //! Where: below `outbox`, under the lock of the queue's sending half.
 //! Invariant: each chunk of the outbox is free, or in transmission until each descriptor that names
@@ -265,7 +265,7 @@ impl<'s> Draft<'s> {
     /// Makes `bytes` a part that is sent in place. Returns false if they must be copied.
     #[inline]
     fn name(&mut self, bytes: &[u8], bytes_min: usize) -> bool {
-        // Bytes copied before this part become a separate part; so may bytes copied later.
+        // Bytes copied before this part become a separate part, and later bytes may become another.
         let more = usize::from(self.to > self.from) + 2;
         if bytes.len() < bytes_min || self.count + more > PARTS_MAX {
             return false;

@@ -313,7 +313,7 @@ fn frames_longer_than_a_chunk_are_joined() {
         let Opened { mut ports, watch, .. } = open_on(&far, &wanted);
         assert!(watch.facts().is_long);
         let client = client(&near, far.v4);
-        // Until the kernel has resolved the neighbour, it keeps only a few packets for it.
+        // The kernel keeps only a few packets for a neighbour that it has not resolved yet.
         client.send(b"who are you").unwrap();
         serve(&mut ports, 1);
         let (port, calls) = (&mut ports[0], Calls::default());

@@ -47,7 +47,7 @@ const METADATA_CHECKSUM: u64 = 1 << 1;
 pub(super) const HAS_METADATA: XdpDescOptions = XdpDescOptions::from_bits_retain(1 << 1);
 const _: () = assert!(VALUE_AT >= METADATA_BYTES);
 
-/// Returns the size of a chunk for frames of this size; true if a frame may need several chunks.
+/// Returns a chunk's size for frames of this size, and true if a frame may need several chunks.
 pub(super) fn chunk_bytes(frame_bytes: usize) -> (usize, bool) {
     let fits = |bytes: &&usize| frame_bytes + HEADROOM_BYTES <= **bytes;
     match CHUNK_BYTES.iter().find(fits) {

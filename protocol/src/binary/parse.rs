@@ -21,7 +21,7 @@ pub(crate) enum ParsedFrame<'a> {
     Request(Request<'a>, usize),
     /// A storage command without its value, the value's offset, and the value's length.
     Value(Request<'a>, usize, u32),
-    /// Consumes the first number of bytes, skips the second as they arrive, then answers.
+    /// Consumes the first number of bytes, skips the second number as bytes arrive, then answers.
     Swallow(usize, u32, Answer),
     /// Skips this number of bytes, gives this answer, and ends the connection.
     Last(usize, Answer),
@@ -57,7 +57,7 @@ pub(crate) fn parse(input: &[u8]) -> ParsedFrame<'_> {
     let (extras, key) = body.split_at(extras_bytes);
     let head = Head { header, extras, key, tag, bytes };
     let Some(command) = command else {
-        // Like memcached, skips the length of the whole body after the body's extras and key.
+        // Like memcached, skips `body_bytes` after the extras and key, which it includes too.
         let unknown = form.refused(Refusal::UnknownCommand);
         return ParsedFrame::Swallow(bytes, header.body_bytes, unknown);
     };

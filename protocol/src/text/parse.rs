@@ -142,7 +142,7 @@ fn keys(
     ParsedLine::Keys { cas, exptime, keys_at }
 }
 
-/// Reads a value's length; `None` if memcached refuses it whatever the limit on values.
+/// Reads a value's length; `None` if memcached refuses it under any limit on values.
 fn value_bytes(token: Option<&[u8]>) -> Option<u32> {
     let bytes = number::strict_i32(token?)?;
     u32::try_from(bytes).ok().filter(|_| bytes <= i32::MAX - 2)

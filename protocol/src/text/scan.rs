@@ -58,7 +58,7 @@ fn first(step: &[u8; STEP]) -> usize {
     }
 }
 
-/// Marks the first byte that is at most 0x20 by its high bit; those of later bytes may be set too.
+/// Returns a word whose lowest set bit is in the first byte up to 0x20; zero if there is none.
 #[inline(always)]
 fn blanks(half: &[u8]) -> u64 {
     let word = half.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));

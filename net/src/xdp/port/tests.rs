@@ -322,8 +322,8 @@ fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
         rig.completion.publish();
         rig.port.outbox.reap();
     };
-    // Three strays: an inbox's chunk, and twice no chunk. Then one of our chunks completes twice,
-    // and another with an address inside the chunk.
+    // The three strays name an inbox's chunk and, twice, no chunk. Then one of our chunks completes
+    // twice, and another chunk completes with an address inside the chunk.
     complete(&mut rig, &[0, CHUNK_BYTES * 8, u64::MAX]);
     assert_eq!((rig.port.outbox.strays(), rig.port.outbox.in_transmission()), (3, 4));
     complete(&mut rig, &[CHUNK_BYTES * 5, CHUNK_BYTES * 5, CHUNK_BYTES * 7 + 9]);
