@@ -56,7 +56,7 @@ impl Chains {
     /// `piece` ends its chain. The caller's reference to `next` passes to `piece`. The former
     /// successor of `piece` becomes a chain of its own again, whose reference passes to the caller.
     ///
-    /// Keeps the number of references: a reader with an outdated number may briefly hold one.
+    /// Keeps the number of references: a reader with an outdated piece number may briefly hold one.
     pub(crate) fn chain(&self, piece: u32, next: u32) {
         let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
         // Relaxed: until the chain is published with Release, only its builder follows links.

@@ -1,7 +1,7 @@
 //! Frames: equal pieces of whole segments, chained into the bodies of large values.
 //!
 //! Where: large values are received into frames and sent from them; an item names its first frame.
-//! Invariant: frames of a chain do not change after it is published; see `chains`.
+//! Invariant: the frames of a chain do not change after the chain is published; see `chains`.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 //!
 //! The top bit of a frame's number gives the frame's place: clear for a segment of the region, set
@@ -110,7 +110,7 @@ impl Memory {
         Self { arena, ..self }
     }
 
-    /// The arena, if values may lie in one.
+    /// The arena, if values may lie in its chunks.
     #[must_use]
     pub fn arena(&self) -> Option<&Arc<Arena>> {
         self.arena.as_ref()
@@ -186,8 +186,8 @@ impl Memory {
         chains.chain(at, next);
     }
 
-    /// Adds a reference to the chain at `head`. False if it has none and so is free. The frame may
-    /// head another chain since the caller read its number.
+    /// Adds a reference to the chain at `head`. False if it has none and so is free. Since the
+    /// caller read the frame's number, the frame may have become the head of another chain.
     #[must_use]
     fn hold(&self, head: u32) -> bool {
         let (chains, at) = self.chains(head);
@@ -315,7 +315,7 @@ impl Frames {
         frame & ARENA == 0 && segment >= from && self.vacant.free(segment) != 0
     }
 
-    /// Takes a frame of the lowest segment below `before` with a free one: higher segments empty.
+    /// Takes a free frame of the lowest segment below `before` that has one, to empty higher ones.
     fn take_cut(&self, segments: &Segments, before: u32) -> Option<u32> {
         let (segment, frame) = self.vacant.take_below(before.min(segments.count()))?;
         segments.get(segment).touch((frame + 1) * self.frame_bytes);

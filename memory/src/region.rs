@@ -17,7 +17,7 @@ const SEGMENTS_MAX: usize = 1024;
 /// Size of the largest medium region. Each segment of a larger region fills a huge page.
 const MEDIUM_BYTES_MAX: usize = 341 << 20;
 /// Size of the smallest medium region. A smaller region has at most half of `SEGMENTS_MAX`
-/// segments, so that a column that makes room chooses less often, among fewer.
+/// segments, so that a column that makes room chooses less often, and among fewer segments.
 const MEDIUM_BYTES_MIN: usize = 64 << 20;
 /// A region of up to this size has segments of the smallest size.
 const SMALL_BYTES_MAX: usize = 2 << 20;

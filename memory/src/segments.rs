@@ -5,7 +5,7 @@
 //! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since it
 //! was retired; `Free`, `Frames`, `Index` and `Withheld` segments hold no items. A warm segment is
 //! populated in part or whole; a fresh one has no memory. Each node has its own lists of warm and
-//! fresh segments. Warm ones are taken first, the one given back last before others.
+//! fresh segments. Warm segments are taken before fresh ones, the most recently freed one first.
 //! Source: a lock-free stack with a counted head (Treiber, 1986).
 //!
 //! ```text

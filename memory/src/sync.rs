@@ -32,7 +32,7 @@ pub use std::sync::atomic::{
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{sync::Mutex, sync::MutexGuard, thread::yield_now};
 
-/// After this many rounds a waiting thread yields the processor: the other may not be running.
+/// After this many rounds a waiting thread yields the processor, as the awaited one may need it.
 const SPINS_MAX: u32 = 64;
 
 /// Waits one round for another thread to execute a few instructions; `rounds` counts the rounds.
@@ -58,8 +58,8 @@ pub fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Announces an access to `bytes` bytes at `at` without these types. Under shuttle this is a
-/// scheduling point: another thread may run first.
+/// Announces an access to `bytes` bytes at `at` that does not use these types. Under shuttle this
+/// is a scheduling point: another thread may run first.
 #[inline(always)]
 pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
     #[cfg(shuttle)]
@@ -97,7 +97,7 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
-    /// Subtracts `less`, wrapping below 0: the counters of one gauge count only as a sum.
+    /// Subtracts `less`, wrapping below 0: only the sum of all columns' counters has a meaning.
     #[inline]
     pub fn sub(&self, less: u64) {
         self.add(less.wrapping_neg());

@@ -113,8 +113,8 @@ mod mapped {
             }
         }
 
-        /// Like `give_back`, but with all of `to`'s page, to which nothing was written from `to`
-        /// on.
+        /// Like `give_back`, but also gives back the rest of the page with byte `to`, a rest to
+        /// which nothing was written.
         pub fn give_back_rest(&self, from: usize, to: usize) {
             let end = to.next_multiple_of(self.page_bytes()).min(self.map.bytes());
             self.give_back(from, end);

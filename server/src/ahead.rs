@@ -3,8 +3,8 @@
 //!
 //! Where: a thread beside the columns, which wake it if the store wants segments populated.
 //! Invariant: the thread populates no more than the store wants, which is bounded by `-m` and by
-//! the size of the items; no column waits for the thread. It runs only when no other thread wants
-//! its processor. Memory that has not been needed for a while is given back to the system.
+//! the size of the items; no column waits for the thread. Without `-k` it runs only when no other
+//! thread wants its processor. Memory that is not needed for a while goes back to the system.
 
 use std::io;
 use std::sync::Arc;
@@ -61,8 +61,8 @@ impl Populator {
         PopulatorHandle { thread, requests }
     }
 
-    /// Stops the thread and waits until it has ended, but not longer than `STOP`, because on a busy
-    /// machine the thread may not run for seconds. It holds only a reference to the store.
+    /// Stops the thread and waits until it ends, at most for `STOP`: on a busy machine that may
+    /// take seconds. A thread that ends later does no harm: it holds only a reference to the store.
     pub(crate) fn stop(self) {
         // Release pairs with the Acquire in `run`.
         self.requests.stopping.store(true, Ordering::Release);
@@ -116,7 +116,7 @@ impl PopulatorHandle {
     /// Wakes the thread if the store wants memory populated and no other column has woken it yet.
     #[inline]
     pub(crate) fn wake_if_wanted(&self, store: &store::Column) {
-        // Relaxed, as in `run`; `unpark` orders the reads after `park`.
+        // Relaxed, as in `run`: `park` and `unpark` order the reads of the woken thread.
         if store.wants_to_populate()
             && !self.requests.asked.load(Ordering::Relaxed)
             && !self.requests.asked.swap(true, Ordering::Relaxed)

@@ -1,4 +1,5 @@
-//! UDP over AF_XDP, bypassing the kernel's network stack. Each of the first columns has a port.
+//! UDP over AF_XDP, which bypasses the kernel's network stack. The first columns have one AF_XDP
+//! port each.
 //!
 //! Where: `run` opens the ports after the listeners, while the process may still be root. The
 //! kernel's UDP sockets stay open: they receive the packets that the ports leave to the kernel, and
@@ -192,8 +193,8 @@ fn ring_bytes_max(settings: &Settings) -> usize {
     (settings.memory_bytes / RING_PART).min(beside_items)
 }
 
-/// Returns how values are placed in the arena, if `-o zero_copy` is on. Values may take the part of
-/// `all_bytes_max` that packets can never take, and at least half of it.
+/// Returns how values are placed in the arena, if `-o zero_copy` is on. Values may take the bytes
+/// of `all_bytes_max` that packets cannot use, and at least half of `all_bytes_max`.
 fn values(settings: &Settings, all_bytes_max: usize) -> Option<Values> {
     let ring_bytes_max = settings.columns * RING_CHUNKS_MAX as usize * CHUNK_BYTES[1];
     (settings.zero_copy != ZeroCopy::Off).then(|| Values {
@@ -207,7 +208,7 @@ impl Bypass {
     /// Bytes of `-m` that packets take.
     #[must_use]
     pub fn ring_bytes(&self) -> usize {
-        self.ring_bytes.load(Ordering::Relaxed) // a number by itself, as below
+        self.ring_bytes.load(Ordering::Relaxed) // the number orders nothing
     }
 
     /// Notes a closed port of `memory_bytes`, whose memory is freed unless its arena has values.

@@ -29,8 +29,8 @@ impl Clock {
         Clock { process_started: unix_seconds - i64::from(START), now: START }
     }
 
-    /// Converts a protocol's exptime to the store's clock. 0 stays 0, which means never. A negative
-    /// one becomes second 1, which is in the past.
+    /// Converts a protocol's exptime to the store's clock. 0 stays 0: the item never expires. A
+    /// negative exptime becomes second 1, which is in the past.
     #[must_use]
     pub fn realtime(&self, exptime: i64) -> u32 {
         if exptime == 0 {

@@ -3,7 +3,7 @@
 //! Where: the loop from which everything on a request's path is called.
 //! Invariant: per loop, every ready connection gets one turn, in the order in which they became
 //! ready. Once per loop, between turns, the column passes a quiescent point of the store; before
-//! its thread blocks, the column goes offline there. A column that has nothing to do sleeps.
+//! its thread blocks, the column goes offline in the store. A column without work sleeps.
 
 mod accept;
 mod balance;
@@ -74,12 +74,12 @@ pub(crate) struct Column {
     /// A bit for each listener, set if it has connections to accept.
     listeners_ready: u64,
     connections: Connections,
-    /// Connections that get a turn in this loop, and connections that get one in the next loop.
+    /// Connections that get a turn in this loop (`queue`) or in the next loop (`queue_next`).
     queue: Vec<u64>,
     queue_next: Vec<u64>,
-    /// Connections that wait for room in the store, the longest waiting first; and the length of
-    /// this list before the last loop gave some of these connections another turn.
+    /// Connections that wait for room in the store, the longest waiting first.
     awaiting_room: Vec<u64>,
+    /// The length of `awaiting_room` before the last loop gave some of its connections a turn.
     awaiting_room_before: usize,
     /// Connections whose errands have no work now and are tried again a little later.
     awaiting_errand: Vec<u64>,
@@ -87,7 +87,7 @@ pub(crate) struct Column {
     spin: Spin,
     waker: Arc<Waker>,
     populator: PopulatorHandle,
-    /// `None` on a column that has no work every second.
+    /// `None` on a column that need not wake every second.
     second_timer: Option<SecondTimer>,
     end: Arc<End>,
     ending: Ending,
@@ -224,9 +224,8 @@ impl Column {
                     is_woken = true;
                 } else if event.token == TOKEN_TIMER {
                     self.second_timer.iter().for_each(SecondTimer::clear);
-                    // While the interface is down, the kernel does not report packets. If every
-                    // chunk already holds a packet, no further packet can arrive to be reported:
-                    // look without a report.
+                    // The kernel reports no packets while the interface is down, and none can
+                    // arrive while every chunk holds one. So the column looks without a report.
                     self.packets.iter_mut().for_each(|it| it.note_input(0));
                 } else if event.token == TOKEN_PACKETS {
                     self.packets.iter_mut().for_each(|it| it.note_input(0));
@@ -362,14 +361,14 @@ impl Column {
         }
     }
 
-    /// While too much memory is kept or pinned, closes the connection without progress for longest.
+    /// Closes connections, those longest without progress first, while they keep or pin too much.
     #[cold]
     fn relieve(&mut self) {
         while self.streams.is_pressed(2) {
             let served_ms = self.turn.served_ms;
             // Above half of the column's share, only stalled connections are closed; above the
-            // whole share, any connection. A search for stalled ones through all connections in
-            // every turn would cost too much, so the searches pause.
+            // whole share, any connection. A search in every turn would cost too much, so after
+            // a search that finds no stalled connection there is a pause.
             let over = self.streams.is_pressed(1);
             let divisor = if over { 1 } else { 2 };
             let (keeps, pins) = (self.streams.keeps_much(divisor), self.streams.pins_much(divisor));

@@ -88,7 +88,7 @@ pub(crate) struct Connection {
     unsent: Option<Box<UnsentReplies>>,
     /// The arriving large value, by its number in the column's `Arrivals`.
     arrival: Option<u32>,
-    /// True if the last read was of a large value. The next takes at most `BEHIND_VALUE_BYTES`.
+    /// True if the last read was of a large value; the next takes at most `BEHIND_VALUE_BYTES`.
     behind_value: bool,
     /// An errand that takes several turns. `resumable` is true until the errand is done.
     errand: Option<Box<Errand>>,
@@ -423,7 +423,7 @@ impl Connection {
     #[inline]
     fn stopped(&mut self, stop: Stop, used: usize, served_ms: u64) {
         let waits = stop == Stop::Wait;
-        // Progress ends a wait. If bytes were `used`, a later request waits, since `served_ms`.
+        // If bytes were `used`, the earlier wait is over, and a later request begins to wait.
         let since_ms = self.waits_since_ms.filter(|_| used == 0).unwrap_or(served_ms);
         self.waits_since_ms = waits.then_some(since_ms);
         self.resumable = stop == Stop::Enough || waits;

@@ -28,8 +28,8 @@ impl Cpus {
     }
 
     /// The processors to which columns are pinned. Empty if the quota is less than the time of
-    /// these processors: several such servers on a machine would all be pinned to the same first
-    /// few processors, and the other processors would stay idle.
+    /// these processors: several servers with such quotas would all be pinned to the same first
+    /// processors of the machine, and the other processors would stay idle.
     #[must_use]
     pub fn to_pin(&self) -> &[usize] {
         if self.columns() < self.list.len() { &[] } else { &self.list }

@@ -6,7 +6,7 @@
 //! answer    | frame 0 of n | replies |   | frame 1 of n | replies |   ...
 //! ```
 //!
-//! Where: beside `connection`. A column executes the datagrams of one receive as one batch.
+//! Where: called by a column, which executes the datagrams of one receive as one batch.
 //! Invariant: a datagram is answered, or dropped and counted; an answer is sent or dropped, never
 //! kept. While the first request of a datagram waits for room in the store, that datagram and all
 //! later ones stay in the inbox, and the column receives no more datagrams.

@@ -60,7 +60,7 @@ pub trait Datapath {
     /// The protocols that clients of the socket that received last may use.
     fn speak(&self) -> ProtocolMode;
 
-    /// Maximum bytes of a datagram from that socket, the memcached UDP header included.
+    /// Maximum bytes of an answer's datagram, the memcached UDP header included.
     fn datagram_bytes_max(&self) -> usize;
 
     /// The datagrams of the last receive, and the path by which answers to them are sent.

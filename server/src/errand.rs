@@ -1,9 +1,9 @@
 //! Errands: commands that take many turns.
 //!
-//! Where: the executor hands an errand to the turn. The connection keeps it, and takes some of its
-//! steps in each turn, before it executes the requests that follow the command.
+//! Where: the executor hands an errand to the turn. The connection keeps it and does one step in
+//! each turn. The requests that follow the command are executed after the last step.
 //! Invariant: a step does a bounded amount of work and appends a bounded number of reply bytes. The
-//! next step waits until all are sent. A client that reads slowly delays only its own errand.
+//! next step waits until all these bytes are sent. A slow client delays only its own errand.
 //! Source: memcached 1.6.45 `conn_watch`, a state in which other threads write to a connection.
 
 pub(crate) mod census;

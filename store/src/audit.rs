@@ -29,7 +29,7 @@ struct Sums {
 }
 
 impl Store {
-    /// Returns the faults found. A value that is held or arriving counts as a fault.
+    /// Returns the faults found. A value that a reader holds or that is arriving counts as a fault.
     #[doc(hidden)]
     #[must_use]
     pub fn audit(&self) -> Vec<String> {
@@ -58,7 +58,7 @@ impl Store {
         end.min(self.memory().region.segment_bytes())
     }
 
-    /// The record at `loc` and its extent, if the record lies within its segment's records.
+    /// The record at `loc` and its extent, if all of the record lies before `records_end`.
     fn record_within(&self, loc: u64) -> Option<(Record<'_>, u32)> {
         let region = &self.memory().region;
         let segment = region.segment_of(loc);
@@ -230,7 +230,7 @@ impl Store {
         }
     }
 
-    /// Checks that each `Draining` segment has one walk, and each walk under way a token.
+    /// Checks that each `Draining` segment has one walk, and that each walk under way has a token.
     fn audit_walks(&self, faults: &mut Vec<String>) {
         let Ok(parked) = self.parked.try_lock() else { return };
         let Some(gathered) = self.harvest.claimed() else { return };

@@ -1,7 +1,7 @@
-//! The calendar: holds the second in which each segment is due, which means that it must be
-//! searched for expired items. So no column has to search all segments every second.
+//! The calendar: holds the second in which each segment is due, that is, must be searched for
+//! expired items. So no column has to search all segments every second.
 //!
-//! Where: columns note the due second of a segment that they seal; background work asks for it.
+//! Where: a column that seals a segment notes its due second; background work takes due segments.
 //! Invariant: once all notes under way are made, a block's second is no later than its segments'
 //! seconds, and `next` is no later than any block's. A block's second that is too early does no
 //! harm, since each segment has its own.
@@ -82,7 +82,8 @@ impl Calendar {
         self.next.load(Ordering::Relaxed) <= now // a hint
     }
 
-    /// An open or sealed segment that is due at `now`, until it is drained or noted again.
+    /// Returns an open or sealed segment that is due at `now`. Later calls may return the same one,
+    /// until it is drained or noted again.
     pub(crate) fn due(&self, segments: &Segments, now: u32) -> Option<u32> {
         if !self.may_be_due(now) {
             return None;

@@ -11,7 +11,7 @@ use crate::item::CasWidth;
 use memory::plant::{self, Fault};
 
 const BLOCK: u64 = if cfg!(shuttle) { 4 } else { 64 };
-/// A CAS unique further than this behind the counter gets eight bytes when its item moves.
+/// A CAS unique further than this behind the counter gets eight bytes when its item is written.
 const NEAR: u64 = 1 << 30;
 
 /// The uniques that a column has taken from the store but not handed out.

@@ -114,7 +114,7 @@ impl Draft {
     }
 
     /// Makes a complete draft of a value received in one piece of the arena, where it stays.
-    /// `None`: such values do not belong in the arena, or the arena cannot keep this one.
+    /// `None`: values of this length do not belong in the arena, or it cannot keep this one.
     pub(crate) fn in_place(view: View<'_>, value: &[u8]) -> Option<Self> {
         let memory = view.memory();
         let arena = memory.arena().filter(|_| value.len() > view.log_bytes_max as usize)?;
@@ -124,8 +124,8 @@ impl Draft {
         Some(Self::of_kept(memory, value_bytes, [kept]))
     }
 
-    /// Makes a complete draft that copies these pieces into chunks of the arena. `None`: such
-    /// values do not belong there, or too few chunks are free; no item is evicted to free more.
+    /// Makes a complete draft that copies these pieces into chunks of the arena. `None`: values of
+    /// this length do not belong there, or too few chunks are free; no item is evicted for them.
     pub(crate) fn in_chunks(view: View<'_>, pieces: &[&[u8]]) -> Option<Self> {
         let memory = view.memory();
         let mut lacking = pieces.iter().map(|piece| piece.len()).sum::<usize>();
@@ -202,8 +202,8 @@ impl Draft {
         Ok(self.free_pieces().next().unwrap_or_default())
     }
 
-    /// Returns the piece of `space`, and then further pieces, which have at most `bytes_max` bytes
-    /// in all and are fewer if frames run out. The caller must call `filled` afterwards.
+    /// Returns the piece that `space` returns, and then further pieces of at most `bytes_max` bytes
+    /// in all, or fewer if frames run out. The caller must call `filled` afterwards.
     ///
     /// # Errors
     /// Like `space`.
@@ -328,8 +328,8 @@ impl Draft {
         }
     }
 
-    /// The complete value: its first full frame, and the bytes behind the full frames, for the log:
-    /// a last frame that is not full is taken off the chain. A value in chunks stays in its chunks.
+    /// Returns the complete value's first full frame, and the bytes after the full frames, which go
+    /// to the log: their frame is taken off the chain. A value in chunks stays in its chunks.
     fn parts(&mut self) -> (Option<u32>, &[u8]) {
         assert_eq!(self.missing_bytes(), 0, "only a complete draft is published");
         let rest_bytes = match self.frames {

@@ -29,11 +29,11 @@ pub struct DumpEntry<'s> {
     pub cas: u64,
     /// The exptime, in seconds of the store's clock; 0 = never.
     pub exptime: u32,
-    /// Seconds since its last access.
+    /// Seconds since the item's last access.
     pub idle_seconds: u32,
     /// True if the item was fetched since it was stored.
     pub fetched: bool,
-    /// The length of its value.
+    /// The length of the item's value.
     pub value_bytes: u32,
     /// Bytes that the item takes: key, value and overhead.
     pub item_bytes: u64,
@@ -41,7 +41,7 @@ pub struct DumpEntry<'s> {
 
 impl Column {
     /// Shows the live items of the next group of the index. Returns the place at which the dump
-    /// continues; `None`: it is complete. `show` must be quick: it runs under the group's lock.
+    /// continues; `None`: no group is left. `show` must be quick: it runs under the group's lock.
     pub fn dump(
         &mut self,
         DumpPlace(from): DumpPlace,
@@ -51,7 +51,7 @@ impl Column {
         let region = &view.store.memory().region;
         view.index.prefetch_at(from, |slot| region.prefetch(slot.loc()));
         let locked = view.index.lock_at(from);
-        // A group of a contracted index also has hashes before `from`, which were shown already.
+        // A group of a contracted index may have items before `from`, which were shown already.
         let is_whole = locked.first_place() >= from;
         locked.visit(|slot| {
             // SAFETY: the slot was read just now, and no quiescent point comes while the view is

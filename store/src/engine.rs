@@ -79,7 +79,7 @@ pub(crate) enum NewValue<'a> {
     Append(&'a [u8]),
     /// These bytes before the old value.
     Prepend(&'a [u8]),
-    /// A chain's first frame, the value's last bytes, for the log, and the whole value's length.
+    /// A chain's first frame, the value's last bytes (which go to the log), and the value's length.
     Frames(u32, &'a [u8], u32),
 }
 
@@ -96,9 +96,9 @@ struct PlaceRequest {
 
 impl Column {
     /// Changes the item of `key` as `decide` decides from the key's live item. `decide` may be
-    /// called several times; the last call counts. A new item is written over the old one if that
-    /// can be rewritten and has the same shape; otherwise it gets a place in the log. If its shape
-    /// and exptime do not depend on the old item, they are passed as `known`.
+    /// called several times; the last call counts. The new item is written over the old one if the
+    /// old one can be rewritten and has the same shape; otherwise the new item gets a place in the
+    /// log. If its shape and exptime do not depend on the old item, they are passed as `known`.
     ///
     /// # Errors
     /// `StoreError::NoMemory` and `StoreError::Later`: nothing was changed.
@@ -151,7 +151,7 @@ impl Column {
 /// Carries out `decide`'s decision if it needs no place.
 ///
 /// # Errors
-/// The decision needs a place for the item returned.
+/// Returns a request for the place that the decision needs.
 #[inline(always)]
 fn attempt<'a, R>(
     view: View<'_>,
@@ -314,7 +314,7 @@ impl View<'_> {
     }
 
     /// The queue for the key's next item: its old item's or, for a new key, the one that the policy
-    /// returns. `there` is usually the key's slot; if it is another's, the queue may be wrong.
+    /// returns. `there` is usually the key's slot; if not, the queue may be wrong.
     fn queue_for(self, hash: u64, there: Option<Slot>) -> Queue {
         let Some(policy) = self.config.eviction.filter(|_| self.has_probation) else {
             return Queue::Main;
@@ -348,7 +348,8 @@ impl<'a> NewItem<'a> {
         }
     }
 
-    /// The shape of this item when it replaces `old`; only the width of its CAS unique is needed.
+    /// The shape of this item when it replaces `old`. The width of the CAS unique is a part of the
+    /// shape; the unique itself may still be unknown.
     #[inline]
     pub(crate) fn shape(
         &self,

@@ -19,9 +19,9 @@ pub struct EvictionRecord {
     pub fetched: bool,
     /// The exptime, in seconds of the store's clock; 0 = never.
     pub exptime: u32,
-    /// Seconds since its last access.
+    /// Seconds since the item's last access.
     pub idle_seconds: u32,
-    /// The length of its value.
+    /// The length of the item's value.
     pub value_bytes: u32,
 }
 

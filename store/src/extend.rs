@@ -141,7 +141,8 @@ impl Column {
         }
     }
 
-    /// Replaces the old value by that of `longer`, with its length; `None`: the old one changed.
+    /// Replaces the old value by the one that `longer` returns together with its length. `longer`
+    /// returns `None` if the old value has changed.
     fn write_longer<'a>(
         &mut self,
         key: Key<'_>,
@@ -193,7 +194,7 @@ impl View<'_> {
     }
 }
 
-/// The old item with `value`, of `value_bytes` bytes, in place of its own.
+/// Returns the old item with `value`, which has `value_bytes` bytes, instead of its own value.
 ///
 /// # Errors
 /// The answer to the request, if the item may not be stored.

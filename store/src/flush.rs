@@ -78,7 +78,7 @@ impl FlushWalk {
         }
         let end = count.min(first.saturating_add(LOOKS_MAX));
         let (looked, claimed) = view.harvest.gather_flushed(view, first, end);
-        // Claimed segments still hold items: walks again, until none is claimed.
+        // Claimed segments still hold items, so the walk begins again until it claims none.
         self.next = if claimed > 0 { 0 } else { first + looked };
         if self.next == count {
             view.end_sweep();

@@ -17,7 +17,8 @@ use std::io;
 
 /// Fresh segments are taken freely until memory in use is this percentage of the items' bytes.
 const FREELY_PERCENT: u64 = 125;
-/// Up to this percentage, only mostly dead segments are reused first; above it, half-dead ones too.
+/// Up to this percentage, mostly dead segments are reused before a fresh segment is taken; above
+/// it, half-dead ones too.
 const HALF_DEAD_PERCENT: u64 = 200;
 /// Memory allowed in addition, for half-filled open segments and for items on the move.
 const SLACK_BYTES: u64 = 3 << 20;
@@ -95,7 +96,7 @@ impl Store {
             (false, true) => Reuse::MostlyDead,
             (false, false) => Reuse::HalfDead,
         };
-        self.growth.found.store(word(self, first), Ordering::Relaxed); // read by `first`, a hint
+        self.growth.found.store(word(self, first), Ordering::Relaxed); // read by `reuse`, a hint
         first
     }
 
@@ -146,9 +147,9 @@ impl Store {
         word(self, Reuse::Nothing)
     }
 
-    /// Returns the memory of warm segments to the system, which a store that does not grow does not
+    /// Gives the system back the memory of warm segments, which a store that does not grow does not
     /// need. False: a segment was opened or freed since `segments_seen` returned `seen`, so the
-    /// store may grow, and nothing is returned. Only for the thread that calls `populate_one`.
+    /// store may grow, and keeps the memory. Only for the thread that calls `populate_one`.
     #[must_use]
     pub fn give_back_unused(&self, seen: u64) -> bool {
         if seen != self.segments_seen() {

@@ -50,7 +50,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Makes the handle of column `id`, online from now on. Each number is used once.
+    /// Makes the handle of column `id`, online from now on. No two handles have the same `id`.
     pub(crate) fn new(store: Arc<Store>, id: usize) -> Self {
         let now = store.config.now;
         store.log.set_now(now);
@@ -74,7 +74,6 @@ impl Handle {
         is_later
     }
 
-    /// Makes a `ValueRef` to the value of the item at `loc`.
     pub(crate) fn keep(&self, loc: u64) -> ValueRef {
         ValueRef { handle: self.number, passes: self.passes, loc }
     }
@@ -142,7 +141,7 @@ impl<'r> View<'r> {
         self.handle.items.set(self.handle.items.get() + more);
     }
 
-    /// Reports the items linked, minus those unlinked, since the last report to the index.
+    /// Reports to the index the number of items linked minus items unlinked since the last report.
     pub(crate) fn report_items(self) {
         if self.handle.items.get() != 0 {
             self.store.index.count(self.handle.items.take());

@@ -41,7 +41,8 @@ struct Claims {
     dead: Vec<u32>,
     /// Segments with some dead items, or with frames to be given back.
     mixed: Vec<u32>,
-    /// Segments whose live items must move out: a pass found some, or had marked them uncounted.
+    /// Segments whose live items must move out: a pass has found live items in them, or an earlier
+    /// pass has marked them uncounted.
     alive: Vec<u32>,
     marks: Marks,
     dead_bytes: u64,
@@ -93,8 +94,8 @@ impl Harvest {
         Some(dead.iter().chain(mixed).chain(alive).copied().collect())
     }
 
-    /// Gathers segments that are due, or continues a pass. Returns how much of `budget` this used,
-    /// both in bytes of records; 0: there is nothing to do, or another column is doing it.
+    /// Gathers segments that are due, or continues a pass. Returns the part of `budget` used; both
+    /// are in bytes of records. 0: there is nothing to do, or another column is doing it.
     pub(crate) fn work(&self, view: View<'_>, budget: u32) -> u32 {
         if !view.index.is_passing() && !view.log.calendar.may_be_due(view.handle.now) {
             return 0;

@@ -1,6 +1,6 @@
 //! Keys and their hashes, which place them in the index.
 //!
-//! Where: the first step of every operation. A batch hashes all keys, and prefetches, first.
+//! Where: the first step of every operation. A batch first hashes and prefetches all keys.
 //! Invariant: each store has random secrets, so that nobody outside can choose keys that collide; a
 //! random seed alone would not prevent that (rapidhash's documentation).
 //! Source: rapidhash v3 "nano", made for keys up to 48 bytes; longer keys cost little more.
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(hashes(&one, &keys).len(), 1);
         for other in [KeyHash::new(), std::thread::spawn(KeyHash::new).join().expect("hashes")] {
             assert_eq!(hashes(&other, &keys).len(), 1000);
-            // Nor do the keys cluster: each tenth of all hashes has about 100 keys.
+            // The keys do not cluster either: each tenth of all hashes has about 100 keys.
             let mut tenths = [0; 10];
             keys.iter().for_each(|key| {
                 let tenth = (u128::from(other.hash(key)) * 10) >> 64;

@@ -61,11 +61,11 @@ const OVERFLOW_AT: u64 = overflow::NUMBER;
 /// The index grows when it has more items than this percentage of its home slots.
 const LOAD_PERCENT_MAX: u64 = 104;
 /// The index begins to contract when it has fewer items than this percentage of its home slots. It
-/// stops at `LOAD_PERCENT_BACK`, or when it grows again: with steady items it does neither.
+/// stops at `LOAD_PERCENT_BACK` or when it grows. With a steady number of items its width stays.
 const LOAD_PERCENT_MIN: u64 = 55;
 const LOAD_PERCENT_BACK: u64 = 65;
 /// The maximum share of a store's memory for lines. It suffices for the smallest items, each of
-/// which takes 4 bytes of the log and 7.7 bytes of nearly full lines.
+/// which takes 5 bytes of the log and 7.7 bytes of nearly full lines.
 const LINES_PERCENT: usize = 66;
 /// There is address space for one overflow line per this many home lines; about one per twelve is
 /// in use just before a line is added.

@@ -289,8 +289,8 @@ impl<'r> Item<'r> {
         unsafe { copy_in(bytes.as_ptr(), self.at.add(from as usize).cast_mut(), N) };
     }
 
-    /// Copies the part of the value in the log to `to`, which must be as long. Another column may
-    /// rewrite the value meanwhile; the caller checks for that afterwards.
+    /// Copies the value's part in the log to `to`, which must have the same length. Another column
+    /// may rewrite the value meanwhile; the caller checks for that afterwards.
     #[inline]
     pub(crate) fn copy_value(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.shape.log_bytes as usize, "all of it");
@@ -385,8 +385,8 @@ impl<'r> Item<'r> {
     }
 }
 
-/// Copies both pieces to `to` as one, so that the bytes are cut for atomics as by readers, who copy
-/// the whole value at the same time.
+/// Copies both pieces to `to` as one, so that they are cut into the same atomic accesses that
+/// readers use, who copy the whole value at the same time.
 ///
 /// # Safety
 /// See `copy_in`, for the bytes of both pieces.

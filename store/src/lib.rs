@@ -251,7 +251,8 @@ impl Store {
         Ok((memory, index))
     }
 
-    /// Fewest index lines at the start: half a segment, beside group words and overflow lines.
+    /// The minimum number of index lines at the start. They take half a segment, and leave room in
+    /// it for group words and overflow lines.
     fn lines_least(segment_bytes: usize) -> u64 {
         8 << (segment_bytes / 1024).ilog2()
     }

@@ -19,7 +19,8 @@ const TOKENS_MAX: u32 = 64;
 /// Values being received may take one byte in `IN_FLIGHT_PART` bytes of memory; but two values of
 /// the largest size may always be received if they fit in half of the memory.
 const IN_FLIGHT_PART: usize = 4;
-/// Fewest segments apart from the index; with fewer, no policy can tell which items to evict.
+/// Minimum number of segments besides the index's. With fewer, no policy can tell which items to
+/// evict.
 const SEGMENTS_MIN: u32 = 16;
 const INDEX_BYTES_PER_ITEM: u64 = 11;
 /// The memory is at least `ITEM_PART_MIN` times the largest item.
@@ -28,7 +29,7 @@ const ITEM_PART_MIN: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Limit {
     memory_bytes: AtomicUsize,
-    /// Number of appenders of each queue, and of drain tokens.
+    /// Number of drain tokens, and also the number of appenders of each queue.
     tokens: AtomicU32,
     /// The greatest value that `tokens` may have.
     pub(crate) tokens_most: u32,
@@ -90,7 +91,7 @@ impl Store {
         least.max(ITEM_PART_MIN * self.config.item_bytes_max)..=most
     }
 
-    /// Number of appenders of each queue, and of drain tokens.
+    /// Number of drain tokens, and also the number of appenders of each queue.
     #[inline]
     pub(crate) fn tokens_max(&self) -> u32 {
         self.limit.tokens.load(Ordering::Relaxed)

@@ -62,7 +62,7 @@ impl View<'_> {
     /// Links the item in `written`: `slot` replaces the slot at `old` or, without `old`, is added.
     ///
     /// # Errors
-    /// There is no memory for the overflow line that a new slot needs; no slot names the item.
+    /// There is no memory for the overflow line that a new slot needs. The item is then not linked.
     pub(crate) fn link<'r>(
         self,
         locked: &mut LockedGroup<'r>,
@@ -92,7 +92,7 @@ impl View<'_> {
 
     /// Moves the item at `loc`, if it is still linked, to the place that `place` reserves. `cnt` is
     /// the new reference counter of an item that is spared; an item that compaction moves keeps its
-    /// counter. `first_frame` is the first frame of a copy, if its frames were copied.
+    /// counter. `first_frame` is the first frame of the value's copy, if repacking made a copy.
     pub(crate) fn relocate(
         self,
         (hash, loc): (u64, u64),

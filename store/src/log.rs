@@ -48,7 +48,7 @@ struct Lane {
     /// The open segment of each appender.
     appenders: Box<[CachePadded<AtomicU32>]>,
     timed: OpenByClass,
-    /// For each drain token the segments that compaction fills: without and with items that expire.
+    /// By drain token, the segments that compaction fills: one without, one with items that expire.
     outs: Box<[[CompactionTarget; 2]]>,
     count: CachePadded<Count>,
 }
@@ -59,7 +59,7 @@ struct Count {
     segments: AtomicU32,
     /// Number of segments ever opened for the queue, without those that compaction fills.
     opened: AtomicU64,
-    /// Hits on items in segments of this order or later do not raise the items' counters.
+    /// Hits on items in a segment whose birth has this order or a later one raise no counters.
     young_from: AtomicU64,
 }
 
@@ -210,7 +210,7 @@ impl Log {
         Place::new(segment, loc, bytes)
     }
 
-    /// The field `dead_bytes`; wraps below 0.
+    /// The sum in the field `dead_bytes`, which wraps around if it falls below 0.
     pub(crate) fn dead_bytes(&self) -> u64 {
         self.dead_bytes.load(Ordering::Relaxed) // a sum
     }

@@ -58,7 +58,7 @@ impl Column {
         self.handle.view().sample_lookup(key.hash);
         let Some((mut hit, taken)) = found else { return Ok(None) };
         if let Some(taken) = taken {
-            // SAFETY: no quiescent point was passed since `meta_find` took the value, nor in it.
+            // SAFETY: no quiescent point was passed after `meta_find` had taken the value.
             hit.hit.value = unsafe { taken.show(self.handle.view(), &self.copied[..]) };
         }
         Ok(Some(hit))
@@ -82,7 +82,7 @@ impl Column {
                 Ok(Some(hit)) => return Ok(Some((hit, None))),
                 Ok(None) => {}
                 Err(StoreError::Later) => return Err(StoreError::Later),
-                // Without room for the field the item stays unchanged, and the client gets a miss.
+                // Without room for an exptime field or a vivified item, the client gets a miss.
                 Err(_) => return Ok(None),
             }
         }
@@ -100,8 +100,8 @@ impl Column {
         changed.map(|_| ())
     }
 
-    /// Stores an empty item on a miss, and marks it as won, so that no other client wins it.
-    /// `None`: another column has stored an item of the key meanwhile.
+    /// Stores an empty item on a miss. With `get.win` the item is marked as won, so that no other
+    /// client wins it. `None`: another column has stored an item of the key meanwhile.
     fn vivify(
         &mut self,
         key: Key<'_>,

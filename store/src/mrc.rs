@@ -1,7 +1,7 @@
 //! Estimates the miss ratio at other memory sizes from a sample of the keys, while serving.
 //!
 //! Where: columns report lookups, stores and deletes of sampled keys (one in 64); statistics read
-//! it.
+//! the estimate.
 //! Invariant: at most `SAMPLES_MAX` keys are kept, which bounds the estimate's memory and the work
 //! of one call. No lookup waits for the estimate: a lookup that finds it busy is not counted.
 //! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST
@@ -105,7 +105,7 @@ impl Mrc {
         self.samples.lock().map_or(0, |samples| bytes(&samples))
     }
 
-    /// The number of keys for each sampled key.
+    /// One key in this many is sampled.
     pub(crate) fn one_in(&self) -> u64 {
         // Relaxed: a number for statistics.
         u64::MAX / self.threshold.load(Ordering::Relaxed) + 1
@@ -147,7 +147,7 @@ impl Samples {
         }
     }
 
-    /// Lookups at reuse distances below `bytes`. The bucket that has `bytes` counts in proportion.
+    /// Lookups at reuse distances below `bytes`. The bucket that contains `bytes` counts in part.
     fn hits(&self, bytes: u64) -> f64 {
         let last = bucket(bytes);
         let below: u64 = self.reused[..last].iter().sum();

@@ -155,7 +155,7 @@ macro_rules! policies {
                 match self { $(Eviction::$policy => $file::$policy::admit(remembered)),+ }
             }
 
-            /// The queue to make room in, given the live bytes of each and probation's `share`.
+            /// The queue to make room in, by the live bytes of both and probation's `share`.
             #[must_use]
             pub fn victim(self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
                 match self {

@@ -168,7 +168,7 @@ impl Column {
         Ok(stored)
     }
 
-    /// The answer if the verb's condition fails without the lock, so that no room is needed.
+    /// Checks the verb's condition without the lock, before room is made. `Some`: it does not hold.
     #[inline(never)]
     fn refuse_early(&mut self, key: Key<'_>, put: &Put<'_>) -> Option<PutResult> {
         let view = self.handle.view();

@@ -25,8 +25,8 @@ const SEARCH_SEGMENTS: usize = 64;
 /// Number of entries that a push moves from the old end to the young end if there are many holes.
 const ROTATE_ENTRIES: usize = 4;
 
-/// Entries per segment that a ring must have to free the pages beyond its oldest entry. (A ring is
-/// sized for the largest number of segments that may ever exist.)
+/// A ring gives back the pages of entries that have left it only if it has this many entries for
+/// each segment. (It is sized for the largest number of segments that may ever exist.)
 const SPARE_FACTOR: usize = 16;
 /// A ring with fewer pages than this gives none back.
 const SPARE_PAGES: u64 = 4;
@@ -84,10 +84,10 @@ impl Queue {
     }
 
     /// True if the ring is large enough to give back its pages behind the old end: the young end
-    /// must not come around to a page meanwhile. With S segments, it is at first less than 4 S
-    /// ahead of the old end (`push`). Until the column's next quiescent point no segment is reused,
-    /// so each is pushed at most once, which moves the young end by at most (1 + `ROTATE_ENTRIES`)
-    /// S. These 9 S are nine sixteenths of the ring, and a page is at most a quarter of it.
+    /// must not reach such a page before that is done. With S segments, the young end is at first
+    /// less than 4 S ahead of the old end (`push`). Until the column's next quiescent point no
+    /// segment is reused, so each is pushed at most once, which moves the young end by at most (1 +
+    /// `ROTATE_ENTRIES`) S. These 9 S are nine sixteenths of the ring; a page is at most a quarter.
     fn has_to_spare(&self, segments: u32) -> bool {
         self.ring.len() >= SPARE_FACTOR * segments as usize
             && self.ring.len() as u64 >= SPARE_PAGES * self.page_entries()

@@ -175,9 +175,10 @@ impl Column {
     }
 
     /// Like `get`, but takes the key's hash and appends a reply to `out`. If the value is short and
-    /// `template` returns the text around it, the whole reply is appended at once. Otherwise
-    /// `head`, whose last call counts, appends the text before the value and returns the kind of
-    /// data to follow. If `head` calls the lookup off, nothing is appended and nothing counted.
+    /// `template` returns the text around it, the whole reply is appended at once. Otherwise `head`
+    /// appends the text before the value and returns the kind of data to follow. If `head` is
+    /// called more than once, its last call counts. If it calls the lookup off, nothing is appended
+    /// and nothing counted.
     #[inline(always)]
     pub fn get_into(
         &mut self,

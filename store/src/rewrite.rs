@@ -15,13 +15,13 @@
 //!     bytes, Relaxed                        fence Acquire
 //!     slot: version + 1, Release            slot, Relaxed; if changed, again
 //! ```
-//! By the fences, a reader that has read a byte of a rewrite then sees the slot of that rewrite
-//! busy, or a later slot. A reader that has read no such byte has the version that the slot named.
-//! No pair of location and version comes back while a reader may hold it: after the last version,
-//! the new item is appended; a moved item begins at version 0 elsewhere; and old bytes are reused
-//! only after every column has passed a quiescent point. Drains, touches and other writers change
-//! or copy items under the lock, so they meet no rewrite. Walks without the lock treat such fields
-//! as hints.
+//! Because of the fences, a reader that has read a byte of a rewrite then finds the slot busy, or
+//! finds a later slot. A reader that has read no such byte has the version that the slot named. No
+//! pair of location and version comes back while a reader may hold it: after the last version, the
+//! new item is appended; a moved item begins at version 0 elsewhere; and old bytes are reused only
+//! after every column has passed a quiescent point. Drains, touches and other writers change or
+//! copy items under the lock, so they meet no rewrite. Walks without the lock treat the rewritten
+//! fields as hints.
 
 #![allow(unsafe_code, reason = "writes over an item in the mapping")]
 

@@ -2,8 +2,8 @@
 //!
 //! Where: segments that are due by the calendar, and segments of an earlier epoch if they are too
 //! few for a pass through the index. Each is walked in slices.
-//! Invariant: an item is found dead under its group's lock, so that a touch came before or finds no
-//! item. A live item is recognized by its exptime alone, without the index, linked or not.
+//! Invariant: an item is found dead under its group's lock, so that a touch either comes first or
+//! finds no item. A live item is recognized by its exptime alone, without the index, linked or not.
 //! Source: memcached's LRU crawler (1.6.45), by segments; batches as in AMAC (Kocberber et al.,
 //! VLDB 2015).
 

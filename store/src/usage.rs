@@ -120,8 +120,8 @@ impl Store {
         self.usage_in_looks(u32::MAX)
     }
 
-    /// Like `usage`, but looks at 4,096 segments at most: of a store above 8 GiB at every second or
-    /// n-th one, which also counts for the segments skipped.
+    /// Like `usage`, but looks at 4,096 segments at most. A store above 8 GiB has more segments:
+    /// then only every n-th segment is looked at, and counts n times.
     #[must_use]
     pub fn usage_estimate(&self) -> Usage {
         self.usage_in_looks(LOOKS_MAX)

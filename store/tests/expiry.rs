@@ -163,7 +163,7 @@ fn a_life_cut_short_is_found_without_a_lookup(eviction: Eviction) {
     (0..20_000).filter(|key| !short(key)).for_each(|key| {
         set(&mut column, key, &[4; 100], START + 200);
     });
-    // Only an item behind another with the same tag in its index line is not rewritten.
+    // An item is not rewritten if another item with the same tag precedes it in its index line.
     let rewritten = store.stats().rewritten;
     assert!(rewritten > 9_900, "{rewritten} in place");
     idle(&mut column, START + 400);
@@ -188,7 +188,7 @@ fn a_life_prolonged_is_not_ended_by_the_walk(eviction: Eviction) {
     assert_eq!(store.stats().get_expired, 0, "all of it unprompted");
 }
 
-/// At 1 MiB there are too few segments for many classes, so items of different lives share one.
+/// At 1 MiB there are too few segments for many classes: items of different lives share segments.
 fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
     let (store, mut column) = one(eviction, 1);
     for key in 0..3_000_u32 {

@@ -48,8 +48,8 @@ struct Load {
     sets: u32,
 }
 
-/// Fills a store and overwrites items at random. Returns the maximum excess over twice its items'
-/// bytes, and the percentage of stored bytes that it moved.
+/// Fills a store and overwrites items at random. Returns the maximum excess of its memory over
+/// twice its items' bytes, and the percentage of stored bytes that it moved.
 fn overwrite(memory_mb: usize, eviction: Option<Eviction>, load: &Load) -> (i64, usize) {
     let (store, mut column) = make(memory_mb, eviction);
     let mut random = 1_u32;

@@ -28,7 +28,7 @@ fn meta<'k>(key: &'k [u8]) -> MetaGet<'k> {
     MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] }
 }
 
-/// A lookup whose `around` returns `None`, so that `head` handles each hit.
+/// A lookup whose `template` returns `None`, so that `head` handles each hit.
 fn look_up<'s>(
     column: &'s mut Column,
     key: &[u8],

@@ -11,8 +11,8 @@ use store::{Body, Column, Config, MetaGet, Put, PutResult, Store, Verb};
 const ROOM: u32 = 17_000;
 const VALUE: [u8; 200] = [7; 200];
 const USED: u32 = ROOM / 10;
-/// Number of keys tested: at least `MOST` behave as they should. For up to `FEW`, the ghost takes a
-/// new key (about one in a hundred) for a key that it remembers.
+/// Number of keys tested. At least `MOST` must behave as expected, and up to `FEW` may not: the
+/// ghost takes about one new key in a hundred for a key that it remembers.
 const KEYS: u32 = 24;
 const MOST: usize = 18;
 const FEW: usize = 6;
@@ -145,7 +145,7 @@ fn who_comes_back_after_probation_widens_it_where_shares_follow() {
         let mut fresh = SCAN..;
         fresh.by_ref().take(2 * ROOM as usize).for_each(|key| set(&mut column, key));
         let before = store.stats();
-        // By its second request, probation has evicted each key, and the ghost remembers it.
+        // When a key is requested again, probation has evicted it, and the ghost remembers it.
         for round in 0..3 {
             let again = 4 * SCAN + round * 5000..4 * SCAN + (round + 1) * 5000;
             for key in again.clone().chain(again) {

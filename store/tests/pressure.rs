@@ -278,7 +278,7 @@ fn drafts_given_up_leave_no_frame_behind(eviction: Eviction) {
         }
     }
     assert_eq!(store.used_bytes(), before);
-    // This set gets frames only if the frames of those drafts no longer count as in flight.
+    // This set gets frames only if the dropped drafts' frames no longer count as in flight.
     set(column, b"k", &[1; 900_000]).expect("half of the memory may be in flight");
 }
 

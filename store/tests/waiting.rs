@@ -68,7 +68,7 @@ fn without_eviction_a_refusal_costs_a_constant_whatever_the_others_do() {
     others[0].online();
     let looks = refuse(&store, first, 5000);
     assert!(looks <= 5000 * LOOKS_A_REFUSAL_MAX, "{looks} beside one that is online");
-    // That column overwrites items with longer values, and so has a walk for room under way.
+    // The online column overwrites items with longer values: it has a walk for room under way.
     for round in 0..200 {
         let key = round % (key / 2);
         let _refused = set(&mut others[0], key, &vec![2; 700 + round as usize]);

@@ -85,7 +85,7 @@ fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
     });
 }
 
-/// The next `take` finds a chunk that was given back while another column cleared the hint.
+/// One thread gives a chunk back while another clears the hint of free chunks; `take` finds it.
 #[test]
 fn a_chunk_given_back_during_a_look_is_found_by_the_next() {
     model(|| {

@@ -304,8 +304,8 @@ impl Segment {
         self.lived.uncounted.load(Ordering::Relaxed) != 0 // as in `set_uncounted`
     }
 
-    /// Bytes that were unlinked but not counted; negative if bytes were counted twice. For a
-    /// retired segment, after all columns have passed a quiescent point.
+    /// Bytes that were unlinked but not counted; negative if bytes were counted twice. Valid for a
+    /// retired segment once all columns have passed a quiescent point.
     #[must_use]
     pub fn miscounted(&self) -> i32 {
         // Acquire pairs with the Release of `unlink`.

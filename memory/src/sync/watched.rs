@@ -26,7 +26,7 @@ thread_local! {
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`, the only running thread, without scheduling points: several times faster.
+/// Runs `work` without scheduling points, several times faster. No other thread may be running.
 pub fn alone<T>(work: impl FnOnce() -> T) -> T {
     let before = ALONE.replace(true);
     let done = work();

@@ -81,7 +81,7 @@ impl Column {
     fn admit(&mut self, stream: Stream, speak: ProtocolMode) {
         let shared = &self.turn.context.shared;
         // Relaxed: a count that orders nothing; the addition itself keeps two columns from both
-        // admitting the last connection. Pairs with the subtractions here and in `close`.
+        // taking the last place under `-c`. Pairs with the subtractions here and in `close_for`.
         if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.settings.connections_max {
             shared.connections.fetch_sub(1, Ordering::Relaxed);
             self.turn.context.counters.rejected_connections.add(1);

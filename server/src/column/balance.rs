@@ -1,7 +1,7 @@
 //! Decides which connections move, so that no column is saturated while another has time to spare.
 //!
 //! ```text
-//! load of a column   | its load in its last period, and when  | claimed until  |
+//! load of a column   | load in the last period, and its time  | claimed until  |
 //!
 //! each column        at the end of a period of half a second: publishes its load
 //! a saturated one    after two such periods in which others had time to spare: divides its work
@@ -142,7 +142,7 @@ impl Balance {
         self.loads.0.len()
     }
 
-    /// Ends a period in which the column had this `load`, and publishes it.
+    /// Ends a period in which the column had this `load`, and publishes the load.
     pub(super) fn end_period(&mut self, now_ms: u64, load: u32) -> Verdict {
         self.load = load.min(LOAD_MAX);
         let published = now_ms << LOAD_BITS | u64::from(self.load);
@@ -168,8 +168,8 @@ impl Balance {
         (1..columns).map(move |step| (own + step) % columns)
     }
 
-    /// Plans moves that divide the last period's work among the columns. Fills `moves`, which must
-    /// be empty, sorted by destination. `connections` are all connections of this column.
+    /// Plans moves that divide the last period's work among the columns. Puts the moves, sorted by
+    /// destination, into `moves`, which must be empty. `connections` are all of this column's.
     pub(super) fn plan(
         &mut self,
         now_ms: u64,
@@ -200,7 +200,7 @@ impl Balance {
         });
     }
 
-    /// Fills `candidates` with the costliest connections that may move. Returns the work of all.
+    /// Fills `candidates` with the costliest that may move. Returns the work of all `connections`.
     fn choose_candidates(&mut self, connections: impl Iterator<Item = Connection>) -> u64 {
         let mut work_sum = 0;
         for connection in connections {

@@ -17,7 +17,7 @@ const BIRTH_MASK: u64 = 0x7fff_ffff;
 /// The first token that names no connection.
 pub(crate) const TOKEN_OTHER: u64 = 1 << 63;
 
-/// Connections by token: the entry's index in the low 32 bits, and a birth number above them.
+/// Connections by token. A token is an entry's index (the low 32 bits) and a birth number above.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     entries: Slab<(u64, Connection)>,

@@ -1,5 +1,5 @@
-//! A column's end: at once, or gracefully. Then the column accepts no connections, answers the
-//! input that has arrived, and closes each connection as soon as that is at rest.
+//! A column's end, at once or gracefully. In a graceful end the column accepts no connections,
+//! answers the input that has arrived, and closes each connection as soon as it is at rest.
 //!
 //! Where: `Column::run` calls `is_over` before each loop.
 //! Invariant: a graceful end closes no connection whose request or reply is under way;
@@ -88,7 +88,7 @@ impl Column {
 }
 
 impl Connection {
-    /// True if no request or reply is under way. A connection that watches is at rest.
+    /// True if no request or reply is under way. A connection that runs `watch` is at rest too.
     fn is_at_rest(&self) -> bool {
         self.watches() || !(self.queued || self.is_under_way())
     }

@@ -116,7 +116,7 @@ impl Column {
             let moves = had_a_turn.map(|(token, _)| Move { token, to });
             migration.leaving.extend(moves.take(MIGRATIONS_MAX));
         } else if now_ms >= migration.period_ends_ms {
-            // Connections that were not free to go during the whole period stay.
+            // Connections that were never free to go in the last period stay.
             migration.leaving.clear();
             migration.period_ends_ms = now_ms - now_ms % MIGRATION_PERIOD_MS + MIGRATION_PERIOD_MS;
             let load = migration.meter.load(self.spin.idle_ns());

@@ -5,8 +5,8 @@
 //!
 //! behind             publishes its word after each loop, wakes a sleeper once a millisecond; while
 //!                    thieves take from it, receives few datagrams at once and leaves the rest
-//! about to sleep     reads all words; receives from the busiest one's socket, or its queue of an
-//!                    interface, the nearest first
+//! about to sleep     reads all words; receives from the busiest column's socket or AF_XDP queue;
+//!                    of equally busy columns, from the nearest
 //! ```
 //!
 //! Where: the column calls `note_loop` after each loop, and `victim` before it sleeps.
@@ -29,8 +29,8 @@ use crate::limits::{
 };
 use crate::numa::Neighbour;
 
-/// The lowest bits of a word hold the socket's number, the next log2 of the number of datagrams to
-/// receive at once, and the highest log2 of the microseconds that a loop took.
+/// `Status::word` holds, from the lowest bits up: the socket's number, log2 of the number of
+/// datagrams to receive at once, and log2 of the microseconds that a loop took.
 const SOCKET_BITS: u32 = 8;
 const AT_ONCE_BITS: u32 = 8;
 
@@ -79,9 +79,9 @@ pub(crate) struct Stealing {
     /// When the last loop ended, by `monotonic_ns`, if that loop was busy.
     loop_began_ns: Option<u64>,
     loops_behind: u32,
-    /// The latest `LoopInput::steals_given`, and the time, by `monotonic_ns`, until which this
-    /// column expects thieves to take datagrams from it.
+    /// The latest `LoopInput::steals_given`.
     steals_given: u64,
+    /// The time, by `monotonic_ns`, until which thieves are expected to take datagrams.
     helped_until_ns: u64,
     at_once: usize,
     word: u32,

@@ -23,7 +23,7 @@ impl Column {
         }
     }
 
-    /// Lists the column's sockets: first its own ones, then connections from entry `from` on.
+    /// Lists listeners and UDP sockets if `from` is 0, and then connections from entry `from` on.
     fn page(&self, from: usize) -> Page {
         let mut page = Page::default();
         if from == 0 {

@@ -61,8 +61,8 @@ impl Timers {
         }
     }
 
-    /// Reads the clock, and sets those of store and executor. Returns the milliseconds since the
-    /// start.
+    /// Reads the clock, and sets the clocks of the store and the executor. Returns the
+    /// milliseconds since the start.
     pub(crate) fn now(&mut self, context: &mut Context) -> u64 {
         let coarse_now = coarse_now();
         let seconds = coarse_now.tv_sec - self.start.tv_sec;

@@ -33,7 +33,7 @@ impl Column {
     }
 
     /// Gives each of at most `TURNS_AHEAD` connections a turn, and executes their requests as one
-    /// batch. A connection whose turn has any other step gets its turn separately.
+    /// batch. A connection whose turn does more than execute gets its turn separately.
     #[inline(never)]
     fn turns_together(&mut self, tokens: &[u64]) {
         let mut taken: [Option<TurnInput>; TURNS_AHEAD] = [const { None }; TURNS_AHEAD];

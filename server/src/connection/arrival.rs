@@ -94,7 +94,7 @@ impl Arrivals {
         self.all.capacity() * size_of::<Option<Arrival>>() + self.beside_bytes
     }
 
-    /// Adds a value. Returns its index. Fewer than 2^32 values arrive at a time, so it fits.
+    /// Adds a value. Returns its index, which fits: fewer than 2^32 values arrive at a time.
     fn add(&mut self, arrival: Arrival) -> u32 {
         self.beside_bytes += arrival.header.capacity();
         self.live += 1;
@@ -183,8 +183,8 @@ impl Arrivals {
         }
     }
 
-    /// Drops the draft, other than that of `except`, that has made no progress for longest; with
-    /// `stalled_at_ms`, only a draft stalled at that time. Returns false if no draft was dropped.
+    /// Drops the draft that has gone longest without progress, but not the draft of `except`. With
+    /// `stalled_at_ms`, drops only a draft stalled at that time. Returns true if one was dropped.
     fn give_way(&mut self, except: u32, stalled_at_ms: Option<u64>) -> bool {
         let oldest = self
             .all

@@ -28,7 +28,7 @@ pub(super) enum Stop {
 }
 
 impl Connection {
-    /// Executes the requests in `input`. Returns why it stopped, and how many bytes are used.
+    /// Executes the requests in `input`. Returns why execution stopped, and how many bytes it used.
     #[inline]
     pub(super) fn execute(
         &mut self,
@@ -75,8 +75,8 @@ impl Connection {
         budget
     }
 
-    /// Continues at byte `at`, where execution `stopped`. If a large value begins there that is
-    /// incomplete, begins to receive it. Returns why the turn stops, and how many bytes are used.
+    /// Continues at byte `at`, where execution `stopped`. If an incomplete large value begins
+    /// there, starts to receive it. Returns why the turn stops, and how many bytes are used.
     #[inline]
     pub(super) fn go_on(
         &mut self,

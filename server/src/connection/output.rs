@@ -134,7 +134,7 @@ impl SendProgress {
     }
 }
 
-/// Writes once, at most `PIECES_MAX` pieces. Returns the result, and the number of bytes given.
+/// Writes once, at most `PIECES_MAX` pieces. Returns the result, and the number of bytes offered.
 #[inline]
 fn write(stream: &Stream, turn: &TurnState) -> (WriteResult, usize) {
     let TurnState { out, context, calls, .. } = turn;

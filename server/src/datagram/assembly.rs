@@ -5,7 +5,7 @@
 //! whole                | number 0 | number 1 | number 2 |
 //! ```
 //!
-//! Where: between a datagram whose header says that it is a part, and the execution of the whole.
+//! Where: between a datagram whose header marks it as a part, and the execution of the request.
 //! Invariant: a column keeps at most `ASSEMBLIES_MAX` requests of at most `MESSAGE_BYTES_MAX`
 //! bytes, at most `ASSEMBLIES_OF_ONE_MAX` of one address, and none for longer than
 //! `PARTS_WAIT_MS_MAX`. A request becomes whole only once, even if parts arrive twice or in another
@@ -211,7 +211,7 @@ impl Assembly {
         if parts.bytes.is_empty() {
             whole.keep(parts.pieces.drain(..).filter_map(|(_, _, place)| match place {
                 Place::Kept(kept) => Some(kept),
-                Place::Copied { .. } => None, // of no bytes
+                Place::Copied { .. } => None, // an empty piece
             }));
         } else {
             let bytes = whole.begin();

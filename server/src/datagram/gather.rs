@@ -50,7 +50,7 @@ impl Gatherer {
     }
 
     /// Adds a part, whose first piece is `bytes` and whose other pieces are `more`. Moves a request
-    /// that becomes whole into `whole`. Also returns how many other requests were dropped for room.
+    /// that becomes whole into `whole`. Also returns how many requests were dropped to make room.
     pub(super) fn add(
         &self,
         whose: RequestId,

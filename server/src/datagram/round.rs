@@ -63,7 +63,7 @@ struct ExecutionResult {
 }
 
 impl<'r, D: Datapath> Round<'r, D> {
-    /// Executes the datagrams of `arrived` that `rest` names. Returns those that are left.
+    /// Executes the datagrams of `arrived` from `rest.first` on. Returns those that are left.
     pub(super) fn run(
         &mut self,
         arrived: D::Arrived<'r>,
@@ -243,7 +243,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             }
         };
         let peer = datagram.peer;
-        // All datagrams of a burst have the same sender: check it once.
+        // All datagrams of a burst have the same sender, which is checked once.
         if !self.admitted.is_some_and(|admitted| std::ptr::eq(admitted, peer)) {
             self.admit(peer, count)?;
         }
@@ -293,7 +293,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
         added
     }
 
-    /// Asks the guard about a sender. If refused, counts `count` drops and returns `None`.
+    /// Asks the guard about a sender. If it is refused, counts `count` drops and returns `None`.
     fn admit(&mut self, peer: &'r D::Peer, count: u64) -> Option<()> {
         let Err(refused) = self.guard.check(peer.address()?, peer.is_for_many()) else {
             self.admitted = Some(peer);
@@ -390,7 +390,7 @@ impl<P: Sender> Message<'_, P> {
         self.end(end, turn, from, answers.reply_bytes_max())
     }
 
-    /// Stores `value`, whose header is the message. Returns the result of `end`.
+    /// Stores `value`, whose header is the message. Returns `None` if the value waits for room.
     fn store(
         &self,
         value: &mut Value,

@@ -5,7 +5,7 @@
 //! becomes  | set k 0 0 3000\r\n |, a draft of three chunks
 //! ```
 //!
-//! Where: between the parts of requests, and their execution.
+//! Where: between the arrival of a request's pieces and its execution.
 //! Invariant: a request that stores one long value, in pieces that are all kept in chunks, is
 //! executed without a copy of the value. The pieces of other requests are copied into one buffer.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).

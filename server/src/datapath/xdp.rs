@@ -216,7 +216,7 @@ impl Sender for Peer {
     }
 }
 
-/// Opens batches of answers that a queue sends. `None` if the column has no queue and stole none.
+/// Opens batches of answers that a queue sends. `None` if there is no queue to answer by.
 #[derive(Debug)]
 pub struct XdpOutgoing<'a>(Option<&'a Queue>);
 

@@ -3,7 +3,7 @@
 //! Where: the errand requests a page from one column after another, and each column answers in its
 //! own loop.
 //! Invariant: a page lists at most `CONNECTIONS_TOLD_MAX` sockets, and the next page is requested
-//! after the page is sent. A socket that stays open is listed once. At most `PAGE_REQUESTS_MAX`
+//! when the page is written. A socket that stays open is listed once. At most `PAGE_REQUESTS_MAX`
 //! requests are open at a time. A column does no work for the request of an ended errand.
 //! Source: memcached 1.6.45 `process_stats_conns`, `conn_to_str`, `get_conn_text`.
 

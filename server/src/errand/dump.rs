@@ -42,7 +42,7 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// Begins a dump of all items, or an empty one. Returns `None` if all places are taken.
+    /// Begins a dump of all items, or of none unless `all`. Returns `None` if all places are taken.
     pub(crate) fn begin(context: &Context, lines: Lines, all: bool) -> Option<Dump> {
         let place = Place::take(context)?;
         context.counters.dumps.add(1);

@@ -11,7 +11,7 @@
 //!   word, u64:   - 4 | oldest of main:10 | .. | youngest | oldest of probation:10 | .. | youngest
 //! ```
 //! A word has places for six tags, three for each queue; if the policy remembers only keys from
-//! probation, that has all six. An empty place is 0.
+//! probation, all six are for these. An empty place is 0.
 //!
 //! Every group has `WORDS` words, whatever its number of lines: a tag does not tell the line of its
 //! key, so a key's word must stay the same when the group gets more lines. When a group splits,
@@ -101,8 +101,8 @@ impl Ghost {
         find(word, tag(hash)).is_some()
     }
 
-    /// Remembers that the key of `hash` left queue `from`, if the policy wants that; drops the
-    /// oldest tag of a full part. The caller holds the group's lock.
+    /// Remembers that the key of `hash` left queue `from`, if the policy wants that. If the queue's
+    /// places in the word are full, its oldest tag is dropped. The caller holds the group's lock.
     pub(super) fn push(&self, group: usize, hash: u64, from: Queue) {
         match (self.remembered, from) {
             (GhostScope::None, _) | (GhostScope::Probation, Queue::Main) => return,
@@ -160,7 +160,7 @@ impl Ghost {
         let Some(words) = self.used() else { return };
         let split =
             |word: u64| [(word & low_bits(self.probation_bits)), word >> self.probation_bits];
-        // With an odd number of places, `to` keeps one more in even words, `from` in odd words.
+        // With an odd number of places, even words keep one tag more of `to`, odd words of `from`.
         for word in 0..WORDS {
             let at = words.word(to * WORDS + word);
             // Relaxed, here and below: as in `change`.
@@ -183,7 +183,7 @@ impl Ghost {
         if part == 0 { self.probation_bits } else { TAG_BITS * TAGS - self.probation_bits }
     }
 
-    /// Returns the memory of groups `from..to` to the system; there were never more than `to`.
+    /// Returns the memory of groups `from..to` to the system. The index never had more than `to`.
     pub(super) fn give_back_rest(&self, from: usize, to: usize) {
         if let Some(words) = &self.words {
             words.give_back_rest(from * WORDS * 8, to * WORDS * 8);

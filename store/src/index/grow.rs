@@ -21,7 +21,7 @@ use memory::words::Words;
 const STEP_LINES_MAX: usize = 18;
 /// Bytes of a group's word and of its part of the ghost.
 pub(super) const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
-/// The lines that a step back touches are prefetched this many steps before.
+/// The lines that a step back touches are prefetched this many steps before it.
 const AHEAD_STEPS: u64 = 8;
 /// From this many bytes of lines on, huge pages are requested for all of the lines' address space.
 /// In a smaller index, a partly used huge page would be a large share of the memory in use, so a
@@ -136,7 +136,7 @@ fn huge_bytes(line_bytes: usize) -> usize {
 fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
     let mut first = 0;
     for slots in slots.chunks(SLOTS) {
-        // Beyond the granted memory if other columns took the rest: no slot may be lost.
+        // Takes a new line even beyond the granted memory, since no slot may be lost.
         let taken = chain.pop().or_else(|| index.take_overflow(true));
         debug_assert!(taken.is_some(), "a few lines are kept for this");
         let Some(at) = taken else { break };
@@ -229,7 +229,7 @@ impl Index {
     pub(crate) fn prefetch_to_step_back(&self) {
         let width = self.width();
         let ahead = |steps: u64| {
-            // `None`: that step, of the next round over the groups, is not prefetched.
+            // `None`: that step is in the next round over the groups, so nothing is prefetched.
             let group = width.stepped.checked_sub(steps)?;
             let merges = width.lines == LINES_MAX;
             Some((Address { group, groups_log: width.groups_log, lines: width.lines + 1 }, merges))
@@ -304,8 +304,8 @@ impl Index {
     }
 
     /// Returns the memory beyond the index's width to the system. True: the index can do without
-    /// `lump` bytes of its granted memory. These are no longer granted if `take`, which is then
-    /// called, returns true.
+    /// `lump` bytes of its granted memory. Then `take` is called, and if it returns true, these
+    /// bytes are no longer granted.
     pub(crate) fn give_back(
         &self,
         lump: usize,
@@ -322,7 +322,7 @@ impl Index {
             if !quiescence.passed(epoch) && !plant::is(Fault::GivenBackAtOnce) {
                 return false;
             }
-            // `step` clears `left`, so no reader was sent beyond it since the epoch began.
+            // `step` clears `left`, so no reader was sent beyond that width since the epoch began.
             let widest = moving.widest;
             let lines = [left, widest].map(|width| index(width.total_lines()) * 64);
             let groups = [left, widest].map(|width| index(width.total_groups()));

@@ -24,7 +24,7 @@ pub(super) struct Layout<const HALVES: bool> {
     lines: [[u64; SLOTS]; PLANES],
     /// A bit for each empty slot of each plane.
     free: [u8; PLANES],
-    /// A bit for each slot of each plane that differs from the one read.
+    /// A bit for each slot of each plane that has changed since it was read.
     changed: [u8; PLANES],
     /// A bit for each plane that is the home of a slot in another plane.
     spilled: u64,
@@ -69,7 +69,7 @@ impl<const HALVES: bool> Layout<HALVES> {
             let slot = line[at].load(Ordering::Relaxed);
             let half = if HALVES && slot != 0 { half_of(Slot(slot)) } else { 0 };
             if self::plane::<HALVES>(half, homes.home(Slot(slot).tag())) == plane {
-                // An empty slot has tag 0, which may be at home here too.
+                // An empty slot has tag 0, whose home may be this plane.
                 kept[at] = slot;
                 free |= u8::from(slot == 0) << at;
             } else if slot == 0 {

@@ -53,7 +53,6 @@ impl Marks {
     }
 }
 
-/// The progress of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PassProgress {
     /// The group to go on with; `None`: the pass is complete.
@@ -178,8 +177,8 @@ impl LockedGroup<'_> {
         }
     }
 
-    /// Moves slots from overflow lines to their home line or other line if that is in `emptied`;
-    /// within `LockedGroup::moving`.
+    /// Moves slots from overflow lines to their home line or other line if that is in `emptied`. To
+    /// be called within `LockedGroup::moving`.
     fn take_home(&mut self, emptied: u64) {
         let overflow = &self.index.overflow;
         let mut at = self.word & OVERFLOW_AT;

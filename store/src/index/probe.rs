@@ -63,10 +63,9 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
     const UPPER: i32 = 0b11_01_11_01;
     let (one, two, three, four): (__m128, __m128, __m128, __m128);
     // SAFETY: the block reads the 64 bytes of `line`, which are borrowed, and assumes nothing of
-    // their values. To the rest of the program these are relaxed loads of atomics: the instructions
-    // read each aligned half of a slot in one piece, as the processor does. Neither the compiler
-    // nor the processor moves a load of an `asm` block before an Acquire load or behind an Acquire
-    // fence.
+    // their values. To the rest of the program these are relaxed loads of atomics: the processor
+    // reads each aligned half of a slot in one piece. Neither the compiler nor the processor moves
+    // a load of an `asm` block before an Acquire load or behind an Acquire fence.
     unsafe {
         asm!(
             "movups {one}, [{line}]",
@@ -132,7 +131,7 @@ mod tests {
     fn at_once_and_one_by_one_see_the_same_slots_whatever_a_line_holds() {
         let mut random = Random::new(27);
         for _ in 0..if cfg!(miri) { 1_000 } else { 200_000 } {
-            // Either few different tags, so that slots share a tag, or any. Some slots are empty.
+            // The tags are either few, so that slots share a tag, or any. Some slots are empty.
             let few = random.next() & 3;
             let tags = random.pick(&[3, 0xff, TAG_MASK]);
             let line: [AtomicU64; 8] = std::array::from_fn(|_| {

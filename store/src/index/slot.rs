@@ -70,8 +70,7 @@ impl Slot {
         (self.0 >> CNT_AT) & CNT_MAX
     }
 
-    /// The slot after a use: `fetched` is set and, with `counts`, the counter raised unless
-    /// saturated.
+    /// The slot after a use: sets `fetched`, and with `counts` raises the counter up to `CNT_MAX`.
     #[inline]
     pub(crate) fn used(self, counts: bool) -> Self {
         let more = if counts && self.cnt() < CNT_MAX { 1 << CNT_AT } else { 0 };

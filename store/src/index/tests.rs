@@ -30,7 +30,8 @@ mod alone {
     use std::collections::{BTreeSet, HashSet};
 
     /// The numbers of slots at home, in their other line, and in overflow lines. Checks that no
-    /// slot is stored elsewhere or twice, and that the group's word has the home line's bit.
+    /// slot is stored elsewhere or twice, and that the bit of a slot's home line is set in the
+    /// group's word if the slot is not at home.
     fn count_checked(index: &Index) -> [usize; 3] {
         let width = index.width();
         let mut counts = [0; 3];

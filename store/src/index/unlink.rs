@@ -44,7 +44,7 @@ impl Index {
                 unlinked = UnlinkResult::Gone(found.slot);
             }
         }
-        // Release pairs with the same loads as where a `LockedGroup` is dropped.
+        // Release pairs with the same loads as the store in `LockedGroup::drop`.
         self.groups.word(address.group()).store(word, Ordering::Release);
         unlinked
     }

@@ -263,7 +263,7 @@ mod tests {
                 unsafe { copy(given.as_mut_ptr().add(offset), got.as_mut_ptr().add(7), bytes) };
                 assert_eq!(got[7..7 + bytes], given[offset..offset + bytes], "from {offset}");
                 assert!(got[..7].iter().chain(&got[7 + bytes..]).all(|byte| *byte == 0));
-                // Other memory, since no byte may be stored in pieces of two sizes.
+                // Copies to other memory, since no byte may be stored in pieces of two sizes.
                 let mut got = vec![0_u8; 256];
                 // SAFETY: as above.
                 unsafe { copy(given.as_mut_ptr(), got.as_mut_ptr().add(offset), bytes) };

@@ -64,7 +64,7 @@ const FIELDS: [u8; 32] = {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CasWidth {
-    /// The item has none (`-C`).
+    /// The item has no CAS unique (`-C`).
     None,
     /// Four bytes: a distance from the segment's base.
     Short,
@@ -79,7 +79,6 @@ pub(crate) struct Layout {
     pub(crate) frame_bytes: u32,
 }
 
-/// The properties that determine an item's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) key_bytes: u32,
@@ -134,7 +133,6 @@ impl Shape {
         self.opts & FLAGS != 0
     }
 
-    /// True if the key was given in base64.
     #[inline]
     pub(crate) fn key_binary(&self) -> bool {
         self.opts & KEY_BINARY != 0
@@ -212,7 +210,6 @@ impl Prefix {
 #[derive(Clone, Copy)]
 pub(super) struct DecodedPrefix {
     pub(super) shape: Shape,
-    /// The offset of the fields, which follow the stamp.
     pub(super) fields_at: u32,
     pub(super) key_at: u32,
 }
@@ -302,7 +299,6 @@ pub(super) unsafe fn void_extent(at: *const u8) -> Option<u32> {
     (low & FORM_AND_KLEN == 0).then(|| word() >> VOID_EXTENT_AT)
 }
 
-/// The four bytes of a void of `extent` bytes.
 pub(super) fn void(extent: u32) -> [u8; 4] {
     let range = VOID_BYTES_MIN..=VOID_BYTES_MAX;
     assert!(range.contains(&extent), "a place for an item, which is larger and in one segment");
@@ -352,8 +348,8 @@ mod tests {
             for shape in shapes(layout) {
                 let first = shape.first();
                 assert_eq!(first.word.checked_shr(8 * first.bytes).unwrap_or(0), 0, "{shape:?}");
-                // Fills the bytes behind, of which only the first frame's number is read (it tells
-                // whether the value is in the arena), with ones, then zeros.
+                // Fills the bytes behind with ones, then with zeros: only the first frame's number
+                // is read there, which tells whether the value is in the arena.
                 let chunked = shape.is_chained().then(|| (shape.in_frames(0), 7 | 1 << 31));
                 let framed = [Some((shape, 7_u32)), chunked].into_iter().flatten();
                 for ((shape, first_frame), behind) in framed.flat_map(|it| [(it, 0xff), (it, 0)]) {

@@ -73,8 +73,8 @@ impl Log {
         }
     }
 
-    /// Seals `segment`, which an appender has replaced because it was full or another appender's.
-    /// If it was meanwhile drained and opened again for this appender, nobody else would seal it.
+    /// Seals `segment`, which an appender has replaced: it was full or another appender's. If it
+    /// has been drained and opened again for this appender, nobody else would seal it.
     fn displaced(&self, segment: u32, by: u32) {
         if segment != NONE && segment != by {
             self.seal(segment);
@@ -103,7 +103,7 @@ impl Log {
                 {
                     return Some(place);
                 }
-                // The segment is full, or belongs to another class: this class now has none.
+                // The segment is full or belongs to another class: this class has none open now.
                 if timed.replace(stripe, class, segment, NONE) {
                     self.displaced(segment, NONE);
                 }
@@ -227,7 +227,7 @@ mod tests {
             let [mut one, mut other] = [store.column(), store.column()];
             other.offline();
             let value = vec![7; value_bytes];
-            // Each `set` stores a quarter of the memory, which is half of one of the two nodes.
+            // Each `set` stores a quarter of the memory, which is half of a node's memory.
             let quarter = u32::try_from((4 << 20) / value_bytes).unwrap();
             set(&mut one, 0..quarter, exptime, &value);
             let [none, some] = held(&store);

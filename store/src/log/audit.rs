@@ -10,8 +10,8 @@ use memory::sync::Ordering;
 use std::collections::BTreeSet;
 
 impl Log {
-    /// Appends the faults of the log's segments to `faults`: an open segment must be an appender's,
-    /// a sealed one wholly committed and in its queue, and each queue's count correct.
+    /// Appends faults of the log's segments to `faults`. A column must be filling each open one, a
+    /// sealed one must be committed in full and in its queue, and each queue's count must be right.
     pub(crate) fn audit(&self, faults: &mut Vec<String>) {
         let named = self.named();
         let mut counts = [0_u32; 2];

@@ -20,8 +20,8 @@ impl Log {
         }
     }
 
-    /// The second in which a sealed segment is to be walked. By then all its items have expired if
-    /// they expire nearly together, otherwise about an eighth. `None`: no item expires.
+    /// The second in which a sealed segment is to be walked. If its items expire nearly together,
+    /// all have expired by then, otherwise about an eighth of them. `None`: no item expires.
     pub(crate) fn first_due(&self, segment: u32) -> Option<u32> {
         let there = self.segment(segment);
         let (first, last) = (there.min_exp(), there.max_exp());

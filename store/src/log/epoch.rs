@@ -29,7 +29,7 @@ impl FlushWord {
         (self.0 >> EPOCH_AT) as u32
     }
 
-    /// The second in which a pending flush removes all items stored until then; 0: none is pending.
+    /// The second in which a pending flush removes all items stored until then; 0 without a flush.
     pub(crate) fn at(self) -> u32 {
         ((self.0 & AT) >> AT_AT) as u32
     }
@@ -39,7 +39,7 @@ impl FlushWord {
         self.0 & SWEEPING != 0
     }
 
-    /// The word with a flush pending in second `at`; 0: with no flush pending.
+    /// The word with a flush pending in second `at`, or without a pending flush if `at` is 0.
     pub(crate) fn with_at(self, at: u32) -> Self {
         Self((self.0 & !AT) | (u64::from(at.min(AT_MAX)) << AT_AT))
     }

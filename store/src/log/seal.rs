@@ -36,8 +36,7 @@ impl Log {
         }
     }
 
-    /// Closes a segment by reserving more than it has. True: it is now sealed; the caller queues
-    /// it.
+    /// Closes a segment by reserving more bytes than it has. True: sealed; the caller queues it.
     pub(super) fn close(&self, segment: u32) -> bool {
         let segment_bytes = self.memory.region.segment_bytes();
         self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reservation::Sealed

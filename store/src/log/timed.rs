@@ -19,7 +19,7 @@ use memory::sync::{AtomicU32, AtomicU64, Ordering};
 pub(super) const CLASSES: u32 = 64;
 /// Lives below this many seconds have a class each.
 const SINGLE_SECONDS: u32 = 8;
-/// The first class that covers a third of an octave, which is a doubling of the life.
+/// The first class that covers a third of an octave. An octave is a doubling of the life.
 const FIRST_PART: u32 = SINGLE_SECONDS - 1;
 /// The starts of the second and the third part of an octave: 2^(1/3) and 2^(2/3), times `OCTAVE`.
 const OCTAVE: u64 = 1 << 16;

@@ -3,7 +3,7 @@
 //! Where: `mrc` reports lookups and stores of sampled keys to the stack, under `mrc`'s lock.
 //! Invariant: each use takes the next place, and a key has only the place of its last use. The tree
 //! holds sums of the bytes of the keys in the places. When all places are used, the keys move to
-//! the first ones, at most once in half as many uses as there may be keys.
+//! the first places; between two such moves come at least half as many uses as there may be keys.
 //! Source: Olken, "Efficient methods for calculating the success function of fixed space
 //! replacement policies" (1981), with Fenwick's tree of partial sums, over blocks of places.
 //!
@@ -67,7 +67,7 @@ impl Stack {
         self.keys
     }
 
-    /// Bytes of memory that the stack takes. Places that no key has had yet are only reserved.
+    /// Bytes of memory that the stack takes. Places that no key has had yet take none.
     pub(super) fn bytes(&self) -> usize {
         let places = (self.now_max * size_of::<u64>()).next_multiple_of(PAGE_BYTES) * 2;
         places + size_of_val(&*self.sums) + size_of_val(&*self.at)

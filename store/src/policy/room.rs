@@ -9,18 +9,18 @@ use super::{Pressure, Queue};
 pub const SLICE_BYTES_MIN: u32 = if cfg!(shuttle) { 256 } else { 2 << 10 };
 /// Maximum bytes of records in a slice of work.
 pub const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
-/// Least dead part of a segment worth compacting, in percent: `DEAD_PERCENT_MAX`, so that some
-/// segment has this part whenever the store compacts.
+/// A segment is worth compacting if at least this percentage of it is dead. Equals
+/// `DEAD_PERCENT_MAX`: some segment then qualifies whenever compaction comes before eviction.
 pub const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
 /// The longest value that may be rewritten in place while others read it.
 pub const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 };
 /// Number of times an item is rewritten in place before it is appended again.
 pub const VERSION_MAX: u8 = 7;
 
-/// Ratio of an append's work to its size. It rises by up to ten as free segments run out.
+/// Ratio of an append's work to its size. It rises by up to `PAY_FACTOR_MORE` if segments run out.
 const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
-/// Compaction comes before eviction while more than this part of all bytes is dead, in percent.
+/// Compaction comes before eviction while more than this percentage of all bytes is dead.
 const DEAD_PERCENT_MAX: u64 = 3;
 /// The dead part of a wholly dead segment, in the units of `worth`.
 const WORTH_PARTS: u64 = 1 << 10;
@@ -62,7 +62,7 @@ pub fn is_too_dead(dead_bytes: u64, all_bytes: u64) -> bool {
 ///
 /// The cost-benefit formula (Rosenblum and Ousterhout, 1992) is `(1 - u) * age / (1 + u)`, where
 /// `u` is the live part: old items are unlikely to be overwritten soon, so the room gained lasts.
-/// Here `1 - u` has the third power: the first would move 1.5 times as many bytes if all keys are
+/// Here `1 - u` is cubed: without the cube, 1.5 times as many bytes are moved if all keys are
 /// overwritten alike, and no fewer if some keys are hot (`bench store -- overwrite --hot-percent`).
 #[must_use]
 pub fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {

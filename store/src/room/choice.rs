@@ -13,7 +13,7 @@ use crate::policy::room::{CompactionChoice, either, is_too_dead, worth};
 use crate::sweep::Sweep;
 use memory::segments::{Segment, State};
 
-/// A segment with more than 1 / `EXPIRED_PART` possibly expired bytes is swept first.
+/// A segment is swept first if more than 1 / `EXPIRED_PART` of its bytes may have expired.
 const EXPIRED_PART: u64 = 8;
 /// Upper bound of the bytes of an item's key and fields.
 const ITEM_HEAD_BYTES_MAX: u32 = 300;

@@ -1,8 +1,8 @@
 //! Room in the index: another line for a key that needs one, and fewer lines for few items.
 //!
 //! Where: an append whose key finds no place in the index; background work.
-//! Invariant: a segment goes from the index back to the log once the index has returned that amount
-//! to the system, and all columns have passed a quiescent point after their last read of it.
+//! Invariant: a segment granted to the index goes back to the log once the index has returned as
+//! many bytes to the system and no column can be reading those bytes any more.
 //! Source: none.
 
 use super::Room;
@@ -88,8 +88,8 @@ impl Room {
         made
     }
 
-    /// Evicts items to free overflow lines if there is no address space for another: small items
-    /// use it up before they fill the memory. Returns why the key that needs a line is refused.
+    /// Evicts items to free overflow lines if there is no address space for more of them, which
+    /// small items use up before they fill the memory. Returns why the key is refused.
     #[cold]
     fn make_slots(&mut self, view: View<'_>) -> StoreError {
         let is_made = self.make_room(view, SLICE_BYTES_MAX) || view.others_make_room();

@@ -1,6 +1,6 @@
 //! One column that follows a script, and the state that all columns of a schedule share.
 //!
-//! Where: one `Actor` per thread of a schedule; the keeper runs before and after the threads.
+//! Where: one `Actor` per thread of a schedule; another, the keeper, runs before and after them.
 //! Invariant: each operation on a key is recorded with the moments at which it began and ended.
 //! Source: none.
 

@@ -4,7 +4,7 @@
 //! Invariant: an event comes after every event that ended before it began, and the events of a lane
 //! keep their order. An item that the latest clock hides may disappear at any time. A call during
 //! which a flush for a later second is requested may see the request or not: a column whose clock
-//! has reached that second checks for the flush, and makes its write visible, at two moments.
+//! has reached that second checks for the flush first, and makes its write visible later.
 //! Source: "Testing and Verifying Concurrent Objects" (Wing and Gong, 1993), with a set of visited
 //! states (Lowe, 2017).
 

@@ -333,7 +333,7 @@ impl Rules {
         new
     }
 
-    /// The CAS unique of an item if no answer gave it: unknown, or 0 if the store has none.
+    /// The CAS unique of an item if no answer gave it: 0 if the store has none, else `None`.
     fn none_yet(self) -> Option<u64> {
         (!self.has_cas).then_some(0)
     }

@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// The item's last use, after a read now. The store records a use at most once a minute.
+    /// The last recorded use after a read now: the store records a use at most once a minute.
     pub(crate) fn read(&self, item: &Item) -> u32 {
         if self.now - item.used > 60 { self.now } else { item.used }
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 use store::Verb;
 
-/// A low number of keys, so that many operations share one.
+/// A small number of keys, so that many operations share a key.
 pub(crate) const KEYS: usize = 6;
 /// Number of columns, used in turn by the one thread.
 pub(crate) const COLUMNS: usize = 3;

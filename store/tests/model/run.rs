@@ -189,7 +189,7 @@ impl Run {
         Ok(())
     }
 
-    /// Looks up a key without a trace on its item. Returns the CAS unique.
+    /// Looks up a key without changing its item. Returns the CAS unique.
     fn probe(&mut self, key: &[u8]) -> Option<u64> {
         let get =
             MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };

@@ -27,7 +27,8 @@ fn what_is_drained_while_a_flush_is_called_off_is_all_gone_or_all_there(eviction
     let at_work = AtomicUsize::new(THREADS - 1);
     let all = at_once(&store, |id, column| {
         while id == 0 && at_work.load(Ordering::SeqCst) > 0 {
-            // For the other columns, a second ahead, all items are flushed until the call-off.
+            // By the other columns' clocks, a second ahead, all items are flushed between the
+            // calls.
             column.flush(Some(1001));
             column.flush(Some(0));
             column.quiesce();

@@ -18,7 +18,7 @@ pub(crate) struct Limits {
     store: Arc<Store>,
     /// Limits to choose from, in eighths of a megabyte; an empty list leaves the limit unchanged.
     eighths: &'static [usize],
-    /// Maximum number of segments in use: that at the last change, or lower since.
+    /// Maximum number of segments in use. It follows the use down, and rises only at a change.
     most: u64,
 }
 

@@ -24,7 +24,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// Makes a server with clients, each given by its column and the thousandths that it wants.
+    /// Makes a server with clients, each given by its column and its `wants`.
     fn new(columns: usize, clients: impl IntoIterator<Item = (usize, u64)>) -> Machine {
         let loads = Loads::new(columns);
         let client = |(column, wants)| Client { wants, column, rests_until_ms: 0, moved: 0 };

@@ -86,7 +86,7 @@ fn contracts(count: usize) {
     model(2, move || {
         let index = small();
         assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
-        // Keys at home in the removed line. The ninth is in its other line, not its later home.
+        // Keys at home in the removed line. The ninth, in its other line, moves to another line.
         let ninth = |loc: &u64| lines_of(*loc, 9)[0] == 8;
         let moves = |loc: &u64| lines_of(*loc, 9)[1] != lines_of(*loc, 8)[0];
         let crowd: Vec<u64> = (0..).filter(ninth).filter(moves).take(count).collect();
@@ -200,7 +200,7 @@ fn a_pass_misses_nothing_that_a_split_moves() {
     });
 }
 
-/// The index does not contract during a pass, which would send a slot back to a group that the pass
+/// The index does not contract during a pass: that would send a slot back to a group that the pass
 /// has left. Fails if `step_back` does not check for a pass.
 #[test]
 fn a_pass_misses_nothing_that_would_come_back() {
