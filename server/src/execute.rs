@@ -182,7 +182,7 @@ impl Context {
         }
     }
 
-    /// Refuses a request in a datagram, because the answer to an errand takes several turns.
+    /// Refuses, in a datagram, a request whose answer takes several turns (an errand).
     pub(crate) fn refuses_errands(&self) -> Option<Refusal> {
         self.by_datagram.then(|| self.refused(Refusal::ConnectionOnly))
     }
@@ -349,7 +349,7 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
 /// Checks, before a value is received into a draft, that its storage command is admitted.
 ///
 /// # Errors
-/// The reply, which the caller gives to `Session::swallow`.
+/// The command is refused. The error is the reply, for the caller to give to `Session::swallow`.
 pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
     let value_bytes = value_bytes as usize;
     let (begun, form) = match request {

@@ -46,8 +46,8 @@ pub(crate) fn tightest<L: Ord>(
     tightest
 }
 
-/// Returns the mount points of a hierarchy, each with the group's path below it: of the version 1
-/// hierarchy of `controller`, or, without a controller, of the version 2 hierarchy.
+/// Returns the mount points of the version 1 hierarchy of `controller`, or of the version 2
+/// hierarchy if `controller` is `None`. Each mount point comes with the group's path below it.
 fn mounted(mounts: &str, controller: Option<&str>, path: &Path) -> Vec<(PathBuf, PathBuf)> {
     let mut found = Vec::new();
     for line in mounts.lines() {

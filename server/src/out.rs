@@ -200,7 +200,7 @@ impl Out {
         }
     }
 
-    /// Moves all pins here from `from`, whose first `text_bytes` bytes this `buf` lacks.
+    /// Moves all pins of `from` here. This `buf` has the text of `from` from byte `text_bytes` on.
     pub(crate) fn take_pins(&mut self, from: &mut Out, text_bytes: usize) {
         self.pins.extend(from.pins.drain(..).map(|(at, body)| (at - text_bytes, body)));
         self.pinned_bytes += mem::take(&mut from.pinned_bytes);

@@ -204,8 +204,8 @@ fn find_user_in(name: &str, mut buffer: Vec<libc::c_char>) -> io::Result<Option<
 /// Number of bits in a set of capabilities; every capability's number is smaller.
 const CAPABILITIES_MAX: u32 = 64;
 
-/// Returns the privileges that the server needs after its sockets are open. With `-k` and a finite
-/// limit of locked memory, it is the right to lock more (see `mlock(2)`); otherwise none.
+/// Returns the privileges that the server needs after its sockets are open: none, except that `-k`
+/// with a finite limit of locked memory needs the right to lock more (see `mlock(2)`).
 #[must_use]
 pub fn needed_capabilities(settings: &Settings) -> CapabilitySet {
     let locks_beyond = settings.lock_memory && getrlimit(Resource::Memlock).current.is_some();

@@ -376,7 +376,7 @@ impl Server {
         self.columns.iter().for_each(|column| column.waker.wake());
     }
 
-    /// Removes the Unix socket's file, and drops the listeners. The last column closes them.
+    /// Removes the Unix socket's file, and drops the listeners. Each closes when no column uses it.
     fn close_listeners(&mut self) {
         for listener in self.listeners.drain(..) {
             listener.socket.remove_file();

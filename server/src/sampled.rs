@@ -97,7 +97,7 @@ impl Sampler {
         Sampler { left: LOOPS_SAMPLED_ONE_IN, weight: 0, requests_left: 0, number: 0, random }
     }
 
-    /// Begins a loop `since_ms` milliseconds after the last. Returns true if the loop is sampled.
+    /// Begins a loop, `since_ms` milliseconds after the previous one. True if it is sampled.
     #[inline]
     pub(crate) fn begin_loop(&mut self, since_ms: u64) -> bool {
         if since_ms >= REST_MS {
@@ -142,7 +142,7 @@ pub(crate) struct Samples {
 
 impl Default for Samples {
     fn default() -> Samples {
-        // One digit of precision: values in a bucket differ by a tenth. The bounds are valid.
+        // One digit: values in a bucket differ by at most a tenth. Does not fail for valid bounds.
         let times = || Histogram::new_with_bounds(1, NS_MAX, 1).ok();
         Samples { times: KINDS.iter().filter_map(|_| times()).collect(), hot: Hot::default() }
     }
@@ -237,7 +237,7 @@ mod tests {
     fn no_key_is_told_to_have_more_requests_than_it_had() {
         let once = |_: &mut Random, nth: u32| nth;
         let uniform = |random: &mut Random, _: u32| random.below(200);
-        // Each power of two is drawn equally often: a Zipf law with an exponent of 1.
+        // The bound is each power of two equally often: a Zipf law with an exponent of 1.
         let zipf = |random: &mut Random, _: u32| {
             let bits = 1 + random.below(15);
             random.below(1 << bits)
@@ -252,11 +252,11 @@ mod tests {
                     for key in &told {
                         let number = u32::from_le_bytes(key.key[..].try_into().unwrap());
                         let (had, said) = (asked[&number], key.at_least());
-                        // The samples of loops after a rest are exact counts.
+                        // The reported lower bound must not exceed the key's true count.
                         assert!(said <= had, "{law}, {together}, seed {seed}: {said} of {had}");
                     }
                     bounds += told.len();
-                    // The two most frequent keys have at least a fifteenth of all requests.
+                    // Key 0, one of the two most frequent, has about a fifteenth of all requests.
                     let is_first = |key: &hot::HotKey| key.key[..] == 0_u32.to_le_bytes();
                     found += usize::from(law == 2 && together == 1 && told.iter().any(is_first));
                 }

@@ -125,7 +125,7 @@ pub struct Settings {
     pub datagrams: Vec<Listen>,
     /// `-U` as given, for `stats settings`.
     pub udp_port: Port,
-    /// If true, each column has its own UDP port, in a row (`-o udp_port_per_column`).
+    /// If true, columns have their own, consecutive UDP ports (`-o udp_port_per_column`).
     pub udp_port_per_column: bool,
     /// The networks that may send requests over UDP (`-o udp_allow`); an empty list means all.
     pub udp_allow: Vec<IpNet>,
@@ -201,7 +201,7 @@ pub struct Settings {
     pub idle_seconds_max: u32,
     /// How often `-v` was given; the initial value of `Shared::verbosity`.
     pub verbosity: u32,
-    /// Microseconds that a column without work looks for more before it sleeps (`-o busy_poll`).
+    /// Microseconds for which a column without work polls before it sleeps (`-o busy_poll`).
     pub busy_poll_us: u32,
     /// If false, idle columns take no datagrams from columns that are behind (`-o no_steal`).
     pub steal: bool,
@@ -235,7 +235,7 @@ impl Settings {
         }
     }
 
-    /// True if any network may send requests over UDP: `-o udp_allow` names no network, and at
+    /// True if every network may send requests over UDP: `-o udp_allow` names no network, and at
     /// least one address is not a loopback address.
     #[must_use]
     pub fn udp_is_open(&self) -> bool {

@@ -103,7 +103,7 @@ counters! {
     get_hits,
     /// Keys not found by `get`, `gets`, their binary forms, and `mg`.
     get_misses,
-    /// Values received with storage commands, stored or not, except those without room.
+    /// Values received with storage commands, stored or not, except those refused for lack of room.
     set_cmds,
     /// `flush_all` commands, executed or refused.
     flush_cmds,

@@ -245,7 +245,7 @@ impl<'w> Engine<'w> {
         self.store(queue, key, item.cnt);
     }
 
-    /// Does the work for room that an append requires, then appends the item.
+    /// Does the drain work that an append requires, then appends the item.
     fn store(&mut self, queue: Queue, key: u32, cnt: u8) {
         let bytes = self.shape.bytes_of(key);
         if bytes + u64::from(self.keep) * self.segment_bytes > self.shape.capacity_bytes {
@@ -268,7 +268,7 @@ impl<'w> Engine<'w> {
         if free >= self.high {
             return;
         }
-        // Unlike the store's, this budget has no upper bound: segments may have few, large items.
+        // Unlike the store's budget, this one has no upper bound, as segments may have large items.
         let least = u64::from(SLICE_BYTES_MIN) * self.segment_bytes / SLICES_OF_BYTES;
         let mut budget = (bytes * u64::from(pay_factor(free, self.high))).max(least);
         while budget > 0 {
@@ -282,7 +282,7 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// Appends the item at the young end. False: it needs a segment, and at most `keep` are free.
+    /// Appends the item at the young end. False if a segment is needed but at most `keep` are free.
     fn append(&mut self, queue: Queue, key: u32, cnt: u8, keep: u32) -> bool {
         let bytes = self.shape.bytes_of(key);
         let last = self.lane(queue).open;
@@ -351,7 +351,7 @@ impl<'w> Engine<'w> {
         Some(number)
     }
 
-    /// Puts a segment in its queue: at the young end, or at the position of its ticket.
+    /// Puts a segment in its queue: at the position of its ticket, or without one at the young end.
     fn seal(&mut self, number: u32) {
         let next = self.tickets;
         let segment = self.segment(number);
@@ -413,7 +413,7 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// Takes one step of the walk, or ends it. False: there is no segment to walk.
+    /// Takes one step of a segment's drain, or ends the drain. False if no segment can be drained.
     fn step(&mut self) -> bool {
         let Some(mut drain) = self.drain.or_else(|| self.start()) else { return false };
         let Some(key) = self.segment(drain.segment).entries.get(drain.entry).copied() else {
@@ -503,8 +503,7 @@ impl<'w> Engine<'w> {
             Some(out) if self.has_room(out, bytes) => out,
             other => {
                 let Some(opened) = self.open(queue, bytes, 0) else {
-                    // Cannot happen: appends leave the segment that was free when the compaction
-                    // began.
+                    // Cannot happen: appends leave at least one segment free for compaction.
                     return self.unlink(key);
                 };
                 other.into_iter().for_each(|full| self.seal(full));
@@ -517,7 +516,7 @@ impl<'w> Engine<'w> {
         self.put(out, key, cnt);
     }
 
-    /// Carries out the policy's decision about an item. True: the item was freed.
+    /// Carries out the policy's decision about an item. Returns true if the item was freed.
     fn judge(&mut self, key: u32, drain: Drain) -> bool {
         let bytes = self.shape.bytes_of(key);
         let drained = DrainedItem {
@@ -543,7 +542,7 @@ impl<'w> Engine<'w> {
     }
 
     /// Gives the compacted segment's position in the queue to the segment that compaction fills,
-    /// unless that one's own position is older.
+    /// unless the position of the latter is older.
     fn inherit(&mut self, number: u32) {
         let (queue, ticket) = (self.segment(number).queue, self.segment(number).ticket);
         if let Some(out) = self.lane(queue).out {

@@ -22,7 +22,7 @@ const NUMBER_BYTES: usize = 4;
 const BATCH_REQUESTS: u64 = 64;
 /// Nanoseconds in a second of the store's clock.
 const SECOND_NS: u64 = 1_000_000_000;
-/// Maximum number of slices of background work in a new second: plenty, as in an idle server.
+/// Maximum number of slices of background work in a new second: enough to do all of it.
 const TURNS_MAX: u32 = 1 << 10;
 /// Number of attempts after which a request that finds no room is given up.
 const ASKS_MAX: u32 = 1 << 10;
@@ -77,7 +77,7 @@ impl LiveStore {
         &self.store
     }
 
-    /// Number of items that were too large for the store, including those after a miss.
+    /// Number of items that were too large for the store, whether for a set or after a miss.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
@@ -132,7 +132,7 @@ impl LiveStore {
         let number_bytes = if is_short { NUMBER_BYTES } else { 2 * NUMBER_BYTES };
         self.key.clear();
         self.key.extend_from_slice(&number.to_le_bytes()[..number_bytes]);
-        // Keys differ: a long number whose upper bytes were all `k` would be above 2^62.
+        // No two keys are equal: a long number that ends like a padded short one is above 2^62.
         self.key.resize((size.key as usize).max(number_bytes), b'k');
     }
 

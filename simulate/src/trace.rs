@@ -116,7 +116,7 @@ impl Trace {
         Ok(Trace::new(name, requests))
     }
 
-    /// Replaces each request by `copies` requests for different keys: `copies` times as many keys.
+    /// Replaces each request by `copies` requests, each for a different new key.
     pub fn copied(self, copies: u32) -> Result<Trace, TraceError> {
         let long = || TraceError::Long(PathBuf::from(&self.name));
         let requests = self.requests.len().checked_mul(copies as usize).ok_or_else(long)?;

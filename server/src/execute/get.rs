@@ -59,7 +59,7 @@ pub(super) fn look_up<S: Show>(
     end(&context.counters, looked, show, out)
 }
 
-/// Appends the part of a hit after its head, or a miss, and counts it.
+/// Appends the rest of the answer after the head of a hit, or the answer to a miss. Counts either.
 fn end<S: Show>(counters: &Counters, looked: LookupResult<'_>, show: S, out: &mut Out) -> bool {
     match looked {
         LookupResult::CalledOff => return false,

@@ -1,6 +1,6 @@
 //! Notes requests for watchers, for the counts by prefix, and for the samples.
 //!
-//! Where: called by the executor for each request. If a purpose is off, it costs one comparison.
+//! Where: called by the executor for each request. A purpose that is off costs one comparison.
 //! Invariant: a request that must wait leaves no note. Noting changes no item, and does not count
 //! as a use of an item.
 //! Source: memcached 1.6.45's calls of `LOGGER_LOG`.

@@ -1,7 +1,7 @@
 //! Operators' commands that act on a running server.
 //!
 //! Where: called by `execute`.
-//! Invariant: `flush_all` flushes up to some second, and keeps items that are stored in later ones.
+//! Invariant: `flush_all` flushes items stored up to a given second, and keeps later ones.
 //! A new memory limit is only set here; the store then frees memory slice by slice until it is
 //! within the limit. A long command becomes an errand of the connection. Commands in datagrams are
 //! obeyed only with `-o udp_admin`, because anybody can forge a sender. A command for a mechanism
@@ -101,7 +101,7 @@ pub(super) fn obey(
     NextStep::Continue
 }
 
-/// Obeys `lru_crawler enable` and `disable`: switches dumps and the removal of expired items.
+/// Obeys `lru_crawler enable` and `disable`: switches dumps and removal of expired items on or off.
 fn crawler(context: &Context, on: bool) -> Outcome {
     match (context.shared.store.set_expires_unasked(on), on) {
         (true, true) => Outcome::Refused(Refusal::CrawlerStart),

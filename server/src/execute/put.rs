@@ -96,7 +96,7 @@ pub(super) fn store(
     NextStep::Continue
 }
 
-/// Refuses a value without a line end, or, with precedence, one that the store has no room for.
+/// Refuses a value without a line end. If the store would refuse it anyway, gives that reason.
 #[cold]
 fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &ArrivedValue<'_>) -> Refusal {
     if !value.is_admitted()
@@ -137,7 +137,7 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
     }
 }
 
-/// Converts a protocol's verb to the store's. Their order is the same; this compiles to nothing.
+/// Converts a verb. Both enums have the same order, so that this compiles to nothing.
 #[inline]
 fn verb_of(verb: StoreVerb) -> Verb {
     match verb {

@@ -1,7 +1,7 @@
 //! `stats latency`: how long requests took, by kind.
 //!
 //! Where: `stats::answer` calls it; memcached has no such statistics.
-//! Invariant: a time lasts from the parsed request to its written answer, which is not sent yet.
+//! Invariant: a time lasts from the end of parsing until the answer is written, before it is sent.
 //! Numbers of requests are estimated from the samples since `stats reset`.
 
 use super::Rows;

@@ -34,7 +34,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
     stat!(rows, "umask", format_args!("{:o}", settings.unix_mask));
     stat!(rows, "shutdown_command", yes(settings.shutdown_enabled));
-    // These rows and those below are 0 or off, because there are no slab classes.
+    // `growth_factor` and the chunk and automove rows are 0: there are no slab classes.
     stat!(rows, "growth_factor", "0.00");
     stat!(rows, "chunk_size", 0);
     stat!(rows, "num_threads", settings.columns);

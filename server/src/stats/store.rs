@@ -1,7 +1,7 @@
 //! `stats store`: counts of the store for which memcached has no name.
 //!
 //! Where: `stats::answer` calls it; memcached has no such statistics.
-//! Invariant: as for the counters.
+//! Invariant: `stats reset` sets the counts to 0; other numbers are the current ones.
 
 use super::{Rows, stat};
 use crate::settings::VERSION;

@@ -1,7 +1,7 @@
 //! Compares the engine with the store that it models.
 //!
 //! Where: tests of `live`. Invariant: the real store misses about as often as the model. They
-//! differ, as an item's overhead is only about 18 bytes, and the store's hash is random.
+//! differ, as an item's overhead is not exactly 18 bytes, and the store's hash is random.
 
 use super::KeyedStore;
 use crate::cache::{Cache, Shape};
@@ -10,7 +10,7 @@ use crate::made::{keys_of, mixture, zipf};
 use crate::sizes::{Items, mix};
 use store::policy::Eviction;
 
-/// Greatest relative difference of the misses; observed were 1.4 %, and 0.4 % between runs.
+/// Maximum relative difference of the misses. Observed: 1.4 %, and 0.4 % between two runs.
 const TOLERANCE: f64 = 0.025;
 
 /// Replays the requests on the model and the store; `set_percent` of the hits are rewrites.

@@ -18,7 +18,7 @@ enum Kind {
     Nothing,
     /// Low inter-reference recency: resident, and in the stack.
     Lir,
-    /// High: resident, in the queue, and perhaps in the stack.
+    /// High inter-reference recency: resident, in the queue, and perhaps in the stack.
     Hir,
     /// Evicted, and still in the stack.
     Ghost,

@@ -133,7 +133,7 @@ fn clock_spares_once_a_use() {
 fn sieve_leaves_what_it_spares_in_its_place() {
     let sieve = || Sieve::new(frames(3));
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4]), [1, 3, 4]);
-    // The hand is at 3 and goes on to the new end, away from 1.
+    // The hand is at 3 and moves towards newer keys, so that it evicts 3 and not the older 1.
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5]), [1, 4, 5]);
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5, 6]), [1, 5, 6]);
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 4, 5, 6, 7]), [4, 6, 7]);
