@@ -30,7 +30,8 @@ use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::measure::Tally;
+use crate::measure::connections::CONNECTIONS_APART_MAX;
+use crate::measure::{Connections, Tally};
 use crate::packets::InterfaceNeeds;
 use crate::steer::Steering;
 use crate::target::{Place, Ring, Target};
@@ -313,6 +314,18 @@ impl Drive {
     fn connection_numbers(&self) -> (Range<u32>, u32) {
         let (first, all) = self.first_connection;
         (first..first.saturating_add(self.pace.connections()), all)
+    }
+
+    /// The connections whose answers are kept apart, in the order of the thread's lines. A
+    /// connection's number counts over all targets. Empty if there are too many connections.
+    fn kept_connections(&self) -> Connections {
+        let (Range { start, end }, all) = self.connection_numbers();
+        let targets = u32::try_from(self.targets.len()).unwrap_or(u32::MAX);
+        let are_few = all.checked_mul(targets).is_some_and(|all| all <= CONNECTIONS_APART_MAX);
+        if !are_few || self.mode != Mode::Traffic {
+            return Connections::default();
+        }
+        Connections::new((0..targets).map(|target| target * all + start..target * all + end))
     }
 
     fn interface_needs(&self) -> Vec<InterfaceNeeds> {

@@ -6,7 +6,10 @@
 //! Source: the KV-Cache paper (5.2.2, 6.1); for CPU time, Pavlik's thesis, section 3.1.2.
 
 pub mod check;
+pub mod connections;
 pub mod cpu;
+mod drops;
+pub mod interrupts;
 pub mod interval;
 pub mod objective;
 pub mod owner;
@@ -19,6 +22,7 @@ pub mod times;
 pub mod warm;
 pub mod watch;
 
+pub use connections::Connections;
 pub use interval::Interval;
 pub use tally::{KeyAnswer, Refusals, Tally, UdpTally, VerbTally};
 pub use times::Times;

@@ -20,7 +20,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use net::xdp::{self, Opened, Peer, Port};
+use net::xdp::{self, Meter, Opened, Peer, Port};
 use net::{Calls, Obstacle};
 
 use crate::datagram_batch::DatagramBatch;
@@ -84,6 +84,8 @@ type Owner = Option<usize>;
 struct Queue {
     /// A copy of the port's descriptor, which epoll watches without the lock.
     fd: OwnedFd,
+    /// Reads the kernel's counts of the port without the lock.
+    meter: Meter,
     port: Mutex<Port>,
 }
 
@@ -136,6 +138,16 @@ pub fn open(
         return Err(io::Error::other(why));
     }
     Ok(ports)
+}
+
+/// Packets that the kernel dropped at the open interfaces' queues since the queues were opened.
+pub(crate) fn dropped() -> u64 {
+    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let interfaces: Vec<Arc<Interface>> = open.iter().filter_map(Weak::upgrade).collect();
+    drop(open);
+    let queues = interfaces.iter().flat_map(|one| &one.all).flat_map(|thread| &thread.queues);
+    let counted = queues.filter_map(|queue| queue.meter.read());
+    counted.map(|counts| counts.dropped + counts.ring_full).sum()
 }
 
 impl Packets {
@@ -346,8 +358,8 @@ impl Interface {
             all.push(Queues { queues, thread, first, owners, free: Mutex::new(free) });
         }
         for (at, port) in ports.into_iter().enumerate() {
-            let (fd, port) = (port.as_fd().try_clone_to_owned()?, Mutex::new(port));
-            all[at % threads].queues.push(Queue { fd, port });
+            let (fd, meter) = (port.as_fd().try_clone_to_owned()?, port.meter());
+            all[at % threads].queues.push(Queue { fd, meter, port: Mutex::new(port) });
         }
         let all = all.into_iter().map(Arc::new).collect();
         Ok(Interface { bypass: bypass.clone(), all, _held: held })

@@ -7,7 +7,7 @@
 
 pub mod bars;
 #[cfg(test)]
-mod browser;
+pub(crate) mod browser;
 pub mod chart;
 pub mod conclusion;
 pub mod figures;
@@ -111,21 +111,8 @@ pub fn named(results: Vec<RunResult>) -> Vec<Entry> {
 /// Makes the page.
 #[must_use]
 pub fn page(entries: &[Entry], compared: &[Comparison]) -> String {
-    let subject = escaped(&conclusion::subject(entries, compared));
-    let when = escaped(&conclusion::when(entries));
     let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{subject}, {when}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <header><h1>{subject}</h1>\
-         <button type=\"button\" id=\"theme\" hidden>Dark or light</button></header>\n\
-         <p class=\"when\">kvblaster, {when}</p>\n<main>\n"
-    );
-    let _ = writeln!(
-        out,
-        "<p class=\"conclusion\">{}</p>",
+        "<p class=\"conclusion\">{}</p>\n",
         escaped(&conclusion::sentence(entries, compared))
     );
     out.push_str(&conclusion::findings(compared));
@@ -141,14 +128,26 @@ pub fn page(entries: &[Entry], compared: &[Comparison]) -> String {
     out.push_str(&tables::processors(entries));
     out.push_str(&tables::manifests(entries));
     workloads(&mut out, entries);
-    let _ = write!(
-        out,
-        "</main>\n<footer>Made by kvblaster {}. Response times count from the moment a request was \
+    document(&conclusion::subject(entries, compared), &conclusion::when(entries), &out)
+}
+
+/// Makes a page of a heading, a time and the HTML of its main part.
+pub(crate) fn document(subject: &str, when: &str, main: &str) -> String {
+    let (subject, when) = (escaped(subject), escaped(when));
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{subject}, {when}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <header><h1>{subject}</h1>\
+         <button type=\"button\" id=\"theme\" hidden>Dark or light</button></header>\n\
+         <p class=\"when\">kvblaster, {when}</p>\n<main>\n{main}\
+         </main>\n<footer>Made by kvblaster {}. Response times count from the moment a request was \
          due, service times from its sending.</footer>\n\
          <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
         env!("CARGO_PKG_VERSION")
-    );
-    out
+    )
 }
 
 /// Writes each result's remarks and asserts, which precede all figures of the page.

@@ -10,6 +10,7 @@ pub mod csv;
 pub mod logs;
 pub mod machine;
 pub mod manifest;
+pub(crate) mod remarks;
 #[cfg(test)]
 pub(crate) mod sample;
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod agents;
 pub mod capacity;
 pub mod compare;
 mod course;
+mod crowd;
 pub mod flags;
 mod items;
 pub(crate) mod live;
@@ -34,11 +35,12 @@ use crate::measure::owner::ServerAddress;
 use crate::measure::steady;
 use crate::measure::watch::Watch;
 use crate::result::manifest::Manifest;
-use crate::result::{RunResult, SCHEMA};
+use crate::result::{RunResult, SCHEMA, remarks};
 use crate::target::{Place, Target};
-use crate::words::quoted;
+use crate::words::{quoted, whole};
 use crate::workload::Names;
 use agents::{Agents, parts};
+use crowd::Crowd;
 use live::Live;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use servers::Servers;
@@ -46,7 +48,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use std::cell::Cell;
 use std::io;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use workers::RunContext;
 
@@ -128,6 +130,12 @@ pub enum RunError {
          or --value-size-per key"
     )]
     Unverifiable,
+    /// The crowd cannot connect.
+    #[error("--idle and --slow: {0}")]
+    Crowd(String),
+    /// The number of keys that `--fill` leads to is not possible.
+    #[error("--fill: {0}")]
+    Fill(String),
     /// A CPU named on the command line does not exist, or this process may not run on it.
     #[error("--{0}: kvblaster may not run on CPU {1}, only on {2}")]
     Cpu(&'static str, usize, String),
@@ -157,11 +165,29 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     let (not_stored, course) = done?;
     let mut done =
         RunResult { left_behind, ..judged(plan, record::manifest(plan, &context), course) };
+    if context.agents.is_none() {
+        done.verdict.remarks.extend(remarks::remarks(&done.manifest));
+    }
     if let Some(message) = not_stored {
         let sentence = format!("before the traffic, {message}. Gets of these keys can miss");
         done.verdict.add("not-populated", Severity::Warning, sentence);
     }
     Ok(done)
+}
+
+/// Sets the number of keys by `--fill`, if it was given: a share of the servers' memory.
+///
+/// # Errors
+/// A server does not answer, or does not report how much memory it may use.
+pub fn set_keys_by_share(plan: &mut Plan) -> Result<(), RunError> {
+    let Some(share) = plan.fill_share else { return Ok(()) };
+    let servers = Servers::find(&plan.targets, plan.family(), plan.protocol, None)?;
+    let key_bytes = plan.workload.items_bytes() / plan.workload.keys() as f64;
+    let keys = whole((share * servers.limit_bytes()? as f64 / key_bytes).max(1.0));
+    plan.workload
+        .set("keys", &keys.to_string())
+        .and_then(|()| plan.workload.check())
+        .map_err(|error| RunError::Fill(error.to_string()))
 }
 
 /// Fills and drives the servers. Returns which keys could not be stored, and the measurements.
@@ -175,8 +201,17 @@ fn fill_and_drive(
         false => None,
     };
     live.driving(None);
-    let course = course::drive(plan, context, pace(plan), (watch, live))?;
-    Ok((not_stored, course::TrafficResult { gone: changed_servers(context), ..course }))
+    let mut crowd = Crowd::connect(plan.crowd, &context.servers.targets)?;
+    let over = AtomicBool::new(false);
+    let course = std::thread::scope(|scope| {
+        scope.spawn(|| crowd.creep(&over));
+        let course = course::drive(plan, context, pace(plan), (watch, live));
+        over.store(true, Ordering::Relaxed); // the flag orders no other memory
+        course
+    });
+    let (course, turned_out) = (course?, crowd.leave());
+    let gone = changed_servers(context).into_iter().chain(turned_out).collect();
+    Ok((not_stored, course::TrafficResult { gone, ..course }))
 }
 
 #[derive(Clone, Debug, Default)]

@@ -65,7 +65,7 @@ pub struct SearchPlan {
     #[arg(long = "objective", short = 'O', value_name = "WHAT", value_parser = goal)]
     pub goals: Vec<Goal>,
     /// Rate of the first trial
-    #[arg(long = "start", value_name = "N", value_parser = rate, default_value = "10k")]
+    #[arg(long = "first", value_name = "N", value_parser = rate, default_value = "10k")]
     pub start_per_s: f64,
     /// Lowest rate tried: a server that fails there has no capacity.
     #[arg(skip = 10.0)]

@@ -111,7 +111,7 @@ fn the_text_has_a_line_for_each_agent() {
 #[test]
 fn a_search_for_capacity_uses_them() {
     let (_running, target) = server();
-    let words = "capacity -q --json --keys 100 -n 50 --schedule 1h+1x1h --start 500 --highest 1000 \
+    let words = "capacity -q --json --keys 100 -n 50 --schedule 1h+1x1h --first 500 --highest 1000 \
                  --precision 0.5 --votes 1 --repeats 1 --populate-once -O p50<10s";
     let done = result(words, &[&plain(), &plain()], &target);
     let found = done.search.unwrap();
@@ -127,7 +127,7 @@ fn a_search_for_capacity_uses_them() {
 fn a_search_whose_agent_dies_while_it_warms_keeps_what_it_found() {
     let (_running, target) = server();
     let pids = Pids::new("warms");
-    let words = "capacity --keys 100 --start 500 --populate-once --warm 2s --schedule 0s+1x10ms \
+    let words = "capacity --keys 100 --first 500 --populate-once --warm 2s --schedule 0s+1x10ms \
                  -O p50<10s";
     // The warm-up of the second trial, during which an agent is killed, takes two seconds.
     let (child, said) = told(words, &pids, &target, ("/s due ", 1));

@@ -109,7 +109,7 @@ fn somebody_elses_items_are_not_filled_over_without_being_asked() {
         let words = [
             format!("run {SHORT} -q"),
             agent,
-            format!("capacity {SHORT} -q --start 500"),
+            format!("capacity {SHORT} -q --first 500"),
             format!("size {SHORT} -q -r 1000 --span 1s --memory 1"),
             format!("compare {SHORT} -q --rounds 1 {target}"),
         ];
@@ -137,7 +137,7 @@ fn somebody_elses_items_are_not_filled_over_without_being_asked() {
 #[test]
 fn what_was_stored_is_gone_unless_it_is_kept_and_is_known_as_its_own() {
     for (target, server) in servers() {
-        for words in ["run", "capacity --start 500 --votes 1 --repeats 1 --highest 1000 -O p50<10s"]
+        for words in ["run", "capacity --first 500 --votes 1 --repeats 1 --highest 1000 -O p50<10s"]
         {
             let (output, text) = kvblaster(&format!("{words} {SHORT} -q"), &[&target]);
             assert_eq!(output.status.code(), Some(0), "{text}");

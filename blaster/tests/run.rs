@@ -258,7 +258,7 @@ fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
 #[test]
 fn a_search_finds_a_capacity() {
     let (_running, target) = server();
-    let words = "capacity --keys 100 -n 50 --schedule 1h+1x1h --start 500 --precision 0.5 \
+    let words = "capacity --keys 100 -n 50 --schedule 1h+1x1h --first 500 --precision 0.5 \
                  --votes 1 --repeats 1 --highest 1000 --populate-once -O p50<10s";
     let (output, out, err) = output(words, &target);
     assert!(output.status.success(), "{out}{err}");

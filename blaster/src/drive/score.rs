@@ -6,8 +6,8 @@
 use super::ThreadSignals;
 use super::inward::Feedback;
 use super::live_counts::{Count, LiveCounts};
-use super::pending::Entry;
-use crate::measure::Tally;
+use super::pending::{Entry, Sent};
+use crate::measure::{Connections, Tally};
 use crate::wire::Answer;
 use crate::workload::{VERBS, Verb};
 use std::sync::Arc;
@@ -109,6 +109,10 @@ pub(super) struct Score {
     /// For each verb, the requests of one key that were sent when due.
     sent_when_due: [u64; VERBS.len()],
     answered: EqualRequests,
+    /// The line of the last answer.
+    line: u32,
+    /// The requests in `answered` that are counted on their lines already.
+    counted_on_lines: u64,
     /// True in a closed loop, where every request is sent when due. Response and service times are
     /// then equal, and are recorded once.
     is_closed: bool,
@@ -127,12 +131,15 @@ impl Score {
         is_closed: bool,
         now_ns: u64,
         live: Option<Arc<LiveCounts>>,
+        connections: Connections,
     ) -> Score {
         Score {
-            tally: Tally::new(late_limit_ns),
+            tally: Tally { connections, ..Tally::new(late_limit_ns) },
             sent: NO_REQUESTS,
             sent_when_due: [0; VERBS.len()],
             answered: NO_REQUESTS,
+            line: 0,
+            counted_on_lines: 0,
             is_closed,
             late_limit_ns,
             wall_from_ns: now_ns,
@@ -183,7 +190,9 @@ impl Score {
         let not_idle_ns = self.tally.wall_ns.saturating_sub(idle_ns);
         self.tally.busy_ns = cpu_ns.saturating_sub(self.busy_from_ns).min(not_idle_ns);
         (self.busy_from_ns, self.wall_from_ns) = (cpu_ns, now_ns);
-        std::mem::replace(&mut self.tally, Tally::new(self.late_limit_ns))
+        let connections = self.tally.connections.without_answers();
+        let next = Tally { connections, ..Tally::new(self.late_limit_ns) };
+        std::mem::replace(&mut self.tally, next)
     }
 
     #[inline]
@@ -226,16 +235,10 @@ impl Score {
         self.tally.held_back += 1;
     }
 
-    /// Counts a request that was answered at `now_ns`, or given up if that is `None`.
+    /// Counts a request that was answered on `line` at `now_ns`, or given up if that is `None`.
     #[inline]
-    pub(super) fn over(
-        &mut self,
-        verb: Verb,
-        outcome: &Outcome,
-        intended_ns: u64,
-        sent_ns: u64,
-        now_ns: Option<u64>,
-    ) {
+    pub(super) fn over(&mut self, line: u32, sent: &Sent, outcome: &Outcome, now_ns: Option<u64>) {
+        let Sent { verb, intended_ns, .. } = *sent;
         let tally = &mut self.tally.verbs[verb as usize];
         tally.hits += u64::from(outcome.hits);
         tally.misses += u64::from(outcome.misses);
@@ -244,7 +247,7 @@ impl Score {
         match now_ns {
             Some(now_ns) if !outcome.given_up => {
                 tally.errors += u64::from(outcome.refused > 0);
-                self.time(verb, intended_ns, sent_ns, now_ns);
+                self.time(line, sent, now_ns);
             }
             _ => self.tally.timed_out(verb),
         }
@@ -255,23 +258,48 @@ impl Score {
 
     /// Like `over`, but for an answered request whose keys the caller counts.
     #[inline(always)]
-    pub(super) fn answered(&mut self, verb: Verb, intended_ns: u64, sent_ns: u64, now_ns: u64) {
-        self.time(verb, intended_ns, sent_ns, now_ns);
+    pub(super) fn answered(&mut self, line: u32, sent: &Sent, now_ns: u64) {
+        self.time(line, sent, now_ns);
         if let Some(live) = &self.live {
             live.add(Count::Over, 1);
-            live.record(now_ns.saturating_sub(intended_ns), self.late_limit_ns);
+            live.record(now_ns.saturating_sub(sent.intended_ns), self.late_limit_ns);
         }
     }
 
     #[inline(always)]
-    fn time(&mut self, verb: Verb, intended_ns: u64, sent_ns: u64, now_ns: u64) {
-        if let Some(over) = self.answered.add(verb, [intended_ns, sent_ns, now_ns], 1) {
-            self.count_answered(&over);
+    fn time(&mut self, line: u32, sent: &Sent, now_ns: u64) {
+        let Sent { verb, intended_ns, sent_ns, .. } = *sent;
+        match self.answered.add(verb, [intended_ns, sent_ns, now_ns], 1) {
+            Some(over) => {
+                self.count_answered(&over);
+                self.line = line;
+            }
+            None if line != self.line => self.change_line(line),
+            None => {}
         }
+    }
+
+    /// Counts the equal requests before the last one on the earlier line.
+    #[cold]
+    fn change_line(&mut self, line: u32) {
+        let before = self.answered.count - 1;
+        self.count_on_line(&EqualRequests { count: before, ..self.answered });
+        self.counted_on_lines = before;
+        self.line = line;
+    }
+
+    /// Counts on the last line the equal requests that are not yet counted on lines.
+    #[inline]
+    fn count_on_line(&mut self, equal: &EqualRequests) {
+        let [intended_ns, _, now_ns] = equal.figures;
+        let count = equal.count - self.counted_on_lines;
+        self.tally.connections.record(self.line, now_ns.saturating_sub(intended_ns), count);
     }
 
     fn count_answered(&mut self, equal: &EqualRequests) {
         if equal.count > 0 {
+            self.count_on_line(equal);
+            self.counted_on_lines = 0;
             let [intended_ns, sent_ns, now_ns] = equal.figures;
             let response_ns = now_ns.saturating_sub(intended_ns);
             let service_ns = (!self.is_closed).then(|| now_ns.saturating_sub(sent_ns));

@@ -4,6 +4,7 @@
 //! Invariant: no assertion depends on this machine's speed. Each run ends after a number of
 //! requests or at a deadline.
 
+mod connections;
 mod packets;
 
 use super::*;

@@ -21,7 +21,7 @@ use super::inward::{Feedback, Inward, Message, Messages, Options};
 use super::outward::Outward;
 use super::score::{DriveState, Score};
 use super::{Clock, Drive, DriveError, Pace};
-use crate::measure::Tally;
+use crate::measure::{Connections, Tally};
 
 /// The token of the sending half's epoll or, on another thread, of `Exchange::waker`.
 const OTHER_HALF: u64 = u64::MAX;
@@ -183,7 +183,10 @@ fn drive_state(drive: &Drive, clock: Clock, half: usize) -> DriveState {
     let late_ns = u64::try_from(drive.late_limit.as_nanos()).unwrap_or(u64::MAX);
     let counts = drive.live_counts.as_ref().map(|live_counts| Arc::clone(&live_counts[half]));
     let is_closed = matches!(drive.pace, Pace::Closed { .. });
-    let score = Score::new(late_ns, is_closed, clock.now_ns(), counts);
+    // The receiving half counts answers.
+    let is_receiving = half == 1 || drive.receive_cpu.is_none();
+    let connections = if is_receiving { drive.kept_connections() } else { Connections::default() };
+    let score = Score::new(late_ns, is_closed, clock.now_ns(), counts, connections);
     DriveState { score, feedback: Feedback::default() }
 }
 

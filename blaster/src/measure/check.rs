@@ -6,6 +6,8 @@
 //! or CPU, or for its rate against a null server: a server that sleeps is slow with any generator.
 //! Source: published benchmarks in which the client, with its CPU 81 to 91 % busy, was the limit.
 
+mod packet_path;
+
 use super::interval::Interval;
 use crate::words::{grouped, time, whole};
 use serde::{Deserialize, Serialize};
@@ -128,6 +130,7 @@ pub fn check(interval: &Interval, driven: Loop) -> Verdict {
     }
     verdict.remarks.extend(generator_bound(interval));
     machine(&facts, interval, &mut verdict);
+    packet_path::check(interval, &mut verdict);
     verdict
 }
 

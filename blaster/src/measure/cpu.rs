@@ -5,10 +5,11 @@
 //! no content of /proc/stat makes reading fail.
 //! Source: proc_stat(5); the categories of mpstat, as in Pavlik's thesis, section 3.1.2.
 
+use super::interrupts::CoreNetwork;
 use serde::{Deserialize, Serialize};
 
-/// The most CPUs read from /proc/stat.
-const CPUS_MAX: usize = 4096;
+/// The most CPUs read from a table of the kernel.
+pub(super) const CPUS_MAX: usize = 4096;
 /// Categories per CPU in /proc/stat.
 const CATEGORIES: usize = 8;
 
@@ -100,6 +101,9 @@ pub struct Core {
     pub cpu: u32,
     /// The CPU's shares of time by category.
     pub shares: Categories,
+    /// The CPU's interrupts and packets, if the kernel reports them.
+    #[serde(default)]
+    pub network: Option<CoreNetwork>,
 }
 
 impl CpuShares {
@@ -113,7 +117,10 @@ impl CpuShares {
         let cores = self.cores.iter().filter_map(|core| {
             let theirs = other.cores.iter().find(|theirs| theirs.cpu == core.cpu)?;
             let shares = core.shares.merged_with(seconds, &theirs.shares, other_seconds);
-            Some(Core { cpu: core.cpu, shares })
+            let network = core.network.zip(theirs.network);
+            let network =
+                network.map(|(ours, theirs)| ours.merged_with(seconds, &theirs, other_seconds));
+            Some(Core { cpu: core.cpu, shares, network })
         });
         CpuShares {
             total: self.total.merged_with(seconds, &other.total, other_seconds),
@@ -159,7 +166,8 @@ impl CpuTicks {
             let Some((_, then)) = before.cores.iter().find(|(other, _)| other == cpu) else {
                 continue;
             };
-            cores.extend(Categories::shares(now, then).map(|shares| Core { cpu: *cpu, shares }));
+            let core = |shares| Core { cpu: *cpu, shares, network: None };
+            cores.extend(Categories::shares(now, then).map(core));
         }
         Some(CpuShares { total, cores })
     }

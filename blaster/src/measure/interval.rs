@@ -9,6 +9,7 @@ use super::check::ACHIEVED_SHARE_MIN;
 use super::objective::TimedTally;
 use super::schedule::MergedTally;
 use super::{Tally, watch::Usage};
+use crate::workload::VERBS;
 use serde::Deserialize;
 
 /// A deviation of the number of due requests by up to this many times its square root is chance.
@@ -81,6 +82,13 @@ impl Interval {
         self.per_s(self.tally.verbs.iter().map(|verb| verb.answered).sum())
     }
 
+    /// Keys answered per second: those that gets looked up, and one of each other request.
+    #[must_use]
+    pub fn keys_per_s(&self) -> f64 {
+        let verbs = VERBS.into_iter().zip(&self.tally.verbs);
+        self.per_s(verbs.map(|(verb, tally)| tally.keys_answered(verb)).sum())
+    }
+
     /// The null server's rate divided by the achieved rate; `None` if either is unknown.
     #[must_use]
     pub fn headroom(&self) -> Option<f64> {
@@ -110,6 +118,7 @@ impl Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::KeyAnswer;
     use crate::measure::process::ProcessUse;
     use crate::workload::Verb;
 
@@ -152,6 +161,22 @@ mod tests {
         };
         assert_eq!([is_full(1_000.0), is_full(1_100.0), is_full(1_200.0)], [true, true, false]);
         assert!(Interval::default().is_offered_in_full());
+    }
+
+    #[test]
+    fn a_multiget_has_several_keys_a_second_and_a_set_has_one() {
+        let mut mixed = interval(2.0, 0, 0.0);
+        for _ in 0..10 {
+            (0..3).for_each(|_| mixed.tally.found(Verb::Get, KeyAnswer::Hit));
+            mixed.tally.found(Verb::Get, KeyAnswer::Miss);
+            mixed.tally.answered(Verb::Get, false, 0, 0, 1);
+            mixed.tally.found(Verb::Set, KeyAnswer::Done);
+            mixed.tally.answered(Verb::Set, false, 0, 0, 1);
+        }
+        // A request that is never answered has sent its keys in vain.
+        mixed.tally.sent(Verb::Get, 4, 0, 0);
+        mixed.tally.timed_out(Verb::Get);
+        assert_eq!((mixed.achieved_per_s(), mixed.keys_per_s()), (10.0, 25.0));
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub struct ProcessUse {
     pub rss_bytes_max: Option<u64>,
     /// Number of threads at the end.
     pub threads: Option<u32>,
+    /// Datagrams that the kernel dropped at the process's sockets, if the run is over UDP.
+    #[serde(default)]
+    pub datagrams_dropped: Option<u64>,
 }
 
 impl ProcessUse {
@@ -76,6 +79,7 @@ impl ProcessUse {
     ) -> ProcessUse {
         let all = (seconds + other_seconds).max(f64::MIN_POSITIVE);
         let mean = |ours: f64, theirs: f64| (ours * seconds + theirs * other_seconds) / all;
+        let sum = |ours: Option<u64>, theirs: Option<u64>| Some(ours? + theirs?);
         ProcessUse {
             usr_cpus: mean(self.usr_cpus, other.usr_cpus),
             sys_cpus: mean(self.sys_cpus, other.sys_cpus),
@@ -89,6 +93,7 @@ impl ProcessUse {
             rss_bytes: other.rss_bytes.or(self.rss_bytes),
             rss_bytes_max: self.rss_bytes_max.max(other.rss_bytes_max),
             threads: other.threads.or(self.threads),
+            datagrams_dropped: sum(self.datagrams_dropped, other.datagrams_dropped),
         }
     }
 }
@@ -146,6 +151,7 @@ impl Reading {
             rss_bytes: self.rss_bytes,
             rss_bytes_max: self.rss_bytes_max,
             threads: self.threads,
+            datagrams_dropped: None,
         }
     }
 }

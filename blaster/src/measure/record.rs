@@ -80,6 +80,7 @@ struct Report<'r> {
 struct Totals<'t> {
     offered_per_s: f64,
     answered_per_s: f64,
+    keys_per_s: f64,
     sent: u64,
     answered: u64,
     hits: u64,
@@ -108,6 +109,7 @@ impl Serialize for Interval {
         let totals = Totals {
             offered_per_s: self.offered_per_s(),
             answered_per_s: self.achieved_per_s(),
+            keys_per_s: self.keys_per_s(),
             sent: all.sent,
             answered: all.answered,
             hits: all.hits,

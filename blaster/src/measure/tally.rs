@@ -5,7 +5,7 @@
 //! sides differ by the change in the number of requests in flight.
 //! Source: the KV-Cache paper, section 5.2.2: counts, RTT, late responses per request type.
 
-use super::{Times, record};
+use super::{Connections, Times, record};
 use crate::workload::{VERBS, Verb};
 use serde::{Deserialize, Serialize};
 
@@ -148,6 +148,9 @@ pub struct Tally {
     pub verbs: [VerbTally; VERBS.len()],
     /// Times from the intended to the actual time of sending.
     pub lateness_ns: Times,
+    /// The answers of each connection, if the run has few enough connections to keep them apart.
+    #[serde(default)]
+    pub connections: Connections,
     /// CPU time of the driving threads, summed.
     pub busy_ns: u64,
     /// Clock time of the epoch, summed over the driving threads.
@@ -296,6 +299,7 @@ impl Tally {
             ours.merge(theirs);
         }
         self.lateness_ns.merge(&other.lateness_ns);
+        self.connections.merge(&other.connections);
         self.refusals.merge(&other.refusals);
         add!(self, other, busy_ns wall_ns offered connects disconnects cut_off);
         add!(self, other, refused reset);
@@ -353,6 +357,12 @@ impl VerbTally {
         add!(self, other, timeouts unsent);
         self.response_ns.merge(&other.response_ns);
         self.service_ns.merge(&other.service_ns);
+    }
+
+    /// Number of keys answered by requests of type `verb`: a get has several, others have one.
+    #[must_use]
+    pub fn keys_answered(&self, verb: Verb) -> u64 {
+        if verb == Verb::Get { self.hits + self.misses } else { self.answered }
     }
 
     /// Number of requests given up, including those that were never sent.

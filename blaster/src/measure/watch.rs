@@ -6,9 +6,13 @@
 //! section 8.
 
 use super::cpu::{CpuShares, CpuTicks};
+use super::drops::{self, SocketDrops};
+use super::interrupts::InterruptCounts;
 use super::owner::{self, ServerAddress};
 use super::process::{ProcessUse, Reading};
+use crate::packets;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// The most server processes that are watched.
@@ -17,15 +21,23 @@ const PIDS_MAX: usize = 256;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
     pids: Vec<u32>,
+    /// The servers' sockets, if a server is reached over UDP and the sockets can be read.
+    sockets: Vec<(u32, BTreeSet<u64>)>,
+    has_udp: bool,
 }
 
-/// All figures read at one moment.
+/// The figures read at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     at: Instant,
     cpu: CpuTicks,
     own: Option<Reading>,
     servers: Vec<(u32, Reading)>,
+    interrupts: InterruptCounts,
+    own_drops: Option<SocketDrops>,
+    /// Packets dropped at this process's AF_XDP sockets.
+    packet_drops: u64,
+    server_drops: Vec<(u32, SocketDrops)>,
 }
 
 /// The use of CPU and memory between two moments.
@@ -57,23 +69,44 @@ impl Usage {
 impl Watch {
     /// Watches `pids` or, if there are none, this machine's processes that serve `served`.
     pub(crate) fn new<'a>(served: impl Iterator<Item = ServerAddress<'a>>, pids: &[u32]) -> Watch {
-        let mut pids = pids.to_vec();
+        let (mut pids, served) = (pids.to_vec(), served.collect::<Vec<_>>());
+        let has_udp = served.iter().any(|one| matches!(one, ServerAddress::Udp(_)));
         if pids.is_empty() {
-            pids.extend(served.flat_map(owner::owners));
+            pids.extend(served.into_iter().flat_map(owner::owners));
         }
         pids.sort_unstable();
         pids.dedup();
         pids.truncate(PIDS_MAX);
-        Watch { pids }
+        let sockets = pids.iter().filter(|_| has_udp);
+        let sockets = sockets.filter_map(|pid| Some((*pid, drops::sockets_of(*pid)?))).collect();
+        Watch { pids, sockets, has_udp }
     }
 
     pub(crate) fn moment(&self) -> Moment {
+        // The rates of `brief_moment` are read first, because the counters take longer to read.
+        let brief = self.brief_moment();
+        let drops = |(pid, sockets): &(u32, _)| Some((*pid, SocketDrops::of(*pid, sockets)?));
+        Moment {
+            interrupts: InterruptCounts::read(),
+            own_drops: if self.has_udp { SocketDrops::own() } else { None },
+            packet_drops: packets::dropped(),
+            server_drops: self.sockets.iter().filter_map(drops).collect(),
+            ..brief
+        }
+    }
+
+    /// A moment without interrupts and dropped datagrams, which take longer to read.
+    pub(crate) fn brief_moment(&self) -> Moment {
         let servers = self.pids.iter().filter_map(|pid| Some((*pid, Reading::of(*pid)?)));
         Moment {
             at: Instant::now(),
             cpu: CpuTicks::read(),
             own: Reading::own(),
             servers: servers.collect(),
+            interrupts: InterruptCounts::default(),
+            own_drops: None,
+            packet_drops: 0,
+            server_drops: Vec::new(),
         }
     }
 }
@@ -87,13 +120,28 @@ impl Moment {
         let seconds = self.seconds_since(before);
         let taken = self.servers.iter().filter_map(|(pid, now)| {
             let (_, then) = before.servers.iter().find(|(other, _)| other == pid)?;
-            Some(now.since(then, seconds))
+            let datagrams_dropped = self.server_drops_since(before, *pid);
+            Some(ProcessUse { datagrams_dropped, ..now.since(then, seconds) })
         });
+        let mut machine = self.cpu.since(&before.cpu);
+        machine
+            .iter_mut()
+            .for_each(|shares| self.interrupts.add_to(shares, &before.interrupts, seconds));
+        let own_drops = self.own_drops.as_ref().zip(before.own_drops.as_ref());
+        let packet_drops = self.packet_drops.saturating_sub(before.packet_drops);
+        let datagrams_dropped = own_drops.map(|(now, then)| now.since(then) + packet_drops);
+        let client = self.own.zip(before.own).map(|(now, then)| now.since(&then, seconds));
         Usage {
-            machine: self.cpu.since(&before.cpu),
-            client: self.own.zip(before.own).map(|(now, then)| now.since(&then, seconds)),
+            machine,
+            client: client.map(|client| ProcessUse { datagrams_dropped, ..client }),
             server: taken.reduce(|sum, one| add_uses(&sum, &one)),
         }
+    }
+
+    fn server_drops_since(&self, before: &Moment, pid: u32) -> Option<u64> {
+        let of = |moment: &Moment| moment.server_drops.iter().position(|(other, _)| *other == pid);
+        let (now, then) = (of(self)?, of(before)?);
+        Some(self.server_drops[now].1.since(&before.server_drops[then].1))
     }
 }
 
@@ -109,6 +157,7 @@ pub(crate) fn add_uses(one: &ProcessUse, other: &ProcessUse) -> ProcessUse {
         rss_bytes: sum(one.rss_bytes, other.rss_bytes),
         rss_bytes_max: sum(one.rss_bytes_max, other.rss_bytes_max),
         threads: one.threads.zip(other.threads).map(|(one, other)| one.saturating_add(other)),
+        datagrams_dropped: sum(one.datagrams_dropped, other.datagrams_dropped),
     }
 }
 
@@ -133,6 +182,26 @@ mod tests {
         };
         let server = usage.server.unwrap();
         assert!(server.cpus() > 0.0 && server.rss_bytes > Some(0), "{server:?}");
+    }
+
+    #[test]
+    fn datagrams_dropped_at_a_socket_are_seen_at_client_and_server_and_only_over_udp() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let watch = Watch::new([ServerAddress::Udp(address)].into_iter(), &[]);
+        let before = watch.moment();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        (0..2000).for_each(|_| _ = sender.send_to(&[0; 8192], address));
+        let usage = watch.moment().since(&before);
+        let dropped = |used: Option<ProcessUse>| used.unwrap().datagrams_dropped;
+        let (client, server) = (dropped(usage.client), dropped(usage.server));
+        assert!(client > Some(0) && server > Some(0), "{client:?} {server:?}");
+        let twice = usage.merged_with(1.0, &usage, 1.0);
+        assert_eq!(dropped(twice.server), server.map(|count| 2 * count));
+        let brief = watch.brief_moment().since(&watch.brief_moment());
+        assert_eq!((dropped(brief.client), dropped(brief.server)), (None, None));
+        let own = Watch::new(std::iter::empty(), &[std::process::id()]);
+        assert_eq!(dropped(own.moment().since(&own.moment()).server), None);
     }
 
     #[test]

@@ -19,7 +19,7 @@ const BROWSER_SECONDS_MAX: &str = "120";
 /// Browsers that accept the flags in `dom`. The variable `CHROMIUM` can name another.
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
 /// Widths in pixels of a small phone, a common phone and a desktop screen.
-const WIDTHS: [u32; 3] = [360, 390, 1280];
+pub(crate) const WIDTHS: [u32; 3] = [360, 390, 1280];
 /// Height of the phones and of the screen.
 const SCREEN_PX: f64 = 800.0;
 
@@ -40,15 +40,19 @@ fn browser() -> Option<PathBuf> {
     named.or_else(|| found.into_iter().find(|program| program.exists()))
 }
 
-/// The results of `PROBE` for a page at each of `WIDTHS`; `None` without a browser.
 fn probed(entries: &[Entry], name: &str) -> Option<Vec<Value>> {
+    probed_page(&page(entries, &[]), name)
+}
+
+/// The results of `PROBE` for a page at each of `WIDTHS`; `None` without a browser.
+pub(crate) fn probed_page(page: &str, name: &str) -> Option<Vec<Value>> {
     let Some(browser) = browser() else {
         skip("no Chromium to look at the page with (make peers)");
         return None;
     };
     let folder = std::env::temp_dir().join(format!("kvblaster-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let page = page(entries, &[]).replacen("<head>", &format!("<head>{BEFORE}"), 1);
+    let page = page.replacen("<head>", &format!("<head>{BEFORE}"), 1);
     let frames = WIDTHS.map(|width| {
         let page = escaped(&page);
         format!(
@@ -94,7 +98,7 @@ fn dom(browser: &Path, folder: &Path, page: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn list(value: &Value) -> Vec<String> {
+pub(crate) fn list(value: &Value) -> Vec<String> {
     value.as_array().unwrap().iter().map(|one| one.as_str().unwrap().to_owned()).collect()
 }
 

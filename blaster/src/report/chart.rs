@@ -2,13 +2,18 @@
 //!
 //! Where: in the figures of the page, and on the sheet that `simulate` draws.
 //! Invariant: lines differ in marks and dashes as well as in colour. The page shows the figures of
-//! its charts also as text. A chart contains no script and no font.
+//! its charts also as text. A chart contains no script and no font. Both axes contain all points,
+//! and the ranges of all points.
 //! Source: WCAG 2.2, 1.1.1 and 1.4.1.
+
+mod ticks;
 
 use super::table::Table;
 use super::words::escaped;
 use crate::axis::{Axis, Spread};
+use std::borrow::Cow;
 use std::fmt::Write;
+pub use ticks::Ticks;
 
 /// Size and margins of a chart in SVG units; on a small phone, a unit is a pixel.
 const WIDTH: f64 = 420.0;
@@ -23,9 +28,13 @@ const LETTER: f64 = 9.0;
 pub const KINDS: usize = 8;
 /// Space for a chart's title on a sheet.
 const TITLE: f64 = 24.0;
-/// Space for the names of a chart's lines on a sheet.
+/// Least space for the names of a chart's lines on a sheet, and the space of a name's character.
 const NAMES: f64 = 130.0;
+const NAME_LETTER: f64 = 7.0;
+/// Height of a line's name on a sheet, and of a row of labels below a chart.
 const NAME: f64 = 17.0;
+/// The samples of lines on a sheet are this much narrower than the space before their names.
+const SAMPLE: f64 = 40.0;
 const STYLE: &str = include_str!("chart.css");
 /// The file that defines the colours of the style sheet.
 const COLOURS: &str = include_str!("page.css");
@@ -56,25 +65,31 @@ pub struct Dot {
     pub y: f64,
     /// True if the generator was the limit, so that the figure is not the server's.
     pub is_hollow: bool,
+    /// The confidence interval of the figure on the vertical axis, if it is drawn.
+    pub range: Option<(f64, f64)>,
 }
 
 /// One chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
     /// The id, for links and tests.
-    pub id: &'static str,
+    pub id: Cow<'static, str>,
     /// The heading above the chart.
     pub title: String,
     /// The explanation of the chart.
     pub caption: String,
     /// The horizontal axis: name, spread, format.
-    pub x: (&'static str, Spread, Format),
+    pub x: (Cow<'static, str>, Spread, Format),
     /// The vertical axis: name, spread, format.
-    pub y: (&'static str, Spread, Format),
-    /// Ticks of the horizontal axis with labels; `None` puts ticks at round figures.
-    pub x_ticks: Option<Vec<(f64, String)>>,
+    pub y: (Cow<'static, str>, Spread, Format),
+    /// Figures that the vertical axis contains beside those of the lines.
+    pub y_also: Vec<f64>,
+    /// Ticks of the horizontal axis.
+    pub x_ticks: Ticks,
     /// All lines.
     pub lines: Vec<Line>,
+    /// The table of the figures; `None` makes one with a row for each point.
+    pub table: Option<Table>,
 }
 
 impl Chart {
@@ -84,42 +99,56 @@ impl Chart {
         if self.lines.iter().all(|line| line.points.is_empty()) {
             return String::new();
         }
-        let mut table = Table::new(&["line", self.x.0, self.y.0]);
-        for line in &self.lines {
-            for dot in line.points.iter().take(POINTS_MAX) {
-                table.row(&[line.name.clone(), (self.x.2)(dot.x), (self.y.2)(dot.y)]);
-            }
-        }
         let legend = self.lines.iter().map(|line| (sample(line), line.name.clone()));
         Figure {
-            id: self.id,
+            id: &self.id,
             title: &self.title,
             caption: &self.caption,
             size: (WIDTH, HEIGHT),
             drawing: self.drawing(),
             legend: legend.collect(),
-            table: ("Figures", table),
+            table: ("Figures", self.table.clone().unwrap_or_else(|| self.listed())),
         }
         .html()
+    }
+
+    /// A table with a row for each point.
+    fn listed(&self) -> Table {
+        let mut table = Table::new(&["line", &self.x.0, &self.y.0]);
+        for line in &self.lines {
+            for dot in line.points.iter().take(POINTS_MAX) {
+                let x = self.x_ticks.word(dot.x, self.x.2);
+                table.row(&[line.name.clone(), x, (self.y.2)(dot.y)]);
+            }
+        }
+        table
     }
 
     fn drawing(&self) -> String {
         let mut out = String::new();
         let dots = || self.lines.iter().flat_map(|line| &line.points);
-        let x = Axis::new(self.x.1, dots().map(|dot| dot.x));
-        let y = Axis::new(self.y.1, dots().map(|dot| dot.y));
-        self.frame(&mut out, &x, &y);
+        let xs = dots().map(|dot| dot.x).chain(self.x_ticks.edges());
+        let ranges = dots().filter_map(|dot| dot.range).flat_map(|(low, high)| [low, high]);
+        let ys = dots().map(|dot| dot.y).chain(ranges).chain(self.y_also.iter().copied());
+        let mut plot = Plot {
+            x: Axis::new(self.x_ticks.spread(self.x.1), xs),
+            y: Axis::new(self.y.1, ys),
+            bottom: HEIGHT - BOTTOM,
+        };
+        let labels = self.x_ticks.labels(&plot.x, self.x.2);
+        plot.bottom -= NAME * labels.rows.saturating_sub(1) as f64;
+        self.frame(&mut out, &plot, &labels);
         for line in &self.lines {
-            draw(&mut out, line, &x, &y, (self.x.2, self.y.2));
+            self.draw(&mut out, line, &plot);
         }
         out
     }
 
-    fn frame(&self, out: &mut String, x: &Axis, y: &Axis) {
-        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    fn frame(&self, out: &mut String, plot: &Plot, labels: &ticks::Labels) {
+        let (right, bottom) = (WIDTH - RIGHT, plot.bottom);
         out.push_str("<g aria-hidden=\"true\">");
-        for tick in y.ticks() {
-            let Some(at) = up(y, tick) else { continue };
+        for tick in plot.y.ticks() {
+            let Some(at) = plot.up(tick) else { continue };
             let _ = writeln!(
                 out,
                 "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
@@ -129,26 +158,19 @@ impl Chart {
                 escaped(&(self.y.2)(tick))
             );
         }
-        let round = || x.ticks().into_iter().map(|tick| (tick, (self.x.2)(tick))).collect();
-        let ticks = self.x_ticks.clone().unwrap_or_else(round).into_iter();
-        let ticks: Vec<(f64, String)> =
-            ticks.filter_map(|(tick, label)| Some((across(x, tick)?, label))).collect();
-        let every = label_every(&ticks);
-        for (nth, (at, label)) in ticks.iter().rev().enumerate() {
+        for at in &labels.lines {
             let _ = writeln!(
                 out,
                 "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>"
             );
-            if nth.is_multiple_of(every) {
-                let half = label.chars().count() as f64 * LETTER / 2.0;
-                let at = at.min(WIDTH - half);
-                let _ = writeln!(
-                    out,
-                    "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                    bottom + 16.0,
-                    escaped(label)
-                );
-            }
+        }
+        for (at, row, label) in &labels.texts {
+            let _ = writeln!(
+                out,
+                "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                bottom + 16.0 + NAME * *row as f64,
+                escaped(label)
+            );
         }
         let _ = writeln!(
             out,
@@ -157,11 +179,73 @@ impl Chart {
              text-anchor=\"middle\">{}</text></g>",
             f64::midpoint(LEFT, right),
             HEIGHT - 8.0,
-            escaped(self.x.0),
+            escaped(&self.x.0),
             f64::midpoint(TOP, bottom),
-            escaped(self.y.0)
+            escaped(&self.y.0)
         );
     }
+
+    fn draw(&self, out: &mut String, line: &Line, plot: &Plot) {
+        let (mut path, mut marks, mut ranges) = (String::new(), String::new(), String::new());
+        for dot in line.points.iter().take(POINTS_MAX) {
+            let (Some(at_x), Some(at_y)) = (plot.across(dot.x), plot.up(dot.y)) else { continue };
+            let step = if path.is_empty() { 'M' } else { 'L' };
+            let _ = write!(path, "{step}{at_x:.1} {at_y:.1}");
+            if let Some((low, high)) = dot.range {
+                // A logarithmic axis has no zero: a range from there begins at the axis.
+                let low = plot.up(low).unwrap_or(plot.bottom);
+                let high = plot.up(high).unwrap_or(at_y);
+                let _ = write!(
+                    ranges,
+                    "M{at_x:.1} {low:.1}V{high:.1}M{:.1} {low:.1}h6M{:.1} {high:.1}h6",
+                    at_x - 3.0,
+                    at_x - 3.0
+                );
+            }
+            let doubt = if dot.is_hollow { " (the generator was the limit)" } else { "" };
+            let _ = writeln!(
+                marks,
+                "<g><title>{}: {}, {}{doubt}</title>{}</g>",
+                escaped(&line.name),
+                escaped(&self.x_ticks.word(dot.x, self.x.2)),
+                escaped(&(self.y.2)(dot.y)),
+                if line.is_dashed {
+                    // A dashed line has invisible circles, which show text under the pointer.
+                    format!("<circle class=\"spot\" cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"5\"/>")
+                } else {
+                    mark(line.kind, at_x, at_y, dot.is_hollow)
+                }
+            );
+        }
+        let class = class(line);
+        let _ = writeln!(out, "<path class=\"line {class}\" d=\"{path}\"/>");
+        if !ranges.is_empty() {
+            let class = format!("range k{}", line.kind % KINDS);
+            let _ = writeln!(out, "<path class=\"{class}\" aria-hidden=\"true\" d=\"{ranges}\"/>");
+        }
+        out.push_str(&marks);
+    }
+}
+
+/// The axes of a chart, and the place of the horizontal one in SVG units.
+struct Plot {
+    x: Axis,
+    y: Axis,
+    bottom: f64,
+}
+
+impl Plot {
+    fn across(&self, figure: f64) -> Option<f64> {
+        across(&self.x, figure)
+    }
+
+    fn up(&self, figure: f64) -> Option<f64> {
+        Some(self.bottom - self.y.place(figure)? * (self.bottom - TOP))
+    }
+}
+
+fn across(axis: &Axis, figure: f64) -> Option<f64> {
+    Some(LEFT + axis.place(figure)? * (WIDTH - RIGHT - LEFT))
 }
 
 /// A drawing on the page with a legend, a table of its figures, and a text for screen readers.
@@ -213,14 +297,18 @@ pub fn sheet(charts: &[Chart]) -> String {
     for (name, colour) in light.split([';', '{']).filter_map(|one| one.trim().split_once(": ")) {
         style = style.replace(&format!("var({name})"), colour);
     }
-    let (across, down) = (WIDTH + NAMES, HEIGHT + TITLE);
-    let (width, height) = (2.0 * across, charts.len().div_ceil(2).max(1) as f64 * down);
+    let names = charts.iter().flat_map(|chart| &chart.lines).map(|line| line.name.chars().count());
+    let names = SAMPLE + names.max().unwrap_or(0) as f64 * NAME_LETTER;
+    let (across, down) = (WIDTH + NAMES.max(names), HEIGHT + TITLE);
+    let columns = charts.len().clamp(1, 2);
+    let width = columns as f64 * across;
+    let height = charts.len().div_ceil(columns).max(1) as f64 * down;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\">\n\
          <style>{style}</style>\n<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
     );
     for (at, chart) in charts.iter().enumerate() {
-        let (x, y) = ((at % 2) as f64 * across, (at / 2) as f64 * down);
+        let (x, y) = ((at % columns) as f64 * across, (at / columns) as f64 * down);
         let _ = writeln!(
             out,
             "<g transform=\"translate({x} {y})\"><text x=\"{LEFT}\" y=\"18\">{}</text>\n\
@@ -232,7 +320,7 @@ pub fn sheet(charts: &[Chart]) -> String {
             let (x, y) = (WIDTH - RIGHT + 12.0, TOP + NAME * nth as f64);
             let _ = writeln!(
                 out,
-                "<g transform=\"translate({x} {y})\">{}<text x=\"40\" y=\"10\">{}</text></g>",
+                "<g transform=\"translate({x} {y})\">{}<text x=\"{SAMPLE}\" y=\"10\">{}</text></g>",
                 sample(line),
                 escaped(&line.name)
             );
@@ -249,52 +337,9 @@ fn sample(line: &Line) -> String {
     format!("<path class=\"line {}\" d=\"M0 6H34\"/>{mark}", class(line))
 }
 
-/// The least `n` for which labels at every `n`th tick, and at the last one, do not overlap.
-fn label_every(ticks: &[(f64, String)]) -> usize {
-    let widest = ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0);
-    let apart = ticks.windows(2).map(|pair| (pair[1].0 - pair[0].0).abs());
-    let apart = apart.fold(f64::INFINITY, f64::min);
-    let fits = |every: &usize| *every as f64 * apart >= (widest + 2) as f64 * LETTER;
-    (1..=ticks.len()).find(fits).unwrap_or(ticks.len().max(1))
-}
-
-fn across(axis: &Axis, figure: f64) -> Option<f64> {
-    Some(LEFT + axis.place(figure)? * (WIDTH - RIGHT - LEFT))
-}
-
-fn up(axis: &Axis, figure: f64) -> Option<f64> {
-    Some(HEIGHT - BOTTOM - axis.place(figure)? * (HEIGHT - BOTTOM - TOP))
-}
-
 fn class(line: &Line) -> String {
     let dashed = if line.is_dashed { " dashed" } else { "" };
     format!("k{}{dashed}", line.kind % KINDS)
-}
-
-fn draw(out: &mut String, line: &Line, x: &Axis, y: &Axis, words: (Format, Format)) {
-    let mut path = String::new();
-    let mut marks = String::new();
-    for dot in line.points.iter().take(POINTS_MAX) {
-        let (Some(at_x), Some(at_y)) = (across(x, dot.x), up(y, dot.y)) else { continue };
-        let step = if path.is_empty() { 'M' } else { 'L' };
-        let _ = write!(path, "{step}{at_x:.1} {at_y:.1}");
-        let doubt = if dot.is_hollow { " (the generator was the limit)" } else { "" };
-        let _ = writeln!(
-            marks,
-            "<g><title>{}: {}, {}{doubt}</title>{}</g>",
-            escaped(&line.name),
-            escaped(&words.0(dot.x)),
-            escaped(&words.1(dot.y)),
-            if line.is_dashed {
-                // A dashed line has invisible circles, which show text under the pointer.
-                format!("<circle class=\"spot\" cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"5\"/>")
-            } else {
-                mark(line.kind, at_x, at_y, dot.is_hollow)
-            }
-        );
-    }
-    let class = class(line);
-    let _ = writeln!(out, "<path class=\"line {class}\" d=\"{path}\"/>{marks}");
 }
 
 /// Draws the mark of a run's lines.

@@ -5,7 +5,7 @@
 
 use super::Entry;
 use super::bars::{self, Bar};
-use super::chart::{Chart, Dot, Line};
+use super::chart::{Chart, Dot, Line, Ticks};
 use super::words;
 use crate::axis::Spread;
 use crate::measure::steady::{BEYOND_MIN, UNSTEADY};
@@ -73,22 +73,24 @@ fn curve(
             let bound = row.iter().filter(|point| point.client_bound.is_some()).count();
             let is_hollow = 2 * bound > row.len();
             let x = median(row, |point| Some(point.achieved_per_s))?;
-            Some(Dot { x, y: median(row, figure)?, is_hollow })
+            Some(Dot { x, y: median(row, figure)?, is_hollow, range: None })
         };
         let points = rows(&search.curve, MARKS_MAX).iter().filter_map(dot).collect();
         lines.push(Line { name: entry.name.clone(), kind, is_dashed: false, points });
     }
     Chart {
-        id,
+        id: id.into(),
         title: title.to_owned(),
         caption: "Each mark is the median of the trials at about the same rate: requests answered \
                   per second, and response time from the moment when a request was due. Where a \
                   line turns back, the server answers fewer requests at a higher rate. At hollow \
                   marks the generator was the limit."
             .to_owned(),
-        x: ("requests answered/s", Spread::Linear, words::count),
-        y: ("response time", Spread::Log, words::time),
-        x_ticks: None,
+        x: ("requests answered/s".into(), Spread::Linear, words::count),
+        y: ("response time".into(), Spread::Log, words::time),
+        x_ticks: Ticks::Round,
+        y_also: Vec::new(),
+        table: None,
         lines,
     }
 }
@@ -124,16 +126,18 @@ fn percentiles(entries: &[Entry]) -> Chart {
         tick += 1.0;
     }
     Chart {
-        id: "percentiles",
+        id: "percentiles".into(),
         title: "Percentiles".to_owned(),
         caption: "The time within which this share of all requests was answered. Response time \
                   counts from the moment when a request was due, service time from its sending. \
                   Where the two curves differ, requests waited in the generator or for their \
                   turn on a connection."
             .to_owned(),
-        x: ("of all requests", Spread::Linear, percent),
-        y: ("response time", Spread::Log, words::time),
-        x_ticks: Some(ticks),
+        x: ("of all requests".into(), Spread::Linear, percent),
+        y: ("response time".into(), Spread::Log, words::time),
+        x_ticks: Ticks::At(ticks),
+        y_also: Vec::new(),
+        table: None,
         lines,
     }
 }
@@ -151,6 +155,7 @@ fn tail(times: &Times) -> Vec<Dot> {
             x,
             y: ns as f64,
             is_hollow: false,
+            range: None,
         }));
     }
     dots
@@ -180,7 +185,7 @@ fn by_time(
     let line = |(kind, entry): (usize, &Entry)| {
         let dot = |report: &Interval| {
             let x = report.start_s + report.seconds;
-            Some(Dot { x, y: figure(report)?, is_hollow: false })
+            Some(Dot { x, y: figure(report)?, is_hollow: false, range: None })
         };
         // A search's reports are trials without a common clock, so they are not drawn.
         let is_course = entry.result.merged.is_some();
@@ -189,12 +194,14 @@ fn by_time(
         Line { name: entry.name.clone(), kind, is_dashed: false, points }
     };
     Chart {
-        id,
+        id: id.into(),
         title: title.to_owned(),
         caption: "Each mark is one report, at the time when it ended.".to_owned(),
-        x: ("seconds of traffic", Spread::Linear, words::plain),
-        y: (unit, spread, words),
-        x_ticks: None,
+        x: ("seconds of traffic".into(), Spread::Linear, words::plain),
+        y: (unit.into(), spread, words),
+        x_ticks: Ticks::Round,
+        y_also: Vec::new(),
+        table: None,
         lines: entries
             .iter()
             .enumerate()

@@ -68,7 +68,7 @@
       if (!button.textContent.trim() || button.hidden) nameless.push(name(button));
     }
     // A name that is broken after each letter makes its row as tall as the name is long.
-    const tall = [...page.querySelectorAll('th')].filter(one => one.closest('details') === null)
+    const tall = [...page.querySelectorAll('th')].filter(one => one.closest('details, #overview') === null)
       .filter(one => one.getBoundingClientRect().height > 170).map(name);
     const lines = [...page.querySelectorAll('figure > svg .line')]
       .filter(line => line.getTotalLength() > 10).length;
@@ -81,7 +81,7 @@
     const torn = [];
     for (const cell of page.querySelectorAll('tbody th')) {
       if (cell.closest('details') || cell.closest('#types, #cpus, #capacity')) continue;
-      const text = cell.firstChild;
+      const text = (cell.querySelector('a') || cell).firstChild;
       for (const word of text.data.matchAll(/\S+/g)) {
         const range = page.createRange();
         range.setStart(text, word.index);
@@ -98,10 +98,11 @@
     check('first');
     page.getElementById('theme').click();
     check('second');
-    page.querySelector('#glance .copy').click();
+    const first = page.querySelector('#glance, #overview');
+    first.querySelector('.copy').click();
     return {
       conclusion_end: page.querySelector('.conclusion').getBoundingClientRect().bottom + window_.scrollY,
-      glance_top: page.getElementById('glance').getBoundingClientRect().top + window_.scrollY,
+      glance_top: first.getBoundingClientRect().top + window_.scrollY,
       wrong: window_.wrong, outside, overlapping, tall, torn, scrolling, nameless, faint, paper, lines,
       page_width: root.scrollWidth, letter_px: Math.min(...letters),
       figures: [...page.querySelectorAll('figure')].map(figure => figure.id),

@@ -1,17 +1,26 @@
 //! A table of the page. It scrolls sideways within the page, and can be copied.
 //!
 //! Where: in all parts of the page.
-//! Invariant: each cell is text, and `html` escapes it. The first column names the row.
+//! Invariant: each cell is text, and `html` and `markdown` escape it. The first column names the
+//! row.
 //! Source: WCAG 2.2, 1.3.1. The page's script copies a table as tab-separated values.
 
-use super::words::escaped;
+use super::words::{escaped, escaped_markdown};
 use std::fmt::Write;
 
 /// A table.
 #[derive(Clone, Debug)]
 pub struct Table {
     head: Vec<String>,
-    rows: Vec<(Vec<String>, bool)>,
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Row {
+    cells: Vec<String>,
+    differs: bool,
+    /// The address to which the first cell links.
+    link: Option<String>,
 }
 
 impl Table {
@@ -23,14 +32,21 @@ impl Table {
 
     /// Adds a row.
     pub fn row(&mut self, cells: &[String]) {
-        self.rows.push((cells.to_vec(), false));
+        self.rows.push(Row { cells: cells.to_vec(), ..Row::default() });
+    }
+
+    /// Adds a row whose first cell links to an address. The address has none of the characters
+    /// that `escaped` replaces, and no blank or bracket.
+    pub fn linked(&mut self, link: String, cells: &[String]) {
+        let link = Some(link);
+        self.rows.push(Row { cells: cells.to_vec(), link, ..Row::default() });
     }
 
     /// Adds a row, and marks it if its values differ. The first cell is the row's name.
     pub fn compared(&mut self, cells: &[String]) {
         let values = cells.get(1..).unwrap_or_default();
         let differs = values.windows(2).any(|pair| pair[0] != pair[1]);
-        self.rows.push((cells.to_vec(), differs));
+        self.rows.push(Row { cells: cells.to_vec(), differs, link: None });
     }
 
     /// True if the table has no rows.
@@ -53,19 +69,43 @@ impl Table {
             let _ = write!(out, "<th scope=\"col\">{}</th>", escaped(name));
         }
         out.push_str("</tr></thead><tbody>\n");
-        for (cells, differs) in &self.rows {
+        for Row { cells, differs, link } in &self.rows {
             out.push_str(if *differs { "<tr class=\"differs\">" } else { "<tr>" });
             for (at, cell) in cells.iter().enumerate() {
                 let cell = escaped(cell);
-                let _ = if at == 0 {
-                    write!(out, "<th scope=\"row\">{cell}</th>")
-                } else {
-                    write!(out, "<td>{cell}</td>")
+                let _ = match link {
+                    Some(link) if at == 0 => {
+                        let link = escaped(link);
+                        write!(out, "<th scope=\"row\"><a href=\"{link}\">{cell}</a></th>")
+                    }
+                    _ if at == 0 => write!(out, "<th scope=\"row\">{cell}</th>"),
+                    _ => write!(out, "<td>{cell}</td>"),
                 };
             }
             out.push_str("</tr>\n");
         }
         out.push_str("</tbody></table></div></div>\n");
+        out
+    }
+
+    /// Returns the table as Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let row = |cells: &mut dyn Iterator<Item = String>| {
+            cells.fold("|".to_owned(), |row, cell| row + " " + &cell + " |") + "\n"
+        };
+        let mut out = row(&mut self.head.iter().map(|name| escaped_markdown(name)));
+        out += &row(&mut self.head.iter().map(|_| "---".to_owned()));
+        for Row { cells, link, .. } in &self.rows {
+            let cell = |(at, cell): (usize, &String)| {
+                let cell = escaped_markdown(cell).replace('\n', "<br>");
+                match link {
+                    Some(link) if at == 0 => format!("[{cell}]({link})"),
+                    _ => cell,
+                }
+            };
+            out += &row(&mut cells.iter().enumerate().map(cell));
+        }
         out
     }
 }
@@ -86,5 +126,14 @@ mod tests {
         assert_eq!(html.matches("class=\"differs\"").count(), 1);
         assert!(html.contains("<tr class=\"differs\"><th scope=\"row\">other</th>"), "{html}");
         assert!(html.contains("b&lt;") && html.contains("2&amp;") && html.contains("x&quot;y"));
+    }
+
+    #[test]
+    fn a_row_links_and_markdown_escapes_its_cells() {
+        let mut table = Table::new(&["a|b", "c"]);
+        table.linked("x.md".to_owned(), &["`x`".to_owned(), "1\n<2>".to_owned()]);
+        let markdown = "| a\\|b | c |\n| --- | --- |\n| [\\`x\\`](x.md) | 1<br>&lt;2&gt; |\n";
+        assert_eq!(table.markdown(), markdown);
+        assert!(table.html("t").contains("<th scope=\"row\"><a href=\"x.md\">`x`</a></th>"));
     }
 }

@@ -1,8 +1,9 @@
 //! Formats of figures and texts on the page.
 //!
 //! Where: used for every cell and label of the page.
-//! Invariant: a browser reads the output of `escaped` as text, also in quoted attributes.
-//! Source: the HTML standard, section 13.1.
+//! Invariant: a browser reads the output of `escaped` as text, also in quoted attributes. The same
+//! is true of `escaped_markdown` in a paragraph or in a table's cell, after other text.
+//! Source: the HTML standard, section 13.1; the specification of GitHub Flavored Markdown, 6.1.
 
 use crate::words::{grouped, size, whole};
 
@@ -19,6 +20,25 @@ pub fn escaped(text: &str) -> String {
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(one),
             // Other control characters may move the cursor or change the writing direction.
+            one if one.is_control() => out.push('\u{fffd}'),
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
+            one => out.push(one),
+        }
+    }
+    out
+}
+
+/// Escapes text for a paragraph or a table's cell of Markdown.
+#[must_use]
+pub fn escaped_markdown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for one in text.chars() {
+        match one {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '$' => out.extend(['\\', one]),
+            '\n' => out.push(one),
             one if one.is_control() => out.push('\u{fffd}'),
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
             one => out.push(one),

@@ -5,6 +5,8 @@
 //! The columns of a schema keep their order. The cell of an unknown figure is empty.
 //! Source: RFC 4180.
 
+use crate::measure::interrupts::CoreNetwork;
+use crate::measure::process::ProcessUse;
 use crate::measure::times::{FIGURES, Figure};
 use crate::measure::{Interval, VerbTally};
 use crate::search::curve::Point;
@@ -17,12 +19,14 @@ run,report,start_s,seconds,verb,asked_per_s,offered_per_s,sent,answered,answered
 hits,misses,not_done,errors,corrupt,late,timeouts,min_us,mean_us,sd_us,p50_us,p90_us,p95_us,\
 p99_us,p99_9_us,p99_99_us,max_us,service_mean_us,service_p50_us,service_p99_us,service_max_us,\
 server_usr_cpus,server_sys_cpus,server_rss_bytes,client_cpus,machine_idle,machine_softirq,\
-unsent\r\n";
+unsent,keys_per_s,fairness,worst_connection_p99_us,server_datagrams_dropped,\
+client_datagrams_dropped\r\n";
 
 const SERVICE: [&str; 4] = ["mean", "p50", "p99", "max"];
 
-/// The columns of `cpus.csv`. Figures are shares of one CPU's time.
-const CPUS: &str = "run,report,start_s,seconds,cpu,usr,nice,sys,iowait,irq,softirq,steal,idle,busy";
+/// The columns of `cpus.csv`: shares of one CPU's time, and then its interrupts and packets.
+const CPUS: &str = "run,report,start_s,seconds,cpu,usr,nice,sys,iowait,irq,softirq,steal,idle,busy,\
+device_interrupts_per_s,net_rx_per_s,packets,packets_dropped,squeezed";
 
 const CURVE: &str = "trial,asked_per_s,offered_per_s,achieved_per_s,mean_us,p50_us,p99_us,\
 p99_9_us,max_us,late_ratio,failure_ratio,hit_ratio,server_cpus,generator_busiest,client_bound,met,\
@@ -40,12 +44,28 @@ pub(crate) fn rows(nth: usize, report: &Interval) -> String {
         let tally = report.tally.verb(verb);
         if tally.sent + tally.answered + tally.never() > 0 {
             row(&mut out, nth, report, verb.name(), tally);
+            let _ = write!(out, ",{:.1},,,,\r\n", report.per_s(tally.keys_answered(verb)));
         }
     }
     row(&mut out, nth, report, "all", &report.tally.total());
+    let connections = &report.tally.connections;
+    let dropped = |used: Option<ProcessUse>| {
+        used.and_then(|used| used.datagrams_dropped)
+            .map_or(String::new(), |count| count.to_string())
+    };
+    let _ = write!(
+        out,
+        ",{:.1},{},{},{},{}\r\n",
+        report.keys_per_s(),
+        cell(connections.fairness(), 6),
+        cell(connections.worst_p99_ns().map(|ns| ns as f64 / 1000.0), 3),
+        dropped(report.usage.server),
+        dropped(report.usage.client)
+    );
     out
 }
 
+/// Writes the cells that the rows of one type and the row `all` share.
 fn row(out: &mut String, nth: usize, report: &Interval, verb: &str, tally: &VerbTally) {
     let Interval { run, start_s, seconds, .. } = report;
     let _ = write!(
@@ -78,7 +98,7 @@ fn row(out: &mut String, nth: usize, report: &Interval, verb: &str, tally: &Verb
     let machine = usage.machine.as_ref().map(|machine| machine.total);
     let _ = write!(
         out,
-        ",{},{},{},{},{},{},{}\r\n",
+        ",{},{},{},{},{},{},{}",
         cell(usage.server.map(|server| server.usr_cpus), 4),
         cell(usage.server.map(|server| server.sys_cpus), 4),
         rss.map_or(String::new(), |bytes| bytes.to_string()),
@@ -95,16 +115,33 @@ pub(crate) fn cpus(reports: &[Interval]) -> String {
     for (nth, report) in reports.iter().enumerate() {
         let Some(machine) = &report.usage.machine else { continue };
         let Interval { run, start_s, seconds, .. } = report;
-        let each = machine.cores.iter().map(|core| (core.cpu.to_string(), core.shares));
-        for (cpu, shares) in std::iter::once(("all".to_owned(), machine.total)).chain(each) {
+        let each =
+            machine.cores.iter().map(|core| (core.cpu.to_string(), core.shares, core.network));
+        let sum = machine.cores.iter().map(|core| core.network);
+        let sum = sum.reduce(|sum, one| Some(sum?.plus(&one?))).flatten();
+        let all = ("all".to_owned(), machine.total, sum);
+        for (cpu, shares, network) in std::iter::once(all).chain(each) {
             let _ = write!(out, "{run},{},{start_s:.3},{seconds:.3},{cpu}", nth + 1);
             for (_, share) in shares.named() {
                 let _ = write!(out, ",{share:.4}");
             }
-            let _ = write!(out, ",{:.4}\r\n", shares.busy());
+            let _ = write!(out, ",{:.4},", shares.busy());
+            out.push_str(&network.map_or(",,,,".to_owned(), |network| interrupts(&network)));
+            out.push_str("\r\n");
         }
     }
     out
+}
+
+fn interrupts(network: &CoreNetwork) -> String {
+    format!(
+        "{:.1},{:.1},{},{},{}",
+        network.device_interrupts_per_s,
+        network.net_rx_per_s,
+        network.packets,
+        network.packets_dropped,
+        network.squeezed
+    )
 }
 
 /// Latency against throughput, with a row per trial.

@@ -7,6 +7,7 @@
 use super::manifest::Setting;
 use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -14,13 +15,14 @@ const NICS_MAX: usize = 32;
 /// The most characters kept of a setting's value.
 const VALUE_CHARS_MAX: usize = 200;
 /// A setting's name, and the file with its value.
-const FILES: [(&str, &str); 18] = [
+const FILES: [(&str, &str); 19] = [
     ("clocksource", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
     ("smt", "/sys/devices/system/cpu/smt/active"),
     ("boost", "/sys/devices/system/cpu/cpufreq/boost"),
     ("no-turbo", "/sys/devices/system/cpu/intel_pstate/no_turbo"),
     ("frequency-driver", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver"),
     ("idle-driver", "/sys/devices/system/cpu/cpuidle/current_driver"),
+    ("online-cpus", "/sys/devices/system/cpu/online"),
     ("isolated-cpus", "/sys/devices/system/cpu/isolated"),
     ("transparent-hugepages", "/sys/kernel/mm/transparent_hugepage/enabled"),
     ("net.core.busy_poll", "/proc/sys/net/core/busy_poll"),
@@ -91,6 +93,9 @@ pub struct Nic {
     pub napi_defer_hard_irqs: Option<u64>,
     /// True if the kernel polls the interface in dedicated threads.
     pub threaded: Option<bool>,
+    /// The CPUs that handle the card's interrupts, such as `0-3,8`, if it is a card.
+    #[serde(default)]
+    pub interrupt_cpus: Option<String>,
     /// Offloads (1 is on), coalescing, rings and channels, under ethtool's names; packet steering.
     #[serde(default)]
     pub settings: Vec<Setting>,
@@ -111,7 +116,7 @@ impl Machine {
             governor: word(Path::new("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
             memory_bytes: Meminfo::current().ok().map(|memory| memory.mem_total),
             settings: settings(),
-            nics: nics(Path::new("/sys/class/net")),
+            nics: nics(Path::new("/sys/class/net"), Path::new("/proc/irq")),
         }
     }
 }
@@ -173,15 +178,38 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-fn nics(folder: &Path) -> Vec<Nic> {
+fn nics(folder: &Path, interrupts: &Path) -> Vec<Nic> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     paths.truncate(NICS_MAX);
-    paths.iter().map(|path| nic(path)).collect()
+    paths.iter().map(|path| nic(path, interrupts)).collect()
 }
 
-fn nic(path: &Path) -> Nic {
+/// The CPUs that handle the interrupts of the interface's card. A card without several interrupts
+/// is not looked up. `interrupts` has a folder for each interrupt.
+fn interrupt_cpus(nic: &Path, interrupts: &Path) -> Option<String> {
+    let device = fs::canonicalize(nic.join("device")).ok()?;
+    // The interrupts of a virtio card belong to the device above it.
+    let listed =
+        device.ancestors().take(2).find_map(|it| fs::read_dir(it.join("msi_irqs")).ok())?;
+    let mut cpus = BTreeSet::new();
+    for entry in listed.flatten() {
+        let own = interrupts.join(entry.file_name());
+        let list = word(&own.join("effective_affinity_list"));
+        let list = list.or_else(|| word(&own.join("smp_affinity_list"))).unwrap_or_default();
+        cpus.extend(crate::flags::cpus(&list).unwrap_or_default());
+    }
+    let cpus: Vec<usize> = cpus.into_iter().collect();
+    let range = |run: &[usize]| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => run.iter().map(usize::to_string).collect(),
+    };
+    let runs = cpus.chunk_by(|one, next| one + 1 == *next).map(range);
+    (!cpus.is_empty()).then(|| runs.collect::<Vec<_>>().join(","))
+}
+
+fn nic(path: &Path, interrupts: &Path) -> Nic {
     let queues = |kind: &str| {
         let Ok(entries) = fs::read_dir(path.join("queues")) else { return 0 };
         let names =
@@ -213,6 +241,7 @@ fn nic(path: &Path) -> Nic {
         gro_flush_timeout: number("gro_flush_timeout"),
         napi_defer_hard_irqs: number("napi_defer_hard_irqs"),
         threaded: number("threaded").map(|threaded| threaded != 0),
+        interrupt_cpus: interrupt_cpus(path, interrupts),
         settings,
     }
 }
@@ -241,11 +270,13 @@ mod tests {
     #[test]
     fn interfaces_are_read_from_their_folders() {
         let folder = std::env::temp_dir().join(format!("kvblaster-nics-{}", std::process::id()));
-        let eth = folder.join("eth7");
+        let eth = folder.join("net/eth7");
         for queue in ["rx-0", "rx-1", "tx-0"] {
             fs::create_dir_all(eth.join("queues").join(queue)).unwrap();
         }
-        fs::create_dir_all(eth.join("device")).unwrap();
+        let device = folder.join("bus/pci7/virtio7");
+        fs::create_dir_all(&device).unwrap();
+        std::os::unix::fs::symlink(&device, eth.join("device")).unwrap();
         std::os::unix::fs::symlink("../../drivers/virtio_net", eth.join("device/driver")).unwrap();
         for (name, text) in
             [("mtu", "9000\n"), ("speed", "-1\n"), ("operstate", "up\n"), ("threaded", "0\n")]
@@ -253,7 +284,16 @@ mod tests {
             fs::write(eth.join(name), text).unwrap();
         }
         fs::write(eth.join("queues/rx-0/rps_cpus"), "3\n").unwrap();
-        let mut found = nics(&folder);
+        // eth7 is a virtio card: its interrupts are those of the device above it.
+        let bus = folder.join("bus/pci7");
+        for (interrupt, list) in [("24", "0-1\n"), ("25", "1\n"), ("27", "7\n")] {
+            fs::create_dir_all(bus.join("msi_irqs")).unwrap();
+            fs::write(bus.join("msi_irqs").join(interrupt), "msix\n").unwrap();
+            let own = folder.join("irq").join(interrupt);
+            fs::create_dir_all(&own).unwrap();
+            fs::write(own.join("effective_affinity_list"), list).unwrap();
+        }
+        let mut found = nics(&folder.join("net"), &folder.join("irq"));
         // This machine's own eth7, if it has one, would add ethtool settings.
         found[0].settings.retain(|setting| setting.name.contains("rps"));
         fs::remove_dir_all(&folder).unwrap();
@@ -265,11 +305,12 @@ mod tests {
             rx_queues: 2,
             tx_queues: 1,
             threaded: Some(false),
+            interrupt_cpus: Some("0-1,7".to_owned()),
             settings: vec![setting("rx-0 rps-cpus", "3")],
             ..Nic::default()
         };
         assert_eq!(found, [expected]);
-        assert_eq!(nics(Path::new("/nowhere")), []);
+        assert_eq!(nics(Path::new("/nowhere"), Path::new("/nowhere")), []);
     }
 
     #[test]

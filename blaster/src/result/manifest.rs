@@ -70,6 +70,9 @@ pub struct TargetRecord {
     /// The CPUs that the first process may run on, such as `0-3,8`.
     #[serde(default)]
     pub cpus: Option<String>,
+    /// This machine's interface over which the server is reached, if it is reached over a network.
+    #[serde(default)]
+    pub interface: Option<String>,
 }
 
 impl Manifest {

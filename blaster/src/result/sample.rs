@@ -8,8 +8,9 @@ use super::manifest::{Manifest, TargetRecord};
 use super::{RunResult, SCHEMA};
 use crate::measure::check::{Loop, check};
 use crate::measure::cpu::{Categories, Core, CpuShares};
+use crate::measure::interrupts::CoreNetwork;
 use crate::measure::process::ProcessUse;
-use crate::measure::{Interval, KeyAnswer, Tally, steady};
+use crate::measure::{Connections, Interval, KeyAnswer, Tally, steady};
 use crate::search::{Capacity, SearchResult, bracket::Limit, curve::Point};
 use crate::workload::Verb;
 
@@ -62,6 +63,7 @@ fn manifest(label: &str) -> Manifest {
         pids: vec![4711],
         command_line: Some("memcached -m 64".to_owned()),
         cpus: Some("0-1".to_owned()),
+        interface: Some("lo".to_owned()),
     }];
     manifest.driven = "open".to_owned();
     manifest.protocol = "text".to_owned();
@@ -87,6 +89,13 @@ fn report(nth: u64, us: u64) -> Interval {
         tally.answered(verb, request == 7, intended, sent, intended + ns);
     }
     tally.broken += 1;
+    // One of four connections has half of the answers, and waits longer.
+    tally.connections = Connections::new(std::iter::once(0..4));
+    for (at, (ns, count)) in
+        (0..).zip([(us * 2_000_000, 1000), (us * 1000, 334), (us * 1000, 333), (us * 1000, 333)])
+    {
+        tally.connections.record(at, ns, count);
+    }
     (tally.busy_ns, tally.wall_ns) = (3_000_000_000, 20_000_000_000);
     let mut interval = Interval {
         start_s: 10.0 + 10.0 * nth as f64,
@@ -98,12 +107,19 @@ fn report(nth: u64, us: u64) -> Interval {
     };
     let server = ProcessUse { usr_cpus: 0.2, sys_cpus: 0.4, cpu_s: 6.0, ..ProcessUse::default() };
     let server = ProcessUse { rss_bytes: Some(100 << 20), threads: Some(4), ..server };
-    let server = ProcessUse { waiting_cpus: Some(0.01), ..server };
+    let server = ProcessUse { waiting_cpus: Some(0.01), datagrams_dropped: Some(0), ..server };
     let total = Categories { usr: 0.2, sys: 0.3, softirq: 0.1, idle: 0.4, ..Categories::default() };
-    let cores = vec![Core { cpu: 0, shares: total }, Core { cpu: 1, shares: total }];
+    let network = Some(CoreNetwork {
+        device_interrupts_per_s: 50.0,
+        net_rx_per_s: 70.5,
+        packets: 800,
+        packets_dropped: 0,
+        squeezed: 2,
+    });
+    let cores = [0, 1].map(|cpu| Core { cpu, shares: total, network });
     interval.usage.server = Some(server);
     interval.usage.client = Some(server);
-    interval.usage.machine = Some(CpuShares { total, cores });
+    interval.usage.machine = Some(CpuShares { total, cores: cores.into() });
     interval
 }
 

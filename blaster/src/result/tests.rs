@@ -112,6 +112,12 @@ fn tables_have_a_row_a_report_and_type_and_are_rectangular() {
     assert_eq!((lines[3][column("verb")], lines[3][column("answered")]), ("all", "2000"));
     assert_eq!(lines[1][column("asked_per_s")], "200.0");
     assert_eq!(lines[1][column("server_sys_cpus")], "0.4000");
+    // Figures of connections and processes are in the row `all` only.
+    let last =
+        ["verb", "keys_per_s", "fairness", "worst_connection_p99_us", "client_datagrams_dropped"];
+    let cells = |row: usize| last.map(|name| lines[row][column(name)]);
+    assert_eq!(cells(3), ["all", "200.0", "0.750000", "100663.295", "0"]);
+    assert_eq!(cells(1), ["get", "193.5", "", "", ""]);
     let curve = fs::read_to_string(folder.0.join("curve.csv")).unwrap();
     assert_eq!(curve.lines().count(), 9);
     assert!(curve.contains("\"it was, \"\"late\"\"\""), "{curve}");
@@ -134,6 +140,12 @@ fn cpus_have_a_row_each_and_their_shares_are_the_categories() {
     };
     assert_eq!(figures(&lines[2]), ["0.2000", "0.3000", "0.1000", "0.0000", "0.4000", "0.6000"]);
     assert_eq!(lines[18][column("report")], "6");
+    let network = |line: &[&str]| {
+        ["device_interrupts_per_s", "net_rx_per_s", "packets", "packets_dropped", "squeezed"]
+            .map(|name| line[column(name)].to_owned())
+    };
+    assert_eq!(network(&lines[1]), ["100.0", "141.0", "1600", "0", "4"]);
+    assert_eq!(network(&lines[2]), ["50.0", "70.5", "800", "0", "2"]);
     assert!(lines.iter().all(|line| line.len() == header.len()), "{cpus}");
 }
 

@@ -187,7 +187,7 @@ struct Contestant {
 /// Returns the order of servers in a round. The second round of each pair reverses the order of the
 /// first, so that a drift affects all servers alike. Each pair begins with the next server, so that
 /// every server comes first, second and so on equally often.
-fn order(round: usize, count: usize) -> Vec<usize> {
+pub(crate) fn order(round: usize, count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).map(|at| (at + round / 2) % count).collect();
     if round % 2 == 1 {
         order.reverse();

@@ -38,8 +38,8 @@ pub(crate) struct TrafficResult {
     pub(crate) agents: Vec<AgentPart>,
     /// A remark on the reports if an agent was lost.
     pub(crate) lost: Option<(Severity, &'static str)>,
-    /// A remark on servers that went away or were restarted.
-    pub(crate) gone: Option<Remark>,
+    /// Remarks on servers that went away or were restarted, and on connections that they closed.
+    pub(crate) gone: Vec<Remark>,
 }
 
 /// Stores every key once. Returns a description of the keys that were not stored. Fails if a thread
@@ -220,7 +220,7 @@ pub(crate) fn drive(
         unsettled,
         agents: agents.map(|all| all.parts(parts, plan, rate_of(pace))).unwrap_or_default(),
         lost,
-        gone: None,
+        gone: Vec::new(),
     })
 }
 

@@ -6,6 +6,7 @@
 //! the workload that `--workload` names.
 
 use super::agents;
+pub use super::crowd::CrowdFlags;
 use crate::flags::{CliOption, NUMBERS, cpus, number, or, time};
 use crate::measure::objective::{Objective, ObjectiveError};
 use crate::measure::schedule::Schedule;
@@ -29,6 +30,8 @@ const DEPTH_MAX: u32 = 1 << 16;
 const RATE_MAX: f64 = 1e10;
 const OUTSTANDING_MAX: u32 = 1 << 20;
 const PID_MAX: u32 = 1 << 22;
+/// Largest `--fill`: beyond the memory, to measure evictions.
+const FILL_PERCENT_MAX: f64 = 10_000.0;
 
 const ASKED: &str = "Requests and items";
 const DRIVEN: &str = "Driving";
@@ -56,7 +59,7 @@ all trials as a table, and latency against throughput as a plot. Targets and
 workloads are those of kvblaster run.
 
   kvblaster capacity localhost:11211
-  kvblaster capacity -O 'p99.9<500us' --start 50k -o mine localhost:11211";
+  kvblaster capacity -O 'p99.9<500us' --first 50k -o mine localhost:11211";
 
 /// The plan of one run. The flags in it are those of all verbs that drive servers. Flags that only
 /// some verbs have are in the groups below, which copy their values into the plan.
@@ -224,6 +227,13 @@ To divide the keys unequally, append /WEIGHT to each target, or ,WEIGHT to a uni
     /// Process ids of the servers. If there are none, kvblaster finds them.
     #[arg(skip)]
     pub server_pids: Vec<u32>,
+    /// The share of the servers' memory that keys and values take, if it determines the number of
+    /// keys.
+    #[arg(skip)]
+    pub fill_share: Option<f64>,
+    /// The crowd beside the load.
+    #[arg(skip)]
+    pub crowd: CrowdFlags,
     /// The run's name; without one, the targets are its name.
     #[arg(skip)]
     pub label: Option<String>,
@@ -329,6 +339,16 @@ impl ProcessFlags {
     }
 }
 
+/// Flags for the number of keys, of verbs that start no server themselves.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FillFlags {
+    /// Use as many keys as let keys and values take this share of the memory that the servers
+    /// may use, as in 70%; in place of --keys
+    #[arg(long = "fill", help_heading = ASKED, value_name = "SHARE", value_parser = share)]
+    #[arg(conflicts_with_all = ["keys", "agents"])]
+    fill_share: Option<f64>,
+}
+
 /// Flags for the folder of results.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct OutFlags {
@@ -358,6 +378,10 @@ pub struct Run {
     alone: AgentFlags,
     #[command(flatten)]
     processes: ProcessFlags,
+    #[command(flatten)]
+    filled: FillFlags,
+    #[command(flatten)]
+    crowd: CrowdFlags,
     #[command(flatten)]
     kept: OutFlags,
 }
@@ -389,6 +413,8 @@ pub struct Search {
     #[command(flatten)]
     processes: ProcessFlags,
     #[command(flatten)]
+    filled: FillFlags,
+    #[command(flatten)]
     kept: OutFlags,
 }
 
@@ -400,6 +426,8 @@ impl Run {
         self.asserted.give(plan);
         self.alone.give(plan);
         self.processes.give(plan);
+        plan.fill_share = self.filled.fill_share;
+        plan.crowd = self.crowd;
         self.kept.give(plan);
         plan.finish(given)
     }
@@ -483,6 +511,7 @@ impl Search {
         plan.capacity = Some(capacity);
         self.alone.give(plan);
         self.processes.give(plan);
+        plan.fill_share = self.filled.fill_share;
         self.kept.give(plan);
         plan.finish(given)
     }
@@ -510,6 +539,13 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let number = without_suffix(text).parse::<f64>().ok();
     let number = number.filter(|number| *number > 0.0 && *number <= RATE_MAX);
     number.ok_or_else(|| format!("a rate as in 500, 20k or 1.5m: {text}"))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    let percent = percent.filter(|percent| *percent > 0.0 && *percent <= FILL_PERCENT_MAX);
+    let wrong = || format!("must be a share as in 70%, up to {FILL_PERCENT_MAX}%, not {text}");
+    percent.map(|percent| percent / 100.0).ok_or_else(wrong)
 }
 
 /// Returns a plan in which all flags have their defaults.
@@ -579,7 +615,7 @@ mod tests {
             let names = plan.capacity.iter().flat_map(|search| &search.aim.goals);
             names.map(|goal| goal.name.clone()).collect::<Vec<_>>().join(" ")
         };
-        let plan = search("--start 5k --late 2ms");
+        let plan = search("--first 5k --late 2ms");
         assert_eq!((goals(&plan).as_str(), plan.schedule.reports), ("avg p99 p999 max", 1));
         assert_eq!(plan.capacity.unwrap().aim.start_per_s, 5000.0);
         let plan = search("--seed 3 -O p95<3ms -O hit>50% --precision 0.1 --votes 5 --repeats 2");
@@ -604,7 +640,7 @@ mod tests {
             ("a --cpus 9-3", "--cpus"),
             ("a --timeout 0s", "--timeout"),
             ("a -a p99", "--assert"),
-            ("a --start 3", "--start"),
+            ("a --first 3", "--first"),
             ("a --mix get=x", "--mix: get=x: "),
             ("a --speed 3", "--speed"),
             ("a --thread 3", "a similar argument exists: '--threads'"),
@@ -616,6 +652,9 @@ mod tests {
             ("a --warm 10s --mix set", "--warm"),
             ("a --steer keys", "a similar value exists: 'key'"),
             ("a --columns 3", "--steer <HOW>"),
+            ("a --fill 70", "--fill: must be a share as in 70%, up to 10000%, not 70"),
+            ("a --fill 70% --keys 5", "--keys"),
+            ("a --fill 70% --agent x", "--agent"),
             ("a --steer key --columns 0", "--columns: must be a number from 1 to 65535"),
         ];
         refused("run", &rows);

@@ -172,7 +172,7 @@ impl Live {
         }
         state.drawn = Some(now);
         if let Some(watch) = watch.filter(|_| state.drawings.is_multiple_of(DRAWINGS_A_SECOND)) {
-            let moment = watch.moment();
+            let moment = watch.brief_moment();
             if let Some(before) = state.moment.replace(moment.clone()) {
                 state.usage = moment.since(&before);
             }

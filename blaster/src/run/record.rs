@@ -11,6 +11,7 @@ use crate::result::manifest::{Manifest, TargetRecord};
 use crate::result::version::ServerInfo;
 use crate::target::{Place, Target};
 use procfs::process::Process;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 /// Maximum number of characters kept of a server's command line.
 const COMMAND_CHARS_MAX: usize = 4096;
@@ -107,7 +108,27 @@ fn record(
         command_line: pids.first().and_then(|pid| command_line(*pid)),
         cpus: pids.first().and_then(|pid| cpus(*pid)),
         pids,
+        interface: if context.agents.is_none() { interface(&target.place) } else { None },
     }
+}
+
+/// Returns this machine's interface over which requests to `place` leave.
+fn interface(place: &Place) -> Option<String> {
+    let to = match place {
+        Place::Tcp(address) | Place::Udp(address) => *address,
+        Place::Xdp(bypass, _) => return Some(bypass.interface.clone()),
+        Place::Unix(_) => return None,
+    };
+    let any: IpAddr = match to.is_ipv4() {
+        true => Ipv4Addr::UNSPECIFIED.into(),
+        false => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Connecting a UDP socket sends nothing, and chooses the local address by the route.
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(to).ok()?;
+    let own = socket.local_addr().ok()?.ip().to_canonical();
+    let all = net::own_addresses().ok()?;
+    all.into_iter().find(|one| one.ip == own).map(|one| one.interface)
 }
 
 fn process(pid: u32) -> Option<Process> {
@@ -144,4 +165,16 @@ fn command_line(pid: u32) -> Option<String> {
     let text = process(pid)?.cmdline().ok()?.join(" ");
     let text: String = text.trim().chars().take(COMMAND_CHARS_MAX).collect();
     (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_reaches_itself_over_loopback_and_a_path_over_no_network() {
+        let to = |address: &str| Place::Udp(address.parse().unwrap());
+        assert_eq!(interface(&to("127.0.0.1:11211")).as_deref(), Some("lo"));
+        assert_eq!(interface(&Place::Unix("/tmp/a".into())), None);
+    }
 }

@@ -56,6 +56,9 @@ pub enum ServersError {
     /// The number of columns is not known.
     #[error("{0}: the server does not report its number of columns over TCP ({1}): give --columns")]
     NoColumns(String, String),
+    /// The server does not report how much memory it may use.
+    #[error("{0}: the server reports no limit of its memory: give --keys in place of --fill")]
+    NoLimit(String),
     /// The columns would need more ports than there are.
     #[error(
         "{0}: --steer ports: {1} columns need {1} ports, but from this port to 65535 there are \
@@ -127,6 +130,14 @@ impl Servers {
             Some(format!("{} {why}", target.name))
         });
         changes.collect()
+    }
+
+    /// Memory that the servers may use, in total. Fails if a server does not report its limit.
+    pub(crate) fn limit_bytes(&self) -> Result<u64, ServersError> {
+        let limit = |(target, info): (&Target, &ServerInfo)| {
+            info.limit_bytes.ok_or_else(|| ServersError::NoLimit(target.name.clone()))
+        };
+        self.targets.iter().zip(&self.infos).map(limit).sum()
     }
 
     /// Describes the first server whose memory cannot hold its share of `bytes`.

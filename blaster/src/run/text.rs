@@ -12,9 +12,9 @@ pub mod found;
 
 use super::Plan;
 use crate::measure::check::{Remark, Severity};
-use crate::measure::steady::{self, UNSTEADY, reliable_quantile_ns};
+use crate::measure::steady::{self, BEYOND_MIN, UNSTEADY, reliable_quantile_ns};
 use crate::measure::times::FIGURES;
-use crate::measure::{Interval, Times, VerbTally};
+use crate::measure::{Connections, Interval, Times, VerbTally};
 use crate::result::RunResult;
 use crate::result::agent::AgentPart;
 use crate::result::manifest::{Manifest, TargetRecord};
@@ -32,6 +32,7 @@ pub fn text(plan: &Plan, done: &RunResult) -> String {
             reports(&mut out, plan, &done.reports);
             times(&mut out, plan, all);
             keys(&mut out, all);
+            fairness(&mut out, &all.tally.connections);
             agents(&mut out, &done.agents);
             cpu(&mut out, all);
             out.push('\n');
@@ -187,6 +188,13 @@ fn times(out: &mut String, plan: &Plan, all: &Interval) {
         let _ = write!(out, "{:>COLUMN$.0}", all.per_s(tally.answered));
     }
     out.push('\n');
+    if total.keys > total.sent {
+        let _ = write!(out, "{:NAMES$}", "keys/s");
+        for keys in keys_per_s(all) {
+            let _ = write!(out, "{keys:>COLUMN$.0}");
+        }
+        out.push('\n');
+    }
     if plan.is_open() {
         out.push_str("response time, us: from when a request was due\n");
         rows(out, columns.iter().map(|(_, tally)| &tally.response_ns));
@@ -197,6 +205,17 @@ fn times(out: &mut String, plan: &Plan, all: &Interval) {
         rows(out, columns.iter().map(|(_, tally)| &tally.response_ns));
     }
     out.push('\n');
+}
+
+/// Keys answered per second by each type of request that was used, and by all if there are several.
+fn keys_per_s(all: &Interval) -> Vec<f64> {
+    let used = VERBS.into_iter().zip(&all.tally.verbs).filter(|(_, tally)| tally.answered > 0);
+    let mut each: Vec<f64> =
+        used.map(|(verb, tally)| all.per_s(tally.keys_answered(verb))).collect();
+    if each.len() > 1 {
+        each.push(all.keys_per_s());
+    }
+    each
 }
 
 /// Writes a row for each figure, with a column for each item of `columns`.
@@ -278,6 +297,23 @@ fn keys(out: &mut String, all: &Interval) {
         megabytes(tally.sent_bytes),
         megabytes(tally.received_bytes)
     );
+}
+
+/// If Jain's index of the answers per connection is lower than this, the report shows it.
+const FAIRNESS_MAX: f64 = 0.99;
+
+/// Writes a line only if some connections have far fewer answers than others.
+fn fairness(out: &mut String, connections: &Connections) {
+    let (count, index) = (connections.len(), connections.fairness());
+    let Some(index) = index.filter(|index| count > 1 && *index < FAIRNESS_MAX) else { return };
+    let _ = write!(out, "fairness   {index:.3} (Jain's index) over {count} connections");
+    // A percentile of too few answers is not shown, as elsewhere.
+    let fewest = connections.answered_range().map_or(0, |(fewest, _)| fewest);
+    let is_reliable = fewest as f64 * 0.01 >= BEYOND_MIN;
+    if let Some(ns) = connections.worst_p99_ns().filter(|_| is_reliable) {
+        let _ = write!(out, "; the worst p99 is {}", crate::words::time(ns));
+    }
+    out.push('\n');
 }
 
 fn cpu(out: &mut String, all: &Interval) {

@@ -3,7 +3,7 @@
 //! Where: written to the file that `--svg` names. Invariant: see `report::chart`.
 
 use crate::axis::Spread;
-use crate::report::chart::{Chart, Dot, KINDS, Line, sheet};
+use crate::report::chart::{Chart, Dot, KINDS, Line, Ticks, sheet};
 use crate::report::words;
 use simulate::jobs::{Outcome, Plan};
 
@@ -20,6 +20,7 @@ fn chart(plan: &Plan, outcome: &Outcome) -> Chart {
             x: *bytes as f64,
             y: misses[at] as f64 / outcome.requests as f64,
             is_hollow: false,
+            range: None,
         };
         let mut points: Vec<Dot> = outcome.sizes.iter().map(dot).collect();
         points.sort_by(|one, other| one.x.total_cmp(&other.x));
@@ -30,12 +31,14 @@ fn chart(plan: &Plan, outcome: &Outcome) -> Chart {
         ticks.map(|(size, (bytes, _))| (*bytes as f64, size.to_string())).collect();
     ticks.sort_by(|one, other| one.0.total_cmp(&other.0));
     Chart {
-        id: "",
+        id: "".into(),
         title: outcome.trace.clone(),
         caption: String::new(),
-        x: ("cache size", Spread::Log, words::count),
-        y: ("miss ratio", Spread::Within, words::plain),
-        x_ticks: Some(ticks),
+        x: ("cache size".into(), Spread::Log, words::count),
+        y: ("miss ratio".into(), Spread::Within, words::plain),
+        x_ticks: Ticks::At(ticks),
+        y_also: Vec::new(),
+        table: None,
         lines: plan.policies.iter().map(ToString::to_string).enumerate().map(line).collect(),
     }
 }

@@ -5,7 +5,8 @@
 //! workload.
 //! Source: the KV-Cache paper, table 2 and section 6 (mix-a to mix-c, etc); Atikoglu et al. and
 //! mutilate (facebook); M. Pavlik, "Memcached vs Redis: Benchmarking In-memory Object Caches"
-//! (Edinburgh, 2016), tables 2.1 and 3.2 (thesis); Solarflare's OpenOnload report (solarflare-48).
+//! (Edinburgh, 2016), tables 2.1 and 3.2 (thesis); Solarflare's OpenOnload report
+//! (solarflare-1, solarflare-48).
 
 /// A named workload.
 pub struct Preset {
@@ -29,7 +30,7 @@ const fn preset(name: &'static str, about: &'static str, settings: &'static str)
 
 /// All presets. The power laws from the KV-Cache paper have four groups, because each of its four
 /// traffic generators had its own quarter of the keys.
-pub const PRESETS: [Preset; 10] = [
+pub const PRESETS: [Preset; 11] = [
     preset(
         "uniform",
         "a million keys of 32 bytes, all requested equally often, values of 128 bytes, 9 gets per \
@@ -84,6 +85,13 @@ pub const PRESETS: [Preset; 10] = [
         "memtier as in a thesis that compares memcached with Redis: always ten gets and then a \
          set, a hundred million keys, all requested equally often, values of 64 bytes",
         "keys=100000000 key-size=16 value-size=64 mix=get=10,set=1 mix-order=dealt gap=fixed",
+    ),
+    preset(
+        "solarflare-1",
+        "like solarflare-48, but with gets of one key: nine gets, and then a set of the key set \
+         longest ago",
+        "keys=983040 key-size=20 value-size=20 mix=get=9,set=1 mix-order=dealt \
+         keys-per=connection set-order=oldest gap=fixed",
     ),
     preset(
         "solarflare-48",

@@ -70,6 +70,14 @@ fn documents() -> Vec<Document> {
     FRONT.iter().map(|path| document(path)).chain(answers()).collect()
 }
 
+/// The commands that a page of `--help` lists.
+fn commands(page: &str) -> BTreeSet<String> {
+    let rows = page.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let rows = rows.take_while(|line| !line.is_empty());
+    let names = rows.filter_map(|row| row.strip_prefix("  ")?.split(' ').next());
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
 impl Parsers {
     fn new() -> Parsers {
         let help_of = |words: &[&str]| match blaster::flags::parse(
@@ -79,17 +87,15 @@ impl Parsers {
             _ => panic!("no help: {words:?}"),
         };
         let page = help_of(&["--help"]);
-        let rows = page.lines().skip_while(|line| *line != "Commands:").skip(1);
-        let rows = rows.take_while(|line| !line.is_empty());
-        let verbs: BTreeSet<String> = rows
-            .filter_map(|row| row.strip_prefix("  ")?.split(' ').next())
-            .filter(|verb| !verb.is_empty())
-            .map(str::to_owned)
-            .collect();
+        let verbs = commands(&page);
         assert!(verbs.contains("run") && verbs.contains("man"), "{verbs:?}");
         let mut help = page;
         for verb in verbs.iter().filter(|verb| *verb != "help") {
-            help += &help_of(&[verb.as_str(), "--help"]);
+            let page = help_of(&[verb.as_str(), "--help"]);
+            for inner in commands(&page).iter().filter(|inner| *inner != "help") {
+                help += &help_of(&[verb.as_str(), inner.as_str(), "--help"]);
+            }
+            help += &page;
         }
         let place = TestDirectory::new();
         let written = document("docs/kvblaster/size.md").text;

@@ -48,7 +48,7 @@ impl Inward {
             self.free_splits.push(split);
         }
         let sent = &entry.sent;
-        state.score.over(sent.verb, &outcome, sent.intended_ns, sent.sent_ns, now_ns);
+        state.score.over(line, sent, &outcome, now_ns);
         if !matches!(sent.cause, Cause::Fill { .. }) {
             state.feedback.over += 1;
         }

@@ -32,7 +32,7 @@ impl Inward {
         while let Some(quick) = input.get(at..).and_then(|rest| own.reader.next_usual(rest)) {
             let number = quick.tag.map(Tag::number);
             let Some(sent) = own.ring.answer(number, quick.kind != UsualKind::Done) else { break };
-            state.score.answered(sent.verb, sent.intended_ns, sent.sent_ns, now_ns);
+            state.score.answered(line, sent, now_ns);
             over += 1;
             tokens += u32::from(sent.cause == Cause::Token);
             hits += u64::from(quick.kind == UsualKind::Hit);
@@ -69,7 +69,7 @@ impl Inward {
             let is_get = quick.kind != UsualKind::Done;
             let sent = if is_own { own.ring.answer(Some(header.id), is_get) } else { None };
             let Some(sent) = sent else { break Some(datagram) };
-            state.score.answered(sent.verb, sent.intended_ns, sent.sent_ns, now_ns);
+            state.score.answered(line, sent, now_ns);
             over += 1;
             tokens += u32::from(sent.cause == Cause::Token);
             hits += u64::from(quick.kind == UsualKind::Hit);

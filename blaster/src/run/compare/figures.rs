@@ -358,7 +358,7 @@ mod tests {
             let server = ProcessUse { cpu_s: 0.5, usr_cpus: 0.2, ..ProcessUse::default() };
             window.usage.server = Some(server);
             let shares = Categories { usr: 0.5, softirq: 0.3, idle: 0.2, ..Categories::default() };
-            let cores = vec![Core { cpu: 3, shares }];
+            let cores = vec![Core { cpu: 3, shares, ..Core::default() }];
             window.usage.machine = Some(CpuShares { total: shares, cores });
             window
         };

@@ -189,7 +189,7 @@ fn none(limit: Limit) -> &'static str {
         Limit::LowestRate | Limit::Server => "it does not hold at the lowest rate either",
         Limit::Generator => {
             "none found: kvblaster was behind at the lowest rate, which alone may be the reason. \
-             Give it more --threads, a machine of its own, or a lower --start"
+             Give it more --threads, a machine of its own, or a lower --first"
         }
         Limit::HighestRate | Limit::Unknown => "none found before the search was ended",
     }

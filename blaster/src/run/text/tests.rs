@@ -7,6 +7,7 @@ use super::found;
 use crate::measure::check::Verdict;
 use crate::result::{RunResult, sample};
 use crate::run::flags::plan;
+use crate::workload::Verb;
 
 fn same(text: &str, expected: &str) {
     assert!(text == expected, "{text}");
@@ -23,6 +24,27 @@ fn a_closed_loop_is_told_whole() {
     let mut plan = plan(false).unwrap();
     plan.targets = vec!["localhost:11211".to_owned()];
     same(&super::text(&plan, &alone("ours", 50)), include_str!("closed.txt"));
+}
+
+#[test]
+fn keys_are_told_where_gets_have_several_and_connections_only_where_they_differ() {
+    let plan = plan(false).unwrap();
+    let mut done = alone("ours", 50);
+    let tally = &mut done.merged.as_mut().unwrap().tally;
+    let get = &mut tally.verbs[Verb::Get as usize];
+    (get.keys, get.hits, get.misses) = (3 * get.keys, 3 * get.hits, 3 * get.misses);
+    let message = super::text(&plan, &done);
+    let row = |name: &str| message.lines().find(|line| line.starts_with(name)).unwrap_or("none");
+    assert_eq!(row("answered/s"), "answered/s         194          6        200", "{message}");
+    assert_eq!(row("keys/s"), "keys/s             580          6        587", "{message}");
+    assert!(row("fairness").starts_with("fairness   0.750 (Jain's index) over 4"), "{message}");
+    // The first connection has 6,000 answers and the others 2,000 each; more make them equal.
+    let told = |done: &RunResult| super::text(&plan, done).contains("fairness");
+    for (more, is_told) in [(2_500, true), (1_500, false)] {
+        let tally = &mut done.merged.as_mut().unwrap().tally;
+        (1..4).for_each(|at| tally.connections.record(at, 1000, more));
+        assert_eq!(told(&done), is_told);
+    }
 }
 
 #[test]

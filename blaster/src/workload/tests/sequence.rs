@@ -50,6 +50,7 @@ fn the_same_seed_gives_the_same_bytes() {
         ("etc-as-printed", 7_911_043_678_014_776_939),
         ("facebook", 14_382_267_610_295_152_102),
         ("thesis", 12_701_436_919_633_218_846),
+        ("solarflare-1", 5_859_697_896_993_055_722),
         ("solarflare-48", 1_651_383_779_117_886_561),
     ];
     let made = presets::PRESETS.map(|preset| (preset.name, digest(&made(preset.name, &[]), 1)));
@@ -132,6 +133,7 @@ fn mixes_have_their_shares() {
         ("mix-b", [96.77, 3.23, 0.0, 0.0]),
         ("mix-c", [70.0, 25.0, 5.0, 0.0]),
         ("thesis", [100.0 / 1.1, 10.0 / 1.1, 0.0, 0.0]),
+        ("solarflare-1", [90.0, 10.0, 0.0, 0.0]),
         ("solarflare-48", [90.0, 10.0, 0.0, 0.0]),
     ] {
         let (mut keys, mut all) = ([0; VERBS.len()], 0);

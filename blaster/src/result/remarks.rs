@@ -1,0 +1,169 @@
+//! Judges the machine's settings: what makes a run slower, or its times less steady, than need be.
+//!
+//! Where: added to the self-check of a run without agents.
+//! Invariant: a remark only warns, and depends on the manifest alone. An unknown setting leads to
+//! no remark: loopback and virtual interfaces have no interrupts and no coalescing.
+//! Source: Pavlik's thesis, chapter 3 (interrupts on a server's CPUs); the kernel's
+//! networking/scaling.rst and admin-guide/pm/cpufreq.rst.
+
+use super::machine::Nic;
+use super::manifest::{Manifest, Setting};
+use crate::flags;
+use crate::measure::check::{Remark, Severity};
+use std::collections::BTreeSet;
+
+/// The governor under which CPUs always run at their highest frequency.
+const GOVERNOR: &str = "performance";
+/// The settings with which a driver changes its coalescing while packets arrive.
+const ADAPTIVE: [&str; 2] = ["adaptive-rx", "adaptive-tx"];
+/// The settings that pin driving threads to CPUs.
+const PINNED: [&str; 2] = ["cpus", "receive-cpus"];
+
+/// The remarks on the machine of a run.
+pub(crate) fn remarks(manifest: &Manifest) -> Vec<Remark> {
+    let nics = &manifest.machine.nics;
+    let governor = manifest.machine.governor.as_deref();
+    let governor = governor.filter(|governor| *governor != GOVERNOR).map(|governor| {
+        let sentence = format!(
+            "the CPUs' frequency governor is {governor}, not {GOVERNOR}: CPUs that are not busy \
+             answer more slowly"
+        );
+        warning("governor", sentence)
+    });
+    let carries = |nic: &&Nic| {
+        let mut interfaces = manifest.targets.iter().filter_map(|one| one.interface.as_ref());
+        interfaces.any(|interface| *interface == nic.name)
+    };
+    let adaptive = nics.iter().filter(carries).filter_map(adaptive);
+    let interrupts = [("server", server_cpus(manifest)), ("generator", generator_cpus(manifest))];
+    let interrupts = interrupts.iter().filter_map(|(name, cpus)| on_cpus(nics, name, cpus));
+    governor.into_iter().chain(adaptive).chain(interrupts).collect()
+}
+
+fn warning(rule: &str, sentence: String) -> Remark {
+    Remark { rule: rule.to_owned(), severity: Severity::Warning, sentence }
+}
+
+fn value<'s>(settings: &'s [Setting], name: &str) -> Option<&'s str> {
+    settings.iter().find(|one| one.name == name).map(|one| one.value.as_str())
+}
+
+fn adaptive(nic: &Nic) -> Option<Remark> {
+    let is_on = |name: &&&str| value(&nic.settings, name).is_some_and(|value| value != "0");
+    let on: Vec<&str> = ADAPTIVE.iter().filter(is_on).copied().collect();
+    let sentence = format!(
+        "{} carries the requests and has adaptive coalescing on ({}): its delays change with the \
+         load; ethtool -C turns it off",
+        nic.name,
+        on.join(", ")
+    );
+    (!on.is_empty()).then(|| warning("adaptive-coalescing", sentence))
+}
+
+/// The CPUs to which servers are pinned: those of servers that may not run on all CPUs.
+fn server_cpus(manifest: &Manifest) -> BTreeSet<usize> {
+    let Some(all) = value(&manifest.machine.settings, "online-cpus").map(set) else {
+        return BTreeSet::new();
+    };
+    let each = manifest.targets.iter().filter_map(|one| one.cpus.as_deref().map(set));
+    each.filter(|cpus| !cpus.is_superset(&all)).flatten().collect()
+}
+
+/// The CPUs to which driving threads are pinned.
+fn generator_cpus(manifest: &Manifest) -> BTreeSet<usize> {
+    PINNED.iter().filter_map(|name| value(&manifest.settings, name)).flat_map(set).collect()
+}
+
+fn set(list: &str) -> BTreeSet<usize> {
+    flags::cpus(list).unwrap_or_default().into_iter().collect()
+}
+
+/// A remark if an interrupt of a network card is handled on one of `cpus`.
+fn on_cpus(nics: &[Nic], name: &str, cpus: &BTreeSet<usize>) -> Option<Remark> {
+    let handled =
+        |nic: &&Nic| nic.interrupt_cpus.as_deref().is_some_and(|list| !set(list).is_disjoint(cpus));
+    let nic = nics.iter().find(handled)?;
+    let on = nic.interrupt_cpus.as_deref().map(set).unwrap_or_default();
+    let first = on.intersection(cpus).next()?;
+    let whose = if name == "server" { "a server is" } else { "kvblaster's threads are" };
+    let sentence = format!(
+        "CPU {first}, to which {whose} pinned, also handles interrupts of the network card {}: \
+         move one of them (/proc/irq/*/smp_affinity_list)",
+        nic.name
+    );
+    Some(warning(&format!("interrupts-on-{name}"), sentence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::manifest::TargetRecord;
+
+    /// A server on CPU 1 of four, reached over eth0, whose interrupts are handled on `interrupts`.
+    fn made(interrupts: &str) -> Manifest {
+        let setting = |name: &str, value: &str| Setting { name: name.into(), value: value.into() };
+        let mut manifest = Manifest::default();
+        manifest.machine.governor = Some(GOVERNOR.to_owned());
+        manifest.machine.settings = vec![setting("online-cpus", "0-3")];
+        let nic = |name: &str| Nic { name: name.to_owned(), ..Nic::default() };
+        let adaptive = |on| vec![setting("adaptive-rx", on), setting("adaptive-tx", "0")];
+        let eth0 = Nic { settings: adaptive("0"), ..nic("eth0") };
+        let eth0 = Nic { interrupt_cpus: Some(interrupts.to_owned()), ..eth0 };
+        let eth1 = Nic { settings: adaptive("1"), ..nic("eth1") };
+        manifest.machine.nics = vec![nic("lo"), eth0, eth1];
+        let cpus = Some("1".to_owned());
+        let interface = Some("eth0".to_owned());
+        manifest.targets = vec![TargetRecord { cpus, interface, ..TargetRecord::default() }];
+        manifest
+    }
+
+    fn rules(manifest: &Manifest) -> Vec<String> {
+        let remarks = remarks(manifest).into_iter();
+        remarks.inspect(|one| assert_eq!(one.severity, Severity::Warning)).map(|o| o.rule).collect()
+    }
+
+    #[test]
+    fn a_quiet_machine_and_one_that_tells_nothing_have_no_remarks() {
+        assert_eq!(rules(&made("2-3")), [""; 0]);
+        assert_eq!(rules(&Manifest::default()), [""; 0]);
+        assert_eq!(rules(&made("x")), [""; 0]);
+    }
+
+    #[test]
+    fn interrupts_on_the_cpus_of_a_server_or_a_thread_are_told() {
+        let on_server = made("0-2");
+        assert_eq!(rules(&on_server), ["interrupts-on-server"]);
+        let sentence = &remarks(&on_server)[0].sentence;
+        assert!(sentence.starts_with("CPU 1, to which a server is pinned, also"), "{sentence}");
+        // A server that may run on all CPUs is not pinned.
+        let mut free = on_server.clone();
+        free.targets[0].cpus = Some("0-3".to_owned());
+        assert_eq!(rules(&free), [""; 0]);
+        free.set("receive-cpus", "2,3");
+        assert_eq!(rules(&free), ["interrupts-on-generator"]);
+        let sentence = &remarks(&free)[0].sentence;
+        assert!(sentence.starts_with("CPU 2, to which kvblaster's threads are"), "{sentence}");
+        free.machine.nics[1].interrupt_cpus = None;
+        assert_eq!(rules(&free), [""; 0]);
+    }
+
+    #[test]
+    fn adaptive_coalescing_counts_only_where_requests_pass() {
+        let mut manifest = made("2");
+        manifest.targets[0].interface = Some("eth1".to_owned());
+        assert_eq!(rules(&manifest), ["adaptive-coalescing"]);
+        assert!(remarks(&manifest)[0].sentence.contains("eth1 carries the requests"));
+        assert!(remarks(&manifest)[0].sentence.contains("on (adaptive-rx):"));
+        manifest.targets[0].interface = None;
+        assert_eq!(rules(&manifest), [""; 0]);
+    }
+
+    #[test]
+    fn a_governor_that_saves_power_is_told() {
+        let mut manifest = made("2");
+        manifest.machine.governor = Some("powersave".to_owned());
+        assert_eq!(rules(&manifest), ["governor"]);
+        manifest.machine.governor = None;
+        assert_eq!(rules(&manifest), [""; 0]);
+    }
+}

@@ -1,0 +1,252 @@
+//! A crowd beside the load: connections without requests, and clients that read and write slowly.
+//!
+//! ```text
+//! readers   request many long values at once, and read a byte at a time
+//! writers   send a SET of a long value, a byte at a time
+//! idle      connected, and silent
+//! ```
+//!
+//! Where: connected after the server is filled; a thread of its own moves the bytes until the
+//! traffic ends.
+//! Invariant: each client keeps one connection. A connection that the server closes is counted, and
+//! the result says so. The crowd's requests are in no tally.
+//! Source: none; slow clients are the usual cause of memory that a server cannot give back.
+
+use super::RunError;
+use crate::measure::check::{Remark, Severity};
+use crate::target::{Place, Target};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The most connections of a crowd.
+pub(crate) const CROWD_MAX: u32 = 100_000;
+const KEY: &str = "kvblaster:slow";
+const VALUE_BYTES: usize = 100_000;
+/// Values that a reader requests at once.
+const VALUES: usize = 40;
+/// Time between two bytes of one client.
+const BYTE_EVERY: Duration = Duration::from_secs(1);
+/// Size of a reader's receive buffer in the kernel, in bytes.
+const READER_BUFFER_BYTES: usize = 4096;
+/// Longest wait for the server to accept a connection.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest sleep, after which the thread looks whether the traffic is over.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The sizes of a crowd.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct CrowdFlags {
+    /// Beside the load, keep this many connections open that send nothing
+    #[arg(long, help_heading = "Driving", value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = crate::flags::number(0..=CROWD_MAX))]
+    pub idle: u32,
+    /// Beside the load, connect this many slow clients: half of them request long values and read a
+    /// byte a second, the others send a long value at a byte a second
+    #[arg(long, help_heading = "Driving", value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = crate::flags::number(0..=CROWD_MAX))]
+    pub slow: u32,
+}
+
+/// The connections of a crowd.
+#[derive(Debug, Default)]
+pub(super) struct Crowd {
+    /// Readers and writers alternate.
+    slow: Vec<Slow>,
+    idle: Vec<TcpStream>,
+    /// The request that each writer sends again and again.
+    set: Vec<u8>,
+    address: Option<SocketAddr>,
+}
+
+#[derive(Debug)]
+struct Slow {
+    stream: TcpStream,
+    /// A writer's offset in its request; `None` for a reader.
+    sent: Option<usize>,
+    is_closed: bool,
+}
+
+impl Crowd {
+    /// Connects a crowd to the first target. Fails if the target is not reached over TCP or does
+    /// not speak memcached's text protocol.
+    pub(super) fn connect(flags: CrowdFlags, targets: &[Target]) -> Result<Crowd, RunError> {
+        if flags.idle == 0 && flags.slow == 0 {
+            return Ok(Crowd::default());
+        }
+        let address = match targets.first() {
+            Some(Target { place: Place::Tcp(address), is_redis: false, .. }) => *address,
+            _ => return Err(RunError::Crowd("they need a memcached over TCP".to_owned())),
+        };
+        let failed = |error: io::Error| RunError::Crowd(error.to_string());
+        Crowd::connected(flags, address).map_err(failed)
+    }
+
+    fn connected(flags: CrowdFlags, address: SocketAddr) -> io::Result<Crowd> {
+        let mut set = format!("set {KEY} 0 0 {VALUE_BYTES}\r\n").into_bytes();
+        set.resize(set.len() + VALUE_BYTES, b'v');
+        set.extend_from_slice(b"\r\n");
+        if flags.slow > 0 {
+            exchange(&mut accepted(address)?, &set, "STORED")?;
+        }
+        let mut slow = Vec::new();
+        for nth in 0..flags.slow {
+            let mut stream = accepted(address)?;
+            let is_reader = nth % 2 == 0;
+            if is_reader {
+                set_socket_recv_buffer_size(&stream, READER_BUFFER_BYTES)?;
+                stream.write_all(format!("get {KEY}\r\n").repeat(VALUES).as_bytes())?;
+            }
+            stream.set_nonblocking(true)?;
+            slow.push(Slow { stream, sent: (!is_reader).then_some(0), is_closed: false });
+        }
+        let idle = (0..flags.idle).map(|_| {
+            let stream = accepted(address)?;
+            stream.set_nonblocking(true)?;
+            Ok(stream)
+        });
+        let idle = idle.collect::<io::Result<Vec<_>>>()?;
+        Ok(Crowd { slow, idle, set, address: Some(address) })
+    }
+
+    /// Moves a byte for each slow client in turn, until `over` is set.
+    pub(super) fn creep(&mut self, over: &AtomicBool) {
+        let Ok(count @ 1..) = u32::try_from(self.slow.len()) else { return };
+        let (gap, mut due, mut next) = (BYTE_EVERY / count, Instant::now(), 0);
+        // Relaxed: the flag orders no other memory.
+        while !over.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            if now < due {
+                thread::sleep((due - now).min(TICK));
+                continue;
+            }
+            due += gap;
+            if let Some(one) = self.slow.get_mut(next) {
+                one.step(&self.set);
+            }
+            next = (next + 1) % self.slow.len();
+        }
+    }
+
+    /// Removes the crowd's item. Returns a remark if the server has closed connections.
+    pub(super) fn leave(mut self) -> Option<Remark> {
+        if let Some(address) = self.address.filter(|_| !self.slow.is_empty()) {
+            // If this fails, so did the run, which says why.
+            let _ = accepted(address)
+                .and_then(|mut stream| stream.write_all(format!("delete {KEY}\r\n").as_bytes()));
+        }
+        let is_open = |stream: &mut TcpStream| {
+            stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        };
+        let idle = self.idle.iter_mut().filter_map(|one| (!is_open(one)).then_some(())).count();
+        let slow = self.slow.iter().filter(|one| one.is_closed).count();
+        let all = self.idle.len() + self.slow.len();
+        let sentence = format!(
+            "the server closed {} of the {all} connections of --idle and --slow",
+            idle + slow
+        );
+        let remark = Remark { rule: "crowd".to_owned(), severity: Severity::Warning, sentence };
+        (idle + slow > 0).then_some(remark)
+    }
+}
+
+impl Slow {
+    fn step(&mut self, set: &[u8]) {
+        let moved = match &mut self.sent {
+            None => self.stream.read(&mut [0]),
+            Some(sent) => {
+                let byte = set.get(*sent..=*sent).unwrap_or_default();
+                let written = self.stream.write(byte);
+                *sent = (*sent + *written.as_ref().unwrap_or(&0)) % set.len().max(1);
+                written
+            }
+        };
+        self.is_closed |= match moved {
+            Ok(bytes) => bytes == 0,
+            // No byte has arrived yet, or the socket has no room for one.
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        };
+    }
+}
+
+/// Connects, and waits until the server has accepted the connection: until it answers.
+fn accepted(address: SocketAddr) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    exchange(&mut stream, b"mn\r\n", "MN")?;
+    Ok(stream)
+}
+
+fn exchange(stream: &mut TcpStream, request: &[u8], expected: &str) -> io::Result<()> {
+    stream.write_all(request)?;
+    let mut answer = vec![0; expected.len() + 2];
+    stream.read_exact(&mut answer)?;
+    match answer.strip_suffix(b"\r\n") == Some(expected.as_bytes()) {
+        true => Ok(()),
+        false => Err(io::Error::other(format!(
+            "the server answers {}, not {expected}",
+            String::from_utf8_lossy(&answer).trim()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
+
+    /// Accepts connections, answers `mn` and one SET, and closes the connection with number
+    /// `closed` once it is no longer needed for that.
+    fn serve(listener: &TcpListener, connections: usize, closed: usize) -> Vec<TcpStream> {
+        let mut open = Vec::new();
+        for nth in 0..connections {
+            let (stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            (&stream).write_all(b"MN\r\n").unwrap();
+            if nth == 0 {
+                let mut set = vec![0; 32 + VALUE_BYTES];
+                reader.read_exact(&mut set[..VALUE_BYTES]).unwrap();
+                (&stream).write_all(b"STORED\r\n").unwrap();
+            }
+            if nth != closed {
+                open.push(stream);
+            }
+        }
+        open
+    }
+
+    #[test]
+    fn a_crowd_connects_and_counts_whom_the_server_turns_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let flags = CrowdFlags { idle: 3, slow: 2 };
+        let remark = thread::scope(|scope| {
+            // One more connection for the SET at the beginning, and one for the delete at the end.
+            let server = scope.spawn(|| serve(&listener, 7, 4));
+            let mut crowd = Crowd::connected(flags, address).unwrap();
+            let over = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| crowd.creep(&over));
+                over.store(true, Ordering::Relaxed);
+            });
+            let remark = crowd.leave();
+            server.join().unwrap();
+            remark
+        });
+        let sentence = remark.unwrap().sentence;
+        assert_eq!(sentence, "the server closed 1 of the 5 connections of --idle and --slow");
+    }
+
+    #[test]
+    fn a_crowd_needs_memcached_over_tcp() {
+        let told = Crowd::connect(CrowdFlags { idle: 1, slow: 0 }, &[]).unwrap_err().to_string();
+        assert_eq!(told, "--idle and --slow: they need a memcached over TCP");
+        assert!(Crowd::connect(CrowdFlags::default(), &[]).unwrap().leave().is_none());
+    }
+}
