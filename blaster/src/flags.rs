@@ -14,7 +14,7 @@ pub mod pages;
 
 use crate::measure::schedule::span;
 use crate::words::without_suffix;
-use crate::{exit, reflect, report, run, simulate, size};
+use crate::{exit, lab, reflect, report, run, simulate, size};
 use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
@@ -47,6 +47,8 @@ pub enum Verb {
     Agent(run::agents::HostFlags),
     /// Give servers the same work in turns, and report how they differ
     Compare(Box<run::compare::Plan>),
+    /// Repeat published measurements of caches, side by side
+    Lab(lab::flags::Plan),
     /// Put results side by side on an HTML page
     Report(report::flags::Plan),
     /// Be a null server, which shows what the generator and the network can do

@@ -14,6 +14,7 @@ mod datagram_batch;
 pub mod drive;
 pub mod exit;
 pub mod flags;
+pub mod lab;
 pub mod launch;
 pub mod line;
 pub mod measure;

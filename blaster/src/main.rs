@@ -10,6 +10,7 @@ use blaster::result::RunResult;
 use blaster::run::compare::{self, CompareError};
 use blaster::run::{self, capacity};
 use blaster::simulate;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -34,11 +35,16 @@ fn main() -> ExitCode {
         }
         Err(Refusal::Wrong(why)) => return failed(&why, Exit::Usage),
     };
+    allow_connections();
     let done = match verb {
-        Verb::Run(run) => drive(&run.plan),
-        Verb::Capacity(search) => drive(&search.plan),
+        Verb::Run(mut run) => drive(&mut run.plan),
+        Verb::Capacity(mut search) => drive(&mut search.plan),
         Verb::Agent(place) => run::agents::host(&place).map(|()| Printed::well(String::new())),
         Verb::Compare(mut plan) => compare(&mut plan).map_err(|error| error.to_string()),
+        Verb::Lab(plan) => match plan.run() {
+            Ok((text, exit)) => Ok(Printed { exit, ..Printed::well(text) }),
+            Err(error) => Err(error.to_string()),
+        },
         Verb::Report(plan) => plan.run().map(Printed::well).map_err(|error| error.to_string()),
         Verb::Reflect(plan) => {
             let done = reflect::flags::run(&plan).map_err(|error| error.to_string());
@@ -66,6 +72,13 @@ fn main() -> ExitCode {
     written.map_or(Exit::Failed, |()| printed.exit).code()
 }
 
+/// Allows as many open files as the system permits, because each connection is one. If this fails,
+/// fewer connections are possible, and the run says so.
+fn allow_connections() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 /// Reports an error on stderr. If stderr cannot be written, the error is lost.
 fn failed(why: &str, exit: Exit) -> ExitCode {
     let _ = writeln!(io::stderr(), "kvblaster: {why}");
@@ -76,7 +89,8 @@ fn not_saved(error: impl std::fmt::Display) -> String {
     format!("the result could not be saved: {error}")
 }
 
-fn drive(plan: &run::Plan) -> Result<Printed, String> {
+fn drive(plan: &mut run::Plan) -> Result<Printed, String> {
+    run::set_keys_by_share(plan).map_err(|error| error.to_string())?;
     if let Some(folder) = &plan.out {
         RunResult::prepare(folder).map_err(|error| format!("--out: {error}"))?;
     }

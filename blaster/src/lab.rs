@@ -1,0 +1,24 @@
+//! `kvblaster lab`: repeats published measurements of caches, against several servers.
+//!
+//! ```text
+//! experiment (TOML) -> points -> servers, link -> measure -> record -> claims -> report
+//! ```
+//!
+//! Where: a verb of kvblaster; each measurement is a `run` or a `capacity`.
+//! Invariant: an experiment is data, and adding one adds a file. What a machine cannot do is a row
+//! that says so.
+//! Source: the documents that `experiment::Document` lists.
+
+pub mod claims;
+pub mod experiment;
+pub mod figures;
+pub mod flags;
+pub mod library;
+pub mod link;
+pub mod measure;
+pub mod points;
+pub mod profile;
+pub mod record;
+pub mod report;
+pub mod rounds;
+pub mod servers;

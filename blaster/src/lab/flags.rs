@@ -1,0 +1,260 @@
+//! The verbs of `kvblaster lab` and their flags.
+//!
+//! Where: parsed by `crate::flags`; `main` prints the text that `run` returns.
+//! Invariant: without root, and without a server's program, everything else still runs.
+
+use super::experiment::{Experiment, Scale};
+use super::library::{self, LibraryError};
+use super::report::{self, ReportError};
+use super::rounds::{Lab, LabError, run};
+use crate::exit::Exit;
+use crate::flags::{cpus, number, or};
+use crate::words::{quoted, sentence, wrapped};
+use std::fmt::Write;
+use std::path::PathBuf;
+
+const ROUNDS_MAX: u32 = 1000;
+/// The folder of the records, unless another is named.
+const FOLDER: &str = "lab";
+
+const ABOUT: &str = "\
+Repeats the measurements of five documents on caches, on this machine: each
+experiment runs against Hypostyle, memcached and Redis in turn. The programs are
+those beside kvblaster and on PATH, or those that the variables HYPOSTYLE,
+MEMCACHED, REDIS and BAG_LRU name. As root, kvblaster also measures UDP and
+AF_XDP, over a link between two network namespaces.
+
+  kvblaster lab list                      all experiments
+  kvblaster lab show thesis-fig3.3-threads
+  kvblaster lab run --quick --all         15 minutes on 2 cores
+  kvblaster lab run thesis-fig3.3-threads own-noise";
+
+/// Flags of `kvblaster lab`.
+#[derive(Debug, clap::Args)]
+#[command(before_help = ABOUT)]
+pub struct Plan {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// List all experiments
+    List {
+        #[command(flatten)]
+        library: LibraryFlags,
+    },
+    /// Show an experiment: its source, servers, axes and claims
+    Show {
+        /// The experiment
+        name: String,
+        #[command(flatten)]
+        library: LibraryFlags,
+    },
+    /// Run experiments
+    Run(RunFlags),
+    /// Put the data of all experiments on one HTML page, with verdicts on all claims
+    Report(ReportFlags),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct LibraryFlags {
+    /// Read experiments from this folder, not from the program
+    #[arg(long, value_name = "DIR")]
+    experiments: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct RunFlags {
+    /// The experiments
+    #[arg(value_name = "NAME", required_unless_present = "all")]
+    names: Vec<String>,
+    /// Run all experiments
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// Run everything once, and conclude nothing
+    #[arg(long, group = "scale")]
+    smoke: bool,
+    /// Few points and short measurements, for a first look
+    #[arg(long, group = "scale")]
+    quick: bool,
+    /// All points, keys and times of the sources
+    #[arg(long, group = "scale")]
+    full: bool,
+    /// Rounds of each experiment (default: 3, 1 with --smoke, 5 with --full)
+    #[arg(long, value_name = "N", value_parser = number(1..=ROUNDS_MAX))]
+    rounds: Option<u32>,
+    /// Folder of the data
+    #[arg(long, short, value_name = "DIR", default_value = FOLDER)]
+    out: PathBuf,
+    /// Continue the data in the folder: measure only what is missing
+    #[arg(long)]
+    resume: bool,
+    /// CPUs for the servers (default: the first half)
+    #[arg(long, value_name = "LIST", default_value = "half")]
+    #[arg(value_parser = or("half", Vec::new(), cpus))]
+    server_cpus: std::vec::Vec<usize>,
+    /// CPUs for kvblaster (default: the others)
+    #[arg(long, value_name = "LIST", default_value = "half")]
+    #[arg(value_parser = or("half", Vec::new(), cpus))]
+    client_cpus: std::vec::Vec<usize>,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    library: LibraryFlags,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct ReportFlags {
+    /// Folder of the data
+    #[arg(value_name = "DIR", default_value = FOLDER)]
+    folder: PathBuf,
+    /// File that the page is written to; - is stdout (default: report.html in DIR)
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Also write the report as Markdown to this folder
+    #[arg(long, value_name = "DIR")]
+    markdown: Option<PathBuf>,
+    #[command(flatten)]
+    library: LibraryFlags,
+}
+
+/// The reason why a verb of the lab failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Experiments cannot be found.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// Experiments cannot be run.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// The report cannot be made.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// The CPUs of this process are not known.
+    #[error("CPUs: {0}")]
+    Cpus(#[from] std::io::Error),
+}
+
+impl Plan {
+    /// Executes the verb. Returns the text to print, and the exit status.
+    ///
+    /// # Errors
+    /// An experiment is unknown or wrong, or data cannot be written.
+    pub fn run(&self) -> Result<(String, Exit), Error> {
+        match &self.verb {
+            Verb::List { library } => {
+                Ok((listed(&library::all(library.experiments.as_deref())?), Exit::Met))
+            }
+            Verb::Show { name, library } => {
+                let names = std::slice::from_ref(name);
+                let found = library::named(names, library.experiments.as_deref())?;
+                Ok((found.iter().map(shown).collect(), Exit::Met))
+            }
+            Verb::Run(flags) => flags.run(),
+            Verb::Report(flags) => flags.run(),
+        }
+    }
+}
+
+impl ReportFlags {
+    fn run(&self) -> Result<(String, Exit), Error> {
+        let more = (self.markdown.as_deref(), self.library.experiments.as_deref());
+        Ok((report::write(&self.folder, self.out.as_deref(), more)?, Exit::Met))
+    }
+}
+
+impl RunFlags {
+    fn run(&self) -> Result<(String, Exit), Error> {
+        let folder = self.library.experiments.as_deref();
+        let experiments = match self.all {
+            true => library::all(folder)?,
+            false => library::named(&self.names, folder)?,
+        };
+        let lab = self.lab()?;
+        let ended = run(&experiments, &lab)?;
+        let mut text = format!("{} measurements", ended.measured);
+        if ended.failures > 0 {
+            let _ = write!(text, ", {} failed", ended.failures);
+        }
+        if ended.is_interrupted {
+            text += "; stopped: --resume continues";
+        }
+        let exit =
+            if ended.is_interrupted || ended.failures > 0 { Exit::NotMet } else { Exit::Met };
+        Ok((text + "\n", exit))
+    }
+
+    fn lab(&self) -> Result<Lab, Error> {
+        let own = net::thread_cpus()?;
+        let half = own.len().div_ceil(2);
+        let server_cpus = match self.server_cpus.is_empty() {
+            true => own[..half].to_vec(),
+            false => self.server_cpus.clone(),
+        };
+        let rest = || {
+            let rest = own.iter().copied().filter(|cpu| !server_cpus.contains(cpu));
+            let rest: Vec<usize> = rest.collect();
+            // With a single CPU, servers and kvblaster share it.
+            if rest.is_empty() { own.clone() } else { rest }
+        };
+        let client_cpus =
+            if self.client_cpus.is_empty() { rest() } else { self.client_cpus.clone() };
+        let (scale, flag) = match () {
+            () if self.smoke => (Scale::Smoke, " --smoke"),
+            () if self.quick => (Scale::Quick, " --quick"),
+            () if self.full => (Scale::Full, " --full"),
+            () => (Scale::Default, ""),
+        };
+        let folder = self.library.experiments.as_ref();
+        let folder = folder.map(|folder| quoted(&folder.to_string_lossy()));
+        let folder = folder.map_or(String::new(), |folder| format!(" --experiments {folder}"));
+        Ok(Lab {
+            folder: self.out.clone(),
+            scale,
+            rounds: self.rounds,
+            resumes: self.resume,
+            server_cpus,
+            client_cpus,
+            is_quiet: self.quiet,
+            flags: format!("{flag}{folder}"),
+        })
+    }
+}
+
+fn listed(experiments: &[Experiment]) -> String {
+    let width = experiments.iter().map(|one| one.name.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for Experiment { name, title, .. } in experiments {
+        let _ = writeln!(out, "{name:width$}  {title}");
+    }
+    out
+}
+
+/// The text of `lab show`.
+fn shown(experiment: &Experiment) -> String {
+    let mut out = format!("{}: {}\n\n", experiment.name, experiment.title);
+    let source = format!("{}, {}", experiment.source.title(), experiment.place);
+    out += &wrapped("source:  ", &sentence(&source));
+    out += &wrapped("did:     ", &experiment.did);
+    for found in &experiment.found {
+        out += &wrapped("found:   ", found);
+    }
+    if !experiment.differs.is_empty() {
+        out += &wrapped("differs: ", &experiment.differs);
+    }
+    for server in &experiment.servers {
+        let program = format!("{:?} {}", server.program, server.flags).to_lowercase();
+        out += &wrapped("server:  ", &format!("{} ({})", server.name, program.trim()));
+    }
+    for axis in &experiment.axes {
+        let labels: Vec<String> = axis.points.iter().map(|point| point.at.to_string()).collect();
+        out += &wrapped("axis:    ", &format!("{}: {}", axis.name, labels.join(", ")));
+    }
+    out += &wrapped("load:    ", &experiment.drive.flags);
+    for claim in &experiment.claims {
+        out += &wrapped("claim:   ", &claim.says);
+    }
+    out
+}

@@ -1,0 +1,322 @@
+//! One measurement of the lab: starts a server at one point, drives it, and stops it.
+//!
+//! ```text
+//! server, point -> processes -> command line of kvblaster -> result -> figures of a row
+//! ```
+//!
+//! Where: called by `plan` for each row.
+//! Invariant: each measurement has new processes, filled anew, so rounds differ by all that differs
+//! between two starts. The command line in the record repeats the measurement.
+//! Source: the KV-Cache paper, section 6.1: each run populates again; section 6.2: RTTs are
+//! measured at a rate just below the capacity.
+
+use super::experiment::{Drive, Method, Program, Scale, Server};
+use super::figures::{self, CAPACITY_AVG};
+use super::link::Link;
+use super::points::At;
+use super::profile::{ProfileError, Profiler};
+use super::record::{Row, Started};
+use super::servers::{Group, ServerError, split};
+use crate::flags::{self, Refusal, Verb};
+use crate::launch::on_cpus;
+use crate::result::RunResult;
+use crate::run::{self, RunError, capacity};
+use crate::words::quoted;
+
+/// The rate of an RTT measurement, as a share of the capacity.
+const BELOW: f64 = 0.95;
+/// The objectives of a search, unless the experiment gives others.
+const OBJECTIVES: [&str; 3] = ["mean<1ms", "p99<1ms", "late<=0"];
+
+/// The CPUs, and the link if there is one.
+#[derive(Debug)]
+pub struct Site<'a> {
+    /// CPUs reserved for the servers.
+    pub server_cpus: &'a [usize],
+    /// CPUs of kvblaster.
+    pub client_cpus: &'a [usize],
+    /// The link between kvblaster and the servers.
+    pub link: Option<&'a Link>,
+}
+
+/// The times and repetitions of a measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Times {
+    /// `--schedule` of a run.
+    pub run: &'static str,
+    /// `--schedule` of a trial, and the flags of a search.
+    pub search: &'static str,
+    /// Seconds that a run's schedule takes.
+    pub run_s: f64,
+    /// Seconds that a search takes, about.
+    pub search_s: f64,
+    /// Rounds.
+    pub rounds: u32,
+}
+
+impl Scale {
+    /// Returns the scale's times and rounds.
+    #[must_use]
+    pub fn times(self) -> Times {
+        let times =
+            |run, run_s, search, search_s, rounds| Times { run, search, run_s, search_s, rounds };
+        let quick =
+            "--schedule 50ms+1x150ms --precision 0.15 --votes 1 --repeats 1 --populate-once";
+        let usual = "--schedule 300ms+1x1s --precision 0.05 --votes 1 --repeats 1";
+        let smoke = "--schedule 10ms+1x40ms --precision 0.5 --votes 1 --repeats 1 --populate-once";
+        match self {
+            Scale::Smoke => times("20ms+1x60ms", 0.08, smoke, 0.6, 1),
+            Scale::Quick => times("100ms+1x300ms", 0.4, quick, 4.0, 3),
+            Scale::Default => times("500ms+1x2s", 2.5, usual, 30.0, 3),
+            Scale::Full => times(
+                "10s+6x10s",
+                70.0,
+                "--schedule 10s+6x10s --precision 0.02 --votes 1 --repeats 1",
+                1500.0,
+                5,
+            ),
+        }
+    }
+}
+
+/// The reason why a row was not measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The server cannot run here.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The server cannot be driven.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The experiment's flags are no command line of kvblaster.
+    #[error("{0}")]
+    Flags(String),
+    /// The servers' CPUs cannot be profiled.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The user stopped the lab.
+    #[error("stopped by Ctrl-C or SIGTERM")]
+    Stopped,
+}
+
+/// Measures a server at a point. `known_per_s` is the capacity that an earlier round found.
+///
+/// # Errors
+/// The server cannot be started or driven, or the user stopped the lab.
+pub fn measure(
+    (server, drive): (&Server, &Drive),
+    at: &At,
+    site: &Site<'_>,
+    (scale, round, known_per_s): (Scale, u32, Option<f64>),
+) -> Result<(Row, Started), MeasureError> {
+    let group = Group::start(server, at, site.server_cpus, site.link)?;
+    let words = |verb: &str, flags: &str, more: &str| {
+        command(verb, [flags, more], server, at, &group.targets)
+    };
+    let drive_with =
+        |words: Result<Vec<String>, MeasureError>| driven(words?, (server, &group.pids()), site);
+    if !drive.prepare.is_empty() {
+        drive_with(command("run", [&drive.prepare, ""], server, at, &group.stream_targets))?;
+    }
+    let (times, seed) = (scale.times(), format!("--seed {}", round + 1));
+    let run = |flags: &str, more: &str| {
+        words("run", flags, &format!("{seed} --schedule {}{more}", times.run))
+    };
+    let search = || {
+        let objectives = match drive.flags.contains("-O ") {
+            true => String::new(),
+            false => OBJECTIVES.map(|one| format!("-O {one}")).join(" "),
+        };
+        words("capacity", &drive.flags, &format!("{seed} {} {objectives}", times.search))
+    };
+    let (result, command) = match drive.method {
+        Method::Run if !drive.beside.is_empty() => {
+            let both = [run(&drive.flags, ""), run(&drive.beside, " --no-populate")];
+            return together(both, (server, at, round), (&group, site));
+        }
+        Method::Run if drive.profile => {
+            let profiler = Profiler::start(site.server_cpus)?;
+            let (result, command) = drive_with(run(&drive.flags, ""))?;
+            let mut row = row(&result, (server, at, round), site);
+            row.figures.extend(profiler.finish(&group.pids())?);
+            return Ok((row, started(server, &group, command)));
+        }
+        Method::Run => drive_with(run(&drive.flags, ""))?,
+        Method::Capacity => drive_with(search())?,
+        Method::BelowCapacity => {
+            let found = match known_per_s {
+                Some(known) => Some(known),
+                None => capacity_of(&drive_with(search())?.0),
+            };
+            let Some(rate) = found else {
+                let why = "no rate has a mean below 1 ms".to_owned();
+                return Err(ServerError::Lacking(why).into());
+            };
+            let rate_flag = format!(" -r {:.0}", BELOW * rate);
+            let (mut result, command) = drive_with(run(&drive.flags, &rate_flag))?;
+            result.manifest.set(CAPACITY_AVG, rate);
+            (result, command)
+        }
+    };
+    Ok((row(&result, (server, at, round), site), started(server, &group, command)))
+}
+
+/// Drives a server with two loads at once. The figures of the second have names that begin with
+/// `figures::BESIDE`.
+fn together(
+    words: [Result<Vec<String>, MeasureError>; 2],
+    (server, at, round): (&Server, &At, u32),
+    (group, site): (&Group, &Site<'_>),
+) -> Result<(Row, Started), MeasureError> {
+    let [main, beside] = words;
+    let (main, beside, pids) = (main?, beside?, group.pids());
+    let (main, beside) = std::thread::scope(|scope| {
+        let beside = scope.spawn(|| driven(beside, (server, &pids), site));
+        let main = driven(main, (server, &pids), site);
+        (main, beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let ((result, command), (second, second_command)) = (main?, beside?);
+    let mut row = row(&result, (server, at, round), site);
+    row.figures.extend(figures::beside(&figures::all(&second, site.server_cpus)));
+    Ok((row, started(server, group, format!("{command} & {second_command}"))))
+}
+
+fn started(server: &Server, group: &Group, driven_by: String) -> Started {
+    Started {
+        server: server.name.clone(),
+        version: group.version.clone(),
+        commands: group.commands.clone(),
+        driven_by,
+    }
+}
+
+fn capacity_of(result: &RunResult) -> Option<f64> {
+    result.search.as_ref()?.capacities.first()?.rate_per_s.filter(|rate| *rate > 0.0)
+}
+
+fn row(result: &RunResult, (server, at, round): (&Server, &At, u32), site: &Site<'_>) -> Row {
+    let mut figures = figures::all(result, site.server_cpus);
+    let known = result.manifest.settings.iter().find(|setting| setting.name == CAPACITY_AVG);
+    if let Some(rate) = known.and_then(|setting| setting.value.parse().ok()) {
+        figures.insert(CAPACITY_AVG.to_owned(), rate);
+    }
+    let fault = result.verdict.generator_fault().map(|remark| &remark.rule);
+    let others = result.verdict.remarks.iter().filter(|remark| Some(&remark.rule) != fault);
+    Row {
+        round,
+        at: at.labels.clone(),
+        server: server.name.clone(),
+        figures,
+        bound: result.verdict.generator_fault().map(|remark| remark.sentence.clone()),
+        remarks: others.map(|remark| remark.sentence.clone()).collect(),
+    }
+}
+
+/// The words of a command line of kvblaster, without the program's name.
+fn command(
+    verb: &str,
+    [flags, more]: [&str; 2],
+    server: &Server,
+    at: &At,
+    targets: &[String],
+) -> Result<Vec<String>, MeasureError> {
+    let resolved = |text: &str| at.resolve(text).map_err(MeasureError::Flags);
+    let mut words = vec![verb.to_owned()];
+    words.extend(split(&resolved(flags)?));
+    if server.program == Program::Redis {
+        // Redis has one protocol, which its target names.
+        remove(&mut words, &["-P", "--protocol"]);
+    }
+    words.extend(split(&resolved(&server.drive)?));
+    words.extend(split(more));
+    words.extend(targets.iter().cloned());
+    Ok(words)
+}
+
+fn remove(words: &mut Vec<String>, flags: &[&str]) {
+    while let Some(at) = words.iter().position(|word| flags.contains(&word.as_str())) {
+        words.drain(at..words.len().min(at + 2));
+    }
+}
+
+/// Executes a command line in this process. Returns its result, and the command line as text.
+fn driven(
+    words: Vec<String>,
+    (server, pids): (&Server, &[u32]),
+    site: &Site<'_>,
+) -> Result<(RunResult, String), MeasureError> {
+    let text = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+    let text = format!("kvblaster {text}");
+    let parsed = flags::parse(std::iter::once("kvblaster".to_owned()).chain(words).map(Into::into));
+    let wrong = |why: String| MeasureError::Flags(format!("{text}: {why}"));
+    let verb = parsed.map_err(|refusal| match refusal {
+        Refusal::Wrong(why) => wrong(why),
+        Refusal::Help(help) => wrong(help.to_string()),
+    })?;
+    let act = || match verb {
+        Verb::Run(mut run) => run::run(as_part(&mut run.plan, pids)?),
+        Verb::Capacity(mut search) => {
+            let plan = as_part(&mut search.plan, pids)?;
+            match &plan.capacity {
+                Some(capacity) => capacity::run(plan, &capacity.aim),
+                None => run::run(plan),
+            }
+        }
+        _ => Err(RunError::CutShort(format!("{text}: neither run nor capacity"))),
+    };
+    let on_own_cpus = || on_cpus(site.client_cpus, act);
+    let result = match site.link.filter(|_| server.way.is_linked()) {
+        Some(link) => link.near(on_own_cpus).and_then(|done| done),
+        None => on_own_cpus(),
+    };
+    match result.map_err(ServerError::System)? {
+        Err(RunError::Stopped) => Err(MeasureError::Stopped),
+        Ok(result) if result.is_interrupted && is_stopped() => Err(MeasureError::Stopped),
+        result => Ok((result?, text)),
+    }
+}
+
+/// The server is killed after the measurement, so its items need not be removed.
+fn as_part<'p>(plan: &'p mut run::Plan, pids: &[u32]) -> Result<&'p run::Plan, RunError> {
+    plan.server_pids = pids.to_vec();
+    (plan.is_part, plan.quiet, plan.force) = (true, true, true);
+    run::set_keys_by_share(plan)?;
+    Ok(plan)
+}
+
+/// True after Ctrl-C or SIGTERM.
+pub(super) fn is_stopped() -> bool {
+    // Relaxed: the flag publishes no other data.
+    let flags = run::signal_flags();
+    flags.is_ok_and(|flags| flags.stop.load(std::sync::atomic::Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_larger_scale_takes_longer_and_its_words_are_flags() {
+        let scales = [Scale::Smoke, Scale::Quick, Scale::Default, Scale::Full];
+        for pair in scales.windows(2) {
+            let [less, more] = [pair[0].times(), pair[1].times()];
+            assert!(less.run_s < more.run_s && less.search_s < more.search_s);
+            assert!(less.rounds <= more.rounds, "{pair:?}");
+        }
+        for times in scales.map(Scale::times) {
+            for words in [
+                format!("kvblaster run a --schedule {}", times.run),
+                format!("kvblaster capacity a {}", times.search),
+            ] {
+                assert!(flags::parse(words.split(' ').map(Into::into)).is_ok(), "{words}");
+            }
+        }
+    }
+
+    #[test]
+    fn redis_gets_no_protocol_of_memcached() {
+        let mut words = split("run -P binary -c 4 --protocol text");
+        remove(&mut words, &["-P", "--protocol"]);
+        assert_eq!(words, ["run", "-c", "4"]);
+    }
+}

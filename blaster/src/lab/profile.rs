@@ -1,0 +1,461 @@
+//! The profile of the servers' CPUs during a measurement: the share of each kind of work.
+//!
+//! ```text
+//! perf record beside the run -> perf report -> samples -> rows of symbols.toml -> shares
+//! ```
+//!
+//! Where: `measure` profiles a run if the experiment has `drive.profile`; `figures` names the
+//! shares.
+//! Invariant: the shares sum to 1, and a symbol without a row counts as unmapped. perf and its
+//! folder are gone when the `Profiler` is dropped, and when this process ends in any way. perf's
+//! output is untrusted: nothing in it makes kvblaster fail other than by an error.
+//! Source: "Performance Analysis of Memcached", section 5.1, whose list the categories extend.
+
+use super::servers::on_path;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder};
+use std::io::{self, PipeReader, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The kinds of work. The first is left out of the shares.
+pub const CATEGORIES: [&str; 17] = [
+    IDLE,
+    "driver",
+    "TCP/IP stack",
+    "copy",
+    "system call",
+    "socket layer",
+    "wake-up",
+    "wait",
+    "lock",
+    "kernel allocation",
+    "allocation",
+    "parse",
+    "hash",
+    "store",
+    "reply",
+    "other server code",
+    "other kernel",
+];
+/// The samples of a CPU without work.
+const IDLE: &str = "idle";
+/// The samples that no row of the data file names.
+pub const UNMAPPED: &str = "unmapped";
+/// The begin of the names of the shares' figures.
+pub const PREFIX: &str = "profile: ";
+/// Samples a second on each CPU: a prime number, so that no periodic work is always or never met.
+const SAMPLES_PER_S: &str = "997";
+/// The rows that give each symbol its category.
+const ROWS: &str = include_str!("symbols.toml");
+/// Longest time for perf to begin, or to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest time for perf to write a report.
+const REPORT_PATIENCE: Duration = Duration::from_secs(60);
+/// Interval between checks of perf.
+const LOOK: Duration = Duration::from_millis(2);
+/// Most bytes of a report that are read. The first lines of a report have the most samples.
+const REPORT_BYTES_MAX: u64 = 16 << 20;
+/// Most bytes of perf's messages that are read.
+const WORDS_BYTES_MAX: u64 = 1 << 14;
+/// Most characters of perf's messages that are shown.
+const WORDS_CHARS_MAX: usize = 200;
+/// The kernel's setting that keeps users without privileges from profiling.
+const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+/// The guard's script: removes the folder and kills its process group when its standard input ends.
+const GUARD: &str = "trap '' HUP; read _; rm -rf -- \"$1\"; kill -9 0";
+
+/// The reason why there is no profile.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// The program perf is not installed.
+    #[error("it needs the program perf")]
+    NoPerf,
+    /// perf refused.
+    #[error("perf cannot record on these CPUs: {0}")]
+    Refused(String),
+    /// perf did not end in time.
+    #[error("perf did not end within {} s", .0.as_secs())]
+    Slow(Duration),
+    /// No sample is the server's.
+    #[error("perf took no sample of the server")]
+    Empty,
+    /// The data file is wrong.
+    #[error("symbols.toml: {0}")]
+    Rows(#[from] Box<toml::de::Error>),
+    /// A process or a file cannot be used.
+    #[error("perf: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A recording perf.
+#[derive(Debug)]
+pub struct Profiler {
+    cpus: Vec<usize>,
+    perf: PathBuf,
+    record: Child,
+    words: mpsc::Receiver<Vec<u8>>,
+    guard: Guard,
+}
+
+/// A process group and a folder, which both end with this process.
+#[derive(Debug)]
+struct Guard {
+    child: Child,
+    group: Pid,
+    folder: PathBuf,
+}
+
+/// Checks that perf can record on a CPU.
+///
+/// # Errors
+/// perf is not installed, or refuses. Without root, `kernel.perf_event_paranoid` is the usual
+/// reason.
+pub fn check(cpu: usize) -> Result<(), ProfileError> {
+    let mut profiler = Profiler::start(&[cpu])?;
+    profiler.stop()
+}
+
+impl Profiler {
+    /// Begins to record on `cpus`. Returns when perf has begun.
+    ///
+    /// # Errors
+    /// perf is not installed, or may not record.
+    pub fn start(cpus: &[usize]) -> Result<Profiler, ProfileError> {
+        let perf = on_path("perf").ok_or(ProfileError::NoPerf)?;
+        let guard = Guard::new()?;
+        let listed = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        let mut command = guard.perf(&perf);
+        // `-N` keeps perf from copying the programs into a folder of the user's.
+        command.args(["record", "-N", "-F", SAMPLES_PER_S, "-C", &listed, "-o"]).arg(guard.data());
+        let (reader, writer) = io::pipe()?;
+        let record = command.stdout(Stdio::null()).stderr(writer).spawn()?;
+        // Closes our copy of the pipe's write end; otherwise perf's messages would never end.
+        drop(command);
+        let words = read_beside(reader, WORDS_BYTES_MAX)?;
+        let mut profiler = Profiler { cpus: cpus.to_vec(), perf, record, words, guard };
+        let begin = Instant::now();
+        while !profiler.has_begun() && begin.elapsed() < PATIENCE {
+            if profiler.record.try_wait()?.is_some() {
+                return Err(profiler.refusal());
+            }
+            sleep(LOOK);
+        }
+        Ok(profiler)
+    }
+
+    fn has_begun(&self) -> bool {
+        fs::metadata(self.guard.data()).is_ok_and(|file| file.len() > 0)
+    }
+
+    fn stop(&mut self) -> Result<(), ProfileError> {
+        let pid = i32::try_from(self.record.id()).ok().and_then(Pid::from_raw);
+        let sent = pid.map_or(Err(Errno::SRCH), |pid| kill_process(pid, Signal::INT));
+        sent.map_err(io::Error::from)?;
+        let status = wait(&mut self.record, PATIENCE)?.ok_or(ProfileError::Slow(PATIENCE))?;
+        // perf reports the signal by which it was told to end, or 0.
+        let is_wrong = status.code().is_some_and(|code| code != 0 && code != 128 + 2);
+        if is_wrong { Err(self.refusal()) } else { Ok(()) }
+    }
+
+    fn refusal(&mut self) -> ProfileError {
+        let words = self.words.recv_timeout(PATIENCE).unwrap_or_default();
+        let level = fs::read_to_string(PARANOID).ok();
+        let level = level.and_then(|level| level.trim().parse().ok()).unwrap_or_default();
+        ProfileError::Refused(refused(&String::from_utf8_lossy(&words), level))
+    }
+
+    /// Ends the recording. Returns the shares of the servers' work by figure: the samples of the
+    /// processes `pids`, of interrupted idle CPUs, and of the kernel's threads for packets. Work of
+    /// the network inside another process is missing. The servers must still run.
+    ///
+    /// # Errors
+    /// perf cannot report, or has no sample of the servers.
+    pub fn finish(mut self, pids: &[u32]) -> Result<BTreeMap<String, f64>, ProfileError> {
+        // Threads that ended meanwhile are lost. Servers keep theirs.
+        let mut threads: BTreeSet<u32> = pids.iter().flat_map(|pid| threads(*pid)).collect();
+        threads.extend(softirq_threads(&self.cpus));
+        // The thread 0 is the idle one, in which interrupts are handled as well.
+        threads.insert(0);
+        self.stop()?;
+        let rows = Rows::read()?;
+        let tids = threads.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let mut samples = parse(&self.report(&tids, None)?, "");
+        let with_lines: BTreeSet<String> = samples
+            .iter()
+            .map(|one| one.object.clone())
+            .filter(|name| rows.has_lines(name))
+            .collect();
+        for object in with_lines {
+            let lined = parse(&self.report(&tids, Some(&object))?, &object);
+            // A program without lines is told by its symbols alone.
+            if !lined.is_empty() {
+                samples.retain(|one| one.object != object);
+                samples.extend(lined);
+            }
+        }
+        rows.shares(&samples).ok_or(ProfileError::Empty)
+    }
+
+    /// Runs `perf report` on these threads; with `object`, only of this file and by source line.
+    fn report(&self, tids: &str, object: Option<&str>) -> Result<String, ProfileError> {
+        // perf adds up the samples of a row before it chooses threads, so each row needs to have
+        // its thread (`pid`).
+        let mut command = self.guard.perf(&self.perf);
+        command.args(["report", "--stdio", "--no-children", "-g", "none", "-t", "|", "-i"]);
+        command.arg(self.guard.data()).args(["--tid", tids, "-F"]);
+        match object {
+            None => command.arg("period,pid,dso,symbol"),
+            Some(name) => command.args([
+                "period,pid,dso,symbol,srcline",
+                "--full-source-path",
+                "--dsos",
+                name,
+            ]),
+        };
+        let (reader, writer) = io::pipe()?;
+        let mut child = command.stdout(writer).stderr(Stdio::null()).spawn()?;
+        drop(command);
+        let text = read_beside(reader, REPORT_BYTES_MAX)?;
+        let text = text.recv_timeout(REPORT_PATIENCE);
+        let text = text.map_err(|_| ProfileError::Slow(REPORT_PATIENCE))?;
+        wait(&mut child, PATIENCE)?.ok_or(ProfileError::Slow(PATIENCE))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+impl Drop for Profiler {
+    fn drop(&mut self) {
+        // Nothing can be done about errors.
+        let _ = self.record.kill();
+        let _ = self.record.wait();
+    }
+}
+
+impl Guard {
+    fn new() -> io::Result<Guard> {
+        static FOLDERS: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: the numbers only have to differ.
+        let nth = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("kvblaster-{}-{nth}.perf", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        // A folder of another user would be refused here.
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARD, "guard"]).arg(&folder);
+        // The guard gets a new process group, to which the terminal does not send Ctrl-C.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let started = command.spawn().and_then(|child| {
+            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            Ok((child, pid.ok_or(io::ErrorKind::Other)?))
+        });
+        match started {
+            Ok((child, group)) => Ok(Guard { child, group, folder }),
+            Err(error) => {
+                let _ = fs::remove_dir(&folder);
+                Err(error)
+            }
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// A perf of this group, which reads no settings and asks no server for symbols.
+    fn perf(&self, perf: &Path) -> Command {
+        let mut command = Command::new(perf);
+        command.process_group(self.group.as_raw_pid()).stdin(Stdio::null());
+        command.env("PERF_CONFIG", "/dev/null").env("DEBUGINFOD_URLS", "").env("LC_ALL", "C");
+        command
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Nothing can be done about errors. The guard is reaped last, because until then the kernel
+        // does not give the group's number to another group.
+        let _ = kill_process_group(self.group, Signal::KILL);
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The reason of a refusal, from perf's messages and the kernel's level of caution.
+fn refused(words: &str, level: i32) -> String {
+    if words.contains("perf_event_paranoid") {
+        return format!(
+            "kernel.perf_event_paranoid is {level}: run kvblaster as root, or set it to 0 or less"
+        );
+    }
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    words.chars().filter(|one| !one.is_control()).take(WORDS_CHARS_MAX).collect()
+}
+
+/// Waits for a process to end. `None` if it did not within `patience`.
+fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
+    let begin = Instant::now();
+    loop {
+        match child.try_wait()? {
+            Some(status) => return Ok(Some(status)),
+            None if begin.elapsed() >= patience => return Ok(None),
+            None => sleep(LOOK),
+        }
+    }
+}
+
+/// Reads a pipe to its end in a new thread, which sends the first `bytes_max` bytes.
+fn read_beside(mut reader: PipeReader, bytes_max: u64) -> io::Result<mpsc::Receiver<Vec<u8>>> {
+    let (sender, receiver) = mpsc::channel();
+    let keep = move || {
+        let mut kept = Vec::new();
+        let _ = (&mut reader).take(bytes_max).read_to_end(&mut kept);
+        // The rest is read, because perf would otherwise wait or fail.
+        let _ = io::copy(&mut reader, &mut io::sink());
+        let _ = sender.send(kept);
+    };
+    std::thread::Builder::new().name("perf's words".to_owned()).spawn(keep)?;
+    Ok(receiver)
+}
+
+/// The threads of a process. None if the process is gone.
+fn threads(pid: u32) -> Vec<u32> {
+    numbers(&Path::new("/proc").join(pid.to_string()).join("task"))
+}
+
+/// The kernel's threads that handle the packets which interrupts leave to them.
+fn softirq_threads(cpus: &[usize]) -> Vec<u32> {
+    let names: Vec<String> = cpus.iter().map(|cpu| format!("ksoftirqd/{cpu}")).collect();
+    let is_one = |pid: &u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        names.iter().any(|one| one == name.trim_end())
+    };
+    numbers(Path::new("/proc")).into_iter().filter(is_one).collect()
+}
+
+/// The numbers among the names in a folder.
+fn numbers(folder: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The samples of one symbol, or of one source line in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Sample {
+    /// The weight: nanoseconds, or cycles.
+    period: u64,
+    object: String,
+    symbol: String,
+    /// File and line of the source; empty if they are not known.
+    line: String,
+}
+
+/// Reads the lines of a report, and skips lines of another form. `object` is the shared object of a
+/// report without such a column.
+fn parse(report: &str, object: &str) -> Vec<Sample> {
+    let fields = |line: &str| line.split('|').map(|one| one.trim().to_owned()).collect::<Vec<_>>();
+    let header = report.lines().find(|line| line.starts_with('#') && line.contains('|'));
+    let header = fields(header.unwrap_or_default().trim_start_matches('#'));
+    let column = |name: &str| header.iter().position(|one| one == name);
+    let columns = ["Period", "Shared Object", "Symbol", "Source:Line"].map(column);
+    let sample = |line: &str| {
+        let fields = fields(line);
+        let [period, own, symbol, line] =
+            columns.map(|column| fields.get(column?).map(String::as_str));
+        // A symbol follows the mode of the CPU: `[k] tcp_ack`.
+        let symbol = match symbol?.split_once("] ") {
+            Some((mode, symbol)) if mode.starts_with('[') && mode.len() == 2 => symbol,
+            _ => symbol?,
+        };
+        Some(Sample {
+            period: period?.parse().ok()?,
+            object: own.unwrap_or(object).to_owned(),
+            symbol: symbol.to_owned(),
+            line: line.unwrap_or_default().to_owned(),
+        })
+    };
+    report.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
+}
+
+/// The data file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rows {
+    lines: Vec<String>,
+    rows: Vec<Row>,
+}
+
+/// A row of the data file. An empty list matches everything.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    category: String,
+    #[serde(default)]
+    object: Vec<String>,
+    #[serde(default)]
+    exact: Vec<String>,
+    #[serde(default)]
+    prefix: Vec<String>,
+    #[serde(default)]
+    contains: Vec<String>,
+    #[serde(default)]
+    line: Vec<String>,
+    /// The reason why the recordings of the tests have no sample for this row.
+    #[serde(default)]
+    #[cfg_attr(not(test), expect(dead_code, reason = "the tests read it"))]
+    unseen: String,
+}
+
+impl Row {
+    fn matches(&self, sample: &Sample) -> bool {
+        let Sample { object, symbol, line, .. } = sample;
+        let is_any_symbol =
+            self.exact.is_empty() && self.prefix.is_empty() && self.contains.is_empty();
+        (self.object.is_empty() || self.object.iter().any(|one| object.starts_with(one)))
+            && (self.line.is_empty() || self.line.iter().any(|one| line.contains(one)))
+            && (is_any_symbol
+                || self.exact.contains(symbol)
+                || self.prefix.iter().any(|one| symbol.starts_with(one))
+                || self.contains.iter().any(|one| symbol.contains(one)))
+    }
+}
+
+impl Rows {
+    fn read() -> Result<Rows, ProfileError> {
+        Ok(toml::from_str(ROWS).map_err(Box::new)?)
+    }
+
+    fn has_lines(&self, object: &str) -> bool {
+        self.lines.iter().any(|one| object.starts_with(one))
+    }
+
+    fn category(&self, sample: &Sample) -> &str {
+        let row = self.rows.iter().find(|row| row.matches(sample));
+        row.map_or(UNMAPPED, |row| &row.category)
+    }
+
+    /// Returns the share of each category, by the name of its figure. `None` if all is idle.
+    fn shares(&self, samples: &[Sample]) -> Option<BTreeMap<String, f64>> {
+        let mut sums: BTreeMap<&str, f64> =
+            CATEGORIES.iter().chain([&UNMAPPED]).map(|name| (*name, 0.0)).collect();
+        for sample in samples {
+            *sums.entry(self.category(sample)).or_default() += sample.period as f64;
+        }
+        sums.remove(IDLE);
+        let all: f64 = sums.values().sum();
+        let named = |(name, sum): (&str, f64)| (format!("{PREFIX}{name}"), sum / all);
+        (all > 0.0).then(|| sums.into_iter().map(named).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

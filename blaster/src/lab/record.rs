@@ -1,0 +1,164 @@
+//! The data of one experiment: a row for each measured run, and the reasons for missing rows.
+//!
+//! ```text
+//! DIR/NAME.json: experiment, scale, machine, versions | rows: round, point, server, figures
+//! ```
+//!
+//! Where: written after each run, so that an interrupted lab can be resumed; the report reads it.
+//! Invariant: a row is complete. The file is replaced as a whole, so a crash leaves the old one. A
+//! server or point that cannot be measured here has a reason and no row.
+//! Source: none.
+
+use super::experiment::{Experiment, Scale};
+use crate::result::machine::Machine;
+use crate::result::{self, ResultError};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The schema of the files. Raised when a field is removed or changes its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// The data of one experiment.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Record {
+    /// The schema: `SCHEMA`.
+    pub schema: u32,
+    /// The name of the experiment.
+    pub name: String,
+    /// The scale.
+    pub scale: Scale,
+    /// The rounds planned for each point and server.
+    pub rounds: u32,
+    /// The version of kvblaster.
+    pub kvblaster: String,
+    /// The time of the first run in UTC, as in RFC 3339.
+    pub started: String,
+    /// The command that repeats the experiment.
+    pub command: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The CPUs reserved for the servers.
+    pub server_cpus: Vec<usize>,
+    /// The CPUs of kvblaster.
+    pub client_cpus: Vec<usize>,
+    /// Each server as it was started at the first point.
+    pub servers: Vec<Started>,
+    /// The runs in the order of measuring.
+    pub rows: Vec<Row>,
+    /// The servers and points that could not be measured.
+    pub missing: Vec<Missing>,
+}
+
+/// A server as it was started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Started {
+    /// The name in the experiment.
+    pub server: String,
+    /// The program's name and version: `memcached 1.6.45`.
+    pub version: String,
+    /// The command lines, one for each kind of process.
+    pub commands: Vec<String>,
+    /// The command line of kvblaster that measured it.
+    pub driven_by: String,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The round, from 0. In a round all servers and points are measured once.
+    pub round: u32,
+    /// The labels of the point, one for each axis.
+    pub at: Vec<String>,
+    /// The server's name in the experiment.
+    pub server: String,
+    /// The measured figures by name (`figures::FIGURES`), in the unit of each.
+    pub figures: BTreeMap<String, f64>,
+    /// The reason why kvblaster was the limit of this run, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<String>,
+    /// Further remarks of the self-check, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
+}
+
+/// A server, or a server at a point, that could not be measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// The server's name; empty if no server of the experiment can be measured.
+    pub server: String,
+    /// The labels of the point; empty if no point can be measured.
+    pub at: Vec<String>,
+    /// The reason, as a sentence without a full stop.
+    pub why: String,
+    /// True if the machine has all that is needed and the measurement failed nevertheless.
+    #[serde(default)]
+    pub is_failure: bool,
+}
+
+impl Record {
+    /// Returns the path of an experiment's data in a folder.
+    #[must_use]
+    pub fn path(folder: &Path, name: &str) -> PathBuf {
+        folder.join(format!("{name}.json"))
+    }
+
+    /// Reads the data of an experiment. `None` if there are none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no data of this schema.
+    pub fn read(folder: &Path, name: &str) -> Result<Option<Record>, ResultError> {
+        let path = Record::path(folder, name);
+        if !path.exists() {
+            return Ok(None);
+        }
+        result::read(&path).map(Some)
+    }
+
+    /// Writes the data, replacing the file as a whole.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), ResultError> {
+        let path = Record::path(folder, &self.name);
+        let json = serde_json::to_string_pretty(self)
+            .map_err(|error| ResultError::Contents(path.clone(), error))?;
+        let new = path.with_extension("json.new");
+        let failed = |error| ResultError::File(path.clone(), error);
+        fs::create_dir_all(folder).map_err(failed)?;
+        fs::write(&new, json + "\n").map_err(failed)?;
+        fs::rename(&new, &path).map_err(failed)
+    }
+
+    /// True if the run of this round, point and server is there.
+    #[must_use]
+    pub fn has(&self, round: u32, at: &[String], server: &str) -> bool {
+        self.rows.iter().any(|row| row.round == round && row.at == at && row.server == server)
+    }
+
+    /// True if this server or point is known to be impossible here.
+    #[must_use]
+    pub fn lacks(&self, at: &[String], server: &str) -> bool {
+        let is_it = |missing: &Missing| {
+            (missing.server.is_empty() || missing.server == server)
+                && (missing.at.is_empty() || missing.at == at)
+        };
+        self.missing.iter().any(is_it)
+    }
+
+    /// The values of a figure of a server at a point, by round.
+    #[must_use]
+    pub fn values(&self, server: &str, at: &[String], figure: &str) -> BTreeMap<u32, f64> {
+        let rows = self.rows.iter().filter(|row| row.server == server && row.at == at);
+        rows.filter_map(|row| Some((row.round, *row.figures.get(figure)?))).collect()
+    }
+
+    /// The labels of all measured points, in the order of the experiment's axes.
+    #[must_use]
+    pub fn points(&self, experiment: &Experiment) -> Vec<Vec<String>> {
+        let all = super::points::points(experiment, Scale::Full);
+        let is_measured = |at: &Vec<String>| self.rows.iter().any(|row| row.at == *at);
+        all.into_iter().map(|at| at.labels).filter(is_measured).collect()
+    }
+}

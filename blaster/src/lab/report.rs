@@ -1,0 +1,153 @@
+//! `kvblaster lab report`: all experiments on one HTML page, and the same as Markdown.
+//!
+//! ```text
+//! experiments, records -> sections: charts, claims, findings -> page, Markdown with SVG
+//! ```
+//!
+//! Where: after `kvblaster lab run`; the verbs of `flags` call `write`.
+//! Invariant: each experiment has a row in the overview, also without data. An empty, partial,
+//! unreadable or orphaned record is told, and hides no other record. All texts are escaped.
+//! Source: none; see `claims` for the verdicts.
+
+#[cfg(test)]
+mod browser;
+pub mod charts;
+pub mod findings;
+pub mod markdown;
+pub mod noise;
+pub mod overview;
+pub mod page;
+pub mod section;
+#[cfg(test)]
+mod tests;
+
+use super::claims::NOISE;
+use super::experiment::Experiment;
+use super::library::{self, LibraryError};
+use super::record::Record;
+use section::Section;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The file name's ending of a record.
+const RECORD: &str = "json";
+/// The page's file in the folder of the records, unless another is named.
+const PAGE: &str = "report.html";
+
+/// The reason why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// Experiments cannot be found.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The folder has no records.
+    #[error("{0}: no data of an experiment are there; `kvblaster lab run -o` writes them")]
+    Nothing(PathBuf),
+    /// A folder or file cannot be read or written.
+    #[error("{0}: {1}")]
+    File(PathBuf, #[source] io::Error),
+}
+
+/// An experiment and its data.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The name of the experiment, and of the record's file.
+    pub name: String,
+    /// The experiment. `None` if this kvblaster has none of this name.
+    pub experiment: Option<Experiment>,
+    /// The data. `None` if there are none; an error if the file cannot be read.
+    pub record: Result<Option<Record>, String>,
+}
+
+/// Reads the records of a folder, and adds the experiments of `library` that have no record. The
+/// noise experiment is first, all others follow by name.
+///
+/// # Errors
+/// The folder cannot be read or has no records, or an experiment is wrong.
+pub fn entries(folder: &Path, library: Option<&Path>) -> Result<Vec<Entry>, ReportError> {
+    let experiments = library::all(library)?;
+    let recorded = names(folder).map_err(|error| ReportError::File(folder.to_owned(), error))?;
+    if recorded.is_empty() {
+        return Err(ReportError::Nothing(folder.to_owned()));
+    }
+    let all: BTreeSet<&str> = experiments
+        .iter()
+        .map(|one| one.name.as_str())
+        .chain(recorded.iter().map(String::as_str))
+        .collect();
+    let entry = |name: &str| Entry {
+        name: name.to_owned(),
+        experiment: experiments.iter().find(|one| one.name == name).cloned(),
+        record: Record::read(folder, name).map_err(|error| error.to_string()),
+    };
+    let mut entries: Vec<Entry> = all.into_iter().map(entry).collect();
+    entries.sort_by_key(|entry| entry.name != NOISE);
+    Ok(entries)
+}
+
+/// The names of all files that may be records.
+fn names(folder: &Path) -> io::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == RECORD) {
+            names.extend(path.file_stem().and_then(|name| name.to_str()).map(str::to_owned));
+        }
+    }
+    Ok(names)
+}
+
+/// Makes a section of each entry that has a record, in the order of the entries.
+#[must_use]
+pub fn sections(entries: &[Entry]) -> Vec<Section> {
+    let noise = entries.iter().find(|entry| entry.name == NOISE);
+    let noise = noise.and_then(|entry| entry.record.as_ref().ok()?.as_ref());
+    entries.iter().filter_map(|entry| Section::new(entry, noise)).collect()
+}
+
+/// A name as an id in HTML and as a file's name: each other character becomes `-`.
+pub(crate) fn slug(name: &str) -> String {
+    let plain =
+        |one: char| if one.is_ascii_alphanumeric() || "-_.".contains(one) { one } else { '-' };
+    name.chars().map(plain).collect()
+}
+
+/// Writes the page, and the Markdown if a folder for it is named. Returns a text to print, which is
+/// the page itself if `out` is `-`.
+///
+/// # Errors
+/// No report, see `entries`; or a file cannot be written.
+pub fn write(
+    folder: &Path,
+    out: Option<&Path>,
+    (markdown, library): (Option<&Path>, Option<&Path>),
+) -> Result<String, ReportError> {
+    let entries = entries(folder, library)?;
+    let sections = sections(&entries);
+    if let Some(markdown) = markdown {
+        fs::create_dir_all(markdown)
+            .map_err(|error| ReportError::File(markdown.to_owned(), error))?;
+        for (name, text) in markdown::files(&entries, &sections) {
+            replace(&markdown.join(name), &text)?;
+        }
+    }
+    let page = page::page(&entries, &sections);
+    let path = out.map_or_else(|| folder.join(PAGE), Path::to_owned);
+    if path.as_os_str() == "-" {
+        return Ok(page);
+    }
+    replace(&path, &page)?;
+    let also = markdown.map(|folder| format!("; Markdown is in {}", folder.display()));
+    Ok(format!("the page is {}{}\n", path.display(), also.unwrap_or_default()))
+}
+
+/// Replaces a file as a whole.
+fn replace(path: &Path, text: &str) -> Result<(), ReportError> {
+    let failed = |error| ReportError::File(path.to_owned(), error);
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    fs::write(&new, text).map_err(failed)?;
+    fs::rename(&new, path).map_err(failed)
+}

@@ -1,0 +1,36 @@
+//! Tests of the lab's page in a real browser, like those of `report::browser`.
+//!
+//! Where: tests.
+//! Invariant: the browser loads nothing from the network. Without Chromium, tests are skipped
+//! except in CI.
+//! Source: WCAG 2.2, 1.4.3 (contrast), 1.4.10 (reflow) and 1.4.11.
+
+use super::tests::all_kinds;
+use super::{page, sections};
+use crate::report::browser::{WIDTHS, list, probed_page};
+
+#[test]
+fn the_labs_page_runs_fits_and_can_be_read() {
+    let entries = all_kinds();
+    let sections = sections(&entries);
+    let Some(told) = probed_page(&page::page(&entries, &sections), "lab") else { return };
+    assert_eq!(told.len(), WIDTHS.len());
+    for (told, width) in told.iter().zip(WIDTHS) {
+        assert_eq!(list(&told["wrong"]), [""; 0], "errors at {width}");
+        assert_eq!(list(&told["outside"]), [""; 0], "wider than the page at {width}");
+        assert_eq!(told["page_width"], width, "the page scrolls sideways at {width}");
+        assert_eq!(list(&told["overlapping"]), [""; 0], "labels at {width}");
+        assert_eq!(list(&told["tall"]), [""; 0], "rows at {width}");
+        assert_eq!(list(&told["faint"]), [""; 0], "contrast at {width}");
+        assert_eq!(list(&told["nameless"]), [""; 0], "without a text at {width}");
+        assert_eq!(list(&told["torn"]), [""; 0], "words broken at {width}");
+        let charts: usize = sections.iter().map(|section| section.charts.len()).sum();
+        assert_eq!(list(&told["figures"]).len(), charts, "at {width}");
+        assert!(told["letter_px"].as_f64().unwrap() >= 11.0, "{} px", told["letter_px"]);
+        assert_ne!(told["paper"][0], told["paper"][1], "the theme does not change");
+        // A row for each experiment, below the head; numbered claims are in one cell.
+        let copied = told["copied"].as_str().unwrap();
+        assert_eq!(copied.lines().count(), entries.len() + 1, "{copied}");
+        assert!(copied.lines().all(|row| row.split('\t').count() == 5), "{copied}");
+    }
+}

@@ -1,0 +1,89 @@
+//! The noise of the machine: the greatest difference between two equal servers, by figure.
+//!
+//! Where: above the overview, and in the section of the experiment `claims::NOISE`.
+//! Invariant: the greatest difference over all points is told, not the mean.
+//! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation".
+
+use super::findings::{place, ratio, told};
+use super::section::Section;
+use crate::lab::claims::{Estimate, NOISE, ROUNDS_MIN};
+use crate::lab::experiment::Experiment;
+use crate::report::table::Table;
+use crate::words::percent;
+
+/// The end of the name of a server that equals the one without it.
+const AGAIN: &str = " again";
+
+/// The greatest difference of a pair of equal servers in a figure.
+struct Noise<'a> {
+    figure: &'a str,
+    server: &'a str,
+    at: Vec<String>,
+    ratio: Estimate,
+}
+
+impl Noise<'_> {
+    /// The factor between the two servers, at least 1.
+    fn factor(&self) -> f64 {
+        self.ratio.value.max(1.0 / self.ratio.value)
+    }
+}
+
+fn all(section: &Section) -> Vec<Noise<'_>> {
+    let Some(experiment) = section.experiment.as_ref().filter(|_| section.name == NOISE) else {
+        return Vec::new();
+    };
+    let record = &section.record;
+    let points = record.points(experiment);
+    let mut all = Vec::new();
+    for figure in &experiment.figures {
+        for again in &experiment.servers {
+            let Some(server) = again.name.strip_suffix(AGAIN) else { continue };
+            let noise = |at: &Vec<String>| {
+                let ratio = ratio(record, [&again.name, server], at, &figure.y)?;
+                Some(Noise { figure: &figure.y, server, at: at.clone(), ratio })
+            };
+            let noises = points.iter().filter_map(noise);
+            all.extend(noises.max_by(|one, other| one.factor().total_cmp(&other.factor())));
+        }
+    }
+    all
+}
+
+/// The noise in a sentence without a full stop.
+#[must_use]
+pub fn sentence(sections: &[Section]) -> String {
+    let noises: Vec<Noise<'_>> = sections.iter().flat_map(all).collect();
+    if noises.is_empty() {
+        return format!(
+            "The noise is not measured: `kvblaster lab run {NOISE}` compares equal servers"
+        );
+    }
+    let mut greatest: Vec<(&str, f64)> = Vec::new();
+    for noise in &noises {
+        match greatest.iter_mut().find(|(figure, _)| *figure == noise.figure) {
+            Some((_, factor)) => *factor = factor.max(noise.factor()),
+            None => greatest.push((noise.figure, noise.factor())),
+        }
+    }
+    let words =
+        greatest.iter().map(|(figure, factor)| format!("{} in {figure}", percent(factor - 1.0)));
+    let words: Vec<String> = words.collect();
+    let few = noises.iter().any(|noise| noise.ratio.rounds < ROUNDS_MIN);
+    let few =
+        if few { format!(", measured in fewer than {ROUNDS_MIN} rounds") } else { String::new() };
+    format!("Noise: two equal servers differed by at most {}{few}", words.join(", "))
+}
+
+/// A table of the noise by figure and server; without rows for any other experiment.
+#[must_use]
+pub fn table(section: &Section) -> Table {
+    let mut table = Table::new(&["figure", "server", "greatest difference", "at"]);
+    let place = |experiment: &Experiment, at: &[String]| place(experiment, at);
+    for noise in all(section) {
+        let at = section.experiment.as_ref().map(|one| place(one, &noise.at)).unwrap_or_default();
+        let ratio = format!("{} times", told(&noise.ratio));
+        table.row(&[noise.figure.to_owned(), noise.server.to_owned(), ratio, at]);
+    }
+    table
+}

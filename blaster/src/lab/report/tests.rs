@@ -1,0 +1,294 @@
+//! Tests of the report's texts with made-up records. `browser` tests the page's layout.
+//!
+//! Where: tests. Invariant: see `report`. Source: none.
+
+use super::{Entry, NOISE, entries, findings, markdown, page, sections, write};
+use crate::lab::experiment::{Experiment, Scale};
+use crate::lab::points::points;
+use crate::lab::record::{Missing, Record, Row, SCHEMA, Started};
+use crate::report::chart::Ticks;
+use std::fs;
+use std::path::PathBuf;
+
+/// A name that would run a script or end a table's cell, if it were not escaped.
+pub(super) const HOSTILE: &str = "</script><script>window.wrong.push('x')</script>`|<b>";
+
+/// An experiment with these servers and axes. The first server is compared with the second.
+pub(super) fn experiment(name: &str, servers: &[&str], axes: &str) -> Experiment {
+    let programs = servers
+        .iter()
+        .map(|name| format!("[[servers]]\nname = \"{name}\"\nprogram = \"memcached\"\n"));
+    let (first, second) = (servers[0], servers[1]);
+    let text = format!(
+        r#"
+title = "The title of {name}"
+source = "thesis"
+place = "Section 3.7, figures 3.16 and 3.17 (pages 39 to 42)"
+did = "Seven hosts ran memtier_benchmark against an eighth host in a closed loop."
+found = ["Larger objects lowered throughput.", "The p99 was below 1 ms."]
+differs = "Clients and servers share one machine."
+figures = [{{ y = "requests/s", log = true }}, {{ y = "p99" }}, {{ y = "hits" }}]
+drive = {{ flags = "-w uniform -c 1" }}
+[[claims]]
+says = "the thesis: 1.5 times the throughput (figure 3.16)"
+figure = "requests/s"
+of = "{first}"
+to = "{second}"
+at_least = 1.5
+[[claims]]
+says = "the thesis: p99 is below 1 ms"
+figure = "p99"
+of = "{first}"
+at_most = 1000000.0
+{axes}
+{}"#,
+        programs.collect::<String>()
+    );
+    Experiment::parse(name, &text).unwrap()
+}
+
+pub(super) const CONNECTIONS: &str = r#"
+[[axes]]
+name = "connections"
+log = true
+points = [{ at = 1, scale = "quick" }, { at = 16, scale = "quick" }, { at = 256, scale = "quick" }]
+"#;
+pub(super) const SENDERS: &str = r#"
+[[axes]]
+name = "group"
+points = [{ at = "small", scale = "quick" }, { at = "rather large", scale = "quick" }]
+"#;
+
+/// Three rounds of all servers at all points. The first server is twice as fast as the others.
+pub(super) fn record(experiment: &Experiment) -> Record {
+    let mut record = Record {
+        schema: SCHEMA,
+        name: experiment.name.clone(),
+        scale: Scale::Quick,
+        rounds: 3,
+        kvblaster: "0.1.0".to_owned(),
+        started: "2026-11-24T10:00:00Z".to_owned(),
+        command: format!("kvblaster lab run {} --quick", experiment.name),
+        server_cpus: vec![0],
+        client_cpus: vec![1],
+        ..Record::default()
+    };
+    record.machine.kernel = "Linux 6.1 #1 SMP".to_owned();
+    record.machine.cpu_model = Some("a processor".to_owned());
+    for round in 0..3 {
+        for (nth, at) in points(experiment, Scale::Quick).into_iter().enumerate() {
+            for (server, of) in (0..).zip(&experiment.servers) {
+                let noise = 1.0 + 0.01 * f64::from((round + server) % 3);
+                let rate = 1e5 * (nth + 1) as f64 * noise * if server == 0 { 2.0 } else { 1.0 };
+                let figures = [("requests/s", rate), ("p99", 4e11 / rate)];
+                let figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+                let (at, server) = (at.labels.clone(), of.name.clone());
+                record.rows.push(Row { round, at, server, figures, ..Row::default() });
+            }
+        }
+    }
+    let started = |one: &crate::lab::experiment::Server| Started {
+        server: one.name.clone(),
+        version: "memcached 1.6.45".to_owned(),
+        commands: vec!["/a/folder/memcached -t 1 -l 127.0.0.1".to_owned()],
+        driven_by: "kvblaster run -c 1 127.0.0.1:1".to_owned(),
+    };
+    record.servers = experiment.servers.iter().map(started).collect();
+    record
+}
+
+pub(super) fn entry(experiment: Experiment, record: Option<Record>) -> Entry {
+    Entry { name: experiment.name.clone(), experiment: Some(experiment), record: Ok(record) }
+}
+
+/// Entries of all kinds: with and without axes, two axes, failures, orphans and hostile names.
+pub(super) fn all_kinds() -> Vec<Entry> {
+    let pairs = ["hypostyle", "memcached", "hypostyle again", "memcached again"];
+    let noise = experiment(NOISE, &pairs, CONNECTIONS);
+    let plain = experiment("plain", &["hypostyle", "memcached, with a long name", "redis"], "");
+    let both = experiment("both", &["hypostyle", "memcached"], &format!("{CONNECTIONS}{SENDERS}"));
+    let many = ["a", "b", "c", "d", "e", HOSTILE];
+    let many = experiment("many names & more", &many, &format!("{CONNECTIONS}{SENDERS}"));
+    let words = experiment("words", &["hypostyle", "memcached"], SENDERS);
+    let mut bound = record(&words);
+    for row in &mut bound.rows {
+        row.remarks.push(format!("{HOSTILE} in round {}", row.round));
+        row.bound = (row.server == "memcached").then(|| "the CPUs were busy".to_owned());
+    }
+    let mut partial = record(&both);
+    partial.rows.truncate(3);
+    let why = HOSTILE.to_owned();
+    let server = "memcached".to_owned();
+    partial.missing = vec![Missing { server, why, is_failure: true, ..Missing::default() }; 2];
+    let partly = Experiment { name: "partly".to_owned(), ..both.clone() };
+    let orphan = Record { rows: record(&words).rows, ..Record::default() };
+    let (recorded, mut noisy, pair) = (record(&many), record(&noise), record(&both));
+    for row in noisy.rows.iter_mut().filter(|row| row.server == "hypostyle") {
+        row.figures.values_mut().for_each(|value| *value /= 2.0);
+    }
+    let alone = record(&plain);
+    vec![
+        entry(noise, Some(noisy)),
+        entry(both, Some(pair)),
+        entry(Experiment { name: "empty".to_owned(), ..words.clone() }, Some(Record::default())),
+        entry(many, Some(recorded)),
+        entry(Experiment { name: "none".to_owned(), ..words.clone() }, None),
+        Entry { name: "orphan".to_owned(), experiment: None, record: Ok(Some(orphan)) },
+        entry(partly, Some(partial)),
+        entry(plain, Some(alone)),
+        Entry { name: "broken".to_owned(), experiment: None, record: Err(HOSTILE.to_owned()) },
+        entry(words, Some(bound)),
+    ]
+}
+
+#[test]
+fn every_kind_of_record_has_a_row_and_nothing_escapes() {
+    let entries = all_kinds();
+    let sections = sections(&entries);
+    let page = page::page(&entries, &sections);
+    for (name, verdict) in [
+        ("empty", "not measured"),
+        ("none", "not measured"),
+        ("orphan", "no longer an experiment"),
+        ("broken", "not readable"),
+        ("both", "1. confirmed\n2. confirmed"),
+    ] {
+        let cell = format!("</th><td>{verdict}</td>");
+        let row = page.lines().find(|line| line.contains(&format!(">{name}</")));
+        let row = row.map(|row| page[page.find(row).unwrap()..].to_owned()).unwrap_or_default();
+        assert!(row.contains(&cell), "{name}: {verdict}\n{row:.300}");
+    }
+    assert_eq!(page.matches("<script>").count(), 1);
+    assert!(page.contains("id=\"many-names---more\"") && !page.contains("<b>\""));
+    assert!(page.contains("2 measurements have a server") || !page.contains("orphan-1"));
+    for (name, text) in markdown::files(&entries, &sections) {
+        assert!(name.ends_with(".svg") || !text.contains("<script"), "{name}: {text}");
+        let rows = text.lines().filter(|line| line.starts_with('|'));
+        let cells = |row: &str| row.replace("\\|", "").matches('|').count();
+        let widths: Vec<usize> = rows.map(cells).collect();
+        assert!(widths.iter().all(|width| (3..=9).contains(width)), "{name}: {widths:?}");
+    }
+}
+
+#[test]
+fn a_failure_is_a_row_and_equal_ones_are_one() {
+    let sections = sections(&all_kinds());
+    let section = sections.iter().find(|one| one.name == "partly").unwrap();
+    let table = section.missing().markdown();
+    assert_eq!(table.lines().count(), 3, "{table}");
+    assert!(table.contains("| memcached | all | It failed: &lt;/script&gt;"), "{table}");
+    assert_eq!(section.without_values().unwrap(), "No measurement has a value of hits");
+}
+
+#[test]
+fn numbers_are_places_and_other_labels_are_categories() {
+    let sections = sections(&all_kinds());
+    let charts = |name: &str| &sections.iter().find(|one| one.name == name).unwrap().charts;
+    assert!(matches!(&charts("own-noise")[0].x_ticks, Ticks::At(ticks) if ticks[2].0 == 256.0));
+    let Ticks::Categories(names) = &charts("words")[0].x_ticks else { panic!("no categories") };
+    assert_eq!(*names, ["small", "rather large"]);
+    let Ticks::Categories(names) = &charts("plain")[0].x_ticks else { panic!("no categories") };
+    assert_eq!(*names, ["hypostyle", "memcached, with a long name", "redis"]);
+    // Two servers at two points of the second axis share a chart; six servers have a chart each.
+    let titles = |name: &str| charts(name).iter().map(|one| one.title.clone()).collect::<Vec<_>>();
+    assert_eq!(titles("both"), ["requests/s by connections", "p99 by connections"]);
+    assert_eq!(charts("both")[0].lines[1].name, "hypostyle, group = rather large");
+    assert_eq!(titles("many names & more")[1], "requests/s by connections, group = rather large");
+    let hollow =
+        |line: usize| charts("words")[0].lines[line].points.iter().all(|dot| dot.is_hollow);
+    assert!(!hollow(0) && hollow(1));
+    let dot = &charts("own-noise")[0].lines[0].points[0];
+    let (low, high) = dot.range.unwrap();
+    assert!(low < dot.y && dot.y < high);
+}
+
+#[test]
+fn losses_are_told_like_wins() {
+    let experiment = experiment("t", &["hypostyle", "memcached", "redis"], CONNECTIONS);
+    let mut data = record(&experiment);
+    for row in data.rows.iter_mut().filter(|row| row.server == "redis") {
+        let rate = row.figures.get_mut("requests/s").unwrap();
+        *rate *= if row.at == ["256"] { 4.0 } else { 2.0 };
+    }
+    let expected = [
+        "hypostyle has 2.00 times the requests/s of memcached: better at 3 of 3 points",
+        "hypostyle has 0.50 times (connections = 256) to 1.00 times (connections = 16) the \
+         requests/s of redis: worse at 1, no difference shown at 2 of 3 points",
+    ];
+    assert_eq!(findings::compared(&experiment, &data, None), expected);
+    // The noise of equal servers exceeds the difference.
+    let mut noise = data.clone();
+    noise.rows.iter_mut().filter(|row| row.server == "redis").for_each(|row| {
+        row.server = "hypostyle again".to_owned();
+    });
+    let told = findings::compared(&experiment, &data, Some(&noise));
+    assert!(told[1].ends_with("no difference shown at 3 of 3 points"), "{told:?}");
+    let knees = findings::knees(&experiment, &data);
+    let expected = "hypostyle: no knee, requests/s still grow at connections = 256, the last \
+                    point; the greatest requests/s with a p99 below 1 ms are 605,980, at \
+                    connections = 256";
+    assert_eq!((knees.len(), knees[0].as_str()), (3, expected));
+    let few = Record { rows: data.rows[..3].to_vec(), ..data };
+    let expected = "hypostyle has 1.98 times the requests/s of memcached (connections = 1): too \
+                    few rounds to tell";
+    assert_eq!(findings::compared(&experiment, &few, None)[0], expected);
+    assert_eq!(findings::compared(&experiment, &Record::default(), None), [""; 0]);
+}
+
+#[test]
+fn a_report_is_written_from_a_folder() {
+    let folder = std::env::temp_dir().join(format!("kvblaster-lab-report-{}", std::process::id()));
+    let library = folder.join("experiments");
+    fs::create_dir_all(&library).unwrap();
+    let to = |name: &str| folder.join(name);
+    let none = write(&folder, None, (None, Some(&library))).unwrap_err().to_string();
+    assert!(none.contains("no data of an experiment"), "{none}");
+    let experiment = experiment("orphan", &["hypostyle", "memcached"], SENDERS);
+    record(&experiment).write(&folder).unwrap();
+    fs::write(to("broken.json"), "{").unwrap();
+    let found = entries(&folder, Some(&library)).unwrap();
+    assert_eq!(found.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["broken", "orphan"]);
+    let markdown = to("docs");
+    let told = write(&folder, None, (Some(&markdown), Some(&library))).unwrap();
+    assert!(told.contains("report.html") && told.contains("docs"), "{told}");
+    for (path, text) in [
+        (to("report.html"), "no longer exists"),
+        (markdown.join("README.md"), "not readable"),
+        (markdown.join("orphan.md"), "12 measurements"),
+    ] {
+        let read = fs::read_to_string(&path).unwrap();
+        assert!(read.contains(text), "{path:?}: {read}");
+    }
+    let page = write(&folder, Some(&PathBuf::from("-")), (None, Some(&library))).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>"));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn an_experiment_as_markdown() {
+    let experiment = experiment("small_one", &["hypostyle", "memcached"], SENDERS);
+    let data = record(&experiment);
+    let entries = [entry(experiment, Some(data))];
+    let files = markdown::files(&entries, &sections(&entries));
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["README.md", "small_one.md", "small_one.svg"]);
+    assert_eq!(files[1].1, include_str!("small.txt"), "{}", files[1].1);
+    let readme = "| [small\\_one](small_one.md) | 1. confirmed<br>2. not reproduced |";
+    assert!(files[0].1.contains(readme), "{}", files[0].1);
+    assert!(files[2].1.starts_with("<svg ") && files[2].1.contains("class=\"range k1\""));
+}
+
+#[test]
+fn every_experiment_of_this_kvblaster_can_be_drawn() {
+    for experiment in crate::lab::library::all(None).unwrap() {
+        let mut data = record(&experiment);
+        for row in &mut data.rows {
+            row.figures = experiment.figures.iter().map(|one| (one.y.clone(), 0.5)).collect();
+        }
+        let name = experiment.name.clone();
+        let wanted = experiment.figures.len();
+        let sections = sections(&[entry(experiment, Some(data))]);
+        assert!(sections[0].charts.len() >= wanted, "{name}");
+        assert!(!page::page(&[], &sections).is_empty());
+    }
+}
