@@ -4,18 +4,20 @@
 //! | chunk | chunk | ... | chunk | chunk | ...
 //!   ring chunks (packets)   value chunks
 //!
-//! extent word, u64:   spare:32 | offset:16 | bytes:16     place of the value in the chunk; while
-//!                                                         the receiver uses the chunk too, `spare`
-//!                                                         is the chunk that its ring gets instead
+//! extent word, u64:   spare:32 | offset:16 | bytes:16     place of the value in the chunk; `spare`
+//!                                                         is the chunk that the ring gets when the
+//!                                                         receiver has finished with this chunk
 //! ```
 //!
 //! Where: a network interface's rings receive into the arena and send from it; the store keeps
-//! values there. The arena lies outside the region of segments: the kernel pins the arena's pages
-//! at registration, so none of them can be given back to the system, as parts of the region may.
+//! values there. An interface registers the arena with the kernel, which pins the arena's pages.
+//! Pinned pages cannot be given back to the system, as segments can, so the arena lies outside the
+//! region.
 //! Invariant: a chunk belongs to a ring, is free, or is in a chain. If `keeps` is true, received
 //! bytes may stay in their chunk as part of a value; the ring then gets a free chunk in exchange,
-//! so the numbers of ring chunks and value chunks never change. A holder of a reference may read a
-//! chunk's value. Only the thread that took the chunk writes the value, before it is published.
+//! so the numbers of ring chunks and value chunks never change. A thread that has a reference to a
+//! chunk may read the chunk's value. Only the thread that took the chunk writes the value, before
+//! the value is published.
 //! Source: the KV-Cache paper, section 4 (packet buffers that are values).
 
 #![allow(unsafe_code, reason = "hands out addresses in the mapping")]
@@ -39,13 +41,13 @@ use crate::words::{Words, low};
 use std::io;
 use std::ptr::NonNull;
 
-/// Number of chunks in a group; each has a bit in the group's word.
+/// Number of chunks in a group. Each chunk has a bit in the group's word.
 const GROUP: u32 = 64;
-/// Maximum number of chunks: the store's frame numbers need one bit to mark the arena's chunks.
+/// Maximum number of chunks. The top bit of the store's frame numbers marks the arena's chunks.
 const CHUNKS_MAX: u32 = 1 << 30;
-/// The sizes that a chunk may have: those that the kernel allows for the chunks of a ring.
+/// The sizes of a chunk that the kernel allows for a ring.
 pub const CHUNK_BYTES: [usize; 2] = [2048, 4096];
-/// Offset of a value in its chunk, behind metadata that the kernel may expect before sent data.
+/// Offset of a value in its chunk, after metadata that the kernel may expect before sent data.
 pub const VALUE_AT: usize = 16;
 /// The byte with which debug builds fill a freed chunk, so that tests notice a late read.
 const OVERWRITTEN: u8 = 0xdd;
@@ -77,7 +79,7 @@ impl Arena {
         let bytes = (chunks as usize).checked_mul(chunk_bytes);
         let map = Map::new(bytes.ok_or(io::Error::from(io::ErrorKind::OutOfMemory))?)?;
         map.want_huge(map.bytes());
-        // The tables cover the rings' chunks too: a value's chunk may become a ring's.
+        // The tables include ring chunks too, because ring chunks and value chunks are exchanged.
         let arena = Arena {
             map,
             chunk_bytes,
@@ -103,8 +105,8 @@ impl Arena {
         Arena { keeps, ..self }
     }
 
-    /// True if received bytes may stay in their chunk. The receiver then passes each chunk that it
-    /// has finished with to `recycle`, and receives into the chunk returned.
+    /// True if received bytes may stay in their chunk. When the receiver has finished with a chunk,
+    /// it passes the chunk to `recycle`, and receives into the chunk that `recycle` returns.
     #[inline]
     #[must_use]
     pub fn keeps(&self) -> bool {
@@ -136,7 +138,7 @@ impl Arena {
         self.chunks
     }
 
-    /// Number of chunks that rings have; at first, the arena's first chunks.
+    /// Number of chunks that belong to rings. At first, these are the arena's first chunks.
     #[must_use]
     pub fn ring_chunks(&self) -> u32 {
         self.ring_chunks
@@ -172,14 +174,14 @@ impl Arena {
         Some(group * GROUP + chunk)
     }
 
-    /// Adds a reference to a chunk. False if the chunk has none: it is free, or belongs to a ring.
+    /// Adds a reference to a chunk. False if the chunk has no reference: it is free or a ring's.
     #[must_use]
     pub fn hold(&self, chunk: u32) -> bool {
         self.chains.hold(chunk)
     }
 
-    /// Drops a reference to a chunk. The last one frees the chunk and drops its reference to the
-    /// next chunk of the chain, and so on. Returns the number of chunks freed.
+    /// Drops a reference to a chunk. If it was the last one, frees the chunk and drops the chunk's
+    /// reference to the next chunk of the chain, and so on. Returns the number of chunks freed.
     pub fn release(&self, chunk: u32) -> u32 {
         self.chains.release(chunk, |chunk| {
             self.overwrite(chunk);
@@ -201,8 +203,8 @@ impl Arena {
     pub fn set_extent(&self, chunk: u32, offset: usize, bytes: usize) {
         assert!(offset <= self.chunk_bytes && bytes <= self.chunk_bytes - offset, "within a chunk");
         let word = self.extents.word(chunk as usize);
-        // Both accesses are Relaxed, paired with the loads in `extent` and `recycle`: the chain is
-        // published with Release, and the word's upper half does not change.
+        // Relaxed, paired with the loads in `extent` and `recycle`: the chain's publication with
+        // Release makes the lower half visible, and this function does not change the upper half.
         let upper = word.load(Ordering::Relaxed) & !u64::from(u32::MAX);
         word.store(upper | (offset as u64) << 16 | bytes as u64, Ordering::Relaxed);
     }
@@ -210,7 +212,7 @@ impl Arena {
     /// The offset and the length of the value in a chunk. The caller has a reference to the chain.
     #[must_use]
     pub fn extent(&self, chunk: u32) -> (usize, usize) {
-        // Relaxed: see `set_extent`.
+        // Relaxed: the chain was published to the caller after `set_extent`.
         let extent = low(self.extents.word(chunk as usize).load(Ordering::Relaxed));
         ((extent >> 16) as usize, (extent & 0xffff) as usize)
     }
@@ -226,7 +228,8 @@ impl Arena {
         unsafe { self.map.base().as_ptr().add(chunk as usize * self.chunk_bytes) }
     }
 
-    /// The chunk of an address, and the address's offset in it, if the chunk belongs to a value.
+    /// The chunk that contains an address, and the address's offset in it, if the chunk is a
+    /// value's.
     #[must_use]
     pub fn value_chunk_of(&self, at: *const u8) -> Option<(u32, usize)> {
         self.chunk_of(at).filter(|(chunk, _)| self.chains.snapshot(*chunk).0 > 0)

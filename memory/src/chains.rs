@@ -5,9 +5,10 @@
 //! ```
 //!
 //! Where: used for the frames of the region and for the chunks of the arena.
-//! Invariant: one owner writes a chain before it is published; then the chain never changes, and is
-//! freed when its last reference is dropped. Each piece holds a reference to the next. Items and
-//! readers hold one to the first piece; a descriptor being sent, one to its own piece.
+//! Invariant: one owner writes a chain before it is published. Then the chain never changes, and is
+//! freed when its last reference is dropped. Each piece holds a reference to the next. Each item
+//! and each reader holds a reference to the first piece. A descriptor that is being sent holds a
+//! reference to the piece that it names.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 
 use crate::plant::{self, Fault};
@@ -16,7 +17,7 @@ use crate::sync::Ordering;
 use crate::words::{Words, low};
 use std::io;
 
-/// A reference in a piece's word.
+/// The amount that one reference adds to a piece's word.
 pub(crate) const ONE_REF: u64 = 1 << 32;
 
 #[derive(Debug)]
@@ -36,27 +37,27 @@ impl Chains {
 
     /// Turns a newly taken piece into a chain of its own, with one reference.
     pub(crate) fn begin(&self, piece: u32) {
-        // Release pairs with the Acquire in `hold`: a reader that has the piece's number from a
-        // former item, and gets a reference to the new chain, sees that item unlinked.
+        // Release pairs with the Acquire in `hold`: a reader that has the piece's number from an
+        // old item, and gets a reference to the new chain, sees that the old item is unlinked.
         self.words.word(piece as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
     }
 
-    /// Like `begin`, with two references: one for the caller and one for the piece's previous
+    /// Like `begin`, but with two references: one for the caller and one for the piece's previous
     /// owner. False if the piece has a reference already.
     #[must_use]
     pub(crate) fn begin_shared(&self, piece: u32) -> bool {
         let refs = if plant::is(Fault::KeptReleasedEarly) { 1 } else { 2 };
         let begun = |word: u64| (word < ONE_REF).then_some((refs * ONE_REF) | u64::from(NONE));
         let word = self.words.word(piece as usize);
-        // Release, as in `begin`.
+        // Release pairs with the Acquire in `hold`, for the same reason as in `begin`.
         word.fetch_update(Ordering::Release, Ordering::Relaxed, begun).is_ok()
     }
 
     /// Links the chain at `next` after `piece`, whose chain is not published yet; with `NONE`,
-    /// `piece` ends its chain. The caller's reference to `next` passes to `piece`. The former
-    /// successor of `piece` becomes a chain of its own again, whose reference passes to the caller.
-    ///
-    /// Keeps the number of references: a reader with an outdated piece number may briefly hold one.
+    /// `piece` ends its chain. The caller's reference to `next` passes to `piece`. A former
+    /// successor of `piece` becomes a chain of its own, and its reference passes to the caller. The
+    /// update leaves the number of references as it is, because a reader with an outdated piece
+    /// number may briefly hold a reference.
     pub(crate) fn chain(&self, piece: u32, next: u32) {
         let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
         // Relaxed: until the chain is published with Release, only its builder follows links.
@@ -65,25 +66,26 @@ impl Chains {
         debug_assert!(linked.is_ok(), "link never refuses");
     }
 
-    /// Adds a reference to a piece. False if the piece has none and so is free. It may have moved
-    /// to another chain since the caller read its number.
+    /// Adds a reference to a piece. False if the piece has no reference, which means that it is
+    /// free. Since the caller read the piece's number, the piece may have moved to another chain.
     #[must_use]
     pub(crate) fn hold(&self, piece: u32) -> bool {
         let held = |word: u64| word >= ONE_REF || plant::is(Fault::EmptyChainHeld);
         let more = |word: u64| held(word).then(|| word + ONE_REF);
         let word = self.words.word(piece as usize);
-        // Acquire pairs with the AcqRel in `release`.
+        // Acquire pairs with the Release in `begin` and with the AcqRel in `release`.
         word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Drops a reference to a piece. The last one drops the piece's reference to the next piece,
-    /// and so on. Calls `free` with each piece that has no reference left. Returns their number.
+    /// Drops a reference to a piece. If it was the last one, also drops the piece's reference to
+    /// the next piece, and so on. Calls `free` with each piece that has no reference left. Returns
+    /// the number of these calls.
     pub(crate) fn release(&self, piece: u32, free: impl Fn(u32)) -> u32 {
         let (mut piece, mut freed) = (piece, 0);
         while piece != NONE {
             let word = self.words.word(piece as usize);
             // AcqRel, paired with itself: Release orders this holder's reads before the piece is
-            // reused, and Acquire lets the last holder see that all others have read.
+            // reused, and Acquire makes the last holder's `free` come after all reads.
             let old = word.fetch_sub(ONE_REF, Ordering::AcqRel);
             debug_assert!(old >= ONE_REF, "released more often than held");
             if old >> 32 != 1 {

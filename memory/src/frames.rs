@@ -26,16 +26,16 @@ use crate::vacant::Vacant;
 use std::io;
 use std::sync::Arc;
 
-/// Size of the largest frame, except in segments of more than 64 times that size.
+/// Maximum size of a frame in segments of up to 1 MiB. A larger segment has 64 frames.
 const FRAME_BYTES_MAX: u32 = 16 << 10;
-/// Maximum number of frames in a segment; each has a bit in the segment's word.
+/// Maximum number of frames in a segment. Each frame has a bit in the segment's word.
 const FRAMES_PER_SEGMENT_MAX: u32 = 64;
 /// Maximum number of segments that `scattered` examines: 128 GiB in segments of the largest size.
 const SCATTERED_SEGMENTS_MAX: u32 = 1 << 16;
 /// The bit that marks a frame's number as the number of a chunk of the arena.
 const ARENA: u32 = 1 << 31;
 
-/// True if this frame number is that of a chunk of the arena.
+/// True if `frame` is the number of a chunk of the arena.
 #[inline]
 #[must_use]
 pub const fn is_chunk(frame: u32) -> bool {
@@ -93,7 +93,7 @@ impl Memory {
     }
 
     /// Asks the system to back each segment with memory of the segment's node, if that node has
-    /// some. To be called before memory is used.
+    /// free memory. Must be called before the memory is used.
     ///
     /// # Errors
     /// The system does not know the nodes, or does not allow the call.
@@ -116,14 +116,14 @@ impl Memory {
         self.arena.as_ref()
     }
 
-    /// Takes a free frame, which becomes a chain with one reference. If no segment has a free
-    /// frame, cuts a free segment into frames: from `node` or the nearest node that has one, and
-    /// only if more than `keep` segments are free.
+    /// Takes a free frame, which becomes a chain with one reference. If no segment has a free frame
+    /// and more than `keep` segments are free, cuts a free segment of `node`, or of the nearest
+    /// node that has one, into frames.
     pub fn take_frame(&self, keep: u32, node: usize) -> Option<u32> {
         self.frames.take(&self.segments, (keep, node)).map(|frame| self.begin_chain(frame))
     }
 
-    /// Like `take_frame`, but from a segment below `before`, and cuts no segment.
+    /// Like `take_frame`, but takes from a segment below `before`, and cuts no segment.
     pub fn take_frame_before(&self, before: u32) -> Option<u32> {
         self.frames.take_cut(&self.segments, before).map(|frame| self.begin_chain(frame))
     }
@@ -137,7 +137,7 @@ impl Memory {
         Some((chunk | ARENA, arena.piece(chunk).0))
     }
 
-    /// Turns kept bytes into a frame: a chain of its own, with the caller's reference.
+    /// Turns kept bytes into a chain of one frame. The caller gets a reference to the chain.
     ///
     /// # Panics
     /// The bytes lie in another arena.
@@ -152,7 +152,7 @@ impl Memory {
         frame
     }
 
-    /// The arena and the chunk's number there; `None` if the frame lies in the region.
+    /// The arena and the chunk's number in the arena; `None` if the frame lies in the region.
     fn chunk(&self, frame: u32) -> Option<(&Arena, u32)> {
         self.arena.as_deref().filter(|_| is_chunk(frame)).map(|arena| (arena, frame & !ARENA))
     }
@@ -186,16 +186,17 @@ impl Memory {
         chains.chain(at, next);
     }
 
-    /// Adds a reference to the chain at `head`. False if it has none and so is free. Since the
-    /// caller read the frame's number, the frame may have become the head of another chain.
+    /// Adds a reference to the chain at `head`. False if the chain has no reference, because it is
+    /// free. After the caller has read the frame's number, the frame may become another chain's
+    /// head.
     #[must_use]
     fn hold(&self, head: u32) -> bool {
         let (chains, at) = self.chains(head);
         chains.hold(at)
     }
 
-    /// Drops a reference to the chain at `head`. The last one frees the frame and drops its
-    /// reference to the next frame, and so on. Returns the number of frames freed.
+    /// Drops a reference to the chain at `head`. If it was the last one, frees the frame and drops
+    /// its reference to the next frame, and so on. Returns the number of frames freed.
     pub fn release(&self, head: u32) -> u32 {
         match self.chunk(head) {
             Some((arena, chunk)) => arena.release(chunk),
@@ -257,7 +258,7 @@ impl Frames {
         (self.per_segment - free.min(self.per_segment)) * self.frame_bytes
     }
 
-    /// Size of the tables for a region of `segments`: a word for each frame and each segment.
+    /// Size in bytes of the tables of `segments` segments: a word for each frame and each segment.
     #[must_use]
     pub fn table_bytes(&self, segments: u32) -> usize {
         segments as usize * (self.per_segment as usize + 1) * 8
@@ -280,15 +281,15 @@ impl Frames {
         };
     }
 
-    /// The word of a segment whose frames are all free.
+    /// The bits of a segment's word if all frames of the segment are free.
     fn all(&self) -> u64 {
         u64::MAX >> (64 - self.per_segment)
     }
 
     /// Measures how scattered the frames in use are. Returns `(n, from)`: if the used frames of
-    /// `from` and of all higher segments moved to free frames below `from`, `n` segments would
-    /// become free. Full segments do not count. A hint, from `SCATTERED_SEGMENTS_MAX` segments at
-    /// most.
+    /// segment `from` and of all higher segments moved to free frames below `from`, `n` segments
+    /// would become free. Full segments do not count. The result is a hint, for which at most
+    /// `SCATTERED_SEGMENTS_MAX` segments are examined.
     pub fn scattered(&self, segments: &Segments) -> Option<(u32, u32)> {
         let examined = segments.count().min(SCATTERED_SEGMENTS_MAX);
         let free = |segment: u32| self.vacant.free(segment).count_ones();
@@ -315,7 +316,8 @@ impl Frames {
         frame & ARENA == 0 && segment >= from && self.vacant.free(segment) != 0
     }
 
-    /// Takes a free frame of the lowest segment below `before` that has one, to empty higher ones.
+    /// Takes a free frame of the lowest segment below `before` that has one. Higher segments thus
+    /// become empty.
     fn take_cut(&self, segments: &Segments, before: u32) -> Option<u32> {
         let (segment, frame) = self.vacant.take_below(before.min(segments.count()))?;
         segments.get(segment).touch((frame + 1) * self.frame_bytes);
@@ -518,7 +520,7 @@ mod under_loom {
             let reader = {
                 let (memory, linked) = (memory.clone(), linked.clone());
                 thread::spawn(move || {
-                    // Like a lookup: takes a reference, then checks that the item is still linked.
+                    // Like a lookup, takes a reference and then checks if the item is still linked.
                     let head = linked.load(Ordering::Acquire);
                     if head != NONE && memory.hold(head) {
                         if linked.load(Ordering::Acquire) == head {
@@ -539,8 +541,8 @@ mod under_loom {
         });
     }
 
-    /// While one column finds no free frame in a segment and clears the hint, another gives a frame
-    /// back. The next `take_frame` finds that frame.
+    /// While one column finds no free frame in a segment and clears the hint, another column gives
+    /// back a frame. The next `take_frame` finds that frame.
     #[test]
     fn a_frame_given_back_during_a_look_is_found_by_the_next() {
         model(|| {

@@ -1,7 +1,7 @@
 //! The memory of a store: the region and its segments, the frames of large values, the arena, which
 //! holds values and packets, and quiescence.
 //!
-//! Where: used by the store, which decides where items are placed. This crate knows no keys.
+//! Where: used by the store, which decides where items are placed. This crate reads no keys.
 //! Invariant: memory has one owner at a time, and is reused only when nobody can still read it.
 //! Source: the KV-Cache paper, section 4.1.3 (slabs, per-core caches), with segments as slabs.
 

@@ -1,6 +1,7 @@
 //! The limit on the number of segments in use, which may change while the server runs.
 //!
-//! Where: `cache_memlimit` sets the limit; columns that make room, and background work, meet it.
+//! Where: `cache_memlimit` sets the limit. Columns that make room, and background work, add or
+//! withhold segments until their number equals the limit.
 //! Invariant: a withheld segment's memory was given back to the system. The number of segments
 //! changes, but not their size or addresses.
 
@@ -11,7 +12,8 @@ use crate::region::REGION_BYTES_MAX;
 use crate::sync::Ordering;
 use std::io;
 
-/// Maximum number of segments that one call of `adjust` changes, with one system call each at most.
+/// Maximum number of segments that one call of `adjust` changes. Each change costs at most one
+/// system call.
 const CHANGED_MAX: u32 = 16;
 
 impl Memory {
@@ -19,7 +21,7 @@ impl Memory {
     /// withhold segments only when they are empty.
     ///
     /// # Errors
-    /// There is no address space for that number.
+    /// There is no address space for `segments` segments.
     pub fn allow(&self, segments: u32) -> io::Result<()> {
         if segments > self.segments.count_max() {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
@@ -57,9 +59,9 @@ impl Memory {
         self.present().saturating_sub(self.allowed())
     }
 
-    /// Withholds or adds up to `CHANGED_MAX` segments, until as many are present as are allowed.
-    /// Withholds free segments only while more than `keep` are free. True if the two numbers are
-    /// equal, or if nothing more can be done now.
+    /// Withholds or adds up to `CHANGED_MAX` segments, until the number of present segments equals
+    /// the number of allowed ones. Withholds free segments only while more than `keep` are free.
+    /// True if the two numbers are equal, or if nothing more can be done now.
     pub fn adjust(&self, keep: u32) -> bool {
         for _ in 0..CHANGED_MAX {
             let (present, allowed) = (self.present(), self.allowed());
@@ -89,13 +91,14 @@ impl Memory {
     }
 
     fn give_memory_back(&self, segment: u32) {
-        // SAFETY: a segment off the free list is the caller's alone. Whoever opens the segment
-        // later, or cuts it into frames, does not rely on its bytes.
+        // SAFETY: the caller has taken the segment off the free list, so nobody else uses it. A
+        // column that later opens the segment, or cuts it into frames, does not rely on its bytes.
         unsafe { self.region.give_back(segment) };
         self.segments.get(segment).set_untouched();
     }
 
-    /// Gives back the memory of a free, preferably populated segment if more than `keep` are free.
+    /// If more than `keep` segments are free, gives the memory of a free segment back to the
+    /// system, preferably of a populated one. False if no segment was free for this.
     pub fn give_back_one(&self, keep: u32) -> bool {
         let Some(segment) = self.segments.take_warm(keep) else { return false };
         self.give_memory_back(segment);
@@ -119,7 +122,7 @@ impl Memory {
     /// The region is locked, and the system has no memory for the segment or refuses to lock it.
     pub fn populate_one(&self, keep: u32) -> io::Result<bool> {
         let Some(segment) = self.segments.take_fresh(keep) else { return Ok(false) };
-        // SAFETY: a segment off the free list is this call's alone.
+        // SAFETY: this call has taken the segment off the free list, so nobody else uses it.
         let populated = unsafe { self.region.populate(segment) };
         if populated.is_ok() {
             self.segments.get(segment).touch(self.region.segment_bytes());
@@ -222,7 +225,7 @@ mod tests {
             stat.rsplit(')').next().unwrap().split(' ').nth(8).unwrap().parse::<u64>().unwrap()
         };
         assert!(memory.populate_one(0).unwrap());
-        // SAFETY: as above.
+        // SAFETY: only this test uses the segment.
         assert_eq!(unsafe { memory.region.at(memory.region.start(0)).read() }, 7);
         // Repeats until `faults`, which allocates, causes no page fault itself.
         let mut before = faults();
@@ -233,7 +236,7 @@ mod tests {
             }
             before = again;
         }
-        // SAFETY: as above.
+        // SAFETY: only this test uses the region.
         unsafe { memory.region.at(4096).write(1) };
         assert_eq!(faults(), before, "the second page is there");
     }
@@ -267,7 +270,7 @@ mod tests {
         memory.allow(32).expect("fewer");
         while !memory.adjust(0) {}
         let resident = (0..128).filter(|segment| {
-            // SAFETY: as above.
+            // SAFETY: only this test uses the region.
             unsafe { memory.region.at(memory.region.start(*segment)).read() == 7 }
         });
         assert_eq!(resident.count(), 32);

@@ -11,7 +11,7 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock, mlock_
 use rustix::mm::{mmap_anonymous, munlock, munmap};
 use std::{io, ptr::NonNull};
 
-/// Size of a huge page on x86-64, to which mappings are aligned so that the kernel can use them.
+/// Size of a huge page on x86-64. Maps are aligned to it, so that the kernel can use huge pages.
 const HUGE_BYTES: usize = 2 << 20;
 
 /// Size of the system's pages.
@@ -60,7 +60,7 @@ pub struct Map {
     wants_huge: AtomicBool,
 }
 
-// SAFETY: a `Map` owns an address range, which any thread may use and unmap. Whoever reads or
+// SAFETY: a `Map` owns an address range, which any thread may use and unmap. Code that reads or
 // writes through `base` proves that the accesses are synchronised.
 unsafe impl Send for Map {}
 // SAFETY: as for Send. The methods that write to mapped bytes or discard them, `populate` and
@@ -68,8 +68,8 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Reserves `bytes`, aligned to a huge page if not smaller than one. The kernel uses small
-    /// pages unless `want_huge` asks for huge ones.
+    /// Reserves `bytes` bytes of address space, aligned to a huge page if `bytes` is at least its
+    /// size. The kernel uses small pages unless `want_huge` asks for huge ones.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -77,7 +77,8 @@ impl Map {
         let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
         let page_bytes = page_bytes();
         let align = if bytes < HUGE_BYTES { page_bytes } else { HUGE_BYTES };
-        // The system aligns to its pages, so `more` extra bytes suffice to align to `align`.
+        // The system aligns to pages, so `more` extra bytes suffice to align the mapping to
+        // `align`.
         let more = align - rustix::param::page_size().min(align);
         let length = bytes.max(1).checked_next_multiple_of(page_bytes).ok_or_else(too_much)?;
         let whole = length.checked_add(more).ok_or_else(too_much)?;
@@ -91,12 +92,13 @@ impl Map {
         let base = unsafe { start.add(skip) };
         // SAFETY: `skip + length` is at most `more + length`, the mapping's end.
         let behind = unsafe { base.add(length) };
-        // The extra bytes are unmapped, since they count if address space is limited.
+        // The extra bytes are unmapped, because a limit on address space would count them.
         unmap(start, skip);
         unmap(behind, more - skip);
         let [is_locked, wants_huge] = [AtomicBool::new(false), AtomicBool::new(false)];
         let map = Self { base, bytes, page_bytes, mapped: (base, length), is_locked, wants_huge };
-        // Otherwise the kernel may later put huge pages under ranges that were partly given back.
+        // Without this advice, the kernel may later put huge pages under ranges that were partly
+        // given back.
         map.advise(bytes, Advice::LinuxNoHugepage);
         Ok(map)
     }
@@ -135,11 +137,11 @@ impl Map {
         let bytes = bytes.min(self.bytes);
         // SAFETY: the range lies in this mapping, and advice on page sizes changes no contents.
         let advised = unsafe { madvise(self.base.as_ptr().cast(), bytes, advice) };
-        // Refused advice only costs speed.
+        // If the system refuses the advice, only speed is lost.
         let _ = advised;
     }
 
-    /// Asks for memory of `node`, if it has some, for a range of whole pages without memory.
+    /// Asks for memory of `node`, if possible, for a range of whole pages that have no memory yet.
     pub(crate) fn prefer(&self, at: usize, bytes: usize, node: usize) -> io::Result<()> {
         /// `MPOL_PREFERRED` of `linux/mempolicy.h`.
         const PREFERRED: libc::c_long = 1;
@@ -158,7 +160,7 @@ impl Map {
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives the whole pages in a range back to the system. Only their bytes become zero.
+    /// Gives the whole pages in a range back to the system. Only these pages' bytes become zero.
     ///
     /// # Safety
     /// Nobody reads or writes the range meanwhile, and nobody relies on its contents.
@@ -173,7 +175,7 @@ impl Map {
         // SAFETY: `from` is below `to`, which is at most `self.bytes`.
         let start = unsafe { self.base.as_ptr().add(from).cast() };
         if self.is_locked() {
-            // If this fails, the `madvise` below fails too, and the range keeps its memory.
+            // If `munlock` fails, the `madvise` below fails too, and the range keeps its memory.
             // SAFETY: the range lies in the mapping, and the call changes no contents.
             let _ = unsafe { munlock(start, to - from) };
         }
@@ -215,11 +217,11 @@ impl Map {
     #[must_use]
     pub fn is_locked(&self) -> bool {
         // Relaxed, paired with the stores in `lock` and `stop_locking`: the flag orders nothing. A
-        // thread that sees it late leaves a page unlocked.
+        // thread that sees a change late leaves a page unlocked.
         self.is_locked.load(Ordering::Relaxed)
     }
 
-    /// Populates and locks a range until it is given back; from now on, `populate` locks its range.
+    /// Populates a range, and locks it until it is given back. From now on, `populate` also locks.
     ///
     /// # Errors
     /// The system refuses (RLIMIT_MEMLOCK), or has no memory for the range.
@@ -236,12 +238,12 @@ impl Map {
         self.is_locked.store(false, Ordering::Relaxed); // as in `is_locked`
     }
 
-    /// If the map is locked, has the pages of a range locked when they are touched.
+    /// If the map is locked, asks the system to lock each page of a range when it is touched.
     pub fn lock_on_fault(&self, at: usize, bytes: usize) {
         if self.is_locked() {
             let start = self.start_of(at, bytes);
             // If the system refuses, the range is used without being locked.
-            // SAFETY: as in `lock`.
+            // SAFETY: `start_of` has checked that the range lies in the mapping.
             let _ = unsafe { mlock_with(start.cast(), bytes, MlockFlags::ONFAULT) };
         }
     }
@@ -269,8 +271,8 @@ fn unmap(start: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// True if the system grants a huge page on request, which it may not. To be called before much
-/// memory is in use, since the system walks through all of it.
+/// True if the system grants a huge page on request. Must be called before much memory is in use,
+/// because the system walks through all memory of the process for this.
 #[must_use]
 pub fn huge_pages_are_given() -> bool {
     let Ok(map) = Map::new(HUGE_BYTES) else { return false };
@@ -320,7 +322,7 @@ mod tests {
         assert!(!(is_off && huge_pages_are_given()));
     }
 
-    /// The page sizes are arm64's, which this machine may not have.
+    /// The test uses the page sizes of arm64, which this machine may not have.
     #[test]
     #[cfg(debug_assertions)]
     fn whole_pages_inside_a_range_are_given_back_and_nothing_beside_it() {
@@ -332,7 +334,7 @@ mod tests {
                 unsafe { map.base().as_ptr().add(at) }
             };
             let kept = |from: usize, to: usize| {
-                // SAFETY: as above.
+                // SAFETY: the byte lies within the mapping, which only this test uses.
                 (from..to).step_by(512).filter(|&byte| unsafe { at(byte).read() } == 7).count()
             };
             for (from, bytes, whole) in [
@@ -342,9 +344,9 @@ mod tests {
                 (2 * page - 4096, page + 4096, 2 * page..3 * page),
                 (3 * page, page, 3 * page..4 * page),
             ] {
-                // SAFETY: as above.
+                // SAFETY: the mapping has four pages, and only this test uses it.
                 unsafe { at(0).write_bytes(7, 4 * page) };
-                // SAFETY: as above.
+                // SAFETY: only this test uses the mapping.
                 unsafe { map.give_back(from, bytes) };
                 let all = kept(0, whole.start) + kept(whole.end, 4 * page);
                 let rest = (4 * page - whole.len()) / 512;

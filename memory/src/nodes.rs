@@ -14,7 +14,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
     numbers: Vec<usize>,
-    /// For each node, the places of all nodes, nearest first, beginning with its own.
+    /// For each node, the places of all nodes, nearest first, beginning with the node's own place.
     nearest: Vec<Vec<usize>>,
     /// The place of each column's node.
     of_columns: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Faults that are planted on purpose, in a line or two each, to check that the tests catch them.
+//! Faults that are planted on purpose, each in a line or two, to check that the tests catch them.
 //!
 //! Where: in test builds with `--cfg plant`, where `HYPOSTYLE_PLANT` in the environment names the
 //! fault to plant. In other builds `is` always returns false, and the compiler removes the faults.
@@ -25,7 +25,7 @@ macro_rules! faults {
 }
 
 faults! {
-    /// The head of a list of segments does not count its changes, which a stalled pop must notice.
+    /// A list of segments does not count its head's changes, so a stalled pop does not notice them.
     FreeTagKept: "loom memory lib segments",
     /// A retired segment is freed before all columns have passed a quiescent point.
     LimboNotWaited: "plain store pressure a_hit_in_hand",
@@ -81,9 +81,9 @@ faults! {
     FlushInTwoSteps: "loom store lib log::epoch",
     /// The calendar reports a due segment one second late.
     DueOneLate: "plain store lib calendar",
-    /// A due second is lost if it is noted during its segment's walk and the calendar passes it.
+    /// A second noted as due while its segment is claimed is not announced when the claim ends.
     DueUnannounced: "plain store lib calendar",
-    /// A segment that a pass has left uncounted is sealed again like any other segment.
+    /// A segment that holds live items after a pass is not marked as uncounted.
     PassForgotten: "plain store expiry what_dies_together",
     /// The latest exptime of a segment is not raised when an item's life is extended.
     LifeNotProlonged: "plain store expiry a_life_prolonged",
@@ -137,13 +137,13 @@ faults! {
     HalfFrameTaken: "plain net lib frames_in_pieces",
     /// A driver that ran out of chunks is not woken when it gets some.
     DriverNotWoken: "plain net lib a_driver_that_ran_out",
-    /// One receive examines any number of rejected frames.
+    /// A single call of receive examines any number of rejected frames.
     FloodTakenWhole: "plain net lib a_flood_of_what",
-    /// The beginning of a frame that is longer than the maximum is shown.
+    /// The beginning of a frame that is longer than the maximum is returned as if it were whole.
     CutFrameTaken: "plain net lib frames_in_pieces",
-    /// The chunk of a rejected frame is neither held nor lent again.
+    /// The chunk of a rejected frame is neither held nor lent to the kernel again.
     RefusedChunkLost: "plain net lib descriptors_that_name",
-    /// The last chunk of a frame in several chunks is neither held nor lent again.
+    /// The last chunk of a frame in several chunks is neither held nor lent to the kernel again.
     LastPieceLost: "plain net lib of_a_frame_in_several",
     /// The chunks of stolen datagrams are not lent to the kernel again.
     StolenChunksKept: "plain net lib what_another_column_steals",
@@ -161,7 +161,7 @@ faults! {
     FragmentRead: "plain net lib what_is_not_ours_is_told",
     /// A packet is read although its sender and its receiver are the same.
     SelfAnswered: "plain net lib whom_nobody",
-    /// The beginning of a datagram that is longer than its slot is shown.
+    /// The beginning of a datagram that is longer than its slot is returned as if it were whole.
     CutDatagramShown: "plain net lib what_is_longer",
     /// The destination address of a datagram is not recorded: the answer leaves from any address.
     DestinationNotRecorded: "plain net lib a_socket_at_every_address",
@@ -211,9 +211,9 @@ faults! {
     MonthAbsolute: "plain hypostyle lib exptimes_are_relative",
     /// `stats reset` leaves out a column.
     LastColumnNotReset: "plain hypostyle lib counters_of_all",
-    /// The token of a closed connection finds the connection that now has its table entry.
+    /// The token of a closed connection finds the connection that now uses the same table entry.
     TokenNotCompared: "plain hypostyle lib a_token_finds",
-    /// Listeners whose watching is suspended are taken for watched ones.
+    /// A listener that is not watched for a while is treated as if it were watched.
     RestNotNoted: "plain hypostyle lib a_listener_that_could_not",
     /// A value in frames keeps its offset although a part of the replies before it has been sent.
     RestPinnedLater: "plain hypostyle lib bytes_come_out",
@@ -234,11 +234,11 @@ faults! {
     RequesterNotWoken: "shuttle hypostyle lib whoever_asks",
     /// When a watcher is added or removed, columns overlook the requests of other columns.
     RequestsHiddenByWatcher: "shuttle hypostyle lib whoever_asks",
-    /// The events of the last watcher stay marked as watched when it leaves.
+    /// The events of the last watcher stay marked as watched when this watcher leaves.
     SeatStaysWatched: "shuttle hypostyle lib who_watches",
     /// Events that a column has sent to its watchers are sent again.
     EventsSentTwice: "shuttle hypostyle lib who_watches",
-    /// A connection that moves to another column is read by its old one as well.
+    /// A connection that moves to another column is also read by its old column.
     GivenConnectionKept: "plain hypostyle migration what_moves",
 }
 

@@ -43,8 +43,8 @@ impl Quiescence {
     /// Announces a quiescent point: the column holds no reference into the store any more.
     ///
     /// # Safety
-    /// After this call no thread uses a reference that the column got before it into memory that
-    /// may be retired.
+    /// No thread goes on using a reference that the column got before this call, if the reference
+    /// points into memory that may be retired.
     pub unsafe fn pass(&self, column: usize) {
         // Acquire pairs with the Release in `retire`: a column that reads epoch `e` sees everything
         // that was unlinked before the call of `retire` that returned `e`.
@@ -67,7 +67,8 @@ impl Quiescence {
         self.columns[column].store(OFFLINE, Ordering::Release);
     }
 
-    /// Begins a new epoch. Once it has `passed`, memory unlinked before this call may be reused.
+    /// Begins a new epoch and returns it. Once `passed` returns true for this epoch, memory that
+    /// was unlinked before this call may be reused.
     pub fn retire(&self) -> u64 {
         // AcqRel: Release pairs with the Acquire in `pass`; Acquire orders retirements.
         self.epoch.fetch_add(1, Ordering::AcqRel) + 1
@@ -157,7 +158,7 @@ mod tests {
         let epoch = quiescence.retire();
         pass(&quiescence, 1);
         assert!(!quiescence.passed(epoch));
-        // SAFETY: as in `pass`.
+        // SAFETY: nothing is read.
         unsafe { quiescence.offline(0) };
         assert!(quiescence.passed(epoch));
     }
@@ -181,13 +182,13 @@ mod under_loom {
         // Acquire pairs with no store here: the memory was written before the threads began.
         if shared.linked.load(Ordering::Acquire) {
             // SAFETY: `at` points into the cell, which `shared` keeps. Loom's cell fails the model
-            // before it calls this if another thread may be writing to it.
+            // before it calls this closure if another thread may be writing to the cell.
             shared.memory.with(|at| assert_eq!(unsafe { *at }, 7, "reused under a reader"));
         }
     }
 
     fn pass(shared: &Shared) {
-        // SAFETY: `read` keeps nothing.
+        // SAFETY: `read` keeps no reference.
         unsafe { shared.quiescence.pass(0) };
     }
 
@@ -200,7 +201,7 @@ mod under_loom {
         shared.linked.store(false, Ordering::Release);
         let epoch = shared.quiescence.retire();
         if shared.quiescence.passed(epoch) {
-            // SAFETY: as in `read`: loom fails the model first if another thread may be using it.
+            // SAFETY: loom fails the model before this write if a thread may be using the cell.
             shared.memory.with_mut(|at| unsafe { *at = 0xdb });
         }
     }
@@ -214,7 +215,7 @@ mod under_loom {
                 thread::spawn(move || {
                     pass(&shared);
                     read(&shared);
-                    // SAFETY: as in `pass`.
+                    // SAFETY: `read` keeps no reference.
                     unsafe { shared.quiescence.offline(0) };
                 })
             };

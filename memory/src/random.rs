@@ -12,7 +12,8 @@ impl Random {
     /// Makes the generator of column `id`.
     #[must_use]
     pub fn new(id: usize) -> Self {
-        // A state of 0 would never change. It is not 0: the factor is odd, and `id + 1` is not 0.
+        // A state of 0 would never change. The initial state is not 0, because the factor is odd
+        // and `id + 1` is not 0.
         Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1))
     }
 

@@ -11,8 +11,8 @@ use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::ops::Range;
 
-/// Maximum number of segments in a region of medium size, which has more than half of this number,
-/// so that its few open or half-empty segments are a small part of its memory.
+/// Maximum number of segments in a region of medium size. Such a region has more than half of this
+/// number, so that the few segments that are open or half empty are a small part of its memory.
 const SEGMENTS_MAX: usize = 1024;
 /// Size of the largest medium region. Each segment of a larger region fills a huge page.
 const MEDIUM_BYTES_MAX: usize = 341 << 20;
@@ -71,16 +71,16 @@ impl Region {
         let count = |bytes: usize| u32::try_from(bytes >> shift).map_err(too_many);
         let (segments, segments_max) = (count(bytes)?, count(bytes_max)?);
         let map = Map::new((segments_max as usize) << shift)?;
-        // Smaller segments get no huge pages: the kernel could allocate memory again for a segment
-        // that was given back, if it shared a huge page with others.
+        // Smaller segments get no huge pages: if a segment that was given back shared a huge page
+        // with other segments, the kernel could allocate memory for the segment again.
         if segment_bytes == SEGMENT_BYTES_MAX {
             map.want_huge(map.bytes());
         }
         Ok(Self { map, shift, segments, segments_max })
     }
 
-    /// Asks for huge pages whatever the size of segments. Neighbouring segments then get their
-    /// memory together, and it returns to the system later.
+    /// Asks for huge pages whatever the size of segments. Neighbouring segments then share huge
+    /// pages: they get memory at the same time, and their memory may return to the system later.
     pub fn want_huge(&self) {
         self.map.want_huge(self.map.bytes());
     }
@@ -191,8 +191,8 @@ impl Region {
         self.map.stop_locking();
     }
 
-    /// If the region is locked, has the segment's pages locked when they are touched. To be called
-    /// before a segment without memory is used.
+    /// If the region is locked, asks the system to lock each page of the segment when it is
+    /// touched. Must be called before a segment without memory is used.
     pub fn lock_on_fault(&self, segment: u32) {
         self.map.lock_on_fault((segment as usize) << self.shift, 1 << self.shift);
     }
@@ -311,7 +311,7 @@ mod tests {
     fn what_is_given_back_reads_as_zero() {
         let region = Region::new(1 << 20, 1).expect("address space");
         let at = region.at(region.start(3));
-        // SAFETY: the segment is this test's alone.
+        // SAFETY: only this test uses the segment.
         unsafe {
             at.write(7);
             region.give_back(3);

@@ -2,10 +2,11 @@
 //!
 //! Where: the log, the frames and the index take whole segments from the lists and give them back.
 //! A segment's state and counts are in its entry (`Segment`).
-//! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since it
-//! was retired; `Free`, `Frames`, `Index` and `Withheld` segments hold no items. A warm segment is
-//! populated in part or whole; a fresh one has no memory. Each node has its own lists of warm and
-//! fresh segments. Warm segments are taken before fresh ones, the most recently freed one first.
+//! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since
+//! the segment was retired; `Free`, `Frames`, `Index` and `Withheld` segments hold no items. A warm
+//! segment is populated in part or whole; a fresh one has no memory. Each node has its own lists of
+//! warm and fresh segments. Warm segments are taken before fresh ones, the most recently freed one
+//! first.
 //! Source: a lock-free stack with a counted head (Treiber, 1986).
 //!
 //! ```text
@@ -59,15 +60,16 @@ struct Heads {
     /// Head of the list of warm segments: {changes: 32 | segment: 32}. The count of changes tells a
     /// stalled pop that the head was popped and pushed again.
     warm: CachePadded<AtomicU64>,
-    /// Head of the list of fresh segments, never touched or given back to the system.
+    /// Head of the list of fresh segments, which were never touched or have given back their
+    /// memory.
     fresh: CachePadded<AtomicU64>,
 }
 
 #[derive(Debug)]
 struct Free {
-    /// Number of segments in the lists, minus those about to be popped: never too high.
+    /// Number of segments in the lists, minus the segments about to be popped: never too high.
     all: AtomicU32,
-    /// Number of fresh segments in the lists, plus those about to be pushed: never too low.
+    /// Number of fresh segments in the lists, plus the segments about to be pushed: never too low.
     fresh: AtomicU32,
 }
 
@@ -183,7 +185,7 @@ impl Segments {
         self.withheld_count.load(Ordering::Relaxed) // a hint
     }
 
-    /// Adds a segment if there are fewer than `count_max`. Calls `admit` with it before it is free.
+    /// Adds a segment if there are fewer than `count_max`. Calls `admit` with it before freeing it.
     pub(crate) fn add(&self, count_max: u32, admit: impl FnOnce(u32)) -> bool {
         let count_max = count_max.min(self.count_max());
         let more = |count: u32| (count < count_max).then(|| count + 1);
@@ -203,10 +205,10 @@ impl Segments {
         self.withheld_count.fetch_add(1, Ordering::Relaxed); // after the push: see `restore`
     }
 
-    /// Admits and frees a withheld segment if fewer than `present_max` segments are not withheld.
+    /// If fewer than `present_max` segments are not withheld, admits and frees a withheld segment.
     pub(crate) fn restore(&self, present_max: u32, admit: impl FnOnce(u32)) -> bool {
-        // The count is lowered first, as in `reserve_one`: only one of several threads restores a
-        // segment.
+        // The count is lowered before the pop, so that of several threads that see one segment
+        // lacking, only one restores a segment.
         let count = self.count();
         let lower = |withheld: u32| {
             let lacks = count.saturating_sub(withheld) < present_max;
@@ -228,8 +230,8 @@ impl Segments {
         self.take_near(keep, 0)
     }
 
-    /// Takes a free segment if more than `keep` are free: of `node` or the nearest node that has
-    /// one, and a warm segment rather than a fresh one.
+    /// If more than `keep` segments are free, takes one of `node`, or of the nearest node that has
+    /// one. Prefers a warm segment of a node to a fresh one.
     pub fn take_near(&self, keep: u32, node: usize) -> Option<u32> {
         self.reserve_one(keep)?;
         let of_node = |at: &usize| {
@@ -251,7 +253,7 @@ impl Segments {
         Some(self.pop_reserved(|| self.warm_of_any().or_else(|| self.fresh_of_any())))
     }
 
-    /// Takes a fresh segment of any node. Each call begins at the next node.
+    /// Takes a fresh segment of any node. Each call begins its search at the next node.
     pub(crate) fn take_fresh(&self, keep: u32) -> Option<u32> {
         self.reserve_one(keep)?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize; // any turn will do
@@ -310,7 +312,7 @@ impl Segments {
         self.free.all.fetch_add(1, Ordering::Relaxed); // after the push: see `reserve_one`
     }
 
-    /// Retires a drained segment; `reclaim` frees it.
+    /// Retires a drained segment. `reclaim` frees the segment later.
     pub fn retire(&self, segment: u32, quiescence: &Quiescence) {
         let entry = self.get(segment);
         entry.touch(entry.end());
@@ -321,8 +323,8 @@ impl Segments {
         self.push(&self.limbo, segment);
     }
 
-    /// Frees the segments that were retired before each column's last quiescent point. Calls `each`
-    /// with each segment before freeing it.
+    /// Frees each retired segment if every column has passed a quiescent point since the segment
+    /// was retired. Calls `each` with the segment before freeing it.
     pub fn reclaim(&self, quiescence: &Quiescence, mut each: impl FnMut(u32)) {
         // The swap takes the whole list. Acquire pairs with the Release in `push`; Release pairs
         // with the Acquire in `pop` and in later calls.
@@ -337,8 +339,9 @@ impl Segments {
             if passed || plant::is(Fault::LimboNotWaited) {
                 each(segment);
                 self.give(segment);
-                // Relaxed: a hint. After `give`: a segment that counted as neither free nor retired
-                // could make a column refuse its request, as it found no segment to wait for.
+                // Relaxed: the count is a hint. It is lowered after `give`: otherwise the segment
+                // would briefly count as neither free nor retired, and a column that found no other
+                // segment to wait for would refuse its request.
                 self.limbo_count.fetch_sub(1, Ordering::Relaxed);
             } else {
                 self.push(&self.limbo, segment);

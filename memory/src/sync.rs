@@ -32,7 +32,7 @@ pub use std::sync::atomic::{
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{sync::Mutex, sync::MutexGuard, thread::yield_now};
 
-/// After this many rounds a waiting thread yields the processor, as the awaited one may need it.
+/// After this many rounds a waiting thread yields, as the awaited thread may need the processor.
 const SPINS_MAX: u32 = 64;
 
 /// Waits one round for another thread to execute a few instructions; `rounds` counts the rounds.
@@ -58,8 +58,8 @@ pub fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Announces an access to `bytes` bytes at `at` that does not use these types. Under shuttle this
-/// is a scheduling point: another thread may run first.
+/// Announces an access to `bytes` bytes at `at` that does not use the atomic types of this module.
+/// Under shuttle the call is a scheduling point: another thread may run first.
 #[inline(always)]
 pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
     #[cfg(shuttle)]

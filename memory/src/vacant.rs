@@ -1,4 +1,4 @@
-//! Records which pieces are free: one bit per piece, and per group a hint that some are free.
+//! Records which pieces are free: one bit per piece, and a hint bit per group that has free pieces.
 //!
 //! ```text
 //!   group's word, u64:  one bit per piece, set = free
@@ -67,7 +67,7 @@ impl Vacant {
         Some(free.trailing_zeros())
     }
 
-    /// Sets which pieces of a group are free. The caller owns all its pieces.
+    /// Sets which pieces of a group are free. The caller owns all pieces of the group.
     pub(crate) fn open(&self, group: u32, free: u64) {
         // Release pairs with the Acquire in `take_from`.
         self.free.word(group as usize).store(free, Ordering::Release);
@@ -104,7 +104,8 @@ impl Vacant {
     fn clear_hint(&self, group: u32) {
         let (at, bit) = (group as usize / 64, 1_u64 << (group % 64));
         self.hints.word(at).fetch_and(!bit, Ordering::SeqCst); // pairs with `set_hint`
-        // Either this thread sees a piece given back meanwhile, or its giver sets the hint later.
+        // If another thread gives a piece back meanwhile, this thread sees the piece, or the other
+        // thread sets the hint later.
         fence(Ordering::SeqCst);
         let free = self.free.word(group as usize).load(Ordering::Acquire);
         if free != 0 && !plant::is(Fault::FrameHintLost) {

@@ -107,23 +107,23 @@ mod mapped {
             if from < to {
                 plain_access(self.base.as_ptr().cast::<u8>().wrapping_add(from), to - from, true);
                 // SAFETY: `Map::give_back` asserts that the range is in bounds. The words are
-                // accessed only as atomics, so a thread that reads one meanwhile sees its old value
-                // or zero; no safe code relies on which.
+                // accessed only as atomics, so a thread that reads a word meanwhile sees the old
+                // value or zero, and no safe code relies on either.
                 unsafe { self.map.give_back(from, to - from) };
             }
         }
 
-        /// Like `give_back`, but also gives back the rest of the page with byte `to`, a rest to
-        /// which nothing was written.
+        /// Like `give_back`, but also gives back the rest of the page that contains byte `to`.
+        /// Nothing was written to this rest.
         pub fn give_back_rest(&self, from: usize, to: usize) {
             let end = to.next_multiple_of(self.page_bytes()).min(self.map.bytes());
             self.give_back(from, end);
         }
 
-        /// Populates and locks the first `bytes` bytes, until they are given back.
+        /// Populates the first `bytes` bytes, and locks them until they are given back.
         ///
         /// # Errors
-        /// The system refuses (RLIMIT_MEMLOCK), or has no memory for them.
+        /// The system refuses (RLIMIT_MEMLOCK), or has no memory for these bytes.
         pub fn lock(&self, bytes: usize) -> io::Result<()> {
             self.map.lock(0, bytes.min(self.map.bytes()))
         }

@@ -2,8 +2,8 @@
 //!
 //! Where: background work visits a few groups in each round of a column's loop.
 //! Invariant: at most two periods pass between two visits of an item, however the index is resized.
-//! So a stamp that is too young at one visit to be made coarse does not wrap around before the
-//! next. If the clock leaps by hours, an old stamp may denote too recent an access.
+//! So a stamp that is too young to be made coarse at one visit does not wrap around before the next
+//! visit. If the clock leaps by hours, an old stamp may denote too recent an access.
 //! Source: memcached's LRU crawler (1.6.45); the order of groups is that of a dump.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
@@ -46,10 +46,10 @@ impl Aging {
         Self { done: AtomicU32::new(now), walk: Mutex::new(walk) }
     }
 
-    /// Continues the walk for a slice. True: it is behind, so the caller must call again at once.
+    /// Continues the walk for a slice. True: the walk is behind, so the caller must call again now.
     pub(crate) fn walk_slice(&self, view: View<'_>) -> bool {
         let now = view.handle.now;
-        // Relaxed: a hint. (Another column's clock may be ahead.)
+        // Relaxed: the second is a hint. (It may come from a column whose clock is ahead.)
         if self.done.load(Ordering::Relaxed) >= now {
             return false;
         }

@@ -71,8 +71,8 @@ impl Store {
             return None;
         }
         // SAFETY: this column may read the segment until its next quiescent point. Only the bytes
-        // before an item's key are read here. Any bytes are valid there, and the mapping extends
-        // beyond the last segment.
+        // before an item's key are read here; all values of these bytes are valid, and the mapping
+        // extends beyond the last segment.
         let record = unsafe { item::record(region, loc, self.layout) };
         let extent = match &record {
             Record::Void(extent) => *extent,
@@ -244,7 +244,7 @@ impl Store {
             faults.push(format!("{claims} walks are parked or due, through segments {walked:?}"));
         }
         let all = (0..self.memory().segments.count()).filter(draining).count();
-        // Relaxed: only compared. A token whose walk is not parked is held by a column.
+        // Relaxed: the number is only compared. A column holds each token whose walk is not parked.
         let tokens = self.tokens.load(Ordering::Relaxed).count_ones() as usize;
         let own = tokens.wrapping_sub(parked.len());
         if own > self.memory().quiescence.online() || all != walked.len() + own {

@@ -2,9 +2,9 @@
 //! expired items. So no column has to search all segments every second.
 //!
 //! Where: a column that seals a segment notes its due second; background work takes due segments.
-//! Invariant: once all notes under way are made, a block's second is no later than its segments'
-//! seconds, and `next` is no later than any block's. A block's second that is too early does no
-//! harm, since each segment has its own.
+//! Invariant: while no note is being made, a block's due second is no later than the due second of
+//! any of its segments, and `next` is no later than the due second of any block. A block's second
+//! may be too early, because each segment's own second decides.
 //! Source: timing wheels (Varghese and Lauck, 1987); here with minima, so that no column waits.
 //!
 //! ```text
@@ -24,7 +24,7 @@ const NEVER: u32 = u32::MAX;
 pub(crate) struct Calendar {
     /// The second in which the next block is due.
     next: CachePadded<AtomicU32>,
-    /// For each block, `NEVER` minus its due second. So 0, as in fresh memory, means never.
+    /// For each block, `NEVER` minus its due second. 0, the content of fresh memory, means never.
     blocks: Words,
 }
 
@@ -56,8 +56,8 @@ impl Calendar {
     }
 
     /// Notes that a claimed segment is sealed again, and due at `due` at the latest. An earlier
-    /// second that was noted while it was claimed still holds, and is announced again, since
-    /// `due_in` may have skipped the claimed segment.
+    /// second that was noted while the segment was claimed still holds, and is announced again,
+    /// since `due_in` may have skipped the claimed segment.
     pub(crate) fn note_unclaimed(&self, segments: &Segments, segment: u32, due: u32) {
         let there = segments.get(segment);
         if there.lower_due(due) || !plant::is(Fault::DueUnannounced) {
@@ -69,9 +69,10 @@ impl Calendar {
         if due == NEVER {
             return;
         }
-        // Release pairs with the Acquire of the exchanges in `due` and `due_in`, which go from
-        // `next` to blocks to segments; the stores here go the other way. A store after an exchange
-        // is kept for the next search; an exchange after a store sees the segment's second.
+        // Release pairs with the Acquire of the exchanges in `due` and `due_in`. A search resets
+        // `next`, then resets a block, then reads its segments; this function stores in the
+        // opposite order. If a store here comes after the search's exchange, the next search finds
+        // the store; if it comes before the exchange, the search sees the segment's second.
         self.blocks.word((segment / BLOCK) as usize).fetch_max(early(due), Ordering::Release);
         self.next.fetch_min(due, Ordering::Release);
     }
@@ -95,7 +96,7 @@ impl Calendar {
             if found.is_none() && at.load(Ordering::Relaxed) >= early(now) {
                 found = self.due_in(segments, block, now);
             }
-            // Relaxed, here and above: ordered by the exchange of `next`.
+            // Relaxed, here and above: the exchange of `next` orders these loads.
             next = next.max(at.load(Ordering::Relaxed));
         }
         self.next.fetch_min(NEVER - u32::try_from(next).unwrap_or(NEVER), Ordering::Release);
@@ -227,7 +228,7 @@ mod under_loom {
     use loom::{sync::Arc, thread};
     use memory::segments::Opening;
 
-    /// A note made while another column searches is found by that search or the next.
+    /// A note made while another column searches is found by that search or by the next search.
     #[test]
     fn no_note_is_lost_to_a_look() {
         let mut builder = loom::model::Builder::new();

@@ -1,8 +1,8 @@
 //! CAS uniques: taken from the store in blocks, handed out one by one.
 //!
-//! Where: every item that is written gets one, if the store keeps them.
-//! Invariant: the store never gives two items the same unique, and a key's uniques rise as long as
-//! it has an item, unless a client chooses one.
+//! Where: every item that is written gets a CAS unique, if the store keeps CAS uniques.
+//! Invariant: the store never gives two items the same unique, and a key's uniques rise while the
+//! key has an item, unless a client chooses a unique.
 //! Source: memcached's `get_cas_id` (1.6.45), which counts under a lock.
 
 use crate::Store;
@@ -11,7 +11,8 @@ use crate::item::CasWidth;
 use memory::plant::{self, Fault};
 
 const BLOCK: u64 = if cfg!(shuttle) { 4 } else { 64 };
-/// A CAS unique further than this behind the counter gets eight bytes when its item is written.
+/// A CAS unique that is further behind the counter than this gets eight bytes when its item is
+/// written.
 const NEAR: u64 = 1 << 30;
 
 /// The uniques that a column has taken from the store but not handed out.
@@ -36,7 +37,7 @@ impl NewCas {
 }
 
 impl Uniques {
-    /// The CAS unique of a key's new item; 0 if the store keeps none. `old` is the old item's.
+    /// A new item's CAS unique; 0 if the store keeps none. `old` is the CAS unique of the old item.
     #[inline(always)]
     pub(crate) fn unique(&mut self, view: View<'_>, new: NewCas, old: u64) -> u64 {
         match new {
@@ -61,7 +62,8 @@ impl Uniques {
 }
 
 impl Store {
-    /// The width of a CAS unique in an item that is written now. The store's next unique is short.
+    /// The width of a CAS unique in an item that is written now. A unique of `NewCas::Next` is
+    /// short.
     pub(crate) fn cas_width(&self, cas: NewCas) -> CasWidth {
         let counter = self.log.cas_now();
         match cas {
@@ -108,8 +110,8 @@ mod tests {
         for (chosen, next) in [
             (first, first + 1),
             (first + 1, first + 2),
-            // A unique of the column's block that is not handed out yet: the column takes a new
-            // block.
+            // The client chooses a unique of the column's block that is not handed out yet: the
+            // column takes a new block.
             (counter - 1, counter),
             (counter + BLOCK, counter + 1),
             (u64::MAX, counter + 2),

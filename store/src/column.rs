@@ -12,7 +12,7 @@ use crate::policy::room::REWRITTEN_BYTES_MAX;
 use crate::room::Room;
 use std::sync::Arc;
 
-/// One thread's access to the store. It may move to another thread, but not be shared.
+/// One thread's access to the store. A column may move to another thread, but not be shared.
 #[derive(Debug)]
 pub struct Column {
     pub(crate) handle: Handle,
@@ -46,7 +46,7 @@ impl Column {
 
     /// Executes `flush_all`: once the clock reaches second `oldest_live` (memcached's
     /// `settings.oldest_live`), all items stored until the end of that second are gone. `None`
-    /// removes all items at once. Replaces a pending flush.
+    /// removes all items at once. A pending flush is replaced.
     pub fn flush(&mut self, oldest_live: Option<u32>) {
         self.handle.view().flush(oldest_live);
     }
@@ -56,18 +56,18 @@ impl Column {
         self.handle.pass();
     }
 
-    /// To be called before the thread blocks: memory reuse then does not wait for this column.
+    /// Called before the thread blocks, so that the reuse of memory does not wait for this column.
     pub fn offline(&mut self) {
         self.room.park_drain(self.handle.view());
         self.handle.offline();
     }
 
-    /// To be called after the thread has woken up, before its first operation.
+    /// Must be called after the thread has woken up, before its first operation.
     pub fn online(&mut self) {
         self.handle.pass();
     }
 
-    /// The value that a lookup of this column found. `None`: a quiescent point has come since.
+    /// The value that a lookup found; `None` if the column has passed a quiescent point since then.
     #[must_use]
     pub fn kept(&self, kept: ValueRef) -> Option<&[u8]> {
         self.handle.view().kept(kept)

@@ -2,8 +2,8 @@
 //!
 //! Where: the executor's arithmetic arm.
 //! Invariant: the number is read and written under one lock, or, for a value in frames, written
-//! only if the value is still the one read. A number with no more digits than the old text has
-//! bytes keeps the text's length, padded with spaces.
+//! only if the value has not changed since it was read. If the new digits fit in the old text, the
+//! new text is padded with spaces to the old text's length.
 //! Source: memcached's `do_add_delta`, `process_marithmetic_cmd`, `safe_strtoull` (1.6.45).
 
 use crate::cas::NewCas;
@@ -104,7 +104,7 @@ impl Column {
             Err(answer) => return Ok(Some(answer)),
         };
         let (digits, len) = (Digits::new(value), before.pieces().map(<[u8]>::len).sum::<usize>());
-        // The new text keeps the old text's length, which exceeds any number's.
+        // The new text keeps the old text's length, which exceeds the length of any number.
         let spaces = vec![b' '; len.saturating_sub(digits.text().len())];
         let mut draft = self.draft_of_pieces(&[digits.text(), &spaces])?;
         let (new_value, mut exptime) = (draft.value(), 0);
@@ -145,7 +145,7 @@ fn sum(view: View<'_>, delta: &Delta<'_>, old: Option<&LockedItem<'_, '_>>) -> R
     Ok(Sum { value, exptime: item.exptime(), vivified: false, is_new_item: false })
 }
 
-/// The result of the arithmetic on `before`, or the answer to send if there is none.
+/// The result of the arithmetic on `before`, or the answer to send if there is no result.
 fn compute(
     delta: &Delta<'_>,
     old: &LockedItem<'_, '_>,

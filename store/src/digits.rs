@@ -1,7 +1,7 @@
 //! A number as decimal text.
 //!
 //! Where: arithmetic makes a `Digits` of each result, and the engine writes it into an item.
-//! Invariant: no sign, no leading zeros.
+//! Invariant: the text has no sign and no leading zeros.
 
 /// The maximum number of digits of a u64.
 const DIGITS_MAX: usize = 20;

@@ -3,8 +3,8 @@
 //!
 //! Where: between the connection that receives a body and the put that publishes it.
 //! Invariant: frames are taken as bytes arrive, not for the length that a peer declares; unfilled
-//! ones are given back at once. Values that are arriving hold at most `Store::in_flight_bytes_max`
-//! bytes. Dropping a draft gives its frames back.
+//! frames are given back at once. Values that are arriving hold at most
+//! `Store::in_flight_bytes_max` bytes. Dropping a draft gives its frames back.
 
 #![allow(unsafe_code, reason = "frames in the mapping")]
 
@@ -31,7 +31,7 @@ pub struct Draft {
     memory: Arc<Memory>,
     value_bytes: u32,
     received_bytes: u32,
-    /// The chain of frames taken goes from `first` to `last`, which is being filled.
+    /// The frames taken form a chain from `first` to `last`; `last` is being filled.
     first: Option<u32>,
     before_last: Option<u32>,
     last: Option<u32>,
@@ -61,7 +61,7 @@ impl Column {
             && view.memory().arena().is_some_and(|it| it.keeps())
     }
 
-    /// Makes a complete draft of a value that stays in the pieces of the arena that received it.
+    /// Makes a complete draft of a value that stays in the pieces of the arena into which it came.
     ///
     /// # Panics
     /// The pieces' lengths do not add up to `value_bytes`.
@@ -114,7 +114,8 @@ impl Draft {
     }
 
     /// Makes a complete draft of a value received in one piece of the arena, where it stays.
-    /// `None`: values of this length do not belong in the arena, or it cannot keep this one.
+    /// `None`: values of this length do not belong in the arena, or the arena cannot keep this
+    /// value.
     pub(crate) fn in_place(view: View<'_>, value: &[u8]) -> Option<Self> {
         let memory = view.memory();
         let arena = memory.arena().filter(|_| value.len() > view.log_bytes_max as usize)?;
@@ -125,7 +126,7 @@ impl Draft {
     }
 
     /// Makes a complete draft that copies these pieces into chunks of the arena. `None`: values of
-    /// this length do not belong there, or too few chunks are free; no item is evicted for them.
+    /// this length do not belong in the arena, or too few chunks are free. No item is evicted.
     pub(crate) fn in_chunks(view: View<'_>, pieces: &[&[u8]]) -> Option<Self> {
         let memory = view.memory();
         let mut lacking = pieces.iter().map(|piece| piece.len()).sum::<usize>();
@@ -149,7 +150,7 @@ impl Draft {
                 let bytes = room.min(piece.len());
                 plain_access(at, bytes, true);
                 // SAFETY: the chunk is this draft's alone until the draft is published, and has
-                // `room` bytes from `at` on; no slice of them exists.
+                // `room` bytes from `at` on; no slice of these bytes exists.
                 unsafe {
                     at.copy_from_nonoverlapping(piece.as_ptr(), bytes);
                     at = at.add(bytes);
@@ -316,7 +317,7 @@ impl Draft {
         self.value_bytes
     }
 
-    /// The complete value, for the item that will name its frames.
+    /// The complete value, for the item that will name the value's frames.
     ///
     /// # Panics
     /// Bytes are missing.
@@ -356,8 +357,8 @@ impl Draft {
         (self.first, rest)
     }
 
-    /// The whole value in one piece, for `extend`. The first call copies it and gives its frames
-    /// back, since the extended value needs frames. The copy still counts as arriving.
+    /// The whole value in one piece, for `extend`. The first call copies the value and gives its
+    /// frames back, since the extended value needs frames. The copy still counts as arriving.
     pub(crate) fn copied(&mut self) -> &[u8] {
         if self.copied.is_none() {
             let (memory, value_bytes) = (Arc::clone(&self.memory), self.value_bytes as usize);
@@ -389,7 +390,7 @@ impl Draft {
         }
     }
 
-    /// Leaves the frames to the item that names them, which is linked now.
+    /// Leaves the frames to the item, which is linked now and names the frames.
     pub(crate) fn published(&mut self) {
         self.first = None;
     }

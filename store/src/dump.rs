@@ -1,9 +1,9 @@
-//! A dump: all items, a group of the index at a time.
+//! A dump: lists all items, one group of the index at a time.
 //!
 //! Where: an operator's listing of all keys, which takes many rounds of a column's loop.
 //! Invariant: a key that has an item during the whole dump is shown exactly once, whatever is
-//! stored, removed or moved meanwhile. The fields shown of an item are of one version, since its
-//! group is locked. Between two steps a dump keeps only its place.
+//! stored, removed or moved meanwhile. The fields shown of an item are of one version, since the
+//! item's group is locked. Between two steps a dump keeps only its place.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 

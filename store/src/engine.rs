@@ -26,7 +26,7 @@ use crate::stamp::Stamp;
 use crate::verbs::StoreError;
 
 /// The maximum number of attempts of an operation. An attempt fails only if another column changes
-/// the key's item meanwhile. After the last one the operation returns `StoreError::Later`.
+/// the key's item meanwhile. After the last attempt the operation returns `StoreError::Later`.
 pub(crate) const ATTEMPTS_MAX: usize = 1 << 10;
 /// Spaces that pad a number; as long as the longest value in the log.
 static SPACES: [u8; 1 << 15] = [b' '; 1 << 15];
@@ -75,7 +75,7 @@ pub(crate) enum NewValue<'a> {
     Bytes(&'a [u8]),
     /// A number's digits, padded with spaces to this length.
     Digits(Digits, usize),
-    /// These bytes behind the old value, which must be in the log.
+    /// These bytes after the old value, which must be in the log.
     Append(&'a [u8]),
     /// These bytes before the old value.
     Prepend(&'a [u8]),
@@ -95,10 +95,10 @@ struct PlaceRequest {
 }
 
 impl Column {
-    /// Changes the item of `key` as `decide` decides from the key's live item. `decide` may be
+    /// Calls `decide` with the live item of `key`, and carries out the decision. `decide` may be
     /// called several times; the last call counts. The new item is written over the old one if the
     /// old one can be rewritten and has the same shape; otherwise the new item gets a place in the
-    /// log. If its shape and exptime do not depend on the old item, they are passed as `known`.
+    /// log. `known` has the new item's shape and exptime, if these do not depend on the old item.
     ///
     /// # Errors
     /// `StoreError::NoMemory` and `StoreError::Later`: nothing was changed.
@@ -128,8 +128,8 @@ impl Column {
         Err(StoreError::Later)
     }
 
-    /// Like `change`, but for an item that needs a place. `None`: the caller must try again, since
-    /// the place taken no longer fits, or the index lacked a line, which it now has.
+    /// Like `change`, but for an item that needs a place. `None`: the caller must try again,
+    /// because the place no longer fits, or because the index lacked a line, which it now has.
     #[inline(never)]
     fn change_with_place<'a, R>(
         &mut self,
@@ -185,8 +185,8 @@ fn attempt<'a, R>(
     done
 }
 
-/// Like `attempt`, but for a new item of known shape and exptime. Takes the lock and decides only
-/// if the old item, read without the lock, seems to be rewritable.
+/// Like `attempt`, but for a new item of known shape and exptime. Takes the lock and calls `decide`
+/// only if the old item, read without the lock, seems to be rewritable.
 #[inline(always)]
 fn attempt_over<'a, R>(
     view: View<'_>,
@@ -240,8 +240,8 @@ fn write_over<R>(
     is_written.then_some(ChangeResult::Written { cas })
 }
 
-/// Like `attempt`, with a place for an item of `shape`. `None`: the item does not fit the place, or
-/// the decision is to delete, which needs no place.
+/// Like `attempt`, with a place for an item of `shape`. `None`: the item does not fit the place,
+/// the place was taken before a flush, or the decision is to delete, which needs no place.
 ///
 /// # Errors
 /// The index has no line for another slot. On this error and with `None`, no item was changed, and
@@ -313,8 +313,8 @@ impl View<'_> {
         self.settle_index();
     }
 
-    /// The queue for the key's next item: its old item's or, for a new key, the one that the policy
-    /// returns. `there` is usually the key's slot; if not, the queue may be wrong.
+    /// The queue for the key's next item: the old item's queue or, for a new key, the queue that
+    /// the policy chooses. `there` is usually the key's slot; otherwise the queue may be wrong.
     fn queue_for(self, hash: u64, there: Option<Slot>) -> Queue {
         let Some(policy) = self.config.eviction.filter(|_| self.has_probation) else {
             return Queue::Main;
@@ -325,9 +325,9 @@ impl View<'_> {
         }
     }
 
-    /// True if writing over the item at `loc` counts as a use. It usually does, since a rewritten
-    /// item keeps its position in the queue. It does not if the item is young or its segment was
-    /// opened in this second: such a write does not predict later uses.
+    /// True if writing over the item at `loc` counts as a use. The write usually counts, since a
+    /// rewritten item keeps its position in the queue. It does not count if the item is young or
+    /// its segment was opened in this second: such a write does not predict later uses.
     #[inline(always)]
     fn is_use(self, loc: u64) -> bool {
         self.log.segment_of(loc).opened() != self.handle.now && !self.log.is_young(loc)

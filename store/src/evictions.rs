@@ -1,6 +1,6 @@
 //! Records of the items that a column has evicted, kept for clients that watch evictions.
 //!
-//! Where: an eviction adds a record if a client watches; the server takes the records each loop.
+//! Where: an eviction adds a record if a client watches; each loop, the server takes the records.
 //! Invariant: at most the requested number of records is kept; further evictions are only counted.
 
 use crate::column::Column;

@@ -141,7 +141,7 @@ impl Column {
         }
     }
 
-    /// Replaces the old value by the one that `longer` returns together with its length. `longer`
+    /// Replaces the old value by the value that `longer` returns together with its length. `longer`
     /// returns `None` if the old value has changed.
     fn write_longer<'a>(
         &mut self,

@@ -12,7 +12,7 @@ use memory::segments::State;
 
 const LOOKS_MAX: u32 = 4096;
 
-/// The progress of a column's walk through the segments, in search of earlier epochs.
+/// The progress of a column's walk through the segments, in search of segments of earlier epochs.
 #[derive(Debug)]
 pub(crate) struct FlushWalk {
     second: u32,
@@ -28,14 +28,14 @@ impl View<'_> {
     #[cold]
     fn is_flushed_by(self, loc: u64) -> bool {
         let flushed = self.log.flush.now();
-        // From second `at` until `flush_due`, all items are flushed (memcached's `oldest_live`).
+        // From second `at` until `flush_due` flushes, all items are hidden (`oldest_live`).
         let reached = self.handle.now >= flushed.at() + u32::from(plant::is(Fault::FlushOneLate));
         (flushed.at() != 0 && reached)
             || (flushed.is_sweeping() && self.log.segment_of(loc).epoch() != flushed.epoch())
     }
 
-    /// Carries out a delayed flush once its second is over. To be called at the clock's tick. Only
-    /// the first column's call flushes, so items stored after it stay.
+    /// Carries out a delayed flush once its second is over. Called when the clock ticks. Only the
+    /// first column's call flushes, so items stored after that call stay.
     pub(crate) fn flush_due(self) {
         let now = self.handle.now;
         if self.log.flush.change(|word| (1..now).contains(&word.at()).then(|| word.next())) {
@@ -58,7 +58,7 @@ impl View<'_> {
 }
 
 impl FlushWalk {
-    /// Makes a walk that is complete; the next begins in a second after `now`.
+    /// Makes a walk that is complete; the next walk begins in a second after `now`.
     pub(crate) fn new(now: u32) -> Self {
         Self { second: now, next: u32::MAX }
     }
@@ -94,7 +94,7 @@ impl Store {
         self.log.flush.now().at()
     }
 
-    /// To be called after the epoch has changed: seals the open segments.
+    /// Seals the open segments. Called after the epoch has changed.
     fn flushed(&self) {
         self.log.seal_all();
         self.mrc.flushed();
@@ -179,7 +179,8 @@ mod tests {
             },
             |store, round| {
                 let word = store.log.flush.now();
-                // The later column may request the flush again, so that it is done twice.
+                // The column that comes later may request the flush again, so the flush may be done
+                // twice.
                 assert!((round + 1..=2 * (round + 1)).contains(&word.epoch()), "{word:?}");
                 assert_eq!(word.at(), 0, "done");
             },

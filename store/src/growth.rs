@@ -17,8 +17,8 @@ use std::io;
 
 /// Fresh segments are taken freely until memory in use is this percentage of the items' bytes.
 const FREELY_PERCENT: u64 = 125;
-/// Up to this percentage, mostly dead segments are reused before a fresh segment is taken; above
-/// it, half-dead ones too.
+/// Up to this percentage, mostly dead segments are reused before a fresh segment is taken. Above
+/// this percentage, half-dead segments are reused too.
 const HALF_DEAD_PERCENT: u64 = 200;
 /// Memory allowed in addition, for half-filled open segments and for items on the move.
 const SLACK_BYTES: u64 = 3 << 20;
@@ -28,7 +28,8 @@ const DEAD_PERCENT_HALF: u64 = 50;
 const AHEAD_BYTES: u32 = 4 << 20;
 /// The minimum number of segments that are kept warm ahead of need.
 const AHEAD_SEGMENTS_MIN: u32 = 3;
-/// At most one segment in this many is kept warm ahead of need.
+/// The number of segments kept warm ahead of need is at most the number of present segments divided
+/// by this.
 const AHEAD_PART: u32 = 16;
 
 /// The kind of segment that is compacted and reused before a fresh segment is taken.
@@ -44,8 +45,8 @@ enum Reuse {
 pub(crate) struct Growth {
     /// The result of the last `assess`: {fresh segments: 31 | free segments: 31 | `Reuse`: 2}.
     found: AtomicU64,
-    /// The counts, as in `found`, when warm segments were last given back. While they are
-    /// unchanged, no segment is populated ahead of need.
+    /// The counts of fresh and free segments, as in `found`, when warm segments were last given
+    /// back. While the counts are unchanged, no segment is populated ahead of need.
     rested: AtomicU64,
     /// Bytes of the index that are locked into RAM.
     locked_bytes: AtomicUsize,
@@ -110,7 +111,7 @@ impl Store {
         u64::from(touched) * segment_bytes + self.index.bytes() as u64
     }
 
-    /// Allows a fresh segment to be taken. To be called when no segment is worth compacting.
+    /// Allows a fresh segment to be taken. Called when no segment is worth compacting.
     pub(crate) fn let_grow(&self) {
         self.growth.found.store(word(self, Reuse::Nothing), Ordering::Relaxed);
     }
@@ -121,15 +122,15 @@ impl Store {
         some.max(AHEAD_SEGMENTS_MIN).min(memory.present() / AHEAD_PART)
     }
 
-    /// True if `populate_one` has work to do. With memory locked into RAM, it populates all fresh
-    /// segments and locks the index's new memory. Otherwise it populates a fresh segment if fewer
-    /// than `ahead` are warm and memory may grow.
+    /// True if `populate_one` has work to do. If memory is locked into RAM, `populate_one`
+    /// populates all fresh segments and locks the index's new memory. Otherwise `populate_one`
+    /// populates a fresh segment if fewer than `ahead` segments are warm and memory may grow.
     #[inline]
     #[must_use]
     pub fn wants_to_populate(&self) -> bool {
         let memory = self.memory();
         let segments = &memory.segments;
-        // Leaves `high` segments free, since appends make room while fewer are free.
+        // `populate_one` leaves `high` segments free, since appends make room while fewer are free.
         let may_take = segments.fresh() > 0 && segments.free() > self.high() + 1;
         if memory.region.is_locked() {
             return may_take || self.index_to_lock().is_some();
@@ -147,9 +148,9 @@ impl Store {
         word(self, Reuse::Nothing)
     }
 
-    /// Gives the system back the memory of warm segments, which a store that does not grow does not
-    /// need. False: a segment was opened or freed since `segments_seen` returned `seen`, so the
-    /// store may grow, and keeps the memory. Only for the thread that calls `populate_one`.
+    /// Gives the memory of warm segments back to the system, since a store that does not grow does
+    /// not need them. False: a segment was opened or freed since `segments_seen` returned `seen`,
+    /// so the store may grow, and keeps the memory. Only for the thread that calls `populate_one`.
     #[must_use]
     pub fn give_back_unused(&self, seen: u64) -> bool {
         if seen != self.segments_seen() {
@@ -168,11 +169,11 @@ impl Store {
         true
     }
 
-    /// Populates a free segment ahead of need, so that no append waits for the system. For a thread
-    /// without a column. False: no segment is to be populated.
+    /// Populates a free segment ahead of need, so that no append waits for the system. Called by a
+    /// thread without a column. False: no segment has to be populated.
     ///
     /// # Errors
-    /// The system has no memory for it.
+    /// The system has no memory for the segment.
     pub fn populate_one(&self) -> io::Result<bool> {
         if self.memory().region.is_locked() {
             self.lock_index()?;
@@ -181,10 +182,10 @@ impl Store {
     }
 
     /// Populates all memory within the limit and locks it into RAM; `populate_one` does the same
-    /// when the limit is raised. To be called before the columns start.
+    /// when the limit is raised. Must be called before the columns start.
     ///
     /// # Errors
-    /// The system refuses (RLIMIT_MEMLOCK), or has no memory for it.
+    /// The system refuses (RLIMIT_MEMLOCK), or lacks the memory.
     pub fn lock_memory(&self) -> io::Result<()> {
         let locked = self.memory().lock().and_then(|()| self.lock_index());
         if locked.is_err() {
@@ -194,7 +195,7 @@ impl Store {
         locked
     }
 
-    /// Bytes that the index uses, if they differ by a segment or more from those that are locked.
+    /// Number of bytes of the index, if it differs by a segment or more from the number locked.
     fn index_to_lock(&self) -> Option<usize> {
         let bytes = self.index.bytes();
         let locked = self.growth.locked_bytes.load(Ordering::Relaxed); // used by one thread only

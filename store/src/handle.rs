@@ -1,4 +1,4 @@
-//! A column's handle on the store: items are read, linked and unlinked through it alone.
+//! A column's handle on the store: items are read, linked and unlinked only through this handle.
 //!
 //! Where: every `Column` has one; it is passed to every function that works for the column.
 //! Invariant: no reference into the log crosses a quiescent point, as the borrow checker proves:
@@ -91,7 +91,7 @@ impl Handle {
     pub(crate) fn offline(&mut self) {
         self.passes += 1;
         self.view().report_items();
-        // SAFETY: as in `pass`.
+        // SAFETY: as in `pass`, `&mut self` proves that no borrow of what was read is left.
         unsafe { self.store.memory().quiescence.offline(self.id) };
     }
 
@@ -121,7 +121,7 @@ impl Deref for View<'_> {
 
 impl<'r> View<'r> {
     /// The part of the value that is in the log. `None`: the column has passed a quiescent point
-    /// since, or the `ValueRef` is another column's.
+    /// since the lookup, or the `ValueRef` is another column's.
     pub(crate) fn kept(self, ValueRef { handle, passes, loc }: ValueRef) -> Option<&'r [u8]> {
         if (handle, passes) != (self.handle.number, self.handle.passes) {
             return None;

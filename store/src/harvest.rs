@@ -3,10 +3,10 @@
 //!
 //! Where: background work, and appends that make room, before they evict anything.
 //! Invariant: a gathered segment is claimed, so it belongs to the harvest alone. A segment whose
-//! items are all dead is retired once no slot names one of them. Each item's death is checked again
-//! under its group's lock, so that a touch comes before the check or finds no item.
-//! Source: walks cost time per dead item, passes time per line of the index, like reference
-//! counting and mark-sweep (Bacon, Cheng and Rajan, OOPSLA 2004).
+//! items are all dead is retired once no slot names one of them. Under its group's lock, each dead
+//! item is checked again: a touch comes before the check, or finds no item.
+//! Source: a walk costs time per dead item, and a pass costs time per line of the index, like
+//! reference counting and mark-sweep (Bacon, Cheng and Rajan, OOPSLA 2004).
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -94,8 +94,8 @@ impl Harvest {
         Some(dead.iter().chain(mixed).chain(alive).copied().collect())
     }
 
-    /// Gathers segments that are due, or continues a pass. Returns the part of `budget` used; both
-    /// are in bytes of records. 0: there is nothing to do, or another column is doing it.
+    /// Gathers segments that are due, or continues a pass. Returns the used part of `budget`, in
+    /// bytes of records. 0: there is nothing to do, or another column is doing the work.
     pub(crate) fn work(&self, view: View<'_>, budget: u32) -> u32 {
         if !view.index.is_passing() && !view.log.calendar.may_be_due(view.handle.now) {
             return 0;
@@ -110,7 +110,7 @@ impl Harvest {
         work
     }
 
-    /// Claims segments of earlier epochs in `first..end`. Returns how many it checked and claimed.
+    /// Claims segments of earlier epochs in `first..end`. Returns the numbers checked and claimed.
     pub(crate) fn gather_flushed(&self, view: View<'_>, first: u32, end: u32) -> (u32, u32) {
         let Ok(mut gathered) = self.gathered.try_lock() else { return (0, 0) };
         let gathered = &mut *gathered;
@@ -132,8 +132,8 @@ impl Harvest {
         (looked, claimed)
     }
 
-    /// Takes a claimed segment, and the walk that is to unlink its dead items; without a walk, its
-    /// live items are to be moved out. `None`: no segment waits, or another column is doing this.
+    /// Takes a claimed segment, and a walk that unlinks its dead items; if there is no walk, its
+    /// live items must be moved out. `None`: no segment waits, or another column has the lock.
     pub(crate) fn next(&self, view: View<'_>) -> Option<(u32, Option<Sweep>)> {
         if self.is_empty() {
             return None;
@@ -171,14 +171,14 @@ impl Claims {
         }
         let segment = self.dead.pop()?;
         let bytes = u64::from(view.log.segment(segment).live());
-        // Other columns may have unlinked items since: the last segment resets the sum.
+        // Other columns may have unlinked items since: the sum is reset with the last segment.
         self.dead_bytes =
             if self.dead.is_empty() { 0 } else { self.dead_bytes.saturating_sub(bytes) };
         self.marks.set(segment, false);
         walked(segment)
     }
 
-    /// Claims due segments. When no more are due, begins a pass if it is worth its cost.
+    /// Claims due segments. When no more are due, begins a pass if a pass is worth its cost.
     fn gather_due(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
             let due = || view.log.due(view.handle.now);
@@ -233,9 +233,9 @@ impl Claims {
             let fate = match there.max_exp() <= now {
                 true => Fate::Expired,
                 false if there.epoch() != view.log.epoch() => Fate::Flushed,
-                // SAFETY: the pass calls this with a slot that it has just read under the lock of
-                // the slot's group. `view` borrows the column's handle, which a quiescent point
-                // takes mutably, so the column passes none before the item has been read.
+                // SAFETY: the pass calls this closure with a slot that it has just read under the
+                // lock of the slot's group. `view` borrows the column's handle, which a quiescent
+                // point takes mutably, so the column passes none before the item has been read.
                 false => view.fate(&unsafe { view.item(slot.loc()) }, slot.loc()),
             };
             gone.note(fate, slot);

@@ -204,7 +204,7 @@ mod tests {
         assert!((0_u32..1000).all(|nth| is_there(&mut column, &nth.to_le_bytes())));
         let stats = store.stats();
         assert_eq!((stats.curr_items, stats.evictions), (2000, 0));
-        // Two lines of the group hold 16 keys, and each overflow line seven.
+        // Two lines of the group hold 16 keys, and each overflow line holds seven keys.
         let lines = (1000 - 16) / 7;
         assert!(stats.hash_overflow_bytes >= usual + lines * LINE_BYTES, "{stats:?}");
         for key in keys.iter().step_by(2) {

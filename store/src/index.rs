@@ -14,9 +14,9 @@
 //! ```
 //! The hash's low bits choose a key's group. The tag, other bits of the hash, chooses two lines of
 //! the group: the key's home line and its other line. So a line can be added without reading keys.
-//! A slot goes to its home line or, if that is full, to its other line. If both are full, it
-//! replaces a slot of its home line that can move to its own other line, or else goes to the
-//! group's overflow lines. So lines are nearly full: under steady insertions and removals, just
+//! A slot goes to its home line or, if that is full, to its other line. If both are full, the slot
+//! replaces another slot of its home line that can move to that slot's other line, or else goes to
+//! the group's overflow lines. So lines are nearly full: under steady insertions and removals, just
 //! before a line is added, 70 % of the items are at home, 23 % in their other line and 7 % in
 //! overflow lines, and an item takes 8.7 to 9.0 bytes of the index.
 
@@ -61,14 +61,14 @@ const OVERFLOW_AT: u64 = overflow::NUMBER;
 /// The index grows when it has more items than this percentage of its home slots.
 const LOAD_PERCENT_MAX: u64 = 104;
 /// The index begins to contract when it has fewer items than this percentage of its home slots. It
-/// stops at `LOAD_PERCENT_BACK` or when it grows. With a steady number of items its width stays.
+/// stops at `LOAD_PERCENT_BACK`, or when it grows. A steady number of items keeps the width.
 const LOAD_PERCENT_MIN: u64 = 55;
 const LOAD_PERCENT_BACK: u64 = 65;
-/// The maximum share of a store's memory for lines. It suffices for the smallest items, each of
-/// which takes 5 bytes of the log and 7.7 bytes of nearly full lines.
+/// The maximum share of a store's memory for lines. This share suffices for the smallest items,
+/// each of which takes 5 bytes of the log and 7.7 bytes of nearly full lines.
 const LINES_PERCENT: usize = 66;
-/// There is address space for one overflow line per this many home lines; about one per twelve is
-/// in use just before a line is added.
+/// There is address space for one overflow line per this many home lines. Just before a line is
+/// added, about one overflow line per twelve home lines is in use.
 const OVERFLOW_PART: usize = 4;
 const OVERFLOW_LINES_MIN: usize = 8;
 /// Each time a search has passed this many lines of an overflow chain, it checks that the group's
@@ -110,8 +110,8 @@ impl FoundSlot<'_> {
         self.slot.has(slot::BUSY)
     }
 
-    /// True if the slot is not busy and still names the same bytes: the item is linked, and all
-    /// that the caller has read of it since is of one version. Also false if the item was moved.
+    /// True if the slot is not busy and still names the same bytes: then the item is linked, and
+    /// all that the caller has read of it is of one version. False also if the item was moved.
     #[inline]
     pub(crate) fn is_unchanged(&self) -> bool {
         // Pairs with the Release fence in `LockedGroup::rewrite`: a reader of a byte that `rewrite`
@@ -143,7 +143,7 @@ pub(crate) struct Index {
 
 impl Index {
     /// Makes an index that may grow within `bytes_max`, with a ghost for the evictions that
-    /// `remembered` selects. It starts with `lines` lines, and is granted their memory.
+    /// `remembered` selects. The index starts with `lines` lines, and is granted their memory.
     pub(crate) fn new(bytes_max: usize, lines: u64, remembered: GhostScope) -> io::Result<Self> {
         let width = Width::of_lines(lines);
         let lines = (bytes_max / 8 * LINES_PERCENT / 100).max(2 * index(width.total_lines()) * 8);
@@ -185,7 +185,7 @@ impl Index {
         self.publish(self.width(), LOAD_PERCENT_MIN);
     }
 
-    /// Requests huge pages for the lines, and for those that are added later.
+    /// Requests huge pages for the lines, including lines that are added later.
     pub(crate) fn want_huge(&self) {
         if let Ok(mut moving) = self.moving.try_lock() {
             moving.huge_bytes = Some(0);
@@ -291,8 +291,8 @@ impl Index {
         same || plant::is(Fault::WidthNotCompared)
     }
 
-    /// Publishes the width to readers, and the item counts at which the index grows or, below
-    /// `least_percent` of its slots, contracts. The changed groups must be locked.
+    /// Publishes the width, and the numbers of items above which the index grows and below which it
+    /// contracts (`least_percent` of its home slots). The changed groups must be locked.
     fn publish(&self, width: Width, least_percent: u64) {
         let items = |percent| {
             let items = width.total_lines() * 8 * percent / 100;

@@ -1,9 +1,9 @@
 //! The index's memory: granted in whole segments, and given back once the index has contracted.
 //!
 //! Where: after every verb that adds or removes a key, and in the background.
-//! Invariant: the index uses no more bytes than the segments granted to it have, whose pages are
-//! returned to the system. A segment goes back to the log only once the index has returned as many
-//! bytes of its own pages.
+//! Invariant: the index uses no more bytes than the segments granted to it have. The pages of these
+//! segments are returned to the system. A segment goes back to the log only once the index has
+//! returned the same number of bytes of its own pages.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -12,7 +12,7 @@ use crate::index::grow::Step;
 use crate::index::slot::Slot;
 use memory::segments::State;
 
-/// A column reports its number of linked items to the index when it has changed by this much.
+/// A column reports its number of linked items when the number has changed by this much.
 pub(crate) const ITEMS_LUMP: i64 = if cfg!(shuttle) { 4 } else { 64 };
 
 impl View<'_> {
@@ -43,7 +43,7 @@ impl View<'_> {
     /// Grants the index the memory of a free segment. False: no segment can be taken.
     pub(crate) fn grant_index(self) -> bool {
         let memory = self.memory();
-        // Nobody accesses a segment in state `Index`; when reused, it is written before it is read.
+        // Nobody accesses a segment in state `Index`. Its next user writes to it before reading it.
         let Some(segment) = memory.take_without_memory(self.keep()) else { return false };
         memory.segments.get(segment).set_state(State::Index);
         self.index.grant(memory.region.segment_bytes() as usize);

@@ -2,8 +2,8 @@
 //!
 //! Where: a slot's `loc` names an item's first byte; walks of a segment step from item to item.
 //! Invariant: once published, an item's key, shape and extent never change. Its exptime and last
-//! access may; in a short item also the CAS unique, client flags and value (see `rewrite`). Writers
-//! use atomics under the group's lock; readers may use atomics without it.
+//! access may change; in a short item so may the CAS unique, client flags and value (see
+//! `rewrite`). Writers use atomics under the group's lock; readers may use atomics without it.
 //!
 //! ```text
 //!   form, lengths, options           2 to 4 bytes, little-endian, see `shape`
@@ -15,7 +15,7 @@
 //!   [client flags: u32]              FLAGS
 //!   [first frame: u32]               CHAINED: all of the value but its last part is in frames
 //!   key    klen bytes
-//!   value  the whole value, or its last part, behind the full frames
+//!   value  the whole value, or its last part, after the full frames
 //! ```
 //! All other state that memcached's semantics need is in the slot (fetched, stale, won).
 
@@ -65,7 +65,7 @@ pub(crate) struct Item<'r> {
 /// A record of a segment.
 pub(crate) enum Record<'r> {
     Item(Item<'r>),
-    /// A void of this extent.
+    /// A void, which is a place that got no item, of this extent.
     Void(u32),
 }
 
@@ -73,8 +73,8 @@ impl<'r> Item<'r> {
     /// The item at `loc`.
     ///
     /// # Safety
-    /// `loc` was in a slot, or a walk of a drainable segment came to it, since the column's last
-    /// quiescent point.
+    /// Since the column's last quiescent point, `loc` was in a slot, or a walk of a drainable
+    /// segment came to `loc`.
     #[inline]
     pub(crate) unsafe fn at(region: &'r Region, loc: u64, layout: Layout) -> Self {
         let at = region.at(loc).cast_const();
@@ -103,13 +103,13 @@ impl<'r> Item<'r> {
         layout: Layout,
         key: &[u8],
     ) -> Option<Self> {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller keeps the contract of `at`.
         let item = unsafe { Self::at(region, loc, layout) };
         plain_access(item.key().as_ptr(), key.len(), false);
         is_same(item.key(), key).then_some(item)
     }
 
-    /// Like `with_key`, but `None` also for an item in the long form, which few have.
+    /// Like `with_key`, but `None` also for an item in the long form, which few items have.
     ///
     /// # Safety
     /// See `at`.
@@ -122,7 +122,7 @@ impl<'r> Item<'r> {
     ) -> Option<Self> {
         let at = region.at(loc).cast_const();
         plain_access(at, 4, false);
-        // SAFETY: as in `at`.
+        // SAFETY: as in `at`, an item was written here, and its bytes are not reused meanwhile.
         let item = Self::of(at, unsafe { shape::read_shorter(at, layout) }?);
         plain_access(item.key().as_ptr(), key.len(), false);
         is_same(item.key(), key).then_some(item)
@@ -248,7 +248,7 @@ impl<'r> Item<'r> {
     ///
     /// # Panics
     /// The item has no exptime field: the bytes would go to another field or the key.
-    // Inlined: the assertion is free after a check of the shape, and `self` needs no memory.
+    // Inlined: after a check of the shape the assertion costs nothing, and `self` needs no memory.
     #[inline(always)]
     pub(crate) fn set_exptime(&self, exptime: u32) {
         assert!(self.shape.has_exp(), "an item that has room for an exptime");
@@ -262,7 +262,7 @@ impl<'r> Item<'r> {
         Stamp(unsafe { load_2(self.at.add(self.fields_at as usize - 2)) })
     }
 
-    /// Sets the time of the last access. To be called under the group's lock.
+    /// Sets the time of the last access. Must be called under the group's lock.
     #[inline]
     pub(crate) fn set_accessed(&self, stamp: Stamp) {
         // SAFETY: every item has a stamp, in the two bytes before its fields.
@@ -275,17 +275,17 @@ impl<'r> Item<'r> {
     unsafe fn load_4(&self, from: u32) -> u32 {
         // SAFETY: the field lies between the item's first bytes and its key, and so within its
         // extent, which is mapped and not reused as long as the item is borrowed (see `at`). Once
-        // the item is published, fields are only accessed by the atomics of `pieces`, each by
-        // itself.
+        // the item is published, fields are only accessed by the atomics of `pieces`, one field at
+        // a time.
         unsafe { load_4(self.at.add(from as usize)) }
     }
 
     /// # Safety
-    /// A field of `N` bytes begins at byte `from`. It is the stamp or a field of the item's shape,
-    /// but not the first frame's number, which is read without atomics.
+    /// A field of `N` bytes begins at byte `from`. The field is the stamp or a field of the item's
+    /// shape, but not the first frame's number, which is read without atomics.
     #[inline]
     unsafe fn store<const N: usize>(&self, from: u32, bytes: [u8; N]) {
-        // SAFETY: as in `load_4`; the mapping is writable.
+        // SAFETY: the field lies within the item's extent, as in `load_4`; the mapping is writable.
         unsafe { copy_in(bytes.as_ptr(), self.at.add(from as usize).cast_mut(), N) };
     }
 
@@ -305,8 +305,8 @@ impl<'r> Item<'r> {
     pub(crate) fn append_value(&self, out: &mut Vec<u8>) {
         let bytes = self.shape.log_bytes as usize;
         out.reserve(bytes);
-        // SAFETY: as in `copy_value`; there is room for `bytes` bytes behind the end of `out`, and
-        // they are written before its length includes them.
+        // SAFETY: as in `copy_value`; there is room for `bytes` bytes after the end of `out`, and
+        // these bytes are written before the length of `out` includes them.
         unsafe {
             copy_out(self.value_at(), out.as_mut_ptr().add(out.len()), bytes);
             out.set_len(out.len() + bytes);
@@ -374,7 +374,7 @@ impl<'r> Item<'r> {
     pub(crate) unsafe fn fields(&self) -> Fields<'r> {
         Fields {
             key: self.key(),
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller keeps the contract of `log_value`.
             value: [unsafe { self.log_value() }, &[]],
             cas: 0,
             exptime: self.exptime(),
@@ -385,8 +385,8 @@ impl<'r> Item<'r> {
     }
 }
 
-/// Copies both pieces to `to` as one, so that they are cut into the same atomic accesses that
-/// readers use, who copy the whole value at the same time.
+/// Copies both pieces to `to` as one. Readers copy the whole value at the same time, and both
+/// copies must be cut into the same atomic accesses.
 ///
 /// # Safety
 /// See `copy_in`, for the bytes of both pieces.
@@ -396,12 +396,12 @@ unsafe fn copy_pieces_in([value, more]: [&[u8]; 2], to: *mut u8) {
     let both = &mut both[..value.len() + more.len()];
     both[..value.len()].copy_from_slice(value);
     both[value.len()..].copy_from_slice(more);
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller keeps the contract of `copy_in`.
     unsafe { copy_in(both.as_ptr(), to, both.len()) };
 }
 
-/// True if two keys are the same. For most lengths the call of `memcmp` alone would cost as much.
-/// No branch precedes the comparison of all bytes: keys with equal tags are nearly always the same.
+/// True if two keys are the same. For most lengths a call of `memcmp` alone would cost as much. No
+/// branch precedes the comparison of all bytes: keys with equal tags are nearly always the same.
 #[inline(always)]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     /// The bits that differ between the words at `at`.
@@ -410,7 +410,7 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     /// Both keys have a whole `W` at `at`.
     #[inline(always)]
     unsafe fn differ<W: std::ops::BitXor>(one: &[u8], other: &[u8], at: usize) -> W::Output {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees a whole `W` at `at`.
         let word = |of: &[u8]| unsafe { of.as_ptr().add(at).cast::<W>().read_unaligned() };
         word(one) ^ word(other)
     }
@@ -441,8 +441,9 @@ pub(crate) unsafe fn record(region: &Region, loc: u64, layout: Layout) -> Record
     plain_access(region.at(loc), 4, false);
     // SAFETY: the caller guarantees that a record begins here. The column that reserved its bytes
     // wrote all of them, an item or a void, before it committed them, and a segment is drainable
-    // only when all its bytes are committed (`Segment::drainable`, whose Acquire makes them seen).
-    // The claim keeps the segment from being reused, and nobody rewrites a record's first bytes.
+    // only when all its bytes are committed; the Acquire in `Segment::drainable` makes them
+    // visible. The claim keeps the segment from being reused, and nobody rewrites a record's first
+    // bytes.
     unsafe {
         match shape::void_extent(region.at(loc)) {
             Some(extent) => Record::Void(extent),
@@ -473,7 +474,7 @@ pub(crate) unsafe fn write(
     plain_access(at, 4, true);
     // SAFETY: the `shape.extent()` bytes from `at` are the caller's own. They are at least five:
     // two first bytes, two of the stamp and, by the assertion above, one of the key. So the word's
-    // four bytes lie within them; those beyond `first.bytes` are overwritten below.
+    // four bytes lie within them; the word's bytes beyond `first.bytes` are overwritten below.
     at = unsafe {
         at.cast::<u32>().write_unaligned(first.word.to_le());
         at.add(first.bytes as usize)

@@ -1,6 +1,6 @@
-//! The store maps keys to items for all threads: reads take no locks, writes one per index group.
+//! The store maps keys to items for all threads: reads take no locks, a write locks an index group.
 //!
-//! Where: between the protocols' requests and memory; it does no I/O and knows no protocol.
+//! Where: between the protocols' requests and memory; the store does no I/O and knows no protocol.
 //! Invariant: `Store::memory_bytes` bounds items, index and all per-item state; no operation
 //! scans, grows or frees more than a bounded slice.
 //! Source: the KV-Cache paper, sections 4.2.2 and 4.2.3 (lock-free lookups, NbQ-CLOCK).
@@ -111,7 +111,7 @@ pub struct Config {
     pub now: u32,
 }
 
-/// Settings for the start of a store. They cannot be set later.
+/// Settings for the start of a store. These settings cannot be changed later.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
     /// Number of items that the index holds before it grows, as far as a quarter of the memory
@@ -126,7 +126,7 @@ pub struct Start {
     /// The shortest value that lies in the arena; at least one byte.
     pub arena_value_bytes_min: usize,
     /// Seeds the hash of keys, so that a program can count instructions of a repeatable run.
-    /// `None`: the system seeds it, so that nobody outside can choose keys that collide.
+    /// `None`: the system seeds the hash, so that nobody outside can choose keys that collide.
     pub hash_seed: Option<u64>,
 }
 
@@ -251,8 +251,8 @@ impl Store {
         Ok((memory, index))
     }
 
-    /// The minimum number of index lines at the start. They take half a segment, and leave room in
-    /// it for group words and overflow lines.
+    /// The minimum number of index lines at the start. These lines take half a segment, and leave
+    /// room in the segment for group words and overflow lines.
     fn lines_least(segment_bytes: usize) -> u64 {
         8 << (segment_bytes / 1024).ilog2()
     }
@@ -263,17 +263,17 @@ impl Store {
         self.memory().region.wants_huge()
     }
 
-    /// Asks the system to back the memory of log and frames by the columns' nodes. To be called
-    /// before the columns start. On one node it does nothing.
+    /// Asks the system to back log and frames with memory of the columns' nodes. Must be called
+    /// before the columns start. With one node, this call does nothing.
     ///
     /// # Errors
-    /// The system does not know the nodes, or does not allow it. Then memory is taken from the node
-    /// of the column that first uses it.
+    /// The system does not know the nodes, or does not allow the call. Then memory is taken from
+    /// the node of the column that first uses it.
     pub fn place_memory(&self) -> io::Result<()> {
         self.memory().prefer_nodes()
     }
 
-    /// True if expired items are removed although nobody asks for them or for room. True at first.
+    /// True if expired items are removed without a request for them or for room. True at first.
     #[must_use]
     pub fn expires_unasked(&self) -> bool {
         // Relaxed, like the swap below: no other data depends on this switch.
@@ -316,7 +316,7 @@ impl Store {
     }
 
     /// Changes probation's share after a SET of a key that, according to the ghost, left queue
-    /// `from`. If two columns do so at once, one change may be lost.
+    /// `from`. If two columns call this at once, one change may be lost.
     fn rebalance(&self, from: Queue, item_bytes: u64) {
         let Some(policy) = self.config.eviction else { return };
         let all_bytes = self.memory_bytes() as u64;
@@ -370,7 +370,8 @@ impl Store {
         taken as usize * self.memory().region.segment_bytes() as usize
     }
 
-    /// Bytes of the arena's chunks that may hold values. They are not part of the store's memory.
+    /// Bytes of the arena's chunks that may hold values. These chunks are no part of the store's
+    /// memory.
     #[must_use]
     pub fn arena_bytes(&self) -> usize {
         self.memory().arena().map_or(0, |arena| arena.value_bytes())

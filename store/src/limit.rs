@@ -1,9 +1,10 @@
 //! The limit of memory, which may change while the store serves, and numbers derived from it.
 //!
-//! Where: `cache_memlimit` sets it; idle moments and appends bring the memory in use towards it.
+//! Where: `cache_memlimit` sets the limit; idle columns and appends move the memory in use towards
+//! the limit.
 //! Invariant: no request waits for a change. A higher limit applies from the next append on. For a
-//! lower limit, free segments are given back first; then others are compacted and drained, in
-//! slices, until the limit is met or no more can be emptied. Segments keep their size.
+//! lower limit, free segments are given back first; then other segments are compacted and drained,
+//! in slices, until the limit is met or no more can be emptied. Segments keep their size.
 //! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`; there only the page mover frees memory.
 
 use crate::column::Column;
@@ -12,15 +13,16 @@ use crate::policy::room;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 
-/// Segments per drain token, and per appender of a queue. A column uses at most one of each.
+/// Segments per drain token, and per appender of a queue. A column uses at most one token, and one
+/// appender of a queue.
 const SEGMENTS_PER_TOKEN: u32 = if cfg!(shuttle) { 8 } else { 32 };
 /// Maximum number of drain tokens: a word has a bit for each.
 const TOKENS_MAX: u32 = 64;
 /// Values being received may take one byte in `IN_FLIGHT_PART` bytes of memory; but two values of
 /// the largest size may always be received if they fit in half of the memory.
 const IN_FLIGHT_PART: usize = 4;
-/// Minimum number of segments besides the index's. With fewer, no policy can tell which items to
-/// evict.
+/// Minimum number of segments in addition to the segments of the index. With fewer, no policy can
+/// tell which items to evict.
 const SEGMENTS_MIN: u32 = 16;
 const INDEX_BYTES_PER_ITEM: u64 = 11;
 /// The memory is at least `ITEM_PART_MIN` times the largest item.
@@ -116,7 +118,8 @@ impl Store {
     }
 
     /// Number of segments that are to be emptied because more are in use than the limit allows. If
-    /// the index alone takes too much, items keep a few segments: emptying those would not suffice.
+    /// the index alone takes too much, items keep a few segments, since emptying these would not
+    /// suffice.
     pub(crate) fn excess(&self) -> u32 {
         let excess = self.memory().excess();
         if excess == 0 {
@@ -134,7 +137,7 @@ impl Store {
         excess.min(self.memory().present().saturating_sub(of_index + SEGMENTS_MIN))
     }
 
-    /// Number of segments to empty for the limit, in addition to those that are free or in limbo.
+    /// Number of segments to empty for the limit, besides segments that are free or in limbo.
     pub(crate) fn lacking(&self) -> u32 {
         let segments = &self.memory().segments;
         match self.excess() {
@@ -158,7 +161,7 @@ impl Column {
     }
 
     /// Limits the store to `memory_bytes` from now on. If that is more than before, the store may
-    /// use it at once. If it is less, items are evicted and others moved in slices until the store
+    /// use the memory at once. If it is less, items are evicted or moved in slices until the store
     /// is within the limit; without eviction, only deletes and expiry help.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Beginning and end of an item's life: its slot is set or emptied, and the item is counted.
+//! Links and unlinks items: an item's slot is set or emptied, and the item is counted.
 //!
 //! Where: every verb that writes or deletes an item ends here, and so does every eviction.
 //! Invariant: an item is whole, and counted in its segment, before a slot names it; its bytes count
@@ -91,7 +91,7 @@ impl View<'_> {
     }
 
     /// Moves the item at `loc`, if it is still linked, to the place that `place` reserves. `cnt` is
-    /// the new reference counter of an item that is spared; an item that compaction moves keeps its
+    /// the new reference counter of an item that a drain spares; compaction keeps an item's
     /// counter. `first_frame` is the first frame of the value's copy, if repacking made a copy.
     pub(crate) fn relocate(
         self,

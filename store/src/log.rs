@@ -31,15 +31,15 @@ use std::io;
 use std::sync::Arc;
 use timed::{CLASSES, OpenByClass};
 
-/// Distance of a new segment's `cas_base` below the next CAS unique: half a short unique's range.
+/// A new segment's `cas_base` is this far below the next CAS unique: half a short unique's range.
 const CAS_REACH: u64 = 1 << 31;
 /// The low bits of a segment's birth give its queue, whether its items expire, and their class. The
-/// other bits give its order of opening in its queue.
+/// other bits, the order, number the queue's segments as they are opened.
 const PROBATION: u64 = 1;
 const TIMED: u64 = 2;
 const CLASS_AT: u32 = 2;
 const ORDER_AT: u32 = 8;
-/// All bits of a birth but those of the order.
+/// The bits of a birth other than the order.
 const KIND: u64 = (1 << ORDER_AT) - 1;
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ struct Lane {
     /// The open segment of each appender.
     appenders: Box<[CachePadded<AtomicU32>]>,
     timed: OpenByClass,
-    /// By drain token, the segments that compaction fills: one without, one with items that expire.
+    /// For each drain token, the segments that compaction fills: `[1]` takes items that expire.
     outs: Box<[[CompactionTarget; 2]]>,
     count: CachePadded<Count>,
 }
@@ -57,9 +57,9 @@ struct Lane {
 #[derive(Debug)]
 struct Count {
     segments: AtomicU32,
-    /// Number of segments ever opened for the queue, without those that compaction fills.
+    /// Number of segments ever opened for the queue, except segments that compaction fills.
     opened: AtomicU64,
-    /// Hits on items in a segment whose birth has this order or a later one raise no counters.
+    /// A hit raises no counter if the birth of the item's segment has this order or a later one.
     young_from: AtomicU64,
 }
 

@@ -1,8 +1,8 @@
 //! Meta get, meta delete, touch and delete. A get reads and changes an item under one lock.
 //!
 //! Where: the executor's arms for mg, md, touch, gat and delete.
-//! Invariant: exptime and marks change in place, under the lock, after the item has an exptime
-//! field.
+//! Invariant: exptime and marks change in place, under the lock. If the item has no exptime field,
+//! the item is first stored again with such a field.
 //! Source: memcached's `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
 
 #![allow(unsafe_code, reason = "shows a value in the log")]
@@ -26,7 +26,8 @@ enum MetaLookup {
 }
 
 impl Column {
-    /// Like `get`, but also sets the exptime. A miss if there is no room for an exptime field.
+    /// Like `get`, but also sets the exptime. Returns a miss if there is no room for an exptime
+    /// field.
     ///
     /// # Errors
     /// `StoreError::Later` only.
@@ -64,7 +65,7 @@ impl Column {
         Ok(Some(hit))
     }
 
-    /// Like `meta_get`, but returns the value separately, and none for a vivified item.
+    /// Like `meta_get`, but returns the value separately, and no value for a vivified item.
     fn meta_find(
         &mut self,
         key: Key<'_>,
@@ -91,7 +92,7 @@ impl Column {
 
     fn add_exptime(&mut self, key: Key<'_>) -> Result<(), StoreError> {
         let changed = self.change(key, None, |_, old| match old {
-            // The caller sets the exptime right after.
+            // The caller sets the exptime right after this change.
             Some(old) if !old.seen.item.shape().has_exp() => {
                 Decision::Write(NewItem { exptime: EXPTIME_TO_COME, ..NewItem::kept(old) })
             }

@@ -6,8 +6,8 @@
 //! of one call. No lookup waits for the estimate: a lookup that finds it busy is not counted.
 //! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST
 //! 2015. Keys are sampled by their hash, and reuse distances among the samples are scaled up. If
-//! the sample has too many or too few hot keys, the count at the shortest distance is corrected for
-//! it. The distances are those of an LRU over bytes, so the estimate shows no other policy.
+//! the sample has too many or too few hot keys, the count at the shortest distance is corrected.
+//! The distances are those of an LRU over bytes: the estimate holds for no other policy.
 
 mod stack;
 
@@ -36,7 +36,8 @@ pub(crate) struct Mrc {
 struct Samples {
     rate_bits: u32,
     stack: Stack,
-    /// Sampled lookups by bucket of the reuse distance, weighted by the lookups they represent.
+    /// The sampled lookups in each bucket of the reuse distance, each weighted by the number of
+    /// lookups that it represents.
     reused: Box<[u64]>,
     /// Sampled lookups that would miss at any memory size, with the same weights.
     cold: u64,
@@ -65,7 +66,8 @@ impl Mrc {
         hash < self.threshold.load(Ordering::Relaxed)
     }
 
-    /// Counts a sampled lookup at `now`, and all `lookups` since the last call, which become 0.
+    /// Counts a sampled lookup at `now`. Adds `lookups`, the number of all lookups since the last
+    /// call, and sets it to 0.
     pub(crate) fn looked_up(&self, hash: u64, now: u32, lookups: &mut u64) {
         self.with(hash, |samples| {
             samples.all += std::mem::take(lookups);
@@ -285,7 +287,7 @@ mod tests {
         }
         mrc.deleted(2 << 20);
         (1..=3).for_each(|key| mrc.looked_up(key << 20, 20, &mut 64));
-        // Three lookups were of new keys, one of an expired key, one of a deleted key.
+        // Three of six lookups were of new keys, one of an expired key and one of a deleted key.
         let [ratio] = mrc.miss_ratios([1 << 40]).unwrap();
         assert!((ratio - 5.0 / 6.0).abs() < 1e-9, "{ratio}");
         mrc.flushed();

@@ -3,10 +3,10 @@
 //! Where: the store calls a policy for the queue of each new item, and once for each live item of a
 //! segment being drained. The offline simulator calls the same code, and the code in `room`, so
 //! that it simulates what the store does.
-//! Invariant: a policy has no state, no memory and no clock, and depends on its arguments only. It
-//! never raises a counter, and under pressure it eventually evicts some item. To add a policy, add
-//! a file here that implements `Policy`, and its row in `policies!`. Command line, help, `stats
-//! settings`, ghost, simulator and the tests of each policy follow from the row.
+//! Invariant: a policy has no state, no memory and no clock, and depends on its arguments only. A
+//! policy never raises a counter, and under pressure it eventually evicts some item. To add a
+//! policy, add a file here that implements `Policy`, and its row in `policies!`. Command line,
+//! help, `stats settings`, ghost, simulator and the tests of each policy follow from the row.
 //! Source: the KV-Cache paper, section 4.2.3; each file's own source.
 
 mod clock2q;
@@ -21,7 +21,7 @@ pub const CNT_MAX: u8 = 3;
 /// One of the two queues of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// The small queue: new items stay here until they prove useful. A policy may do without it.
+    /// The small queue: new items stay here until they prove useful. Some policies do not use it.
     Probation,
     /// The large queue.
     Main,
@@ -50,7 +50,7 @@ pub enum GhostScope {
 /// The urgency with which room is needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pressure {
-    /// True if drains spared more than they freed, by over a sixteenth of the memory.
+    /// True if drains spared more bytes than they freed, by over a sixteenth of the memory.
     pub in_debt: bool,
     /// True if a whole drain under debt has freed nothing.
     pub stuck: bool,
@@ -59,9 +59,9 @@ pub struct Pressure {
 /// An item of a segment being drained.
 #[derive(Clone, Copy, Debug)]
 pub struct DrainedItem {
-    /// The queue that it is in.
+    /// The queue that the item is in.
     pub queue: Queue,
-    /// Its reference counter, 0 to `CNT_MAX`.
+    /// The item's reference counter, 0 to `CNT_MAX`.
     pub cnt: u8,
     /// Bytes of key, value and overhead.
     pub bytes: u32,
@@ -69,8 +69,8 @@ pub struct DrainedItem {
     pub mean_bytes: u32,
 }
 
-/// An eviction policy: constants, and functions that depend only on their arguments. `Eviction`
-/// documents those without a comment.
+/// An eviction policy: constants, and functions that depend only on their arguments. Functions
+/// without a comment here are documented in `Eviction`.
 trait Policy {
     const REMEMBERED: GhostScope;
     const WINDOW_PERCENT: u64 = 0;
@@ -78,12 +78,13 @@ trait Policy {
 
     fn admit(remembered: bool) -> Queue;
     fn victim(share: Share, probation_bytes: u64, main_bytes: u64) -> Queue;
-    /// The lowest counter with which an item is spared if there is no pressure.
+    /// The lowest counter with which an item is spared, not evicted, if there is no pressure.
     fn bar(item: DrainedItem) -> u8;
     /// The counter that a spared item keeps.
     fn spared_cnt(item: DrainedItem) -> u8;
 
-    /// The lowest counter with which an item is spared under debt, unless `bar` is higher.
+    /// The lowest counter with which an item is spared while drains are in debt (`Pressure`),
+    /// unless `bar` is higher.
     fn bar_in_debt(is_stuck: bool) -> u8 {
         if is_stuck { CNT_MAX + 1 } else { CNT_MAX }
     }
@@ -149,13 +150,14 @@ macro_rules! policies {
                 match self { $(Eviction::$policy => <$file::$policy as Policy>::SHARE),+ }
             }
 
-            /// The queue that a new item enters; `remembered` tells if the ghost knows its key.
+            /// The queue that a new item enters; `remembered` is true if the ghost knows the item's
+            /// key.
             #[must_use]
             pub fn admit(self, remembered: bool) -> Queue {
                 match self { $(Eviction::$policy => $file::$policy::admit(remembered)),+ }
             }
 
-            /// The queue to make room in, by the live bytes of both and probation's `share`.
+            /// The queue to make room in, by both queues' live bytes and probation's `share`.
             #[must_use]
             pub fn victim(self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
                 match self {

@@ -47,8 +47,8 @@ impl Column {
     /// Stores `body` as `put` specifies.
     ///
     /// # Errors
-    /// `StoreError`: nothing was stored, as the value is too large or there is no room; `Set` then
-    /// deletes the key's older item. `StoreError::Later` changes nothing.
+    /// `StoreError`: nothing was stored, because the value is too large or there is no room; `Set`
+    /// then deletes the key's older item. `StoreError::Later` changes nothing.
     #[inline]
     pub fn put(&mut self, put: &Put<'_>, body: Body<'_>) -> Result<PutResult, StoreError> {
         let hash = self.hashed(put.key);
@@ -118,8 +118,8 @@ impl Column {
         done
     }
 
-    /// Checks, before a value has arrived, that its size is accepted. If not, `Set` deletes the
-    /// key.
+    /// Checks, before a value has arrived, that its size is accepted. If the size is too large,
+    /// `Set` deletes the key's old item.
     ///
     /// # Errors
     /// `StoreError::TooLarge`.
@@ -134,7 +134,7 @@ impl Column {
         Err(StoreError::TooLarge)
     }
 
-    /// After a refused set, deletes the key's old item; not after `Later`, which is not final.
+    /// After a refused set, deletes the key's old item, except after `Later`, which is not final.
     #[cold]
     fn drop_refused(&mut self, put: &Put<'_>, refused: StoreError) {
         if put.verb == Verb::Set && refused != StoreError::Later {
@@ -142,7 +142,8 @@ impl Column {
         }
     }
 
-    /// Values up to this length are given to `put` as bytes, longer ones in frames, as a `Draft`.
+    /// A value of up to this length is given to `put` as bytes. A longer value is received into
+    /// frames, as a `Draft`.
     #[must_use]
     pub fn log_value_bytes_max(&self) -> usize {
         self.handle.store.frame_bytes() as usize
@@ -168,7 +169,8 @@ impl Column {
         Ok(stored)
     }
 
-    /// Checks the verb's condition without the lock, before room is made. `Some`: it does not hold.
+    /// Checks the verb's condition without the lock, before room is made. `Some`: the condition
+    /// does not hold.
     #[inline(never)]
     fn refuse_early(&mut self, key: Key<'_>, put: &Put<'_>) -> Option<PutResult> {
         let view = self.handle.view();
@@ -239,7 +241,7 @@ impl Column {
 }
 
 impl View<'_> {
-    /// Makes a draft of a value in the arena: where it was received, or else a copy.
+    /// Makes a draft of a value in the arena: in the chunk that received it, or else as a copy.
     fn in_arena(self, value: &[u8]) -> Option<Draft> {
         Draft::in_place(self, value).or_else(|| Draft::in_chunks(self, &[value]))
     }
@@ -282,7 +284,7 @@ fn extends(verb: Verb) -> bool {
 }
 
 /// Checks, like memcached's `do_store_item`, that the value may be stored over an item with this
-/// CAS unique and exptime. `Some`: it may, but is marked stale and gets the returned exptime.
+/// CAS unique and exptime. `Some`: it is stored, but marked stale and with the returned exptime.
 ///
 /// # Errors
 /// The answer, if the value may not be stored.

@@ -1,7 +1,7 @@
 //! NbQ: the non-blocking queue of sealed segments, in place of NbQ-CLOCK's queue of objects.
 //!
-//! Where: the log has one for each of its two queues. Sealing pushes a segment, making room takes
-//! segments from the old end, and compaction keeps the position of a segment that it compacts.
+//! Where: the log has a `Queue` for main and one for probation. Sealing pushes a segment, making
+//! room takes segments from the old end, and compaction keeps a compacted segment's position.
 //! Invariant: an entry counts only while its segment's ticket is the entry's position. The column
 //! that changes a segment's state from `Sealed` to `Draining` owns the segment; the entries only
 //! determine the order. No column waits for another.
@@ -20,13 +20,13 @@ use std::io;
 const HOLE: u32 = u32::MAX;
 /// Marks an entry whose position is kept for the segment that a compaction is filling.
 const HELD: u32 = u32::MAX - 1;
-/// Maximum number of segments that a search from the old end tries; it passes holes in addition.
+/// Maximum number of segments that a search from the old end tries. Holes do not count.
 const SEARCH_SEGMENTS: usize = 64;
 /// Number of entries that a push moves from the old end to the young end if there are many holes.
 const ROTATE_ENTRIES: usize = 4;
 
 /// A ring gives back the pages of entries that have left it only if it has this many entries for
-/// each segment. (It is sized for the largest number of segments that may ever exist.)
+/// each segment. (The ring is sized for the largest number of segments that may ever exist.)
 const SPARE_FACTOR: usize = 16;
 /// A ring with fewer pages than this gives none back.
 const SPARE_PAGES: u64 = 4;
@@ -70,7 +70,8 @@ impl Queue {
     /// Adds a segment at the young end. The caller sets its state to `Sealed` afterwards.
     pub(crate) fn push(&self, segments: &Segments, segment: u32) {
         self.append(segments, segment);
-        // If holes stretch the queue beyond 3 of the ring's 4 positions per segment, entries move.
+        // If holes stretch the queue to over 3 positions per segment (the ring has 4), entries
+        // move.
         if self.span() > u64::from(segments.count()) * 3 {
             (0..ROTATE_ENTRIES).for_each(|_| self.rotate(segments));
         }
@@ -84,10 +85,11 @@ impl Queue {
     }
 
     /// True if the ring is large enough to give back its pages behind the old end: the young end
-    /// must not reach such a page before that is done. With S segments, the young end is at first
-    /// less than 4 S ahead of the old end (`push`). Until the column's next quiescent point no
-    /// segment is reused, so each is pushed at most once, which moves the young end by at most (1 +
-    /// `ROTATE_ENTRIES`) S. These 9 S are nine sixteenths of the ring; a page is at most a quarter.
+    /// must not reach such a page before the page was given back. With S segments, the young end is
+    /// at first less than 4 S ahead of the old end (`push`). Until the column's next quiescent
+    /// point no segment is reused, so each segment is pushed at most once, which moves the young
+    /// end by at most (1 + `ROTATE_ENTRIES`) S. These 9 S are nine sixteenths of the ring; a page
+    /// is at most a quarter.
     fn has_to_spare(&self, segments: u32) -> bool {
         self.ring.len() >= SPARE_FACTOR * segments as usize
             && self.ring.len() as u64 >= SPARE_PAGES * self.page_entries()
@@ -148,7 +150,7 @@ impl Queue {
     }
 
     /// Puts `segment` at a position that was kept, or at the young end if that position was lost.
-    /// The caller sets its state to `Sealed` afterwards.
+    /// The caller sets the segment's state to `Sealed` afterwards.
     pub(crate) fn fill(&self, segments: &Segments, position: u64, segment: u32) {
         segments.get(segment).set_ticket(position);
         if !self.change(position, HELD, segment) {
@@ -305,7 +307,7 @@ mod tests {
     #[test]
     fn holes_do_not_overflow_it() {
         let (segments, queue) = sealed(8);
-        // Segment 0 stays; the others come and go, leaving holes behind it.
+        // Segment 0 stays; the other segments come and go, and leave holes behind segment 0.
         for round in 0..1000 {
             let segment = 1 + round % 7;
             assert!(segments.get(segment).change(State::Sealed, State::Draining));

@@ -64,7 +64,7 @@ impl ReadValue {
     /// # Safety
     /// The column has passed no quiescent point since the value was taken.
     pub(crate) unsafe fn show<'s>(self, view: View<'s>, copied: &'s [u8]) -> Value<'s> {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: by the caller's guarantee, `loc` was read since the last quiescent point.
         let log = |loc| unsafe { view.item(loc) }.lasting_value().unwrap_or_default();
         match self {
             ReadValue::Copied(bytes) => Value::Log(&copied[..bytes]),
@@ -177,8 +177,8 @@ impl Column {
     /// Like `get`, but takes the key's hash and appends a reply to `out`. If the value is short and
     /// `template` returns the text around it, the whole reply is appended at once. Otherwise `head`
     /// appends the text before the value and returns the kind of data to follow. If `head` is
-    /// called more than once, its last call counts. If it calls the lookup off, nothing is appended
-    /// and nothing counted.
+    /// called more than once, its last call counts. If `head` calls the lookup off, nothing is
+    /// appended and no use is counted.
     #[inline(always)]
     pub fn get_into(
         &mut self,
@@ -233,7 +233,8 @@ fn get_anyhow<'s>(
     Some(Hit { client_flags, cas, value_bytes, value })
 }
 
-/// `Column::get_into` without `template`, for any length. `found`: the key's slot, if known.
+/// `Column::get_into` without `template`, for a value of any length. `found`: the key's slot, if
+/// known.
 #[inline(never)]
 fn get_found_into<'s>(
     handle: &'s Handle,
@@ -273,8 +274,8 @@ impl<'r> View<'r> {
     /// `loc` was read from a slot since the column's last quiescent point.
     #[inline]
     pub(crate) unsafe fn item(self, loc: u64) -> Item<'r> {
-        // SAFETY: the caller guarantees it, and the item is borrowed from the handle, which the
-        // next quiescent point takes mutably.
+        // SAFETY: the caller guarantees that `loc` is recent, and the item is borrowed from the
+        // handle, which the next quiescent point takes mutably.
         unsafe { Item::at(&self.store.memory().region, loc, self.layout) }
     }
 
@@ -284,7 +285,7 @@ impl<'r> View<'r> {
     /// Like `item`, for the slot's `loc`.
     #[inline(always)]
     pub(crate) unsafe fn with_key(self, slot: Slot, key: &[u8]) -> Option<Item<'r>> {
-        // SAFETY: as in `item`.
+        // SAFETY: the caller's guarantee is that of `item`, for the slot's `loc`.
         unsafe { Item::with_key(&self.store.memory().region, slot.loc(), self.layout, key) }
     }
 
@@ -452,7 +453,7 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Notes an access, unless one was noted within a minute. To be called under the group's lock.
+    /// Notes an access, unless one was noted in the last minute. The caller holds the group's lock.
     pub(crate) fn access(self, item: &Item<'_>) {
         if !item.accessed().is_fresh(self.handle.now) {
             item.set_accessed(self.handle.stamp);

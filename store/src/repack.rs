@@ -3,7 +3,7 @@
 //!
 //! Where: when the memory limit was lowered, before items are evicted for it.
 //! Invariant: a published chain never changes: a new item that names a copy of the whole value
-//! replaces the old item. Each reader references the old chain, and the last one frees it.
+//! replaces the old item. Each reader references the old chain, and the last reader frees it.
 
 #![allow(unsafe_code, reason = "writes frames in the mapping")]
 
@@ -17,19 +17,20 @@ use memory::sync::Ordering;
 
 /// The longest value that is copied, in bytes. Longer values nearly fill whole segments.
 const COPIED_BYTES_MAX: u32 = 2 << 20;
-/// After a pass that copied nothing, the next begins once `lacking` fell by 1 / `IN_VAIN_PART`.
+/// After a pass that copied nothing, the next pass begins once `lacking` has fallen by 1 /
+/// `IN_VAIN_PART`.
 const IN_VAIN_PART: u32 = 16;
 /// Maximum number of segments that one call looks at to find one to walk.
 const LOOKS_MAX: u32 = 4096;
 
 impl Store {
     /// Returns the first segment whose frames count as scattered; frames in later segments count
-    /// too. `None` unless repacking them would free as many segments as the limit demands.
+    /// too. `None` if repacking these frames would free fewer segments than the limit demands.
     pub(crate) fn scattered(&self) -> Option<u32> {
         let memory = self.memory();
         let lacking = self.lacking();
-        // Relaxed, here and below: hints. At worst a segment is walked twice, or later than need
-        // be.
+        // Relaxed, here and below: hints. At worst a segment is walked twice, or later than
+        // necessary.
         let in_vain = self.limit.in_vain.load(Ordering::Relaxed);
         if lacking == 0 || lacking > in_vain - in_vain.div_ceil(IN_VAIN_PART) {
             return None;
@@ -38,7 +39,8 @@ impl Store {
         (spare >= lacking).then_some(from)
     }
 
-    /// Claims a segment with scattered frames to walk. Returns it and the result of `scattered`.
+    /// Claims a segment with scattered frames to walk. Returns the segment and the result of
+    /// `scattered`.
     pub(crate) fn claim_to_repack(&self) -> Option<(u32, u32)> {
         let from = self.scattered()?;
         let (memory, limit) = (self.memory(), &self.limit);
@@ -101,7 +103,7 @@ impl View<'_> {
     }
 }
 
-/// Copies a chain to free frames of segments before `before`. `None`: too few of these are free.
+/// Copies a chain to free frames of segments before `before`. `None`: too few such frames are free.
 fn copied(store: &Store, pinned: &Pinned, before: u32) -> Option<u32> {
     let memory = store.memory();
     let (mut first, mut last) = (None, None);

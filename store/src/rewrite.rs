@@ -3,8 +3,8 @@
 //! Where: the engine tries to rewrite before it takes a place in the log, for every verb; every
 //! reader of short values follows the protocol below.
 //! Invariant: only an item's value, CAS unique, exptime, client flags and stamp are rewritten;
-//! never its key, shape or extent. A value no longer than `REWRITTEN_BYTES_MAX` is copied before
-//! anybody else sees it, and the copy counts only if the slot names the same bytes afterwards.
+//! never its key, shape or extent. A reader first copies a value of up to `REWRITTEN_BYTES_MAX`
+//! bytes, and the copy counts only if the slot names the same bytes afterwards.
 //! Source: a sequence lock (Boehm, "Can seqlocks get along with programming language memory
 //! models?", 2012), with the sequence number in the slot.
 //!
@@ -17,11 +17,11 @@
 //! ```
 //! Because of the fences, a reader that has read a byte of a rewrite then finds the slot busy, or
 //! finds a later slot. A reader that has read no such byte has the version that the slot named. No
-//! pair of location and version comes back while a reader may hold it: after the last version, the
-//! new item is appended; a moved item begins at version 0 elsewhere; and old bytes are reused only
-//! after every column has passed a quiescent point. Drains, touches and other writers change or
-//! copy items under the lock, so they meet no rewrite. Walks without the lock treat the rewritten
-//! fields as hints.
+//! pair of location and version is reused while a reader may hold the pair: after the last version,
+//! the new item is appended; a moved item begins at version 0 elsewhere; and old bytes are reused
+//! only after every column has passed a quiescent point. Drains, touches and other writers change
+//! or copy items under the lock, so they meet no rewrite. Walks without the lock treat the
+//! rewritten fields as hints.
 
 #![allow(unsafe_code, reason = "writes over an item in the mapping")]
 
@@ -65,7 +65,7 @@ impl View<'_> {
         if item.shape().cas() == CasWidth::Short && behind > u64::from(u32::MAX) {
             return false;
         }
-        // Raised before the item's exptime changes, since walks trust the segment's latest exptime.
+        // The segment's latest exptime is raised before the item's exptime changes: walks trust it.
         if !plant::is(Fault::LifeNotProlonged) {
             segment.raise_exp(fields.exptime);
         }

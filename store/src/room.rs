@@ -29,16 +29,16 @@ use memory::sync::{Ordering, spin_loop};
 
 /// Number of appends that do not search for room after a search that found none.
 const REST_APPENDS: u32 = 64;
-/// The maximum number of slices that an append does while no segment is free; then it gets `Later`.
+/// Maximum number of slices that an append does while no segment is free; then it gets `Later`.
 const SLICES_MAX: u32 = 16;
 /// An append is refused once it has seen this many times that there is no work to do and that no
 /// other column works. One time is not enough: a column may have been between two steps.
 const VAIN_LOOKS_MAX: u32 = 4;
-/// Without eviction, this many appends are refused at once after one found the store full.
+/// Without eviction, after an append found the store full, this many appends are refused at once.
 const FULL_APPENDS: u32 = 256;
 
-/// Bytes of work per byte appended where memory would otherwise grow. In half-dead segments this
-/// makes room for one and a half times the append's size.
+/// Bytes of work per appended byte, where a fresh segment would be taken otherwise. In half-dead
+/// segments this work makes room for one and a half times the append's size.
 const REUSE_FACTOR: u32 = 3;
 
 /// The state that a column keeps between its slices of making room.
@@ -102,7 +102,7 @@ impl Room {
             return self.pay_for_reuse(handle, bytes);
         }
         pass_and_reclaim(handle);
-        // Segments that wait for other columns count as free; segments to be withheld do not.
+        // Segments that wait for other columns count as free; segments to be withheld do not count.
         let segments = &handle.store.memory().segments;
         let free = (segments.free() + segments.limbo()).saturating_sub(handle.store.excess());
         if free >= high {

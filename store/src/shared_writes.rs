@@ -4,8 +4,8 @@
 //! Where: `RUSTFLAGS="--cfg shuttle" cargo test -p hypostyle-store --lib shared_writes`.
 //! Invariant: every access through `memory::sync`, and every byte of the log, is recorded as the
 //! shipped source makes it. A line that column A writes is shared if column B reads or writes it in
-//! operations of any kind on the same keys, on others or on new ones. Lines of the log, which only
-//! readers of their keys read, are counted separately.
+//! operations of any kind on the same keys, on other keys or on new keys. Lines of the log are
+//! counted separately, because only readers of their keys read them.
 //!
 //! Mutexes are not recorded, because the recorded operations lock no mutex. An operation locks a
 //! mutex only to widen the index, lay out a group again, gather segments that are due, or report a
@@ -33,8 +33,8 @@ const LINE: usize = 64;
 const LOOKS: u32 = 256;
 /// Number of other items stored before the recording: too many for the smallest store.
 const OTHERS: u32 = 10_000;
-/// The name of the lines of a column's counters. Other columns read them, not in each operation,
-/// but once for each segment that they open or drain, to sum up the live bytes.
+/// The name of the lines of a column's counters. Other columns read these lines not in each
+/// operation, but once for each segment that they open or drain, to sum up the live bytes.
 const COUNTERS: &str = "counters";
 const INDEX_LINE: &str = "line of the index";
 const INDEX_GROUP: &str = "group of the index";
@@ -98,7 +98,7 @@ impl Scene {
         }
     }
 
-    /// Stores the keys and then many others by column A, and sets the clock a second later.
+    /// Lets column A store the keys and then many other keys, and moves the clock on by a second.
     fn filled(mut self) -> Self {
         let others: Vec<_> = (0..OTHERS).map(|_| self.fresh()).collect();
         for key in self.keys.iter().chain(&others) {
@@ -109,7 +109,7 @@ impl Scene {
         self
     }
 
-    /// Returns the lines that column B touches in all operations on these, other and new keys.
+    /// Returns the lines that column B touches in all operations on the same, other and new keys.
     fn touched(&mut self) -> BTreeSet<usize> {
         let others: Vec<_> = (0..LOOKS).map(|_| self.fresh()).collect();
         let new: Vec<_> = (0..LOOKS).map(|_| self.fresh()).collect();
@@ -235,8 +235,8 @@ fn a_get_that_hits_writes_the_slot() {
 
 #[test]
 fn a_set_in_place_writes_the_slot_and_the_groups_word() {
-    // The group's word holds the lock, and the slot's line the version. One operation in four takes
-    // CAS uniques. For the counters, see `COUNTERS`.
+    // The group's word holds the lock, and the slot's line holds the version. One operation in four
+    // takes CAS uniques. For the counters, see `COUNTERS`.
     let looks = || Scene::new(16).filled().look(|a, key| set(a, key, &VALUE));
     writes(looks, &[COUNTERS, INDEX_GROUP, INDEX_LINE], (2..=3, 3.3));
 }
@@ -244,8 +244,8 @@ fn a_set_in_place_writes_the_slot_and_the_groups_word() {
 #[test]
 fn a_set_of_a_new_key_writes_its_segments_entry_too() {
     // The entry's first line holds the cursor and the committed bytes; it is shared because readers
-    // of the segment's items read the base of CAS uniques and the queue there. The second holds the
-    // live bytes. Some operations take CAS uniques, report items to the index, or open a segment.
+    // of the segment's items read the base of CAS uniques and the queue there. The second line
+    // holds the live bytes. Some operations take CAS uniques, report items, or open a segment.
     let looks = || Scene::new(16).look(|a, key| set(a, key, &VALUE));
     writes(looks, &APPENDED, (2..=3, 5.6));
 }
@@ -259,9 +259,10 @@ fn a_set_with_another_length_writes_no_more_lines_than_one_of_a_new_key() {
 
 #[test]
 fn a_set_that_evicts_writes_twice_as_many_lines_in_the_mean() {
-    // Each writes the lines of a SET of a new key. One in ten also does a slice of a drain, which
-    // writes the group's word, the slot's line, the ghost's and the segment's live bytes for each
-    // evicted item, and entries, free list and queues for segments opened or retired.
+    // Each operation writes the lines of a SET of a new key. One operation in ten also does a slice
+    // of a drain. The slice writes, for each evicted item, the group's word, the lines of slot and
+    // ghost, and the segment's live bytes, and for segments opened or retired the entries, free
+    // list and queues.
     let looks = || {
         let mut scene = Scene::new(1).filled();
         scene.keys = (0..LOOKS).map(|_| scene.fresh()).collect();

@@ -1,14 +1,14 @@
 //! The time of an item's last access, in 16 bits.
 //!
 //! Where: a field of each item, read and set by lookups, and made coarse by `aging`.
-//! Invariant: a stamp is made coarse before its seconds wrap around, so each denotes one time.
+//! Invariant: a stamp is made coarse before its seconds wrap around: a stamp denotes one time.
 //!
 //! ```text
 //!   15  14 .. 0                      15  14  13 .. 0
 //!    0  second, its lowest 15 bits    1   0  unit of 256 seconds, its lowest 14 bits: coarse
 //! ```
 //! Seconds wrap around after 9 hours, units after 48 days. The clock of the column that reads a
-//! stamp may be a little behind that of the column that set it.
+//! stamp may be a little behind the clock of the column that set the stamp.
 
 const COARSE: u16 = 1 << 15;
 /// Binary logarithm of the seconds in a coarse stamp's unit.
@@ -21,7 +21,8 @@ pub(crate) const COARSE_FROM_SECONDS: u32 = SECONDS / 4;
 const SECONDS: u32 = 1 << 15;
 /// Age in seconds of the oldest access that a stamp can denote unless it is coarse.
 pub(crate) const SECONDS_MAX: u32 = SECONDS - 1 - AHEAD_SECONDS as u32;
-/// Seconds after a noted access in which no other is noted (memcached's `ITEM_UPDATE_INTERVAL`).
+/// Seconds after a noted access in which no other access is noted (memcached's
+/// `ITEM_UPDATE_INTERVAL`).
 const NOTED_SECONDS: u16 = 60;
 /// Maximum number of seconds that a stamp may be ahead of a column's clock.
 const AHEAD_SECONDS: u16 = 255;
@@ -35,8 +36,8 @@ impl Stamp {
         Self(low(now))
     }
 
-    /// Returns false if an access at `now` need not be noted. True may be wrong: when the column's
-    /// clock is behind the stamp, and for a minute after the seconds wrap around.
+    /// Returns false if an access at `now` need not be noted. True may be wrong if the column's
+    /// clock is behind the stamp, and for a minute after the seconds have wrapped around.
     #[inline(always)]
     pub(crate) fn may_be_late(self, now: Stamp) -> bool {
         // A coarse stamp is never near `now`: its bit 15 is 1 and its bit 14 is 0.
@@ -49,7 +50,7 @@ impl Stamp {
         self.0 & COARSE == 0 && self.seconds_before(now) <= NOTED_SECONDS.into()
     }
 
-    /// Seconds from the access to second `now`; if the stamp is coarse, up to 255 too few.
+    /// Seconds from the access to second `now`; if the stamp is coarse, up to 255 seconds too few.
     pub(crate) fn seconds_before(self, now: u32) -> u32 {
         if self.0 & COARSE == 0 {
             let ahead = u32::from(AHEAD_SECONDS);

@@ -105,7 +105,7 @@ counters! {
     /// Bytes of linked items in the probation queue.
     gauge probation_bytes,
     /// Bytes of the log in items that this column has unlinked. The log counts voided bytes itself,
-    /// and subtracts those of retired segments.
+    /// and subtracts the bytes of retired segments.
     gauge dead_bytes,
     /// All items that were ever linked.
     count total_items,
@@ -113,7 +113,7 @@ counters! {
     count evictions,
     /// Evicted items that were never fetched.
     count evicted_unfetched,
-    /// Evicted items that were used again since they were stored or last spared.
+    /// Evicted items that were used again since they were stored or last spared by a drain.
     count evicted_active,
     /// Evicted items with an exptime.
     count evicted_nonzero,
@@ -148,11 +148,11 @@ counters! {
     count arena_full,
     /// Bytes moved by compaction.
     count compacted_bytes,
-    /// Bytes of items spared when room was made.
+    /// Bytes of items that drains moved instead of evicting them.
     count spared_bytes,
     /// Segments compacted.
     count compacted_segments,
-    /// Segments drained for room.
+    /// Segments drained to make room.
     count drained_segments,
     /// Segments looked at to find one to compact or drain.
     count segment_looks,

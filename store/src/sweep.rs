@@ -1,9 +1,9 @@
-//! The background walk through a segment: unlinks expired and flushed items, leaves the others.
+//! The background walk through a segment: unlinks expired and flushed items, leaves all others.
 //!
 //! Where: segments that are due by the calendar, and segments of an earlier epoch if they are too
-//! few for a pass through the index. Each is walked in slices.
+//! few for a pass through the index. Each segment is walked in slices.
 //! Invariant: an item is found dead under its group's lock, so that a touch either comes first or
-//! finds no item. A live item is recognized by its exptime alone, without the index, linked or not.
+//! finds no item. The exptime alone shows that an item is live, whether it is linked or not.
 //! Source: memcached's LRU crawler (1.6.45), by segments; batches as in AMAC (Kocberber et al.,
 //! VLDB 2015).
 
@@ -18,7 +18,7 @@ use memory::segments::{Segment, State};
 
 /// Number of items whose index lines are prefetched together.
 const BATCH: usize = 32;
-/// Distance in bytes from the current record to the one that is prefetched.
+/// Distance in bytes from the current record to the record that is prefetched.
 const RECORDS_AHEAD_BYTES: u64 = 1 << 10;
 /// A segment is walked again once one byte in `DEAD_PART` bytes has expired.
 const DEAD_PART: u32 = 8;
@@ -31,7 +31,7 @@ pub(crate) struct Sweep {
     all: bool,
     /// The segment's earliest exptime before the walk; no linked item expires before it.
     from: u32,
-    /// Bytes of items that expire later, by the binary logarithm of the seconds until then.
+    /// Bytes of items that expire later, by the binary logarithm of the seconds until they expire.
     ahead: [u32; SPANS],
     /// The latest exptime of the items that `ahead` counts.
     last: u32,
@@ -93,7 +93,7 @@ impl Sweep {
             }
             let hash = view.hash.hash(item.key());
             view.index.prefetch_to_unlink(hash);
-            // The new item replaces the one prefetched longest ago, which is looked up now.
+            // The new item replaces the item prefetched longest ago, which is looked up now.
             let before = batch[count % BATCH].replace((hash, loc, item));
             if let Some((hash, loc, _)) = &batch[(count + BATCH / 2) % BATCH] {
                 view.index.prefetch_elsewhere(*hash, *loc);
@@ -179,7 +179,7 @@ impl Sweep {
     /// Ends the claim on the segment after the walk, and notes when the segment is due again.
     pub(crate) fn swept(&self, view: View<'_>) {
         let segment_bytes = view.memory().region.segment_bytes();
-        // `unclaim` keeps an earlier second, noted when an item's life was shortened.
+        // `unclaim` keeps an earlier second that was noted when an item's exptime was lowered.
         view.log.unclaim(self.segment, self.due(view.handle.now, segment_bytes));
     }
 

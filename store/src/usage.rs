@@ -1,8 +1,9 @@
 //! The use of the store's memory, to the byte.
 //!
-//! Where: `stats memory` looks at a bounded number of segments, tests at all, `stats` at none.
+//! Where: `stats memory` looks at a bounded number of segments, tests look at all segments, and
+//! `stats` looks at none.
 //! Invariant: each byte that the store has from the system counts in one number. Address space that
-//! was never touched, or whose memory was given back, counts in none.
+//! was never touched, or whose memory was given back, counts in no number.
 
 use crate::Store;
 use memory::segments::{Segment, State};
@@ -128,7 +129,8 @@ impl Store {
     }
 
     /// Returns each NUMA node's number in the system, and an estimate of the memory in the node's
-    /// segments, by as many looks as `usage_estimate`. Empty on a machine with one node.
+    /// segments, from as many segments as `usage_estimate` looks at. Empty on a machine with one
+    /// node.
     #[must_use]
     pub fn node_bytes_estimate(&self) -> Vec<(usize, u64)> {
         let (segments, nodes) = (&self.memory().segments, self.memory().segments.nodes());

@@ -58,7 +58,8 @@ pub struct Put<'a> {
     pub cas: u64,
     /// The CAS unique that the new item gets (meta `E`); `None` = the store's next unique.
     pub cas_in: Option<u64>,
-    /// With `Verb::Cas`: if `cas` is lower than the item's, stores the value as stale (meta `I`).
+    /// With `Verb::Cas`: if the item's CAS unique is higher than `cas`, the value is stored as
+    /// stale (meta `I`).
     pub stale: bool,
 }
 
@@ -105,8 +106,8 @@ pub enum StoreError {
     /// There is no room, and none can be made (with `-M`, or while slow readers hold all memory).
     NoMemory,
     /// There is no room yet: other columns hold memory that will be freed, or more must be drained
-    /// than one request's share. Nothing was changed, and a draft may be passed again. The caller
-    /// tries again after a quiescent point, and after its other work if there is any.
+    /// than one request's share of the work. Nothing was changed, and a draft may be passed again.
+    /// The caller tries again after a quiescent point, and after its other work if there is any.
     Later,
 }
 
@@ -158,7 +159,7 @@ pub struct ReplyTemplate {
     pub key: bool,
     /// The words right before the value.
     pub between: [Word; 2],
-    /// The word right behind the value.
+    /// The word right after the value.
     pub behind: Word,
 }
 
@@ -220,8 +221,8 @@ pub struct MetaGet<'a> {
     pub cas_in: Option<u64>,
     /// True if the request counts as a use of the item; false with `u`.
     pub bump: bool,
-    /// True if the request may win the right to recache; false for `me` and for an `mg` bound to
-    /// fail.
+    /// True if the request may win the right to recache; false for `me` and for an `mg` that is
+    /// bound to fail.
     pub win: bool,
     /// Changes to make, at most one of each, in the order given.
     pub steps: &'a [MetaStep],

@@ -184,7 +184,7 @@ fn a_full_arena_evicts_nothing_and_takes_values_again() {
     for key in 0..40 {
         assert!(world.get(key) == Some(value(key + 2000)));
     }
-    // A value that needs too many chunks is stored elsewhere, and gives back those that it took.
+    // A value that needs too many chunks is stored elsewhere, and gives back the chunks it took.
     world.set(100, &bytes(100, 100_000));
     assert!(world.get(100) == Some(bytes(100, 100_000)));
     (0..41_u32).chain([100]).for_each(|key| _ = world.column.delete(&key.to_le_bytes()));

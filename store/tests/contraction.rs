@@ -1,7 +1,8 @@
 //! The index's memory follows the number of items, down as well as up.
 //!
 //! Where: one column, driven as by the server's loop.
-//! Invariant: an item that is not deleted is found; memory given up by the index holds items again.
+//! Invariant: an item that is not deleted is found; memory that the index gave up holds items
+//! again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Expired items: when their memory becomes free, the cost of finding them, and touches in time.
+//! Expired items: when their memory is free again, the cost of finding them, and timely touches.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -188,7 +188,8 @@ fn a_life_prolonged_is_not_ended_by_the_walk(eviction: Eviction) {
     assert_eq!(store.stats().get_expired, 0, "all of it unprompted");
 }
 
-/// At 1 MiB there are too few segments for many classes: items of different lives share segments.
+/// At 1 MiB there are too few segments for many classes: items of different exptimes share
+/// segments.
 fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
     let (store, mut column) = one(eviction, 1);
     for key in 0..3_000_u32 {
@@ -204,7 +205,8 @@ fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
     assert!((1500..1500 + OPEN / 2).contains(&left), "{left} left, of which 1500 live");
 }
 
-/// One column's clock is a second behind: it touches items that another column unlinks as expired.
+/// One column's clock is a second behind: this column touches items that another column unlinks as
+/// expired.
 fn what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not(eviction: Eviction) {
     const ITEMS: u32 = 200_000;
     let (store, mut columns) = make(eviction, 64, 2);
@@ -328,7 +330,7 @@ fn a_life_prolonged_by_a_set_in_place_is_not_ended_with_its_segment(eviction: Ev
     assert_eq!(store.stats().curr_items, 0);
 }
 
-/// Columns with different clocks set, touch and sweep items: an item touched in time stays.
+/// Columns with different clocks set, touch and sweep items. An item touched in time must stay.
 #[test]
 fn a_touch_that_races_a_walk_is_kept() {
     const THREADS: u32 = 4;

@@ -285,7 +285,8 @@ fn items_that_are_moved_and_evicted_keep_and_give_back_their_chunks() {
     assert_eq!((world.store.stats().curr_items, world.used()), (0, 0));
 }
 
-/// Makes a draft from a request that arrived in several packets, as the server does.
+/// Makes a `Draft`, a value that is not stored yet, from a request that arrived in three packets,
+/// as the server does, and stores the value.
 #[test]
 fn a_value_of_many_pieces_lies_in_as_many_chunks_and_is_read_in_order() {
     let mut world = world(8, 40);

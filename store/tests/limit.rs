@@ -171,8 +171,8 @@ fn what_fits_a_lower_limit_is_compacted_and_not_evicted(eviction: Eviction) {
     assert!(found.iter().zip(&lengths).all(|(found, length)| *found == Some(*length)));
 }
 
-/// Few segments ever have all frames free if values come and go at random. Unless the store copies
-/// such values together, a quarter of the memory stays unused.
+/// Few segments ever have all frames free if values come and go at random. If the store did not
+/// copy such values together, a quarter of the memory would stay unused.
 fn scattered_frames_are_brought_together_before_more_is_evicted(eviction: Eviction) {
     for (lengths, to_mb) in [(150_000..150_001, 16), (20_000..300_000, 16), (20_000..300_000, 40)] {
         let (store, mut column) = make(&config(Some(eviction), 64, 1));

@@ -1,4 +1,4 @@
-//! Compares the miss ratios that a store estimates for other sizes with those of stores that size.
+//! Compares the miss ratios that a store estimates for other sizes with the ratios of such stores.
 //!
 //! Where: the store alone, refilled on every miss.
 //! Invariant: the estimate is that of LRU; the store's policies miss somewhat less.

@@ -1,4 +1,4 @@
-//! The differences between the policies: keys left after a scan, and evicted keys remembered.
+//! The differences between the policies: keys left after a scan, and keys that the ghost knows.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 

@@ -103,7 +103,8 @@ fn refuse_once(column: &mut Column) {
 
 #[test]
 fn without_eviction_what_a_column_deletes_itself_is_room_at_once() {
-    // Deletes neighbouring items, which frees whole segments; then every fourth, which frees none.
+    // Deletes neighbouring items, which frees whole segments. Then deletes every fourth item, which
+    // frees no segment.
     for (last_part, step) in [(4, 1), (1, 4)] {
         let (_, mut columns) = make(&config(None, 1));
         let column = &mut columns[0];

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 impl Arena {
     /// Appends a message for each faulty chunk to `faults`. `used` has the chunks of all items. A
-    /// chunk that only a reader or a descriptor holds counts as faulty.
+    /// chunk that belongs to no item but is still read or sent counts as faulty.
     pub(crate) fn audit(&self, used: &BTreeSet<u32>, faults: &mut Vec<String>) {
         let mut ring_chunks = 0;
         for chunk in 0..self.chunks {

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! received chunk  -- keep -->     a chain with two references: the receiver's and `KeptBytes`'
-//! free chunk      -- keep -->     the spare: the received chunk's extent word has its number
+//! free chunk      -- keep -->     the spare, whose number is in the received chunk's extent word
 //! spare           -- recycle -->  a ring chunk; the receiver drops its reference to the chain
 //! ```
 //!
-//! Where: between an inbox, which shows the received bytes, and a value that stays in their chunk.
-//! Invariant: `keep` and `recycle` exchange one chunk for one, so a ring's number of chunks never
-//! changes. Kept bytes do not change: their chunk becomes a ring's only after the last reference is
-//! dropped, and each reader of the packet has a reference.
+//! Where: between an inbox, which returns received bytes, and the value that these bytes become.
+//! Invariant: `keep` and `recycle` exchange one chunk for another, so a ring's number of chunks
+//! never changes. Kept bytes do not change: a ring can get their chunk only after the last
+//! reference to it is dropped, and each reader of the packet has a reference.
 //! Source: the KV-Cache paper, section 4.1.3 (packet buffers that are values).
 
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -29,7 +29,7 @@ pub struct KeptBytes {
 
 impl Arena {
     /// Keeps received bytes in their chunk. `None` if `keeps` is false, if the bytes lie outside
-    /// the arena, if their chunk has kept bytes already, or if the ring could get no free chunk.
+    /// the arena, if their chunk has kept bytes already, or if no chunk is free for the ring.
     ///
     /// The receiver of the bytes must pass their chunk to `recycle` afterwards.
     #[inline]
@@ -55,7 +55,7 @@ impl Arena {
         }
         let extent = u64::from(spare) << 32 | (offset as u64) << 16 | bytes as u64;
         // Relaxed, paired with the loads in `extent` and `recycle`: the receiver, which calls
-        // `recycle`, gave the bytes to this thread and synchronises with it before the call.
+        // `recycle`, gave the bytes to this thread and synchronises with it before that call.
         self.extents.word(chunk as usize).store(extent, Ordering::Relaxed);
         true
     }
@@ -68,7 +68,7 @@ impl Arena {
         if self.chains.snapshot(chunk).0 == 0 || plant::is(Fault::KeptChunkLent) {
             return chunk;
         }
-        // Relaxed: see `keep_in`.
+        // Relaxed: the receiver has synchronised with the thread that called `keep_in`.
         let extent = self.extents.word(chunk as usize).load(Ordering::Relaxed);
         self.release(chunk);
         u32::try_from(extent >> 32).unwrap_or(chunk)
@@ -93,9 +93,9 @@ impl KeptBytes {
         &self.arena
     }
 
-    /// Returns the chunk, a chain of its own, with a reference for the caller.
+    /// Returns the chunk, which is a chain of one chunk. The caller gets a reference to it.
     pub(crate) fn into_chunk(self) -> u32 {
-        // This reference is the caller's; the drop of `self` drops another.
+        // `hold` adds the caller's reference. The drop of `self` drops the reference of `self`.
         let is_held = self.arena.hold(self.chunk);
         debug_assert!(is_held, "`self` holds a reference");
         self.chunk

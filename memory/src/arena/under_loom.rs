@@ -36,7 +36,7 @@ fn a_reader_with_a_stale_number_frees_nothing_of_the_chunks_next_owner() {
         let reader = {
             let (arena, linked) = (arena.clone(), linked.clone());
             thread::spawn(move || {
-                // Like a lookup: takes a reference, then checks that the item is still linked.
+                // Like a lookup, takes a reference and then checks that the item is still linked.
                 let head = linked.load(Ordering::Acquire);
                 if head != NONE && arena.hold(head) {
                     if linked.load(Ordering::Acquire) == head {
@@ -60,7 +60,8 @@ fn a_reader_with_a_stale_number_frees_nothing_of_the_chunks_next_owner() {
     });
 }
 
-/// A value is overwritten and its chunks are taken while its second chunk is being sent.
+/// A value is dropped and its chunks are taken again while its second chunk is being sent. The
+/// second chunk must not be taken before it was sent.
 #[test]
 fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
     model(|| {
@@ -85,7 +86,7 @@ fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
     });
 }
 
-/// One thread gives a chunk back while another clears the hint of free chunks; `take` finds it.
+/// One thread gives a chunk back while another clears the hint. The next `take` finds the chunk.
 #[test]
 fn a_chunk_given_back_during_a_look_is_found_by_the_next() {
     model(|| {
@@ -134,7 +135,7 @@ fn what_is_kept_is_nobody_elses_before_value_and_packet_have_gone() {
         let other = {
             let (arena, is_read) = (arena.clone(), is_read.clone());
             thread::spawn(move || {
-                // Another column cuts and publishes the value, which is then overwritten.
+                // Another column shortens and publishes the value, which is then replaced.
                 arena.set_extent(0, 310, 80);
                 arena.release(0);
                 if let Some(taken) = arena.take() {
@@ -151,7 +152,7 @@ fn what_is_kept_is_nobody_elses_before_value_and_packet_have_gone() {
     });
 }
 
-/// A reader has the number of a chunk that has since become a ring's and now keeps another value.
+/// A reader has the number of a chunk that went to a ring later and now keeps another value.
 #[test]
 fn a_reader_with_a_stale_number_frees_nothing_that_is_kept() {
     model(|| {

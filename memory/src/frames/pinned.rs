@@ -22,13 +22,13 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Takes a reference to the chain at `head`, whose frames hold `bytes` bytes. `None`: the chain
-    /// is free, since its item is no longer linked.
+    /// Takes a reference to the chain at `head`, whose frames hold `bytes` bytes. `None` if the
+    /// chain is free, because its item is no longer linked.
     ///
     /// # Safety
-    /// `head` and `bytes` come from one item or draft. If others may unlink the item, the caller
-    /// checks after this call, before reading, that it is still linked. If not, the frames may be
-    /// another value's, and the caller drops the reference.
+    /// `head` and `bytes` come from one item or draft. If another thread may unlink the item, the
+    /// caller checks after this call, before reading, that the item is still linked. If it is not,
+    /// the frames may belong to another value, and the caller drops the reference.
     #[must_use]
     pub unsafe fn hold(memory: &Arc<Memory>, head: u32, bytes: usize) -> Option<Self> {
         let pinned =
@@ -55,7 +55,7 @@ impl Pinned {
         self.left
     }
 
-    /// True if a frame of the body lies in a segment with free frames that is not below `from`.
+    /// True if a frame of the body lies in segment `from` or higher, in a segment with free frames.
     #[must_use]
     pub fn is_scattered(&self, from: u32) -> bool {
         let frames = &self.memory.frames;
@@ -116,10 +116,10 @@ impl<'p> Iterator for Pieces<'p> {
     fn next(&mut self) -> Option<&'p [u8]> {
         let (at, bytes) = self.next_piece()?;
         // SAFETY: the frame is in the chain to which a `Pinned` holds a reference, by the contract
-        // of `hold`. It was filled before the chain was published, nobody writes to it afterwards,
-        // and it is not freed while the reference lives; the piece borrows the `Pinned`, as this
-        // iterator does, so it does not outlive the reference. `next_piece` returns only bytes of
-        // the frame that are the value's.
+        // of `hold`. The frame was filled before the chain was published, nobody writes to it
+        // afterwards, and it is not freed while the reference lives. The piece does not outlive the
+        // reference, because it borrows the `Pinned`. `next_piece` returns only those bytes of the
+        // frame that belong to the value.
         let piece = unsafe { std::slice::from_raw_parts(at, bytes) };
         self.left -= bytes;
         self.at = (self.memory.next(self.at.0), 0);

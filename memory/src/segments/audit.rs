@@ -18,8 +18,8 @@ impl Segment {
 }
 
 impl Segments {
-    /// Appends the faults of the lists to `faults`. A free, retired or withheld segment must be in
-    /// its own list once and in no other. The length of each list must equal its counter.
+    /// Appends the faults of the lists to `faults`. A free, retired or withheld segment must be
+    /// once in the list of its state, and in no other. Each list's length must equal its counter.
     pub fn audit(&self, faults: &mut Vec<String>) {
         let warm: Vec<&AtomicU64> = self.heads.iter().map(|heads| &*heads.warm).collect();
         let fresh: Vec<&AtomicU64> = self.heads.iter().map(|heads| &*heads.fresh).collect();

@@ -4,8 +4,8 @@
 //! Invariant: a thread whose `change` of the state succeeds owns the segment. A segment is
 //! drainable when it is sealed and its committed bytes equal its end.
 //!
-//! Every append writes the first of an entry's two cache lines. Unlinks write the second, and a
-//! column that chooses a segment to drain reads it.
+//! Every append writes the first of an entry's two cache lines. Every unlink writes the second
+//! cache line, which a column reads when it chooses a segment to drain.
 //!
 //! ```text
 //!   line 0: cursor 8 | end 4 | committed 4 | cas_base 8 | epoch 4 | free-list link 4 | birth 8
@@ -36,9 +36,9 @@ pub enum State {
     Limbo = 4,
     /// Cut into frames.
     Frames = 5,
-    /// Without memory, which was given back to the system so that the index may use as much more.
+    /// Its memory was given back to the system, so that the index may use the same amount.
     Index = 6,
-    /// Without memory, which was given back to the system since the limit was lowered.
+    /// Its memory was given back to the system, because the limit was lowered.
     Withheld = 7,
 }
 
@@ -139,7 +139,8 @@ impl Segment {
     /// Opens a segment for appends. The caller has taken it off the free list.
     pub fn open(&self, opening: Opening) {
         let (appended, lived) = (&self.appended, &self.lived);
-        // Relaxed: published by the Release of the cursor and of the thread that shares the number.
+        // Relaxed: the Release store of the cursor publishes these fields, and so does the Release
+        // with which a thread shares the segment's number.
         appended.end.store(UNSEALED, Ordering::Relaxed);
         appended.committed.store(0, Ordering::Relaxed);
         appended.cas_base.store(opening.cas_base, Ordering::Relaxed);
@@ -154,14 +155,14 @@ impl Segment {
         lived.has_frames.store(0, Ordering::Relaxed);
         lived.uncounted.store(0, Ordering::Relaxed);
         self.set_state(State::Open);
-        // This store is last: a column may know the segment's number from its former use. That
-        // column's `reserve` finds the segment full before this store, and open with all fields set
-        // after it. Release pairs with the Acquire in `reserve`.
+        // The cursor is stored last, because a column may still know this segment's number from an
+        // earlier use of the segment. Until this store, the column's `reserve` finds the segment
+        // full; afterwards it finds all fields set. Release pairs with the Acquire in `reserve`.
         appended.cursor.store(0, Ordering::Release);
     }
 
-    /// Reserves `bytes` bytes in an open segment of `segment_bytes`, or only seals it if it has no
-    /// room.
+    /// Reserves `bytes` bytes in an open segment of `segment_bytes` bytes. If the segment has no
+    /// room, seals it instead.
     pub fn reserve(&self, bytes: u32, segment_bytes: u32) -> Reservation {
         // AcqRel: Acquire pairs with the Release in `open`. The cursor itself orders reservations.
         let old = self.appended.cursor.fetch_add(u64::from(bytes), Ordering::AcqRel);
@@ -169,10 +170,12 @@ impl Segment {
             return Reservation::At(u32::try_from(old).unwrap_or(u32::MAX));
         }
         match u32::try_from(old) {
-            // Exactly one reservation crosses the segment's end. It began where the items end.
+            // Exactly one reservation crosses the segment's end. The items end where that
+            // reservation begins.
             Ok(end) if end <= segment_bytes => {
-                // SeqCst pairs with `commit`: the sealer or the last committer sees what the other
-                // wrote. Release pairs with the Acquire in `drainable` and `end`.
+                // SeqCst pairs with `commit`: of the thread that seals and the thread that commits
+                // last, at least one sees the other's write. Release pairs with the Acquire in
+                // `drainable` and `end`.
                 self.appended.end.store(end, Ordering::SeqCst);
                 Reservation::Sealed
             }
@@ -203,7 +206,7 @@ impl Segment {
         self.appended.end.load(Ordering::Acquire) // pairs with the Release in `reserve`
     }
 
-    /// Number of bytes of the items and voids in the segment.
+    /// Number of committed bytes: of items, and of voids, which are places that got no item.
     #[must_use]
     pub fn committed(&self) -> u32 {
         self.appended.committed.load(Ordering::Relaxed) // a hint
@@ -276,7 +279,7 @@ impl Segment {
             // Relaxed: the store is published with the item's slot, and by the commit.
             self.lived.has_frames.store(1, Ordering::Relaxed);
         }
-        // Relaxed: the sum is exact for a reader that holds the group locks of all who change it.
+        // Relaxed: the sum is exact for a reader that holds every lock under which it changes.
         self.lived.live.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -286,14 +289,14 @@ impl Segment {
         self.lived.has_frames.load(Ordering::Relaxed) != 0 // as in `link`, after all commits
     }
 
-    /// Counts all items as unlinked and returns their bytes. `live` becomes negative later if
-    /// another column has unlinked an item but not counted it yet; see `miscounted`.
+    /// Counts all items as unlinked and returns their bytes. If another column has unlinked an item
+    /// and counts it only later, `live` becomes negative then; see `miscounted`.
     pub fn unlink_all(&self) -> u32 {
         self.lived.live.swap(0, Ordering::AcqRel) // as in `unlink`
     }
 
-    /// Notes that the owner has unlinked items without counting their bytes: from now on `live` is
-    /// too high, and does not become 0 with the last item.
+    /// Notes that the owner has unlinked items without counting their bytes. From now on `live` is
+    /// too high, and does not reach 0 when the last item is unlinked.
     pub fn set_uncounted(&self) {
         self.lived.uncounted.store(1, Ordering::Relaxed); // published when the segment is resealed
     }
@@ -304,8 +307,8 @@ impl Segment {
         self.lived.uncounted.load(Ordering::Relaxed) != 0 // as in `set_uncounted`
     }
 
-    /// Bytes that were unlinked but not counted; negative if bytes were counted twice. Valid for a
-    /// retired segment once all columns have passed a quiescent point.
+    /// Number of bytes that were unlinked but not counted; negative if bytes were counted twice.
+    /// Valid for a retired segment once all columns have passed a quiescent point.
     #[must_use]
     pub fn miscounted(&self) -> i32 {
         // Acquire pairs with the Release of `unlink`.
@@ -318,7 +321,7 @@ impl Segment {
         self.lived.live.fetch_sub(bytes, Ordering::AcqRel) == bytes
     }
 
-    /// Extends the range of exptimes to include `exptime` (0: never), before an item gets it.
+    /// Extends the range of exptimes to `exptime` (0: never). Called before an item gets `exptime`.
     pub fn raise_exp(&self, exptime: u32) {
         let exptime = if exptime == 0 { u32::MAX } else { exptime };
         // Relaxed: these are hints for background walks, which read them again every second.
@@ -380,7 +383,8 @@ impl Segment {
         self.lived.due.store(due, Ordering::Relaxed); // as in `due`
     }
 
-    /// Lowers the second of the next walk to `due`. False if it was `due` or earlier already.
+    /// Lowers the second of the next walk to `due`. False if that second was `due` or earlier
+    /// already.
     pub fn lower_due(&self, due: u32) -> bool {
         self.lived.due.fetch_min(due, Ordering::Relaxed) > due // as in `due`
     }

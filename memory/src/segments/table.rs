@@ -12,8 +12,8 @@ use std::io;
 #[cfg(not(loom))]
 use std::ptr::NonNull;
 
-/// The entries. An entry that was never used is all zeroes and takes no memory: a free segment.
-/// `open` sets every field that must not be 0, such as `end`.
+/// The entries. An entry that was never used is all zeroes, which means a free segment, and takes
+/// no memory. `open` sets every field that must not be 0, such as `end`.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(super) struct Table {
@@ -26,7 +26,7 @@ pub(super) struct Table {
 // owns.
 #[cfg(not(loom))]
 unsafe impl Send for Table {}
-// SAFETY: as for Send.
+// SAFETY: threads may share the entries, which consist of atomics.
 #[cfg(not(loom))]
 unsafe impl Sync for Table {}
 

@@ -1,7 +1,7 @@
 //! Tests of one segment's entry, and of the lists of segments.
 //!
 //! Where: without a store, on one thread; `under_loom` tests races.
-//! Invariant: each number that a column uses for a decision is the expected one.
+//! Invariant: each number on which a column bases a decision is the expected one.
 
 #![allow(unsafe_code, reason = "a column passes its quiescent point")]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -119,7 +119,7 @@ fn a_retired_segment_is_free_when_every_column_has_passed() {
         reclaimed
     };
     assert_eq!(reclaim(), [], "the column may still read it");
-    // SAFETY: as above.
+    // SAFETY: nothing is read.
     unsafe { quiescence.offline(0) };
     assert_eq!((reclaim(), segments.limbo(), segments.free()), (vec![0], 0, 2));
 }

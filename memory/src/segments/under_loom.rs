@@ -135,7 +135,7 @@ fn the_last_kept_segment_is_taken_by_nobody() {
     });
 }
 
-/// A touch shortens an item's life while a walk searches for the earliest exptime. In every
+/// A touch lowers an item's exptime while a walk searches for the earliest exptime. In every
 /// interleaving the segment's earliest exptime is no later than the item's.
 #[test]
 fn a_touch_during_a_walk_is_not_forgotten() {

@@ -45,8 +45,8 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Moves all messages into the empty `messages`, whose memory the mailbox takes over. To be
-    /// called after clearing the wake, so that a later `put` wakes the owner again.
+    /// Moves all messages into `messages`, which must be empty and whose memory the mailbox takes
+    /// over. The owner clears the wake before this call, so that a later `put` wakes it again.
     pub fn take(&self, messages: &mut Vec<T>) {
         debug_assert!(messages.is_empty(), "messages left in the vector would be put in again");
         let mut inside = self.lock();
@@ -100,10 +100,10 @@ mod under_loom {
             Owned(Arc::new((Mailbox::new(messages_max), AtomicBool::new(false))))
         }
 
-        /// Puts messages in and wakes the owner. Returns the sum of those that the mailbox refuses.
+        /// Puts messages in and wakes the owner. Returns the sum of the messages that are refused.
         fn give(&self, messages: [u32; 2]) -> u32 {
             let kept = messages.into_iter().filter(|message| self.0.0.put(*message).is_err()).sum();
-            // One step, as on an eventfd. Release pairs with the Acquire in `look`.
+            // One swap, like a write to an eventfd. Release pairs with the Acquire in `look`.
             self.0.1.swap(true, Ordering::Release);
             kept
         }
@@ -136,7 +136,8 @@ mod under_loom {
         });
     }
 
-    /// Each message that comes while the owner closes the mailbox is with the owner or its sender.
+    /// A message that comes while the owner closes the mailbox is kept by its sender, or is
+    /// returned by `close`.
     #[test]
     fn a_letter_that_comes_while_the_owner_stops_is_not_lost() {
         loom::model(|| {

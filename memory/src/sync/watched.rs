@@ -80,7 +80,7 @@ macro_rules! atomic {
             assert!(size_of::<$name>() == size_of::<$value>(), "the size of the original type");
 
         impl $name {
-            /// Like the standard library's.
+            /// Like `new` of the standard library.
             #[must_use]
             pub const fn new(value: $value) -> Self {
                 Self(std::sync::atomic::$name::new(value))
@@ -90,25 +90,25 @@ macro_rules! atomic {
                 access(std::ptr::from_ref(self).addr(), size_of::<$value>(), is_write);
             }
 
-            /// Like the standard library's.
+            /// Like `load` of the standard library.
             pub fn load(&self, _order: Ordering) -> $value {
                 self.access(false);
                 self.0.load(SeqCst)
             }
 
-            /// Like the standard library's.
+            /// Like `store` of the standard library.
             pub fn store(&self, value: $value, _order: Ordering) {
                 self.access(true);
                 self.0.store(value, SeqCst);
             }
 
-            /// Like the standard library's.
+            /// Like `swap` of the standard library.
             pub fn swap(&self, value: $value, _order: Ordering) -> $value {
                 self.access(true);
                 self.0.swap(value, SeqCst)
             }
 
-            /// Like the standard library's.
+            /// Like `compare_exchange` of the standard library.
             ///
             /// # Errors
             /// The value was not `current`. The error is the actual value.
@@ -123,10 +123,11 @@ macro_rules! atomic {
                 self.0.compare_exchange(current, new, SeqCst, SeqCst)
             }
 
-            /// Like the standard library's: a load, and exchanges until one succeeds.
+            /// Like `fetch_update` of the standard library: loads, then exchanges until it
+            /// succeeds.
             ///
             /// # Errors
-            /// `change` returned `None`. The error is the value that it got.
+            /// `change` returned `None`. The error is the value that `change` got.
             pub fn fetch_update(
                 &self,
                 set_order: Ordering,
@@ -150,7 +151,7 @@ macro_rules! arithmetic {
     ($name:ident, $value:ty, $($function:ident),+) => {
         impl $name {
             $(
-                /// Like the standard library's.
+                /// Like the standard library's function of this name.
                 pub fn $function(&self, value: $value, _order: Ordering) -> $value {
                     self.access(true);
                     self.0.$function(value, SeqCst)

@@ -1,7 +1,7 @@
-//! The ghost: remembers which keys were evicted recently, with ten bits for each.
+//! The ghost: remembers which keys were evicted recently, with ten bits for each key.
 //!
 //! Where: each group of the index has a part of the ghost. An eviction that the policy wants to
-//! remember adds a tag; the key's next insertion removes it. Some policies have no ghost.
+//! remember adds a tag; the key's next insertion removes the tag. Some policies have no ghost.
 //! Invariant: a word changes only under its group's lock; a lookup without the lock gives a hint.
 //! The ghost takes about 0.6 % of unknown keys for remembered ones, and forgets some keys. Such an
 //! error makes the policy decide wrongly, but loses no item.
@@ -10,8 +10,8 @@
 //! ```text
 //!   word, u64:   - 4 | oldest of main:10 | .. | youngest | oldest of probation:10 | .. | youngest
 //! ```
-//! A word has places for six tags, three for each queue; if the policy remembers only keys from
-//! probation, all six are for these. An empty place is 0.
+//! A word has places for six tags, three for each queue. If the policy remembers only keys that
+//! left probation, all six places are for these keys. An empty place is 0.
 //!
 //! Every group has `WORDS` words, whatever its number of lines: a tag does not tell the line of its
 //! key, so a key's word must stay the same when the group gets more lines. When a group splits,
@@ -44,8 +44,8 @@ pub(super) struct Ghost {
     remembered: GhostScope,
     /// True once a key was remembered. Until then all words are zero and take no memory.
     is_used: AtomicBool,
-    /// The number of low bits of a word for keys that left probation. The bits above them are for
-    /// keys that left the main queue.
+    /// The number of a word's low bits that hold tags of keys that left probation. The higher bits
+    /// hold tags of keys that left the main queue.
     probation_bits: u32,
 }
 
@@ -126,7 +126,8 @@ impl Ghost {
         self.knows(group, hash).then(|| self.change(group, hash, |tags| tags)).flatten()
     }
 
-    /// Removes the key's tag and applies `change` to the others. Returns the removed tag's queue.
+    /// Removes the key's tag and applies `change` to the other tags. Returns the removed tag's
+    /// queue.
     fn change(&self, group: usize, hash: u64, change: impl FnOnce(Tags) -> Tags) -> Option<Queue> {
         let word = self.words.as_ref()?.word(at(group, hash));
         let probation_mask = (1 << self.probation_bits) - 1;
@@ -149,21 +150,23 @@ impl Ghost {
     pub(super) fn copy(&self, from: usize, to: usize) {
         let Some(words) = self.used() else { return };
         for word in 0..WORDS {
-            // Relaxed: as in `change`.
+            // Relaxed: the locks of both groups order the accesses.
             let tags = words.word(from * WORDS + word).load(Ordering::Relaxed);
             words.word(to * WORDS + word).store(tags, Ordering::Relaxed);
         }
     }
 
-    /// Merges group `from` into `to`, which keeps the younger half of both, under both locks.
+    /// Merges group `from` into `to`, under both locks. Each word keeps the younger half of the
+    /// tags of both groups.
     pub(super) fn merge(&self, to: usize, from: usize) {
         let Some(words) = self.used() else { return };
         let split =
             |word: u64| [(word & low_bits(self.probation_bits)), word >> self.probation_bits];
-        // With an odd number of places, even words keep one tag more of `to`, odd words of `from`.
+        // If a word has an odd number of places, even words keep one tag more of `to`, odd words
+        // one more of `from`.
         for word in 0..WORDS {
             let at = words.word(to * WORDS + word);
-            // Relaxed, here and below: as in `change`.
+            // Relaxed, here and below: the locks of both groups order the accesses.
             let one = split(at.load(Ordering::Relaxed));
             let other = split(words.word(from * WORDS + word).load(Ordering::Relaxed));
             let both = [0, 1].map(|part| {
@@ -173,7 +176,6 @@ impl Ghost {
                 let half = bits / TAG_BITS / 2 * TAG_BITS;
                 (first & low_bits(bits - half)) | ((second & low_bits(half)) << (bits - half))
             });
-            // Relaxed: as in `change`.
             at.store(both[0] | (both[1] << self.probation_bits), Ordering::Relaxed);
         }
     }
@@ -183,7 +185,8 @@ impl Ghost {
         if part == 0 { self.probation_bits } else { TAG_BITS * TAGS - self.probation_bits }
     }
 
-    /// Returns the memory of groups `from..to` to the system. The index never had more than `to`.
+    /// Returns the memory of groups `from..to` to the system. The index never had more than `to`
+    /// groups.
     pub(super) fn give_back_rest(&self, from: usize, to: usize) {
         if let Some(words) = &self.words {
             words.give_back_rest(from * WORDS * 8, to * WORDS * 8);
@@ -239,7 +242,7 @@ mod tests {
         assert!((2..=7).all(|key| ghost.knows(1, hash(key))));
         assert_eq!(ghost.take(1, hash(4)), Some(Queue::Probation));
         assert_eq!(ghost.take(1, hash(4)), None);
-        // A key that left the main queue, which is not remembered.
+        // This key left the main queue, which `GhostScope::Probation` does not remember.
         ghost.push(1, hash(4), Queue::Main);
         assert!(!ghost.knows(1, hash(4)));
         // One place is free. A key that is pushed again becomes the youngest, and is stored once.

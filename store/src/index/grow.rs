@@ -17,11 +17,11 @@ use memory::quiescence::Quiescence;
 use memory::sync::{Ordering, fence};
 use memory::words::Words;
 
-/// The maximum net number of overflow lines that a step takes: all slots may share a home line.
+/// The maximum net number of overflow lines that a step takes, if all slots share a home line.
 const STEP_LINES_MAX: usize = 18;
 /// Bytes of a group's word and of its part of the ghost.
 pub(super) const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
-/// The lines that a step back touches are prefetched this many steps before it.
+/// The lines that a step back touches are prefetched this many steps before that step.
 const AHEAD_STEPS: u64 = 8;
 /// From this many bytes of lines on, huge pages are requested for all of the lines' address space.
 /// In a smaller index, a partly used huge page would be a large share of the memory in use, so a
@@ -117,7 +117,7 @@ impl MoveState {
             layout.write(plane, line);
         }
         for at in self.chain.drain(..) {
-            // Relaxed: published by the Release of `Overflow::give`, for the Acquire of `take`.
+            // Relaxed: the Release in `Overflow::give` publishes the zeroes to `take`'s Acquire.
             index.overflow.slots(at).iter().for_each(|word| word.store(0, Ordering::Relaxed));
             index.overflow.give(at);
         }
@@ -159,7 +159,7 @@ impl Index {
 
     #[inline]
     pub(crate) fn wants_to_shrink(&self) -> bool {
-        // Relaxed: as in `wants_to_grow`.
+        // Relaxed: the sum and the bound may be slightly out of date.
         self.items.load(Ordering::Relaxed) < self.width.fewest_items.load(Ordering::Relaxed)
     }
 
@@ -224,8 +224,8 @@ impl Index {
         moving.lay_out::<true>(&mut [group, upper], planes, LINES_MIN, half_of);
     }
 
-    /// Prefetches lines for later steps back: those that `fold` reads in the step `AHEAD_STEPS`
-    /// ahead, and those to which it moves slots in the step half as far ahead.
+    /// Prefetches lines for later steps back: the lines that `fold` reads in the step `AHEAD_STEPS`
+    /// ahead, and the lines to which `fold` moves slots in the step half as far ahead.
     pub(crate) fn prefetch_to_step_back(&self) {
         let width = self.width();
         let ahead = |steps: u64| {
@@ -295,8 +295,8 @@ impl Index {
         self.used(self.width(), lump) + 2 * lump <= self.granted_bytes()
     }
 
-    /// Bytes that the index uses once the memory beyond `width` is returned, in whole huge pages,
-    /// since the kernel would refill a huge page that was returned in part.
+    /// Bytes that the index uses once the memory beyond `width` is returned. Only whole huge pages
+    /// are returned, since the kernel would refill a huge page that was returned in part.
     fn used(&self, width: Width, lump: usize) -> usize {
         let lines = index(width.total_lines()) * 64;
         let now = index(self.width().total_lines()) * 64;
@@ -343,7 +343,7 @@ impl Index {
     fn begin_moving(&self, group: u64) -> Option<Group<'_>> {
         let word = self.lock_group(index(group))?;
         let group = Group { index: self, at: index(group), word: bump_version(word) };
-        // See `LockedGroup::moving`.
+        // Relaxed: the fence orders this store; see `LockedGroup::moving`.
         self.groups.word(group.at).store(group.word | LOCK, Ordering::Relaxed);
         fence(Ordering::Release);
         Some(group)
@@ -362,9 +362,9 @@ pub(super) struct Group<'i> {
 }
 
 impl Group<'_> {
-    /// Moves the slots of the group's last line to its other lines. False: the group must be laid
-    /// out again, since a slot at home in the last line may be elsewhere, or a slot found no place.
-    /// Each slot is then still in exactly one place.
+    /// Moves the slots of the group's last line to the group's other lines. False: the group must
+    /// be laid out again, since a slot at home in the last line may be elsewhere, or a slot found
+    /// no place. Each slot is then still in exactly one place.
     fn fold(&mut self, planes: Address) -> bool {
         let last = planes.lines - 1;
         if must_lay_out(self.word, last) {
@@ -372,7 +372,7 @@ impl Group<'_> {
         }
         let (homes, lines) = (Homes::of(last), &self.index.lines);
         for word in lines.line(planes.line(last)) {
-            // Relaxed: as in `Layout::read`.
+            // Relaxed: only hits store slots without this group's lock.
             let slot = Slot(word.load(Ordering::Relaxed));
             if slot.0 == 0 {
                 continue;

@@ -7,7 +7,7 @@
 //!
 //! Each line of a group is in a different plane (see `width`), and a step keeps the group's planes,
 //! so the layout works on planes. If a group is split in two, the even planes are the lines of the
-//! lower half and the odd planes those of the upper half.
+//! lower half, and the odd planes are the lines of the upper half.
 
 use super::slot::Slot;
 use super::width::Homes;
@@ -16,7 +16,7 @@ use memory::sync::{AtomicU64, Ordering};
 const PLANES: usize = 16;
 const SLOTS: usize = 8;
 
-/// A layout in progress: of one group or, with `HALVES`, of the two into which it splits.
+/// A layout in progress: of one group or, with `HALVES`, of the two groups that a split makes.
 pub(super) struct Layout<const HALVES: bool> {
     homes: Homes,
     /// Number of lines of the group or, with `HALVES`, of each half.

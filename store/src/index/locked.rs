@@ -14,8 +14,9 @@ use crate::policy::Queue;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, Ordering, fence};
 
-/// One removal in 64, whose key's hash has none of these bits, lays its group out again unless all
-/// slots are at home. This keeps about as many slots at home as growth does.
+/// A removal lays its group out again if the removed key's hash has none of these bits, which is
+/// true of one removal in 64, unless all slots are at home. These layouts keep about as many slots
+/// at home as the layouts of growth do.
 const TIDY_BITS: u64 = 63 << 35;
 
 /// The error that no memory is left for an overflow line.
@@ -61,8 +62,8 @@ impl<'i> LockedGroup<'i> {
     }
 
     /// The slot that was found before the group was locked, if it still names the same item. Only
-    /// one slot names an item, and it is in the group of the item's key: in this group, whose lock
-    /// keeps it in place.
+    /// one slot names an item. That slot is in the group of the item's key, which is this group,
+    /// and the lock keeps the slot in place.
     #[inline(always)]
     pub(crate) fn revalidate(&self, found: &FoundSlot<'i>) -> Option<SlotRef<'i>> {
         let at = SlotRef(found.at);
@@ -79,7 +80,7 @@ impl<'i> LockedGroup<'i> {
     pub(crate) fn update(&self, at: SlotRef<'_>, mut change: impl FnMut(Slot) -> Slot) {
         let change = |old: u64| Some(change(Slot(old)).0);
         // Release pairs with the Acquire of `probe`: a reader that sees the slot sees the item.
-        // Acquire: as in `SlotRef::slot`.
+        // Acquire pairs with the Release stores that put the slot there.
         let updated = at.0.fetch_update(Ordering::Release, Ordering::Acquire, change);
         debug_assert!(updated.is_ok(), "change never refuses");
     }
@@ -93,8 +94,8 @@ impl<'i> LockedGroup<'i> {
         change: impl FnOnce(Slot) -> Slot,
         write: impl FnOnce(),
     ) {
-        // Relaxed: ordered by the fence, and read by the load in `FoundSlot::is_unchanged`. Uses
-        // counted so far are kept; while the slot is busy, hits count none.
+        // Relaxed: the fence orders this store, which the load in `FoundSlot::is_unchanged` reads.
+        // Uses counted so far are kept; while the slot is busy, hits count no uses.
         let bit = if plant::is(Fault::BusyNotSet) { 0 } else { slot::BUSY };
         let busy = Slot(at.0.fetch_or(bit, Ordering::Relaxed) | slot::BUSY);
         fence(Ordering::Release); // pairs with the Acquire fence in `FoundSlot::is_unchanged`
@@ -123,11 +124,12 @@ impl<'i> LockedGroup<'i> {
         Ok(())
     }
 
-    /// Puts a slot in its home line by moving another slot that is at home there to its own other
-    /// line. False: no slot of the home line can move.
+    /// Puts a slot in its home line by moving another slot that is at home there to that slot's
+    /// other line. False: no slot of the home line can move.
     fn displace(&mut self, slot: Slot) -> bool {
         for word in self.line(self.home) {
-            // Relaxed, here and below: slots are stored under this lock only, except by hits.
+            // Relaxed, here and below: slots change only under this lock, except that a hit counts
+            // a use without the lock. Such a use may get lost, which does no harm.
             let there = Slot(word.load(Ordering::Relaxed));
             if self.address.home(there.tag()) != self.home {
                 continue;
@@ -159,9 +161,9 @@ impl<'i> LockedGroup<'i> {
         true
     }
 
-    /// Empties a slot, and refills it from an overflow line if a slot there may move to it. Under
-    /// steady insertions and removals the index thus takes half a byte less per item than if only
-    /// one removal in four refilled its slot.
+    /// Empties a slot, and refills it from an overflow line if a slot of that line may move to it.
+    /// Under steady insertions and removals the index thus takes half a byte less per item than if
+    /// only one removal in four refilled its slot.
     #[inline]
     pub(crate) fn remove(&mut self, at: SlotRef<'_>) {
         at.0.store(0, Ordering::Release); // pairs with the Acquire of `probe`
@@ -180,7 +182,8 @@ impl<'i> LockedGroup<'i> {
         self.hash & TIDY_BITS == 0
     }
 
-    /// Fills an empty slot from an overflow line, and the gap there from the first overflow line.
+    /// Fills an empty slot with a slot of an overflow line, and the gap in that line with a slot of
+    /// the first overflow line.
     #[inline(never)]
     fn fill(&mut self, empty: SlotRef<'_>) {
         let hole = match self.line_of(empty) {
@@ -193,7 +196,7 @@ impl<'i> LockedGroup<'i> {
         let overflow = &self.index.overflow;
         let first = self.word & OVERFLOW_AT;
         self.moving(|locked| {
-            // Relaxed, here and below: as in `displace`.
+            // Relaxed, here and below: this column holds the group's lock; see `displace`.
             let moved = hole.load(Ordering::Relaxed);
             if moved != 0 {
                 empty.0.store(moved, Ordering::Release); // pairs with the Acquire of `probe`
@@ -265,7 +268,7 @@ impl<'i> LockedGroup<'i> {
         self.index.ghost.push(self.address.group(), self.hash, from);
     }
 
-    /// The queue that the key left, if the ghost remembers the key, which it then forgets.
+    /// If the ghost remembers the key, forgets it and returns the queue that the key left.
     pub(crate) fn recall(&self) -> Option<Queue> {
         self.index.ghost.take(self.address.group(), self.hash)
     }
@@ -296,8 +299,8 @@ impl<'i> LockedGroup<'i> {
 
 impl Drop for LockedGroup<'_> {
     fn drop(&mut self) {
-        // Release pairs with the Acquire of `lock_group` and of `find_validated`: whoever takes the
-        // lock next, or reads the even version, sees all changes to the slots.
+        // Release pairs with the Acquire of `lock_group` and of `find_validated`: a column that
+        // takes the lock next, or reads the even version, sees all changes to the slots.
         self.index.groups.word(self.address.group()).store(self.word, Ordering::Release);
     }
 }

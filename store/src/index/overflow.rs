@@ -1,7 +1,7 @@
 //! Overflow lines: they take the slots whose home line and other line are both full.
 //!
 //! Where: a group's word names the first line of the group's chain.
-//! Invariant: a line is in one chain, whose first line alone has empty slots, or on the free list.
+//! Invariant: a line is in one chain or free. Only the first line of a chain has empty slots.
 //!
 //! ```text
 //!   line, 64 bytes:  slot 8 | ... 7 slots | number of the next line, 0 for none
@@ -14,7 +14,7 @@ use memory::words::Words;
 use std::io;
 
 pub(super) const SLOTS: usize = 7;
-/// One line in `SPARE_PART`, but no more than `SPARE_LINES_MAX`, is kept for `take` with `must`.
+/// One line in `SPARE_PART`, at most `SPARE_LINES_MAX` lines, is kept for `take` with `must`.
 const SPARE_PART: usize = 16;
 const SPARE_LINES_MAX: usize = 64;
 /// The bits of a line's number, in a link or a group's word.
@@ -49,8 +49,9 @@ impl Overflow {
         self.has_free() || self.cut.load(Ordering::Relaxed) < self.room(false) // a hint
     }
 
-    /// Number of lines that may be cut. The last few are for a caller that `must` get a line lest a
-    /// slot be lost: a group that is laid out again may need one line more than it had.
+    /// Number of lines that may be cut. The last few lines are for callers with `must`, which would
+    /// lose a slot without a line: a group that is laid out again may need one line more than it
+    /// had.
     fn room(&self, must: bool) -> usize {
         let room = self.lines.len() / 8;
         if must { room } else { room - (room / SPARE_PART).min(SPARE_LINES_MAX) }
@@ -154,8 +155,8 @@ mod under_loom {
     use super::*;
     use loom::{sync::Arc, thread};
 
-    /// A line is in one chain, even if a column stalls in `take` while another takes the first two
-    /// free lines and gives the first one back.
+    /// A line is in one chain, even if a column stalls in `take` while another column takes the
+    /// first two free lines and gives the first one back.
     #[test]
     fn a_stalled_take_gives_out_no_line_that_is_taken() {
         let mut builder = loom::model::Builder::new();

@@ -1,11 +1,11 @@
 //! A pass through the index: empties the slots of all dead items of some segments, at a few
-//! nanoseconds per line. If many items die together, that is cheaper than a lookup for each.
+//! nanoseconds per line. If many items die together, a pass is cheaper than a lookup for each item.
 //!
 //! Where: the harvest, when many of the items that the index names are dead.
 //! Invariant: a pass misses no slot: it handles each group as a whole, under the group's lock.
-//! While it is under way the index may grow, which sends slots to groups that the pass has yet to
-//! reach, but does not contract, which would send slots to groups that it has left. After a pass,
-//! no slot names an item that was dead when the pass began.
+//! During a pass the index may grow, which sends slots to groups that the pass has not reached yet.
+//! The index does not contract, because that would send slots to groups that the pass has left.
+//! After a pass, no slot names an item that was dead when the pass began.
 //! Source: the sweep of a mark-sweep garbage collector, applied to the roots.
 
 #![allow(unsafe_code, reason = "a table is read without a check of its bounds, slot by slot")]
@@ -16,7 +16,7 @@ use super::width::Address;
 use super::{Index, OVERFLOW_AT, SPILLED_AT, index, put_in};
 use memory::sync::{AtomicU64, Ordering};
 
-/// Lines are prefetched `AHEAD_GROUPS` groups ahead, first overflow lines `AHEAD_OVERFLOW` ahead.
+/// Lines are prefetched `AHEAD_GROUPS` groups ahead, first overflow lines `AHEAD_OVERFLOW` groups.
 const AHEAD_GROUPS: u64 = 6;
 const AHEAD_OVERFLOW: u64 = 3;
 
@@ -40,7 +40,8 @@ impl Marks {
         }
     }
 
-    /// A bit for each slot that names an item in a dead segment. Empty slots name segment 0.
+    /// A bit for each slot that names an item in a dead segment. Empty slots seem to name segment
+    /// 0.
     #[inline(always)]
     fn named(&self, line: &[AtomicU64]) -> u32 {
         line.iter().rev().fold(0, |named, word| {
@@ -74,7 +75,8 @@ impl Index {
         self.passing.store(false, Ordering::Relaxed);
     }
 
-    /// True while a pass is under way. A hint, except to `step_back`.
+    /// True while a pass is under way. A hint, except in `step_back`, which holds the lock of
+    /// `moving`.
     #[inline]
     pub(crate) fn is_passing(&self) -> bool {
         self.passing.load(Ordering::Relaxed)
@@ -100,7 +102,7 @@ impl Index {
             if group >= self.width().total_groups() {
                 return PassProgress { next: None, lines };
             }
-            // A group's number, taken as a hash, belongs to that group.
+            // A hash that equals a group's number belongs to that group.
             let mut locked = self.lock(group);
             self.prefetch_to_pass(locked.address);
             locked.pass(marks, &mut is_dead);
@@ -117,7 +119,7 @@ impl Index {
         let ahead = Address { group: here.group + AHEAD_GROUPS, ..here };
         (0..here.lines).for_each(|line| self.lines.prefetch(ahead.line(line)));
         let soon = index(here.group + AHEAD_OVERFLOW).min(self.groups.len() - 1);
-        // Relaxed: a hint.
+        // Relaxed: the word only chooses a line to prefetch.
         let overflow = self.groups.word(soon).load(Ordering::Relaxed) & OVERFLOW_AT;
         if overflow != 0 {
             self.overflow.prefetch(overflow);
@@ -154,8 +156,8 @@ impl LockedGroup<'_> {
         }
     }
 
-    /// Empties the slots of dead items in overflow lines. The slot of a live item moves to its home
-    /// line or other line if that is in `emptied`, a bit for each line that has lost a slot.
+    /// Empties the slots of dead items in overflow lines. Moves the slot of a live item to its home
+    /// line or other line, if that line has lost a slot: `emptied` has a bit for each such line.
     #[inline(never)]
     fn pass_overflow(
         &mut self,
@@ -177,14 +179,14 @@ impl LockedGroup<'_> {
         }
     }
 
-    /// Moves slots from overflow lines to their home line or other line if that is in `emptied`. To
-    /// be called within `LockedGroup::moving`.
+    /// Moves slots from overflow lines to their home line or other line, if that line's bit is set
+    /// in `emptied`. Must be called within `LockedGroup::moving`.
     fn take_home(&mut self, emptied: u64) {
         let overflow = &self.index.overflow;
         let mut at = self.word & OVERFLOW_AT;
         while at != 0 {
             for word in overflow.slots(at) {
-                // Relaxed: as in `LockedGroup::displace`.
+                // Relaxed: this column holds the group's lock; see `LockedGroup::displace`.
                 let slot = Slot(word.load(Ordering::Relaxed));
                 if slot.0 == 0 {
                     continue;
@@ -200,13 +202,13 @@ impl LockedGroup<'_> {
         }
     }
 
-    /// Fills empty slots of all overflow lines but the first with slots of the first line. Once the
-    /// first line is empty, the next is the first. To be called within `LockedGroup::moving`.
+    /// Fills empty slots of all overflow lines but the first with slots of the first line. When the
+    /// first line is empty, the next line becomes the first. Must be called within `moving`.
     fn close_holes(&mut self) {
         let overflow = &self.index.overflow;
         let mut first = self.word & OVERFLOW_AT;
         let last_of = |line: u64| {
-            // Relaxed, here and below: as in `take_home`.
+            // Relaxed, here and below: this column holds the group's lock.
             overflow.slots(line).iter().rfind(|word| word.load(Ordering::Relaxed) != 0)
         };
         let mut at = first;

@@ -62,7 +62,7 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
     /// Selects the odd elements of both vectors: the upper halves of slots.
     const UPPER: i32 = 0b11_01_11_01;
     let (one, two, three, four): (__m128, __m128, __m128, __m128);
-    // SAFETY: the block reads the 64 bytes of `line`, which are borrowed, and assumes nothing of
+    // SAFETY: the block reads the 64 bytes of `line`, which are borrowed, and assumes nothing about
     // their values. To the rest of the program these are relaxed loads of atomics: the processor
     // reads each aligned half of a slot in one piece. Neither the compiler nor the processor moves
     // a load of an `asm` block before an Acquire load or behind an Acquire fence.
@@ -86,7 +86,7 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
         let upper = _mm_castps_si128(_mm_shuffle_ps::<UPPER>(one, two));
         _mm_cmpeq_epi32(_mm_and_si128(upper, _mm_set1_epi32(tags)), _mm_set1_epi32(tag))
     };
-    // SAFETY: as for `same`.
+    // SAFETY: like `same`, this needs only SSE2 and touches no memory.
     let mask = unsafe { _mm_movemask_epi8(_mm_packs_epi32(same(one, two), same(three, four))) };
     let all = if is(Fault::LastSlotNotSeen) { 0x1555 } else { 0x5555 };
     mask.cast_unsigned() & all
@@ -131,7 +131,8 @@ mod tests {
     fn at_once_and_one_by_one_see_the_same_slots_whatever_a_line_holds() {
         let mut random = Random::new(27);
         for _ in 0..if cfg!(miri) { 1_000 } else { 200_000 } {
-            // The tags are either few, so that slots share a tag, or any. Some slots are empty.
+            // The tags are either few, so that slots share tags, or arbitrary. Some slots are
+            // empty.
             let few = random.next() & 3;
             let tags = random.pick(&[3, 0xff, TAG_MASK]);
             let line: [AtomicU64; 8] = std::array::from_fn(|_| {

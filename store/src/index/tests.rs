@@ -1,4 +1,4 @@
-//! Tests of the index alone: `loc` stands for an item's key, and its hash is a mix of `loc`.
+//! Tests of the index alone: `loc` stands for an item's key, and the key's hash is made from `loc`.
 
 use super::locked::Full;
 use super::*;
@@ -282,7 +282,7 @@ mod alone {
         assert!(gone.clone().all(|loc| index.lock(hash_of(loc)).recall().is_some()));
         assert!(!gone.clone().any(|loc| index.remembers(hash_of(loc))));
         let known = (0..count).filter(|loc| index.remembers(hash_of(*loc))).count();
-        // All groups inherit twelve tags from the first group, one or two in each word.
+        // All groups inherit twelve tags from the first group, one or two tags in each word.
         assert!(known < 130, "{known} that were never remembered");
     }
 
@@ -333,7 +333,7 @@ mod alone {
         }
     }
 
-    /// Removes a few, most or all slots of overflow lines, which keys of one home line fill.
+    /// Keys of one home line fill overflow lines. A pass removes a few, most or all of these keys.
     #[test]
     fn a_pass_leaves_overflow_lines_full_but_for_the_first() {
         let home = |loc: &u64| hash_of(*loc) >> 61 == 3;

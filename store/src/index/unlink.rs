@@ -20,8 +20,8 @@ pub(crate) enum UnlinkResult {
 }
 
 impl Index {
-    /// Empties the slot of the item at `loc` if it is in its home line or other line and `is_dead`,
-    /// called under the group's lock, returns true. Overflow lines are not searched, to save time.
+    /// Empties the slot of the item at `loc`, if the slot is in its home line or other line and
+    /// `is_dead`, called under the group's lock, returns true. Does not search overflow lines.
     #[inline]
     pub(crate) fn unlink_near(
         &self,
@@ -63,7 +63,7 @@ impl Index {
     }
 
     /// If the item at `loc` is not at home (one in five), prefetches its other line and the first
-    /// overflow line. To be called once the home line is in the cache.
+    /// overflow line. Called once the home line is in the cache.
     #[inline]
     pub(crate) fn prefetch_elsewhere(&self, hash: u64, loc: u64) {
         let (address, tag) = (self.width().address(hash), tag(hash));

@@ -3,8 +3,9 @@
 //! Where: a dump, which is made in many steps, between requests.
 //! Invariant: slots are visited in the order of their keys' hashes read backwards, bit by bit. A
 //! group has the hashes that end in its number, so in that order its hashes are contiguous, and so
-//! are those of each group into which it splits. Therefore a visit that has reached a place in this
-//! order has met every slot before that place and none after it, whatever the widths meanwhile.
+//! are the hashes of each group into which it splits. Therefore a visit that has reached a place in
+//! this order has met every slot before that place and none after it, whatever the widths
+//! meanwhile.
 
 use super::locked::LockedGroup;
 use super::slot::Slot;
@@ -37,7 +38,7 @@ impl Index {
     pub(crate) fn prefetch_at(&self, place: Place, mut near: impl FnMut(Slot)) {
         let address = self.width().address(place.0.reverse_bits());
         for line in 0..address.lines {
-            // Relaxed: hints.
+            // Relaxed: the slots only choose what to prefetch.
             let words = self.lines.line(address.line(line)).iter();
             let slots = words.map(|word| Slot(word.load(Ordering::Relaxed)));
             slots.filter(|slot| slot.0 != 0).for_each(&mut near);
@@ -58,7 +59,7 @@ impl LockedGroup<'_> {
 
     pub(crate) fn visit(&self, mut show: impl FnMut(Slot)) {
         let mut show_line = |line: &[AtomicU64]| {
-            // Acquire, as in `SlotRef::slot`.
+            // Acquire pairs with the Release stores that put the slots there.
             let slots = line.iter().map(|word| Slot(word.load(Ordering::Acquire)));
             slots.filter(|slot| slot.0 != 0).for_each(&mut show);
         };

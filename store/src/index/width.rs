@@ -1,15 +1,15 @@
 //! The width of the index, and the lines that a hash has at that width.
 //!
 //! Where: the first step of every lookup and of every change.
-//! Invariant: the address of a hash follows from the hash and the width, and its two lines from the
-//! address and the tag. So a slot can be moved without reading its key, except by a split.
+//! Invariant: the address of a hash follows from the hash and the width. A key's two lines follow
+//! from the address and the tag. So a slot can be moved without reading its key, except by a split.
 //! Source: linear hashing (Litwin, 1980), by groups of 8 to 15 lines so that memory never doubles
 //! at once; two lines for each key as in d-left hashing (Broder and Mitzenmacher, 2001).
 
 use super::index;
 use super::slot::TAG_BITS;
 
-/// The fewest and the most lines of a group; one that would exceed the most is split.
+/// The minimum and the maximum number of lines of a group. A group that would get more is split.
 pub(super) const LINES_MIN: u64 = LEAST as u64;
 pub(super) const LINES_MAX: u64 = MOST as u64;
 const LEAST: usize = 8;
@@ -18,7 +18,7 @@ const MOST: usize = 15;
 /// The tags are divided into this many parts; all tags of a part have one home line.
 const PARTS: usize = 256;
 /// The home line of each part: a row for groups of 8 lines, one for 9, and so on to 15. When a
-/// group gets one more line, only the tags move whose home is then the new line.
+/// group gets one more line, the only tags that move are the tags whose home becomes the new line.
 static HOMES: [[u8; PARTS]; 8] = homes();
 
 /// The width of the index: it has `2^groups_log` groups of `lines` lines, of which the first
@@ -88,7 +88,7 @@ impl Width {
     pub(super) fn address(self, hash: u64) -> Address {
         let group_of = |groups_log: u32| hash & ((1 << groups_log) - 1);
         let group = group_of(self.groups_log);
-        // No branch: lookups meet both widths at random, so it would be mispredicted.
+        // No branch: lookups meet both widths at random, so a branch would be mispredicted.
         let lines = self.lines + u64::from(group < self.stepped);
         if lines > LINES_MAX {
             let groups_log = self.groups_log + 1;

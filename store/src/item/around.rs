@@ -20,7 +20,7 @@ impl Item<'_> {
         let ReplyTemplate { before: [one, two, three, four], between: [five, six], behind, .. } =
             *around;
         out.reserve(WORDS_BYTES + key_bytes + value_bytes);
-        // SAFETY: there is room for seven words, the key and the value behind the end of `out`, and
+        // SAFETY: there is room for seven words, the key and the value after the end of `out`, and
         // each step writes one of these and advances by no more than it has written. The value is
         // copied as in `copy_value`, and the key is borrowed: nobody stores its bytes. All bytes
         // between `start` and `end` have been written.
@@ -39,7 +39,7 @@ impl Item<'_> {
     }
 }
 
-/// Writes a word, and returns the address behind its text.
+/// Writes a word, and returns the address after its text.
 ///
 /// # Safety
 /// There is room for a whole word.

@@ -21,8 +21,8 @@ pub(super) use cut::{copy_in, copy_out, copy_still, load_2, load_4, load_8};
 
 /// A loop of relaxed loads and stores of single bytes, in the processor's own instructions.
 ///
-/// A compiler does not merge atomics into wider accesses. Assembler can: x86-64 never tears a byte
-/// in an access of any width, and orders wide accesses like those of one byte.
+/// A compiler does not merge atomics into wider accesses. Assembler code can: x86-64 never tears a
+/// byte in an access of any width, and orders wide accesses like accesses of one byte.
 #[cfg(all(target_arch = "x86_64", not(any(miri, shuttle))))]
 mod whole {
     use memory::plant::{Fault, is};
@@ -73,8 +73,8 @@ mod whole {
     /// load both ranges, and store to one of them, but not to both.
     ///
     /// # Safety
-    /// The bytes at `from` may be loaded and those at `to` stored, both as atomics of one byte;
-    /// they do not overlap.
+    /// The bytes at `from` may be loaded, and the bytes at `to` stored, both as atomics of one
+    /// byte. The two ranges do not overlap.
     #[inline(always)]
     pub(in super::super) unsafe fn copy(mut from: *const u8, mut to: *mut u8, bytes: usize) {
         let bytes = if is(Fault::LastPieceNotCopied) && bytes > 64 { bytes & !7 } else { bytes };
@@ -147,7 +147,7 @@ mod cut {
         }
     }
 
-    /// Copies `bytes` bytes that others may be storing by `copy_in`.
+    /// Copies `bytes` bytes that other threads may be storing by `copy_in`.
     ///
     /// # Safety
     /// The bytes at `from` may be loaded by atomics of the pieces' sizes. The pointer `from` must
@@ -182,10 +182,10 @@ mod cut {
     /// Copies `bytes` bytes that nobody stores meanwhile.
     ///
     /// # Safety
-    /// The bytes at `from` may be read and those at `to` written; they do not overlap.
+    /// The bytes at `from` may be read and the bytes at `to` written; the ranges do not overlap.
     #[inline]
     pub(in super::super) unsafe fn copy_still(from: *const u8, to: *mut u8, bytes: usize) {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller keeps the contract of `copy_from_nonoverlapping`.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
 
@@ -208,10 +208,10 @@ mod cut {
     load!(load_4, u32);
     load!(load_8, u64);
 
-    /// Copies `bytes` bytes to a place from which others may be loading by `copy_out`.
+    /// Copies `bytes` bytes to a place from which other threads may be loading by `copy_out`.
     ///
     /// # Safety
-    /// The bytes at `to` may be stored by atomics of the pieces' sizes; those at `from` are the
+    /// The bytes at `to` may be stored by atomics of the pieces' sizes. The bytes at `from` are the
     /// caller's own.
     #[inline]
     pub(in super::super) unsafe fn copy_in(mut from: *const u8, to: *mut u8, bytes: usize) {
@@ -219,7 +219,7 @@ mod cut {
         let relaxed = Ordering::Relaxed;
         pieces(to, bytes, |to, piece| {
             plain_access(to, piece, true);
-            // SAFETY: as in `copy_out`, with `from` and `to` the other way round.
+            // SAFETY: as in `copy_out`, with `from` and `to` exchanged.
             unsafe {
                 match piece {
                     1 => AtomicU8::from_ptr(to).store(from.read(), relaxed),
@@ -265,7 +265,7 @@ mod tests {
                 assert!(got[..7].iter().chain(&got[7 + bytes..]).all(|byte| *byte == 0));
                 // Copies to other memory, since no byte may be stored in pieces of two sizes.
                 let mut got = vec![0_u8; 256];
-                // SAFETY: as above.
+                // SAFETY: the test owns both ranges, and both are long enough.
                 unsafe { copy(given.as_mut_ptr(), got.as_mut_ptr().add(offset), bytes) };
                 assert_eq!(got[offset..offset + bytes], given[..bytes], "to {offset}");
             }

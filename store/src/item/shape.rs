@@ -26,10 +26,10 @@ pub(crate) const FLAGS: u8 = 2;
 const CAS8: u8 = 4;
 /// The key was given in base64.
 pub(crate) const KEY_BINARY: u8 = 8;
-/// All of the value but its last part is in frames, or all of it in chunks. Long form only.
+/// The value is in frames, except for its last part, or whole in chunks. Only in the long form.
 const CHAINED: u8 = 16;
 
-/// The low bits of each form. The lowest bit that is 1 tells the form; the long form has none.
+/// The low bits of each form. The lowest bit that is 1 tells the form; in the long form all are 0.
 const SHORT: u32 = 0b1;
 const MEDIUM: u32 = 0b10;
 const WIDE: u32 = 0b100;
@@ -41,8 +41,8 @@ const MEDIUM_VLEN_MAX: u32 = (1 << 12) - 1;
 /// The marker, in the long form, that the value's length follows.
 const VLEN_FOLLOWS: u32 = (1 << 16) - 1;
 const VOID_EXTENT_AT: u32 = 11;
-/// Bytes of the smallest void, which is one word and smaller than an item, and of the largest whose
-/// extent the word can encode.
+/// Bytes of the smallest void, which is one word and smaller than an item, and of the largest void
+/// whose extent the word can encode.
 pub(super) const VOID_BYTES_MIN: u32 = 4;
 pub(super) const VOID_BYTES_MAX: u32 = (1 << (32 - VOID_EXTENT_AT)) - 1;
 const STAMP_BYTES: u32 = 2;
@@ -98,7 +98,7 @@ impl Shape {
         plain.with_cas(cas)
     }
 
-    /// The shape with the field or mark of `bit` if `on`, otherwise without.
+    /// The shape with the field or mark of `bit` if `on`, otherwise without that field or mark.
     #[inline]
     pub(crate) fn with(self, bit: u8, on: bool) -> Self {
         Self { opts: if on { self.opts | bit } else { self.opts & !bit }, ..self }
@@ -235,7 +235,8 @@ pub(super) unsafe fn read(at: *const u8, layout: Layout) -> DecodedPrefix {
     unsafe { read_shorter(at, layout).unwrap_or_else(|| read_long(at, layout)) }
 }
 
-/// Like `read`, but `None` for an item in the long form. All other forms have the value in the log.
+/// Like `read`, but `None` for an item in the long form. In the other forms the value is in the
+/// log.
 ///
 /// # Safety
 /// See `read`.
@@ -348,8 +349,8 @@ mod tests {
             for shape in shapes(layout) {
                 let first = shape.first();
                 assert_eq!(first.word.checked_shr(8 * first.bytes).unwrap_or(0), 0, "{shape:?}");
-                // Fills the bytes behind with ones, then with zeros: only the first frame's number
-                // is read there, which tells whether the value is in the arena.
+                // Fills the bytes behind with ones, then with zeros. Of these bytes, `read` reads
+                // only the first frame's number, which tells if the value is in the arena.
                 let chunked = shape.is_chained().then(|| (shape.in_frames(0), 7 | 1 << 31));
                 let framed = [Some((shape, 7_u32)), chunked].into_iter().flatten();
                 for ((shape, first_frame), behind) in framed.flat_map(|it| [(it, 0xff), (it, 0)]) {
@@ -373,7 +374,7 @@ mod tests {
                         + words(shape.has_flags(), 1)
                         + words(shape.is_chained(), 1);
                     assert_eq!(fields, due, "{shape:?}");
-                    // SAFETY: as above.
+                    // SAFETY: `bytes` holds an item's first bytes, and more.
                     assert_eq!(unsafe { void_extent(bytes.as_ptr()) }, None, "{shape:?}");
                     let extent = u64::from(read.key_at)
                         + u64::from(shape.key_bytes)
@@ -418,7 +419,7 @@ mod tests {
             // SAFETY: `bytes` holds the four bytes of a void.
             assert_eq!(unsafe { void_extent(bytes.as_ptr()) }, Some(extent));
             bytes.extend([0xff; 4]);
-            // SAFETY: as above.
+            // SAFETY: `bytes` holds the four bytes of a void, and more.
             assert_eq!(unsafe { void_extent(bytes.as_ptr()) }, Some(extent));
         }
     }

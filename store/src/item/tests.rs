@@ -36,7 +36,7 @@ fn shapes(layout: Layout) -> impl Iterator<Item = Shape> {
     })
 }
 
-/// Writes an item of `shape` and `fields` at `loc`, and a void behind it.
+/// Writes an item of `shape` and `fields` at `loc`, and a void after the item.
 fn written<'r>(
     region: &'r Region,
     loc: u64,
@@ -55,7 +55,7 @@ fn written<'r>(
 }
 
 fn is_followed_by_its_void(region: &Region, loc: u64, layout: Layout, shape: Shape) -> bool {
-    // SAFETY: `written` wrote it.
+    // SAFETY: `written` wrote a void there.
     let void = unsafe { record(region, loc + u64::from(shape.extent()), layout) };
     matches!(void, Record::Void(70_000))
 }
@@ -129,7 +129,7 @@ fn what_is_rewritten_is_read_at_every_place_and_length() {
             unsafe { item.rewrite(&Fields { accessed: Stamp(12), ..other }, BASE) };
             let mut copy = vec![0; new.len()];
             item.copy_value(&mut copy);
-            // SAFETY: as above.
+            // SAFETY: nobody else has the item.
             let log_value = unsafe { item.log_value() };
             assert_eq!((&copy, log_value), (&new, &new[..]), "{len} bytes at {loc}");
             assert_eq!((item.key(), item.shape()), (fields.key, shape));
@@ -142,7 +142,7 @@ fn what_is_rewritten_is_read_at_every_place_and_length() {
     }
 }
 
-/// Must panic in release builds too, or the exptime overwrites the key's first bytes.
+/// Must panic in release builds too; otherwise the exptime would overwrite the key's first bytes.
 #[test]
 #[should_panic(expected = "an item that has room for an exptime")]
 fn an_exptime_is_written_over_nothing_else() {

@@ -1,9 +1,9 @@
-//! Appends to the open segment of an item's queue, and of its class if it expires.
+//! Appends items to the open segment of their queue and, if they expire, of their class.
 //!
-//! Where: every item that a verb writes or a drain spares.
+//! Where: used for each item that a verb writes, or that a drain moves instead of evicting it.
 //! Invariant: a segment takes items only in the flush epoch for which it was opened. An appender
 //! may hold the number of a segment that has since been drained and opened for another appender.
-//! That is harmless: a place reserved there is valid, or the segment is full.
+//! Such a number is harmless: a place reserved there is valid, or the segment is full.
 //! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021), see `timed`.
 
 use super::timed::class_of;
@@ -23,7 +23,7 @@ const FREE_PART: u32 = 8;
 
 impl Log {
     /// Reserves `bytes` in an open segment of `queue` for an item with this exptime (0: never). If
-    /// none has room and more than `keep` segments are free, opens another segment.
+    /// no such segment has room and more than `keep` segments are free, opens another segment.
     pub(crate) fn reserve(
         &self,
         queue: policy::Queue,
@@ -53,7 +53,7 @@ impl Log {
         let open = &self.lane(queue).appenders[appender];
         let kind = kind(queue);
         loop {
-            // Acquire pairs with the Release below: the segment is seen as opened.
+            // Acquire pairs with the Release below: the fields that `open` has set are visible.
             let segment = open.load(Ordering::Acquire);
             if segment != NONE
                 && self.segment(segment).birth() & KIND == kind
@@ -73,15 +73,15 @@ impl Log {
         }
     }
 
-    /// Seals `segment`, which an appender has replaced: it was full or another appender's. If it
-    /// has been drained and opened again for this appender, nobody else would seal it.
+    /// Seals `segment`, which an appender has replaced because it was full or another appender's.
+    /// If it was meanwhile drained and opened again for this appender, nobody else would seal it.
     fn displaced(&self, segment: u32, by: u32) {
         if segment != NONE && segment != by {
             self.seal(segment);
         }
     }
 
-    /// Like `reserve` for an item that expires: uses the item's class, or a class of longer lives.
+    /// Like `reserve` for an item that expires: uses its class, or a class that expires later.
     fn reserve_timed(
         &self,
         queue: policy::Queue,
@@ -103,7 +103,8 @@ impl Log {
                 {
                     return Some(place);
                 }
-                // The segment is full or belongs to another class: this class has none open now.
+                // The segment is full or belongs to another class: this class has no open segment
+                // now.
                 if timed.replace(stripe, class, segment, NONE) {
                     self.displaced(segment, NONE);
                 }
@@ -119,7 +120,7 @@ impl Log {
                 self.note_due(fresh, exptime);
                 continue;
             }
-            // Each round closes a class's segment, or goes on to a class of longer lives.
+            // Each round closes a class's segment, or goes on to a class that expires later.
             class = timed.at_least(stripe, class + u32::from(segment == NONE))?;
         }
     }
@@ -148,7 +149,8 @@ impl Log {
         Some(segment)
     }
 
-    /// Reserves `bytes` in a segment. `None`: it is full or of an earlier epoch, and now sealed.
+    /// Reserves `bytes` in a segment. `None`: the segment is full or of an earlier epoch, and is
+    /// now sealed.
     fn reserve_in(&self, segment: u32, bytes: u32) -> Option<Place> {
         match self.try_reserve(segment, bytes) {
             Reservation::At(offset) => Some(self.place(segment, offset, bytes)),

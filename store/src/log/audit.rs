@@ -10,8 +10,9 @@ use memory::sync::Ordering;
 use std::collections::BTreeSet;
 
 impl Log {
-    /// Appends faults of the log's segments to `faults`. A column must be filling each open one, a
-    /// sealed one must be committed in full and in its queue, and each queue's count must be right.
+    /// Appends faults of the log's segments to `faults`. A column must be filling each open
+    /// segment; a sealed segment must be all committed and in its queue; each queue's count must be
+    /// right.
     pub(crate) fn audit(&self, faults: &mut Vec<String>) {
         let named = self.named();
         let mut counts = [0_u32; 2];
@@ -52,7 +53,7 @@ impl Log {
     fn named(&self) -> BTreeSet<u32> {
         let mut named = BTreeSet::new();
         for lane in &self.lanes {
-            // Acquire, here and below: as in `reserve_untimed`.
+            // Acquire, here and below, pairs with the Release that published the segment.
             named.extend(lane.appenders.iter().map(|open| open.load(Ordering::Acquire)));
             named.extend(lane.timed.all());
             let outs = lane.outs.iter().flatten();

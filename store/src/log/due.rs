@@ -1,8 +1,8 @@
 //! The seconds in which segments are to be searched for expired items.
 //!
-//! Where: columns note a second when they seal or walk a segment, or shorten an item's life; the
+//! Where: columns note a second when they seal or walk a segment, or lower an item's exptime; the
 //! harvest looks for segments whose second has come.
-//! Invariant: a segment with an item that expires is noted in the calendar, unless somebody has
+//! Invariant: a segment with an item that expires is noted in the calendar, unless a column has
 //! claimed the segment and will note it.
 //! Source: see `calendar`.
 
@@ -10,7 +10,7 @@ use super::Log;
 use memory::segments::State;
 use memory::sync::Ordering;
 
-/// Fewest seconds between a segment's last walk and a walk due to an item's shortened life.
+/// Minimum number of seconds between a segment's last walk and a walk for a lowered exptime.
 const WALK_SECONDS_MIN: u32 = 60;
 
 impl Log {
@@ -20,8 +20,8 @@ impl Log {
         }
     }
 
-    /// The second in which a sealed segment is to be walked. If its items expire nearly together,
-    /// all have expired by then, otherwise about an eighth of them. `None`: no item expires.
+    /// The second in which a sealed segment is to be walked. By then all its items have expired if
+    /// they expire nearly together, otherwise about an eighth of them. `None`: no item expires.
     pub(crate) fn first_due(&self, segment: u32) -> Option<u32> {
         let there = self.segment(segment);
         let (first, last) = (there.min_exp(), there.max_exp());
@@ -76,7 +76,7 @@ impl Log {
     }
 
     /// Notes that the exptime of the item at `loc` changed from `before` to `exptime` (0: never).
-    /// To be called under the lock of the item's group and after `raise_exp`.
+    /// Must be called under the lock of the item's group and after `raise_exp`.
     #[inline]
     pub(crate) fn changed_exp(&self, loc: u64, before: u32, exptime: u32) {
         if exptime != 0 && (before == 0 || before > exptime) {

@@ -1,6 +1,6 @@
 //! The flush word: determines which items a flush has removed, or will remove in a given second.
 //!
-//! Where: every lookup checks the item that it found; a segment gets the word's epoch when opened.
+//! Where: every lookup checks the item that it found; an opened segment gets the word's epoch.
 //! Invariant: one word holds the epoch, the pending flush, and a bit that is set while segments of
 //! an earlier epoch may be left. Each change of the word is atomic. A segment has the epoch in
 //! which it was opened, and takes no item in a later epoch.
@@ -29,7 +29,8 @@ impl FlushWord {
         (self.0 >> EPOCH_AT) as u32
     }
 
-    /// The second in which a pending flush removes all items stored until then; 0 without a flush.
+    /// The second in which a pending flush removes all items stored until then; 0 if none is
+    /// pending.
     pub(crate) fn at(self) -> u32 {
         ((self.0 & AT) >> AT_AT) as u32
     }

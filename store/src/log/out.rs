@@ -1,5 +1,5 @@
-//! The segments that compaction fills: for each drain token a few open ones, which inherit a
-//! position in the queue from the segments whose items they get.
+//! The segments that compaction fills: for each drain token a few open segments. Each inherits a
+//! position in the queue from the segments whose items it gets.
 //!
 //! Where: every item that compaction moves goes to such a segment.
 //! Invariant: a moved item does not become younger: its new segment has the birth of a segment from
@@ -11,7 +11,7 @@ use super::{Lane, Log, Place, TIMED};
 use memory::segments::{NONE, Reservation, State};
 use memory::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// A segment being filled by compaction, and the position in the queue kept for it.
+/// A segment that compaction is filling, and the position in the queue that is kept for it.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct CompactionTarget {
@@ -28,7 +28,7 @@ impl CompactionTarget {
 
 impl Log {
     /// Opens a free segment, on the node of `from` or near it, for items that compaction moves out
-    /// of `from`. It gets the queue and the birth of `from`.
+    /// of `from`. The new segment gets the queue and the birth of `from`.
     fn open_as(&self, from: u32) -> Option<u32> {
         let segments = &self.memory.segments;
         let segment = segments.take_near(0, segments.node_of(from))?;
@@ -43,7 +43,8 @@ impl Log {
         let lane = self.lane_of(from);
         let out = self.out(token, from);
         loop {
-            // Relaxed: only the token's holder stores it, and tokens are handed over with Release.
+            // Relaxed: only the token's holder stores the number, and a column takes a token with
+            // Acquire.
             let segment = out.segment.load(Ordering::Relaxed);
             if segment != NONE {
                 match self.try_reserve(segment, bytes) {
@@ -59,7 +60,7 @@ impl Log {
 
     /// Bytes left in the segment that the holder of `token` fills for segments like `from`.
     pub(crate) fn out_room(&self, token: usize, from: u32) -> u32 {
-        // Relaxed: as in `reserve_out`.
+        // Relaxed: only the token's holder stores the number; see `reserve_out`.
         let out = self.out(token, from);
         let segment = out.segment.load(Ordering::Relaxed);
         if segment == NONE || !self.segment(segment).is(State::Open) {
@@ -71,7 +72,7 @@ impl Log {
     }
 
     /// Gives the position of `segment`, which has been drained and leaves the queue, to the segment
-    /// that received its items. A segment that has an older position already keeps that one.
+    /// that received its items. A segment that has an older position already keeps that position.
     pub(crate) fn inherit(&self, token: usize, segment: u32) {
         let (queue, out) = (self.queue(segment), self.out(token, segment));
         let open = out.segment.load(Ordering::Relaxed); // as in `reserve_out`

@@ -1,8 +1,8 @@
 //! A place in the log: bytes reserved for one item until they are committed.
 //!
-//! Where: `Log::reserve` and `Log::reserve_out` give one for each item that is appended.
+//! Where: `Log::reserve` and `Log::reserve_out` make a place for each item that is appended.
 //! Invariant: a place is the only right to write its bytes, and it ends in exactly one commit: of
-//! the item written there (`WrittenPlace`), or of a void. Both consume it.
+//! the item written there (`WrittenPlace`), or of a void. Both commits consume the place.
 //!
 //! Dropping a place fails an assertion in debug builds, in which the tests, the explored schedules
 //! and the soak test run; in a release build the check would cost time in each append. A dropped

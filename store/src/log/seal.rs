@@ -1,8 +1,9 @@
 //! The end of a segment: it is sealed when it is full, and retired when its last item goes.
 //!
-//! Where: an append to a full segment, a flush, a change of the limit; the last commit and unlink.
-//! Invariant: one caller seals a segment, and one retires it. Whoever makes a segment sealed,
-//! wholly committed and without a live item retires it at once.
+//! Where: an append to a full segment, a flush and a change of the limit seal segments; the last
+//! commit and the last unlink in a segment retire it.
+//! Invariant: one caller seals a segment, and one retires it. The caller whose change leaves a
+//! segment sealed, wholly committed and without a live item retires the segment at once.
 //! Source: none.
 
 use super::{CLASS_AT, KIND, Lane, Log, TIMED};
@@ -10,7 +11,7 @@ use memory::segments::{NONE, Reservation, Segment, State};
 use memory::sync::{Ordering, fence};
 
 impl Log {
-    /// Seals every appender's segment that holds any bytes, and those that compaction fills.
+    /// Seals every appender's segment that holds any bytes, and the segments that compaction fills.
     pub(crate) fn seal_all(&self) {
         self.seal_open(|segment| segment.reserved() > 0);
         for lane in &self.lanes {
@@ -36,7 +37,8 @@ impl Log {
         }
     }
 
-    /// Closes a segment by reserving more bytes than it has. True: sealed; the caller queues it.
+    /// Closes a segment by reserving more bytes than it has. True: this call has sealed the
+    /// segment, and the caller must queue it.
     pub(super) fn close(&self, segment: u32) -> bool {
         let segment_bytes = self.memory.region.segment_bytes();
         self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reservation::Sealed
@@ -65,8 +67,8 @@ impl Log {
     pub(crate) fn retire_if_dead(&self, segment: u32) {
         fence(Ordering::SeqCst); // pairs with itself in the other callers
         let there = self.segment(segment);
-        // Checked in this order: an item counts as live before its place is committed, so once all
-        // places are committed the live bytes only fall.
+        // The order of these checks matters: an item counts as live before its place is committed,
+        // so once all places are committed the live bytes only fall.
         if there.drainable() && there.live() == 0 && there.change(State::Sealed, State::Draining) {
             self.retire(segment);
         }

@@ -1,9 +1,10 @@
-//! Open segments for items that expire, by length of life: the items of a segment expire together,
-//! and the segment is freed without moving any item.
+//! Open segments for items that expire, grouped by life, which is the time until an item expires:
+//! the items of a segment expire together, and the segment is freed without moving any item.
 //!
 //! Where: the log asks here for the segment to which an item with an exptime is appended.
 //! Invariant: an item goes to a segment of its class or of a class of longer lives, so no segment
-//! outlasts its class. Only without such an open segment does it go to items that do not expire.
+//! outlasts its class. If no such segment is open, the item goes to a segment of items that do not
+//! expire.
 //! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021).
 //!
 //! The lives in one class differ by a quarter at most. The memory of a segment comes back when its
@@ -35,7 +36,7 @@ pub(super) fn class_of(seconds: u32) -> u32 {
     (FIRST_PART + 3 * (octave - SINGLE_SECONDS.ilog2()) + part).min(CLASSES - 1)
 }
 
-/// The stripe of each appender. If there are enough `stripes`, no two nodes share one.
+/// The stripe of each appender. If there are enough `stripes`, no stripe belongs to two nodes.
 pub(super) fn stripes_of(nodes: &Nodes, appenders: u32, stripes: u32) -> Box<[usize]> {
     let (of_nodes, stripes) = (nodes.count(), stripes as usize);
     let mut seen = vec![0; of_nodes];
@@ -56,7 +57,7 @@ pub(super) fn stripes_of(nodes: &Nodes, appenders: u32, stripes: u32) -> Box<[us
 #[derive(Debug)]
 pub(super) struct OpenByClass {
     open: Box<[AtomicU32]>,
-    /// For each stripe a bit for each class that has an open segment: a hint.
+    /// For each stripe, a word with a bit for each class that has an open segment: a hint.
     some: Box<[AtomicU64]>,
 }
 
@@ -74,7 +75,7 @@ impl OpenByClass {
     }
 
     pub(super) fn of(&self, stripe: usize, class: u32) -> u32 {
-        // Acquire pairs with the Release in `replace`: the segment is seen as opened.
+        // Acquire pairs with the Release in `replace`: the fields that `open` has set are visible.
         self.at(stripe, class).load(Ordering::Acquire)
     }
 
@@ -109,12 +110,12 @@ impl OpenByClass {
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = u32> {
-        // Acquire: as in `of`.
+        // Acquire pairs with the Release in `replace`.
         self.open.iter().map(|at| at.load(Ordering::Acquire)).filter(|segment| *segment != NONE)
     }
 
-    /// Updates the bit that tells if a class has an open segment. If two columns do so at once, the
-    /// bit may stay wrong until the class's next segment is opened or sealed.
+    /// Updates the bit that tells if a class has an open segment. If two columns update it at once,
+    /// the bit may stay wrong until the class's next segment is opened or sealed.
     fn mark(&self, stripe: usize, class: u32) {
         let some = &self.some[stripe];
         // Relaxed: a hint.

@@ -8,7 +8,7 @@
 //! replacement policies" (1981), with Fenwick's tree of partial sums, over blocks of places.
 //!
 //! The stack is packed, because it is a large part of a small store's memory: a place takes 16
-//! bytes, an entry of the table from keys to places 2, and a block's sum 8.
+//! bytes, an entry of the table from keys to places takes 2, and a block's sum takes 8.
 
 /// Number of places in a block. Inside a block, bytes are added up one by one.
 const BLOCK: usize = 16;
@@ -37,7 +37,8 @@ pub(super) struct Stack {
     stored: Box<[u64]>,
     /// Partial sums of the blocks' bytes, from index 1 on.
     sums: Box<[u64]>,
-    /// The place of each key: a hash table, linearly probed. At most half of it, plus 1, is used.
+    /// The place of each key: a hash table, linearly probed, of which at most half, plus 1, is
+    /// used.
     at: Box<[u16]>,
     keys: usize,
     /// The place of the next use.
@@ -67,7 +68,7 @@ impl Stack {
         self.keys
     }
 
-    /// Bytes of memory that the stack takes. Places that no key has had yet take none.
+    /// Bytes of memory that the stack takes. Places that no key has had yet take no memory.
     pub(super) fn bytes(&self) -> usize {
         let places = (self.now_max * size_of::<u64>()).next_multiple_of(PAGE_BYTES) * 2;
         places + size_of_val(&*self.sums) + size_of_val(&*self.at)
@@ -168,7 +169,7 @@ impl Stack {
         self.at[hole] = NOWHERE;
     }
 
-    /// Moves the keys with hashes below `below` to the first places, in order; removes the rest.
+    /// Moves the keys with hashes below `below` to the first places, in order; removes all others.
     fn restart(&mut self, below: u64) {
         self.sums.fill(0);
         self.at.fill(NOWHERE);

@@ -3,12 +3,12 @@
 //!
 //! Where: see `policy`. Invariant: size matters only between items of different sizes.
 //! Source: Clock2Q+ (2025): hits soon after an insertion come in bursts and do not predict later
-//! hits, so hits in the first part of probation do not count. Added here: the same in the main
-//! queue, counters of two bits, and an item's size relative to the mean, like in GDSF: with equal
-//! hits, one large item is worth less than the small items that would fit in its room. The share of
-//! probation is ARC's p: it grows when a key returns that had left probation, and shrinks when one
-//! returns that had left main. The constants were tuned with `kvblaster simulate`; small changes
-//! matter little.
+//! hits, so hits in the first part of probation do not count. This file adds the same rule for the
+//! main queue, counters of two bits, and, like GDSF, an item's size relative to the mean: with
+//! equal hits, one large item is worth less than the small items that would fit in its room. The
+//! share of probation is ARC's p: it grows when a key returns that had left probation, and shrinks
+//! when a key returns that had left the main queue. The constants were tuned with `kvblaster
+//! simulate`; small changes matter little.
 
 use super::{DrainedItem, GhostScope, Policy, Queue, Share};
 
@@ -54,7 +54,7 @@ impl Policy for Clock2Q {
     }
 }
 
-/// Number of hits that a large item needs in addition to the one that every item needs.
+/// Number of hits that a large item needs in addition to the one hit that every item needs.
 fn extra_hits(item: DrainedItem) -> u8 {
     let (bytes, mean_bytes) = (u64::from(item.bytes), u64::from(item.mean_bytes));
     if mean_bytes == 0 {

@@ -1,6 +1,7 @@
 //! First in, first out: the baseline for any other policy.
 //!
-//! Where: see `policy`. Invariant: nothing is ever spared.
+//! Where: see `policy`.
+//! Invariant: a drain evicts every live item.
 
 use super::{CNT_MAX, DrainedItem, GhostScope, Policy, Queue, Share};
 

@@ -1,4 +1,4 @@
-//! NbQ-CLOCK: spares items that were used since they were last examined.
+//! NbQ-CLOCK: a drain spares (does not evict) items that were used since they were last examined.
 //!
 //! Where: see `policy`. Invariant: an item is spared at most as many times as its counter's value.
 //! Source: the KV-Cache paper, section 4.2.3.

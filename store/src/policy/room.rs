@@ -1,7 +1,8 @@
-//! Numbers for making room: an append's work, the segment to compact, when items must be evicted.
+//! Rules for making room: an append's work, the segment to compact, and when items are evicted.
 //!
-//! Where: the store's `room`, `log` and `rewrite` use them, and so does the simulator's model.
-//! Invariant: like `policy`, this has no memory and no clock; the caller gives all counts.
+//! Where: the store's `room`, `log` and `rewrite` use these rules, and so does the simulator's
+//! model.
+//! Invariant: like `policy`, this module has no memory and no clock; the caller passes all counts.
 
 use super::{Pressure, Queue};
 
@@ -9,15 +10,16 @@ use super::{Pressure, Queue};
 pub const SLICE_BYTES_MIN: u32 = if cfg!(shuttle) { 256 } else { 2 << 10 };
 /// Maximum bytes of records in a slice of work.
 pub const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
-/// A segment is worth compacting if at least this percentage of it is dead. Equals
-/// `DEAD_PERCENT_MAX`: some segment then qualifies whenever compaction comes before eviction.
+/// A segment is worth compacting if at least this percentage of it is dead. This number equals
+/// `DEAD_PERCENT_MAX`, so some segment qualifies whenever compaction comes before eviction.
 pub const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
 /// The longest value that may be rewritten in place while others read it.
 pub const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 };
 /// Number of times an item is rewritten in place before it is appended again.
 pub const VERSION_MAX: u8 = 7;
 
-/// Ratio of an append's work to its size. It rises by up to `PAY_FACTOR_MORE` if segments run out.
+/// Ratio of an append's work to its size. The ratio rises by `PAY_FACTOR_MORE` at most if segments
+/// run out.
 const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
 /// Compaction comes before eviction while more than this percentage of all bytes is dead.
@@ -26,10 +28,10 @@ const DEAD_PERCENT_MAX: u64 = 3;
 const WORTH_PARTS: u64 = 1 << 10;
 /// A debt above 1 / `DEBT_PART` of all memory puts a policy under pressure to evict.
 const DEBT_PART: u64 = 16;
-/// A freed byte pays the debt of `DEBT_PAID` spared bytes.
+/// Freeing one byte pays the debt of `DEBT_PAID` spared bytes, which drains moved, not evicted.
 const DEBT_PAID: u64 = 3;
 
-/// Number of free segments that only drains may take; `drains` is the most drains at a time.
+/// Number of free segments that only drains may take. At most `drains` drains run at a time.
 #[inline]
 #[must_use]
 pub fn keep(drains: u32) -> u32 {
@@ -106,8 +108,9 @@ pub fn either(victim: Queue) -> [Queue; 2] {
     }
 }
 
-/// The order of the first segment of a queue in which hits do not count. `birth` is the order of
-/// the segment opened last, and the queue has `segments` segments.
+/// Hits on items in the youngest segments of a queue do not count. Returns the order of the oldest
+/// such segment. `birth` is the order of the segment opened last, and the queue has `segments`
+/// segments.
 #[inline]
 #[must_use]
 pub fn young_from(birth: u64, segments: u32, window_percent: u32) -> u64 {
@@ -115,7 +118,7 @@ pub fn young_from(birth: u64, segments: u32, window_percent: u32) -> u64 {
     (birth + 1).saturating_sub(window)
 }
 
-/// The debt: bytes that drains have spared in excess of those that they freed.
+/// The debt: bytes that drains have spared, minus `DEBT_PAID` times the bytes that they have freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Debt {
     bytes: u64,
@@ -130,7 +133,7 @@ impl Debt {
         Pressure { in_debt: self.bytes > all_bytes / DEBT_PART, stuck: self.is_stuck }
     }
 
-    /// Notes that an item was spared.
+    /// Notes that an item was spared, that is, moved instead of evicted.
     #[inline]
     pub fn spared(&mut self, bytes: u64) {
         self.bytes += bytes;

@@ -21,13 +21,13 @@ const ITEM_HEAD_BYTES_MAX: u32 = 300;
 const CANDIDATES_MAX: u32 = 1024;
 /// Maximum number of sealed segments in a sample.
 const CANDIDATES_SAMPLED: u32 = 64;
-/// Maximum number of attempts to claim a segment: another column may claim a chosen one first.
+/// Maximum number of attempts to claim a segment: another column may claim a chosen segment first.
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
 
 struct Choice {
     best: Option<u32>,
-    /// An estimate of all dead bytes except segments' ends too small for an item: compaction leaves
-    /// such ends too, and would never stop if they counted.
+    /// An estimate of all dead bytes. A segment's end that is too small for an item does not count:
+    /// compaction leaves such ends too, and would otherwise never stop.
     dead_bytes: u64,
     /// A segment in which many items have probably expired.
     expired: Option<u32>,
@@ -62,7 +62,8 @@ impl Room {
             let Some(segment) = best.filter(|_| much || view.config.eviction.is_none()) else {
                 break;
             };
-            // No eviction if other columns claim segments, or retired segments will become free.
+            // Nothing is evicted if other columns claim segments, or if retired segments will
+            // become free.
             if attempt == CLAIM_ATTEMPTS_MAX || (!room(segment) && segments.limbo() > 0) {
                 return None;
             }
@@ -112,11 +113,11 @@ impl Room {
         None
     }
 
-    /// The segment most worth compacting, among a sample of sealed segments from a random one on.
+    /// The segment most worth compacting, of a sample of sealed segments from a random segment on.
     fn choose_dead(&mut self, view: View<'_>, dead_percent: u64) -> Option<u32> {
         let segments = &view.memory().segments;
         let count = segments.count();
-        // Segments are used in order of their numbers, so the last ones are mostly unused.
+        // Segments are used in order of their numbers, so the last segments are mostly unused.
         let first = self.random.below(count.saturating_sub(segments.fresh()).max(1));
         let (mut deadest, mut sealed) = (CompactionChoice::default(), 0);
         for look in 0..count.min(CANDIDATES_MAX) {
@@ -137,7 +138,8 @@ impl Room {
         deadest.best()
     }
 
-    /// Claims a segment with expired items if nothing may be evicted, each at most once a second.
+    /// Called if nothing may be evicted: claims a segment with expired items. Claims each segment
+    /// at most once a second.
     fn claim_expired(&mut self, view: View<'_>) -> Option<(u32, Aim)> {
         let count = view.memory().segments.count();
         let first = if count <= CANDIDATES_MAX { 0 } else { self.random.below(count) };
@@ -203,7 +205,7 @@ impl Store {
             || self.log.out_room(token as usize, segment) >= segments.get(segment).live()
     }
 
-    /// Dead bytes of a sealed segment, without its unused end if that was too small for an item.
+    /// Dead bytes of a sealed segment, without its unused end if no item would fit there.
     fn dead_bytes(&self, there: &Segment) -> u64 {
         let segment_bytes = u64::from(self.memory().region.segment_bytes());
         let left_over_max = u64::from(self.frame_bytes() + ITEM_HEAD_BYTES_MAX);

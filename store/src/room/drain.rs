@@ -1,8 +1,9 @@
 //! A walk through a claimed segment, in slices, and the segment's next state.
 //!
-//! Where: making room and background work continue their column's walk; sleeping columns park it.
-//! Invariant: records cover a drainable segment up to its end, and the walk steps from one to the
-//! next; each walk holds one of the store's tokens, and gives it back when it ends.
+//! Where: making room and background work continue their column's walk; a column that sleeps parks
+//! its walk.
+//! Invariant: records cover a drainable segment up to its end, and the walk steps from record to
+//! record; each walk holds one of the store's tokens, and gives the token back when it ends.
 //! Source: the KV-Cache paper, section 4.2.3.
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
@@ -21,9 +22,9 @@ pub(super) enum Aim {
     Compact,
     /// Spares or evicts items, as the policy decides.
     Evict,
-    /// Unlinks dead items and leaves the others where they are.
+    /// Unlinks dead items and leaves other items where they are.
     Sweep(Sweep),
-    /// Copies values that have frames in this or a later segment, and leaves other items.
+    /// Copies values with frames in the segment of this number or a later one; leaves other items.
     Repack(u32),
 }
 
@@ -139,7 +140,7 @@ impl Store {
             let token = (!taken).trailing_zeros();
             (token < self.tokens_max()).then(|| taken | (1 << token))
         };
-        // Acquire pairs with the Release in `give_token`: the last holder's open segment is seen.
+        // Acquire pairs with the Release in `give_token`: the last holder's stores are visible.
         let old = self.tokens.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
         Some((!old).trailing_zeros())
     }

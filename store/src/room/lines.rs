@@ -37,7 +37,7 @@ impl Room {
         gave || view.index.wants_to_shrink()
     }
 
-    /// Takes a segment's memory back from the index. False: the index cannot do without it.
+    /// Takes a segment's memory back from the index. False: the index needs all its memory.
     fn ungrant_index(&mut self, view: View<'_>) -> bool {
         let memory = view.memory();
         let bytes = memory.region.segment_bytes() as usize;
@@ -66,7 +66,7 @@ impl Room {
     /// Makes memory for another overflow line of the index, which the key of `hash` needs.
     ///
     /// # Errors
-    /// `NoMemory`: there is no memory for the line. `Later`: there is none yet.
+    /// `NoMemory`: there is no memory for the line. `Later`: there is no memory yet.
     pub(crate) fn make_index_room(
         &mut self,
         handle: &mut Handle,
@@ -88,8 +88,8 @@ impl Room {
         made
     }
 
-    /// Evicts items to free overflow lines if there is no address space for more of them, which
-    /// small items use up before they fill the memory. Returns why the key is refused.
+    /// Evicts items to free overflow lines if there is no address space for more lines; small items
+    /// use the address space up before they fill the memory. Returns why the key is refused.
     #[cold]
     fn make_slots(&mut self, view: View<'_>) -> StoreError {
         let is_made = self.make_room(view, SLICE_BYTES_MAX) || view.others_make_room();

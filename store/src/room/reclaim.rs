@@ -1,6 +1,6 @@
 //! Frees drained segments once no column can be reading them.
 //!
-//! Where: whenever room is looked for, and in idle moments.
+//! Where: whenever a column looks for room, and in idle moments.
 //! Invariant: a segment is reused only once all columns have passed a quiescent point since it was
 //! retired. Debug builds overwrite a segment first, so that tests notice late readers.
 //! Source: quiescent-state-based reclamation, see `memory::quiescence`.

@@ -1,4 +1,5 @@
-//! Decides, for each item that a walk meets, whether to drop, evict, spare or move the item.
+//! Decides, for each item that a walk meets, whether to drop, evict or move the item. A move
+//! instead of an eviction spares the item.
 //!
 //! Where: each item of a segment that is compacted or drained.
 //! Invariant: an item's slot is found by location, and changes under its group's lock. At the end
@@ -84,7 +85,7 @@ impl Drain {
         policy.judge(item, debt.pressure(view.memory_bytes() as u64))
     }
 
-    /// Unlinks an item that is dead. False: it is not dead, or no longer linked.
+    /// Unlinks an item that is dead. False: the item is not dead, or no longer linked.
     fn drop_dead(
         &mut self,
         view: View<'_>,
@@ -101,7 +102,7 @@ impl Drain {
         true
     }
 
-    /// Evicts the item at a location, if it is still linked, and notes it in the ghost.
+    /// Evicts the item at a location, if it is still linked, and notes its key in the ghost.
     fn evict(&mut self, view: View<'_>, debt: &mut Debt, (hash, loc, bytes): (u64, u64, u64)) {
         let mut locked = view.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else { return };

@@ -48,7 +48,7 @@ impl Room {
     fn work_off(&mut self, view: View<'_>, budget: u32, start: impl Fn(&mut Self) -> bool) -> bool {
         let mut done = 0;
         while done < budget {
-            // Gathered segments come first: their dead items make room without cost to live ones.
+            // Gathered segments come first: their dead items make room without cost to live items.
             let harvested = view.harvest.work(view, budget - done);
             if harvested > 0 {
                 done = done.saturating_add(harvested);
@@ -60,7 +60,7 @@ impl Room {
             }
             let did = self.slice(view, budget - done);
             if did == 0 {
-                // There is no room to move items before other columns free a segment.
+                // There is no room to move items until other columns free a segment.
                 break;
             }
             done += did;
@@ -72,7 +72,8 @@ impl Room {
         if !self.take_parked(view) {
             return false;
         }
-        // The eviction may have freed enough: evicted items may have had frames in any segment.
+        // A walk that evicts may have freed enough: evicted items may have had frames in any
+        // segment.
         let segments = &view.memory().segments;
         let has_room = segments.free() + segments.limbo() >= view.high();
         if has_room && view.lacking() == 0 {
@@ -129,7 +130,7 @@ impl Room {
         if memory.present() == memory.allowed() {
             return false;
         }
-        // This leaves fewer than `high` segments free, so that appends go on making room.
+        // `adjust` leaves fewer than `high` segments free, so that appends go on making room.
         if !memory.adjust(view.keep() + 1) {
             return true;
         }
@@ -154,7 +155,7 @@ impl Room {
         }
     }
 
-    /// Like `stop_evicting`, but only if repacking frames would free as much as the limit demands.
+    /// Like `stop_evicting`, but only if repacking would free the segments that the limit demands.
     fn stop_for_repack(&mut self, view: View<'_>) {
         let evicts = |drain: &Drain| matches!(drain.aim, Aim::Evict);
         if self.drain.as_ref().is_some_and(evicts) && view.scattered().is_some() {

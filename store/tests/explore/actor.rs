@@ -1,6 +1,7 @@
 //! One column that follows a script, and the state that all columns of a schedule share.
 //!
-//! Where: one `Actor` per thread of a schedule; another, the keeper, runs before and after them.
+//! Where: one `Actor` per thread of a schedule; another `Actor`, the keeper, runs before and after
+//! these threads.
 //! Invariant: each operation on a key is recorded with the moments at which it began and ended.
 //! Source: none.
 
@@ -27,13 +28,13 @@ const RECEIVED_BYTES_MAX: usize = 1700;
 pub(crate) struct World {
     pub(crate) script: Script,
     pub(crate) moment: AtomicU64,
-    /// Each call with its lane and its key; a call without a key concerns all keys. The lanes are
-    /// those of the columns, then that of the keeper, then those of evictions.
+    /// Each call with its lane and its key; a call without a key concerns all keys. The first lanes
+    /// are the columns', the next lane is the keeper's, and the last lanes are for evictions.
     pub(crate) calls: Mutex<Vec<(usize, Option<usize>, Call)>>,
     pub(crate) clocks: Vec<AtomicU32>,
     pub(crate) latest: Mutex<Vec<(u64, u32)>>,
     pub(crate) seen: Vec<AtomicU64>,
-    /// Number of values generated so far: part of each value, so that all differ.
+    /// Number of values generated so far. It is part of each value, so that all values differ.
     pub(crate) made: AtomicU64,
     pub(crate) wrong: Mutex<Vec<String>>,
     pub(crate) refused: AtomicU32,
@@ -397,7 +398,7 @@ impl Actor {
                 }
                 _ => self.column.put(&put, Body::Bytes(&value)),
             },
-            // The server does this too, when it discards the rest of the value.
+            // The server also deletes the key's item, when it discards the rest of the value.
             Some(Err(refused)) => {
                 if act.verb == Verb::Set && refused != StoreError::Later {
                     self.column.delete(&name);

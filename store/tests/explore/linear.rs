@@ -37,7 +37,7 @@ fn latest(clocks: &Clocks, moment: u64) -> u32 {
     clocks.iter().take_while(|(from, _)| *from <= moment).map(|(_, now)| *now).max().unwrap_or(0)
 }
 
-/// True if a flush for a later second was requested during `call`, itself not a flush or tick.
+/// True if a flush for a later second was requested during `call`, and `call` is no flush or tick.
 fn is_put_off_during(lanes: &[Vec<Call>], call: &Call) -> bool {
     let is_flush = |event: &Event| matches!(event, Event::Flush(_) | Event::Tick);
     let is_it = |other: &Call| {

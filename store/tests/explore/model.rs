@@ -60,7 +60,7 @@ pub(crate) struct ReadResult {
     pub(crate) cas: u64,
 }
 
-/// The result of a meta get: that of a read, and the values for meta flags.
+/// The result of a meta get: the result of a read, and the values for meta flags.
 #[derive(Clone, Debug)]
 pub(crate) struct MetaReadResult {
     pub(crate) seen: ReadResult,
@@ -140,7 +140,7 @@ impl Item {
         is_it.then(|| Item { cas: Some(cas), ..self.clone() })
     }
 
-    /// The item, if it may have the requested CAS unique; any item if none was requested.
+    /// The item, if it may have the CAS unique `cas`; with `None`, the item in any case.
     fn matches(&self, cas: Option<u64>) -> Option<Item> {
         cas.map_or_else(|| Some(self.clone()), |cas| self.seen_with(cas))
     }
@@ -333,7 +333,7 @@ impl Rules {
         new
     }
 
-    /// The CAS unique of an item if no answer gave it: 0 if the store has none, else `None`.
+    /// The CAS unique of an item if no answer gave it: 0 if the store keeps none, else `None`.
     fn none_yet(self) -> Option<u64> {
         (!self.has_cas).then_some(0)
     }
@@ -439,7 +439,7 @@ impl Rules {
     }
 }
 
-/// The item's value as a number, if it is one; a value in frames (over 512 bytes) is none.
+/// The item's value as a number, if it is one. A value in frames (over 512 bytes) does not count.
 fn number(item: &Item) -> Option<u64> {
     let text = std::str::from_utf8(&item.value).ok()?;
     let digits = text.split(' ').next()?;

@@ -1,4 +1,4 @@
-//! Compares every reply of a column with that of a simple map under a virtual clock.
+//! Compares every reply of a column with the reply of a simple map under a virtual clock.
 //!
 //! Invariant: if memory is short, a miss is allowed only if the store counted an eviction since the
 //! item was last seen; a wrong, expired, flushed or resurrected value is never allowed.
@@ -55,8 +55,8 @@ fn check(config: &Config, cases: u32, drawn: DrawSettings) {
     check_in(config, None, cases, drawn);
 }
 
-/// Like `check`, but with an arena if `chunks` is given: its number of chunks, the bytes of the
-/// shortest value in it, and true if values stay where they were received.
+/// Like `check`, but with an arena if `chunks` is given: the arena's number of chunks, the bytes of
+/// the shortest value in it, and true if values stay where they were received.
 fn check_in(config: &Config, chunks: Option<(u32, usize, bool)>, cases: u32, drawn: DrawSettings) {
     let requested = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = requested.unwrap_or(cases);

@@ -102,7 +102,7 @@ impl Exp {
 }
 
 impl Cas {
-    /// Returns the unique as a number, relative to `cas`, the unique of the item.
+    /// Returns this CAS unique as a number, relative to `cas`, the CAS unique of the item.
     pub(crate) fn of(self, cas: u64) -> u64 {
         match self {
             Self::None => 0,
@@ -249,7 +249,7 @@ impl World {
                 (Item { exptime: exp.at(self.now), ..new }, initial, 0)
             }
             Some(old) => {
-                // memcached splits an item above 512 KiB into chunks, and does not increment those.
+                // memcached splits an item above 512 KiB into chunks, and does not increment it.
                 let is_chunked = self.counted(key, old.value.0.len(), old.flags) > 512 << 10;
                 if old.value.0.is_empty() || is_chunked {
                     return keep(Reply::NonNumeric);

@@ -26,7 +26,7 @@ pub(crate) struct Run {
     pub(crate) room: Room,
     pub(crate) items: HashMap<Vec<u8>, Item>,
     flush_at: Option<u32>,
-    /// CAS uniques that the store chose, and those that clients chose (the latter with bit 63 set).
+    /// CAS uniques that the store chose and, with bit 63 set, CAS uniques that clients chose.
     uniques: HashSet<u64>,
     pinned: Vec<(Pinned, Text)>,
     filled: u32,
@@ -97,7 +97,7 @@ impl Run {
         self.check_room()
     }
 
-    /// The column in use, online. The other columns are offline, so it waits for none of them.
+    /// The column in use, online. It need not wait for the other columns, which are offline.
     pub(crate) fn column(&mut self) -> &mut Column {
         for at in (0..COLUMNS).filter(|at| *at != self.at) {
             if !std::mem::replace(&mut self.asleep[at], true) {
@@ -314,10 +314,11 @@ impl Run {
         }
     }
 
-    /// Checks that a CAS unique chosen by the store is new, and higher than that of the `old` item.
+    /// Checks that a CAS unique chosen by the store is new, and higher than the unique of `old`.
     fn check_fresh(&self, cas: u64, old: Option<&Item>) -> Result<(), String> {
         let low = old.map_or(0, |old| old.cas);
-        // A client may choose a unique above the store's count; the store's next one may be lower.
+        // A client may choose a unique above the store's count; the store's next unique may be
+        // lower.
         let lower = cas <= low && low < 1 << 40 && !self.uniques.contains(&(low | 1 << 63));
         if cas == 0 || self.uniques.contains(&cas) || lower {
             return Err(format!("CAS unique {cas} after {low} is not new"));
@@ -407,7 +408,7 @@ impl Run {
         let segment =
             if self.world.frame_bytes == 16 << 10 { 256 << 10 } else { self.world.frame_bytes * 8 };
         let hash = usize::try_from(stats.hash_bytes).unwrap();
-        // Open segments: those that columns append to, and an eighth of memory for expiring items.
+        // Open segments: segments of the columns, and an eighth of memory for expiring items.
         let open = segment * (2 + 2 * COLUMNS) + self.memory_bytes / 8;
         let most = hash.next_multiple_of(segment) + open;
         match self.store.used_bytes() <= most {

@@ -27,8 +27,8 @@ fn what_is_drained_while_a_flush_is_called_off_is_all_gone_or_all_there(eviction
     let at_work = AtomicUsize::new(THREADS - 1);
     let all = at_once(&store, |id, column| {
         while id == 0 && at_work.load(Ordering::SeqCst) > 0 {
-            // By the other columns' clocks, a second ahead, all items are flushed between the
-            // calls.
+            // The other columns' clocks are a second ahead: by these clocks, all items are flushed
+            // between the two calls.
             column.flush(Some(1001));
             column.flush(Some(0));
             column.quiesce();

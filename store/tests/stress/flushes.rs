@@ -1,7 +1,7 @@
 //! Flushes and clock changes while other threads set and touch items.
 //!
-//! Invariant: once a flush has ended, no item set before it began is seen, but items set after it
-//! ended are; an item with an exptime is seen until that time, and not later.
+//! Invariant: once a flush has ended, no item set before the flush began is seen, but items set
+//! after it ended are seen; an item with an exptime is seen until that time, and not later.
 
 use crate::patient::at_last;
 use crate::value;

@@ -1,7 +1,7 @@
 //! The memory limit, changed by one thread while all threads read and write.
 //!
-//! Invariant: once the memory in use has come down to the limit, it stays within it until the limit
-//! goes up; and under every limit the invariants of the other tests hold.
+//! Invariant: once the memory in use has come down to the limit, it stays within the limit until
+//! the limit goes up; and under every limit the invariants of the other tests hold.
 
 use std::sync::Arc;
 use store::{Column, Store};
@@ -18,7 +18,8 @@ pub(crate) struct Limits {
     store: Arc<Store>,
     /// Limits to choose from, in eighths of a megabyte; an empty list leaves the limit unchanged.
     eighths: &'static [usize],
-    /// Maximum number of segments in use. It follows the use down, and rises only at a change.
+    /// Maximum number of segments in use. This number falls with the use, and rises only when the
+    /// limit is changed.
     most: u64,
 }
 

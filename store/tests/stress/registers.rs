@@ -1,8 +1,8 @@
 //! Keys as registers: each is written by one thread, version after version, and read by all.
 //!
-//! Invariant: a read begun after a write was acknowledged sees that version, a later one or
-//! nothing; a deleted or replaced value never comes back. Without evictions only a delete makes
-//! reads see nothing.
+//! Invariant: a read that begins after a write was acknowledged sees the written version, a later
+//! version, or nothing; a deleted or replaced value never comes back. Without evictions only a
+//! delete makes reads see nothing.
 
 use crate::limits::Limits;
 use crate::patient::at_last;
@@ -128,7 +128,8 @@ impl Run {
         match at_last(column, |column| column.put(&put, Body::Bytes(&value))) {
             Ok(PutResult::Stored { .. }) => register.acknowledged.store(version, Ordering::SeqCst),
             Ok(PutResult::NotStored) if verb != Verb::Set => {}
-            // A refused set has deleted the older value, so reads must not see that any more.
+            // A refused set has deleted the older value, so reads must not see the older value any
+            // more.
             Err(StoreError::NoMemory) if verb == Verb::Set => {
                 register.acknowledged.store(version, Ordering::SeqCst);
             }

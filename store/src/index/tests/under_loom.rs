@@ -32,7 +32,7 @@ fn crowd(index: &Index) -> Vec<u64> {
 }
 
 /// Fills two lines with keys that belong in these lines only, and puts one more such key in an
-/// overflow line. Removing the first key returned makes room for the second.
+/// overflow line. Returns two keys: removing the first makes room for the second.
 fn spilled(index: &Index) -> (u64, u64) {
     let pair = |home: u64| (0..).filter(move |loc| lines_of(*loc, 8) == [home, 1 - home]).take(9);
     let full: Vec<u64> = pair(0).take(8).chain(pair(1).take(8)).collect();
@@ -86,7 +86,7 @@ fn contracts(count: usize) {
     model(2, move || {
         let index = small();
         assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
-        // Keys at home in the removed line. The ninth, in its other line, moves to another line.
+        // Keys at home in the removed line. The ninth key moves from its other line to a third.
         let ninth = |loc: &u64| lines_of(*loc, 9)[0] == 8;
         let moves = |loc: &u64| lines_of(*loc, 9)[1] != lines_of(*loc, 8)[0];
         let crowd: Vec<u64> = (0..).filter(ninth).filter(moves).take(count).collect();
@@ -101,7 +101,8 @@ fn contracts(count: usize) {
     });
 }
 
-/// A writer may lock the group just before it is merged away, or after a split makes it again.
+/// A writer may lock the upper group just before a merge removes that group, or after a split has
+/// made it again. In both cases only one column holds its lock.
 #[test]
 fn a_group_that_went_and_came_back_is_locked_by_one() {
     let upper = |loc: &u64| hash_of(*loc) & 1 == 1;

@@ -1,6 +1,6 @@
 //! The memory that the index gives back to the system, with pages of all sizes.
 //!
-//! Where: one column, after most items have gone.
+//! Where: one column, after most items were removed.
 //! Invariant: no memory is given back that a column may still read or that is still in use.
 
 #![allow(unsafe_code, reason = "a column that reads nothing")]
@@ -17,7 +17,7 @@ fn memory_goes_back_when_all_columns_have_passed_and_not_before() {
     }
 }
 
-/// Gives memory back in lumps of `lump` bytes, no less than the system's page size.
+/// Gives memory back in lumps of `lump` bytes. `lump` is at least the system's page size.
 fn give_memory_back(lump: usize) {
     let index = Index::new(8 << 20, 1, GhostScope::Probation).expect("address space");
     index.grant(2 << 20);
