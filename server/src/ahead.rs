@@ -1,10 +1,10 @@
 //! Populates free segments of the store before they are needed, in a thread, so that no request
 //! waits while the system finds and clears a page.
 //!
-//! Where: a thread beside the columns, which wake it if the store wants segments populated.
+//! Where: a thread that a column wakes if the store wants segments populated.
 //! Invariant: the thread populates no more than the store wants, which is bounded by `-m` and by
-//! the size of the items; no column waits for the thread. Without `-k` it runs only when no other
-//! thread wants its processor. Memory that is not needed for a while goes back to the system.
+//! the size of the items. No column waits for the thread. Without `-k` the thread runs only when no
+//! other thread wants its processor. Memory that is unused for a while goes back to the system.
 
 use std::io;
 use std::sync::Arc;
@@ -40,14 +40,15 @@ pub(crate) struct PopulatorHandle {
 }
 
 impl Populator {
-    /// Starts the thread, which sleeps until a column wakes it. With `yields` it runs only when no
-    /// other thread wants its processor. With `-k`, which promises memory, it does not yield.
+    /// Starts the thread. If `yields` is true, the thread runs only when no other thread wants its
+    /// processor. If `-k` has locked the memory, the caller passes false.
     pub(crate) fn start(store: &Arc<Store>, yields: bool) -> io::Result<Populator> {
         let (requests, store) = (Arc::<Requests>::default(), Arc::clone(store));
         let shared = Arc::clone(&requests);
         let run = move || {
             if yields {
-                // If the system refuses, the thread takes a little processor time from the columns.
+                // If the system refuses the low priority, the thread takes a little processor time
+                // from the columns.
                 let _ = crate::process::yield_to_others();
             }
             shared.run(&store);
@@ -61,8 +62,9 @@ impl Populator {
         PopulatorHandle { thread, requests }
     }
 
-    /// Stops the thread and waits until it ends, at most for `STOP`: on a busy machine that may
-    /// take seconds. A thread that ends later does no harm: it holds only a reference to the store.
+    /// Tells the thread to stop, and waits at most `STOP` for its end, because on a busy machine
+    /// the thread may take seconds to end. If the thread ends later, this does no harm: the thread
+    /// holds only a reference to the store.
     pub(crate) fn stop(self) {
         // Release pairs with the Acquire in `run`.
         self.requests.stopping.store(true, Ordering::Release);
@@ -84,15 +86,15 @@ impl Requests {
     fn run(&self, store: &Store) {
         // Acquire pairs with the Release in `stop`.
         while !self.stopping.load(Ordering::Acquire) {
-            // Relaxed, like every access to `asked`: a column that reads an old value checks again
-            // in its next loop, and the store orders its own numbers.
+            // Relaxed, like every access to `asked`: a column that reads an old value reads `asked`
+            // again in its next loop. `asked` orders no other data.
             self.asked.store(false, Ordering::Relaxed);
             match store.populate_one() {
                 Ok(true) => {}
                 Ok(false) => self.sleep(store, IDLE),
                 Err(error) => {
                     // Columns continue without the thread. `asked` stays true, so that no column
-                    // wakes it.
+                    // tries to wake the thread, which has ended.
                     self.asked.store(true, Ordering::Relaxed);
                     return log::warn!("memory is no longer populated in advance: {error}");
                 }
@@ -100,11 +102,12 @@ impl Requests {
         }
     }
 
-    /// Sleeps until a column wakes the thread. If that takes longer than `idle`, gives memory back.
+    /// Sleeps until a column wakes the thread. If no column does this for the time `idle`, gives
+    /// unused memory back to the system.
     fn sleep(&self, store: &Store, idle: Duration) {
         let (seen, since) = (store.segments_seen(), Instant::now());
         thread::park_timeout(idle);
-        // Relaxed: as in `run`.
+        // Relaxed: `run` checks `stopping` and the store again; the flags order no data here.
         let is_asked = self.asked.load(Ordering::Relaxed) || self.stopping.load(Ordering::Relaxed);
         if !is_asked && since.elapsed() >= idle && store.give_back_unused(seen) {
             thread::park();
@@ -113,10 +116,10 @@ impl Requests {
 }
 
 impl PopulatorHandle {
-    /// Wakes the thread if the store wants memory populated and no other column has woken it yet.
+    /// Wakes the thread if the store wants memory populated and no column has woken the thread yet.
     #[inline]
     pub(crate) fn wake_if_wanted(&self, store: &store::Column) {
-        // Relaxed, as in `run`: `park` and `unpark` order the reads of the woken thread.
+        // Relaxed: `asked` orders nothing. `unpark` and `park` order the woken thread's reads.
         if store.wants_to_populate()
             && !self.requests.asked.load(Ordering::Relaxed)
             && !self.requests.asked.swap(true, Ordering::Relaxed)
@@ -139,7 +142,7 @@ mod tests {
         let before = free_bytes();
         assert!(before > 0);
         let requests = Requests::default();
-        // A wake-up that came before the sleep ends it at once.
+        // A wake-up that came before the sleep ends the sleep at once.
         thread::current().unpark();
         requests.sleep(&store, Duration::MAX);
         assert_eq!(free_bytes(), before);

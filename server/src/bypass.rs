@@ -5,8 +5,8 @@
 //! kernel's UDP sockets stay open: they receive the packets that the ports leave to the kernel, and
 //! all packets after the interface is gone.
 //! Invariant: the memory of packets is a part of `-m` and is taken at the start. If no port can be
-//! opened, the server reports the reason and does not start; with `--xdp-fallback` it starts, and
-//! the kernel alone serves UDP.
+//! opened, the server reports the reason and does not start. With `--xdp-fallback` the server
+//! starts even so, and the kernel alone serves UDP.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,8 +22,8 @@ use crate::settings::{Settings, Xdp, ZeroCopy};
 
 /// Milliseconds between two checks of the interface's health.
 const LOOK_MS: u64 = 1000;
-/// A part of a value that is shorter than this and than `-o zero_copy_min` is copied into the
-/// packet, because each part sent in place costs the kernel one more descriptor and page.
+/// A part of a value is copied into the packet if the part is shorter than this and than
+/// `-o zero_copy_min`: a part sent in place costs the kernel one more descriptor and page.
 const PART_BYTES_MIN: usize = 256;
 
 /// The reason why no port was opened.
@@ -61,13 +61,13 @@ pub enum BypassError {
 /// Ports that have not been given to columns yet.
 #[derive(Debug)]
 pub struct OpenPorts {
-    /// The ports, one for each of the first columns.
+    /// The open ports. Each belongs to one column, beginning with column 0.
     pub ports: Vec<Port>,
     /// The protocols that clients of the ports may speak.
     pub speak: ProtocolMode,
     /// The state of the interface and the ports, for `stats` and the log.
     pub bypass: Bypass,
-    /// The memory of packets. `None` if it does not also hold values.
+    /// The memory of packets, if this memory also holds values. Otherwise `None`.
     pub arena: Option<Arc<Arena>>,
 }
 
@@ -77,7 +77,7 @@ pub struct Bypass {
     watch: xdp::Watch,
     meters: Vec<Meter>,
     first_queue: u32,
-    /// Bytes of packets' memory in all open ports.
+    /// Bytes of memory that the packets of all open ports take.
     ring_bytes: AtomicUsize,
     /// Maximum bytes of a datagram. The number changes with the interface's MTU.
     datagram_bytes_max: Arc<AtomicUsize>,
@@ -162,7 +162,7 @@ fn open_wanted(
     Ok(OpenPorts { ports, speak, bypass, arena: has_values.then_some(arena) })
 }
 
-/// Returns the common port and protocols of all UDP addresses. `None` if they differ.
+/// Returns the port and the protocols of all UDP addresses. `None` if the addresses differ.
 fn one_port(settings: &Settings, addresses: &[SocketAddr]) -> Option<(u16, ProtocolMode)> {
     let port = addresses.first()?.port();
     let speak = settings.datagrams.first()?.protocol;
@@ -183,11 +183,11 @@ fn addresses_of(name: &str, listened: &[SocketAddr]) -> Result<Vec<IpAddr>, Bypa
             [ips, own].map(|all| all.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "));
         return Err(BypassError::Addresses { interface: name.to_owned(), listened, own });
     }
-    // If the interface has no address, `xdp::open` refuses it and gives the reason.
+    // If the interface has no address, `xdp::open` refuses the interface and gives the reason.
     Ok(its)
 }
 
-/// Returns the most bytes that packets may take: they leave space for two of the largest items.
+/// Returns the maximum bytes for packets. The rest of `-m` has room for two of the largest items.
 fn ring_bytes_max(settings: &Settings) -> usize {
     let beside_items = settings.memory_bytes.saturating_sub(2 * settings.item_bytes_max);
     (settings.memory_bytes / RING_PART).min(beside_items)
@@ -211,7 +211,8 @@ impl Bypass {
         self.ring_bytes.load(Ordering::Relaxed) // the number orders nothing
     }
 
-    /// Notes a closed port of `memory_bytes`, whose memory is freed unless its arena has values.
+    /// Subtracts the memory of a closed port, `memory_bytes` bytes, from the bytes that packets
+    /// take. With `-o zero_copy` nothing is subtracted, because values may lie in this memory.
     pub(crate) fn closed(&self, memory_bytes: usize) {
         if self.zero_copy == ZeroCopy::Off {
             self.ring_bytes.fetch_sub(memory_bytes, Ordering::Relaxed);
@@ -230,7 +231,7 @@ impl Bypass {
         Arc::clone(&self.datagram_bytes_max)
     }
 
-    /// The interface's properties at the time when it was opened.
+    /// The interface's properties at the time when the ports were opened.
     #[must_use]
     pub fn facts(&self) -> &xdp::Facts {
         self.watch.facts()
@@ -242,7 +243,7 @@ impl Bypass {
         (self.first_queue, self.meters.len())
     }
 
-    /// Counts of packets that the kernel dropped before they reached the ports.
+    /// Counts of the packets that the kernel dropped and no port received.
     #[must_use]
     pub fn dropped(&self) -> xdp::Statistics {
         let mut sum = xdp::Statistics::default();

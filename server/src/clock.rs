@@ -1,8 +1,8 @@
 //! The store's clock in seconds, its relation to Unix time, and the conversion of `exptime`.
 //!
 //! Where: a column sets `now` once per loop; the executor converts the exptimes of requests.
-//! Invariant: the store's clock starts at `START`, so that second 1 is always in the past, and 0 is
-//! not a time.
+//! Invariant: the store's clock starts at `START`. So second 1 is always in the past, and 0 is
+//! never the current time.
 //! Source: memcached 1.6.45 `realtime`, `process_started`, `EXPTIME_TO_POSITIVE_TIME`.
 
 use memory::plant::{Fault, is};
@@ -10,7 +10,7 @@ use memory::plant::{Fault, is};
 /// The store's clock when the server starts (memcached: `ITEM_UPDATE_INTERVAL + 2`).
 pub const START: u32 = 62;
 
-/// The longest exptime that is relative to now: 30 days. A larger one is a Unix time.
+/// The longest exptime that is relative to now: 30 days. A larger exptime is a Unix time.
 pub const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 
 /// A column's view of the time.

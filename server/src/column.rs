@@ -1,9 +1,10 @@
 //! A column: a thread that owns connections, executes their requests in batches, and answers them.
 //!
 //! Where: the loop from which everything on a request's path is called.
-//! Invariant: per loop, every ready connection gets one turn, in the order in which they became
-//! ready. Once per loop, between turns, the column passes a quiescent point of the store; before
-//! its thread blocks, the column goes offline in the store. A column without work sleeps.
+//! Invariant: in each loop, every ready connection gets one turn, in the order in which they became
+//! ready. Once per loop, between turns, the column passes a quiescent point: a moment at which it
+//! holds no reference into the store. Before its thread blocks, the column goes offline in the
+//! store. A column without work sleeps.
 
 mod accept;
 mod balance;
@@ -58,7 +59,7 @@ const TOKEN_TIMER: u64 = u64::MAX;
 pub(crate) struct Column {
     turn: TurnState,
     streams: StreamState,
-    /// The receive buffers of turns. All but the first are allocated when they are first needed.
+    /// The receive buffers of turns. Each buffer except the first is allocated when it is needed.
     buffers: [Vec<u8>; TURNS_AHEAD],
     epoll: Epoll,
     listeners: Vec<ColumnListener>,
@@ -69,9 +70,9 @@ pub(crate) struct Column {
     stealing: Option<Stealing>,
     migration: Option<Migration>,
     victim: Option<Victim>,
-    /// A bit for each listener, set if the epoll watches it.
+    /// One bit for each listener. The bit is set if the epoll watches the listener.
     listeners_watched: u64,
-    /// A bit for each listener, set if it has connections to accept.
+    /// One bit for each listener. The bit is set if the listener has connections to accept.
     listeners_ready: u64,
     connections: Connections,
     /// Connections that get a turn in this loop (`queue`) or in the next loop (`queue_next`).
@@ -79,9 +80,10 @@ pub(crate) struct Column {
     queue_next: Vec<u64>,
     /// Connections that wait for room in the store, the longest waiting first.
     awaiting_room: Vec<u64>,
-    /// The length of `awaiting_room` before the last loop gave some of its connections a turn.
+    /// The length of `awaiting_room` before the last loop took connections out of it for a turn.
     awaiting_room_before: usize,
-    /// Connections whose errands have no work now and are tried again a little later.
+    /// Connections whose errands (commands that take several turns) have nothing to do now, and
+    /// are tried again a little later.
     awaiting_errand: Vec<u64>,
     timers: Timers,
     spin: Spin,
@@ -213,7 +215,7 @@ impl Column {
             self.stealing.iter_mut().for_each(|it| it.sleeps(false));
             self.turn.context.store.online();
         }
-        // Steals only if the column has no events of its own.
+        // The column steals only if it has no events of its own.
         self.victim = victim.filter(|_| count == 0);
         let mut is_woken = false;
         for event in events {
@@ -224,8 +226,8 @@ impl Column {
                     is_woken = true;
                 } else if event.token == TOKEN_TIMER {
                     self.second_timer.iter().for_each(SecondTimer::clear);
-                    // The kernel reports no packets while the interface is down, and none can
-                    // arrive while every chunk holds one. So the column looks without a report.
+                    // While the interface is down, or every chunk holds a packet already, the
+                    // kernel reports no packets. So the column also looks without a report.
                     self.packets.iter_mut().for_each(|it| it.note_input(0));
                 } else if event.token == TOKEN_PACKETS {
                     self.packets.iter_mut().for_each(|it| it.note_input(0));
@@ -259,7 +261,7 @@ impl Column {
     /// wait for room in the store.
     #[inline]
     fn timeout(&mut self) -> Timeout {
-        // If a connection found room in the last loop, other waiting ones may find room too.
+        // If a connection found room in the last loop, other connections may now find room too.
         let goes_on =
             self.awaiting_room.len() < self.awaiting_room_before && !self.awaiting_room.is_empty();
         let datagrams = self.datagrams_next();
@@ -307,7 +309,7 @@ impl Column {
             sockets.limit(at_once);
             let datagrams = sockets.turns(&mut self.turn);
             let is_undrained = sockets.is_undrained();
-            // Thieves are sent to the queue or the socket that received the most datagrams.
+            // Thieves (columns that steal) are sent to the queue or socket that received most.
             if datagrams >= input.datagrams && (is_undrained || !input.is_undrained) {
                 input.socket = sockets.path().socket();
             }
@@ -318,7 +320,8 @@ impl Column {
         self.stealing.iter_mut().for_each(|it| it.note_loop(input, net::monotonic_ns));
     }
 
-    /// Steals datagrams from a column that is behind, if this column has nothing else to do.
+    /// Steals datagrams from a column that is behind (that receives more than it can execute), if
+    /// this column has nothing else to do.
     #[inline]
     fn steal(&mut self) {
         let Some(Victim { column, socket, at_once, is_near }) = self.victim.take() else { return };
@@ -350,8 +353,8 @@ impl Column {
         }
     }
 
-    /// Gives a few of the connections that wait for room another turn. The column has passed a
-    /// quiescent point since their last turn and has done other work, so there may be room now.
+    /// Gives another turn to a few of the connections that wait for room in the store. There may be
+    /// room now, because the column has passed a quiescent point since their last turn.
     #[inline]
     fn retry_for_room(&mut self) {
         self.awaiting_room_before = self.awaiting_room.len();
@@ -361,14 +364,15 @@ impl Column {
         }
     }
 
-    /// Closes connections, those longest without progress first, while they keep or pin too much.
+    /// Closes connections while all connections together keep or pin too much memory. Begins with
+    /// the connection that has gone longest without progress.
     #[cold]
     fn relieve(&mut self) {
         while self.streams.is_pressed(2) {
             let served_ms = self.turn.served_ms;
-            // Above half of the column's share, only stalled connections are closed; above the
-            // whole share, any connection. A search in every turn would cost too much, so after
-            // a search that finds no stalled connection there is a pause.
+            // Above half of the column's share, only stalled connections are closed. Above the
+            // whole share, any connection may be closed. A search in every turn would cost too
+            // much, so there is a pause after a search that finds no stalled connection.
             let over = self.streams.is_pressed(1);
             let divisor = if over { 1 } else { 2 };
             let (keeps, pins) = (self.streams.keeps_much(divisor), self.streams.pins_much(divisor));

@@ -37,15 +37,16 @@ use unsent::UnsentReplies;
 /// The column's next step for a connection after the connection's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing until its socket is ready.
+    /// No turn until the connection's socket is ready.
     Sleep,
     /// Another turn in the next loop.
     Again,
     /// Another turn a little later: the connection waits for room in the store.
     AwaitRoom,
-    /// Another turn a little later: the errand has nothing to do now.
+    /// Another turn a little later: the connection's errand (a command that takes several turns)
+    /// has nothing to do now.
     AwaitErrand,
-    /// Nothing until its socket has room to write.
+    /// No turn until the connection's socket has room to write.
     AwaitWrite,
     /// Close the connection.
     Close,
@@ -54,7 +55,7 @@ pub(crate) enum Next {
 /// The result of the first part of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReceiveResult {
-    /// The connection does not read in this turn, because it has work left from an earlier one.
+    /// The connection does not read in this turn, because it has work left from an earlier turn.
     Unasked,
     Input(usize),
     /// Nothing to execute; the turn is over.
@@ -86,23 +87,27 @@ pub(crate) struct Connection {
     session: Session,
     held: HeldInput,
     unsent: Option<Box<UnsentReplies>>,
-    /// The arriving large value, by its number in the column's `Arrivals`.
+    /// The number, in the column's `Arrivals`, of the large value that is arriving.
     arrival: Option<u32>,
-    /// True if the last read was of a large value; the next takes at most `BEHIND_VALUE_BYTES`.
+    /// True if the last read received a part of a large value. The next read then puts at most
+    /// `BEHIND_VALUE_BYTES` into the receive buffer.
     behind_value: bool,
-    /// An errand that takes several turns. `resumable` is true until the errand is done.
+    /// The command in progress, if it takes several turns. `resumable` is true until the command is
+    /// done.
     errand: Option<Box<Errand>>,
     /// True if `held` may contain whole requests, which are executed before more input is read.
     resumable: bool,
-    /// True if the socket may have more input, because the last read did not empty it.
+    /// True if the socket may have more input, because the last read did not empty the socket.
     readable: bool,
-    /// True if the kernel reported the end of the peer's input. Reads go on until that end.
+    /// True if the kernel reported the end of the peer's input. The input before that end is still
+    /// read.
     ended: bool,
     /// True if the connection closes as soon as the replies are sent.
     closing: bool,
     /// True if the connection closes because its client broke the protocol.
     fault: bool,
-    /// When the next request or arriving value began to wait for room, by `TurnState::served_ms`.
+    /// When the next request or arriving value began to wait for room in the store, by
+    /// `TurnState::served_ms`.
     waits_since_ms: Option<u64>,
     /// True if the connection is in one of the column's queues for a turn.
     pub(crate) queued: bool,
@@ -170,7 +175,8 @@ impl Connection {
         matches!(self.session.clone().next(self.held.bytes()), Step::Body { .. })
     }
 
-    /// The reason for closing, in the words of `watch connevents`, if the column gives no other.
+    /// The reason for closing, in the words of `watch connevents`, unless the column gives another
+    /// reason.
     pub(crate) fn close_reason(&self) -> &'static str {
         if self.fault { "error" } else { "normal" }
     }
@@ -262,8 +268,8 @@ impl Connection {
         if stop == Stop::Enough {
             self.errand = turn.context.errand.take();
         }
-        // The parser never needs more bytes than the buffer holds. If it did, the connection could
-        // never read again and would loop forever, so it is closed.
+        // The parser never needs more bytes than the buffer holds. If the parser did, the
+        // connection could never read again and would loop forever, so it would be closed here.
         self.closing |= used == 0 && fills_buffer && !self.resumable;
         self.send(turn, streams)
     }
@@ -375,8 +381,8 @@ impl Connection {
         ReadResult::Bytes(kept + bytes)
     }
 
-    /// Reads the missing bytes of a large value straight into its frames, and the bytes after it
-    /// into `free`. Returns how many bytes are in `free`.
+    /// Reads the missing bytes of a large value straight into its frames, and the bytes after the
+    /// value into `free`. Returns how many bytes are in `free`.
     fn read_value(
         &mut self,
         turn: &mut TurnState,
@@ -430,7 +436,7 @@ impl Connection {
         self.closing |= stop == Stop::Close;
     }
 
-    /// True if the connection keeps input, an arriving value or replies, which `limits` bounds.
+    /// True if the connection keeps input, an arriving value or replies.
     pub(crate) fn keeps_memory(&self) -> bool {
         self.held.capacity() > 0 || self.arrival.is_some() || self.unsent.is_some()
     }

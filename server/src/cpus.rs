@@ -13,7 +13,8 @@ use crate::groups;
 /// The processors that this process may use, and the processor time that it may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus {
-    /// Numbers of the processors in the affinity mask: first one of each core, then their siblings.
+    /// Numbers of the processors in the affinity mask: first one processor of each core, then the
+    /// other processors of these cores.
     pub list: Vec<usize>,
     /// The processor time that the control groups grant, as a number of processors, rounded up.
     /// `None` means no limit.
@@ -49,7 +50,7 @@ fn affinity() -> Vec<usize> {
     })
 }
 
-/// Sorts the processors so that one of each core comes first: the first columns share no cores.
+/// Puts one processor of each core first, so that the first columns do not share cores.
 fn cores_first(root: &Path, mut list: Vec<usize>) -> Vec<usize> {
     let mut seen = std::collections::HashMap::new();
     let ranks: Vec<usize> = list

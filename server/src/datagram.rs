@@ -9,7 +9,7 @@
 //! Where: called by a column, which executes the datagrams of one receive as one batch.
 //! Invariant: a datagram is answered, or dropped and counted; an answer is sent or dropped, never
 //! kept. While the first request of a datagram waits for room in the store, that datagram and all
-//! later ones stay in the inbox, and the column receives no more datagrams.
+//! later datagrams stay in the inbox, and the column receives no more datagrams.
 //! Source: memcached's `protocol.txt`, "UDP protocol"; memcached 1.6.45 `try_read_udp`,
 //! `build_udp_headers`. memcached answers each value of a multiget in a separate message.
 
@@ -40,7 +40,7 @@ use net::Received;
 use round::Round;
 use whole::WholeRequest;
 
-/// A column's datagrams of one datapath: the received ones, and the answers to them.
+/// A column's datagrams of one datapath: the received datagrams, and the answers to them.
 #[derive(Debug)]
 pub struct Datagrams<D: Datapath> {
     path: D,
@@ -70,17 +70,17 @@ struct Backlog {
 /// The column's next step for its datagrams after their turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing until a socket is ready.
+    /// No turn until a socket is ready.
     Sleep,
     /// Another turn in the next loop.
     Again,
-    /// Another turn a little later: a request waits for room, or an answer for the interface.
+    /// Another turn a little later: a request waits for room, or an answer waits for the interface.
     AwaitRoom,
 }
 
 impl<D: Datapath> Datagrams<D> {
-    /// Makes the state for a column's datagrams. `reply_bytes_max` is the most bytes of one answer;
-    /// `gathers` has the gatherer of each column that may steal or be stolen from.
+    /// Makes the state for a column's datagrams. `reply_bytes_max` is the maximum length of one
+    /// answer. `gathers` has the gatherer of each column that may steal or be stolen from.
     pub fn new(
         path: D,
         guard: Guard,
@@ -150,7 +150,8 @@ impl<D: Datapath> Datagrams<D> {
         self.most
     }
 
-    /// Receives once, unless earlier datagrams are left, and executes. Returns the number received.
+    /// Receives once, unless datagrams are left from an earlier turn. Executes the datagrams.
+    /// Returns how many datagrams were received.
     fn turn(&mut self, turn: &mut TurnState) -> usize {
         let mut came = 0;
         let rest = self.rest.take().unwrap_or_else(|| {
@@ -175,8 +176,8 @@ impl<D: Datapath> Datagrams<D> {
             answers: &mut self.answers,
             outgoing: SendPath { out: outgoing, datagram_bytes_max },
         };
-        // Copies values into the replies: many answers wait to be sent together, and a later
-        // message may move a value to which an earlier answer would refer.
+        // Values are copied into the replies, because many answers wait to be sent together, and a
+        // later message may move a value to which an earlier answer would refer.
         turn.out.keeps = false;
         turn.context.by_datagram = true;
         self.rest = round.run(arrived, rest, turn);
@@ -189,8 +190,8 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// Drops requests of all columns whose parts did not arrive in time. One column calls this once
-    /// a second for all columns, because the other columns may sleep.
+    /// Drops requests whose parts did not arrive in time. A column that wakes once a second calls
+    /// this, and drops the late requests of all columns, because the other columns may sleep.
     pub(crate) fn drop_late(&self, turn: &TurnState) {
         for gather in self.gathers.iter().filter(|gather| gather.any()) {
             let late = gather.drop_late(turn.now_ms);
@@ -203,8 +204,8 @@ impl<D: Datapath> Datagrams<D> {
         self.path.held_bytes() + gathered + self.answers.held_bytes()
     }
 
-    /// Receives once from another `column`'s socket number `socket`, or from its queue; executes,
-    /// and answers through the same socket or queue. Returns how many datagrams were received.
+    /// Receives once from the queue of `column`, or from its socket number `socket`. Executes and
+    /// answers through this queue or socket. Returns how many datagrams were received.
     pub(crate) fn steal(&mut self, column: usize, socket: usize, turn: &mut TurnState) -> usize {
         if self.rest.is_some() {
             return 0;

@@ -45,7 +45,7 @@ pub trait Datapath {
     fn is_undrained(&self) -> bool;
 
     /// True if datagrams were handed to the system but are not sent, and no event will report when
-    /// they can be. The column must then take another turn, which sends them.
+    /// the system can send them. The column must then take another turn, which sends the datagrams.
     fn has_unsent(&mut self) -> bool;
 
     /// Limits each receive to `at_once` datagrams or bursts of datagrams; 0 counts as 1.
@@ -54,7 +54,7 @@ pub trait Datapath {
     /// Receives once, from the next socket that is ready.
     fn receive(&mut self, calls: &Calls) -> Received;
 
-    /// Receives once from another `column`'s socket number `socket`, or from its queue.
+    /// Receives once from the queue of another `column`, or from its socket number `socket`.
     fn steal(&mut self, column: usize, socket: usize, calls: &Calls) -> Received;
 
     /// The protocols that clients of the socket that received last may use.

@@ -1,7 +1,7 @@
 //! Errands: commands that take many turns.
 //!
-//! Where: the executor hands an errand to the turn. The connection keeps it and does one step in
-//! each turn. The requests that follow the command are executed after the last step.
+//! Where: the executor puts an errand into `Context::errand`. The connection keeps it and does one
+//! step in each turn. The requests that follow the command are executed after the last step.
 //! Invariant: a step does a bounded amount of work and appends a bounded number of reply bytes. The
 //! next step waits until all these bytes are sent. A slow client delays only its own errand.
 //! Source: memcached 1.6.45 `conn_watch`, a state in which other threads write to a connection.
@@ -35,10 +35,11 @@ pub(crate) enum Errand {
 pub(crate) enum Progress {
     /// The errand has more steps.
     More,
-    /// The errand has no work now, but may have some later. It is tried again a little later.
+    /// The errand has no work now. The column tries the errand again a little later.
     Idle,
     Done,
-    /// The errand cannot continue. Its connection closes, to show that the answer is incomplete.
+    /// The errand cannot continue. The column closes the errand's connection, to show the client
+    /// that the answer is incomplete.
     Ended,
 }
 

@@ -4,7 +4,7 @@
 //! Invariant: one request, one reply, in order; no allocation. Events that memcached counts are
 //! counted here once, unless the store counts them. For a request that must wait, nothing is
 //! answered, counted or changed.
-//! Source: memcached 1.6.45 `process_command_ascii`, `dispatch_bin_command` and what they call.
+//! Source: memcached 1.6.45 `process_command_ascii`, `dispatch_bin_command` and their callees.
 
 mod arithmetic;
 pub mod batch;
@@ -57,7 +57,7 @@ pub struct Context {
     pub(crate) column: usize,
     /// The column's view of the time, set once per loop.
     pub clock: Clock,
-    /// True if a request waits while the store has no room; false if it is then refused.
+    /// True if a request waits for room in the store. False if a request without room is refused.
     pub may_wait: bool,
     /// True if the requests arrived in datagrams, whose sender may be forged.
     pub(crate) by_datagram: bool,
@@ -66,7 +66,7 @@ pub struct Context {
     pub(crate) noted: NotedEvents,
     /// Decides which loops are sampled.
     pub(crate) sampler: Sampler,
-    /// Number of steps in this loop so far, see `work`.
+    /// Number of steps that this loop has taken, see `work`.
     #[cfg(debug_assertions)]
     steps: u64,
 }
@@ -172,7 +172,7 @@ impl Context {
         self.noted.watched.intersects(PAGES_REQUESTED)
     }
 
-    /// If watched, notes that a connection was accepted or, with a `reason`, closed.
+    /// For clients that watch, notes that a connection was accepted or, with a `reason`, closed.
     pub(crate) fn note_connection(&mut self, stream: &Stream, reason: Option<&str>) {
         let Context { shared, counters, noted, .. } = self;
         if noted.watched.intersects(Streams::CONNEVENTS) {
@@ -199,7 +199,7 @@ impl Context {
         refusal
     }
 
-    /// True if a request waits after the store has refused it for this reason.
+    /// True if a request must wait after the store has refused it for the reason `refused`.
     #[inline]
     fn waits(&self, refused: StoreError) -> bool {
         self.may_wait && refused == StoreError::Later
@@ -212,7 +212,7 @@ pub fn execute(context: &mut Context, request: &Request<'_>, out: &mut Out) -> N
     execute_hashed(context, request, None, out)
 }
 
-/// Like `execute`, but for a key whose hash may already be known.
+/// Like `execute`, but for a request whose key may already be hashed (`hash`).
 #[inline(always)]
 pub fn execute_hashed(
     context: &mut Context,
@@ -237,8 +237,8 @@ pub fn execute_hashed(
 /// Number of reply bytes that count as one step.
 pub(crate) const STEP_BYTES: usize = 64;
 
-/// Executes storage commands. Storage commands, meta commands and all others have separate
-/// functions, so that the compiler allocates registers for each of them separately.
+/// Executes storage commands. Storage commands, meta commands and other commands have separate
+/// functions, so that the compiler allocates registers for each function separately.
 #[inline(never)]
 fn execute_store(
     context: &mut Context,
@@ -290,8 +290,8 @@ fn execute_other(
     }
 }
 
-/// True if requests other than retrievals are watched or sampled. Settles `out` first, because the
-/// request may pass a quiescent point.
+/// True if requests other than retrievals are watched or sampled. First copies the values to which
+/// `out` refers (`Out::settle`), because the request may pass a quiescent point.
 #[inline(always)]
 fn begin_other(context: &Context, out: &mut Out) -> bool {
     out.settle(&context.store);
@@ -346,10 +346,10 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
     NextStep::Continue
 }
 
-/// Checks, before a value is received into a draft, that its storage command is admitted.
+/// Checks that a storage command is admitted, before its value is received into a `Draft`.
 ///
 /// # Errors
-/// The command is refused. The error is the reply, for the caller to give to `Session::swallow`.
+/// The command is refused. The error is the reply, which the caller passes to `Session::swallow`.
 pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
     let value_bytes = value_bytes as usize;
     let (begun, form) = match request {

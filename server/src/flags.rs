@@ -74,7 +74,7 @@ pub enum ValueKind {
     Optional,
 }
 
-/// The code that carries out a flag.
+/// The way in which a flag is handled.
 #[derive(Clone, Copy)]
 enum Handler {
     /// Changes the settings. The function gets the flag's value, or an empty text.
@@ -138,7 +138,7 @@ struct Choices {
     notes: Vec<String>,
     /// The addresses of `-l`.
     inter: Vec<String>,
-    /// The values of the other AF_XDP flags.
+    /// The values of the AF_XDP flags other than `--xdp`.
     xdp: xdp::XdpFlags,
     /// True if `-p` was given.
     has_port: bool,
@@ -242,7 +242,7 @@ fn meant_long(long: &str) -> String {
     meant(&format!("--{long}"), names.iter().map(String::as_str))
 }
 
-/// Suggests the name that `word` probably means, to follow an error text. Empty if none is near.
+/// Suggests the name that `word` probably means. The text is empty if no name is similar.
 fn meant<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> String {
     let near = names.map(|name| (strsim::damerau_levenshtein(word, name), name));
     let near = near.filter(|(edits, name)| 3 * edits <= name.len());
@@ -318,7 +318,7 @@ fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// Parses a number within `bounds`. If that fails, the refusal begins with `wrong`.
+/// Parses a number within `bounds`. If that fails, the refusal begins with the text `wrong`.
 fn number(text: &str, bounds: std::ops::RangeInclusive<i64>, wrong: &str) -> Result<i64, BadFlag> {
     text.parse::<i64>()
         .ok()

@@ -1,6 +1,6 @@
 //! Limits set by the control groups that this process is in.
 //!
-//! Where: `cpus` and `ram` call it before the command line is read.
+//! Where: `cpus` and `ram` call `tightest` before the command line is read.
 //! Invariant: nothing above the mount point of a hierarchy is read, whatever the files contain.
 //! Source: cgroups(7), the kernel's `cgroup-v2.rst`.
 
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Returns the lowest limit of this process's control groups and of the groups that contain them.
-/// `read` returns a group's limit, given its folder and whether it is of version 2.
+/// `read` returns a group's limit. It gets the group's folder, and true for a group of version 2.
 pub(crate) fn tightest<L: Ord>(
     root: &Path,
     controller: &str,
@@ -47,7 +47,7 @@ pub(crate) fn tightest<L: Ord>(
 }
 
 /// Returns the mount points of the version 1 hierarchy of `controller`, or of the version 2
-/// hierarchy if `controller` is `None`. Each mount point comes with the group's path below it.
+/// hierarchy if `controller` is `None`, and for each mount point the group's path below it.
 fn mounted(mounts: &str, controller: Option<&str>, path: &Path) -> Vec<(PathBuf, PathBuf)> {
     let mut found = Vec::new();
     for line in mounts.lines() {

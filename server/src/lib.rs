@@ -1,9 +1,9 @@
 //! The server: columns that share one store, the command line, and statistics.
 //!
 //! Where: uses `net`, `protocol` and `store`. `run` starts the server, `listen` opens its
-//! listeners. A request passes through `column`, the loop; `connection` or `datagram`, which
-//! receives it; `execute`; and `out`, where the reply waits until it is sent.
-//! Invariant: one thread receives, executes and answers a request. Nothing on that path allocates,
+//! listeners. A request passes through `column` (the loop), `connection` or `datagram` (which
+//! receive the request), `execute`, and `out` (where the reply waits until it is sent).
+//! Invariant: one thread receives, executes and answers a request. On this path no code allocates,
 //! blocks or logs.
 
 mod ahead;

@@ -31,7 +31,7 @@ const HEADERS_BYTES: usize = 48;
 /// Bytes of an answer that fit the smallest MTU, after a datagram's memcached UDP header.
 pub(crate) const PAYLOAD_BYTES_MIN: usize = MTU_MIN - HEADERS_BYTES - protocol::udp::HEADER_BYTES;
 
-/// A listener of one column: its own socket, or one that all columns share.
+/// A listener of one column: the column's own socket, or a socket that all columns share.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnListener {
     pub(crate) socket: Arc<Listener>,
@@ -91,8 +91,8 @@ pub enum ListenError {
     TooMany,
 }
 
-/// Opens all listeners. Fails if no address of an `-l` entry can be opened, or if one fails for a
-/// reason that `may_be_skipped` rejects.
+/// Opens all listeners. Fails if no address of an `-l` entry can be opened, or if an address fails
+/// for a reason that `may_be_skipped` rejects.
 pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
     let mut listeners = Listeners {
         columns: vec![Vec::new(); settings.columns],
@@ -238,8 +238,8 @@ fn open_datagrams(
     Ok(())
 }
 
-/// Returns the most bytes of a datagram from `ip`: memcached's 1,400, or fewer if the interface
-/// with that address has a smaller MTU. A wildcard address gets the smallest MTU of all interfaces.
+/// Returns the maximum bytes of a datagram from `ip`: memcached's 1,400, or fewer if the interface
+/// with that address has a smaller MTU. For a wildcard address, all interfaces are considered.
 fn datagram_bytes_max(ip: IpAddr) -> usize {
     let own = net::own_addresses().unwrap_or_default();
     let is_any = |its: &IpAddr| ip.is_unspecified() && ip.is_ipv4() == its.is_ipv4();
@@ -248,7 +248,7 @@ fn datagram_bytes_max(ip: IpAddr) -> usize {
     datagram_bytes_for(mtu.unwrap_or(usize::MAX))
 }
 
-/// Returns the most bytes of a datagram over an interface with this MTU.
+/// Returns the maximum bytes of a datagram sent over an interface with this MTU.
 pub(crate) fn datagram_bytes_for(mtu: usize) -> usize {
     (mtu.max(MTU_MIN) - HEADERS_BYTES).min(ANSWER_BYTES_MAX)
 }

@@ -15,7 +15,7 @@ use hypostyle::run::{BoundServer, Server, StartError};
 use hypostyle::settings::Settings;
 use hypostyle::{cpus, flags, port_file, ram, shared};
 
-/// Exit statuses, as memcached's (sysexits.h).
+/// Exit statuses, the same as memcached's (sysexits.h).
 const FAILURE: u8 = 1;
 const NO_USER: u8 = 67;
 const SYSTEM: u8 = 71;
@@ -114,7 +114,8 @@ fn log_to_stderr(verbosity: u32) {
     log::set_max_level(shared::log_level(verbosity));
 }
 
-/// Finds the user to run as (`-u`). Without root, `-u` has no effect, but prints a warning.
+/// Finds the user as whom to run (`-u`). If the process is not root, `-u` has no effect, and a
+/// warning is printed if `-u` names another user.
 fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     if !process::is_root() {
         let (own, wanted) = (process::user_id(), settings.user.as_deref());
@@ -147,7 +148,8 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
 }
 
 /// Binds the listeners, gives up root and all privileges, and starts the columns. TCP ports are
-/// bound as root; a Unix socket is bound afterwards, so that its file belongs to the user.
+/// bound before root is given up. A Unix socket is bound after root is given up, so that the
+/// socket's file belongs to the user of `-u`.
 fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     let core_dumps = settings.core_dumps;
     let needed = process::needed_capabilities(&settings);

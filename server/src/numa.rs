@@ -43,7 +43,7 @@ impl Nodes {
         Nodes::parse(told)
     }
 
-    /// Makes the nodes from the number, `cpulist` and `distance` of each.
+    /// Makes the nodes from the number, `cpulist` and `distance` of each node.
     fn parse(told: impl Iterator<Item = (usize, String, String)>) -> Nodes {
         let node = |(number, cpus, distances): (usize, String, String)| Node {
             number,
@@ -78,8 +78,8 @@ impl Nodes {
         memory::nodes::Nodes::new(&numbers.unwrap_or_default(), distance)
     }
 
-    /// The other columns, the nearest first; equally near ones begin with the column after `own`.
-    /// Columns are pinned to `cpus` (see `Settings::cpus`).
+    /// The other columns, the nearest first. Among equally near columns, the column that follows
+    /// `own` comes first. Columns are pinned to `cpus` (see `Settings::cpus`).
     pub(crate) fn neighbours(&self, own: usize, columns: usize, cpus: &[usize]) -> Vec<Neighbour> {
         let cpu = |column: usize| cpus.get(column % cpus.len().max(1)).copied();
         let node = |column: usize| cpu(column).and_then(|cpu| self.of(cpu));

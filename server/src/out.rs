@@ -2,9 +2,9 @@
 //!
 //! Where: the executor appends replies, and the holder of the turn sends them.
 //! Invariant: the bytes to send are `buf` with each referenced value's bytes inserted at its
-//! position. `buf` holds copies, and a reference to frames pins them, so both outlive quiescent
-//! points. A value in the log is readable only until the column's next quiescent point: code that
-//! may pass one first calls `settle`, which copies these values into `buf`.
+//! position. Copies in `buf` and pinned frames stay valid after a quiescent point (a moment after
+//! which the store may reuse memory). A value in the log is readable only until the column's next
+//! quiescent point: code that may pass one first calls `settle`, which copies such values to `buf`.
 
 use std::mem;
 
@@ -58,7 +58,7 @@ pub struct Mark {
 
 impl Out {
     /// Makes an empty `Out` with capacity for a turn's replies, and for one more reply with a value
-    /// of `value_bytes_max`.
+    /// of `value_bytes_max` bytes.
     #[must_use]
     pub fn for_column(value_bytes_max: usize) -> Out {
         Out {
@@ -200,7 +200,7 @@ impl Out {
         }
     }
 
-    /// Moves all pins of `from` here. This `buf` has the text of `from` from byte `text_bytes` on.
+    /// Moves all pins of `from` to this `Out`, whose text lacks the first `text_bytes` of `from`.
     pub(crate) fn take_pins(&mut self, from: &mut Out, text_bytes: usize) {
         self.pins.extend(from.pins.drain(..).map(|(at, body)| (at - text_bytes, body)));
         self.pinned_bytes += mem::take(&mut from.pinned_bytes);

@@ -1,7 +1,7 @@
 //! The pid file (`-P`).
 //!
 //! Where: `main` writes the file when the server can answer, and removes it after the server ends.
-//! Invariant: the file is written by `replace`, and removed only if it names this process.
+//! Invariant: the file is written by `replace`, and is not removed if it names another process.
 //! Source: memcached 1.6.45 `save_pid`, `remove_pidfile`.
 
 use std::fs;
@@ -46,7 +46,7 @@ fn named(path: &Path) -> Option<u32> {
     replace::read(path, PID_BYTES_MAX)?.trim().parse().ok()
 }
 
-/// Returns the process that the pid file at `path` names, if it runs and is not this one.
+/// Returns the process that the pid file at `path` names, if it is another running process.
 fn running(path: &Path) -> Option<u32> {
     let pid = named(path)?;
     let raw = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;

@@ -1,6 +1,7 @@
 //! Counts requests by the prefixes of their keys.
 //!
-//! Where: the executor counts with `-D` or after `stats detail on`; `stats detail dump` lists.
+//! Where: the executor counts requests with `-D` or after `stats detail on`; `stats detail dump`
+//! lists the counts.
 //! Invariant: at most `PREFIXES_MAX` prefixes are kept, in at most `PREFIX_BYTES_MAX` bytes.
 //! Requests with any other prefix are counted together. No thread holds the locks of two shelves.
 //! Source: memcached 1.6.45 `stats_prefix.c`.
@@ -23,7 +24,7 @@ pub(crate) struct Counts {
 /// map's free entries, and the allocator's overhead.
 const ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Counts)>() * 7 / 6 + 17;
 
-/// The prefixes whose hashes belong to one shelf.
+/// A part of the table of prefixes, with its own lock. The hash of a prefix selects its shelf.
 #[derive(Debug, Default)]
 struct Shelf {
     counts: HashMap<Box<[u8]>, Counts>,
@@ -37,7 +38,7 @@ pub(crate) struct Prefixes {
     /// The byte that ends a prefix.
     end: u8,
     hasher: RandomState,
-    /// Each shelf has some of the hashes. A shelf's lock is the last in the order of locks.
+    /// While a thread holds a shelf's lock, it takes no other lock.
     shelves: Box<[Mutex<Shelf>]>,
 }
 

@@ -40,7 +40,7 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
         raise_core()?;
     }
     if settings.lock_memory {
-        // Only root may raise this limit. If it stays too low, mlockall will fail.
+        // Only root may raise this limit. If the limit stays too low, mlockall will fail.
         let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
     }
     let connections = u64::from(settings.connections_max);
@@ -89,13 +89,13 @@ fn raise_core() -> Result<(), String> {
     }
 }
 
-/// Locks the memory that the process has mapped so far (`-k`). Call it before the store reserves
-/// its address space, because the store itself locks the parts that it uses.
+/// Locks the memory that the process has mapped so far (`-k`). Call this function before the store
+/// reserves its address space, because the store itself locks the parts that it uses.
 ///
 /// # Errors
 /// The system refuses (RLIMIT_MEMLOCK).
 pub fn lock_present() -> io::Result<()> {
-    // Makes all threads use one heap: each other heap would map 64 MiB, all of it locked.
+    // Makes all threads use one heap: each further heap would map, and lock, 64 MiB.
     // SAFETY: the call takes two numbers. Under the allocator's own lock, it changes how many heaps
     // the allocator creates from now on; memory that is already allocated stays unchanged.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
@@ -141,13 +141,13 @@ pub fn unlock() -> String {
     }
 }
 
-/// The user that the process runs as.
+/// The id of the user as whom the process runs.
 #[must_use]
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// True if the process was started as root.
+/// True if the real or the effective user of the process is root.
 #[must_use]
 pub fn is_root() -> bool {
     rustix::process::getuid().is_root() || rustix::process::geteuid().is_root()
@@ -201,7 +201,7 @@ fn find_user_in(name: &str, mut buffer: Vec<libc::c_char>) -> io::Result<Option<
     }
 }
 
-/// Number of bits in a set of capabilities; every capability's number is smaller.
+/// Number of bits in a set of capabilities. The number of each capability is smaller than this.
 const CAPABILITIES_MAX: u32 = 64;
 
 /// Returns the privileges that the server needs after its sockets are open: none, except that `-k`
@@ -219,8 +219,9 @@ pub fn needed_capabilities(settings: &Settings) -> CapabilitySet {
 /// The system refuses.
 pub fn forgo_privileges() -> io::Result<()> {
     for number in 0..CAPABILITIES_MAX {
-        // Fails without CAP_SETPCAP, and for bits that are not capabilities of this kernel. Any
-        // capability left is harmless: after `set_no_new_privs`, executing a program gains none.
+        // Fails without CAP_SETPCAP, and for bits that are not capabilities of this kernel. If
+        // capabilities are left in the set, that does no harm: after `set_no_new_privs`, a program
+        // gains no capability when it is executed.
         let one = CapabilitySet::from_bits_retain(1 << number);
         if thread::remove_capability_from_bounding_set(one).is_err() {
             break;
@@ -272,15 +273,15 @@ pub fn become_user(user: User) -> io::Result<()> {
         }
         log::warn!("failed to drop supplementary groups: {error}");
     }
-    // SAFETY: takes a number.
+    // SAFETY: the call takes only a number.
     if unsafe { libc::setgid(user.gid) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: takes a number.
+    // SAFETY: the call takes only a number.
     if unsafe { libc::setuid(user.uid) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: takes a number.
+    // SAFETY: the call takes only a number.
     if user.uid != 0 && unsafe { libc::setuid(0) } == 0 {
         return Err(io::Error::other("root could be regained"));
     }
@@ -315,7 +316,8 @@ pub fn daemonize(keep_output: bool, keep_directory: bool) -> io::Result<Daemon> 
     }
     let (reader, writer) = io::pipe()?;
     // SAFETY: the process has one thread: `main` starts none before this call, and where /proc is
-    // mounted the count above confirms that. So no thread missing in the child can hold a lock.
+    // mounted the count above confirms that. So no other thread can hold a lock when the child
+    // begins, and no lock stays held in the child forever.
     match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => drop(reader),
@@ -430,7 +432,7 @@ impl Signals {
                 _ => {}
             }
         };
-        // SAFETY: as in `block`.
+        // SAFETY: the call reads the initialised set; a null pointer for the old mask is allowed.
         unsafe {
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const self.0, std::ptr::null_mut());
         }

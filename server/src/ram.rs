@@ -1,6 +1,7 @@
 //! The memory that the machine and the control groups' limits allow this process to have.
 //!
-//! Where: read once, before the command line, to compare with `-m` or to take a percentage of it.
+//! Where: read once, before the command line. `-m` is compared with this memory, or is a percentage
+//! of it.
 //! Invariant: a limit that the system does not report counts as no limit.
 //! Source: proc(5) (`meminfo`), the kernel's `cgroup-v2.rst` (`memory.max`) and `memory.rst`
 //! (`memory.limit_in_bytes`).
@@ -34,7 +35,7 @@ impl Ram {
 pub fn usable(root: &Path) -> Ram {
     let granted = groups::tightest(root, "memory", |group, unified| {
         let name = if unified { "memory.max" } else { "memory.limit_in_bytes" };
-        // In version 2, "max" means no limit; version 1 has a number that exceeds any machine.
+        // In version 2, "max" means no limit. In version 1, a number above all real memory does.
         fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok()
     });
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok();

@@ -2,7 +2,7 @@
 //!
 //! Where: `pid_file` and `port_file`, once, while the server starts.
 //! Invariant: no program sees a half-written file, because a new file is written next to `path` and
-//! renamed. No link is followed, and opening a path does not block, not even if it is a FIFO.
+//! renamed. No link is followed, and opening a path does not block, even if a FIFO is there.
 //! Source: open(2), `O_EXCL` and `O_NOFOLLOW`.
 
 use std::ffi::OsStr;
@@ -11,8 +11,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Number of attempts to create the new file. Before each further attempt the file at its path is
-/// removed: a killed server may have left it, or a program may create it again and again.
+/// Number of attempts to create the new file. Before each further attempt, a file at the same path
+/// is removed: a killed server may have left it, or a program may create it again and again.
 const ATTEMPTS_MAX: usize = 3;
 
 /// The file's mode: everybody may read it, only its owner may write it.
@@ -34,7 +34,8 @@ pub(crate) fn replace(path: &Path, ending: &str, text: &str) -> Result<(), Strin
     })
 }
 
-/// Creates a new file. Removes a file at its path; if that is a link, the link and not its target.
+/// Creates a new file at `path`. If there is a file already, removes that file; if it is a link,
+/// removes the link and not the link's target.
 fn make(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(MODE).custom_flags(libc::O_NOFOLLOW);
@@ -50,7 +51,7 @@ fn make(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns the first `bytes_max` bytes of the file at `path`, if it is a regular file of text.
+/// Returns the first `bytes_max` bytes of the file at `path`, if that is a regular text file.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> Option<String> {
     // There may be a FIFO at this path, on which an open for reading would block.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;

@@ -1,7 +1,7 @@
 //! Starts and stops a server.
 //!
 //! Where: `main` calls `bind` while the process may still be root, and then `start`. Tests call
-//! `Server::start`, which does both.
+//! `Server::start`, which calls `bind` and `start`.
 //! Invariant: when `Server::stop` returns, every column's thread has ended, every connection and
 //! listener is closed, and the Unix socket's file is removed.
 
@@ -49,7 +49,7 @@ pub enum StartError {
 }
 
 /// A server whose listeners are open, but which has no threads yet, so that the process may still
-/// fork and change its user. Connections wait in the backlog meanwhile.
+/// fork and change its user. Until the threads start, connections wait in the backlog.
 #[derive(Debug)]
 pub struct BoundServer {
     settings: Arc<Settings>,
@@ -69,7 +69,7 @@ pub struct Server {
     end: Arc<End>,
 }
 
-/// The sockets of a column, its waker, and the state with which it shares work.
+/// A column's sockets and waker, and the state through which the column and others share work.
 struct Sockets {
     waker: Arc<Waker>,
     stealing: Option<Stealing>,
@@ -149,7 +149,7 @@ impl BoundServer {
             let of_path =
                 |path| Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers));
             packets = paths.into_iter().map(of_path).collect();
-            // Cannot fail: no other code sets it.
+            // `set` cannot fail, because no other code sets this cell.
             let _ = shared.bypass.set(bypass);
         }
         let mut packets = packets.into_iter();
@@ -164,9 +164,9 @@ impl BoundServer {
             let (stealing, migration) = (stealing.next(), migrations.next());
             let packets = packets.next();
             let sockets = Sockets { waker, stealing, migration, listeners, datagrams, packets };
-            // The first column wakes each second to advance the store's clock. All columns do so
-            // with `-o idle_timeout`, to check for idle connections. With `--xdp`, the columns that
-            // have a port do so to check the port and the interface.
+            // The first column wakes each second to advance the store's clock. With
+            // `-o idle_timeout` every column wakes each second to check for idle connections. With
+            // `--xdp` the columns that have a port wake to check the port and the interface.
             let looks = settings.idle_seconds_max > 0
                 || sockets.packets.as_ref().is_some_and(|it| it.path().has_port());
             let timers = Timers::new(start, index == 0 || looks);
@@ -179,7 +179,7 @@ impl BoundServer {
     }
 }
 
-/// Makes the store from the part of `-m` that rings and the arena's value chunks do not use.
+/// Makes the store in the part of `-m` that packets (`ring_bytes`) and the arena's values leave.
 fn store(
     settings: &Settings,
     nodes: &Nodes,
@@ -208,7 +208,7 @@ fn look_for_huge_pages(shared: &Shared) {
         return;
     }
     let given = memory::map::huge_pages_are_given();
-    // Cannot fail: no other code sets it.
+    // `set` cannot fail, because no other code sets this cell.
     let _ = shared.huge_pages.set(given);
     if shared.settings.huge_pages && !given {
         log::warn!(
@@ -318,13 +318,13 @@ impl Server {
         Ok(())
     }
 
-    /// The TCP addresses on which the server listens, as for `BoundServer::addresses`.
+    /// The TCP addresses on which the server listens, as `BoundServer::addresses` returns them.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         addresses(&self.endpoints)
     }
 
-    /// The UDP addresses of the listeners; several if each column has its own port.
+    /// The UDP addresses of the listeners. There are several if each column has its own port.
     #[must_use]
     pub fn datagram_addresses(&self) -> &[SocketAddr] {
         &self.datagram_addresses
@@ -341,8 +341,8 @@ impl Server {
         self.columns.iter().map(|column| &*column.calls)
     }
 
-    /// Stops the server when all requests are answered, or after `limits::END_GRACEFULLY`; accepts
-    /// no connections meanwhile. Removes the Unix socket's file.
+    /// Accepts no more connections. Waits until all requests are answered, but at most for
+    /// `limits::END_GRACEFULLY`, and then stops the server. Removes the Unix socket's file.
     pub fn stop_gracefully(mut self) {
         self.end.tell_gracefully();
         self.close_listeners();
@@ -359,7 +359,7 @@ impl Server {
         self.stop();
     }
 
-    /// Stops the server: waits for the columns' threads to end, which closes their connections.
+    /// Stops the server: waits until every column's thread has closed its connections and ended.
     pub fn stop(mut self) {
         self.end.tell_at_once();
         self.wake();
@@ -376,7 +376,8 @@ impl Server {
         self.columns.iter().for_each(|column| column.waker.wake());
     }
 
-    /// Removes the Unix socket's file, and drops the listeners. Each closes when no column uses it.
+    /// Removes the Unix socket's file. Drops the listeners. A listener closes when no column uses
+    /// it.
     fn close_listeners(&mut self) {
         for listener in self.listeners.drain(..) {
             listener.socket.remove_file();

@@ -1,8 +1,8 @@
 //! Samples of requests: their times and their keys.
 //!
 //! Where: some loops of a column are sampled. Their requests are recorded, each with a weight.
-//! Invariant: a request is sampled because of its time of arrival, never its kind or key, so that
-//! the samples estimate all requests. One loop in `LOOPS_SAMPLED_ONE_IN` is sampled at random, and
+//! Invariant: a request's time of arrival decides if it is sampled, never its kind or key. So the
+//! samples represent all requests. One loop in `LOOPS_SAMPLED_ONE_IN` is sampled at random, and
 //! each of its requests counts as `LOOPS_SAMPLED_ONE_IN` requests. Each loop after a rest of
 //! `REST_MS` is sampled too, and each of its requests counts as one. A column holds the lock of its
 //! samples for one request, and never waits for readers.
@@ -83,7 +83,7 @@ impl Kind {
 pub(crate) struct Sampler {
     /// Number of loops until the next loop that is sampled at random.
     left: u32,
-    /// The weight of each request of this loop: the number of requests for which it stands.
+    /// The weight of each request of this loop: the number of requests that the request represents.
     weight: u32,
     /// Number of requests that may still be sampled in this loop.
     requests_left: u32,
@@ -97,7 +97,7 @@ impl Sampler {
         Sampler { left: LOOPS_SAMPLED_ONE_IN, weight: 0, requests_left: 0, number: 0, random }
     }
 
-    /// Begins a loop, `since_ms` milliseconds after the previous one. True if it is sampled.
+    /// Begins a loop, `since_ms` milliseconds after the previous loop. True if the loop is sampled.
     #[inline]
     pub(crate) fn begin_loop(&mut self, since_ms: u64) -> bool {
         if since_ms >= REST_MS {
@@ -142,7 +142,8 @@ pub(crate) struct Samples {
 
 impl Default for Samples {
     fn default() -> Samples {
-        // One digit: values in a bucket differ by at most a tenth. Does not fail for valid bounds.
+        // The precision is one digit: values in a bucket differ by at most a tenth. The call does
+        // not fail, because the bounds are valid.
         let times = || Histogram::new_with_bounds(1, NS_MAX, 1).ok();
         Samples { times: KINDS.iter().filter_map(|_| times()).collect(), hot: Hot::default() }
     }
@@ -176,7 +177,7 @@ impl Samples {
 
     pub(crate) fn add_times(&mut self, more: &Samples) {
         for (times, more) in self.times.iter_mut().zip(&more.times) {
-            // Cannot fail: both histograms have the same bounds.
+            // `add` cannot fail: both histograms have the same bounds.
             let _ = times.add(more);
         }
     }
@@ -256,7 +257,7 @@ mod tests {
                         assert!(said <= had, "{law}, {together}, seed {seed}: {said} of {had}");
                     }
                     bounds += told.len();
-                    // Key 0, one of the two most frequent, has about a fifteenth of all requests.
+                    // Key 0, one of the two hottest keys, has about a fifteenth of all requests.
                     let is_first = |key: &hot::HotKey| key.key[..] == 0_u32.to_le_bytes();
                     found += usize::from(law == 2 && together == 1 && told.iter().any(is_first));
                 }

@@ -1,7 +1,7 @@
 //! The settings that a server starts with: plain values, with memcached's defaults.
 //!
-//! Where: `flags` or a test fills the settings; afterwards they are read-only behind an `Arc` for
-//! the life of the server. Values that change at run time, such as the verbosity, are in `shared`.
+//! Where: `flags` or a test fills the settings; afterwards the settings are read-only, behind an
+//! `Arc`. Values that change at run time, such as the verbosity, are in `shared`.
 //! Invariant: `flags::parse` alone checks memcached's bounds, and returns settings within them.
 //! Source: memcached 1.6.45 `settings_init` and `main`.
 
@@ -33,7 +33,7 @@ pub enum Port {
     Off,
     /// A port that the system chooses (`-p -1`), written to `MEMCACHED_PORT_FILENAME`.
     Any,
-    /// This port.
+    /// The port with this number.
     Number(u16),
 }
 
@@ -106,9 +106,9 @@ impl ZeroCopy {
 pub enum Migrate {
     /// Connections never move (`-o no_migrate`).
     Never,
-    /// If its column is saturated while another column has time to spare.
+    /// A connection moves if its column is saturated while another column has time to spare.
     WhileUneven,
-    /// After each turn, for tests.
+    /// Connections move after each turn, for tests.
     AtEachTurn,
 }
 
@@ -156,7 +156,7 @@ pub struct Settings {
     /// Maximum number of connections open at a time (`-c`).
     pub connections_max: u32,
     /// If true, a connection above the limit gets an error and is closed (`-o maxconns_fast`). If
-    /// false, it waits in the backlog (`-o no_maxconns_fast`).
+    /// false, the connection waits in the backlog (`-o no_maxconns_fast`).
     pub connections_max_fast: bool,
     /// Number of columns (`-t`).
     pub columns: usize,
@@ -209,11 +209,11 @@ pub struct Settings {
     pub steal_rings: bool,
     /// The condition under which connections move to another column.
     pub migrate: Migrate,
-    /// The user to run as when started as root (`-u`).
+    /// The user as whom the server runs if it is started as root (`-u`).
     pub user: Option<String>,
     /// If true, the process detaches from the terminal (`-d`).
     pub daemonize: bool,
-    /// The path of the file to write the process id to (`-P`).
+    /// The path of the file that gets the process id (`-P`).
     pub pid_path: Option<PathBuf>,
     /// If true, the limit of core files is raised (`-r`).
     pub core_dumps: bool,

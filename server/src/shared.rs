@@ -40,9 +40,9 @@ impl SharedCounter {
     }
 }
 
-/// Makes from one list of names: a column's counters, their sums over all columns, and the
-/// difference of two sums. `stats reset` sets counts to 0; other columns may add to a shared count;
-/// a gauge is the current value of a quantity.
+/// Makes, from one list of names, the type of a column's counters, the type of their sums, and the
+/// functions that add and subtract sums. `stats reset` sets counts to 0. Other columns may add to a
+/// shared count. A gauge is the current value of a quantity.
 macro_rules! counters {
     (
         counts: $($(#[$doc:meta])* $count:ident),+;
@@ -99,7 +99,7 @@ macro_rules! counters {
 
 counters! {
     counts:
-    /// Keys found by `get`, `gets`, their binary forms, and `mg`, unless it counts as a touch.
+    /// Keys found by `get`, `gets`, their binary forms, and `mg` (if the `mg` is not a touch).
     get_hits,
     /// Keys not found by `get`, `gets`, their binary forms, and `mg`.
     get_misses,
@@ -120,11 +120,11 @@ counters! {
     delete_misses,
     /// Additions to an existing number by `incr`, or by `ma` in a mode that increments.
     incr_hits,
-    /// Additions to a missing number, unless they created it.
+    /// Additions to a missing number that did not create the number.
     incr_misses,
     /// Subtractions from an existing number by `decr`, or by `ma` in a mode that decrements.
     decr_hits,
-    /// Subtractions from a missing number, unless they created it.
+    /// Subtractions from a missing number that did not create the number.
     decr_misses,
     /// Values refused because the item would be larger than `-I` allows.
     store_too_large,
@@ -152,7 +152,7 @@ counters! {
     copied_bytes,
     /// AF_XDP: bytes of values sent in place, without a copy.
     zero_copy_bytes,
-    /// Datagrams dropped for an incomplete UDP frame header, or one that contradicts another part.
+    /// Datagrams dropped because their UDP frame header is incomplete or contradicts another part.
     udp_dropped_frame,
     /// Datagrams dropped because an answer to their sender could start a loop of answers, or
     /// because they were sent to a multicast or broadcast address.
@@ -174,11 +174,12 @@ counters! {
     udp_dropped_work,
     /// Long answers dropped because the sender's network had used up its bytes of that second.
     udp_dropped_amplified,
-    /// Requests in datagrams refused because only connections, or only operators, may make them.
+    /// Refused requests that came in datagrams, but may come only from connections or operators.
     udp_refused,
     /// Loops. A loop executes all input that arrived since the previous loop as one batch.
     loops,
-    /// Times that the listeners paused, at `-c` (`-o no_maxconns_fast`) or without descriptors.
+    /// Times that the listeners paused, because no descriptor was left or, with
+    /// `-o no_maxconns_fast`, because `-c` was reached.
     listen_disabled,
     /// Microseconds for which listeners paused.
     listen_disabled_us,
@@ -206,9 +207,9 @@ counters! {
     migrations_taken;
 
     shared:
-    /// Times that a column of the same node took datagrams from this one.
+    /// Times that a column of the same node took datagrams from this column.
     steals_given_near,
-    /// Times that a column of another node took datagrams from this one.
+    /// Times that a column of another node took datagrams from this column.
     steals_given_far;
 
     gauges:
@@ -261,7 +262,7 @@ pub struct Shared {
     pub store: Arc<Store>,
     /// The interface and ports of AF_XDP, set before the columns start; empty without `--xdp`.
     pub bypass: OnceLock<Bypass>,
-    /// True if the system gave a huge page at the start. Empty if the store requested none.
+    /// True if the system gave a huge page at the start. Empty if the store requested no huge page.
     pub huge_pages: OnceLock<bool>,
     /// The counters of each column, in order.
     pub columns: Vec<Arc<Counters>>,
@@ -282,12 +283,12 @@ pub struct Shared {
     pub verbosity: AtomicU32,
     /// The Unix time at which the store's clock would be 0 (memcached's `process_started`).
     pub process_started: i64,
-    /// The time at which this state was made, just before the columns.
+    /// The time at which this state was made, just before the columns started.
     pub started: Instant,
     reset: Mutex<Reset>,
     #[cfg(debug_assertions)]
     steps_max: std::sync::atomic::AtomicU64,
-    /// The time that a test has set for the columns. 0 means that they use the system's clock.
+    /// The time that a test has set for the columns. 0 means that columns use the system's clock.
     #[cfg(debug_assertions)]
     planted_ms: std::sync::atomic::AtomicU64,
 }
@@ -343,7 +344,7 @@ impl Shared {
         self.steps_max.swap(0, Ordering::Relaxed)
     }
 
-    /// Makes columns use this time, in milliseconds since the start. It must never decrease.
+    /// Makes columns use this time, in milliseconds since the start. The time must never decrease.
     #[cfg(debug_assertions)]
     pub fn plant_clock(&self, now_ms: u64) {
         // Relaxed, paired with the load in `planted_ms`: the number orders nothing.
@@ -388,7 +389,7 @@ impl Shared {
         sums
     }
 
-    /// The increase of all counters since the last `stats reset`, and the store's current numbers.
+    /// The increase of all counters, and of the store's counts, since the last `stats reset`.
     #[must_use]
     pub fn since_reset(&self) -> (Sums, store::Stats) {
         let mut sums = Sums::default();

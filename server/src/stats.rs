@@ -73,17 +73,17 @@ enum Answer {
     Timed(fn(&Shared, u32, &mut Rows<'_>)),
     /// Sets the counts to 0.
     Reset,
-    /// The counts of requests by key prefix. With `-X`, a refusal.
+    /// The counts of requests by key prefix. Refused with `-X`.
     Detail,
-    /// A list of items, in the text protocol only. With `-X`, a refusal.
+    /// A list of items, in the text protocol only. Refused with `-X`.
     Cachedump,
     /// A list of sockets, in the text protocol only.
     Conns,
     /// The number of items of each size.
     Sizes,
-    /// The number and bytes of items by key prefix. With `-X`, a refusal.
+    /// The number and bytes of items by key prefix. Refused with `-X`.
     Prefixes,
-    /// The most requested keys. With `-X`, a refusal.
+    /// The most requested keys. Refused with `-X`.
     Hot,
 }
 
@@ -94,7 +94,7 @@ const SUBCOMMANDS: &[(&[u8], Answer)] = &[
     (b"settings", Answer::Rows(settings::write)),
     (b"cachedump", Answer::Cachedump),
     (b"conns", Answer::Conns),
-    // Empty, as from memcached without external storage.
+    // The answer is empty, as from memcached without external storage.
     (b"extstore", Answer::Rows(|_, _| ())),
 ];
 
@@ -165,7 +165,7 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
                 None => obey(&context.shared, order, form),
             };
             form.write_outcome(outcome, &mut out.buf);
-            // The order already applies to the next requests of this loop.
+            // With this call the order already applies to the next requests of this loop.
             context.look_who_watches();
             return NextStep::Continue;
         }
@@ -221,7 +221,7 @@ fn obey(shared: &Shared, order: Order, form: Form) -> Outcome {
     }
 }
 
-/// Takes the first `ERRAND_STEPS_AT_ONCE` steps of an errand; the connection takes the others.
+/// Does the first `ERRAND_STEPS_AT_ONCE` steps of an errand. The connection does the later steps.
 fn begin(context: &mut Context, mut errand: Errand, out: &mut Out) -> NextStep {
     for _ in 0..ERRAND_STEPS_AT_ONCE {
         match errand.step(context, out) {

@@ -1,6 +1,6 @@
 //! The part of a column that turns use, for connections and for datagrams.
 //!
-//! Where: a column has one and lends it to the connection or datapath whose turn it is.
+//! Where: each column has one, and lends it to the connection or datapath that has a turn.
 //! Invariant: between two turns `out` is empty, and no turn leaves a value pinned there.
 
 use std::sync::Arc;

@@ -43,7 +43,7 @@ fn contexts(columns: usize) -> Vec<Context> {
     })
 }
 
-/// How often the waker has been woken since the last call.
+/// Returns how often `waker` was woken since the last call of this function.
 pub(crate) fn wakes(waker: &Waker) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(waker, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
@@ -168,7 +168,7 @@ fn a_place_is_one_holders_and_who_loses_it_is_told() {
                     (0..moves).for_each(|_| {
                         _ = place.as_mut().map(|it| it.keep(context.clock.now));
                     });
-                    // A place that is dropped here may have been lost already.
+                    // A place that was lost to another holder is not given back.
                     let lost = place.as_mut().is_some_and(|it| !it.keep(context.clock.now));
                     if gives_back && !lost { (None, place) } else { (place, None) }
                 })
@@ -191,7 +191,7 @@ fn a_place_is_one_holders_and_who_loses_it_is_told() {
     });
 }
 
-/// Notes events of one column, in several loops. Returns their number.
+/// Notes events of one column, in several loops. Returns the number of events.
 fn note(mut context: Context, mut random: Random) -> u64 {
     let (mut events, loops) = (0, random.below(4));
     for _ in 0..loops {

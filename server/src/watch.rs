@@ -1,7 +1,7 @@
-//! `watch`: the connections that watch events, and the event lines that they get.
+//! `watch`: the connections that watch events, and the event lines that these connections get.
 //!
-//! Where: a column notes events while it works, if a connection watches them. Once per loop the
-//! column hands the lines to the watchers, and the watchers' own columns send them.
+//! Where: a column notes those events that a connection watches. Once per loop the column hands the
+//! lines to the watchers, and the watchers' own columns send these lines.
 //! Invariant: no column waits for a watcher. The lines that a column notes in a loop, and the lines
 //! that wait for a watcher, are bounded; further lines are dropped and counted, and the watcher is
 //! told how many were dropped. Without watchers, a request only reads one number of its own column,
@@ -31,7 +31,8 @@ pub(crate) const PAGES_REQUESTED: Streams = Streams(1 << 9);
 /// All watchers, and the bits that columns read once a loop.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The watched streams, `DETAIL` and `PAGES_REQUESTED`. Changed under the lock of `watchers`.
+    /// Bits: the watched streams, `DETAIL` and `PAGES_REQUESTED`. Changed only under the lock of
+    /// `watchers`.
     watched: AtomicU32,
     events: AtomicU64,
     watchers: Mutex<Vec<Arc<Watcher>>>,
@@ -48,7 +49,7 @@ struct Watcher {
 #[derive(Debug, Default)]
 struct WaitingLines {
     lines: Vec<u8>,
-    /// Number of lines dropped after these. New lines are dropped until the watcher takes these.
+    /// Number of lines dropped because `lines` was full. The watcher's column empties `lines`.
     skipped: u64,
 }
 
@@ -67,8 +68,8 @@ impl Watch {
         watch
     }
 
-    /// Sets or clears `DETAIL` or `PAGES_REQUESTED`. The lock of `watchers` is the last in the
-    /// order of locks.
+    /// Sets or clears `DETAIL` or `PAGES_REQUESTED`. In the order of locks, only the `waiting` lock
+    /// of a watcher comes after the lock of `watchers`.
     pub(crate) fn set(&self, bit: Streams, on: bool) {
         let _watchers = self.lock();
         let watched = self.watched();
@@ -115,7 +116,7 @@ impl WatchGuard {
         Some(WatchGuard { watcher, shared: Arc::clone(shared) })
     }
 
-    /// Takes the waiting lines, and a last line with the number of dropped lines, if there are any.
+    /// Takes the waiting lines. If lines were dropped, adds a last line with their number.
     pub(crate) fn take_lines(&self) -> Vec<u8> {
         let mut waiting = self.watcher.lock();
         let (mut lines, skipped) = (mem::take(&mut waiting.lines), mem::take(&mut waiting.skipped));
@@ -226,7 +227,7 @@ impl NotedEvents {
         counters.log_worker_written.add(1);
     }
 
-    /// Gives each line to the watchers of its stream.
+    /// Appends each line to the waiting lines of the watchers that watch the line's stream.
     #[cold]
     pub(crate) fn tell(&mut self, shared: &Shared, counters: &Counters) {
         let most_bytes = shared.settings.watcher_log_bytes;

@@ -17,7 +17,8 @@ use crate::connection::Connection;
 use crate::limits::ACCEPTS_MAX;
 
 impl Column {
-    /// Makes the epoll watch all listeners. After an error it watches those before the failed one.
+    /// Makes the epoll watch all listeners. If one cannot be watched, returns an error; the epoll
+    /// then watches only the listeners before that one.
     pub(super) fn watch_listeners(&mut self) -> std::io::Result<()> {
         for (at, listener) in self.listeners.iter().enumerate() {
             if self.listeners_watched & 1 << at == 0 {
@@ -80,8 +81,8 @@ impl Column {
 
     fn admit(&mut self, stream: Stream, speak: ProtocolMode) {
         let shared = &self.turn.context.shared;
-        // Relaxed: a count that orders nothing; the addition itself keeps two columns from both
-        // taking the last place under `-c`. Pairs with the subtractions here and in `close_for`.
+        // Relaxed: the count orders nothing. The addition is atomic, so two columns cannot both get
+        // the last connection under `-c`. Pairs with the subtractions here and in `close_for`.
         if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.settings.connections_max {
             shared.connections.fetch_sub(1, Ordering::Relaxed);
             self.turn.context.counters.rejected_connections.add(1);
@@ -97,18 +98,18 @@ impl Column {
 
     /// Stops accepting for a while, because no descriptor is left or `-c` is reached.
     fn rest_listeners(&mut self) {
-        // `resume_listeners` may have watched some listeners before it failed at another one.
+        // `resume_listeners` may have watched some listeners before it failed at a later listener.
         self.unwatch_listeners();
         if !self.timers.rest_listeners(self.turn.now_ms) {
             return;
         }
         self.turn.context.counters.listen_disabled.add(1);
-        // Relaxed: only `stats` reads this flag, and orders nothing by it.
+        // Relaxed: only `stats` reads this flag, and the flag orders nothing.
         self.turn.context.shared.accepting.store(false, Ordering::Relaxed);
     }
 
     /// Resumes accepting, unless `-c` is still reached. If the kernel has no memory to watch a
-    /// listener, the column tries again later; until then only the listeners before it are watched.
+    /// listener, the column tries again later; until then it watches the listeners before that one.
     pub(super) fn resume_listeners(&mut self) {
         let waits = !self.turn.context.shared.settings.connections_max_fast && self.is_at_limit();
         if waits || self.watch_listeners().is_err() {
@@ -117,7 +118,7 @@ impl Column {
         }
         let rested_ms = self.timers.resume_listeners(self.turn.now_ms);
         self.turn.context.counters.listen_disabled_us.add(rested_ms * 1000);
-        // Relaxed: as in `rest_listeners`.
+        // Relaxed: only `stats` reads this flag.
         self.turn.context.shared.accepting.store(true, Ordering::Relaxed);
     }
 }

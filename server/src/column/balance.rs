@@ -8,10 +8,10 @@
 //!                    among itself and them, and claims each of them for two periods
 //! ```
 //!
-//! Where: `migration` calls it twice a second on each column that is awake.
+//! Where: `migration` calls `end_period` twice a second on each column that is awake.
 //! Invariant: by the measured loads, a column that takes a connection does not become more loaded
-//! than the column that gave it. So a connection that causes all of a column's load stays, and no
-//! move is undone. A column takes connections from one other column at a time, and its load is
+//! than the column that gave the connection. So a connection that causes all of a column's load
+//! stays, and no move is undone. A column takes connections from one column at a time; its load is
 //! measured again before it takes more. A load published more than two periods ago belongs to a
 //! sleeping column and counts as 0. The loads of other columns are hints.
 //! Source: the KV-Cache paper, section 4.2.1, which balances requests; the rule is our own.
@@ -37,10 +37,10 @@ pub(super) const LOAD_MAX: u32 = 1000;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Load {
-    /// The low `LOAD_BITS` bits are the load; the bits above are the time at which it was
+    /// The low `LOAD_BITS` bits are the load. The bits above are the time at which the load was
     /// published, in milliseconds since the server started.
     published: AtomicU64,
-    /// The time until which no other column may give connections to this one; 0 at first.
+    /// The time until which no column may choose this column as a taker; 0 at first.
     claimed_until_ms: AtomicU64,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Connection {
     pub(super) may_go: bool,
 }
 
-/// A column that may take connections. `work` is in the unit of the column that gives them.
+/// A column that may take connections. `work` is in the unit of the column that gives connections.
 #[derive(Clone, Copy, Debug)]
 struct Taker {
     column: usize,
@@ -98,8 +98,8 @@ impl Loads {
     /// Returns a column's load. `None` if the column may not be given connections.
     fn of_taker(&self, column: usize, now_ms: u64) -> Option<u32> {
         let load = &self.0[column];
-        // Relaxed, both loads: they read hints and order nothing. They pair with the store of
-        // `end_period` and the exchange of `claim`.
+        // Relaxed: both loads read hints and order nothing. The loads pair with the exchange of
+        // `claim` and the store of `end_period`.
         if load.claimed_until_ms.load(Ordering::Relaxed) > now_ms {
             return None;
         }
@@ -111,10 +111,10 @@ impl Loads {
         (load <= MIGRATION_SPARE).then_some(load)
     }
 
-    /// Claims a column for `MIGRATION_PERIODS` periods. Returns false if it is claimed already.
+    /// Claims a column for `MIGRATION_PERIODS` periods. False if the column is claimed already.
     fn claim(&self, column: usize, now_ms: u64) -> bool {
         let until = &self.0[column].claimed_until_ms;
-        // Relaxed, load and exchange: only one column's exchange succeeds, and it orders nothing.
+        // Relaxed, load and exchange: only one column's exchange succeeds; the time orders nothing.
         let before = until.load(Ordering::Relaxed);
         let after = now_ms + u64::from(MIGRATION_PERIODS) * MIGRATION_PERIOD_MS;
         is(Fault::ClaimedByTwo)
@@ -169,7 +169,8 @@ impl Balance {
     }
 
     /// Plans moves that divide the last period's work among the columns. Puts the moves, sorted by
-    /// destination, into `moves`, which must be empty. `connections` are all of this column's.
+    /// destination, into `moves`, which must be empty. `connections` are all connections of this
+    /// column.
     pub(super) fn plan(
         &mut self,
         now_ms: u64,
@@ -181,7 +182,7 @@ impl Balance {
         self.choose_takers(now_ms, own_work);
         self.candidates.sort_unstable_by_key(|it| (Reverse(it.work), it.token));
         for Connection { work, token, .. } in self.candidates.drain(..) {
-            // `takers` begins with the nearest column, so that column wins a tie.
+            // `takers` begins with the nearest column, which therefore wins a tie.
             let Some(taker) = self.takers.iter_mut().min_by_key(|it| it.work) else { break };
             let is_less = taker.work + work <= own_work - work || is(Fault::WholeWorkMoved);
             if is_less && moves.len() < MIGRATIONS_MAX {
@@ -200,7 +201,7 @@ impl Balance {
         });
     }
 
-    /// Fills `candidates` with the costliest that may move. Returns the work of all `connections`.
+    /// Fills `candidates` with the costliest movable connections. Returns all connections' work.
     fn choose_candidates(&mut self, connections: impl Iterator<Item = Connection>) -> u64 {
         let mut work_sum = 0;
         for connection in connections {
@@ -219,7 +220,8 @@ impl Balance {
     }
 
     /// Fills `takers` with the columns that have time to spare. `own_work` is the work that makes
-    /// up this column's load; the ratio of the two converts the loads of other columns into work.
+    /// up this column's load. The ratio of `own_work` to this load converts the loads of other
+    /// columns into work.
     fn choose_takers(&mut self, now_ms: u64, own_work: u64) {
         self.takers.clear();
         for column in self.others() {

@@ -1,8 +1,8 @@
 //! A column's connections, found by their tokens.
 //!
 //! Where: an event carries a connection's token; `Connections::get` finds the connection.
-//! Invariant: a token never names two connections. An entry may be reused, but the next connection
-//! in it gets another birth number, so the token of a closed connection finds nothing.
+//! Invariant: a token never names two connections. An entry may be reused, but each connection in
+//! the entry gets another birth number, so the token of a closed connection finds nothing.
 //! Memory grows only in `insert`, when more connections are open than ever before.
 
 use memory::plant::{Fault, is};

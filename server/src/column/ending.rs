@@ -1,9 +1,9 @@
 //! A column's end, at once or gracefully. In a graceful end the column accepts no connections,
-//! answers the input that has arrived, and closes each connection as soon as it is at rest.
+//! answers the input that has arrived, and closes each connection that has no request under way.
 //!
 //! Where: `Column::run` calls `is_over` before each loop.
-//! Invariant: a graceful end closes no connection whose request or reply is under way;
-//! `Server::stop_gracefully` bounds how long that may take.
+//! Invariant: a graceful end closes no connection whose request or reply is under way.
+//! `Server::stop_gracefully` bounds how long a graceful end may take.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -7,9 +7,9 @@
 //!
 //! Where: once per loop after the turns, and when the column is woken.
 //! Invariant: at any time a connection is in one column or in one mailbox, so that only one thread
-//! reads from it and writes to it. It moves only between requests, with every reply sent, together
-//! with its socket, its parser, and the input that is not executed yet. Bytes that arrive during
-//! the move wait in the socket; the new column's epoll reports them as soon as the socket is added.
+//! reads from it and writes to it. A connection moves only between requests, after every reply is
+//! sent. Its socket, parser and unexecuted input move with it. Bytes that arrive during the move
+//! wait in the socket; the new column's epoll reports these bytes when the socket is added.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -52,7 +52,7 @@ pub(crate) struct Migration {
 }
 
 impl Migration {
-    /// Makes a `Migration` for each column. Empty with a single column, or with `-o no_migrate`.
+    /// Makes a `Migration` for each column; none for a single column, or with `-o no_migrate`.
     pub(crate) fn of_columns(settings: &Settings, wakers: &[Arc<Waker>]) -> Vec<Migration> {
         if settings.migrate == Migrate::Never || wakers.len() == 1 {
             return Vec::new();
@@ -116,7 +116,7 @@ impl Column {
             let moves = had_a_turn.map(|(token, _)| Move { token, to });
             migration.leaving.extend(moves.take(MIGRATIONS_MAX));
         } else if now_ms >= migration.period_ends_ms {
-            // Connections that were never free to go in the last period stay.
+            // Connections that were chosen a period ago, and have not been free to go, stay.
             migration.leaving.clear();
             migration.period_ends_ms = now_ms - now_ms % MIGRATION_PERIOD_MS + MIGRATION_PERIOD_MS;
             let load = migration.meter.load(self.spin.idle_ns());
@@ -192,7 +192,7 @@ impl Column {
     }
 
     /// Takes the connections out of the column's mailbox. The caller has already cleared the waker,
-    /// so that a connection put there later wakes the column again.
+    /// so if a connection is put into the mailbox later, the waker wakes the column again.
     #[cold]
     pub(super) fn take_given(&mut self) {
         let Some(migration) = &mut self.migration else { return };
@@ -217,8 +217,8 @@ impl Column {
         }
     }
 
-    /// Adds a connection to the column and to its epoll, or closes it if the kernel has no memory
-    /// for that. The epoll also reports input that arrived earlier.
+    /// Adds a connection to the column and to its epoll. If the kernel has no memory to watch the
+    /// connection, closes it. The epoll also reports input that arrived earlier.
     pub(super) fn watch(&mut self, connection: Connection) {
         connection.comes(&mut self.streams);
         let token = self.connections.insert(connection);
@@ -241,11 +241,11 @@ impl Column {
     }
 }
 
-/// Measures how busy the column's thread is: the share of time that it ran or was ready to run.
+/// Measures in which share of the time the column's thread ran or was ready to run.
 #[derive(Debug, Default)]
 struct Meter {
-    /// The thread's `schedstat`. Its second number is how long the thread was ready to run but did
-    /// not run, in nanoseconds. If there is no such file, that time counts as 0.
+    /// The thread's file `schedstat`. The second number in the file is the time, in nanoseconds, in
+    /// which the thread was ready to run but did not run. Without the file, this time counts as 0.
     schedstat: Option<File>,
     /// The time of the last reading, and the thread's busy time until then, both in nanoseconds.
     at_ns: u64,
@@ -260,8 +260,8 @@ impl Meter {
         meter
     }
 
-    /// Returns how much of the time since the last call the thread was busy, in thousandths.
-    /// `idle_ns` is the total time that it has spent looking for work without finding any.
+    /// Returns for which part of the time since the last call the thread was busy, in thousandths.
+    /// `idle_ns` is the total time that the thread has spent looking for work without finding any.
     fn load(&mut self, idle_ns: u64) -> u32 {
         let (at_ns, busy_ns) = (monotonic_ns(), self.busy_ns().saturating_sub(idle_ns));
         let passed_ns = at_ns.saturating_sub(self.at_ns).max(1);
@@ -271,7 +271,7 @@ impl Meter {
     }
 
     fn busy_ns(&self) -> u64 {
-        // `schedstat` has this number too, but updates it only at the scheduler's ticks.
+        // `schedstat` has this time too, but the kernel updates the file only at scheduler ticks.
         let ran = clock_gettime(ClockId::ThreadCPUTime);
         let ran_ns = ran.tv_sec * 1_000_000_000 + ran.tv_nsec;
         u64::try_from(ran_ns).unwrap_or(0) + self.waited_ns().unwrap_or(0)

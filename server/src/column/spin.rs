@@ -1,15 +1,15 @@
 //! Busy polling (`-o busy_poll`): a column without work looks for more before it sleeps.
 //!
 //! Where: the column calls `goes_on` before each wait, and `note_work` for each event.
-//! Invariant: without `-o busy_poll` no clock is read. With it, a column sleeps after it has had no
-//! work for the given time.
+//! Invariant: without `-o busy_poll` no clock is read. With `-o busy_poll`, a column sleeps after
+//! it has had no work for the time that this option gives.
 //! Source: `net.core.busy_poll` of Linux, extended here to everything that an epoll watches.
 
 use net::{Timeout, monotonic_ns};
 
 #[derive(Debug)]
 pub(super) struct Spin {
-    /// How long the column looks for more work after its last work. 0 means that it does not look.
+    /// How long the column looks for more work after its last work. 0 means not at all.
     spin_ns: u64,
     until_ns: u64,
     /// When `goes_on` was last called, and the total time spent in fruitless searches for work.
@@ -39,7 +39,7 @@ impl Spin {
         self.idle_ns
     }
 
-    /// True if the column is to look for work again. `due` is how long it could sleep instead.
+    /// True if the column must look for work again. `due` is how long it could sleep otherwise.
     #[inline]
     pub(super) fn goes_on(&mut self, due: Timeout) -> bool {
         if self.spin_ns == 0 {

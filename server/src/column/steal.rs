@@ -10,11 +10,12 @@
 //! ```
 //!
 //! Where: the column calls `note_loop` after each loop, and `victim` before it sleeps.
-//! Invariant: a column is behind only after two loops in a row, with no sleep between them, that
-//! each received `BEHIND_DATAGRAMS`; or received a quarter of that number at once and took
-//! `BEHIND_NS`; or left datagrams in the socket. So neither a lone request is stolen, nor a burst
-//! that is answered before the next one arrives. Statuses are hints: a thief that reads an old word
-//! finds an empty socket, and a sleeper that is overlooked is woken a millisecond later.
+//! Invariant: a column is behind only after two loops in a row, with no sleep between them. Each of
+//! the two loops must have received `BEHIND_DATAGRAMS`, or have received a quarter of that number
+//! at once and taken `BEHIND_NS`, or have left datagrams in the socket. So columns do not steal a
+//! lone request, or a burst that is answered before the next burst arrives. Statuses are hints: a
+//! thief that reads an old word finds an empty socket, and a sleeping column that nobody wakes at
+//! once is woken a millisecond later.
 //! Source: the KV-Cache paper, section 4.2.1.
 
 use std::sync::Arc;
@@ -62,7 +63,7 @@ pub(crate) struct Victim {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LoopInput {
     pub(super) datagrams: usize,
-    /// The most datagrams of one receive. It is 1 if a single client waits for each answer.
+    /// The most datagrams of one receive: 1 if a single client waits for each answer.
     pub(super) most: usize,
     /// The number of the socket that received last, or `PACKETS`.
     pub(super) socket: usize,
@@ -76,7 +77,7 @@ pub(crate) struct Stealing {
     statuses: Arc<Statuses>,
     own: usize,
     neighbours: Vec<Neighbour>,
-    /// When the last loop ended, by `monotonic_ns`, if that loop was busy.
+    /// If the last loop was busy: its end, at which the present loop began, by `monotonic_ns`.
     loop_began_ns: Option<u64>,
     loops_behind: u32,
     /// The latest `LoopInput::steals_given`.
@@ -198,7 +199,7 @@ impl Stealing {
         self.loop_began_ns.is_some()
     }
 
-    /// Number of datagrams that the column is to receive at once.
+    /// The maximum number of datagrams that the column is to receive at once.
     #[inline]
     pub(super) fn at_once(&self) -> usize {
         self.at_once
@@ -211,8 +212,8 @@ impl Stealing {
         self.statuses.0[self.own].is_asleep.store(is_asleep, Ordering::Relaxed);
     }
 
-    /// Returns the busiest column that is behind; of equally busy ones, the nearest. `None` if no
-    /// column is behind, or if this one has found nothing `STEAL_TRIES_MAX` times in a row.
+    /// Returns the busiest column that is behind; of equally busy columns, the nearest. `None` if
+    /// no column is behind, or if this column has found nothing `STEAL_TRIES_MAX` times in a row.
     #[inline]
     pub(super) fn victim(&self) -> Option<Victim> {
         let (mut busiest, mut victim) = (0, None);

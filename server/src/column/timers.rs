@@ -2,9 +2,9 @@
 //!
 //! Where: the column calls `timeout` before each wait, and `now` after it.
 //! Invariant: a loop reads the clock once. A `SecondTimer` wakes the first column once a second to
-//! advance the store's clock; with `-o idle_timeout` it wakes every column, and with `--xdp` every
-//! column with a port. Otherwise a column sleeps until an event, unless listeners rest, values
-//! arrive, or the store has work.
+//! advance the store's clock. With `-o idle_timeout` every column has such a timer, and with
+//! `--xdp` every column with a port. Otherwise a column sleeps until an event, unless listeners
+//! rest, values arrive, or the store has work.
 
 use std::time::Duration;
 
@@ -30,10 +30,10 @@ pub(crate) struct Timers {
     wakes_each_second: bool,
     /// The end of the last full second that `second_has_passed` has reported.
     second_ms: u64,
-    /// When listeners resume; `None` unless they rest.
+    /// When the listeners accept again. `None` if they do not rest.
     rest_until_ms: Option<u64>,
     rest_since_ms: u64,
-    /// When to search for stalled values; `None` unless values arrive.
+    /// When to search for stalled values. `None` if no large value is arriving.
     arrivals_due_ms: Option<u64>,
     /// The earliest time of the next search for stalled connections, by `TurnState::served_ms`.
     relief_due_ms: u64,
@@ -41,8 +41,8 @@ pub(crate) struct Timers {
     slices: Option<u32>,
 }
 
-/// The current time of the coarse monotonic clock, which is cheaper to read than the exact clock
-/// and up to `CLOCK_STEP_NANOS` slow.
+/// The current time of the coarse monotonic clock. This clock is cheaper to read than the exact
+/// clock, but is up to `CLOCK_STEP_NANOS` behind it.
 pub(crate) fn coarse_now() -> Timespec {
     clock_gettime(ClockId::MonotonicCoarse)
 }
@@ -86,7 +86,7 @@ impl Timers {
         self.slices = more.then(|| self.slices.map_or(0, |slices| slices.saturating_add(1)));
     }
 
-    /// Schedules a search for stalled values if values arrive (`arrive`), or cancels the search.
+    /// Schedules a search for stalled values if values `arrive`; otherwise cancels the search.
     #[inline]
     pub(crate) fn watch_arrivals(&mut self, arrive: bool, now_ms: u64) {
         let due_ms = || self.arrivals_due_ms.unwrap_or(now_ms + ARRIVALS_CHECK_MS);
@@ -102,7 +102,7 @@ impl Timers {
         served_ms >= self.relief_due_ms
     }
 
-    /// Delays the next search for stalled connections, because the last one found none.
+    /// Delays the next search for stalled connections, because the last search found none.
     pub(crate) fn rest_relief(&mut self, served_ms: u64) {
         self.relief_due_ms = served_ms + RELIEF_REST_MS;
     }
@@ -144,7 +144,7 @@ impl Timers {
         passed
     }
 
-    /// Makes listeners rest for `LISTENER_REST_MS` from now on. Returns false if they rest already.
+    /// Makes listeners rest for `LISTENER_REST_MS` from now on. False if they rested already.
     pub(crate) fn rest_listeners(&mut self, now_ms: u64) -> bool {
         let rest_already = self.rest_until_ms.is_some();
         if !rest_already {

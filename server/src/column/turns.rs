@@ -2,8 +2,8 @@
 //!
 //! Where: once per loop, between the wait for events and the accepting of new connections.
 //! Invariant: each connection in the queue gets one turn per loop. The requests of up to
-//! `TURNS_AHEAD` connections go through one batch, as if one connection had pipelined them; each
-//! connection's replies are sent before the next one's requests are executed.
+//! `TURNS_AHEAD` connections go through one batch, as if one connection had pipelined them. Each
+//! connection's replies are sent before the next connection's requests are executed.
 
 use std::mem;
 
@@ -33,7 +33,7 @@ impl Column {
     }
 
     /// Gives each of at most `TURNS_AHEAD` connections a turn, and executes their requests as one
-    /// batch. A connection whose turn does more than execute gets its turn separately.
+    /// batch. If a connection's turn must do more than execute requests, it is not in the batch.
     #[inline(never)]
     fn turns_together(&mut self, tokens: &[u64]) {
         let mut taken: [Option<TurnInput>; TURNS_AHEAD] = [const { None }; TURNS_AHEAD];
@@ -117,7 +117,7 @@ impl Column {
         } else if connection.awaits_write != awaits_write {
             connection.awaits_write = awaits_write;
             let on = if awaits_write { Interest::Write } else { Interest::Read };
-            // Fails only for an unwatched descriptor; a stream's is watched until it closes.
+            // Fails only for an unwatched descriptor; the column watches a stream until it closes.
             let _watched = self.epoll.change(connection.stream(), token, on, &self.turn.calls);
         }
         self.streams.pressed = self.streams.is_pressed(2);
@@ -134,7 +134,7 @@ struct BatchInputs<'c, 'i> {
     tokens: &'c [u64],
     inputs: [Option<&'i [u8]>; TURNS_AHEAD],
     buffer_bytes: usize,
-    /// The position of the connection whose input is returned next.
+    /// The position, in `tokens`, of the connection whose input is returned next.
     next: usize,
     /// For each executed connection: its next step, and how many bytes of its input are used.
     ended: [Option<(Next, usize)>; TURNS_AHEAD],

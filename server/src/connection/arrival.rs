@@ -1,7 +1,7 @@
 //! Receives large values.
 //!
-//! Where: a storage command whose value is too long for the log gets a `store::Draft`, and the
-//! socket is read straight into it.
+//! Where: a storage command whose value is too long for the log gets a `store::Draft`, a value that
+//! is not stored yet. The socket is read straight into the draft.
 //! Invariant: frames are allocated as bytes arrive, not for the length that a peer declares. Only
 //! the part of a command that its execution needs is kept. If arriving values can get no more
 //! frames, a stalled value is given up: its command fails and its remaining bytes are skipped. A
@@ -42,9 +42,9 @@ struct Arrival {
     /// When the value last completed a multiple of `ARRIVAL_STEP_BYTES` or ended a wait, by
     /// `TurnState::served_ms`.
     moved_ms: u64,
-    /// When the value began to wait for a frame or, if it is whole, for a place in the log.
+    /// When the value began to wait for a frame or, if the value is whole, for a place in the log.
     waits_since_ms: Option<u64>,
-    /// Bytes of the copy that the draft keeps.
+    /// The last result of `Draft::copied_bytes`: the draft's memory outside the store.
     copied_bytes: usize,
 }
 
@@ -94,7 +94,7 @@ impl Arrivals {
         self.all.capacity() * size_of::<Option<Arrival>>() + self.beside_bytes
     }
 
-    /// Adds a value. Returns its index, which fits: fewer than 2^32 values arrive at a time.
+    /// Adds a value. Returns its index, which fits into 32 bits: fewer values arrive at a time.
     fn add(&mut self, arrival: Arrival) -> u32 {
         self.beside_bytes += arrival.header.capacity();
         self.live += 1;
@@ -184,7 +184,7 @@ impl Arrivals {
     }
 
     /// Drops the draft that has gone longest without progress, but not the draft of `except`. With
-    /// `stalled_at_ms`, drops only a draft stalled at that time. Returns true if one was dropped.
+    /// `stalled_at_ms`, drops a draft only if it is stalled at that time. True if one was dropped.
     fn give_way(&mut self, except: u32, stalled_at_ms: Option<u64>) -> bool {
         let oldest = self
             .all

@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::spares::Spares;
 use crate::limits::SPARE_SMALL_BYTES;
 
-/// Kept input. Has no memory if there is no input.
+/// Kept input. If there is no input, no memory is allocated.
 #[derive(Debug, Default)]
 pub(crate) struct HeldInput {
     buffer: Vec<u8>,
@@ -21,8 +21,8 @@ pub(crate) struct HeldInput {
 }
 
 impl HeldInput {
-    /// Keeps `range` of the receive buffer, and may exchange that buffer. With `exact`, copies the
-    /// range into a buffer of its size: the input waits for more bytes, or memory is scarce.
+    /// Keeps `range` of the receive buffer, and may exchange that buffer. With `exact` (the input
+    /// waits for more bytes, or memory is scarce), copies the range into a buffer of its size.
     pub(crate) fn keep(
         buffer: &mut Vec<u8>,
         range: Range<usize>,
@@ -46,7 +46,8 @@ impl HeldInput {
         &self.buffer[self.from..self.to]
     }
 
-    /// Returns the input after `used` bytes; with `partial`, in a buffer of exactly its size.
+    /// Returns the input after the first `used` bytes. With `partial`, copies this input into a
+    /// buffer of exactly its size.
     pub(crate) fn after(
         mut self,
         used: usize,

@@ -28,7 +28,8 @@ pub(super) enum Stop {
 }
 
 impl Connection {
-    /// Executes the requests in `input`. Returns why execution stopped, and how many bytes it used.
+    /// Executes the requests in `input`. Returns why execution stopped, and how many bytes are
+    /// used.
     #[inline]
     pub(super) fn execute(
         &mut self,
@@ -54,7 +55,8 @@ impl Connection {
         self.go_on(turn, streams, (input, at), &mut budget, stopped)
     }
 
-    /// Sets `may_wait`, which is false after too long a wait, and the descriptor for watchers.
+    /// Sets `may_wait`: false if the connection has already waited too long for room in the store.
+    /// If any client watches events, also notes the connection's descriptor for the events.
     #[inline]
     pub(crate) fn set_may_wait(&self, turn: &mut TurnState) {
         turn.context.may_wait = self
@@ -75,8 +77,9 @@ impl Connection {
         budget
     }
 
-    /// Continues at byte `at`, where execution `stopped`. If an incomplete large value begins
-    /// there, starts to receive it. Returns why the turn stops, and how many bytes are used.
+    /// Continues at byte `at`, where execution stopped for the reason `stopped`. If an incomplete
+    /// large value begins there, starts to receive the value. Returns why the turn stops, and how
+    /// many bytes are used.
     #[inline]
     pub(super) fn go_on(
         &mut self,
@@ -90,7 +93,7 @@ impl Connection {
             StopReason::Hungry => (Stop::Hungry, at),
             StopReason::Enough => (Stop::Enough, at),
             StopReason::Close => {
-                // A request to close (`quit`) is not a fault; every other reason to close is one.
+                // A request to close (`quit`) is no fault; every other reason to close is a fault.
                 self.fault = match self.session.clone().next(&input[at..]) {
                     Step::Request(last, _) => matches!(last, Request::LastAnswer(_)),
                     _ => true,

@@ -1,9 +1,9 @@
 //! A connection's move from one column to another.
 //!
-//! Where: between turns. `column::migration` decides which connections move, and moves them.
+//! Where: between turns. `column::migration` chooses the connections, and moves them.
 //! Invariant: a connection that is free to go has no frame and no reply; its only memory is kept
-//! input, which moves with it. Its next turn is at the new column: it is queued there, or that
-//! column's epoll reports its input.
+//! input, which moves with it. The connection's next turn is at the new column: the connection is
+//! queued there, or that column's epoll reports its input.
 
 use std::os::fd::AsFd;
 
@@ -28,8 +28,8 @@ impl Connection {
         now_ms >= self.stays_until_ms && self.errand.is_none()
     }
 
-    /// True if the connection is between two requests, all replies are sent, and any kept input has
-    /// a turn in the next loop. A connection that keeps an incomplete request is not free to go.
+    /// True if the connection is between two requests, all its replies are sent, and it is queued
+    /// for a turn if it keeps input. So a connection with an incomplete request is not free to go.
     pub(crate) fn is_free_to_go(&self) -> bool {
         let waits = self.awaits_write || self.waits_since_ms.is_some() || self.errand.is_some();
         let holds = self.unsent.is_some() || self.arrival.is_some();
@@ -41,7 +41,7 @@ impl Connection {
         streams.spares.leaves(self.held.capacity());
     }
 
-    /// Counts the connection's kept input in `streams`, the state of the column that has it now.
+    /// Counts the connection's kept input in `streams`, the state of its new column.
     pub(crate) fn comes(&self, streams: &mut StreamState) {
         streams.spares.comes(self.held.capacity());
     }

@@ -24,7 +24,7 @@ enum SendProgress {
     Broken,
 }
 
-/// Memory taken by all of a column's waiting replies.
+/// The memory that all waiting replies of a column take.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UnsentTotals {
     /// Bytes of memory outside the store.

@@ -1,6 +1,6 @@
 //! Recycled buffers for input that must be kept between turns.
 //!
-//! Where: a connection holds a buffer from a turn with input left over until that input is used.
+//! Where: if a turn leaves input over, the connection holds a buffer until that input is used.
 //! Invariant: a connection without input left over holds no buffer; the number of spare buffers is
 //! bounded; `held_bytes` counts the buffers that connections hold, by capacity.
 

@@ -1,6 +1,6 @@
 //! The state that a column's connections share.
 //!
-//! Where: a column has one, and lends it to the connection whose turn it is.
+//! Where: each column has one `StreamState`, and lends it to the connection that has a turn.
 //! Invariant: all bytes that connections keep and pin are counted here, so that the bounds hold for
 //! all connections of the column together.
 
@@ -25,7 +25,7 @@ pub(crate) struct StreamState {
     memory_bytes: usize,
     kept_bytes_max: usize,
     pinned_bytes_max: usize,
-    /// True if connections keep or pin more than half of the allowed bytes: turns are short then.
+    /// True if connections keep or pin more than half of the allowed bytes. Turns are then short.
     pub(crate) pressed: bool,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct UnsentReplies {
 
 impl UnsentReplies {
     /// Moves the bytes of `out` after the first `sent_bytes` into memory of exactly their size, and
-    /// leaves `out` empty. `out` must be settled.
+    /// leaves `out` empty. The caller has called `out.settle`.
     pub(crate) fn rest_of(out: &mut Out, sent_bytes: usize) -> UnsentReplies {
         let mut all = UnsentReplies { replies: mem::take(out), text_sent: 0 };
         all.advance(sent_bytes);

@@ -56,7 +56,7 @@ impl<P: Copy> Answers<P> {
         Answers { all: Vec::with_capacity(ANSWERS_MAX), reply_bytes_max }
     }
 
-    /// Begins an answer at the end of `out`, after space for a header. Returns its start.
+    /// Begins an answer at the end of `out`, after space for a header. Returns the answer's start.
     #[inline]
     pub(super) fn begin(&self, out: &mut Out) -> Mark {
         out.buf.extend_from_slice(&[0; HEADER_BYTES]);
@@ -72,8 +72,8 @@ impl<P: Copy> Answers<P> {
         self.reply_bytes_max
     }
 
-    /// Adds the answer, which is the `bytes` bytes of `out` from `from` on; drops it if it is
-    /// empty. If the answer fits one datagram (`payload_bytes`), writes the header before it.
+    /// Adds the answer: the `bytes` bytes of `out` from `from` on. An empty answer is dropped. If
+    /// the answer fits one datagram (`payload_bytes`), writes the header into the space before it.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -94,7 +94,8 @@ impl<P: Copy> Answers<P> {
         self.all.push(Answer { peer: *peer, id, from, to, bytes });
     }
 
-    /// True if the answers must be sent now: there are `ANSWERS_MAX`, or `OUT_BYTES_MAX` bytes.
+    /// True if the answers must be sent now: there are `ANSWERS_MAX` answers, or they have
+    /// `OUT_BYTES_MAX` bytes.
     #[inline]
     pub(super) fn are_enough(&self, out: &Out) -> bool {
         self.all.len() >= ANSWERS_MAX || Budget::new(u32::MAX, OUT_BYTES_MAX).is_spent(out)
@@ -170,7 +171,7 @@ fn header(id: u16, number: usize, total: usize) -> [u8; HEADER_BYTES] {
 #[derive(Clone)]
 struct AnswerRest<'o> {
     all: Pieces<'o>,
-    /// The part of a piece that did not fit the last datagram.
+    /// The remaining part of a piece of which only a part fitted into the last datagram.
     first: &'o [u8],
 }
 

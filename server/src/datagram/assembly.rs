@@ -7,7 +7,7 @@
 //!
 //! Where: between a datagram whose header marks it as a part, and the execution of the request.
 //! Invariant: a column keeps at most `ASSEMBLIES_MAX` requests of at most `MESSAGE_BYTES_MAX`
-//! bytes, at most `ASSEMBLIES_OF_ONE_MAX` of one address, and none for longer than
+//! bytes, at most `ASSEMBLIES_OF_ONE_MAX` requests from one address, and no request for longer than
 //! `PARTS_WAIT_MS_MAX`. A request becomes whole only once, even if parts arrive twice or in another
 //! order. Buffers are reused.
 
@@ -26,7 +26,7 @@ use crate::limits::{
 pub enum AddResult {
     /// Other parts are missing.
     Waits,
-    /// The request is whole. It stays until `Assembly::take_whole`.
+    /// The request is whole, and stays in the assembly until `Assembly::take_whole` is called.
     Whole,
     /// The part contradicts its request, or arrived before.
     Ignored,
@@ -34,7 +34,7 @@ pub enum AddResult {
     TooLong,
 }
 
-/// A request's identity: its sender, and the id that the sender gave it.
+/// A request's identity: its sender, and the id that the sender chose for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId {
     /// The sender.
@@ -62,7 +62,7 @@ struct Parts {
     all_bytes: usize,
     /// The bytes of copied parts, in the order of arrival.
     bytes: Vec<u8>,
-    /// For each piece: the number of its part, its position in arrival order, and its place.
+    /// For each piece: the number of its part, its position in arrival order, and its bytes.
     pieces: Vec<(u16, usize, Place)>,
     /// Number of pieces that are kept in chunks.
     kept: usize,
@@ -220,12 +220,12 @@ impl Assembly {
         self.end(at);
     }
 
-    /// The pieces of a request that have arrived; in the request's order once it is whole.
+    /// The arrived pieces of a request. The pieces of a whole request are in the right order.
     pub fn texts(&self, whose: RequestId) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().filter(move |parts| parts.whose == whose).flat_map(Parts::texts)
     }
 
-    /// Drops the requests that have waited too long for their parts. Returns their number.
+    /// Drops the requests that have waited too long for missing parts. Returns how many.
     pub fn drop_late(&mut self, now_ms: u64) -> u64 {
         let (mut late, mut at) = (0, 0);
         while let Some(parts) = self.parts.get(at) {

@@ -10,7 +10,7 @@
 //! which it was sent.
 //! Invariant: a request becomes whole at one column, which executes it. The lock, which protects
 //! the assembly, is held while at most one request is copied; its holder takes no other lock. Times
-//! are those of `TurnState::now_ms`, which all columns read from one clock.
+//! are values of `TurnState::now_ms`, which all columns read from one clock.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub struct Gatherer {
 }
 
 impl Gatherer {
-    /// Makes a gatherer for each column. Received bytes stay in `arena` if it keeps values.
+    /// Makes a gatherer for each column. Received bytes stay in `arena` if the arena keeps values.
     #[must_use]
     pub fn for_columns(columns: usize, arena: Option<&Arc<Arena>>) -> Arc<[Gatherer]> {
         let arena = arena.filter(|arena| arena.keeps());
@@ -59,8 +59,8 @@ impl Gatherer {
         now_ms: u64,
         whole: &mut WholeRequest,
     ) -> (AddResult, u64) {
-        // A short part that is kept would waste its chunk. The last part is kept even if it is
-        // short, because a request stays in chunks only if all its parts do.
+        // A short part is copied, because it would waste a chunk. But the last part is kept even if
+        // it is short, because a request stays in chunks only if all its parts stay in chunks.
         let is_last = header.number + 1 == header.total;
         let is_long = more.is_some() || bytes.len() >= KEPT_PART_BYTES_MIN;
         let arena = self.arena.as_ref().filter(|_| is_long || is_last);
@@ -98,12 +98,12 @@ impl Gatherer {
 
     #[inline]
     pub(super) fn any(&self) -> bool {
-        // Relaxed: pairs with the store of `with`. A reader that misses a new value reads it in its
-        // next turn.
+        // Relaxed: pairs with the store of `with`. A thread that reads an old value reads the new
+        // value in its next turn.
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Drops the requests that waited too long, and returns their number. Any column may call it.
+    /// Drops the requests that waited too long for parts, and returns their number.
     pub(super) fn drop_late(&self, now_ms: u64) -> u64 {
         self.with(|assembly| assembly.drop_late(now_ms))
     }
@@ -115,8 +115,8 @@ impl Gatherer {
     fn with<T>(&self, act: impl FnOnce(&mut Assembly) -> T) -> T {
         let mut assembly = lock_soon(&self.assembly);
         let result = act(&mut assembly);
-        // Relaxed: paired with the loads of `any` and `held_bytes`; stored under the lock, so that
-        // the last store is of the last change.
+        // Relaxed: paired with the loads of `any` and `held_bytes`. Both stores are made under the
+        // lock, so the values stored last belong to the last change.
         self.waits.store(assembly.any(), Ordering::Relaxed);
         self.held_bytes.store(assembly.held_bytes(), Ordering::Relaxed);
         result
@@ -175,7 +175,8 @@ mod tests {
                         other => panic!("{other:?}"),
                     }
                 }
-                // The two columns stay close together, so that no request is dropped to make room.
+                // A column that is ahead waits for the other column. So few requests wait for
+                // parts, and no request is dropped to make room.
                 done[usize::from(first)].store(at, Ordering::Relaxed);
                 while at > done[1 - usize::from(first)].load(Ordering::Relaxed) + 2 {
                     std::thread::yield_now();

@@ -4,8 +4,8 @@
 //! Invariant: a request is not executed if its datagram is refused. These are refused: sender port
 //! 0, which no real sender has; our own UDP ports, because two servers would answer each other
 //! forever (CVE-2024-2169); sender addresses that do not belong to a single host, among them the
-//! networks' broadcast addresses at the server's start; datagrams sent to a multicast or broadcast
-//! address; and senders in no network of `-o udp_allow`.
+//! broadcast addresses that the networks had when the server started; datagrams sent to a multicast
+//! or broadcast address; and senders in no network of `-o udp_allow`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Guard {
     /// Broadcast addresses, sorted.
     broadcasts: Vec<Ipv4Addr>,
     allow: Vec<IpNet>,
-    /// The table to which long answers are charged. `None` unless all networks are answered.
+    /// The table to which long answers are charged, if all networks are answered. Otherwise `None`.
     charges: Option<Arc<Charges>>,
 }
 

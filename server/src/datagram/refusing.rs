@@ -1,8 +1,8 @@
 //! Tests of answers when the system refuses some of their datagrams.
 //!
 //! Where: `Answers::send` with an `Outgoing` that refuses datagrams at random.
-//! Invariant: the parts of an answer that are sent are its first ones, unchanged; each part is sent
-//! or counted as not sent.
+//! Invariant: if some parts of an answer are refused, the parts that are sent are its first parts,
+//! unchanged. Each part is sent or counted as not sent.
 
 use std::sync::Arc;
 

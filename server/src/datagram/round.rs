@@ -63,7 +63,7 @@ struct ExecutionResult {
 }
 
 impl<'r, D: Datapath> Round<'r, D> {
-    /// Executes the datagrams of `arrived` from `rest.first` on. Returns those that are left.
+    /// Executes the datagrams of `arrived` from `rest.first` on. Returns the remaining datagrams.
     pub(super) fn run(
         &mut self,
         arrived: D::Arrived<'r>,
@@ -74,7 +74,7 @@ impl<'r, D: Datapath> Round<'r, D> {
         let mut executed_bytes = 0;
         let mut datagrams = arrived.enumerate().skip(rest.first);
         loop {
-            // Only the first datagram of the round can have waited for too long.
+            // Only the first datagram of the round can have waited too long.
             let cannot_wait = (!rest.may_wait(turn)).then_some(rest.first);
             let mut messages = Messages::<D> {
                 datagrams,
@@ -124,7 +124,8 @@ impl<'r, D: Datapath> Round<'r, D> {
         }
     }
 
-    /// Executes a special message or refuses it. Returns its cost; `None` if it waits for room.
+    /// Executes or refuses a message that the batch cannot execute. Returns the message's cost;
+    /// `None` if the message waits for room in the store.
     fn execute(
         &mut self,
         special: Special<'_, D::Peer>,
@@ -186,7 +187,7 @@ impl<P> Special<'_, P> {
 }
 
 /// The end of a round, which leaves the datagrams from position `first` on in the inbox. `waits` is
-/// true if the first of them waits for room.
+/// true if the datagram at `first` waits for room in the store.
 #[derive(Clone, Copy, Debug)]
 struct RoundEnd {
     first: usize,
@@ -216,7 +217,7 @@ struct Messages<'m, 'r, D: Datapath + 'r> {
     from: Mark,
     special: Option<Special<'r, D::Peer>>,
     left: Option<RoundEnd>,
-    /// The datagram that has waited for too long: its requests are refused if they must wait.
+    /// The datagram that has waited too long: its requests are refused if they must wait again.
     cannot_wait: Option<usize>,
     /// The bytes of the executed messages, plus the costs of their requests.
     executed_bytes: usize,
@@ -231,7 +232,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
         number: usize,
         datagram: Datagram<'r, D::Peer>,
     ) -> Option<Message<'r, D::Peer>> {
-        // A datagram is read again if an earlier one had to wait; it is counted only once.
+        // A datagram is read again if an earlier datagram had to wait, but is counted only once.
         let count = u64::from(number >= self.counted);
         self.counted = self.counted.max(number + 1);
         self.counters.bytes_read.add(count * datagram.len() as u64);
@@ -293,7 +294,8 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
         added
     }
 
-    /// Asks the guard about a sender. If it is refused, counts `count` drops and returns `None`.
+    /// Asks the guard about a sender. If the guard refuses the sender, counts `count` drops and
+    /// returns `None`.
     fn admit(&mut self, peer: &'r D::Peer, count: u64) -> Option<()> {
         let Err(refused) = self.guard.check(peer.address()?, peer.is_for_many()) else {
             self.admitted = Some(peer);
@@ -357,7 +359,7 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
 }
 
 impl<P: Sender> Message<'_, P> {
-    /// Adds the reply, the `bytes` bytes since `from`, to the answers, unless the guard refuses it.
+    /// Adds the reply (`bytes` bytes from `from` on) to the answers, unless the guard refuses it.
     #[inline]
     fn answer<O>(
         &self,
@@ -390,7 +392,7 @@ impl<P: Sender> Message<'_, P> {
         self.end(end, turn, from, answers.reply_bytes_max())
     }
 
-    /// Stores `value`, whose header is the message. Returns `None` if the value waits for room.
+    /// Stores `value`, whose header is in the message. Returns `None` if the value waits for room.
     fn store(
         &self,
         value: &mut Value,
@@ -411,7 +413,7 @@ impl<P: Sender> Message<'_, P> {
     }
 
     /// Ends a message whose requests were executed up to `end`; the replies begin at `from`.
-    /// Returns `None` if the first request waits for room; then nothing was executed.
+    /// Returns `None` if no request was executed, because the first request waits for room.
     #[inline]
     fn end(
         &self,
@@ -434,14 +436,14 @@ impl<P: Sender> Message<'_, P> {
             take_back(from, &mut turn.out);
             return None;
         }
-        // The requests before `at` must not be executed again, so the later ones must not wait.
+        // The requests before `at` must not be executed again, so no later request may wait.
         turn.context.may_wait = false;
         let mut session = session.clone();
         let rest = turn::run(turn, &mut session, (self.bytes, at), budget);
         Some(self.finish(rest, (&session, budget), turn, from, reply_bytes_max))
     }
 
-    /// Ends a message, or refuses it if its answer is too long or it takes too much work.
+    /// Ends a message, or refuses the message if its answer is too long or its work too much.
     #[inline]
     fn finish(
         &self,
@@ -469,7 +471,8 @@ impl<P: Sender> Message<'_, P> {
         ExecutionResult { bytes: turn.out.bytes_between(from, turn.out.mark()), cost_bytes }
     }
 
-    /// Refuses the requests from byte `spent_at` on, or the message if its answer is too long.
+    /// Refuses the requests from byte `spent_at` on. If `spent_at` is `None`, refuses the whole
+    /// message, because its answer is too long.
     #[cold]
     fn refuse(&self, spent_at: Option<usize>, turn: &mut TurnState, from: Mark) {
         let TurnState { context, out, .. } = turn;

@@ -148,7 +148,7 @@ fn parts_that_two_columns_receive_are_one_request() {
 fn a_part_that_was_stolen_waits_no_longer_than_others() {
     let ([mut victim, mut thief], client) = site();
     let dropped = |of: &Column| of.turn.context.counters.udp_dropped_incomplete.get();
-    // A sleeping column's served time does not advance; late requests are dropped even so.
+    // While a column sleeps, its `served_ms` does not advance. Late requests are dropped even so.
     (victim.turn.now_ms, thief.turn.now_ms) = (50_000, 50_000);
     send_part(&client, 2, (0, 2), "get ");
     assert_eq!(thief.steal(), 1);

@@ -1,4 +1,4 @@
-//! A request that arrived in several pieces, of one datagram or of several.
+//! A request that arrived in several pieces of one datagram, or in several datagrams.
 //!
 //! ```text
 //! kept     | set k 0 0 3000\r\n value ... |  | ... of it ... |  | ... of it\r\n |
@@ -19,7 +19,7 @@ use store::{Column, Draft};
 /// A whole request.
 #[derive(Debug, Default)]
 pub struct WholeRequest {
-    /// The whole request, or its header if the value is a draft.
+    /// The whole request. If `value` holds the request's value, only the request's header.
     bytes: Vec<u8>,
     /// The pieces of the request, in chunks, until `settle` takes them.
     kept: Vec<KeptBytes>,
@@ -34,7 +34,7 @@ pub(super) struct Value {
     pub(super) terminated: bool,
 }
 
-/// The lengths of a request that stores a value and ends with it.
+/// The lengths of a request that stores a value and ends with this value.
 #[derive(Clone, Copy)]
 struct Lengths {
     header_bytes: usize,
@@ -66,7 +66,8 @@ impl WholeRequest {
         self.bytes.capacity() + self.kept.capacity() * size_of::<KeptBytes>()
     }
 
-    /// Joins the pieces. Returns the request's bytes, and its value if that stays in chunks.
+    /// Joins the pieces. Returns the request's bytes, and the value if that stays in chunks. Then
+    /// the bytes are only the header.
     pub(super) fn settle(
         &mut self,
         speak: ProtocolMode,
@@ -84,7 +85,8 @@ impl WholeRequest {
         (&self.bytes, &mut self.value)
     }
 
-    /// Splits the kept pieces into the header and a draft of the value.
+    /// Copies the request's header to `bytes`. Makes a `Draft`, a value that is not stored yet,
+    /// from the value's bytes, which stay in the kept pieces.
     fn part(&mut self, Lengths { header_bytes, value_bytes }: Lengths, store: &Column) {
         let value_end = header_bytes + value_bytes as usize;
         self.bytes.extend_from_slice(&self.kept[0][..header_bytes]);
@@ -102,7 +104,7 @@ impl WholeRequest {
     }
 }
 
-/// Returns the lengths of a request that begins with `first`; `None` unless it stores one value.
+/// Returns the lengths of a request that begins with `first`, if the request stores one value.
 fn stored_lengths(speak: ProtocolMode, first: &[u8], all_bytes: usize) -> Option<Lengths> {
     let step = Session::of_message(speak, first).next(first);
     let Step::Body { request, header_bytes, value_bytes, end_bytes } = step else { return None };

@@ -3,7 +3,7 @@
 //! Where: a datapath. Each column has one, with a socket for each address of `-U`. An idle column
 //! receives from another column's sockets.
 //! Invariant: there is at least one socket, and `inbox` holds the datagrams that `current`
-//! received. Ready sockets take turns, so a busy one does not starve the others. A datagram is
+//! received. Ready sockets take turns, so a busy socket does not starve the others. A datagram is
 //! answered through the socket that received it.
 
 use std::net::SocketAddr;
@@ -44,7 +44,8 @@ pub struct Udp {
 }
 
 impl Udp {
-    /// Makes the datapath of one column from all columns' sockets. `None` if the column has none.
+    /// Makes the datapath of one column from all columns' sockets. `None` if that column has no
+    /// socket.
     pub fn new(sockets: Arc<[Vec<ColumnSocket>]>, column: usize) -> Option<Udp> {
         if sockets.get(column).is_none_or(Vec::is_empty) {
             return None;

@@ -1,11 +1,11 @@
 //! AF_XDP: an interface's queue that bypasses the kernel's network stack.
 //!
-//! Where: a datapath. With `--xdp` each of the first columns has one, in addition to its UDP
-//! sockets. If columns steal, each of the other columns has one without a queue.
-//! Invariant: requests are executed where they were received: in the chunks of packets, or, if
-//! stolen, in the buffer to which they were copied. An answer is copied into chunks once, and is
-//! sent by the queue that received its request. The chunks of one receive are released when all of
-//! its requests have been executed.
+//! Where: a datapath. With `--xdp` each column that has a queue has an `Xdp`, in addition to its
+//! UDP sockets. If columns steal, each column without a queue also has an `Xdp`.
+//! Invariant: requests are executed where they were received, in the chunks of packets. Stolen
+//! requests are executed in the buffer to which they were copied. An answer is copied into chunks
+//! at most once, and is sent by the queue that received its request. The chunks of one receive are
+//! released when all requests of this receive have been executed.
 //! Source: the KV-Cache paper, section 4.1.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,9 +24,9 @@ pub struct Xdp {
     port: Option<Port>,
     /// Present if columns steal.
     stolen: Option<StolenBatch>,
-    /// A queue, if it still exists, with unsent answers to requests that this column stole.
+    /// A queue that may have unsent answers to requests that this column stole from it.
     owed: Weak<Queue>,
-    /// The queues of all columns, each for as long as it exists.
+    /// The queues of all columns. A queue is gone after its port is closed.
     queues: Arc<[Weak<Queue>]>,
     column: usize,
     home: usize,
@@ -34,7 +34,7 @@ pub struct Xdp {
     datagram_bytes_max: Arc<AtomicUsize>,
     /// True if packets may have arrived.
     is_ready: bool,
-    /// True if the last receive returned packets: a look for more then costs no system call.
+    /// True if the last receive returned packets: checking for more then costs no system call.
     is_flowing: bool,
 }
 
@@ -42,8 +42,8 @@ pub struct Xdp {
 const NOTHING: Received = Received { datagrams: 0, cut: 0, damaged: 0, is_drained: true };
 
 impl Xdp {
-    /// Makes the datapaths of the first columns, one for each of `ports`; if columns steal, one for
-    /// each of the `thieves` columns. `datagram_bytes_max` may change while the server runs.
+    /// Makes a datapath for each of `ports`, beginning with column 0. If columns steal, makes one
+    /// for each of the `thieves` columns. `datagram_bytes_max` may change while the server runs.
     #[must_use]
     pub fn of_columns(
         ports: Vec<Port>,
@@ -216,7 +216,7 @@ impl Sender for Peer {
     }
 }
 
-/// Opens batches of answers that a queue sends. `None` if there is no queue to answer by.
+/// Opens batches of answers that a queue sends. `None` if there is no queue that could send them.
 #[derive(Debug)]
 pub struct XdpOutgoing<'a>(Option<&'a Queue>);
 

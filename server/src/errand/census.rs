@@ -1,7 +1,7 @@
 //! A count of all items by their sizes, or by the prefixes of their keys.
 //!
-//! Where: the errand of `stats sizes` and `stats prefixes`, which counts on demand.
-//! Invariant: a count holds one of the places for dumps. Its memory is bounded by
+//! Where: the errand of `stats sizes` and `stats prefixes`. Items are counted only on demand.
+//! Invariant: a count holds one of the places for dumps. The count's memory is bounded by
 //! `PREFIXES_TOLD_MAX` prefixes, or by the number of rows that `row_of` distinguishes.
 //! Source: memcached 1.6.45 `item_stats_sizes`.
 
@@ -22,10 +22,10 @@ use crate::limits::{
 };
 use crate::prefixes::Prefixes;
 
-/// Bytes that one row of sizes covers, as in memcached.
+/// The range of sizes in bytes that one row covers, as in memcached.
 const ROW_BYTES: u64 = 32;
 
-/// Bytes that one row of sizes above `SIZES_FINE_BYTES` covers.
+/// The range of sizes in bytes that one row above `SIZES_FINE_BYTES` covers.
 const COARSE_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Census {
         Census { form, place, at: Some(DumpPlace::default()), counted, rows }
     }
 
-    /// Counts the items of some groups of the index or, after all groups, writes some of the rows.
+    /// Counts the items of some groups of the index; after the last group, writes some rows.
     pub(crate) fn step(&mut self, context: &mut Context, out: &mut Vec<u8>) -> Progress {
         if !self.place.keep(context.clock.now) {
             return Progress::Ended;

@@ -60,7 +60,7 @@ pub(crate) struct Conns {
     form: Form,
     /// The column that lists the next page, and the entry at which that page begins.
     next: (usize, usize),
-    /// The open request. `None` if none could be made, because too many requests were open.
+    /// The open request. `None` if too many requests were open, so that none could be made.
     request: Option<Arc<PageRequest>>,
 }
 
@@ -78,7 +78,7 @@ impl PageRequests {
         wakers.get(column).into_iter().for_each(|waker| waker.wake());
     }
 
-    /// Takes some of the page requests to `column`. If more are left, wakes the column again.
+    /// Returns some of the page requests to `column`. If more are left, wakes the column again.
     pub(crate) fn take(shared: &Shared, column: usize) -> Vec<Arc<PageRequest>> {
         let requests = &shared.page_requests;
         let mut waiting = requests.waiting();

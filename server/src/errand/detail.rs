@@ -2,8 +2,9 @@
 //!
 //! Where: an errand. In the text protocol the answer is lines; in the binary protocol it is one
 //! value, preceded by its length.
-//! Invariant: a step formats the prefixes of a few shelves, or sends `DUMP_STEP_BYTES` of the
-//! value. A value has at most `DETAIL_VALUE_BYTES_MAX` bytes, and its errand holds a place.
+//! Invariant: a step formats the prefixes of a few shelves (parts of the table), or sends
+//! `DUMP_STEP_BYTES` of the value. A value has at most `DETAIL_VALUE_BYTES_MAX` bytes, and its
+//! errand holds one of the places for dumps.
 //! Source: memcached 1.6.45 `stats_prefix_dump`.
 
 use protocol::text::list;
@@ -26,7 +27,7 @@ pub(crate) struct Detail {
 struct Value {
     place: Place,
     form: Form,
-    /// The lines formatted so far. After the last line, the whole answer.
+    /// The lines that are already formatted. After the last line, the whole answer.
     bytes: Vec<u8>,
     /// Bytes of the answer that have been sent; `None` until the answer is complete.
     sent: Option<usize>,

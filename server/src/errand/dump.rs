@@ -1,8 +1,8 @@
 //! A dump: a line for each item.
 //!
 //! Where: the errand of `lru_crawler metadump`, `lru_crawler mgdump` and `stats cachedump`.
-//! Invariant: a dump holds a place, which limits the number of dumps at a time. An item that exists
-//! during the whole dump is listed exactly once, even while other requests change the store.
+//! Invariant: each dump holds one of a few places. An item that exists during the whole dump is
+//! listed exactly once, even while other requests change the store.
 //! Source: memcached 1.6.45 `item_crawler_thread`, `item_cachedump`.
 
 use protocol::text::list::{self, Line};
@@ -35,14 +35,15 @@ impl Lines {
 
 #[derive(Debug)]
 pub(crate) struct Dump {
-    /// The position in the index, or `None` at its end.
+    /// The position in the index, or `None` at the index's end.
     at: Option<DumpPlace>,
     lines: Lines,
     place: Place,
 }
 
 impl Dump {
-    /// Begins a dump of all items, or of none unless `all`. Returns `None` if all places are taken.
+    /// Begins a dump of all items, or of no items if `all` is false. Returns `None` if no place is
+    /// free.
     pub(crate) fn begin(context: &Context, lines: Lines, all: bool) -> Option<Dump> {
         let place = Place::take(context)?;
         context.counters.dumps.add(1);

@@ -4,7 +4,7 @@
 //! Invariant: at most `DUMPS_MAX` errands have a place. A stalled errand loses its place if another
 //! errand needs one. An errand is stalled if it has not taken `DUMP_STEPS_MIN` steps for
 //! `DUMP_STALLED_SECONDS`, because its client reads little or nothing.
-//! Source: none. memcached has one crawler, and a client that does not read blocks it.
+//! Source: none. memcached has one crawler, and a client that does not read blocks the crawler.
 
 use std::sync::{Arc, PoisonError};
 
@@ -111,7 +111,8 @@ mod tests {
         let (slow, fast) = held.split_at_mut(1);
         for second in 1..=DUMP_STALLED_SECONDS {
             assert_eq!(taken(&places, second), None, "second {second}");
-            // The slow holder steps every nine seconds, the other holders often enough.
+            // The slow holder takes one step every nine seconds, each other holder
+            // `DUMP_STEPS_MIN` steps every second.
             assert!(second % 9 > 0 || slow[0].keep(second));
             assert!(fast.iter_mut().all(|it| (0..DUMP_STEPS_MIN).all(|_| it.keep(second))));
         }

@@ -37,13 +37,13 @@ pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> 
 struct NumberResult {
     value: u64,
     cas: u64,
-    /// The exptime before the request changed it; 0 for never.
+    /// The exptime before the request changed it. 0 means that the number never expires.
     exptime: u32,
     /// True if the request created the number.
     vivified: bool,
 }
 
-/// Does the arithmetic and counts it. Returns `None` if the request must wait.
+/// Does the arithmetic, and counts the hit or the miss. Returns `None` if the request must wait.
 fn count(context: &mut Context, delta: &store::Delta<'_>) -> Option<Result<NumberResult, Refusal>> {
     let counted = context.store.delta(delta);
     let counters = &context.counters;

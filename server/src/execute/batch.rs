@@ -1,11 +1,11 @@
 //! Executes the requests of several inputs in order, and reads ahead over them together.
 //!
 //! Where: between the bytes that a loop has received and the replies to them.
-//! Invariant: each input is executed from the byte at which it last stopped, each request once; an
-//! input ends before the next one begins. Reading ahead changes only when memory is fetched. First
-//! all requests of a window are read, and the index lines of their keys prefetched; then their
-//! items are prefetched; then the requests are executed one by one. So a window waits for memory
-//! about twice, however many keys and inputs it has.
+//! Invariant: each input is executed from the byte at which its execution last stopped, and each
+//! request once. An input ends before the next input begins. Reading ahead changes only the time at
+//! which memory is fetched. First all requests of a window are read, and the index lines of their
+//! keys are prefetched. Then the items of these keys are prefetched. Then the requests are executed
+//! one by one. So a window waits for memory about twice, however many keys and inputs it has.
 
 use arrayvec::ArrayVec;
 use protocol::{Request, Session, Step};
@@ -25,9 +25,10 @@ pub struct Input<'i> {
     pub bytes: &'i [u8],
     /// Number of bytes whose requests have been executed already.
     pub at: usize,
-    /// The parser's state after these bytes.
+    /// The parser's state after the first `at` bytes.
     pub session: Session,
-    /// The first request, if it is read already, the byte after it, and the parser's state there.
+    /// If the first request is already parsed: the request, the position of the byte after the
+    /// request, and the parser's state there.
     pub first: Option<(Request<'i>, usize, Session)>,
 }
 
@@ -39,7 +40,7 @@ pub trait Inputs<'i> {
     /// Begins the execution of an input. Returns its budget.
     fn begin(&mut self, number: usize, turn: &mut TurnState) -> Budget;
 
-    /// Ends an input. The implementation either sends its replies now, or marks where they end.
+    /// Ends an input. The implementation sends the input's replies, or marks where they end.
     fn end(&mut self, number: usize, end: End<'_>, turn: &mut TurnState);
 }
 
@@ -50,7 +51,7 @@ pub struct End<'e> {
     pub stopped: StopReason,
     /// Number of bytes whose requests have been executed.
     pub at: usize,
-    /// The parser's state after these bytes.
+    /// The parser's state after the first `at` bytes.
     pub session: &'e Session,
     /// The remaining budget of the input.
     pub budget: &'e mut Budget,
@@ -65,7 +66,7 @@ struct PendingRequest<'i> {
 struct Part<'i> {
     number: usize,
     bytes: &'i [u8],
-    /// The byte at which these requests begin, and the parser's state there.
+    /// The byte at which the requests of this part begin, and the parser's state there.
     from: usize,
     before: Session,
     /// True if earlier requests of the input were in the previous window.
@@ -75,7 +76,7 @@ struct Part<'i> {
     /// The reason why the input ends after these requests, and the byte at which it ends. `None` if
     /// the window was full before the input ended.
     ends: Option<(StopReason, usize)>,
-    /// The parser's state after these requests.
+    /// The parser's state after the requests of this part.
     session: Session,
 }
 
@@ -166,15 +167,15 @@ impl<'i> Window<'i> {
         }
     }
 
-    /// Adds a request. The window must have room for it.
+    /// Adds a request. The caller has checked that the window is not full.
     #[inline(always)]
     fn push(&mut self, context: &Context, request: Request<'i>) {
         let hash = key(&request).map(|key| context.store.prefetch(key));
         self.ahead.push(PendingRequest { request, hash });
     }
 
-    /// Executes the requests of the window. `budget` is the budget of the first input if the
-    /// previous window began that input; after the call, it is the budget of the last input.
+    /// Executes the requests of the window. `budget` is the budget of the window's first input if
+    /// the previous window began that input. The call leaves the budget of the last input there.
     #[inline(always)]
     fn execute<I: Inputs<'i>>(
         &mut self,
@@ -205,8 +206,8 @@ impl<'i> Window<'i> {
     }
 }
 
-/// Executes the requests of one part. If the input stops at one of them, returns the reason and the
-/// number of requests executed before it; `None` if all are executed.
+/// Executes the requests of one part. If execution stops at a request, returns the reason and the
+/// number of requests executed before that request; `None` if all requests are executed.
 #[inline(always)]
 fn execute_part(
     ahead: &[PendingRequest<'_>],
@@ -231,7 +232,8 @@ fn execute_part(
 }
 
 impl Part<'_> {
-    /// Sets the parser back to its state after `executed` requests. Returns the position there.
+    /// Sets the parser back to its state after `executed` requests. Returns the position at which
+    /// these requests end.
     #[cold]
     fn go_back(&mut self, executed: usize) -> usize {
         let mut at = self.from;
@@ -293,7 +295,8 @@ fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
         Request::Delete(delete) => Some(delete.key),
         Request::Touch { key, .. } => Some(key),
         Request::Delta(delta) => Some(delta.key),
-        // The store decodes a base64 key first: prefetching for its text is useless but harmless.
+        // If the key is in base64, the store looks up the decoded key. The prefetch for the encoded
+        // key is then useless, but harmless.
         Request::Meta(meta) => Some(meta.key),
         _ => None,
     }

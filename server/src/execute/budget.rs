@@ -1,4 +1,4 @@
-//! The limits of one turn's execution, and the reasons why it stops.
+//! The limits of one turn's execution, and the reasons why execution stops.
 //!
 //! Where: checked before each request.
 //! Invariant: a connection's turn ends after `-R` requests, or when its replies are enough for one
@@ -56,7 +56,7 @@ impl Budget {
         }
     }
 
-    /// The budget of a message: `reply_bytes_max` bytes of text, and as many pinned bytes.
+    /// The budget of a message: `reply_bytes_max` bytes each of text and of pinned values.
     pub(crate) fn of_message(from: Mark, pinned_bytes: usize, reply_bytes_max: usize) -> Budget {
         Budget {
             requests: MESSAGE_REQUESTS_MAX,
@@ -71,7 +71,7 @@ impl Budget {
         Budget { text_end: 0, ..Budget::new(u32::MAX, 0) }
     }
 
-    /// Spends one request; a `stats` counts as `STATS_REQUESTS` requests, a whole multiget as one.
+    /// Spends one request; a `stats` is `STATS_REQUESTS` requests, a whole multiget one request.
     #[inline(always)]
     pub(super) fn spend(&mut self, request: &Request<'_>) {
         match request {

@@ -73,7 +73,8 @@ impl FoundItem for TouchedItem<'_, '_> {
     }
 }
 
-/// An item that a meta command looked up under its lock, and the flags that may have changed it.
+/// An item that a meta command looked up under the item's lock, and the flags that may have changed
+/// the item.
 pub(super) struct LockedItem<'a> {
     pub(super) hit: &'a MetaHit<'a>,
     pub(super) flags: &'a Flags,

@@ -59,7 +59,8 @@ pub(super) fn look_up<S: Show>(
     end(&context.counters, looked, show, out)
 }
 
-/// Appends the rest of the answer after the head of a hit, or the answer to a miss. Counts either.
+/// Appends the rest of the answer after a hit's head, or the whole answer to a miss. Counts the hit
+/// or the miss.
 fn end<S: Show>(counters: &Counters, looked: LookupResult<'_>, show: S, out: &mut Out) -> bool {
     match looked {
         LookupResult::CalledOff => return false,

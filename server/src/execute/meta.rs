@@ -2,7 +2,7 @@
 //!
 //! Where: called by `execute` and, if one `mg` is the whole input of a connection, by `turn`.
 //! Invariant: an `mg` that changes nothing takes the item's lock only if its answer needs
-//! properties that can change without the lock.
+//! properties that other columns may change during a lookup without the lock.
 //! Source: memcached 1.6.45 `process_mget_cmd`, `process_mdelete_cmd`, `process_meta_command`.
 
 use protocol::meta::write::{self, GetValue, RequestFields};
@@ -64,7 +64,7 @@ pub(super) fn get_value(
     }
 }
 
-/// Executes an `mg` that changes the item, or whose answer needs the item's lock, under that lock.
+/// Executes an `mg` under the item's lock. The `mg` changes the item, or its answer needs the lock.
 #[cold]
 #[inline(never)]
 fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextStep {
@@ -89,11 +89,11 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextS
         *step = step_of(change, &context.clock);
         count += 1;
     }
-    // If the opaque is too long, memcached executes the flags before it, then fails.
+    // If the opaque is too long, memcached executes the flags before the opaque, then fails.
     let failed = flags.opaque_too_long;
     let wanted = MetaGet {
         key,
-        // memcached does not record this flag for an item that it creates on a miss.
+        // memcached does not record the flag `b` for an item that it creates on a miss.
         key_binary: false,
         cas_in: flags.cas_in,
         bump: !(flags.no_bump || failed && flags.locked),

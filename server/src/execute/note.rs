@@ -1,6 +1,6 @@
 //! Notes requests for watchers, for the counts by prefix, and for the samples.
 //!
-//! Where: called by the executor for each request. A purpose that is off costs one comparison.
+//! Where: called by the executor for each request. If nothing is noted, this costs one comparison.
 //! Invariant: a request that must wait leaves no note. Noting changes no item, and does not count
 //! as a use of an item.
 //! Source: memcached 1.6.45's calls of `LOGGER_LOG`.
@@ -204,8 +204,8 @@ fn looked_up(context: &mut Context, key: &[u8]) {
     item(context, Streams::FETCHERS, key, bytes.unwrap_or(0), what);
 }
 
-/// If watched, notes the result of storing a value of `bytes` bytes, or the refusal of a value
-/// before its arrival. With `counts`, also counts a set for the key's prefix.
+/// If stores are watched, notes the result of storing a value of `bytes` bytes, or the refusal of a
+/// value before its arrival. With `counts`, also counts a set for the key's prefix.
 #[inline]
 pub(super) fn stored(
     context: &mut Context,

@@ -1,9 +1,9 @@
 //! Operators' commands that act on a running server.
 //!
 //! Where: called by `execute`.
-//! Invariant: `flush_all` flushes items stored up to a given second, and keeps later ones.
-//! A new memory limit is only set here; the store then frees memory slice by slice until it is
-//! within the limit. A long command becomes an errand of the connection. Commands in datagrams are
+//! Invariant: `flush_all` flushes items stored up to a given second, and keeps items stored later.
+//! A new memory limit is only set here; the store then frees memory slice by slice until its memory
+//! is within the limit. A long command becomes the connection's errand. Commands in datagrams are
 //! obeyed only with `-o udp_admin`, because anybody can forge a sender. A command for a mechanism
 //! that only memcached has gets memcached's answer.
 //! Source: memcached 1.6.45 `process_flush_all_command`, `item_flush_expired`, `item_is_flushed`,
@@ -30,7 +30,7 @@ const MEMLIMIT_MAX: u32 = 1_000_000_000;
 /// Number of slab classes in memcached.
 const CLASSES: i32 = operator::SLAB_CLASSES as i32;
 
-/// Executes `flush_all`, now or at a given time. `exptime` is `None` if it was not a number.
+/// Executes `flush_all`, now or at a given time. `exptime` is `None` if the client gave no number.
 pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome {
     if let Some(refusal) = context.refuses_operators() {
         return Outcome::Refused(refusal);
@@ -47,7 +47,7 @@ pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome 
         _ => None,
     };
     // memcached drops at once all items stored at or before the given time. If that time is in the
-    // past, it drops everything.
+    // past, memcached drops all items.
     let past = oldest_live.is_some_and(|second| second > 0 && second < context.clock.now);
     context.store.flush(oldest_live.filter(|_| !past));
     Outcome::Done
@@ -113,7 +113,7 @@ fn crawler_is_on(context: &Context) -> bool {
     context.shared.store.expires_unasked()
 }
 
-/// Obeys `lru_crawler crawl`, which does nothing: expired items are always removed.
+/// Obeys `lru_crawler crawl`. Does nothing, because expired items are removed in the background.
 fn crawl(context: &Context, classes: Option<Classes>) -> Outcome {
     Outcome::Refused(match classes {
         _ if !crawler_is_on(context) => Refusal::CrawlerOff,

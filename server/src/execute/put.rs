@@ -48,7 +48,7 @@ pub(super) fn begin(
     })
 }
 
-/// Deletes the old value after a refused set; in binary also if the set has a CAS unique.
+/// Deletes the old value after a refused set, also after a binary set with a CAS unique.
 #[cold]
 fn forget(context: &mut Context, request: &Store<'_>) {
     if request.verb == StoreVerb::Set {
@@ -96,7 +96,8 @@ pub(super) fn store(
     NextStep::Continue
 }
 
-/// Refuses a value without a line end. If the store would refuse it anyway, gives that reason.
+/// Refuses a value without a line end. If the store would refuse the value anyway, returns the
+/// store's reason.
 #[cold]
 fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &ArrivedValue<'_>) -> Refusal {
     if !value.is_admitted()
@@ -137,7 +138,7 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
     }
 }
 
-/// Converts a verb. Both enums have the same order, so that this compiles to nothing.
+/// Converts a verb. Both enums have the same order, so the conversion compiles to nothing.
 #[inline]
 fn verb_of(verb: StoreVerb) -> Verb {
     match verb {
@@ -165,7 +166,7 @@ fn count_refused(context: &Context, refused: StoreError) -> Refusal {
     }
 }
 
-/// Checks the flags of `request`, then that the store has room for its value.
+/// Checks the flags of `request`, and then that the store has room for the value.
 pub(super) fn meta_begin(
     context: &mut Context,
     request: &Meta<'_>,
@@ -272,7 +273,7 @@ fn meta_put_of<'k>(context: &Context, flags: &Flags, key: &'k [u8]) -> Result<Pu
         client_flags: flags.client_flags,
         exptime: context.clock.realtime(exptime),
         cas: flags.cas.filter(|_| context.shared.settings.cas).unwrap_or(0),
-        // `E0` requests a unique chosen by the store; only `ms` interprets it like this.
+        // `E0` requests a unique chosen by the store; only `ms` interprets `E0` like this.
         cas_in: flags.cas_in.filter(|&cas| cas != 0),
         stale: flags.stale && verb == Verb::Cas,
     })

@@ -392,7 +392,7 @@ fn the_limit_of_memory_is_changed_within_bounds() {
         ("cache_memlimit  000032 \r\n", "OK\r\n", 32),
         ("cache_memlimit 64 noreply\r\n", "", 64),
         ("cache_memlimit 1024\r\n", "OK\r\n", 1024),
-        // memcached has no such bound; this is its reply when it cannot adjust the limit.
+        // memcached has no such bound. This is memcached's reply if it cannot adjust the limit.
         ("cache_memlimit 1025\r\n", out_of_bounds, 1024),
     ] {
         server.says(&[(request, reply)]);
@@ -472,7 +472,7 @@ fn a_turn_ends_with_statistics_as_with_as_many_requests_as_they_cost() {
     }
 }
 
-/// Inputs of a batch, each with its own budget of requests. Their replies are recorded separately.
+/// Inputs of a batch, each with its own budget of requests and its own record of replies.
 struct Several<'i> {
     inputs: Vec<(&'i str, Session, u32)>,
     next: usize,
@@ -542,7 +542,7 @@ fn a_batch_executes_each_input_as_if_it_were_alone() {
     let expected = [Hungry, Hungry, Hungry, Hungry, Enough, Close, Body, Hungry, Enough];
     assert_eq!(stopped, expected);
     assert_eq!(alone[4].2, 17 * "get k\r\n".len(), "as many as the budget has");
-    // Each parser is in the state where its input stopped: its next step is the next request.
+    // After the batch each parser continues where its input stopped, with the next request.
     let (text, own, _) = &mut several.inputs[8];
     let rest = &text.as_bytes()[alone[8].2..];
     assert!(matches!(own.next(rest), Step::Request(..)), "{rest:?}");

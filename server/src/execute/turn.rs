@@ -13,7 +13,7 @@ use super::{NextStep, execute_hashed, get, meta};
 use crate::turn::TurnState;
 
 /// If `input` is exactly one plain request, the most frequent case, executes it without reading
-/// ahead. Returns `Some(false)` if it must wait; returns `None`, without effect, for other input.
+/// ahead. Returns `Some(false)` if it must wait. For other input, does nothing and returns `None`.
 #[inline(always)]
 pub fn run_only(turn: &mut TurnState, session: &Session, input: &[u8]) -> Option<bool> {
     let TurnState { context, out, .. } = turn;
@@ -25,7 +25,8 @@ pub fn run_only(turn: &mut TurnState, session: &Session, input: &[u8]) -> Option
     Some(after != NextStep::Wait)
 }
 
-/// Executes the requests in `bytes` from byte `at` on. Returns why it stopped, and at which byte.
+/// Executes the requests in `bytes` from byte `at` on. Returns why execution stopped, and at which
+/// byte.
 #[inline(never)]
 pub fn run(
     turn: &mut TurnState,

@@ -462,7 +462,7 @@ const fn refused(name: &'static str, takes: ValueKind, why: &'static str) -> Fla
 pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), BadFlag> {
     let mut before = "";
     for option in list.split(',').filter(|option| !option.is_empty()) {
-        // A network without a name belongs to the `udp_allow` before it.
+        // A network without an option's name belongs to the `udp_allow` that precedes the network.
         let (name, value) = match option.split_once('=') {
             None if before == UDP_ALLOW && network(option).is_some() => (UDP_ALLOW, Some(option)),
             Some((name, value)) => (name, Some(value)),

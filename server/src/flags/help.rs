@@ -2,8 +2,8 @@
 //!
 //! Where: the rows of these flags in `lifecycle` call these functions.
 //! Invariant: the first line begins with `memcached 1.6.45 (hypostyle X.Y.Z)`, from which scripts
-//! read the version. `-h` lists every row that is not refused, because scripts read from it which
-//! features a server has; memcached's `-h` leaves out features that it was built without.
+//! read the version. `-h` lists every row that is not refused, because scripts read from `-h` which
+//! features a server has. memcached's `-h` leaves out features that memcached was built without.
 //! Source: memcached 1.6.45 `usage`.
 
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 use super::{Flag, Handler, ValueKind, extended, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
-/// The column of a line of `-h` at which explanations begin.
+/// Number of characters before the explanation in a line of `-h`.
 const INDENT: usize = 31;
 
 pub(super) fn version() -> String {

@@ -1,6 +1,6 @@
 //! Flags about the process itself: -d -u -P -r -k -v -h -i -V.
 //!
-//! Where: rows of `flags`; `main` and `process` obey the settings that these flags change.
+//! Where: `flags::flags` lists these rows; `main` and `process` obey the settings.
 //! Invariant: -h, -i and -V end the parsing. Only the flags before them are checked.
 //! Source: memcached 1.6.45 `main`, `usage`.
 

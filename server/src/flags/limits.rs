@@ -1,6 +1,6 @@
 //! Flags for the server's limits and permitted actions: -m -M -c -t -R -C -I -F.
 //!
-//! Where: rows of `flags`.
+//! Where: `flags::flags` lists these rows.
 //! Invariant: `parse` returns no settings that `check_item_bytes` refuses.
 //! Source: memcached 1.6.45 `main`.
 
@@ -124,7 +124,7 @@ fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     Ok(())
 }
 
-/// Adds a note if `-m` exceeds the memory of this process, because the system may then kill it.
+/// Adds a note if `-m` exceeds this process's memory: the system may then kill the process.
 pub(super) fn compare_memory(choices: &mut Choices) {
     let Some((bytes, whose)) = choices.ram.least() else { return };
     let wanted = u64::try_from(choices.settings.memory_bytes).unwrap_or(u64::MAX);

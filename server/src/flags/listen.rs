@@ -1,6 +1,6 @@
 //! Flags for listening addresses and their protocols: -p -U -s -a -l -b -B.
 //!
-//! Where: rows of `flags`; `set_listeners` combines -p, -U, -l and -B after all flags are read.
+//! Where: `flags::flags` lists these rows. After parsing, `set_listeners` combines -p, -U, -l, -B.
 //! Invariant: a server without an address to listen on starts, like memcached, but with a warning.
 //! Source: memcached 1.6.45 `server_sockets` (the syntax of -l), `main`.
 

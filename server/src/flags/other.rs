@@ -1,6 +1,6 @@
-//! Flags of memcached without effect here, refused flags, and -o, which takes further options.
+//! All other flags of memcached: some work, such as -o; some have no effect; some are refused.
 //!
-//! Where: rows of `flags`.
+//! Where: `flags::flags` lists these rows.
 //! Invariant: a flag is refused if it promises security, a listener, durability or a command that
 //! this server does not have. A flag that tunes a mechanism that this server does not have is
 //! checked and reported.

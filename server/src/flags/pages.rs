@@ -163,7 +163,8 @@ pub fn completions(shell: Shell) -> String {
 /// # Errors
 /// Never fails: the page is written to memory.
 pub fn man() -> io::Result<String> {
-    // The quotation marks make an empty argument; without it, roff takes the next one as the date.
+    // The quotation marks make an empty argument. Without one, roff takes the next argument as
+    // the date.
     let page = Man::new(command()).date("\"\"").manual("Hypostyle");
     let mut out = Vec::new();
     page.render_title(&mut out)?;

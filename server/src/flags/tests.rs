@@ -82,7 +82,7 @@ fn no_two_rows_share_a_name() {
     }
 }
 
-/// The flags in memcached 1.6.45's getopt strings.
+/// Checks that each flag in memcached 1.6.45's getopt strings has a row.
 #[test]
 fn every_flag_of_memcached_is_a_row_with_its_value() {
     let short = "a:AZp:s:U:m:Mc:khiVrvdl:u:P:f:n:t:D:LR:Cb:B:I:SFXWY:e:o:N:";
@@ -105,7 +105,8 @@ fn every_flag_of_memcached_is_a_row_with_its_value() {
     }
 }
 
-/// The options in memcached 1.6.45's `subopts_tokens` of all builds, and in `storage_read_config`.
+/// Checks that each option in memcached 1.6.45's `subopts_tokens`, of all builds, and in
+/// `storage_read_config` has a row.
 #[test]
 fn every_extended_option_of_memcached_is_a_row() {
     let names = "maxconns_fast hashpower no_hashexpand slab_reassign slab_automove \

@@ -1,6 +1,6 @@
 //! Flags of AF_XDP, which memcached does not have.
 //!
-//! Where: rows of `flags`.
+//! Where: `flags::flags` lists these rows.
 //! Invariant: without `--xdp` the other flags here are refused, because they would have no effect.
 
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The most requested keys, and those with the longest values.
+//! The most requested keys, and the keys with the longest values.
 //!
 //! Where: a column adds the key of each sampled request.
 //! Invariant: at most `HOT_KEYS_MAX` hot keys and `BIG_KEYS_MAX` big keys are kept, in memory
@@ -25,10 +25,10 @@ pub(crate) struct HotKey {
     pub(crate) error: u64,
     /// Number of requests sampled with a weight of 1. This number is exact.
     certain: u64,
-    /// The sum, over all loops with a larger weight, of the square of what each loop added to
-    /// `requests`. The loop, not the request, is the unit of the statistics.
+    /// Each loop with a weight above 1 adds to `requests`, and adds the square of that number here.
+    /// The loop, not the request, is the unit of the statistics.
     squares: f64,
-    /// The last sampled loop with requests for the key, and its addition to `requests`.
+    /// The last sampled loop with requests for the key, and what that loop added to `requests`.
     last: (u64, u64),
 }
 
@@ -63,7 +63,7 @@ impl Default for Hot {
 }
 
 impl HotKey {
-    /// Makes the entry of a new key. It inherits `error` requests from the entry that it replaces.
+    /// Makes the entry of a new key, which inherits `error` requests from the replaced entry.
     fn new(key: &[u8], error: u64, (weight, number): (u64, u64)) -> HotKey {
         let (requests, squares) = (error, 0.0);
         let mut new =
@@ -81,7 +81,7 @@ impl HotKey {
         }
         let before = if self.last.0 == number { self.last.1 } else { 0 };
         self.last = (number, before + weight);
-        // How much the square of the loop's sum grows when `weight` is added to `before`.
+        // Adds the growth of the square of the loop's sum, from `before` to `before + weight`.
         self.squares += exact(weight) * exact(2 * before + weight);
     }
 
@@ -122,7 +122,7 @@ fn own(key: &[u8]) -> Key {
 }
 
 impl Hot {
-    /// Records a request for `key` in sampled loop `number`; it counts as `weight` requests.
+    /// Records a request for `key`, of weight `weight`, in the sampled loop with this `number`.
     pub(crate) fn asked(&mut self, key: &[u8], (weight, number): (u32, u64)) {
         let weight = u64::from(weight);
         self.requests += weight;

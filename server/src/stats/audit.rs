@@ -1,9 +1,9 @@
 //! `stats audit` and `stats steps`, in debug builds: the faults that a check of the whole store
 //! finds, and the most steps of one loop.
 //!
-//! Where: `stats::answer` calls it; neither memcached nor release builds have these statistics.
+//! Where: called by `stats::answer`; neither memcached nor release builds have these statistics.
 //! Invariant: while no column works and no value is being received or sent, every reported fault is
-//! real. During traffic some may be false; the caller then waits for its end, and checks again.
+//! real. During traffic, faults may be false: the caller then checks again after the traffic.
 //! Source: `store::Store::audit`.
 
 use super::{Rows, stat};

@@ -1,6 +1,6 @@
 //! `stats detail`: switches the counts of requests by key prefix on and off, and lists them.
 //!
-//! Where: `stats::answer` calls it.
+//! Where: `stats::answer` calls `pending`.
 //! Invariant: while counting is off, earlier counts stay until `stats reset`.
 //! Source: memcached 1.6.45 `process_stats_detail`, `process_bin_stat`.
 
@@ -8,7 +8,7 @@ use protocol::{Args, Form, Outcome, Refusal};
 
 use super::{Listing, Order, Pending};
 
-/// Arguments, in the order in which memcached tries them as beginnings of the given word.
+/// Arguments, in memcached's order. The first one for which `Form::asks_for` is true counts.
 const ON: &[u8] = b"on";
 const OFF: &[u8] = b"off";
 const DUMP: &[u8] = b"dump";

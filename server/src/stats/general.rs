@@ -1,6 +1,6 @@
 //! `stats` without arguments: identity, connections, commands, memory.
 //!
-//! Where: `stats::answer` calls it.
+//! Where: `stats::answer` calls `write`.
 //! Invariant: the answer has exactly memcached's names, in memcached's order. The count of an event
 //! that cannot happen here is 0.
 //! Source: memcached 1.6.45 `server_stats`, `get_stats`, `item_stats_totals`.
@@ -14,7 +14,7 @@ use crate::process;
 use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Shared, Sums};
 
-/// memcached's `ITEM_UPDATE_INTERVAL`. The uptime is the clock minus this, so that it begins at 2.
+/// memcached's `ITEM_UPDATE_INTERVAL`. The uptime is the clock minus this, and begins at 2.
 const UPTIME_OFFSET: u32 = START - 2;
 
 pub(super) fn write(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
@@ -84,7 +84,7 @@ fn commands(sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "touch_misses", sums.touch_misses);
     stat!(rows, "store_too_large", sums.store_too_large);
     stat!(rows, "store_no_memory", sums.store_no_memory);
-    // There is no authentication.
+    // Always 0, because there is no authentication.
     stat!(rows, "auth_cmds", 0);
     stat!(rows, "auth_errors", 0);
 }
@@ -97,7 +97,7 @@ fn traffic(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     stat!(rows, "bytes_read", sums.bytes_read);
     stat!(rows, "bytes_written", sums.bytes_written);
     stat!(rows, "limit_maxbytes", shared.memory_bytes());
-    // Relaxed, like `curr_connections`.
+    // Relaxed: this flag is only displayed; it orders nothing.
     stat!(rows, "accepting_conns", u8::from(shared.accepting.load(Ordering::Relaxed)));
     stat!(rows, "listen_disabled_num", sums.listen_disabled);
     stat!(rows, "time_in_listen_disabled_us", sums.listen_disabled_us);
@@ -110,7 +110,7 @@ fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows
     stat!(rows, "hash_power_level", store.hash_power_level);
     stat!(rows, "hash_bytes", store.hash_bytes);
     stat!(rows, "hash_is_expanding", u8::from(shared.store.index_is_expanding()));
-    // There are no slab classes between which pages could move.
+    // Always 0 or "none": there are no slab classes between which pages could move.
     for name in ["rescues", "chunk_rescues", "inline_reclaim"] {
         stat!(rows, &format!("slab_reassign_{name}"), 0);
     }
@@ -124,7 +124,7 @@ fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows
         stat!(rows, "lru_crawler_running", u8::from(shared.places.any()));
         stat!(rows, "lru_crawler_starts", sums.dumps);
     }
-    // There are no LRU queues to balance.
+    // Always 0, because there are no LRU queues to balance.
     if shared.settings.maintainer_told {
         stat!(rows, "lru_maintainer_juggles", 0);
     }
@@ -134,7 +134,7 @@ fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows
     stat!(rows, "log_watcher_skipped", sums.log_watcher_skipped);
     stat!(rows, "log_watcher_sent", sums.log_watcher_sent);
     stat!(rows, "log_watchers", shared.watch.watchers());
-    // Each thread has its own listeners.
+    // Always 0, because each thread has its own listeners.
     stat!(rows, "unexpected_napi_ids", 0);
     stat!(rows, "round_robin_fallback", 0);
 }
@@ -154,7 +154,7 @@ fn items(shared: &Shared, store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "reclaimed", store.reclaimed);
     stat!(rows, "crawler_reclaimed", store.crawler_reclaimed);
     stat!(rows, "crawler_items_checked", store.crawler_items_checked);
-    // There are no LRU queues between which items could move.
+    // The numbers about moves are 0: there are no LRU queues between which items could move.
     stat!(rows, "lrutail_reflocked", 0);
     if maintainer_told {
         stat!(rows, "moves_to_cold", 0);

@@ -1,6 +1,6 @@
-//! `stats hot`: the most requested keys, and those with the longest values.
+//! `stats hot`: the most requested keys, and the keys with the longest values.
 //!
-//! Where: `stats::answer` calls it; memcached has no such statistics.
+//! Where: `stats::answer` calls `write`; memcached has no such statistics.
 //! Invariant: at most `HOT_KEYS_TOLD` hot keys and `BIG_KEYS_MAX` keys with long values are listed.
 //! A hot key is listed only if the samples prove that it was requested. A listed key with a long
 //! value exists, and its value has the listed length.

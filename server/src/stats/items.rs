@@ -1,6 +1,6 @@
 //! `stats items` and `stats slabs`: report all items as one slab class, for monitoring programs.
 //!
-//! Where: `stats::answer` calls it.
+//! Where: `stats::answer` calls `items` and `slabs`.
 //! Invariant: names and their order are memcached's. Numbers that are meaningful only with several
 //! LRU queues per class are 0. An empty store has no class, as in memcached.
 //! Source: memcached 1.6.45 `item_stats`, `do_slabs_stats`.

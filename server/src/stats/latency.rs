@@ -1,7 +1,7 @@
 //! `stats latency`: how long requests took, by kind.
 //!
-//! Where: `stats::answer` calls it; memcached has no such statistics.
-//! Invariant: a time lasts from the end of parsing until the answer is written, before it is sent.
+//! Where: `stats::answer` calls `write`; memcached has no such statistics.
+//! Invariant: a time is measured from the end of parsing until the answer is in the output buffer.
 //! Numbers of requests are estimated from the samples since `stats reset`.
 
 use super::Rows;

@@ -1,9 +1,9 @@
 //! `stats memory`: the memory of the process, by use.
 //!
-//! Where: `stats::answer` calls it; memcached has no such statistics.
-//! Invariant: `accounted_bytes` is the sum of the lines from `live_bytes` to `program_bytes`. It
-//! differs from `resident_bytes`, which the system counts, because of the threads' stacks, the
-//! allocator's own data and its caches of each thread, and partly used pages; a test bounds the
+//! Where: `stats::answer` calls `write`; memcached has no such statistics.
+//! Invariant: `accounted_bytes` is the sum of the lines from `live_bytes` to `program_bytes`. The
+//! system counts `resident_bytes`, which differs from this sum because of the threads' stacks, the
+//! allocator's own data and per-thread caches, and partly used pages. A test bounds the
 //! difference. The bytes of segments are an estimate if there are very many segments.
 //! On a machine of several NUMA nodes, `node_N_bytes` are the bytes of segments on each node.
 //! Source: `store::Store::usage_estimate`, the columns' own counts, /proc/self/statm.
@@ -84,12 +84,12 @@ const STATM_BYTES_MAX: usize = 256;
 #[derive(Clone, Copy)]
 struct Resident {
     all_bytes: u64,
-    /// Pages mapped from files: the program and its libraries.
+    /// Bytes of the pages that are mapped from files: the program and its libraries.
     program_bytes: u64,
 }
 
 impl Statm {
-    /// Opens the file of this process. Called after the last fork.
+    /// Opens the file of this process. The caller has already forked, if the process is a daemon.
     pub(crate) fn open() -> Statm {
         Statm(File::open("/proc/self/statm").ok())
     }

@@ -1,6 +1,6 @@
 //! `stats mrc`: the estimated miss ratios with more or less memory.
 //!
-//! Where: `stats::answer` calls it; memcached has no such statistics.
+//! Where: `stats::answer` calls `write`; memcached has no such statistics.
 //! Invariant: each size is a value of `-m`. Before the first lookup there is no estimate.
 //! Source: `store::Store::miss_ratios`.
 

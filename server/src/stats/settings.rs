@@ -1,8 +1,8 @@
 //! `stats settings`: the effective settings, after the command line is applied.
 //!
-//! Where: `stats::answer` calls it.
-//! Invariant: memcached's names come first, all of them in memcached's order, then ours. A setting
-//! of a mechanism that only memcached has is 0 or off, even if an option without effect set it.
+//! Where: `stats::answer` calls `write`.
+//! Invariant: first come all of memcached's names, in memcached's order, then this server's own. A
+//! setting of a mechanism that only memcached has is 0 or off, even if the user gives the option.
 //! Source: memcached 1.6.45 `process_stat_settings`.
 
 use std::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! `stats store`: counts of the store for which memcached has no name.
 //!
-//! Where: `stats::answer` calls it; memcached has no such statistics.
-//! Invariant: `stats reset` sets the counts to 0; other numbers are the current ones.
+//! Where: `stats::answer` calls `write`; memcached has no such statistics.
+//! Invariant: `stats reset` sets the counts to 0. Other numbers are current values.
 
 use super::{Rows, stat};
 use crate::settings::VERSION;

@@ -1,7 +1,7 @@
 //! `stats udp`: numbers of datagrams received, sent and, for each reason, dropped.
 //!
-//! Where: `stats::answer` calls it; memcached has no such statistics.
-//! Invariant: without `-U` the answer is empty. Without `--xdp` it has no lines about an interface.
+//! Where: `stats::answer` calls `write`; memcached has no such statistics.
+//! Invariant: without `-U` the answer is empty. Without `--xdp` no line is about an interface.
 
 use super::{Rows, stat};
 use crate::shared::Shared;

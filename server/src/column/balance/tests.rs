@@ -40,8 +40,8 @@ impl Machine {
         self.clients.iter().filter(|it| it.column == column).map(|it| it.wants).sum()
     }
 
-    /// The thousandths of a core that a client gets: a saturated column gives each client the same
-    /// share of the thousandths that it wants.
+    /// The thousandths of a core that a client gets. In a saturated column each client gets the
+    /// same share of the thousandths that the client wants.
     fn got(&self, client: &Client) -> u64 {
         client.wants * 1000 / self.wanted(client.column).max(u64::from(LOAD_MAX))
     }
@@ -90,8 +90,8 @@ impl Machine {
     }
 }
 
-/// Checks, by the published loads and measured costs, that no column now has as much load as the
-/// giver had, and that the loads differ less than before.
+/// Checks, by the published loads and measured costs, that after the moves no column has as much
+/// load as the column `own` had before, and that the loads differ less than before.
 fn check(own: usize, moves: &[Move], told: &[Option<u32>], got: &[u64]) {
     let (mut after, mut before) = (vec![0; told.len()], vec![0; told.len()]);
     for (column, told) in told.iter().enumerate() {

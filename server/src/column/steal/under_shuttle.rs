@@ -1,4 +1,4 @@
-//! Tests of statuses under schedules drawn at random.
+//! Tests of `Statuses` under thread schedules that are drawn at random.
 //!
 //! Where: `make explore`.
 //! Invariant: the code under test is the shipped source.

@@ -1,4 +1,4 @@
-//! Tests of a `Gatherer` under schedules drawn at random.
+//! Tests of a `Gatherer` under thread schedules that are drawn at random.
 //!
 //! Where: `make explore`.
 //! Invariant: the code under test is the shipped source.
