@@ -8,7 +8,8 @@
     reason = "rustix finds the vdso by itself, in a way that crashes under valgrind; libc's works"
 )]
 
-/// Nanoseconds of the clock of `Instant::now`, in a tenth of that call's instructions.
+/// Reads the clock of `Instant::now`, in nanoseconds. Takes a tenth of the instructions of
+/// `Instant::now`.
 #[inline]
 #[must_use]
 pub fn monotonic_ns() -> u64 {

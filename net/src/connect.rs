@@ -19,9 +19,9 @@ use crate::stream::Stream;
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 impl Stream {
-    /// Begins to connect to `endpoint`. TCP gets `TCP_NODELAY`, so that a small request does not
-    /// wait until the preceding request is acknowledged. Fails if no process listens on the Unix
-    /// socket, if its backlog is full, or if no route or no descriptor is left.
+    /// Begins to connect to `endpoint`. A TCP socket gets `TCP_NODELAY`, so that a small request
+    /// does not wait until the preceding request is acknowledged. Fails if no process listens on
+    /// the Unix socket, if its backlog is full, if there is no route, or if no descriptor is left.
     pub fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
         let (fd, begun) = match endpoint {
             Endpoint::Tcp(address) => {
@@ -44,7 +44,8 @@ impl Stream {
         }
     }
 
-    /// Returns the result of connecting, and clears it. Call this once the stream is writable.
+    /// Returns the result of connecting, and clears the socket's error. Call `outcome` once the
+    /// stream is writable.
     pub fn outcome(&self) -> io::Result<()> {
         Ok(sockopt::socket_error(self)??)
     }

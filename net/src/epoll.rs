@@ -1,10 +1,10 @@
 //! Waits for sockets by epoll.
 //!
 //! Where: the start of each iteration of a column's loop.
-//! Invariant: a stream is registered edge-triggered. Its reader reads until a read returns fewer
-//! bytes than requested, which means that the stream socket is drained, or else remembers to read
-//! later. Therefore the kernel does not check a reported connection again at the next wait, and no
-//! registration changes while the replies fit the socket's buffer.
+//! Invariant: a stream is registered edge-triggered. The stream's reader reads until a read returns
+//! fewer bytes than requested, because the socket is then drained. A reader that stops earlier must
+//! remember to read later. In return, the kernel does not check a reported connection again at the
+//! next wait, and no registration has to change while the replies fit the socket's buffer.
 //! Source: epoll(7), "Questions and answers", on short reads.
 #![allow(
     unsafe_code,
@@ -89,7 +89,7 @@ pub struct Epoll {
 }
 
 // SAFETY: `Epoll` is not `Send` by itself only because the union in an event has a pointer variant.
-// That union only ever holds the integer tokens given to `add` and `change`.
+// This union only ever holds the integer tokens that are given to `add` and `change`.
 unsafe impl Send for Epoll {}
 
 impl AsFd for Epoll {
@@ -220,7 +220,7 @@ fn decode(event: &epoll::Event) -> Event {
     }
 }
 
-/// Rounds `span` up to whole milliseconds, for which rustix uses the older system call.
+/// Rounds `span` up to whole milliseconds, because rustix then uses the older system call.
 fn timespec(span: Duration) -> Timespec {
     let up_ms = span.subsec_nanos().div_ceil(1_000_000);
     Timespec {

@@ -1,7 +1,7 @@
 //! Sends bytes on a stream without copying them, through a pipe or by reference (`MSG_ZEROCOPY`).
 //!
-//! Where: beside `stream`, for a test server that compares these two ways. The cache itself sends
-//! with `writev`, which makes the kernel copy the bytes once.
+//! Where: beside `stream`, for a test server that compares the pipe with references. The cache
+//! itself sends with `writev`, which makes the kernel copy the bytes once.
 //! Invariant: only bytes that are never written and never freed are sent, because no event reports
 //! when the kernel has read the last bytes that a pipe gave to a socket. Nothing blocks.
 //! Source: vmsplice(2), splice(2); `Documentation/networking/msg_zerocopy.rst` of Linux;
@@ -35,7 +35,8 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Makes an empty pipe. Fails without descriptors, or at the memory limit of the user's pipes.
+    /// Makes an empty pipe. Fails if no descriptor is left, or if the user's pipes have reached
+    /// their memory limit.
     pub fn new() -> io::Result<Pipe> {
         let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         fcntl_setpipe_size(&writes, PIPE_BYTES)?;
@@ -98,13 +99,14 @@ impl Stream {
         sent(rustix::net::send(self, bytes, SendFlags::NOSIGNAL | SendFlags::MORE))
     }
 
-    /// Allows `refer` on this stream. Fails if it is not TCP, or if Linux is older than 4.14.
+    /// Allows `refer` on this stream. Fails if the stream is not TCP, or Linux is older than 4.14.
     pub fn allow_references(&self) -> io::Result<()> {
         switch_on(self, libc::SOL_SOCKET, libc::SO_ZEROCOPY)
     }
 
     /// Sends bytes from the start of `bytes` by reference. The caller must send more bytes
-    /// afterwards. If the kernel has no memory for another report, the bytes are copied.
+    /// afterwards, for the same reason as after `Pipe::drain`. If the kernel has no memory for
+    /// another report, the bytes are copied.
     #[must_use]
     pub fn refer(&self, bytes: &'static [u8], calls: &Calls) -> WriteResult {
         calls.writes.add(1);
@@ -143,7 +145,7 @@ impl Stream {
         let fd = self.as_fd().as_raw_fd();
         let flags = (RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT).bits().cast_signed();
         // SAFETY: `message` points only to the `CONTROL_BYTES` bytes of `control`, which outlives
-        // the call; it has no pointer to an address or to data.
+        // the call. `message` has no pointer to an address or to data.
         if unsafe { libc::recvmsg(fd, &raw mut message, flags) } < 0 {
             return None;
         }

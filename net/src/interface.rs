@@ -48,7 +48,7 @@ pub struct OwnAddress {
     pub interface: String,
     /// Maximum length of an IP packet on that interface, in bytes (its MTU).
     pub mtu: usize,
-    /// Broadcast addresses: the network's last address, and another one if it is configured.
+    /// Broadcast addresses: the network's last address, and the configured address if it differs.
     pub broadcasts: Vec<Ipv4Addr>,
 }
 
@@ -176,7 +176,7 @@ impl Interface {
     }
 }
 
-/// Returns the interface's name if it is of `kind` and lies on top of the interface `index`.
+/// Returns the name of the interface in `body` if it is of `kind` and on top of interface `index`.
 fn name_on(index: u32, kind: &str, body: &[u8]) -> Option<String> {
     let below = Attributes(body.get(LINK_BYTES..)?).find(|(kind, _)| *kind == LINK);
     let is_on_it = below.is_some_and(|(_, value)| number(value) == index);
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use testing::namespace::{Veth, pair};
 
-    /// The kernel's message after `ip link add link wire name wire.5 type vlan id 5`.
+    /// Reads the kernel's message after `ip link add link wire name wire.5 type vlan id 5`.
     #[test]
     fn a_vlan_is_known_by_what_it_is_on() {
         let link_message = |kind: &[u8]| {
@@ -240,7 +240,7 @@ mod tests {
         });
     }
 
-    /// The kernel's message after `ip address add 10.1.2.3/20 dev wire`.
+    /// Reads messages like the kernel's after `ip address add 10.1.2.3/20 dev wire`.
     #[test]
     fn an_address_is_told_with_what_stands_for_all_of_its_network() {
         let broadcasts_of =

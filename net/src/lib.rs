@@ -3,8 +3,9 @@
 //! Where: a request's path begins and ends here. A column sleeps in `epoll`, accepts connections
 //! from its `listener`, reads requests from a `stream` and writes replies to it. `udp` receives and
 //! sends datagrams; `xdp` does the same with packets that bypass the kernel's stack, and `wire`
-//! reads and writes these packets. `wake` wakes a column from another thread; `timer` wakes it once
-//! a second. A load generator also uses `connect`, `clock`, `nic`; its null server uses `in_place`.
+//! reads and writes these packets. `wake` wakes a column from another thread; `timer` wakes a
+//! column once a second. A load generator also uses `connect`, `clock` and `nic`; its null server,
+//! which stores nothing, uses `in_place`.
 //! Invariant: only `Epoll::wait` blocks; no call raises SIGPIPE; every system call made for a
 //! connection is counted in the column's `Calls`.
 

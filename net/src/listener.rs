@@ -204,8 +204,9 @@ impl Listener {
 }
 
 /// Locks the directory of a socket's file until the returned descriptor is dropped: if two servers
-/// start on one path, the second then finds the first one listening. `None` if the directory cannot
-/// be read or stays locked (some programs lock directories to keep files from being cleaned up).
+/// start with one path, the second one finds that the first one listens. `None` if the directory
+/// cannot be read or stays locked (some programs lock directories to keep files from being cleaned
+/// up).
 fn lock_directory(path: &Path) -> Option<OwnedFd> {
     let named = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -98,7 +98,7 @@ fn order(socket: &OwnedFd, name: &str, command: [u32; 2]) -> Option<[u32; WORDS]
     (outcome == 0).then_some(words)
 }
 
-/// Makes the driver compute the checksums of sent packets if `is_on`; otherwise the kernel does.
+/// Makes the driver compute the checksums of sent packets if `is_on`, and the kernel otherwise.
 #[cfg(test)]
 pub(crate) fn set_transmit_checksums(name: &str, is_on: bool) {
     const SET_TRANSMIT_CHECKSUMS: u32 = 0x17;

@@ -2,7 +2,7 @@
 //!
 //! Where: requests enter the column here, and replies leave it.
 //! Invariant: no call blocks. A call makes exactly one system call, repeated only after a signal.
-//! The result shows the caller if another call can read or write more.
+//! From the result, the caller knows if another call can read or write more.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,7 +27,8 @@ pub enum ReadResult {
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteResult {
-    /// The number of bytes that the socket took: fewer than offered, or 0, if its buffer is full.
+    /// The number of bytes that the socket accepted: fewer than offered (or 0) if its buffer is
+    /// full.
     Bytes(usize),
     /// The connection is broken.
     Broken,
@@ -51,7 +52,7 @@ impl From<OwnedFd> for Stream {
 }
 
 impl Stream {
-    /// Reads into `into`, which is not empty.
+    /// Reads into `into`, which must not be empty.
     #[inline]
     #[must_use]
     pub fn read(&self, into: &mut [u8], calls: &Calls) -> ReadResult {
@@ -77,7 +78,7 @@ impl Stream {
         }
     }
 
-    /// Writes from `bytes`, which is not empty.
+    /// Writes from `bytes`, which must not be empty.
     #[inline]
     #[must_use]
     pub fn write(&self, bytes: &[u8], calls: &Calls) -> WriteResult {

@@ -152,9 +152,9 @@ impl Ends {
 pub enum Sums {
     /// Checksums over the whole packet.
     Whole,
-    /// Checksums over the whole packet or over the pseudo header alone. A kernel that sends to
-    /// another kernel on the same machine sums only the pseudo header, and leaves the payload to a
-    /// network card; but there is no card on that path.
+    /// Checksums over the whole packet or over the pseudo header alone. If a packet stays on its
+    /// machine, the sending kernel sums only the pseudo header and leaves the payload to a network
+    /// card, but there is no card on the packet's path.
     PartialToo,
 }
 
@@ -268,7 +268,8 @@ pub fn write(frame: &mut [u8], ends: &Ends) -> bool {
 }
 
 /// Like `write`, but for a packet that continues with `beyond_bytes` bytes after `frame`. `rest` is
-/// the sum of these bytes: `Sum::add_behind` has added each part with its offset in the packet.
+/// the sum of these bytes. The caller has added each part of them to `rest` by `Sum::add_behind`,
+/// with the part's offset in the packet.
 #[inline]
 #[must_use]
 pub(crate) fn write_before(frame: &mut [u8], beyond_bytes: usize, rest: Sum, ends: &Ends) -> bool {
@@ -276,7 +277,8 @@ pub(crate) fn write_before(frame: &mut [u8], beyond_bytes: usize, rest: Sum, end
 }
 
 /// Like `write`, but for a packet that continues with `beyond_bytes` bytes after `frame`. The UDP
-/// checksum covers only the pseudo header. Returns the checksum's place for the kernel.
+/// checksum covers only the pseudo header. Returns the checksum's place for the kernel, which
+/// completes it.
 #[inline]
 #[must_use]
 pub fn write_partly(frame: &mut [u8], beyond_bytes: usize, ends: &Ends) -> Option<SumAt> {

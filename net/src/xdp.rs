@@ -49,7 +49,7 @@
 //!
 //! Invariant: only UDP to our addresses and ports is taken. Each count and descriptor from the
 //! kernel is checked against the chunks and entries that were given to the kernel, and each
-//! descriptor for the kernel is valid. Every chunk of a port is accounted for.
+//! descriptor for the kernel is valid. No chunk of a port is ever lost.
 //! Source: the KV-Cache paper, section 4; `Documentation/networking/af_xdp.rst` of Linux.
 
 mod bpf;

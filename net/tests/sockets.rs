@@ -84,7 +84,7 @@ fn an_edge_is_reported_once_and_the_end_with_it() {
     let events = wait(&mut epoll, SOON);
     assert_eq!(events.len(), 1);
     assert!(events[0].token == 7 && events[0].readable && !events[0].ended);
-    // The byte has not been read, but is not reported again. The next byte is reported.
+    // The bytes have not been read, but are not reported again. The next byte is reported.
     assert!(wait(&mut epoll, Timeout::Zero).is_empty());
     theirs.write_all(b"d").unwrap();
     assert_eq!(wait(&mut epoll, SOON).len(), 1);

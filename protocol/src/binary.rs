@@ -1,7 +1,7 @@
 //! The binary protocol: frames, each with a header of 24 bytes and a body.
 //!
 //! Where: the session calls `parse`; `Form` and `Show` call `write`; clients use `frame`.
-//! Invariant: lengths are checked before any bytes are taken for a key or a value.
+//! Invariant: lengths are checked before any bytes are read as a key or a value.
 //! Source: memcached 1.6.45 `protocol_binary.h`, `proto_bin.c`.
 //!
 //! ```text

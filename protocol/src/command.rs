@@ -54,9 +54,9 @@ pub enum Shape {
     Version,
     /// Any number of words.
     Stats,
-    /// Any number of words. Like the commands above, it is found only at the start of a line.
+    /// Any number of words. Like the commands above, `watch` is found only at the start of a line.
     Watch,
-    /// Optionally an exptime. Like the commands below, it is also found after leading spaces.
+    /// Optionally an exptime. Like the commands below, `flush_all` is also found after spaces.
     FlushAll,
     /// A number.
     Verbosity,
@@ -65,7 +65,8 @@ pub enum Shape {
 }
 
 /// A storage command, by its name in the protocols. `store::Verb` is independent of protocols: it
-/// has two more verbs, which only `ms` uses, and no `cas`, which is a set with a CAS unique there.
+/// has two more verbs, which only `ms` uses, but no `cas`, which in the store is a set with a CAS
+/// unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreVerb {
     /// `set`.

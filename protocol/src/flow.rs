@@ -11,8 +11,9 @@
 //! Where: used by clients, which choose a flow by this function. A server shows the function's name
 //! and version but never calls it: any column can answer for any key.
 //! Invariant: the function has no seed, and its result for a key never changes: a better function
-//! would have another name or version. It is unrelated to the hash that places keys in the index,
-//! and takes five lines in any language that has numbers of 32 bits; see the test vectors.
+//! would have another name or version. The function is unrelated to the hash that places keys in
+//! the index. It takes five lines in any language with 32-bit numbers; the tests below have test
+//! vectors.
 //! Source: FNV-1a of 32 bits (Fowler, Noll, Vo) and the finish of MurmurHash3 (Appleby, `fmix32`).
 //! CRC-32 and FNV-1a alone are unsuitable: clients place keys on servers by these hashes, modulo
 //! the number of servers, so that all keys of one server would belong to a few columns.
@@ -36,7 +37,7 @@ pub fn column(key: &[u8], columns: NonZeroU16) -> u16 {
     column
 }
 
-/// Returns the flow that steers to a column; `ANY` for column 65,535, which has no flow of 16 bits.
+/// Returns the flow that steers to a column; `ANY` for column 65,535, whose flow would not fit.
 #[inline]
 #[must_use]
 pub fn to_column(column: u16) -> u16 {

@@ -1,6 +1,6 @@
 //! The form of an answer: its protocol, and whether the client wants one at all.
 //!
-//! Where: a session puts a `Form` on every request; the executor writes the `Outcome` through it.
+//! Where: a session puts a `Form` into every request; the form writes the `Outcome` of the request.
 //! Invariant: the executor never inspects a form. This file decides everything that differs between
 //! the protocols; the texts are only in `text::write`, `meta::write` and `binary::write`.
 //! Source: memcached 1.6.45 `complete_nread_ascii`, `complete_update_bin`, `write_bin_error`.
@@ -121,7 +121,8 @@ impl Form {
     }
 
     /// True if `stats` with these non-empty `arguments` requests the statistics called `name`. Like
-    /// in memcached, a text argument may be a prefix of the name, and a binary one may be longer.
+    /// in memcached, a text argument may be a prefix of the name, and a binary argument may be
+    /// longer than the name.
     #[must_use]
     pub fn asks_for(self, name: &[u8], arguments: &[u8]) -> bool {
         match self {
@@ -135,7 +136,7 @@ fn first_word(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == b' ').find(|word| !word.is_empty()).unwrap_or_default()
 }
 
-/// Evaluates `$then` with the `Show` of `$get`'s form as `$show`. Compiles `$then` once per form.
+/// Evaluates `$then`, where `$show` is the `Show` of `$get`'s form; compiles `$then` once per form.
 #[macro_export]
 macro_rules! shown_by {
     ($get:expr, $show:ident => $then:expr) => {{

@@ -2,7 +2,7 @@
 //! protocol (classic and meta) and its binary protocol. For a load generator, the crate also parses
 //! replies into `Reply` and `Frame`, and has the UDP header, flows, and RESP.
 //!
-//! Where: between the datapath, which brings bytes and takes them away, and the executor.
+//! Where: between the datapath, which receives and sends bytes, and the server's executor.
 //! Invariant: no I/O, no allocation, no copying on the server's side: a `Request` borrows from the
 //! input. The requests that a `Session` makes of a stream do not depend on where the stream is cut.
 //! The texts of a protocol's answers are only in the protocol's own `write` file.

@@ -1,6 +1,6 @@
 //! The flags of a meta command.
 //!
-//! Where: the executor parses the flags before it acts, then walks them again to answer in order.
+//! Where: the executor parses the flags before it acts, and reads them again to answer in order.
 //! Invariant: flags that parse without error are known, and no letter occurs twice. A command
 //! ignores flags that mean nothing to it, as in memcached.
 //! Source: memcached 1.6.45 `_meta_flag_preparse`; `process_mget_cmd` and its siblings.
@@ -109,7 +109,7 @@ impl Flags {
                 Err(Refusal::FlagInvalid) => {
                     return Err(by_verb(meta.verb, Refusal::FlagInvalid));
                 }
-                // The last mistake is reported, but a wrong `F` only if it is the only mistake.
+                // The last mistake is reported, but a wrong `F` only if there is no other mistake.
                 Err(Refusal::BadFormat) => wrong = wrong.or(Some(Refusal::BadFormat)),
                 Err(refusal) => wrong = Some(refusal),
             }
@@ -247,8 +247,8 @@ impl<'a> Meta<'a> {
     }
 }
 
-/// The flags of an `mg` that only looks an item up, which counts as a use: no flag changes the item
-/// or gives a number that the answer depends on.
+/// The flags of an `mg` that only looks an item up and counts a use of the item. No flag changes
+/// the item, or has a number on which the answer depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupFlags {
     /// `v`: return the value.

@@ -58,8 +58,8 @@ pub fn strict_i32(token: &[u8]) -> Option<i32> {
 }
 
 /// Reads a number like `safe_strtoul`, truncated to 32 bits. Refuses a number that does not fit 64
-/// bits, and a negative one unless it wraps around to less than 2^63. `text` begins at the token
-/// and includes the rest of the line, because C skips white space.
+/// bits, and a negative number that wraps around to 2^63 or more. `text` begins at the token and
+/// includes the rest of the line, because C skips white space.
 #[must_use]
 pub fn loose_u32(text: &[u8]) -> Option<u32> {
     let (negative, magnitude) = scan(text)?;
@@ -70,7 +70,7 @@ pub fn loose_u32(text: &[u8]) -> Option<u32> {
     if wrapped >> 63 == 1 { None } else { Some(truncated(wrapped)) }
 }
 
-/// Reads a number like `safe_strtol`, truncated to 32 bits. Refuses one that does not fit 64 bits.
+/// Reads a number like `safe_strtol`, truncated to 32 bits. Refuses a number of over 64 bits.
 #[must_use]
 pub fn loose_i32(text: &[u8]) -> Option<i32> {
     let (negative, magnitude) = scan(text)?;

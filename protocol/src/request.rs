@@ -1,9 +1,9 @@
 //! A client's request in any of the protocols, as plain data borrowed from its bytes.
 //!
-//! Where: `Session` yields these, the executor carries them out; a load generator encodes them.
+//! Where: `Session` yields requests, the executor carries them out, a load generator encodes them.
 //! Invariant: no field has been interpreted beyond parsing. Exptimes are as sent: 0 means never, a
-//! negative one has passed already, one up to 30 days is relative, and a larger one is a Unix time.
-//! Keys have 1 to 250 bytes.
+//! negative exptime has passed already, an exptime up to 30 days is relative, and a larger one is a
+//! Unix time. Keys have 1 to 250 bytes.
 //! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c` (1.6.45).
 
 use crate::binary::Tag;
@@ -119,7 +119,7 @@ pub struct Store<'a> {
     pub client_flags: u32,
     /// The exptime as sent.
     pub exptime: i64,
-    /// The CAS unique that the item must have; 0 for any. All binary storage commands may give one.
+    /// The CAS unique that the item must have; 0 for any. Any binary storage command may have one.
     pub cas: u64,
     /// The form of the answer.
     pub form: Form,
@@ -181,7 +181,7 @@ pub struct Meta<'a> {
     pub terminated: bool,
 }
 
-/// The tokens of a line, separated by spaces. Lines with the same tokens are equal, however spaced.
+/// The tokens of a line, separated by spaces. Two `Args` are equal if their tokens are equal.
 #[derive(Clone, Copy, Debug, Default, Eq)]
 pub struct Args<'a> {
     /// The text from the first token to the end of the last token that memcached would read.

@@ -79,7 +79,8 @@ impl Session {
         Session { state }
     }
 
-    /// Makes the state at the start of a UDP message. `message` has at least its first byte.
+    /// Makes the state at the start of a UDP message. `message` is the message or only its first
+    /// part, and is not empty: with `ProtocolMode::Auto` the first byte decides the protocol.
     #[must_use]
     pub fn of_message(mode: ProtocolMode, message: &[u8]) -> Session {
         Session::new(match mode {
@@ -89,7 +90,7 @@ impl Session {
         })
     }
 
-    /// True unless a request has been consumed only in part.
+    /// False if a request has been consumed only in part.
     #[must_use]
     pub fn is_between_requests(&self) -> bool {
         matches!(self.state, State::Start | State::Line | State::Frame)
@@ -106,7 +107,7 @@ impl Session {
         }
     }
 
-    /// Returns the retrieval that `next` would yield; `None` if the short cut does not apply.
+    /// Returns the retrieval that `next` would yield, or `None` if this short cut does not apply.
     #[inline(always)]
     pub fn next_get<'a>(&mut self, input: &'a [u8]) -> Option<(Get<'a>, usize)> {
         match self.state {
@@ -135,7 +136,7 @@ impl Session {
         }
     }
 
-    /// True if an answer is due that needs no more input; `next` yields it.
+    /// True if `next` yields an answer even without more input.
     #[inline]
     #[must_use]
     pub fn owes_answer(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Where: used by the writers of frequent replies for the text around a key and a value.
 //! Invariant: a text has at most `BYTES_MAX` bytes; its word is zero after the text's end.
-//! Source: none; an append of a constant length compiles to a store, and any other to a call.
+//! Source: none. An append of a constant length compiles to a store, any other append to a call.
 
 /// Longest text.
 const BYTES_MAX: usize = size_of::<u64>();
@@ -11,7 +11,7 @@ const BYTES_MAX: usize = size_of::<u64>();
 const NUMBER_END: u32 = 10_000;
 
 /// For each number below a thousand, its digits, the first in the lowest byte, and the number of
-/// digits in the highest byte. A table needs no branches, which changing lengths would mispredict.
+/// digits in the highest byte. A table needs no branches, which would often be mispredicted.
 static NUMBERS: [u32; 1000] = {
     let mut numbers = [0; 1000];
     let mut number = 0;

@@ -27,7 +27,7 @@ pub struct Surround {
 }
 
 /// The fields of a found item that an answer may show. Only answers to meta commands show more than
-/// the first three. `None` means that the field is not known without the item's lock.
+/// the first three fields. `None` means that the field is not known without the item's lock.
 pub trait FoundItem {
     /// The client flags.
     fn client_flags(&self) -> u32;
@@ -75,7 +75,7 @@ pub trait FoundItem {
 
 /// Writes the answer for one key, in one form of retrieval.
 pub trait Show: Copy {
-    /// True if lookups count for the key's prefix. In memcached, those of meta commands do not.
+    /// True if `stats detail` counts such lookups. memcached does not count meta commands.
     const COUNTS_FOR_PREFIX: bool;
 
     /// The key of the request.

@@ -5,14 +5,14 @@
 //! | id     | number  | of   | flow | a request, or a part of its answer
 //! ```
 //!
-//! Where: before the protocol's bytes in every datagram. A load generator writes and reads it too.
+//! Where: before the protocol's bytes in every datagram. A load generator uses the header too.
 //! Invariant: `read` returns the header that `bytes` wrote, and refuses only datagrams shorter than
 //! a header: the caller decides which numbers and totals are valid. All fields are big-endian.
 //! Source: memcached's `protocol.txt`, "UDP protocol"; `try_read_udp`, `build_udp_header` (1.6.45).
-//! memcached answers any datagram with a total of 1 and a payload, whatever its number and its last
-//! two header bytes, which are reserved there and the flow here (KV-Cache paper, section 4.1.2). It
-//! sends each value of a multiget as a separate answer, with the same id and numbers from 0, and
-//! for a quiet request without an answer an empty datagram, number 0 of 0.
+//! memcached answers any datagram with a total of 1 and a payload, whatever its number. memcached
+//! ignores the header's last two bytes; here they are the flow (KV-Cache paper, section 4.1.2).
+//! memcached sends each value of a multiget as a separate answer, with the same id and numbers from
+//! 0. To a quiet request without an answer, it sends an empty datagram with number 0 and total 0.
 
 use crate::binary::MAGIC_REPLY;
 
@@ -75,8 +75,8 @@ impl Header {
 }
 
 /// True if a message is a server's answer: text that begins with a capital letter or a digit, as no
-/// command does, or a frame with the magic of answers. By answering such messages, two servers
-/// could answer each other for ever (CVE-2024-2169).
+/// command does, or a frame with the magic of answers. If servers answered such messages, two
+/// servers could answer each other for ever (CVE-2024-2169).
 #[inline]
 #[must_use]
 pub fn is_answer(message: &[u8]) -> bool {

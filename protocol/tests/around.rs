@@ -43,7 +43,7 @@ fn by_pieces(show: &impl Show, item: &Item, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Asserts that both ways give the same answer, or if `fits` is false, that there are no texts.
+/// Asserts that both ways give the same answer or, without `fits`, that there are no texts.
 fn agree(show: &impl Show, item: &Item, fits: bool) {
     assert_eq!(show.key(), KEY);
     let value = vec![b'v'; item.value_bytes as usize];

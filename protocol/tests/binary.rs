@@ -1,4 +1,4 @@
-//! Tests that the binary codec decodes its own encoding, and streams cut anywhere.
+//! Tests that the binary codec decodes its own encoding, and decodes streams that are cut anywhere.
 //!
 //! Where: integration tests, which use only the crate's public interface.
 //! Invariant: decoding undoes encoding; the requests of a stream do not depend on its cuts; frames
@@ -171,7 +171,7 @@ fn read_whole(bytes: &[u8]) -> Result<Frame<'_>, TestCaseError> {
     }
 }
 
-/// Generates a frame whose lengths mostly fit its command. One frame in four states a short body.
+/// Generates a frame whose lengths mostly fit its command. One in four states too short a body.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let opcode = prop_oneof![8 => 0..=0x25u8, 1 => any::<u8>()];
     let extras = prop_oneof![Just(0u8), Just(4), Just(8), Just(20), any::<u8>()];

@@ -1,4 +1,4 @@
-//! Tests that the text codec decodes its own encoding, and streams cut anywhere.
+//! Tests that the text codec decodes its own encoding, and decodes streams that are cut anywhere.
 //!
 //! Where: integration tests, which use only the crate's public interface.
 //! Invariant: decoding undoes encoding; the requests of a stream do not depend on its cuts.

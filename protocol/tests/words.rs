@@ -1,6 +1,6 @@
 //! Tests of details untested elsewhere: operators' actions, and the text beside values in answers.
 //!
-//! Where: integration tests of the crate's public interface. `make mutants` found the gaps.
+//! Where: integration tests of the crate's public interface. `make mutants` found these details.
 //! Invariant: each word that memcached accepts is accepted, and no other.
 //! Source: memcached 1.6.45 `process_lru_crawler_command`, `process_lru_command`, `proxy_request`.
 

@@ -2,8 +2,8 @@
 //!
 //! Where: under a test that drives a server or a generator in its own process, with `Counting` as
 //! its global allocator.
-//! Invariant: each call that allocates or reallocates is counted once, except those of threads that
-//! called `leave_this_thread_out`.
+//! Invariant: each call that allocates or reallocates is counted once. Calls by a thread that has
+//! called `leave_this_thread_out` are not counted.
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -20,17 +20,19 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// The origin of the first allocation since the last call of `count` began.
+/// The backtrace of the first allocation since the last call of `count` began.
 static FIRST: Mutex<Option<Backtrace>> = Mutex::new(None);
 
 thread_local! {
     static IS_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns the number of allocations during `work`, and the origin of the first one. The number is
-/// exact for a thread that `work` joined, or whose answer it received over a socket.
+/// Runs `work`. Returns the number of allocations meanwhile, and the backtrace of the first one.
+/// The allocations of another thread are counted exactly if `work` joins this thread, or receives
+/// an answer that this thread sent over a socket.
 pub fn count(work: impl FnOnce()) -> (u64, String) {
-    // Relaxed, paired with `add`; the joins and answers that the test awaits order the accesses.
+    // Relaxed, paired with `add`. If `work` joins a thread or waits for its answer, this orders the
+    // thread's increments before the second load.
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     IS_WATCHED.store(true, Ordering::Relaxed);
     work();
@@ -46,13 +48,14 @@ pub fn leave_this_thread_out() {
 }
 
 fn add() {
-    // A thread that ends has destroyed this variable; its allocations are no longer counted.
+    // A thread that is ending has already destroyed `IS_LEFT_OUT`. The allocations that the thread
+    // makes afterwards are not counted.
     if IS_LEFT_OUT.try_with(Cell::get).unwrap_or(true) {
         return;
     }
-    ALLOCATIONS.fetch_add(1, Ordering::Relaxed); // as in `count`
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed); // paired with the loads in `count`
     if IS_WATCHED.swap(false, Ordering::Relaxed) {
-        // The capture allocates too, and must not be counted.
+        // The capture of the backtrace allocates too. These allocations must not be counted.
         IS_LEFT_OUT.set(true);
         if let Ok(mut first) = FIRST.lock() {
             *first = Some(Backtrace::force_capture());
@@ -65,24 +68,24 @@ fn add() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add();
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: `System` requires of us only what this function requires of its caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         add();
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: `System` requires of us only what this function requires of its caller.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         add();
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: `System` requires of us only what this function requires of its caller.
         unsafe { System.realloc(memory, layout, bytes) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: `System` requires of us only what this function requires of its caller.
         unsafe { System.dealloc(memory, layout) }
     }
 }

@@ -6,15 +6,15 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// Reports that a test cannot run here, and why. In CI (`CI=true`) that is a failure.
+/// Reports that a test cannot run here, and the reason. In CI (`CI=true`) the test fails instead.
 ///
 /// # Panics
 /// In CI.
 pub fn skip(reason: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
     let test = std::thread::current();
-    // A script counts these lines. Unlike a print, this write is not captured, and its line is not
-    // mixed with other output.
+    // A script counts these lines. The test harness captures prints, but not this write. Because
+    // one write writes the whole line, other output does not get into the line.
     let line = format!("SKIPPED {}: {reason}\n", test.name().unwrap_or_default());
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
@@ -23,7 +23,7 @@ pub fn skip(reason: &str) {
 /// is not installed; the test is then reported as skipped.
 ///
 /// # Panics
-/// The program cannot be waited for, or does not read all of the text.
+/// The system cannot wait for the program, or the program does not read all of the text.
 #[must_use]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 pub fn piped(words: &[&str], text: &str) -> Option<Output> {

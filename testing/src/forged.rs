@@ -42,8 +42,8 @@ impl Namespace {
         Frames(opened.unwrap_or_else(|error| panic!("no packet socket: {error}")))
     }
 
-    /// Makes an Ethernet frame from this namespace's interface to that of `other`. The frame has a
-    /// datagram with any addresses of one family.
+    /// Makes an Ethernet frame from this namespace's interface to that of `other`. The frame holds
+    /// a datagram from `from` to `to`, which may be any two addresses of one family.
     ///
     /// # Panics
     /// One address is IPv4 and the other IPv6.
@@ -114,7 +114,7 @@ fn send(from: SocketAddr, to: SocketAddr, packet: &[u8]) -> io::Result<usize> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::RAW, flags, Some(ipproto::RAW))?;
     sockopt::set_socket_broadcast(&socket, true)?;
-    // A raw socket takes the port for a protocol number; 0 means the socket's own protocol.
+    // A raw socket interprets the port as a protocol number; 0 means the socket's own protocol.
     let to = match to.ip() {
         IpAddr::V6(ip) if ip.is_multicast() => {
             by_wire(ip, netdevice::name_to_index(&socket, WIRE)?)

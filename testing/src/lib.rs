@@ -1,5 +1,5 @@
 //! Tools for tests and benches of several crates: random numbers from a seed, an allocator that
-//! counts, network namespaces, schedules of threads, skipped tests, and other programs.
+//! counts, network namespaces, schedules of threads, skipping of tests, and runs of programs.
 //!
 //! Where: a dev-dependency of the other crates; no shipped program contains it.
 //! Invariant: nothing here depends on another crate of the tree.

@@ -7,8 +7,8 @@
 //! With `HYPOSTYLE_WIRE=DRIVER` in the environment, the link is two network cards of this driver,
 //! connected outside of this machine, and tests use the link one after the other (`tests/vm`).
 //!
-//! Where: under tests of packets. A test makes a pair and starts its server `on` one end, its
-//! clients `on` the other:
+//! Where: in tests of packets. A test makes a pair, uses `on` to start its server at one end, and
+//! uses `on` to start its clients at the other end:
 //!
 //! ```no_run
 //! # use testing::namespace::{Veth, pair};
@@ -19,9 +19,11 @@
 //! near.ip("link set wire mtu 1500");
 //! ```
 //!
-//! Invariant: nothing outside the namespaces changes. They have no names: the kernel removes them
-//! and their links with their last thread, process or descriptor, however the test ends.
-//! Source: namespaces(7), network_namespaces(7); `ip netns exec` of iproute2 for `/sys`.
+//! Invariant: nothing outside the namespaces changes. The namespaces have no names. The kernel
+//! removes a namespace and its link when the last thread or process in the namespace has ended and
+//! the last descriptor for the namespace is closed, however the test ends.
+//! Source: namespaces(7), network_namespaces(7); `ip netns exec` (iproute2) mounts `/sys` in this
+//! way.
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs::File;
@@ -134,7 +136,7 @@ fn cards(driver: &str) -> [String; 2] {
     }
 }
 
-/// A link carries packets both ways only some time after it is up.
+/// Waits until the link carries packets both ways, which takes some time after it is up.
 fn await_link(ends: [&Namespace; 2]) {
     await_packets(ends, ends.map(|end| end.v4.into()));
     await_packets(ends, ends.map(|end| end.v6.into()));
@@ -181,7 +183,8 @@ impl Namespace {
     fn join(&self, other: &Namespace, mtu: u32) {
         let [mac, there] =
             [self.mac, other.mac].map(|mac| mac.map(|it| format!("{it:02x}")).join(":"));
-        // `addrgenmode none`: the kernel would need a second to verify an address that it makes.
+        // Without `addrgenmode none`, the kernel would generate an address and verify it for a
+        // second.
         self.ip(&format!("link set {WIRE} address {mac} mtu {mtu} addrgenmode none"));
         self.ip(&format!("address add {}/24 broadcast + dev {WIRE}", self.v4));
         self.ip(&format!("address add {}/64 dev {WIRE} nodad", self.v6));
@@ -194,14 +197,15 @@ impl Namespace {
         }
     }
 
-    /// Runs `work` on a thread in this namespace, to which the threads, processes and sockets that
-    /// `work` makes belong as well.
+    /// Runs `work` on a new thread in this namespace. The threads, processes and sockets that
+    /// `work` makes are in this namespace too.
     ///
     /// # Panics
     /// `work` panics.
     pub fn on<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         on_a_thread(|| {
-            // A thread that shares its working directory with others may not change its mounts.
+            // `setns` to a mount namespace fails for a thread that shares its working directory
+            // with other threads.
             let entered = unshare(CloneFlags::CLONE_FS)
                 .and_then(|()| setns(&self.network, CloneFlags::CLONE_NEWNET))
                 .and_then(|()| setns(&self.mounts, CloneFlags::CLONE_NEWNS));
@@ -228,8 +232,8 @@ impl Namespace {
     }
 
     /// Puts a bridge before this end of the link. The bridge gets this end's name and addresses,
-    /// and an MTU of 1,500; this end becomes the bridge's port `port`, whose queue can be held.
-    /// Packets pass until `hold_egress`.
+    /// and an MTU of 1,500. This end is renamed to `port` and becomes a port of the bridge. Packets
+    /// pass until `hold_egress` holds the queue of `port`.
     ///
     /// ```text
     /// | wire (a bridge), 10.77.0.2, fd77::2 | -- | port, with a queue | -- veth -- other
@@ -277,8 +281,8 @@ impl Namespace {
         self.command("tc", "qdisc change dev port root tbf rate 10gbit burst 10mb limit 100mb");
     }
 
-    /// A counter that the kernel keeps for this network, such as `Udp` `InDatagrams`, over IPv4 and
-    /// IPv6.
+    /// Returns one of the kernel's counters for this network, such as `InDatagrams` of the layer
+    /// `Udp`: the sum for IPv4 and IPv6.
     ///
     /// # Panics
     /// The kernel has no such counter.
@@ -316,7 +320,7 @@ impl Namespace {
     }
 }
 
-/// Spaces separate `arguments`.
+/// Runs a program and returns its output. Spaces separate `arguments`.
 fn run(program: &str, arguments: &str) -> String {
     let output = Command::new(program).args(arguments.split(' ')).output();
     let output = output.unwrap_or_else(|error| panic!("{program} {arguments}: {error}"));
@@ -325,7 +329,7 @@ fn run(program: &str, arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The thread has the caller's name.
+/// Runs `work` on a new thread, which has the same name as the calling thread.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let name = thread::current().name().unwrap_or_default().to_owned();
     thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! Random numbers from a seed.
 //!
-//! Where: under tests and benches, which draw the numbers in a fixed order.
+//! Where: in tests and benches, which draw the numbers in a fixed order.
 //! Invariant: the same seed gives the same numbers on every machine.
 //! Source: SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
 
@@ -89,7 +89,7 @@ pub fn hash(id: u64, salt: u64) -> u64 {
     mixed(id.wrapping_add(salt.wrapping_mul(0xd1b5_4a32_d192_ed03)).wrapping_add(STEP))
 }
 
-/// The upper 53 bits of a number, as a number at least 0 and below 1.
+/// Returns the upper 53 bits of `number`, divided by 2^53: at least 0, and below 1.
 #[inline]
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "53 bits are what an f64 has")]

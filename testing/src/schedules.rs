@@ -1,8 +1,10 @@
 //! Runs tests under random schedules: the scheduler picks a thread at each access to shared memory.
 //!
-//! Where: `make explore`; only under `--cfg shuttle`, whose scheduler is called at each access.
-//! Invariant: a schedule and its test's random numbers depend only on one seed, which the report of
-//! a failure names. (Shuttle's own PCT scheduler also depends on earlier schedules.)
+//! Where: in `make explore`. With `--cfg shuttle`, each access to shared memory calls the
+//! scheduler.
+//! Invariant: a schedule, and the random numbers of the test under this schedule, depend only on
+//! one seed. The report of a failure names the seed. (A schedule of Shuttle's own PCT scheduler
+//! also depends on the schedules before it.)
 //! Source: shuttle (github.com/awslabs/shuttle); "A Randomized Scheduler with Probabilistic
 //! Guarantees of Finding Bugs" (Burckhardt et al., ASPLOS 2010).
 //!
@@ -44,8 +46,8 @@ fn given(name: &str) -> Option<u64> {
 }
 
 /// Runs `test` under random schedules for `seconds`, unless the environment sets another limit.
-/// Each schedule is drawn from a seed, which the test gets as well. The test fails if it panics or
-/// returns false; then `show` prints the test's actions for the seed.
+/// Each schedule is drawn from a seed, which is also passed to `test`. If `test` panics or returns
+/// false, `explore` calls `show`, which prints the test's actions for the seed, and fails.
 ///
 /// # Panics
 /// The test failed.
@@ -114,9 +116,10 @@ struct Budget {
 
 #[derive(Debug)]
 enum Strategy {
-    /// At one access in `one_in` a random thread runs next; otherwise the running thread goes on.
+    /// A random thread runs next at one of `one_in` accesses; otherwise the running thread goes on.
     Random { one_in: u64 },
-    /// The thread of highest priority runs. At a few accesses, it gets the lowest priority.
+    /// The thread of highest priority runs. At a few accesses, the running thread gets the lowest
+    /// priority.
     Pct { priorities: [u64; TASKS_MAX], lowest: u64, changes: Vec<u64> },
 }
 
@@ -150,7 +153,8 @@ fn draw(random: &mut Random) -> Strategy {
     }
     let depth = random.below(6);
     let steps = 1 << (8 + random.below(7));
-    // Priorities begin at 2^32: a thread that loses its priority gets one below all others.
+    // Drawn priorities are at least 2^32, so that a thread that loses its priority can get a lower
+    // one than all other threads have.
     let priorities = std::array::from_fn(|_| (1 << 32) + random.below(1 << 32));
     let changes = (0..depth).map(|_| random.below(steps)).collect();
     Strategy::Pct { priorities, lowest: 1 << 32, changes }

@@ -5,7 +5,7 @@
 //!        | d0 | d1 | d2 | d3 |        a burst: of equal length except the last, from one sender
 //! ```
 //!
-//! Where: a column's requests, before the turn that executes them; a load generator's answers.
+//! Where: an inbox holds requests for a column's next turn, or answers for a load generator.
 //! Invariant: `datagrams` shows only whole datagrams. A datagram that is longer than its slot is
 //! counted as cut and not shown. A burst that is longer than its slot is shown up to the cut.
 //! Source: recvmmsg(2); udp(7), `UDP_GRO`.
@@ -38,8 +38,8 @@ pub struct Inbox {
     stride_bytes: usize,
     arrivals: Box<[Arrival]>,
     filled: usize,
-    /// Number of slots that the next `receive` offers: a few more than it is likely to fill. Each
-    /// offered slot costs time, but an empty slot shows that no more datagrams wait.
+    /// Number of slots that the next `receive` offers to the kernel: a few more than will probably
+    /// be filled. Each slot costs time, but an empty slot shows that no more datagrams wait.
     offered: usize,
     offered_max: usize,
 }
@@ -149,7 +149,7 @@ impl Inbox {
         self.arrivals[..self.filled].iter().map(|arrival| arrival.bytes).sum()
     }
 
-    /// Adapts `offered` to the number of filled slots; an empty receive predicts nothing.
+    /// Adapts `offered` to the number of filled slots. If no slot was filled, offers as many again.
     fn adapt(&mut self, offered: usize, filled: usize) {
         let wanted = filled + filled / 4 + 2;
         self.offered = match filled {

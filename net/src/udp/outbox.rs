@@ -7,7 +7,8 @@
 //!          | datagram | datagram | ...    or a run: of equal length except the last, to one peer
 //! ```
 //!
-//! Where: a column's replies, sent after the turns that made them; a load generator's requests.
+//! Where: an outbox holds a column's replies, which are sent after the turns that made them, or a
+//! load generator's requests.
 //! Invariant: an outbox provides memory for a `SendBatch`, which borrows pieces and peers. A
 //! `SendBatch` that is dropped drops its unsent datagrams. Nothing is allocated after `new`. The
 //! number of datagrams bounds the system calls of one `post`, because each call sends at least one
@@ -50,7 +51,7 @@ pub struct Outbox {
     entries_max: usize,
     pieces: Vec<libc::iovec>,
     pieces_max: usize,
-    /// Heads and pieces for one system call. Adjacent ones are joined into one element.
+    /// Heads and pieces for one system call. If several are adjacent in memory, they are joined.
     joined: Box<[MaybeUninit<libc::iovec>]>,
     runs: Runs,
 }
@@ -290,8 +291,8 @@ impl<'a> SendBatch<'a> {
         true
     }
 
-    /// Makes the next entry begin a run. Call it where the flow changes, because a program that
-    /// steers flows reads only the first datagram of a run.
+    /// Makes the next entry begin a run. Call `begin_run` where the flow changes, because a program
+    /// that steers flows reads only the first datagram of a run.
     #[inline]
     pub fn begin_run(&mut self) {
         self.begins_run = true;
@@ -576,8 +577,9 @@ fn address(
     header.msg_controllen = bytes;
 }
 
-/// Decides if runs are tried: not for a while after `RUNS_REFUSED_MAX` consecutive refusals. Thus a
-/// device that refuses all runs costs few failed calls, and a narrow path rarely stops runs.
+/// Decides if runs are tried: not for a while after `RUNS_REFUSED_MAX` consecutive refusals. So a
+/// device that refuses all runs causes few failed calls, and a path with a small MTU, which refuses
+/// only some runs, rarely stops all runs.
 #[derive(Debug)]
 struct Runs {
     wanted: bool,

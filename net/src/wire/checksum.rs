@@ -1,7 +1,7 @@
 //! The Internet checksum.
 //!
-//! Where: `ipv4` sums its header; `udp` sums a pseudo header, its header and the payload. The
-//! sender of a packet in several parts sums the parts after the first.
+//! Where: `ipv4` sums its header; `udp` sums a pseudo header, its header and the payload. If a
+//! packet has several parts, `xdp` sums the parts after the first part.
 //! Invariant: words and their sum are in memory order; the machine's byte order does not matter.
 //! Source: RFC 1071, section 2; "the sum of 16-bit integers can be computed in either byte order".
 
@@ -32,7 +32,7 @@ impl Sum {
         if before_bytes.is_multiple_of(2) || is(Fault::OddPieceNotTurned) {
             return self.add(bytes);
         }
-        // The bytes begin at a word's second byte, so their sum is added with its bytes swapped.
+        // The bytes begin at a word's second byte, so the two bytes of their sum must be swapped.
         let sum = u16::from_ne_bytes(Sum::default().add(bytes).folded());
         Sum(self.0 + u64::from(sum.swap_bytes()))
     }

@@ -78,7 +78,7 @@ fn frames_made_by_hand_are_read_and_written_byte_for_byte() {
     }
 }
 
-/// The bytes after the headers do not matter, because the checksum covers only the pseudo header.
+/// The checksum of `write_partly` covers only the pseudo header, not the bytes after the headers.
 #[test]
 fn headers_of_a_packet_whose_rest_lies_elsewhere_are_those_of_the_whole_but_for_the_sum() {
     for (whole, ends) in both() {
@@ -220,7 +220,7 @@ fn a_checksum_may_be_left_out_over_ipv4_only() {
     assert_eq!(read(&with(&v6, 60, &[0, 0]), Sums::PartialToo), Err(Rejected::Checksum));
 }
 
-/// Another program computed the sums over the addresses, the protocol number 17 and the length 23.
+/// Another program computed the sums of the addresses, protocol number 17 and length 23.
 #[test]
 fn a_partial_checksum_is_right_only_where_it_is_expected() {
     for ((frame, ends), partial) in both().into_iter().zip([[0x84, 0x2c], [0x5b, 0x9d]]) {

@@ -20,7 +20,8 @@ pub(super) const HEADER_BYTES: usize = 8;
 /// Offset of the checksum in the header.
 pub(super) const SUM_AT: u16 = 6;
 
-/// Reads the header of a packet with `beyond` bytes in `pieces`; returns ports and payload length.
+/// Reads the header of a packet that consists of `packet` and the `beyond` bytes in `pieces`.
+/// Returns the ports and the length of the payload.
 #[inline]
 pub(super) fn read<'p>(
     packet: &[u8],

@@ -143,7 +143,7 @@ struct CreateLink {
 }
 
 /// Attaches a program for as long as the returned link is open. Fails if the interface already has
-/// one: with EBUSY, or with EEXIST if that program is attached in the other mode.
+/// a program: with EBUSY, or with EEXIST if that program is attached in the other mode.
 pub(super) fn attach(
     program: BorrowedFd<'_>,
     interface: u32,

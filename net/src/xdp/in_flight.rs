@@ -33,7 +33,7 @@ impl InFlight {
         InFlight { arena: Arc::clone(arena), counts, sum: AtomicU32::new(0) }
     }
 
-    /// Adds a reference to the chunk. Returns false if the chunk had none, and so holds no value.
+    /// Adds a reference to the chunk. Returns false if the chunk had no reference, hence no value.
     #[inline]
     pub(super) fn hold(&self, chunk: u32) -> bool {
         let Some(count) = self.counts.get(chunk as usize) else { return false };

@@ -6,7 +6,8 @@
 //!          | its start |  | its rest |              in several chunks: shown joined, or in pieces
 //! ```
 //!
-//! Where: a column's requests, before the turn that executes them, like `udp::inbox` for sockets.
+//! Where: an inbox holds a column's requests until the turn that executes them, like `udp::inbox`
+//! for sockets.
 //! Invariant: each chunk of the inbox is either lent to the kernel or held with a datagram, and the
 //! kernel always has some chunks. If the arena keeps values, part of a datagram may stay in its
 //! chunk when the inbox gives up the chunk; the inbox then gets another chunk in exchange. If the
@@ -34,7 +35,8 @@ const LOOKED_AT_MAX: u32 = 256;
 /// Maximum number of frames of several chunks that one `receive` joins.
 const JOINED_MAX: usize = 16;
 
-/// Maximum number of frames of several chunks (two at least) that one `receive` does not join.
+/// Maximum number of frames of several chunks that one `receive` leaves in their chunks. Each such
+/// frame has at least two chunks.
 const PARTED_MAX: usize = BATCH_MAX / 2;
 
 /// The sender of a datagram, and our address and port that it was sent to.
@@ -175,7 +177,7 @@ impl Inbox {
     }
 
     /// Forgets the datagrams and gives their chunks back to the kernel, as the next `receive` does.
-    /// Otherwise the kernel may have only `CHUNKS_MIN / 2 - BATCH_MAX` chunks during a sleep.
+    /// In a sleep without this call, the kernel may have only `CHUNKS_MIN / 2 - BATCH_MAX` chunks.
     pub fn release(&mut self) {
         let Inbox { queue, batch } = self;
         batch.forget();
@@ -244,7 +246,7 @@ impl ReceivedBatch {
         (self.joined.used, self.parted_used) = (0, 0);
     }
 
-    /// Gives up all held chunks, and exchanges each chunk in which a value is kept for another.
+    /// Gives up all held chunks. Exchanges each chunk in which a value is kept for another chunk.
     #[inline]
     fn let_go(&mut self, arena: &Arena) {
         if arena.keeps() {
@@ -325,7 +327,7 @@ impl ReceivedBatch {
         lacks_parted || self.held.len() + pieces as usize > BATCH_MAX
     }
 
-    /// Takes a frame of several chunks. They are held if the frame has a datagram for us.
+    /// Takes a frame of several chunks. The chunks are held if the frame has a datagram for us.
     fn take_parted(
         &mut self,
         receive_half: &mut ReceiveHalf,
@@ -376,8 +378,9 @@ impl ReceivedBatch {
             if plant::is(Fault::ChunkReturnedTwice) {
                 receive_half.spare.push(span.chunk);
             }
-            // SAFETY: as in `take_one`; only `lend` lends the chunk again, and `lend` needs the
-            // receiving half of the queue, which this call has locked.
+            // SAFETY: `take` has checked that the chunk was lent, so the kernel has given it back.
+            // Only `lend` lends the chunk again, and `lend` needs the receiving half of the queue,
+            // which the caller of this function has locked.
             let piece = unsafe { umem.read(span) };
             let room_end = (start + self.joined.frame_bytes_max).min(self.joined.bytes.len());
             match self.joined.bytes[..room_end].get_mut(end..end + piece.len()) {

@@ -108,9 +108,10 @@ pub struct Facts {
     pub queues: u32,
     /// Maximum length of an IP packet, in bytes.
     pub mtu: u32,
-    /// True if the program runs in the driver, false if at the entry to the kernel's stack. There,
-    /// several datagrams may arrive as one packet, which looks like one datagram if it is no longer
-    /// than the MTU: the kernel has joined them, or a local sender left the segmentation to a card.
+    /// True if the program runs in the driver, false if at the entry to the kernel's stack. At the
+    /// entry to the stack, several datagrams may arrive as one packet, because the kernel has
+    /// joined them or because a local sender left the segmentation to a card. Such a packet looks
+    /// like one datagram if it is no longer than the MTU.
     pub is_native: bool,
     /// True if the driver uses our memory directly; otherwise the kernel copies each packet once.
     pub is_zero_copy: bool,
@@ -264,8 +265,8 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// Opens a port for each requested queue in the thread's network namespace, and directs packets to
-/// our addresses to the ports. The privileges needed may be dropped afterwards.
+/// Opens a port for each requested queue in the thread's network namespace, and directs the packets
+/// for our addresses to these ports. Afterwards the privileges may be dropped.
 pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
     let netlink = Netlink::open().map_err(|error| OpenError::System("netlink", error))?;
     let interface = Interface::named(&netlink, wanted.interface)
@@ -366,7 +367,7 @@ fn sums_of(kind: &str) -> Sums {
 }
 
 /// Pairs of interface kind and kernel version that were seen to compute checksums when metadata
-/// request it. Other pairs may ignore metadata without an error, as virtio does before 6.18; our
+/// request them. Other pairs may ignore metadata without an error, as virtio does before 6.18; our
 /// code then computes the checksum.
 const SEEN_TO_SUM: [(&str, &str); 1] = [("veth", "6.18")];
 

@@ -5,8 +5,9 @@
 //! frame     | Ethernet | IP | UDP | head | piece | piece | ...
 //! ```
 //!
-//! Where: a column's replies, sent after the turns that made them, like `udp::outbox` for sockets.
-//! An idle column that has stolen requests from a queue also sends its answers through that queue.
+//! Where: an outbox holds a column's replies, which are sent after the turns that made them, like
+//! `udp::outbox` for sockets. An idle column that has stolen requests from a queue also sends its
+//! answers through that queue.
 //! Invariant: when `add` returns, its caller may reuse the given bytes: they were copied, or a
 //! reference to their chunk is held until the bytes have left.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_generic_xmit`.
@@ -86,7 +87,7 @@ impl Outbox {
     }
 
     /// Number of datagrams that have not left; the kernel still has their chunks. Call `reap` first
-    /// for the current number. `add` and posts reap by themselves when they need chunks.
+    /// for the current number. `add` and the posts call `reap` themselves when they need chunks.
     #[must_use]
     pub fn in_transmission(&self) -> usize {
         self.queue.send_half().in_transmission()
@@ -151,8 +152,8 @@ impl Queue {
                 tally.refused += 1;
             }
             // Each call takes descriptors, up to the kernel's limit, unless the device is full or
-            // down. If another thread adds as many, `left` does not decrease; that thread then
-            // posts them.
+            // down. If another thread adds as many descriptors meanwhile, `left` does not decrease;
+            // the other thread then posts its own descriptors.
             let before = left;
             (left, sleeps) = self.send_half().publish();
             if left >= before {

@@ -49,11 +49,12 @@ use crate::udp::BATCH_MAX;
 use crate::wire::{ETHERNET_BYTES, Sums};
 
 /// Minimum number of chunks of a port. The inbox holds at most `BATCH_MAX` chunks of the receiving
-/// half, so the kernel always has some. Without any, it would drop all packets and wake no column.
+/// half, so the kernel always has some. A kernel without chunks would drop all packets and wake no
+/// column.
 pub const CHUNKS_MIN: u32 = 256;
 /// Maximum number of chunks of a port.
 pub const CHUNKS_MAX: u32 = 1 << 16;
-/// Number of packets that one call may send in copy mode. Needs Linux 6.17.
+/// Number of packets that one call may send in copy mode. Setting this number needs Linux 6.17.
 const SENT_PER_CALL: u32 = 256;
 /// Number of descriptors per sending chunk if values are sent in place. A datagram of the length
 /// that memcached uses has headers and text, and one or two parts of a value.
@@ -61,7 +62,7 @@ const PARTS_PER_CHUNK: u32 = 4;
 const _: () = assert!(CHUNKS_MIN as usize / 2 >= 2 * BATCH_MAX);
 const _: () = assert!((CHUNKS_MIN / 2 * PARTS_PER_CHUNK) as usize >= 2 * PARTS_MAX);
 
-/// Longest wait for a queue that an earlier, closed socket still has. A worker of the kernel
+/// Longest wait for a queue that an earlier, closed socket still occupies. A worker of the kernel
 /// releases the queue, and may have to wait for a processor: two seconds were too short for 2 of
 /// 3,000 starts, with sixteen threads on two processors.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
@@ -106,8 +107,8 @@ pub struct Port {
 impl AsFd for Port {
     /// A descriptor for epoll, edge-triggered or level-triggered, readable while datagrams wait and
     /// the interface is up. While the interface is down, the kernel reports nothing and loses
-    /// pending events. If then all chunks hold datagrams, no new datagram can cause an event: a
-    /// thread that sleeps must call `receive` regularly even without an event.
+    /// pending events. If all chunks hold datagrams at that time, no new datagram can cause an
+    /// event. Therefore a thread that sleeps must call `receive` regularly even without an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.fd.as_fd()
     }
@@ -124,7 +125,7 @@ pub struct Chunks {
     pub held: usize,
     /// Chunks that are free for sending.
     pub free: usize,
-    /// Chunks that the kernel has and has not sent yet.
+    /// Chunks with datagrams that the kernel has not sent yet.
     pub sent: usize,
     /// Number of descriptors for parts of values sent in place, in chunks that are not the port's.
     pub values: usize,

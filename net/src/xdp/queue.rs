@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Where: below a port's inbox and outbox, and used by other columns that steal from the queue.
-//! Invariant: a ring is used only under the lock of its half. A lock is held during one receive, or
-//! while the datagrams of one post are added, and never during a system call that sends. A holder
-//! takes no second lock. Any column that answers a request answers through the request's queue.
+//! Invariant: a ring is used only under the lock of its half of the queue. A lock is held during
+//! one receive, or while the datagrams of one post are added, and never during a system call that
+//! sends. A thread that holds one of the two locks takes no other lock. Any column that answers a
+//! request answers through the request's queue.
 //! Source: `net/xdp/xsk.c` of Linux, whose socket takes one sender at a time.
 
 use std::ops::Range;
@@ -69,7 +70,7 @@ pub(super) struct ReceiveHalf {
 }
 
 impl Queue {
-    /// Makes a queue: it lends the kernel the first half of `chunks`, and sends from the second.
+    /// Makes a queue: lends the kernel the first half of `chunks`, and sends from the second half.
     pub(super) fn new(
         socket: Arc<Socket>,
         (receive, fill): ReceiveRings,
@@ -144,7 +145,8 @@ impl ReceiveHalf {
         last.map(|ahead| ahead + 1).or(is_as_long.then_some(there))
     }
 
-    /// Takes back the chunk of the entry `ahead` entries on; `None` if the inbox did not lend it.
+    /// Takes back the chunk that the receive ring's entry number `ahead` (from 0) names. Returns
+    /// `None` if this chunk was not lent.
     pub(super) fn take(&mut self, umem: &Umem, ahead: u32) -> Option<Span> {
         let descriptor = self.receive.peek(ahead);
         let span = umem.span(descriptor.addr, descriptor.len)?;

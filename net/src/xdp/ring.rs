@@ -99,7 +99,7 @@ impl<T> Mapped<T> {
     }
 
     fn consumer(&self) -> &AtomicU32 {
-        // SAFETY: as in `producer`.
+        // SAFETY: as in `producer`, `new` has checked that the word is aligned and in the mapping.
         unsafe { self.consumer.as_ref() }
     }
 
@@ -158,8 +158,8 @@ impl<T: Copy> ProducerRing<T> {
         }
         let place = self.ring.entry(self.written);
         plain_access(place.cast(), size_of::<T>(), true);
-        // SAFETY: the entry lies in the mapping and is aligned. By `taken`, the kernel has taken
-        // the old entry at this address, and it reads the new entry only after it is published.
+        // SAFETY: the entry lies in the mapping and is aligned. `taken` shows that the kernel has
+        // taken the old entry at this address. The kernel reads the new entry only after `publish`.
         unsafe { place.write(entry) };
         self.written = self.written.wrapping_add(1);
         true
@@ -188,7 +188,7 @@ impl<T: Copy> ProducerRing<T> {
         // Acquire, pairs with the kernel's release of the consumer: the kernel has read the entries
         // before we overwrite them.
         let taken = self.ring.consumer().load(Ordering::Acquire);
-        // A count beyond the written entries is ignored, because a post would not end with it.
+        // A count beyond the written entries is ignored: with it, a post would never end.
         let waiting = self.written.wrapping_sub(self.taken);
         if self.written.wrapping_sub(taken) <= waiting || is(Fault::TakenCountTrusted) {
             self.taken = taken;
@@ -199,9 +199,10 @@ impl<T: Copy> ProducerRing<T> {
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
         self.ring.flags.is_none_or(|flags| {
-            // SAFETY: as in `Mapped::producer`.
+            // SAFETY: `Mapped::new` has checked that the word is aligned and lies in the mapping.
             let flags = unsafe { flags.as_ref() };
-            // Relaxed: the flag orders no other memory. A driver that sets it late is woken later.
+            // Relaxed: the flag orders no other memory. If it is set late, a later call wakes the
+            // driver.
             let bits = flags.load(Ordering::Relaxed);
             bits & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
         })
@@ -241,7 +242,8 @@ impl<T: Copy> ConsumerRing<T> {
         self.written.wrapping_sub(self.taken).min(most)
     }
 
-    /// Returns the entry `ahead` entries after those taken; `ahead` is less than `look` returned.
+    /// Returns an entry without taking it; `ahead` counts from the next entry to take, and must be
+    /// less than the number that `look` returned.
     #[inline]
     pub(super) fn peek(&self, ahead: u32) -> T {
         let place = self.ring.entry(self.taken.wrapping_add(ahead));
@@ -294,7 +296,7 @@ pub(super) mod tests {
     impl<T> ConsumerRing<T> {
         /// Sets the flag by which the kernel reports if it sleeps.
         pub(in crate::xdp) fn need_wakeup(&self, is_asleep: bool) {
-            // SAFETY: as in `Mapped::producer`.
+            // SAFETY: `Mapped::new` has checked that the word is aligned and lies in the mapping.
             let flags = unsafe { self.ring.flags.unwrap().as_ref() };
             flags.store(u32::from(is_asleep), Ordering::Relaxed); // no other thread reads it
         }
@@ -345,7 +347,7 @@ pub(super) mod tests {
         let (mut producing, mut consuming) = kernel.ends::<u64>(4);
         producing.ring.producer().store(1000, Ordering::Relaxed); // no other thread reads it
         assert_eq!(consuming.look(), 4, "at most the entries of the ring");
-        consuming.ring.consumer().store(1000, Ordering::Relaxed); // as above
+        consuming.ring.consumer().store(1000, Ordering::Relaxed); // no other thread reads it
         assert!((0..4).all(|number| producing.push(number)));
         assert!(!producing.push(4), "the count is beyond the written entries");
         assert_eq!(producing.waiting(), 4);

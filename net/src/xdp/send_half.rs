@@ -7,7 +7,7 @@
 //!                                      | value's part |                 ... and one between them
 //! ```
 //!
-//! This module computes the UDP checksum over all parts, unless the kernel does (see `link`).
+//! This module computes the UDP checksum over all parts, unless the kernel does so (see `link`).
 //!
 //! Where: below `outbox`, under the lock of the queue's sending half.
 //! Invariant: each chunk of the outbox is free, or in transmission until each descriptor that names
@@ -48,7 +48,8 @@ pub(super) struct SendHalf {
 }
 
 impl SendHalf {
-    /// The half has `chunks` chunks from `first` on; frames have at most `frame_bytes_max` bytes.
+    /// Makes the half, with `chunks` chunks from `first` on, for frames of up to `frame_bytes_max`
+    /// bytes.
     pub(super) fn new(
         (transmit, completion): SendRings,
         first: u32,
@@ -208,7 +209,7 @@ impl SendHalf {
 
 /// One of the outbox's chunks, all of whose descriptors have completed. At most one `FreeChunk`
 /// exists per chunk: `SendHalf::new` makes it; `add` drops it when it sends the chunk, and counts
-/// the descriptors in `sent`; `take_back` makes it again when the last one has completed.
+/// the descriptors in `sent`; `take_back` makes it again when all of these have completed.
 #[derive(Debug)]
 struct FreeChunk(u32);
 

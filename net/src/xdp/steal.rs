@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where: in an idle column, beside the column's own inbox if there is one.
-//! Invariant: chunks never leave their queue. When `steal` returns, the kernel has them again, so
-//! that the thief has no chunks to give back. Each answer is sent through its request's queue.
+//! Invariant: chunks never leave their queue. `steal` returns each chunk to the kernel, so that the
+//! thief has no chunks to give back later. Each answer is sent through its request's queue.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ impl StolenBatch {
         self.batch.limit(datagrams);
     }
 
-    /// Takes at most `STOLEN_MAX` datagrams that have arrived in a queue, and forgets those stolen
-    /// earlier. Takes nothing if another thread is receiving from the queue.
+    /// Takes at most `STOLEN_MAX` datagrams that have arrived in a queue, and forgets the datagrams
+    /// stolen earlier. Takes nothing if another thread is receiving from the queue.
     #[must_use]
     pub fn steal(&mut self, from: Arc<Queue>, calls: &Calls) -> Received {
         self.batch.forget();
@@ -60,7 +60,7 @@ impl StolenBatch {
     }
 
     /// Returns the stolen datagrams in the order of their arrival, and the queue through which to
-    /// answer them; `None` without a `steal` since the last release.
+    /// answer them; `None` if no `steal` has succeeded since the last `release`.
     #[inline]
     #[must_use]
     pub fn halves(&self) -> Option<(DatagramIter<'_>, &Queue)> {

@@ -1,7 +1,7 @@
 //! Tests of ports: an echo server at one end of a link, sockets of the kernel at the other end.
 //!
 //! Where: in separate network namespaces, which need root.
-//! Invariant: a client gets back what it sent, and all chunks are accounted for.
+//! Invariant: a client gets back what it sent, and no chunk is lost.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn each_queue_has_a_port_and_what_comes_there_is_answered_there() {
             }
         }
         clients.iter().for_each(|client| assert_eq!(answer(client), b"hello"));
-        // With 40 senders, two of four queues get nothing with a probability of one in a billion.
+        // With 40 senders, two of four queues get nothing in less than one of a billion cases.
         let used = served.iter().filter(|served| **served > 0).count();
         assert!(used >= 3, "{served:?}, {mode:?}");
         ports.iter().for_each(assert_all_chunks);
@@ -231,7 +231,8 @@ fn letters_find_room_again_when_those_before_them_have_left() {
         let before = calls.writes.get();
         let tally = port.outbox.post_or_drop(&calls);
         assert_eq!((tally.sent, tally.full, tally.too_long, tally.refused), (128, 0, 0, 0));
-        // One call if the kernel lets us set the packets per call; otherwise one per 32 packets.
+        // The post makes one call if the kernel lets us set the number of packets per call.
+        // Otherwise it makes one call per 32 packets.
         let writes = calls.writes.get() - before;
         assert!(writes <= 5, "{writes} calls");
         for number in 0..128 {
@@ -340,7 +341,8 @@ fn frames_longer_than_a_chunk_are_joined() {
     }
 }
 
-/// The sender's kernel lets a network card split bursts, but the link has no card.
+/// The sending kernel leaves the splitting of bursts to a network card, but this link has no card.
+/// In generic mode, a burst therefore arrives as one packet.
 #[test]
 fn bursts_come_cut_to_a_driver_and_are_dropped_elsewhere_if_they_are_longer_than_packets() {
     for mode in [Mode::Native, Mode::Generic] {
@@ -437,7 +439,7 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
     assert_eq!(port.outbox.in_transmission(), 0);
 }
 
-/// A column that sleeps still holds its last datagrams. The kernel needs chunks for the next one.
+/// A column that sleeps still holds its last datagrams. The kernel must have chunks even then.
 #[test]
 fn the_kernel_has_chunks_however_many_datagrams_are_held() {
     let Some([near, far]) = pair(Veth::default()) else { return };
@@ -454,7 +456,7 @@ fn the_kernel_has_chunks_however_many_datagrams_are_held() {
     assert_eq!(port.meter().read(), Some(Statistics::default()));
 }
 
-/// Steals until `is_over`, and answers each datagram with its payload; returns their number.
+/// Steals until `is_over`, and answers each datagram with its payload. Returns the number stolen.
 fn steal_until(queue: &Arc<Queue>, is_over: &AtomicBool) -> usize {
     let (calls, mut thief, mut stolen) = (Calls::default(), StolenBatch::new(queue), 0);
     // Relaxed: the flag orders no other memory.
@@ -486,7 +488,7 @@ fn chunks_are_all_at_home_after_starvation_and_the_loss_of_a_link_whoever_receiv
         let answer_some = |port: &mut Port, count: usize| {
             let mut answered = 0;
             await_that(|| {
-                // Like `echo`, but there may be no room.
+                // Like `echo`, except that `add` may fail for lack of room.
                 let _ = port.inbox.receive(&calls);
                 for one in port.inbox.datagrams() {
                     port.outbox.add(one.peer, b"", [one.bytes]);
@@ -515,7 +517,7 @@ fn chunks_are_all_at_home_after_starvation_and_the_loss_of_a_link_whoever_receiv
                 far.ip(&format!("link set {WIRE} up"));
                 answer_some(port, 300);
             }
-            is_over.store(true, Ordering::Relaxed); // as in `steal_until`
+            is_over.store(true, Ordering::Relaxed); // the flag orders no other memory
             thief.join().unwrap()
         });
         assert!(stolen > 0, "{mode:?}");

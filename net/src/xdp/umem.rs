@@ -39,7 +39,7 @@ const HEADROOM_BYTES: usize = 256;
 /// Bytes of metadata before a frame to send. If metadata are registered, the kernel expects room
 /// for them before each part that is sent, including parts of values.
 const METADATA_BYTES: usize = 16;
-/// A flag of the registration, which then gives the number of bytes of metadata.
+/// A flag of the registration: the registration gives the number of bytes of metadata.
 const HAS_METADATA_BYTES: XdpUmemRegFlags = XdpUmemRegFlags::from_bits_retain(1 << 2);
 /// A flag of the metadata: the kernel must compute the checksum.
 const METADATA_CHECKSUM: u64 = 1 << 1;
@@ -79,7 +79,7 @@ impl Umem {
         Umem { arena, metadata_bytes: 0 }
     }
 
-    /// Makes a memory as it is after registration with a kernel that supports metadata.
+    /// Makes the memory in its state after registration with a kernel that supports metadata.
     #[cfg(test)]
     pub(super) fn with_metadata(arena: &Arc<Arena>) -> Umem {
         Umem { arena: Arc::clone(arena), metadata_bytes: METADATA_BYTES }
@@ -188,7 +188,8 @@ impl Umem {
     pub(super) unsafe fn write(&self, chunk: u32) -> &mut [u8] {
         let span = Span { chunk, at: 0, bytes: self.chunk_bytes() };
         plain_access(self.start(span).as_ptr(), span.bytes, true);
-        // SAFETY: as in `read`; the caller guarantees that no other code uses the chunk.
+        // SAFETY: `start` has checked that the span lies in the mapping, which lives as long as
+        // `self`. The caller guarantees that no other code uses the chunk.
         unsafe { std::slice::from_raw_parts_mut(self.start(span).as_ptr(), span.bytes) }
     }
 
@@ -252,7 +253,7 @@ mod tests {
         one.fill(1);
         two.fill(2);
         let span = Span { chunk: 1, at: 0, bytes: 2 };
-        // SAFETY: as above; no code writes to the chunks any more.
+        // SAFETY: only this test uses the chunks, and it no longer writes to chunk 1.
         let read = unsafe { umem.read(span) };
         assert_eq!((read, one[4095], umem.address(1)), (&[2, 2][..], 1, 4096));
     }

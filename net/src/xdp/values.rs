@@ -108,7 +108,8 @@ fn values_arrive_as_they_lie_by_each_queue_over_both_families() {
                 let client = client(&near, to);
                 let (number, peer) = request_from(&client, &mut ports);
                 used[number] = true;
-                // One part, up to a packet's length; the ends of two parts; pieces of three parts.
+                // The payloads are: one part, up to a packet's length; the end of one part and the
+                // beginning of another; pieces of three parts.
                 let first = &parts[0].bytes()[..room.min(part_bytes)];
                 let [_, b, c] = &parts;
                 let two = [

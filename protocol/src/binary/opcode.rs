@@ -1,6 +1,6 @@
 //! The table of all binary commands.
 //!
-//! Where: `binary::parse` looks up a frame's command, `binary::write` which fields to show.
+//! Where: `binary::parse` finds a frame's command here; `binary::write` finds the fields to show.
 //! Invariant: a binary command exists if and only if it has a row. To add one, write a row here, an
 //! arm in the server's executor, and a transcript.
 //! Source: memcached 1.6.45 `protocol_binary.h`, `dispatch_bin_command`.

@@ -15,13 +15,13 @@ use crate::request::{Args, Delete, Delta, Get, Initial, Request, Store};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedFrame<'a> {
-    /// Header, extras and key have not all arrived.
+    /// The header, the extras or the key have not arrived in full.
     More,
     /// A request, and the frame's length.
     Request(Request<'a>, usize),
     /// A storage command without its value, the value's offset, and the value's length.
     Value(Request<'a>, usize, u32),
-    /// Consumes the first number of bytes, skips the second number as bytes arrive, then answers.
+    /// Consumes this number of bytes, skips a second number of bytes as they arrive, then answers.
     Swallow(usize, u32, Answer),
     /// Skips this number of bytes, gives this answer, and ends the connection.
     Last(usize, Answer),
@@ -57,7 +57,8 @@ pub(crate) fn parse(input: &[u8]) -> ParsedFrame<'_> {
     let (extras, key) = body.split_at(extras_bytes);
     let head = Head { header, extras, key, tag, bytes };
     let Some(command) = command else {
-        // Like memcached, skips `body_bytes` after the extras and key, which it includes too.
+        // Like memcached, skips `body_bytes` bytes after the extras and the key, although
+        // `body_bytes` counts the extras and the key too.
         let unknown = form.refused(Refusal::UnknownCommand);
         return ParsedFrame::Swallow(bytes, header.body_bytes, unknown);
     };

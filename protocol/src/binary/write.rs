@@ -38,7 +38,7 @@ fn status(refusal: Refusal) -> (u16, &'static str) {
         Refusal::NoMemory => (0x82, "Out of memory allocating item"),
         Refusal::NoMemoryDelta => (0x82, "Out of memory incrementing value"),
         Refusal::NoMemoryVivify => (0x82, "Out of memory allocating new item"),
-        // The frame does not fit its command. All other refusals are for text requests.
+        // The frame does not fit its command, or the refusal is only for text requests.
         _ => (0x04, "Invalid arguments"),
     }
 }
@@ -58,7 +58,7 @@ fn frame(out: &mut Vec<u8>, header: Header, parts: &[&[u8]]) {
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// A successful quiet request gets no answer.
+/// Appends a request's outcome. A quiet request that succeeded gets no answer.
 #[inline(always)]
 pub(crate) fn say(out: &mut Vec<u8>, tag: Tag, outcome: Outcome) {
     match outcome {

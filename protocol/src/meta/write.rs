@@ -13,7 +13,7 @@ use crate::request::{Args, Meta};
 use crate::short::{ShortText, number, number_after};
 use crate::show::{FoundItem, Show, Surround};
 
-/// The slab class in answers to `me`: memcached's first, because there are no classes here.
+/// The slab class in answers to `me`: always the first, because this server has no classes.
 const SLAB_CLASS: &[u8; 12] = b" cls=1 size=";
 
 /// The result of `ma`.
@@ -245,7 +245,7 @@ impl Show for GetValue<'_> {
     }
 }
 
-/// Appends the answer to `me` for the item of `key`, of `item_bytes`. `found` is `None` on a miss.
+/// Appends the answer to `me`. The item takes `item_bytes`; on a miss, `found` is `None`.
 pub fn debug(
     key: &[u8],
     found: Option<&impl FoundItem>,
@@ -261,7 +261,7 @@ pub fn debug(
         out.extend_from_slice(key);
     }
     out.extend_from_slice(b" exp=");
-    // The time left is a signed 32-bit number, as in memcached: over 68 years it is negative.
+    // The time left is a signed 32-bit number, as in memcached: more than 68 years become negative.
     let exptime = found.exptime().unwrap_or(0);
     number(out, if exptime == 0 { -1 } else { exptime.wrapping_sub(now).cast_signed() });
     number_after(out, b" la=", found.idle_seconds().unwrap_or(0));
@@ -274,7 +274,7 @@ pub fn debug(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the time left (`t`). The time left of an expired item wraps, as in memcached.
+/// Appends the time left (`t`). If the item has expired, the number wraps around, as in memcached.
 fn seconds_left(out: &mut Vec<u8>, exptime: u32, now: u32) {
     if exptime == 0 {
         out.extend_from_slice(b" t-1");

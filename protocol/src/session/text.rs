@@ -83,7 +83,7 @@ impl Session {
         Some((Get { key, exptime, form }, bytes))
     }
 
-    /// Returns the next key of a retrieval line, unchecked if the line has not arrived whole.
+    /// Returns the next key of a retrieval line. Refuses a key that is too long.
     pub(super) fn key<'a>(
         &mut self,
         input: &'a [u8],
@@ -126,8 +126,8 @@ impl Session {
     }
 }
 
-/// Returns the first line's length, its end included. `None` if it has not ended, or if it exceeds
-/// memcached's read buffer, as only a retrieval line may.
+/// Returns the first line's length, its end included. `None` if the line has not ended, or if it is
+/// longer than memcached's read buffer and not a retrieval line.
 fn line_bytes(input: &[u8]) -> Option<usize> {
     let bytes = memchr::memchr(b'\n', input)? + 1;
     (bytes <= LINE_BYTES_MAX || retrieval(input).is_some()).then_some(bytes)

@@ -1,6 +1,6 @@
 //! Writes a short form of the line before a value.
 //!
-//! Where: a connection keeps this line, not the client's, while a large value arrives.
+//! Where: a connection keeps this line in place of the client's line while a large value arrives.
 //! Invariant: a `Session` reads the same request from the short line as from the client's line.
 //! Source: memcached's `protocol.txt`.
 
@@ -16,7 +16,7 @@ pub const HEAD_BYTES_MAX: usize = 1 << 10;
 impl Request<'_> {
     /// Appends a short form of `header`, the bytes of this storage command before its value. A
     /// frame's header is short already and is copied. The flags of an `ms` must have been parsed
-    /// without error, so that none exceeds `OPAQUE_BYTES_MAX`.
+    /// without error, so that no flag exceeds `OPAQUE_BYTES_MAX`.
     pub fn short_head(&self, header: &[u8], value_bytes: u32, out: &mut Vec<u8>) {
         match self {
             Request::Store(store) => match store.form {

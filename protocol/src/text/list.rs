@@ -62,7 +62,7 @@ pub fn request(line: &Line<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a line of `stats cachedump`. False if the key is binary: memcached does not show it.
+/// Appends a line of `stats cachedump`. False if the key is binary: memcached hides such keys.
 pub fn item(line: &Line<'_>, out: &mut Vec<u8>) -> bool {
     if line.key_binary {
         return false;

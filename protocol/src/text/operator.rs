@@ -1,7 +1,7 @@
 //! Reads the words of operators' commands the way memcached does, including its mistakes.
 //!
-//! Where: the executor calls this for a `Request::Operator`. The parser does not, because the
-//! errors of a command depend on the features that are switched on.
+//! Where: the executor calls `read` for a `Request::Operator`. The parser does not call `read`,
+//! because the errors of a command depend on the features that are switched on.
 //! Invariant: the result depends on one command's words alone, not on any state. A setting that has
 //! no effect here is checked as memcached checks it, and read as `Control::Nothing`.
 //! Source: memcached 1.6.45 `process_slabs_command`, `process_lru_command`,

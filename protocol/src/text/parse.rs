@@ -21,7 +21,7 @@ pub(crate) enum ParsedLine<'a> {
     Value(Request<'a>, u32),
     /// A value of this length follows the line, and is skipped before this answer is given.
     Swallow(u32, Answer),
-    /// A retrieval whose keys begin at this offset of the line. None of them is too long.
+    /// A retrieval whose keys begin at this offset of the line. No key is too long.
     Keys { cas: bool, exptime: Option<i64>, keys_at: usize },
     /// The line begins an HTTP request, not a command: the connection closes.
     Close,

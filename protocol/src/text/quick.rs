@@ -2,7 +2,7 @@
 //!
 //! Where: tried by the session before the general parser.
 //! Invariant: yields the same request as the general parser, or nothing; a test compares the two.
-//! Names are patterns here, because comparing with constants is faster than finding a table's row.
+//! Command names are patterns here, because comparing with constants is faster than a table.
 //! Source: the forms of memcached's `protocol.txt`.
 
 use super::{COMMAND_BYTES_MAX, LINE_END_BYTES, scan};
@@ -34,7 +34,7 @@ fn retrieval(input: &[u8]) -> Option<(bool, &[u8])> {
     }
 }
 
-/// Reads a `get` or `gets` of one key; returns it and the length of its line.
+/// Reads a `get` or `gets` of one key; returns the request and the length of its line.
 #[inline(always)]
 pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
     let (cas, rest) = retrieval(input)?;
@@ -69,7 +69,8 @@ fn is_key(text: &[u8]) -> bool {
 pub(crate) fn keys(input: &[u8]) -> Option<(bool, usize)> {
     let (cas, rest) = retrieval(input)?;
     let mut keys = &rest[..memchr::memchr(b'\n', rest)?];
-    // Skip to the last space in reach of the longest key. Without a space, this key is too long.
+    // Skip to the last space within the length of the longest key. Without a space, the key is too
+    // long.
     while keys.len() > KEY_BYTES_MAX {
         keys = &keys[memchr::memrchr(b' ', &keys[..=KEY_BYTES_MAX])? + 1..];
     }
@@ -77,7 +78,7 @@ pub(crate) fn keys(input: &[u8]) -> Option<(bool, usize)> {
 }
 
 /// Reads a key within a retrieval line; returns it, its length with the separator after it, and
-/// true if it is the last key. `None` unless one space and another key, or the line's end, follows.
+/// true if it is the last key. `None` unless one space and a key, or the line's end, follows.
 #[inline]
 pub(crate) fn key_of_many(input: &[u8]) -> Option<(&[u8], usize, bool)> {
     let (key, rest) = key(input)?;
@@ -124,7 +125,7 @@ fn only_key(text: &[u8]) -> Option<(&[u8], usize)> {
 
 fn delete(rest: &[u8]) -> Option<Step<'_>> {
     let (key, bytes) = only_key(rest)?;
-    // memcached takes this word both for the key and for `noreply`, and so does the general parser.
+    // memcached reads this word both as the key and as `noreply`, and so does the general parser.
     if key == b"noreply" {
         return None;
     }
@@ -330,8 +331,8 @@ mod tests {
         }
     }
 
-    /// Returns the requests, and the offset at which each ends. Way 0 tries `next_get` before
-    /// `next`; way 1 calls only `next`; way 2 parses the first line without short cuts.
+    /// Returns the requests, and the offset at which each ends. With `way` 0, tries `next_get`
+    /// before `next`; with 1, calls only `next`; with 2, parses the first line without short cuts.
     fn requests(input: &[u8], way: u32) -> Vec<(Request<'_>, usize)> {
         let (mut session, mut at, mut got) = (Session::new(ProtocolMode::Ascii), 0, Vec::new());
         loop {

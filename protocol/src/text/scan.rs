@@ -10,7 +10,7 @@ const STEP: usize = 16;
 /// A word whose bytes are all 1.
 const ONES: u64 = u64::MAX / 0xff;
 
-/// Returns the index of the first byte up to 0x20 (a space), which nearly always ends a word.
+/// Returns the index of the first byte that is at most 0x20 (a space). Nearly all words end there.
 #[inline(always)]
 pub(crate) fn blank(text: &[u8]) -> Option<usize> {
     let (mut at, mut rest) = (0, text);
@@ -21,7 +21,7 @@ pub(crate) fn blank(text: &[u8]) -> Option<usize> {
         (at, rest) = (at + STEP, behind);
     }
     match text.last_chunk::<STEP>() {
-        // The last step begins before `at` so that it is whole. It compares some bytes again.
+        // The last step begins before `at`, so that it is whole. Some bytes are compared twice.
         Some(step) => step_has_blank(step).then(|| text.len() - STEP + first(step)),
         None => rest.iter().position(|&byte| byte <= b' ').map(|place| at + place),
     }

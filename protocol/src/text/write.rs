@@ -113,7 +113,7 @@ pub fn line(refusal: Refusal) -> &'static str {
     }
 }
 
-/// One key's answer to `get`, `gets`, `gat`, `gats`. `CAS` shows the unique; `LAST` appends `END`.
+/// One key's answer to a retrieval. If `CAS`, it shows the CAS unique; if `LAST`, `END` follows.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'k, const CAS: bool, const LAST: bool> {
     /// The key, 1 to 250 bytes.

@@ -63,7 +63,7 @@ pub(crate) fn request(request: &Request<'_>, out: &mut Vec<u8>) {
                 _ => Shape::Operator(command),
             };
             let mut words: Vec<&[u8]> = args.tokens().collect();
-            // The form appends `noreply` again.
+            // `line` appends `noreply` again.
             words.pop_if(|last| form == Form::Text { noreply: true } && *last == b"noreply");
             line(shape, &words, &[], form, out);
         }

@@ -1,7 +1,7 @@
 //! Feeds a stream of bytes, cut into pieces, to a session as a connection does.
 //!
 //! Where: the codec tests and the fuzz targets both include this file.
-//! Invariant: a step consumes only available bytes; each except `More` and `Body` consumes some.
+//! Invariant: a step consumes only available bytes, and at least one, except `More` and `Body`.
 //! Source: the invariants of `protocol/src/session.rs`.
 
 use protocol::{Get, GetForm, LINE_BYTES_MAX, ProtocolMode, Request, Session, Step, meta};
@@ -17,8 +17,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// True if `cut`, the same stream in other pieces, has the same events. `cut` may end early:
-    /// the pieces of an over-long line decide whether it closes the connection.
+    /// True if `cut`, the same stream in other pieces, has the same events. `cut` may end early,
+    /// because the cuts decide if an over-long line closes the connection.
     pub(crate) fn agrees(&self, cut: &Events) -> bool {
         let begins = self.list.get(..cut.list.len()).is_some_and(|begin| begin == cut.list);
         begins && (cut.closed || cut == self)

@@ -1,8 +1,8 @@
-//! Tests of a port; the test acts as the kernel, and may name chunks never lent to the kernel.
+//! Tests of a port. The test acts as the kernel, and may name chunks that were not lent to it.
 //!
 //! Where: rings in memory, without an AF_XDP socket; no privilege.
 //! Invariant: whatever the kernel writes to the rings, only memory lent to the kernel is accessed,
-//! and every chunk is accounted for.
+//! and no chunk is lost.
 #![allow(unsafe_code, reason = "slices of chunks")]
 
 mod kept;
@@ -34,7 +34,8 @@ struct Rig {
     completion: ProducerRing<u64>,
 }
 
-/// Makes a rig: four chunks to receive, four to send. With `is_long`, a frame may take several.
+/// Makes a `Rig` (a port, and the kernel's ends of its rings) with four chunks to receive and four
+/// chunks to send. With `is_long`, a frame may take several chunks.
 fn rig(frame_bytes_max: usize, is_long: bool) -> Rig {
     rig_of(8, frame_bytes_max, is_long)
 }
@@ -181,7 +182,7 @@ fn frames_in_pieces_are_joined_if_they_come_whole_and_are_no_longer_than_frames(
     assert_eq!(rig.got(), [text]);
     rig.port.inbox.release();
     assert_eq!(rig.lent(), [0, 2048]);
-    // One frame is a byte too long, one has a piece in a foreign chunk. All chunks are returned.
+    // One frame is a byte too long, another has a piece at an invalid address. No chunk is lost.
     let long = XdpDesc { len: 3001 - 1792, ..rest };
     rig.send(&[first, long]);
     let received = rig.port.inbox.receive(&Calls::default());
@@ -444,7 +445,8 @@ struct Kernels<'r> {
 }
 
 const FRAMES: u64 = 30_000;
-/// Limits of the datagrams that the owner and the thief take: below `FRAMES`, so both take some.
+/// Maximum numbers of datagrams that the owner and the thief take. Each number is below `FRAMES`,
+/// so that both take some datagrams.
 const OWN_MAX: usize = 22_500;
 const STOLEN_MAX: usize = 15_000;
 
@@ -452,7 +454,8 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes.try_into().unwrap())
 }
 
-/// Steals datagrams and answers with their payload, until all are `done`. Returns their numbers.
+/// Steals datagrams and answers with their payload, until all frames are `done`. Returns the
+/// numbers of the stolen datagrams.
 fn steal(queue: &Arc<Queue>, done: &AtomicU64) -> Vec<u64> {
     let (calls, mut all, mut thief) = (Calls::default(), Vec::new(), StolenBatch::new(queue));
     // Relaxed: the count orders no other memory.

@@ -1,7 +1,7 @@
 //! Tests of received values that are kept in their chunks; the test acts as the kernel.
 //!
 //! Where: below the tests of a port, with its rings in memory.
-//! Invariant: a kept value does not change although the kernel writes to every chunk that it has.
+//! Invariant: a kept value does not change although the kernel writes to every chunk that was lent.
 //! The kernel always has the same number of chunks, none of which holds a kept value.
 
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ fn what_is_kept_stays_as_it_came_and_the_kernel_has_as_many_chunks() {
         }
         let Chunks { lent, held, .. } = rig.port.chunks();
         assert_eq!((lent, held), (0, 4));
-        // The inbox gives up its chunks before the next receive, or in the next receive.
+        // In even rounds the inbox gives up its chunks before the next receive, otherwise in it.
         if round % 2 == 0 {
             rig.port.inbox.release();
             assert!(rig.is_accounted_for() && rig.port.chunks().lent == 4);
