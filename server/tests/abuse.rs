@@ -1,6 +1,6 @@
 //! Clients that exhaust a resource: connections, keys, memory, descriptors, disk space.
 //!
-//! Where: an in-process server, or the built binary if the limit is one of the process.
+//! Where: an in-process server, or the built binary where the limit applies to a whole process.
 //! Invariant: refusals are counted and logged, memory stays bounded, and other clients are served.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -204,7 +204,7 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
     let others: Vec<TcpStream> =
         (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     wait_until("a disabled listener", || stat("listen_disabled_num") > 0);
-    // Each closed connection frees a descriptor for another, so more than ten are possible.
+    // A closed connection frees a descriptor for another connection, so more than ten are possible.
     assert!(stat("curr_connections") < 50);
     let rested = stat("time_in_listen_disabled_us");
     wait_until("time to be counted", || stat("time_in_listen_disabled_us") > rested);

@@ -1,7 +1,7 @@
 //! Columns do not allocate per request.
 //!
 //! Where: an in-process server over a counting allocator.
-//! Invariant: after a warm-up, no thread but the test's allocates for requests of common kinds.
+//! Invariant: after a warm-up, the server's threads allocate nothing for requests of common kinds.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -89,16 +89,17 @@ fn a_column_does_not_allocate_per_request() {
     past_the_kernel_messages_do_not_allocate(&messages);
 }
 
-/// Not a test of its own: it would count the allocations of a test that runs at the same time.
+/// No separate `#[test]`, which would count the allocations of a test that runs at the same time.
 fn past_the_kernel_messages_do_not_allocate(messages: &[(&str, &str)]) {
     let Some([near, far]) = pair(Veth::default()) else { return };
     let mut settings = Settings { cas: false, xdp: Some(Xdp::of(WIRE)), ..settings(1) };
     settings.datagrams = datagrams::at("0.0.0.0");
     settings.udp_allow = datagrams::everybody();
-    // The server does not answer a sender that uses the server's own port, so choose that port.
+    // If the system chose the port, it might choose the client's port in the other namespace. The
+    // server does not answer a sender whose port is the server's own.
     settings.datagrams[0].port = Port::Number(11211);
     let server = far.on(|| start(settings));
-    // The check of the interface, once a second, allocates. A stopped clock prevents the check.
+    // Once a second the server checks the interface and allocates. A stopped clock prevents this.
     server.shared().plant_clock(1);
     let mut stream = far.on(|| connect(&server));
     let there = (far.v4, server.datagram_addresses()[0].port()).into();

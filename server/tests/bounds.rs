@@ -101,7 +101,7 @@ fn what_takes_several_turns_is_refused_by_its_name() {
 #[test]
 fn who_asks_of_sockets_and_goes_leaves_nothing_behind() {
     let server = start(settings(2, "127.0.0.1"));
-    // More clients request a list of sockets than the server serves at a time, and then close.
+    // More clients request a list of sockets than the server serves at a time, and disconnect.
     for _ in 0..40 {
         let gone: Vec<_> = (0..16).map(|_| connect(&server)).collect();
         for mut client in gone {
@@ -263,7 +263,7 @@ fn where_anybody_may_ask_long_answers_are_few() {
         }
     }
     assert_eq!(answers, share.div_ceil(30_000 + 28 - 3 * 8));
-    // Short answers are not limited, nor are answers to other networks.
+    // Short answers are not limited, and another network has a share of its own.
     for _ in 0..100 {
         client.ask("get k2 none none none\r\n", "VALUE k2 0 20\r\nvvvvvvvvvvvvvvvvvvvv\r\nEND\r\n");
     }

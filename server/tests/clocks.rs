@@ -45,8 +45,8 @@ fn a_leap_ends_what_was_to_end_by_then_and_nothing_else() {
         client.ask(format!("set {key} 0 {exptime} 1\r\nv\r\n"), "STORED\r\n");
     }
     client.ask("set touched 0 60 1\r\nv\r\ntouch touched 7200\r\n", "STORED\r\nTOUCHED\r\n");
-    // Two SETs have sent half of their values: a short one, and one that is long enough to be
-    // received directly into the store.
+    // Two clients have each sent half of a value: a short value, and a value that is long enough
+    // to be received directly into the store.
     let [mut short, mut long] = [(); 2].map(|()| connect(&server));
     short.send("set short 0 0 10\r\n01234");
     let half = "v".repeat(100_000);

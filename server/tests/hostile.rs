@@ -58,7 +58,7 @@ fn flood(client: &mut Client, bytes: &[u8], bytes_max: usize) {
     client.0.set_nonblocking(false).unwrap();
 }
 
-/// Some sequences of `PIECES` nearly form requests.
+/// Makes random bytes, in which some sequences of `PIECES` nearly form requests.
 fn garbage(random: &mut Random) -> Vec<u8> {
     const PIECES: [&[u8]; 16] = [
         b"get ",
@@ -89,7 +89,7 @@ fn garbage(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Most lengths fit the body, and most opcodes exist.
+/// Makes random binary frames. Most lengths fit the body, and most opcodes exist.
 fn garbage_frames(random: &mut Random) -> Vec<u8> {
     let byte = |random: &mut Random, below| u8::try_from(random.index(below)).unwrap();
     let mut bytes = Vec::new();
@@ -245,7 +245,7 @@ fn a_thousand_declared_bodies_stall_nobody() {
     check_service(&mut good, 1001);
     let resident = resident_bytes(&server);
     assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
-    // The server answers a client that completes its value, even if it dropped the first part.
+    // The server answers a client that completes its value, even if the first part was dropped.
     for client in stalled.iter_mut().skip(1).step_by(200) {
         client.send(vec![b'y'; MIB - 100]);
         client.send("\r\nversion\r\n");
@@ -373,7 +373,7 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
     for number in 0..200 {
         let byte = char::from(b'a' + number % 26);
         let value = String::from(byte).repeat(bytes);
-        // Each client's unsent replies pin its own value. They are too long for a socket's buffer.
+        // Each client's unsent replies pin a value of its own. A reply exceeds the socket's buffer.
         good.ask(format!("set pinned{number} 0 0 {bytes}\r\n{value}\r\n"), "STORED\r\n");
         let mut client = connect(&server);
         client.send(format!("get pinned{number}\r\n").repeat(50));

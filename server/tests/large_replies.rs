@@ -116,7 +116,7 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     let mut readers: Vec<Stream<UnixStream>> = (0..REPLIES).map(|_| open()).collect();
     for (key, reader) in (0..).zip(&mut readers) {
         reader.send(format!("get k{key}\r\n").as_bytes());
-        // The server has begun the reply, and keeps the part for which the socket has no room.
+        // The server has begun the reply, and keeps the part that does not fit in the socket.
         assert!(!reader.0.fill_buf().unwrap().is_empty());
     }
     for version in 1..=VERSIONS {
@@ -137,7 +137,7 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     server.stop();
 }
 
-/// Requests values until a hundred have arrived, and a key's version has changed fifty times.
+/// Requests values until a hundred have arrived, fifty of them in a new version of the key.
 fn ask_by_datagrams(server: &Server, column: u16, values: &[[Vec<u8>; KEYS]]) {
     let mut client = datagrams::Client::of(server);
     assert!(live::messages::keep_megabytes(&client.socket));

@@ -24,7 +24,7 @@ const REQUESTS: u64 = 16;
 /// Number of keys of a client. The keys from `OWN_KEYS` on are shared by all clients.
 const KEYS: u64 = 12;
 const OWN_KEYS: usize = 8;
-/// Small enough to be filled several times, so that segments are reused.
+/// This memory is small enough to be filled several times, so that segments are reused.
 const MEMORY_BYTES: usize = 128 << 20;
 
 /// The value is unique to its key and version, and long enough to be sent from the log.
@@ -44,7 +44,7 @@ enum Wanted {
     Value(u64, Option<u64>),
 }
 
-/// Returns `None` for a shared key.
+/// Returns the index of a client's own key, or `None` for a shared key.
 fn own(of: u64) -> Option<usize> {
     usize::try_from(of).ok().filter(|of| *of < OWN_KEYS)
 }

@@ -138,8 +138,8 @@ fn what_the_allocator_keeps_is_accounted_for() {
     is_accounted_for(&server, &mut client, "between those that hold one");
 }
 
-/// The index of these items takes a little more than 4 MiB. Its last lines must not get a huge
-/// page, and the ghost (of evicted keys) must take no memory.
+/// The index of these items takes a little more than 4 MiB. The end of the index must not get a
+/// huge page, and the ghost, the part of the index for evicted keys, must take no memory.
 #[test]
 fn what_grows_takes_no_more_than_it_uses() {
     const ITEMS: usize = 560_000;
@@ -163,7 +163,7 @@ fn what_grows_takes_no_more_than_it_uses() {
         let most = accounted + before + open + PAGES_USED_IN_PART * page_size();
         let now = resident();
         sizes = format!("{now} resident, {most} at most, {accounted} accounted, {free} ahead");
-        // When requests cease, the server gives back the memory that it took ahead of need.
+        // When requests cease, the server returns the memory that it took ahead of need.
         now <= most && free == 0
     };
     let start = Instant::now();
@@ -226,7 +226,7 @@ fn locked_memory_is_the_limit_and_follows_it() {
     }
 }
 
-/// Returns the `/proc` directory of the server's thread with this name, which the thread sets when
+/// Returns the `/proc` directory of the server's thread with this name. A thread sets its name when
 /// it begins.
 fn task(server: &Server, name: &str) -> PathBuf {
     let is_named = |task: &PathBuf| {
@@ -246,9 +246,9 @@ fn stat_of(task: &Path, field: usize) -> usize {
     fields.split(' ').nth(field - 2).unwrap().parse().unwrap()
 }
 
-/// The thread that takes memory ahead of need gets the ordinary scheduling policy: with
-/// `SCHED_IDLE` it would wait for all other threads of this machine. Returns false if that is not
-/// permitted.
+/// Gives the ordinary scheduling policy to the thread that takes memory ahead of need. With
+/// `SCHED_IDLE` this thread would wait for all other threads of this machine. Returns false if the
+/// change is not permitted.
 fn runs_ahead(server: &Server) -> bool {
     let ahead = task(server, "ahead");
     wait_until("its idle policy", || stat_of(&ahead, POLICY_FIELD) == IDLE_POLICY);
@@ -257,8 +257,8 @@ fn runs_ahead(server: &Server) -> bool {
     given.is_ok_and(|status| status.success())
 }
 
-/// New keys that arrive no faster than the thread `ahead` takes memory cause only a few page faults
-/// of the column, and the thread takes only little memory ahead of need.
+/// If new keys arrive no faster than the thread `ahead` takes memory, the column has only a few
+/// page faults, and the thread takes only little memory ahead of need.
 #[test]
 fn a_column_does_not_wait_for_new_memory() {
     let server = Server::under_test(&["-t", "1", "-m", "256"]);

@@ -27,7 +27,7 @@ use testing::Random;
 
 /// With more than two columns, a connection may migrate on to a third column.
 const COLUMNS: usize = 3;
-/// Number of clients, and of rounds of each.
+/// Number of clients, and number of rounds of each client.
 const CLIENTS: u64 = 8;
 const ROUNDS: u32 = 60;
 /// Maximum number of requests that a client sends before it reads the replies.
@@ -58,7 +58,7 @@ fn unix(path: &Path) -> Box<dyn Stream> {
     Box::new(stream)
 }
 
-/// Predicts every byte of its replies.
+/// A client that predicts every byte of its replies.
 struct CheckedClient {
     stream: Box<dyn Stream>,
     number: u64,
@@ -194,7 +194,7 @@ fn what_moves_after_each_turn_is_answered_byte_for_byte() {
     server.stop();
 }
 
-/// A turn executes one of many pipelined requests, so a connection is not idle before the last.
+/// Each turn executes one of many pipelined requests, so a connection is idle only after the last.
 #[test]
 fn what_never_rests_moves_after_each_turn_as_well() {
     const REQUESTS: u64 = 1000;
@@ -206,17 +206,17 @@ fn what_never_rests_moves_after_each_turn_as_well() {
         replies += &format!("STORED\r\nVALUE k 0 3\r\n{number:03}\r\nEND\r\n");
     }
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
-    // The clients share one key and run one after the other, so that each knows its value.
+    // The clients share one key and run one after the other, so that each knows the key's value.
     for client in &mut clients {
         client.ask(&requests, &replies);
     }
-    // A client's write may arrive in pieces, between which the connection is idle: hence 9/10.
+    // Fewer moves suffice: a write may arrive in pieces, between which the connection is idle.
     let taken = || server.shared().sums().migrations_taken;
     wait_until("moves", || taken() >= CLIENTS * REQUESTS * 9 / 10);
     clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
     drop(clients);
     wait_until("all closed", || server.shared().connections.load(Ordering::Relaxed) == 0);
-    // When a connection ends, its current column frees its buffers.
+    // When a connection ends, its current column frees the connection's buffers.
     wait_until("free buffers", || server.shared().sums().read_buf_count <= SPARES);
     server.stop();
 }
@@ -385,7 +385,7 @@ fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> b
             let (done, request) = (&done, &request);
             scope.spawn(move || {
                 let replies = "END\r\n".repeat(8);
-                // More bytes of requests in flight than one turn reads.
+                // With `ahead`, more bytes of requests are in flight than one turn reads.
                 let rounds_ahead = if ahead { 20 } else { 0 };
                 (0..rounds_ahead).for_each(|_| client.send(request));
                 while !done() {
@@ -400,7 +400,7 @@ fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> b
 
 #[test]
 fn an_idle_column_takes_connections_from_a_saturated_one() {
-    // The idle column sleeps or polls. In the third case connections are never idle.
+    // The idle column sleeps, or polls in the second case. In the third case no connection is idle.
     for (busy_poll_us, ahead) in [(0, false), (1_000_000, false), (0, true)] {
         let server = start(Settings { busy_poll_us, ..settings(2) });
         let has_helped = || {
@@ -442,7 +442,7 @@ fn stats_columns_tells_who_gave_and_who_took() {
         (0..COLUMNS).map(of_column).sum::<u64>()
     };
     assert_eq!(sum("migrations_taken"), 50);
-    // The column that gives a connection may count its migration after the column that takes it.
+    // The column that gives a connection may count the migration later than the column that takes.
     assert!((49..=50).contains(&sum("migrations_given")), "{rows:?}");
     server.stop();
 }

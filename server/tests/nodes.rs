@@ -1,7 +1,7 @@
-//! A server on a machine with several NUMA nodes takes memory from each and gives it back.
+//! A server on a machine with several NUMA nodes takes memory from each node and returns it.
 //!
 //! Where: the built program, seen from outside. `tests/vm` boots such a machine and runs this test;
-//! no other command does (`test = false` in Cargo.toml), because few machines have several nodes.
+//! no other command runs it (`test = false` in Cargo.toml), as few machines have several nodes.
 //! Invariant: the items of a thread lie on the node of the thread's CPU. `stats memory` reports the
 //! memory that the system has given the server on each node.
 //! Source: numa(7), `/proc/PID/numa_maps`.
@@ -45,7 +45,7 @@ fn reported(client: &mut Client) -> [u64; 2] {
     ["node_0_bytes", "node_1_bytes"].map(|name| rows[name].parse().unwrap())
 }
 
-/// The client of each node is served by a thread of the node.
+/// Returns a client for each node. A thread of the node serves this client.
 fn clients(server: &Server) -> [Client; 2] {
     let mut found = [None, None];
     let total = |rows: &std::collections::HashMap<String, String>, column: usize| -> u64 {

@@ -27,7 +27,7 @@ fn fill(client: &mut Client, keys: std::ops::Range<usize>) {
     client.ask("mn\r\n", "MN\r\n");
 }
 
-/// Returns the keys that `mgdump` lists, each of which it must list once.
+/// Returns the keys that `mgdump` lists. It must list each key once.
 fn listed(client: &mut Client) -> HashSet<String> {
     client.ask("lru_crawler mgdump hash\r\n", "OK\r\n");
     let mut keys = HashSet::new();
@@ -119,8 +119,8 @@ fn who_watches_and_does_not_read_holds_up_nobody_and_is_told_what_was_left_out()
     });
     assert!(client.stat("log_watcher_sent") > 0 && client.stat("log_worker_written") > 0);
     assert!(client.stat("response_obj_bytes") < 64 << 20, "what waits is bounded");
-    // All watchers but the last leave. The last reads only after it has missed lines, and then gets
-    // their number, even if no further event happens.
+    // All watchers except the last leave. The last watcher reads only after it has missed lines,
+    // and then gets the number of missed lines, even if no further event happens.
     let mut last = watchers.pop().unwrap();
     drop(watchers);
     wait_until("the end of the other watchers", || client.stat("log_watchers") == 1);
@@ -266,7 +266,7 @@ fn each_connection_is_told_once_with_its_state() {
     assert_eq!(listener["state"], "conn_listening");
     // The listeners of both columns have the same address, so they share a row.
     assert_eq!(all.len(), CONNECTIONS + 5 + 1);
-    // A listener has no commands, so its time is that since the start.
+    // A listener has no commands, so its time counts from the server's start.
     server.shared().plant_clock(3_600_000);
     wait_until("an hour since the start", || {
         let all = sockets(&mut client);

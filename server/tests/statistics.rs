@@ -1,7 +1,7 @@
 //! Each statistic of plain `stats` changes on the events that it counts.
 //!
 //! Where: an in-process server, driven by a client's requests and by a clock that the test sets.
-//! Invariant: every statistic recorded from memcached changes in a test, or `NEVER` has the reason.
+//! Invariant: every statistic recorded from memcached changes in a test, or `NEVER` says why not.
 //! Source: `data/statistics.txt`, recorded from memcached 1.6.45.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -130,7 +130,7 @@ fn open(settings: Settings) -> (Server, Client) {
     (server, client)
 }
 
-/// Checks that the constant statistics have not changed on a used server.
+/// Stops a used server, after a check that the statistics of `NEVER` have not changed.
 fn close(server: Server, client: &mut Client) {
     let all = client.stats("");
     for (name, value, why) in NEVER {

@@ -2,8 +2,8 @@
 //!
 //! Where: an in-process server of two or three columns. All requests name the first column, or
 //! arrive on one queue of an interface.
-//! Invariant: each request is answered once and correctly, by any column, but by the named column
-//! if its client has few requests in flight.
+//! Invariant: each request is answered once and correctly, by any column. If a client has few
+//! requests in flight, only the named column answers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -23,8 +23,8 @@ use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 /// The flow that names the first column.
 const FLOW: u16 = 1;
-/// Number of a client's requests in flight, and of clients. Half of the requests have several
-/// parts, and one host may have at most `ASSEMBLIES_OF_ONE_MAX` incomplete requests.
+/// Number of requests that a client has in flight, and number of clients. Half of the requests have
+/// several parts, and one host may have at most `ASSEMBLIES_OF_ONE_MAX` incomplete requests.
 const WINDOW: u16 = 24;
 const CLIENTS: u16 = 3;
 const _: () = assert!((WINDOW / 2 * CLIENTS) as usize <= ASSEMBLIES_OF_ONE_MAX);
@@ -136,7 +136,7 @@ fn columns(server: &Server) -> Vec<Sums> {
     server.shared().columns.iter().map(|column| Sums::of(column)).collect()
 }
 
-/// Lets clients send windows until `enough` is true. Returns the most windows of one client.
+/// Lets clients send windows until `enough` is true. Returns the highest count of one client.
 fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + Sync) -> u32 {
     let until = Instant::now() + DEADLINE;
     let of_client = |mut client: Client| {
@@ -210,7 +210,7 @@ fn what_is_sent_to_one_column_is_answered_by_both_and_rightly() {
     server.stop();
 }
 
-/// The driver of the server's interface copies packets.
+/// Starts a server over AF_XDP, on an interface whose driver copies packets.
 fn past_the_kernel(far: &Namespace, columns: usize, steal_rings: bool) -> Server {
     let host = Some("0.0.0.0".into());
     let listen = Listen { host, port: Port::Any, protocol: ProtocolMode::Auto };
@@ -240,7 +240,7 @@ fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Clie
     (clients, queue.unwrap())
 }
 
-/// The thief has a queue in the first case and none in the second; the third case has both thieves.
+/// The thief has a queue in the first case, and none in the second. The third case has one of each.
 #[test]
 fn what_reaches_one_queue_is_answered_by_all_and_rightly() {
     for (queues, of_columns) in [(2, 2), (1, 2), (2, 3)] {

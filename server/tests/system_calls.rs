@@ -127,7 +127,7 @@ fn a_column_with_nothing_to_do_sleeps() {
     let server = start(settings(2));
     let mut client = connect(&server);
     client.ask("version\r\n", "VERSION 1.6.45\r\n");
-    // An idle server that spins would wait often while another server is started and used.
+    // A server that does not sleep would count many waits while another server is used.
     let busy = start(settings(1));
     let mut other = connect(&busy);
     let before = counts(&server);
@@ -136,7 +136,7 @@ fn a_column_with_nothing_to_do_sleeps() {
     }
     let waits = counts(&server).waits - before.waits;
     assert!(waits < 200, "{waits} waits with nothing to do");
-    // Each request takes one read and one write, counted up to the end of the previous loop.
+    // Each request takes one read and one write. The statistic includes only complete loops.
     let reported = other.stats("columns")["columns:0:system_calls"].parse().unwrap();
     assert!(
         (2 * 20_000..=busy.calls().map(Calls::sum).sum()).contains(&reported),

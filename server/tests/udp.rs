@@ -2,7 +2,7 @@
 //!
 //! Where: an in-process server and plain sockets on loopback.
 //! Invariant: an answer is one message, in datagrams with the request's id. Unanswered requests are
-//! counted, and do not prevent the answer to the next one.
+//! counted, and do not prevent the answer to the next request.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -144,7 +144,7 @@ fn what_is_no_whole_request_is_dropped_and_counted() {
     client.send("set k 0 0 100000\r\nva");
     client.send(&frame(0, b"", "k", "")[..20]);
     wait_until("four drops", || stream.stat("udp_dropped_incomplete") == 4);
-    // The server answers the complete request and drops the incomplete one after it.
+    // The server answers the complete request, and drops the incomplete request after it.
     client.ask("get k\r\nget k", "END\r\n");
     assert_eq!(stream.stat("udp_dropped_incomplete"), 5);
     for datagram in [

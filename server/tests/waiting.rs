@@ -22,13 +22,13 @@ use store::Store;
 
 /// A SET must wait after at most this number of answered SETs.
 const SETS_MAX: u32 = 40_000;
-/// Number of loops after which a request can still wait only because memory is short.
+/// A request that still waits after this number of loops waits because memory is short.
 const LOOPS: usize = 200;
 /// The columns' clocks stand still at this time.
 const NOON_MS: u64 = 3_600_000;
 
-/// The store of this server's only column is stalled and frees no memory. The clock is stopped, so
-/// that no request is refused for waiting too long.
+/// Starts a server of one column whose store is stalled and frees no memory. The clock is stopped,
+/// so that no request is refused for waiting too long.
 fn stalled() -> (Server, Arc<Store>) {
     let datagrams = datagrams::at("127.0.0.1");
     let settings = Settings { memory_bytes: 8 << 20, datagrams, ..settings(1) };
@@ -54,7 +54,7 @@ fn awaiting_room(server: &Server) -> u64 {
     server.shared().columns[0].awaiting_room.get()
 }
 
-/// Sends SETs of new keys until one waits, and returns the number of its key.
+/// Sends SETs of new keys until a SET waits, and returns the number of this SET's key.
 fn fill(server: &Server, client: &mut Client, other: &mut Client) -> u32 {
     for key in 0..SETS_MAX {
         client.send(set(key));
@@ -230,7 +230,7 @@ fn a_datagram_waits_with_those_behind_it() {
     client.ask("get none\r\n", "END\r\n");
     let first = client.send(set(1_000_000));
     let second = client.send("get none\r\nmn\r\n");
-    // A request cannot wait after other requests in its message, which have been executed.
+    // A request cannot wait if earlier requests of its message have been executed.
     client.send(format!("mn\r\n{}mn\r\n", set(1_000_001)));
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     assert!(client.is_silent());
@@ -297,7 +297,8 @@ fn a_datagram_that_has_waited_too_long_is_refused_and_the_next_one_waits_anew() 
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     let refused = "SERVER_ERROR out of memory storing object\r\n";
     for (step, id) in (1..).zip(ids) {
-        // Each step is the larger of a datagram's longest wait and the longest counted loop.
+        // Each step is `DATAGRAM_WAIT_MS_MAX`, the longest wait of a datagram, or `LOOP_MS_MAX`,
+        // the most time that a column counts for one loop, whichever is larger.
         server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX.max(DATAGRAM_WAIT_MS_MAX));
         (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
         client.expect(id, refused);

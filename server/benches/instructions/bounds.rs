@@ -1,7 +1,7 @@
-//! The committed table of the most instructions that each row may take.
+//! The committed table of bounds: the maximum number of instructions of each row.
 //!
 //! Where: after all rows are counted, with `--check` or `--write`.
-//! Invariant: a row takes at most `ROOM_PER_CENT` more than its bound in the table. A bound is
+//! Invariant: a row takes at most `ROOM_PER_CENT` % more than its bound in the table. A bound is
 //! raised only with a reason in the table's last column, so that small increases do not add up.
 
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use crate::measure::{Outcome, fail};
 const ROOM_PER_CENT: f64 = 1.0;
 
 const HEAD: &str = "\
-# Instructions a request, at most
+# Maximum number of instructions per request
 
 `cargo bench --bench instructions -- --check` counts again, as root, and fails if a row takes more
 than 1 % above this table. Keys hash by a fixed seed, so that two runs count the same.
@@ -71,7 +71,7 @@ pub(crate) fn check(report: &Report, is_all: bool) -> Outcome<()> {
             None => faults.push(format!("{}: not in the table", figure.name)),
             Some(row) => {
                 let more = 100.0 * (figure.value / row.instructions - 1.0);
-                say(&format!("  {:<52}{more:>+13.2} % of {:.1}\n", row.name, row.instructions))?;
+                say(&format!("  {:<60}{more:>+13.2} % of {:.1}\n", row.name, row.instructions))?;
                 if more > ROOM_PER_CENT {
                     faults.push(format!("{}: {more:+.2} %", row.name));
                 }

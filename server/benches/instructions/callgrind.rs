@@ -2,7 +2,7 @@
 //!
 //! Where: between `main`, which computes the figures, and valgrind.
 //! Invariant: an instruction is attributed to the source line from which it was compiled, even if
-//! the line's function was inlined, and from there to the function around that line.
+//! the line's function was inlined, and to the function that contains this source line.
 //! Source: valgrind's manual, "Callgrind Format Specification".
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use crate::Options;
 use crate::measure::{Outcome, fail};
 
-/// Pattern of the functions whose instructions are counted, including their callees'.
+/// Pattern of the functions whose instructions are counted, with the instructions of their callees.
 const COUNTED: &str = "*measured_batches*";
 
 const OWN_FILES: &str = "server/benches/";
@@ -93,7 +93,7 @@ impl Profile {
                     "fn" => function = functions.resolve(value),
                     "cfi" | "cfl" => drop(files.resolve(value)),
                     "cfn" => drop(functions.resolve(value)),
-                    // The next line repeats the cost that the callee's own lines give.
+                    // The next line repeats the callee's cost, which the callee's lines have too.
                     "calls" => is_call = true,
                     _ => {}
                 }
@@ -202,7 +202,7 @@ fn is_hash(part: &str) -> bool {
     part.len() == 17 && part.starts_with('h')
 }
 
-/// Finds the function around a line: the nearest one that begins above it with less indentation.
+/// Finds the function that contains a line: the nearest less indented function above the line.
 fn function_around(text: &[String], line: u32) -> (usize, String) {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let here = usize::try_from(line).unwrap_or(0).min(text.len());

@@ -25,7 +25,7 @@ pub(crate) const TOGETHER: usize = BATCH as usize;
 const REPLY_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a reply that fit one datagram.
 const PART_BYTES: usize = ANSWER_BYTES_MAX - HEADER_BYTES;
-/// The bench fails after this number of attempts to receive a datagram, which take seconds.
+/// The bench fails if no datagram arrives in this number of attempts, which take seconds.
 const LOOKS_MAX: usize = 1 << 20;
 
 pub(crate) struct Site<D: Datapath> {
@@ -74,8 +74,8 @@ impl<D: Datapath> Site<D> {
         }
     }
 
-    /// Executes `keys` requests in batches of `TOGETHER`: one request from each client, or all from
-    /// one.
+    /// Executes `keys` requests in batches of `TOGETHER`. A batch has one request from each client,
+    /// or comes from a single client.
     pub(crate) fn run(
         mut self,
         keys: usize,

@@ -1,4 +1,4 @@
-//! Instructions per request: in the store alone, and from a request's bytes to its reply's.
+//! Instructions per request: in the store alone, and from the bytes of a request to its reply.
 //!
 //! Where: outside the cache. The program runs itself under callgrind, which counts instructions. No
 //! clock is read, so load on the machine does not change the figures.
@@ -114,7 +114,7 @@ fn drive(options: &Options) -> Outcome<()> {
             continue;
         }
         if op.zero_copy().is_some() && !rustix::process::geteuid().is_root() {
-            say(&format!("  {name:<52} left out: needs root\n"))?;
+            say(&format!("  {name:<60} left out: needs root\n"))?;
             continue;
         }
         let count = options.count;

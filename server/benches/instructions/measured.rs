@@ -101,7 +101,7 @@ impl Bench {
             None => store_of(memory_bytes, 1, Some(options.eviction))?,
         };
         let mut context = context_of(&store, memory_bytes)?;
-        // Fill an evicting store several times over, until every set replaces something.
+        // Store several times the items that fit an evicting store, so that later SETs evict items.
         let filled = match op.is_evicting() {
             true => keys.max(u32::try_from(memory_bytes / (value_bytes + KEY_BYTES) * 4)?),
             false => keys,

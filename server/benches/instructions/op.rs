@@ -1,6 +1,6 @@
 //! The operations whose instructions are counted, by name.
 //!
-//! Where: one row of the table each; the run under callgrind gets the name as an argument.
+//! Where: each operation is a row of the table. Runs under callgrind get its name as an argument.
 //! Invariant: each operation has one name.
 
 use hypostyle::settings::ZeroCopy;
@@ -9,9 +9,9 @@ use crate::measure::wire::Protocol;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// An empty loop, whose cost is subtracted from every other operation's.
+    /// An empty loop, whose cost is subtracted from the cost of every other operation.
     Nothing,
-    /// The column's work between two batches. Each of a batch's 32 operations bears 1/32 of it.
+    /// The column's work between two batches, of which each of a batch's 32 operations bears 1/32.
     Loop,
     GetHit,
     /// A get of a key that has not been read yet.
@@ -62,9 +62,9 @@ impl Op {
         ("store: get, hit, 16 read ahead", Op::GetHitAhead),
         ("store: get into a buffer, hit", Op::GetInto),
         ("store: get, miss", Op::GetMiss),
-        ("store: set, same size over", Op::SetSame),
+        ("store: set, over a value of the same size", Op::SetSame),
         ("store: set, new key", Op::SetNew),
-        ("store: set, same size over, evicting", Op::SetSameEvicting),
+        ("store: set, over a value of the same size, evicting", Op::SetSameEvicting),
         ("store: set, new key, evicting", Op::SetNewEvicting),
         ("store: incr", Op::Incr),
         ("store: append", Op::Append),
@@ -75,21 +75,27 @@ impl Op {
         ("request: get, hit, 32 datagrams", Op::RequestGetHitUdp),
         ("request: get, hit, a burst of 32 datagrams", Op::RequestGetHitUdpBurst),
         ("request: get, miss", Op::RequestGetMiss),
-        ("request: set, same size over", Op::RequestSetSame),
-        ("request: set, same size over, 16 together", Op::RequestSetSameAhead),
+        ("request: set, over a value of the same size", Op::RequestSetSame),
+        ("request: set, over a value of the same size, 16 together", Op::RequestSetSameAhead),
         ("request: set, new key", Op::RequestSetNew),
-        ("request: set, same size over, evicting", Op::RequestSetSameEvicting),
+        ("request: set, over a value of the same size, evicting", Op::RequestSetSameEvicting),
         ("request: set, new key, evicting", Op::RequestSetNewEvicting),
         ("request, meta: mg, hit", Op::RequestMetaGetHit),
         ("request, meta: mg, hit, 16 together", Op::RequestMetaGetHitAhead),
-        ("request, meta: ms, same size over", Op::RequestMetaSetSame),
+        ("request, meta: ms, over a value of the same size", Op::RequestMetaSetSame),
         ("request, binary: getk, hit", Op::RequestBinaryGetHit),
-        ("request, binary: set, same size over", Op::RequestBinarySetSame),
+        ("request, binary: set, over a value of the same size", Op::RequestBinarySetSame),
         ("packet: get, hit", Op::PacketGetHit(ZeroCopy::Off)),
         ("packet: get, hit, zero_copy=send", Op::PacketGetHit(ZeroCopy::Send)),
-        ("packet: set, same size over", Op::PacketSetSame(ZeroCopy::Off)),
-        ("packet: set, same size over, zero_copy=send", Op::PacketSetSame(ZeroCopy::Send)),
-        ("packet: set, same size over, zero_copy=full", Op::PacketSetSame(ZeroCopy::Full)),
+        ("packet: set, over a value of the same size", Op::PacketSetSame(ZeroCopy::Off)),
+        (
+            "packet: set, over a value of the same size, zero_copy=send",
+            Op::PacketSetSame(ZeroCopy::Send),
+        ),
+        (
+            "packet: set, over a value of the same size, zero_copy=full",
+            Op::PacketSetSame(ZeroCopy::Full),
+        ),
     ];
 
     pub(crate) fn is_evicting(self) -> bool {

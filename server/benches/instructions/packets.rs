@@ -1,6 +1,6 @@
 //! A link between two network namespaces, with a column's AF_XDP port at one end.
 //!
-//! Where: for the rows `packet`. The port is opened in native mode, the way the server opens it.
+//! Where: the rows `packet` of the table. The server's own code opens the port, in native mode.
 //! Invariant: nothing outside the namespaces is changed. Values lie in the arena if the row has a
 //! mode of `-o zero_copy`. The store gets the memory that packets and values in the arena do not
 //! take.
@@ -27,7 +27,7 @@ use crate::measure::in_process::{HASH_SEED, Key, START};
 use crate::measure::{Outcome, fail};
 
 const PORT: u16 = 11_211;
-/// The link's MTUs: Ethernet's, and one for requests that do not fit it.
+/// MTUs of the link: the MTU of Ethernet, and a larger one for longer requests.
 const MTUS: [usize; 2] = [1500, 9000];
 /// Bytes of the headers of IPv4 and UDP, and of memcached's UDP frame.
 const HEADERS_BYTES: usize = 28 + HEADER_BYTES;

@@ -20,7 +20,7 @@ const POINTS: u32 = 5;
 /// `-m` is 3/2 of the bytes of all keys and values plus `OVERHEAD_BYTES_MAX` for each item.
 const ROOM_FACTOR: u64 = 3;
 const OVERHEAD_BYTES_MAX: u64 = 120;
-/// The interval of a slope extends this number of standard errors to each side: about 95 %.
+/// The interval of a slope extends this number of standard errors to each side, for about 95 %.
 const ERRORS: f64 = 2.0;
 
 /// The rows: name, fields of the stored items, and true if the server keeps CAS uniques.

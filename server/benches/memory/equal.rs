@@ -2,7 +2,7 @@
 //!
 //! Where: both servers, filled until they evict.
 //! Invariant: equal memory means equal resident memory of the whole process, while the server
-//! steadily evicts; the rival's `-m` is varied until its resident memory equals the subject's.
+//! steadily evicts. The rival's `-m` is varied until both servers have equal resident memory.
 
 use std::time::Duration;
 

@@ -18,12 +18,12 @@ use crate::sizes::{Mix, VALUE_BYTES_MAX};
 const SEND_BYTES: usize = 64 << 10;
 /// Time between two readings of a server's state while it settles.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
-/// Memory that has not changed for this time has settled, except for huge pages: a server at rest
-/// has then given back the memory that it took ahead of need.
+/// Memory counts as settled if it has not changed for this time. A server at rest has then returned
+/// the memory that it took ahead of need. Only huge pages may still form.
 pub(crate) const MOMENT: Duration = Duration::from_millis(2500);
 /// Maximum bytes that may stay in small pages: huge pages do not fit the ends of mappings.
 const TO_BE_HUGE_MAX: u64 = 8 << 20;
-/// A bucket in memcached's table is a pointer. (Our table takes as many bytes per item.)
+/// Bytes of a bucket: a pointer in memcached's table. Our table takes 8 bytes per item, too.
 const BUCKET_BYTES: u64 = 8;
 /// Longest wait for a server to settle.
 const SETTLE_MAX: Duration = Duration::from_secs(600);
@@ -81,8 +81,8 @@ impl Feeder {
         self.wire.line(command)
     }
 
-    /// Appends those of `ids` that miss to `missing`. With more than a few hundred `ids`, client
-    /// and server could wait for each other.
+    /// Looks up `ids`, and appends each id that misses to `missing`. With more than a few hundred
+    /// `ids`, client and server could wait for each other.
     pub(crate) fn get(&mut self, mix: Mix, ids: &[u64], missing: &mut Vec<u64>) -> Outcome<()> {
         for &id in ids {
             self.out.extend_from_slice(b"mg ");
@@ -134,7 +134,7 @@ impl Feeder {
         Ok(self.wire.stats("stats")?.into_iter().collect())
     }
 
-    /// Empty for memcached, which has no `stats memory`.
+    /// Returns no rows from memcached, which has no `stats memory`.
     pub(crate) fn memory(&mut self) -> Outcome<Vec<(String, u64)>> {
         self.settle()?;
         let rows = self.wire.stats("stats memory")?;
@@ -150,7 +150,7 @@ impl Feeder {
     }
 
     /// Waits until the memory of `server` has settled: no change for `MOMENT`, a table as wide as
-    /// the items require, and huge pages in place (at most `settle` for these).
+    /// the items require, and all huge pages formed. For huge pages it waits at most `settle`.
     pub(crate) fn resident_bytes(&mut self, server: &Server, settle: Duration) -> Outcome<u64> {
         let start = Instant::now();
         let (mut last, mut since) = (0, start);

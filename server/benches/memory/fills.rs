@@ -1,4 +1,4 @@
-//! Resident memory of both servers with the same items, at fills between two doublings.
+//! Resident memory of both servers with the same items, measured at eight numbers of items.
 //!
 //! Where: both servers, each filled once, with room for all items.
 //! Invariant: eight fills cover a doubling: each has `2^(1/8)` times the items of the preceding

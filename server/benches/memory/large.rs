@@ -1,9 +1,9 @@
-//! Short and very long values mixed, more than fit in memory; then a much lower limit while the
-//! server answers requests; then a flush.
+//! Stores more short and very long values than fit in memory, then sets a much lower memory limit
+//! while the server answers requests, and then flushes the server.
 //!
 //! Where: the subject alone, without a rival.
-//! Invariant: the run fails at the first refused value, if resident memory exceeds its bound by
-//! `-m`, or if less than `AVAILABLE_BYTES_MIN` of the machine's memory remain available.
+//! Invariant: the run fails if a value is refused, if resident memory exceeds the limit by more
+//! than `within` allows, or if less than `AVAILABLE_BYTES_MIN` of the machine's memory is free.
 
 use std::time::Instant;
 

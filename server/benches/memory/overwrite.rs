@@ -16,7 +16,7 @@ use crate::equal::start;
 
 /// Mean number of overwriting SETs for each key.
 const ROUNDS: u32 = 10;
-/// Lengths differ from their mean by at most an eighth of it.
+/// Lengths differ from their mean by at most an eighth of the mean.
 const LENGTH_PART: u32 = 8;
 const MEGABYTE: f64 = (1 << 20) as f64;
 const SEED: u64 = 11;

@@ -44,7 +44,7 @@ pub(crate) fn ask(site: &Site<'_>) -> Outcome<String> {
     Ok(format!("no fault with {items} items nor when empty; {evictions} evictions"))
 }
 
-/// Waits until no chunk of the arena holds a value; fails if no value was ever sent in place.
+/// Waits until no chunk of the arena holds a value. Fails if the server has copied every value.
 fn arena_is_free(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     if site.stat(wire, "stats udp", "zero_copy_bytes")? == 0 {
         return fail(format!("{}: no value was sent in place", site.name));

@@ -15,7 +15,7 @@ use crate::measure::{Outcome, fail};
 use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
-/// Number of datagrams in a burst, and the longest pause after it: about 2,000 a second.
+/// Number of datagrams in a burst, and the longest pause after it: about 2,000 datagrams a second.
 const BURST: u64 = 32;
 const PAUSE_MS_MAX: u32 = 32;
 /// Sockets, each of which is a different sender to the server.
@@ -110,7 +110,7 @@ fn ask(asker: &UdpSocket, number: u64, control: &RunControl) -> Outcome<u64> {
     let request = [&Header::request(id, 0).bytes()[..], b"get flooded\r\n"].concat();
     let (start, mut again, mut answer) = (Instant::now(), 0, [0; 64]);
     loop {
-        // While the link is down the send fails; the loop repeats it.
+        // While the link is down the send fails; the loop repeats the send.
         let _ = asker.send(&request);
         let sent = Instant::now();
         while sent.elapsed() < AGAIN {

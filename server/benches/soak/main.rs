@@ -16,7 +16,7 @@
 //! Where: outside the cache; the soak starts servers, sends requests, and has each server audit
 //! itself.
 //! Invariant: a slow machine causes no fault. A step of the wall clock does not affect the server,
-//! whose clock is monotonic. That clock jumps when the stopped process resumes.
+//! whose clock is monotonic. The server's clock jumps when the stopped process resumes.
 
 mod audit;
 mod blasters;
@@ -50,7 +50,7 @@ use testing::namespace::{Namespace, Veth, WIRE, pair};
 use trouble::Plant;
 
 const REGISTERS: u32 = 4;
-/// More threads than the machine has cores, so that columns are preempted at any point.
+/// On a machine with two cores, three columns are preempted at any point.
 const THREADS: u32 = 3;
 const CONNECTIONS: u32 = 4000;
 const MEMORY_MB: u32 = 64;

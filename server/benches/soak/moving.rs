@@ -9,8 +9,8 @@
 //! connections move. The server decides on moves twice a second, so connections move only if the
 //! load stays on a column for a second or two, and mostly too late to help.
 //! Invariant: each request is answered once and correctly, whichever column answers. In the end the
-//! server has counted every request, and its columns have counted as many connections and batches
-//! of datagrams taken from each other as given to each other.
+//! server has counted every request. Each connection and each batch of datagrams that a column has
+//! counted as given away is counted as taken by another column.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -74,7 +74,7 @@ impl MovingLoad<'_> {
         })
     }
 
-    /// Until the soak is over, directs the load to a random column, perhaps the present one.
+    /// Each second, directs the load to a random column, perhaps to the same column again.
     pub(crate) fn shift(
         &self,
         seed: u64,
@@ -100,7 +100,7 @@ impl MovingLoad<'_> {
     ) -> Outcome<String> {
         let (mut connection, mut connections) = (None, 0_u64);
         while control.is_running() {
-            let target = self.target.load(Ordering::Relaxed); // see `shift`
+            let target = self.target.load(Ordering::Relaxed); // orders no other memory
             let mut stream = match connection.take() {
                 Some((column, stream)) if column == target => stream,
                 _ => {
@@ -148,7 +148,7 @@ impl MovingLoad<'_> {
         socket.set_read_timeout(Some(SILENCE))?;
         let mut asker = Asker { socket, id: 0 };
         while control.is_running() {
-            let target = self.target.load(Ordering::Relaxed); // see `shift`
+            let target = self.target.load(Ordering::Relaxed); // orders no other memory
             let to = (server.ip(), server.port() + u16::try_from(target)?).into();
             let keys = number * WINDOW..(number + 1) * WINDOW;
             let values = keys.map(|key| (key_of(key), value(key, progress.count())));
@@ -189,7 +189,7 @@ impl MovingLoad<'_> {
                 self.site.stat(&mut wire, "stats", "cmd_set")?,
             ];
             let sent = [&self.datagrams, &self.datagrams, &self.gets, &self.sets];
-            let sent = sent.map(|count| count.load(Ordering::Relaxed)); // as in `count`
+            let sent = sent.map(|count| count.load(Ordering::Relaxed)); // orders no other memory
             if counted == sent && taken == given && taken.iter().all(|count| *count > 0) {
                 let [moves, steals] = taken;
                 return Ok(format!(
@@ -214,7 +214,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// Every request must get its answer, in any order; any other answer is an error.
+    /// Sends requests. Each must get its answer, in any order. Any other answer is an error.
     fn window(&mut self, to: SocketAddr, asks: Vec<(String, String)>) -> Outcome<()> {
         let mut missing = HashMap::new();
         for (request, due) in asks {

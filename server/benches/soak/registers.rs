@@ -2,8 +2,8 @@
 //! all three protocols, and checks each answer.
 //!
 //! Where: one actor per thread. Invariant: on the roomy server, a stored item is present until it
-//! is deleted or expires. On the other server an item may be evicted, and then stays absent. A
-//! value that is present is the last acknowledged one, byte for byte.
+//! is deleted or expires. On the narrow server an item may be evicted, and then stays absent. A
+//! value that is present is, byte for byte, the last value that the server has acknowledged.
 
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,8 @@ const SLACK: Duration = Duration::from_secs(20);
 /// An item that must be present.
 struct Item {
     value: Vec<u8>,
-    /// The item is sure to live until the first time, and to have expired by the second. `None`
-    /// means that it does not expire.
+    /// The item must live until the first time, and must have expired by the second time. `None`
+    /// if the item does not expire.
     life: Option<(Instant, Instant)>,
 }
 
@@ -243,7 +243,7 @@ fn brief(verb: Verb<'_>) -> String {
     name[..end].to_lowercase()
 }
 
-/// No other version of any key has the same bytes.
+/// Makes a value of random bytes, whose seed is made from the key and the version.
 fn value(key: u32, version: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random::new(hash(version, u64::from(key)));
     let mut value = Vec::with_capacity(bytes + 8);

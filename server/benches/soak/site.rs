@@ -108,7 +108,7 @@ impl RunControl {
     }
 
     pub(crate) fn stop(&self) {
-        self.over.store(true, Ordering::Relaxed); // as in `is_running`
+        self.over.store(true, Ordering::Relaxed); // orders no other memory
     }
 
     pub(crate) fn fault(&self, what: String) {
@@ -138,6 +138,6 @@ impl Progress {
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) // as in `add`
+        self.0.load(Ordering::Relaxed) // orders no other memory
     }
 }

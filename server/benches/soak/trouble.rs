@@ -79,10 +79,11 @@ pub(crate) fn watch(site: &Site<'_>, control: &RunControl, progress: &Progress) 
     let mut wire = site.text()?;
     let (mut most, mut fullest) = (0, 0.0_f64);
     while control.is_running() {
-        // Relaxed: `limits` raises this limit before the server's limit, and lowers it afterwards.
+        // Relaxed: orders no other memory. `limits` raises `limit_bytes` before it raises the
+        // server's limit, and lowers `limit_bytes` after the server's limit.
         let limit = site.limit_bytes.load(Ordering::Relaxed);
         let resident = resident_bytes(site, &mut wire)?;
-        let limit = limit.max(site.limit_bytes.load(Ordering::Relaxed)); // as above
+        let limit = limit.max(site.limit_bytes.load(Ordering::Relaxed)); // orders no other memory
         let bound = bound_bytes(limit);
         if resident > bound {
             let rows = wire.stats("stats memory")?;
@@ -120,10 +121,10 @@ pub(crate) fn limits(
     while control.is_running() {
         let megabytes = least + random.number(most - least + 1);
         let limit = u64::from(megabytes) << 20;
-        // Relaxed: see `watch`. No other thread stores the limit, except to plant a fault.
+        // Relaxed: orders no other memory. Only `plant` stores the limit in another thread.
         let is_lower = limit < site.limit_bytes.load(Ordering::Relaxed);
         if !is_lower {
-            site.limit_bytes.store(limit, Ordering::Relaxed); // as above
+            site.limit_bytes.store(limit, Ordering::Relaxed); // orders no other memory
         }
         let said = wire.line(&format!("cache_memlimit {megabytes}"))?;
         if said != "OK" {
@@ -138,7 +139,7 @@ pub(crate) fn limits(
                 }
                 std::thread::sleep(LOOK);
             }
-            site.limit_bytes.store(limit, Ordering::Relaxed); // as above
+            site.limit_bytes.store(limit, Ordering::Relaxed); // orders no other memory
             lowered += 1;
         }
         progress.add(1);
@@ -241,7 +242,7 @@ pub(crate) fn plant(
     let mut wire = site.text()?;
     while control.is_running() {
         if plant == Plant::Memory {
-            site.limit_bytes.store(1 << 20, Ordering::Relaxed); // see `watch`
+            site.limit_bytes.store(1 << 20, Ordering::Relaxed); // orders no other memory
         } else {
             wire.ask(&Request { verb, key, exptime: 0 })?;
         }
@@ -251,8 +252,8 @@ pub(crate) fn plant(
     Ok(format!("{} faults planted", progress.count()))
 }
 
-/// Leaves the server three free descriptors while `CROWD` clients connect, and then restores its
-/// limit. Each connection must then be served.
+/// Leaves the server three free descriptors while `CROWD` clients connect, and then restores the
+/// limit of descriptors. Afterwards each connection must be served.
 pub(crate) fn descriptors(
     site: &Site<'_>,
     seed: u64,

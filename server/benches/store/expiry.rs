@@ -113,8 +113,8 @@ struct Lag {
 }
 
 impl Lag {
-    /// Adds the present lag: the number of seconds, counted back from now, whose number in `live`
-    /// is too small (by `are_enough`) to account for what the store uses now.
+    /// Adds the present lag. `live` has the number of live items in each second. The lag is the
+    /// number of latest seconds in which, by `are_enough`, too few items lived for the present use.
     fn note(&mut self, live: &[u64], are_enough: impl Fn(u64) -> bool) {
         let caught_up = live.partition_point(|live| are_enough(*live));
         let lag = u32::try_from(live.len() - caught_up).unwrap_or(u32::MAX);

@@ -4,8 +4,8 @@
 //! Where: one column. All memory is touched beforehand, because a first touch costs time in the
 //! system, not in the store.
 //! Invariant: each insert is timed by itself, less the cost of reading the clock. The same inserts
-//! are repeated on new stores: a cost that recurs at the same insert is caused by the store, any
-//! other by the machine.
+//! are repeated on new stores: a cost that recurs at the same insert is caused by the store, and a
+//! cost that does not recur is caused by the machine.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, OpenOptions};
@@ -22,7 +22,7 @@ const CLOCK_LOOKS: usize = 100_001;
 /// Bytes of memory per item in addition to key and value.
 const ROOM_BYTES_AN_ITEM: usize = 40;
 const PAGE_BYTES: u64 = 4096;
-/// Number of bars of the histogram. The first ends at 1 µs, each later one at twice as much.
+/// Number of bars of the histogram. The first bar ends at 1 µs, the second at 2 µs, then 4 µs.
 const BARS: usize = 16;
 const WORST: usize = 5;
 

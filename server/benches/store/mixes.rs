@@ -22,14 +22,14 @@ use crate::measure::statistics::{count_of, count_of_u64, median_with_interval};
 use crate::threads::on_each;
 use testing::random::{Random, hash};
 
-/// Steps of popularity. Its density is a x^(a-1) on `FROM` to 1, where a is `EXPONENT`.
+/// Steps of popularity. The density of popularity is a x^(a-1) on `FROM` to 1; a is `EXPONENT`.
 const STEPS: u32 = 10_000;
 const EXPONENT: f64 = 0.01;
 const FROM: f64 = 0.001;
 /// GETs and SETs in 100 requests of mix C; the rest are DELETEs.
 const GETS: u32 = 70;
 const SETS: u32 = 25;
-/// Number of keys drawn beforehand. They are requested in a loop.
+/// Number of keys drawn beforehand. The keys are requested in a loop.
 const DRAWN: usize = 1 << 20;
 /// Approximate percentage of all keys that the evicting store holds.
 const TIGHT_PERCENT: usize = 60;

@@ -1,4 +1,4 @@
-//! GETs of several columns against those of one column: with the same keys, and with disjoint keys.
+//! GETs of several columns against GETs of one column, with the same keys and with disjoint keys.
 //!
 //! Where: one store, a pinned thread per column.
 //! Invariant: a column does the same number of GETs in every window; windows alternate between one
@@ -43,7 +43,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     columns.iter_mut().for_each(Column::offline);
     on_each(&mut columns[..1], |_, first| {
         fill(first, 0..keys, &value)?;
-        // Three GETs of each key saturate its counter of reads, as for keys in use.
+        // Three GETs of a key saturate the key's counter of reads, as for keys in use.
         for number in (0..keys).flat_map(|number| [number; 3]) {
             hit(first, &key_of(number), value.len())?;
         }

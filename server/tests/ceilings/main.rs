@@ -182,7 +182,7 @@ fn hold_messages(sockets: &[UdpSocket], control: &mut Client, way: &str) {
     }
 }
 
-/// Sends datagrams filled with a form from several sockets, and reads no answer in between.
+/// Sends datagrams full of `form` from several sockets, and reads no answer in between.
 fn flood(sockets: &[UdpSocket], form: &WorstForm) {
     let datagram = form.filling(PART_BYTES);
     for number in 0..FLOOD {

@@ -1,7 +1,7 @@
 //! `docs/limits.md`: the worst legal forms of each command and their limits, and every named limit.
 //!
-//! Where: generated from the command tables and from `limits.rs`; a test compares it with the file.
-//! Invariant: the page agrees with the source. `HYPOSTYLE_BLESS=1` rewrites it.
+//! Where: a test makes the page from the command tables and `limits.rs`, and compares the file.
+//! Invariant: the page agrees with the source. `HYPOSTYLE_BLESS=1` rewrites the page.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -16,11 +16,11 @@ pub(crate) enum Lie {
     Altered,
 }
 
-/// The bit of a value's last byte that `Lie::Altered` flips. A digit becomes a letter and not
-/// another digit, because a client that counts up to a stored number might then never end.
+/// The bit of a value's last byte that `Lie::Altered` flips. The flip turns a digit into a letter.
+/// With another digit, a client that counts up to a stored number might never end.
 const ALTERED_BITS: u8 = 0x40;
 
-/// Starts a lying proxy in front of a server. Its threads end with their connections or the test.
+/// Starts a lying proxy for a server. The proxy's threads end with their connections or the test.
 pub(crate) fn liar(server: SocketAddr, lie: Lie) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -179,7 +179,7 @@ const LIES: [[&[u8]; 3]; 11] = [
     [b"EX c1\r\n", b"HD c1\r\n", b"EX c1\r\n"],
     [b"NS\r\n", b"HD\r\n", b"NS\r\n"],
     [b"VA 2 c1 t0\r\nab\r\n", b"VA 2 c1 t0\r\nab\r\n", b"VA 2 c1 t0\r\na\"\r\n"],
-    // A GETK that hits, one that misses, and an ADD of an existing key.
+    // A GETK that hits, a GETK that misses, and an ADD of an existing key.
     [
         b"\x81\x0c\0\x01\x04\0\0\0\0\0\0\x07opaqcas-cas-flagkab",
         b"\x81\x0c\0\x01\x04\0\0\0\0\0\0\x07opaqcas-cas-flagkab",

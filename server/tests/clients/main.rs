@@ -87,8 +87,8 @@ fn gomemcache_passes_over_text() {
     passes(check, LIES);
 }
 
-/// The suite starts the first `memcached` on `PATH`, and skips its test if it finds none. To show
-/// that it starts the file in `folder`, the test must not pass with `/bin/true` in that place.
+/// The suite starts the first `memcached` on `PATH`, here the file in `folder`. Its test must pass
+/// with this server as the file and must not pass with `/bin/true`, or another file was started.
 #[test]
 fn gomemcache_suite_passes_over_text() {
     let folder = std::env::temp_dir().join(format!("gomemcache-{}", std::process::id()));
@@ -141,7 +141,7 @@ fn dalli_passes_over_binary() {
     passes(|address| dalli(address, "binary"), LIES);
 }
 
-/// Each run has a fresh server, so that only the lie can make the difference.
+/// Each run has a fresh server, so that only the lie can change the result.
 fn passes(check: fn(SocketAddr) -> Verdict, lies: &[Lie]) {
     let server = Server::under_test(&[]);
     match check(server.address()) {

@@ -1,7 +1,7 @@
 //! Random, well-formed frames of the binary protocol.
 //!
 //! Where: generates the commands that the client side sends.
-//! Invariant: no frame has the opaque of a fence.
+//! Invariant: no frame has the opaque of a `fence`, the NOOP that follows each command.
 //! Source: memcached 1.6.45 `protocol_binary.h` and `proto_bin.c`.
 
 use crate::command::{Command, Protocol, Unique};
@@ -10,7 +10,7 @@ use crate::values::{KEYS, Values};
 pub(crate) const HEADER_BYTES: usize = 24;
 pub(crate) const NOOP: u8 = 0x0a;
 
-/// The upper half of a fence's opaque.
+/// The upper 16 bits of the opaque of a `fence`.
 pub(crate) const FENCE: u32 = 0xfe0d_0000;
 
 /// Opcodes, names, and shares of all commands. memcached lacks the last seven opcodes.
@@ -191,7 +191,7 @@ fn exptime(values: &mut Values) -> [u8; 4] {
     }
 }
 
-/// memcached's binary flush spares items of the same second, so deletions of all keys follow it.
+/// A binary flush of memcached keeps items of the same second, so the command deletes all keys too.
 pub(crate) fn flush(values: &mut Values, opcode: u8, name: &'static str) -> Command {
     let mut frame = Frame::bare(opcode, name);
     let delays: [&[u8]; 3] = [b"", &[0; 4], &[0, 1, 0, 0]];

@@ -53,7 +53,7 @@ pub(crate) struct Command {
     pub(crate) malformed: bool,
     /// Set if the command may change the items of all keys.
     pub(crate) touches_all: bool,
-    /// Set if the command's unsent reply holds items.
+    /// Set if the server holds items while the command's reply is unsent.
     pub(crate) fetches: bool,
     /// Set if the command changes a number, and changes it in place if possible.
     pub(crate) counts: bool,
@@ -89,7 +89,7 @@ impl Command {
         }
     }
 
-    /// An `mn` before the command makes the server send all unsent replies first.
+    /// Puts an `mn` before the command, which makes the server send all unsent replies first.
     pub(crate) fn flush_before(&mut self) {
         self.parts.insert(0, Part::Bytes(b"mn\r\n".to_vec()));
     }

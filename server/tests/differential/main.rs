@@ -14,8 +14,8 @@
 //! Not sent, because memcached's answer depends on chance or this server's answer differs on
 //! purpose:
 //! - `incr` and `ma` after a fetch of the same key whose reply may be unsent: memcached then copies
-//!   the number instead of changing it in place, which shows in the number's length. memcached's
-//!   LRU thread may hold items too, so memcached runs without that thread.
+//!   the number instead of changing it in place, which shows in the number's length. memcached
+//!   also copies an item that its LRU thread holds, and therefore runs without this thread.
 //! - `incr` of numbers in very long texts, which this server does not accept as numbers.
 //! - The commands that `malformed` and `meta` name.
 
@@ -115,8 +115,8 @@ struct Features {
     /// Compares the items that remain after a `flush_all`. No command then chooses a CAS unique:
     /// in memcached an item with a chosen unique survives a flush for the rest of the second.
     flushes: bool,
-    /// Set if the servers keep CAS uniques. Without them, versions before 1.6.45 also lose items
-    /// stored in the second of a flush.
+    /// Set if the servers keep CAS uniques. Without CAS uniques, versions of memcached before
+    /// 1.6.45 also lose items stored in the second of a flush.
     cas: bool,
     /// Sends malformed commands, and also commands that only 1.6.45 answers like this server.
     malformed: bool,

@@ -1,15 +1,16 @@
 //! Random malformed commands of all three protocols.
 //!
 //! Where: generates the commands that the client side sends.
-//! Invariant: memcached's answer does not depend on how its reads split the bytes. Bytes that it
-//! skips after a wrong length end before the next command. A command that makes it drop unsent
-//! replies, such as a fetch of an over-long key, follows one that makes it send them.
+//! Invariant: memcached's answer does not depend on how its reads split the bytes. The bytes that
+//! memcached skips after a wrong length end before the next command. Before a command that would
+//! drop unsent replies, such as a fetch of an over-long key, an `mn` makes memcached send them.
 //! Source: memcached 1.6.45 `proto_parser.c`, `proto_text.c`, `proto_bin.c`.
 //!
 //! Not generated, because memcached's answer depends on chance:
-//! - A fetch with an over-long key after others: memcached may have touched or bumped the others.
-//! - A store right after an `ms` with `E` that fails after its line was read: the connection's next
-//!   store gets the CAS unique of that `E`. A store of `SCRATCH` therefore follows such an `ms`.
+//! - A fetch of an over-long key after other keys: memcached may have touched items of other keys.
+//! - A store right after an `ms` with `E` that fails after memcached has read the line: memcached
+//!   gives the CAS unique of this `E` to the connection's next store. This is why a store of
+//!   `SCRATCH` follows such an `ms`.
 //! - Lines over 2048 bytes without an end: the answer depends on how many bytes have arrived.
 
 use crate::binary::{self, Frame, HEADER_BYTES};
@@ -142,7 +143,7 @@ fn wrong_words(values: &mut Values) -> Command {
         }
         _ => line.words[at] = bad_word(values),
     }
-    // A CAS unique may now stand at the place of a length or an exptime.
+    // A CAS unique, which differs between the servers, may now be in the place of a length.
     for word in &mut line.words {
         if matches!(word, Word::Unique(_)) {
             *word = Word::Text(values.random.pick(&[&b"5"[..], b"0", b"x"]).to_vec());
@@ -221,7 +222,7 @@ fn wrong_value(values: &mut Values) -> Command {
     };
     line.value = Some(value);
     let mut command = line.command(&declared);
-    // The server takes this line as the rest of a value that is too short.
+    // The server reads this line as the rest of a value that is too short.
     command.push(b"mn mn mn mn mn mn\r\n");
     command.push(SCRATCH);
     command
@@ -349,8 +350,8 @@ fn wrong_extras(values: &mut Values, frame: &mut Frame) {
     frame.extras = vec![0; wrong];
 }
 
-/// Makes a body longer than its opcode allows. A server that checks the length closes the
-/// connection; another reads the excess as a frame. Returns true if the connection ends.
+/// Makes a body longer than its opcode allows. The server then closes the connection, but after GAT
+/// and TOUCH it reads the excess as a frame. Returns true if the server closes the connection.
 fn longer_body(values: &mut Values, frame: &mut Frame) -> bool {
     let stores = frame.name.contains("SET") || frame.name.contains("ADD");
     if stores || frame.name.contains("REPLACE") || frame.name.contains("PEND") {

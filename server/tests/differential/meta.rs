@@ -39,9 +39,9 @@ pub(crate) struct Dialect {
     pub(crate) all: bool,
     /// Includes `E`, and values of `C` that no server gave out.
     pub(crate) chosen_uniques: bool,
-    /// Set if the uniques of all keys grow in the order of the stores, as in memcached. In this
-    /// server they grow only per key, and while the key exists. `I` with a unique from before the
-    /// key's deletion shows the difference.
+    /// Set if CAS uniques grow from store to store, whatever the key, as in memcached. Uniques of
+    /// this server's threads grow only per key, and while the key exists. `I` with a unique from
+    /// before the key's deletion shows the difference.
     pub(crate) ordered: bool,
 }
 

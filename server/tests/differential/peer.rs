@@ -87,7 +87,7 @@ impl Peer {
             stream.extend_from_slice(&batch[number].bytes(seen));
             stream.extend_from_slice(&replies::fence(protocol, number));
         }
-        // The server may read the last command's fence as part of the command's value.
+        // The server may read the last command's fence as part of a value, so add another fence.
         stream.extend_from_slice(&replies::fence(protocol, batch.len()));
         // A server whose replies are not read may stop reading, so write and read in two threads.
         let mut sender = wire.sender();

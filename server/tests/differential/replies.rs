@@ -186,7 +186,7 @@ fn append_time(reply: &mut Reply, seconds: &[u8]) {
     }
 }
 
-/// A unique that a client chose is not replaced by an ordinal.
+/// Appends the ordinal of a CAS unique, or the unique itself if a client chose the unique.
 fn append_unique(reply: &mut Reply, key: &[u8], unique: &[u8], seen: &mut Seen) {
     let text = match decimal(unique) {
         Some(unique) => appearance(key, unique, seen),

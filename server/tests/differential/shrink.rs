@@ -1,4 +1,4 @@
-//! Shrinks a sequence of commands to whose last command the two servers reply differently.
+//! Shrinks a sequence of commands. The two servers' replies to its last command differ.
 //!
 //! Where: client side.
 //! Invariant: a returned sequence marked `again` has shown the difference on fresh servers.

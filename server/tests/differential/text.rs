@@ -121,8 +121,8 @@ pub(crate) fn line(values: &mut Values, verb: &'static str) -> Line {
     line
 }
 
-/// If a client chose an item's CAS unique, a flush removes the item or not, depending on the second
-/// in which the item was stored. `whole` therefore deletes all keys after the flush.
+/// If a client chose an item's CAS unique, the effect of a flush on the item depends on the second
+/// in which it was stored. With `whole`, the command therefore deletes all keys after the flush.
 pub(crate) fn flush(values: &mut Values, whole: bool) -> Command {
     let mut command = Command::new(Protocol::Text, "flush_all");
     command.touches_all = true;

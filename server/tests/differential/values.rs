@@ -1,8 +1,8 @@
-//! Random values for keys that are few, so that many commands share a key.
+//! Random values for a few keys, so that many commands share a key.
 //!
 //! Where: generates the commands that the client side sends.
-//! Invariant: exptimes are far from the times with which they are compared, so that a long run
-//! changes no reply. The CAS uniques that clients choose exceed those that a server gives out.
+//! Invariant: exptimes are far from the times with which they are compared, so that the length of a
+//! run changes no reply. CAS uniques that clients choose exceed the uniques that servers give out.
 
 use crate::command::Unique;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -34,7 +34,7 @@ const LARGE: std::ops::Range<usize> = 11..14;
 pub(crate) const TOO_LARGE_BYTES: usize = (1 << 20) + 50_000;
 
 /// The smallest CAS unique that clients choose. A server that gives out one unique per nanosecond
-/// reaches it after 13 days.
+/// reaches this number after 13 days.
 pub(crate) const CHOSEN_UNIQUE: u64 = 1 << 50;
 
 pub(crate) struct Values {

@@ -128,7 +128,7 @@ impl Client {
         self.expect(reply);
     }
 
-    /// Drops the line's end: `\n` for an event, `\r\n` otherwise.
+    /// Returns a line without its end, which is `\n` for an event and `\r\n` otherwise.
     pub(crate) fn line(&mut self) -> String {
         let mut line = Vec::new();
         let mut byte = [0];
@@ -157,7 +157,7 @@ impl Client {
         assert!(rest.is_empty(), "{:?} instead of the end", shown(&rest));
     }
 
-    /// Finds the statistic `name` in `stats`, or in `stats udp` by its prefix.
+    /// Returns a statistic of `stats`, or of `stats udp` if the name begins with `udp_` or `xdp_`.
     pub(crate) fn stat(&mut self, name: &str) -> u64 {
         let of_udp = name.starts_with("udp_") || name.starts_with("xdp_");
         let stats = self.stats(if of_udp { "udp" } else { "" });
@@ -183,7 +183,7 @@ fn shown(bytes: &[u8]) -> String {
     cut.escape_ascii().to_string()
 }
 
-/// Returns false if the hard limit of open files is lower.
+/// Raises the limit of open files to `files`. Returns false if the hard limit is lower.
 pub(crate) fn allow_files(files: u64) -> bool {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

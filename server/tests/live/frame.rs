@@ -147,7 +147,7 @@ impl Display for Frame {
 }
 
 impl Wire {
-    /// If only a part of the frame arrives, `rest` returns that part.
+    /// Reads a frame. If only a part of the frame arrives, `rest` returns this part.
     pub(crate) fn frame(&mut self) -> Result<Frame, Stop> {
         let deadline = Instant::now() + self.patience;
         loop {

@@ -43,12 +43,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the program `SERVER` if set, else this build's `hypostyle`.
+    /// Starts the program that `SERVER` names, or by default this build's `hypostyle`.
     pub(crate) fn under_test(flags: &[&str]) -> Server {
         Server::under_test_with(flags, &[])
     }
 
-    /// After each of its turns, each connection migrates to another thread.
+    /// Starts a server whose connections migrate to another thread after each turn.
     pub(crate) fn migrating_each_turn(flags: &[&str]) -> Server {
         Server::under_test_with(flags, &[("HYPOSTYLE_MIGRATE_AT_EACH_TURN", "1")])
     }
@@ -123,7 +123,7 @@ impl Server {
     }
 
     /// Counts the datagrams that the kernel of the server's namespace has received since the
-    /// server's start. 0 if the server has no namespace of its own.
+    /// server's start. Returns 0 if the server has no namespace of its own.
     pub(crate) fn datagrams_by_the_kernel(&self) -> u64 {
         let Some((machines, before)) = &self.machines else { return 0 };
         datagrams_of_the_kernel(&machines[1]) - before
@@ -198,7 +198,7 @@ impl Server {
         })
     }
 
-    /// Only for a server started with `-U`.
+    /// Makes a client that sends datagrams to a server started with `-U`.
     pub(crate) fn send_datagrams(&self) -> Wire {
         let port = self.udp_port.unwrap();
         Wire::over(Link::Datagrams(match &self.machines {
@@ -282,7 +282,7 @@ impl Wire {
         }
     }
 
-    /// Replies can still be read.
+    /// Shuts down the sending side. Replies can still be read.
     pub(crate) fn shut_sending(&mut self) {
         match &self.link {
             Link::Stream(stream) => drop(stream.shutdown(Shutdown::Write)),
@@ -311,8 +311,8 @@ impl Wire {
         Ok(self.take(bytes))
     }
 
-    /// Reads until the received bytes end with `fence`, and returns the bytes before it. After an
-    /// error, `rest` returns the bytes that have arrived.
+    /// Reads until the received bytes end with `fence`, and returns the bytes before `fence`. After
+    /// an error, `rest` returns the bytes that have arrived.
     pub(crate) fn until(&mut self, fence: &[u8]) -> Result<Vec<u8>, Stop> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -339,8 +339,8 @@ impl Wire {
         }
     }
 
-    /// Sends `question`, waits for its answer, and keeps the answers to earlier requests. For
-    /// datagrams only: the server answers them in order, so no earlier answer is still due.
+    /// Sends `question`, waits for its answer, and keeps the answers to earlier requests. Only for
+    /// datagrams, which the server answers in order, so that no earlier answer is still due.
     pub(crate) fn await_later_answer(&mut self, question: &[u8]) -> Result<(), Stop> {
         match &mut self.link {
             Link::Stream(_) => panic!("a stream has an end"),

@@ -24,7 +24,7 @@ const OPTIONS: u8 = 60;
 enum Fate {
     /// Answered past the kernel.
     Bypasses,
-    /// Passed to the kernel, and answered by its socket.
+    /// Passed to the kernel, and answered through the kernel's socket.
     Passes,
     /// Received past the kernel, and counted as damaged.
     Damaged,
@@ -66,7 +66,7 @@ impl Maker<'_> {
         [sent, self.network.far.counter("Udp", "InDatagrams"), damaged, long]
     }
 
-    /// Asserts that the last frame meets its `fate`, and that a later request is answered.
+    /// Sends frames. The last frame must meet its `fate`, and a later request must be answered.
     fn expect(&mut self, what: &str, frames: &[Vec<u8>], fate: Fate) {
         let before = self.counts();
         frames.iter().for_each(|frame| self.wire.send(frame));

@@ -73,13 +73,13 @@ impl Network {
         SocketAddr::new(host, addresses.iter().find(of_family).unwrap().port())
     }
 
-    /// The statistic is summed over all columns.
+    /// Returns a statistic, summed over all columns.
     fn count(&mut self, name: &str) -> u64 {
         self.stream.stat(name)
     }
 }
 
-/// Datagrams reach the server through the kernel's sockets or by AF_XDP.
+/// The way of datagrams to the server: through the kernel's sockets, or by AF_XDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Sockets,

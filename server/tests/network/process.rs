@@ -28,7 +28,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts the program as `user`, with UDP past the kernel, and waits until it serves.
+    /// Starts the program as `user`, with UDP past the kernel, and waits until the program serves.
     fn on(machine: &Namespace, user: &str) -> Process {
         Process::with(machine, &["-u", user], &[])
     }
@@ -267,7 +267,7 @@ struct StopThreads<'a>(&'a AtomicBool);
 
 impl Drop for StopThreads<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed); // Pairs with the threads' loads; orders nothing.
+        self.0.store(true, Ordering::Relaxed); // The flag orders no other memory.
     }
 }
 
@@ -307,7 +307,7 @@ fn a_link_that_goes_down_and_up_under_load_loses_packets_and_nothing_else() {
     // The new client uses IPv4, because both ends lost their IPv6 addresses and neighbour entries.
     let mut client = network.client(false);
     client.socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    // Answers to earlier requests come first; `ask` skips them.
+    // Before this request, the server may still answer requests of the other clients.
     client.ask("get k\r\n", hit("k", &value));
     let before = ["udp_received", "udp_sent", "udp_unsent"].map(|name| network.count(name));
     // A server that loses chunks would stop answering, since the requests outnumber the chunks.

@@ -29,7 +29,7 @@ const CLIENTS: usize = 3;
 const REQUESTS: u16 = 3000;
 /// Number of a client's consecutive requests whose datagrams the relay reorders together.
 const TOGETHER: u16 = 12;
-/// The environment variable that sets the minutes of the test past the kernel; see the Makefile.
+/// The environment variable that sets the duration of the test past the kernel, in minutes.
 const MINUTES: &str = "HYPOSTYLE_LOSS_MINUTES";
 const NOON_MS: u64 = 3_600_000;
 
@@ -63,7 +63,7 @@ impl Relay {
     }
 }
 
-/// The value of a `set` repeats `number`.
+/// Makes a random request. The value of a `set` repeats `number`.
 fn request(random: &mut Random, number: u16) -> String {
     let key = random.below(8);
     let bytes = random.pick(&[0, 1, 30, 700, 1380, 1400, 5000, 20_000]);
@@ -157,7 +157,7 @@ impl Expected {
     }
 }
 
-/// Returns the number of received datagrams.
+/// Receives all expected answers, and returns the number of their datagrams.
 fn receive(sockets: &[UdpSocket], expected: &mut Expected) -> u64 {
     let (mut buffer, mut count) = ([0; 65_536], 0);
     for (socket, answers) in sockets.iter().zip(&mut expected.answers) {
@@ -214,7 +214,7 @@ fn exchange(
     (received, sent)
 }
 
-/// Datagrams sent from several CPUs may arrive out of order.
+/// Pins this thread, because datagrams sent from several CPUs may arrive out of order.
 fn stay_on_this_processor() {
     let mut processors = CpuSet::new();
     processors.set(sched_getcpu());
@@ -231,7 +231,7 @@ fn what_arrives_is_answered_where_values_stay_in_the_packets_that_brought_them()
     answers_what_arrives(Way::Xdp, ZeroCopy::Full);
 }
 
-/// Runs an exchange over each IP family. Past the kernel, repeats it for the minutes in `MINUTES`.
+/// Runs an exchange over each IP family. Past the kernel, repeats both for the time in `MINUTES`.
 fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
     let settings = everywhere(Port::Number(11211), way);
     let settings = Settings { zero_copy, zero_copy_bytes_min: 1, ..settings };

@@ -153,7 +153,7 @@ fn are_quiet_at_once(way: Way) {
     two.machines[1].forge(second, first, &message(2, b"get large\r\n"));
     wait_until("the drop of the error", || two.counts("udp_dropped_answer") == [1, forged]);
     let counts = ["udp_sent", "udp_received"].map(|name| two.counts(name));
-    // The answer to a later datagram shows that the server has handled all earlier ones.
+    // The answer to a later datagram shows that the server has handled all earlier datagrams.
     for at in [0, 1] {
         let (server, machine) = (two.addresses(false)[at], &two.machines[at]);
         let here = if at == 0 { machine.v4 } else { two.machines[1].v4 };

@@ -26,7 +26,7 @@ fn answers_are_as_long_as_the_link_carries_and_requests_of_any_length_come() {
             let mut client = network.client(is_v6);
             let value = "v".repeat(50_000);
             let set = format!("set k 0 0 50000\r\n{value}\r\n");
-            // The datagram exceeds the MTU: one kernel fragments it, the other reassembles it.
+            // The datagram exceeds the MTU, so one kernel fragments and the other reassembles it.
             client.ask(set, "STORED\r\n");
             for part_bytes in [1000, 7000] {
                 let key = format!("in-parts-of-{part_bytes}");

@@ -3,7 +3,7 @@
 //!
 //! Where: a client with AF_XDP on one end of a link, which sees the queue of each answer, and a
 //! server with `--xdp` on the other end.
-//! Invariant: a request is answered once, by the queue on which it arrived, by whichever column.
+//! Invariant: each request is answered once, by any column, on the queue by which it arrived.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ impl Client {
         Client { ports, to: Peer::at(ends), request, calls: Calls::default() }
     }
 
-    /// Each of `REQUESTS` requests through one queue must be answered once, through that queue.
+    /// Sends `REQUESTS` requests through one queue. Each must be answered once, through this queue.
     fn ask(&mut self) {
         let (mut missing, mut ids) = (HashSet::new(), 0..REQUESTS);
         let until = Instant::now() + DEADLINE;

@@ -79,7 +79,7 @@ impl Model {
         self.0.retain(|one| (one.from, one.id) != (from, id));
     }
 
-    /// Removes requests that waited too long. Returns how many of them had not been refused before.
+    /// Removes requests that waited too long. Returns how many of these requests were not refused.
     pub(crate) fn drop_late(&mut self, now_ms: u64) -> u64 {
         let is_late = |one: &Request| one.since_ms + PARTS_WAIT_MS_MAX <= now_ms;
         let late = self.0.iter().filter(|one| is_late(one) && !one.is_refused).count();

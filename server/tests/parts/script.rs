@@ -29,7 +29,7 @@ const STEP_BYTES: usize = 5;
 /// Milliseconds until the datagram of a step, indexed by four bits of the step.
 const PASSES_MS: [u64; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 10, 100, 500, 999, 1000];
 /// Maximum bytes that the assembly holds. Buffers double as they grow, and a complete request has a
-/// buffer besides those of incomplete requests.
+/// buffer in addition to the buffers of incomplete requests.
 const HELD_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX * (ASSEMBLIES_MAX + 1);
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,7 +10,7 @@ use crate::recording::Exchange;
 use std::collections::HashMap;
 
 pub(crate) trait Form {
-    /// A request sent after each recorded one. Its reply shows that the reply before is complete.
+    /// The request sent after each recorded request. Its reply shows that no earlier reply is due.
     fn fence() -> Vec<u8>;
 
     fn quotes_unique(exchange: &Exchange) -> bool;

@@ -107,7 +107,7 @@ fn a_wrong_binary_recording_is_found() {
         assert_found(Binary::new(), &exchanges, at);
         exchanges[at].answer.output[wrong] ^= 1;
     }
-    // A wrong status with the right text, and a reply to a request that must get none.
+    // Plant a wrong status with the right text, then a reply to a request that must get no reply.
     let at = exchanges.iter().position(|one| one.answer.output.get(7) == Some(&5)).unwrap();
     exchanges[at].answer.output[7] = 1;
     assert_found(Binary::new(), &exchanges, at);

@@ -184,7 +184,7 @@ impl Text {
     }
 }
 
-/// Includes the value's line end.
+/// Returns the length that `word` gives, plus the length of the line end.
 fn value_bytes(word: &[u8]) -> usize {
     number(word).map_or(0, |bytes| usize::try_from(bytes).unwrap() + 2)
 }

@@ -86,7 +86,7 @@ impl FrameLine {
         self.declared(name, values).unwrap_or_default()
     }
 
-    /// Returns the extras that the line gives, or else those that the request's opcode needs.
+    /// Returns the extras that the line gives, or by default the extras that the opcode needs.
     fn extras(&self, values: &Values) -> Vec<u8> {
         if self.field("extras").is_some() {
             return hex(&self.bytes("extras", values));
@@ -111,7 +111,7 @@ impl FrameLine {
         }
     }
 
-    /// A header field that the line gives has that number, even if the number is wrong.
+    /// Encodes a request. A header field that the line names gets the line's number, even if wrong.
     pub(crate) fn request(&self, values: &Values) -> Vec<u8> {
         let (key, value) = (self.bytes("key", values), self.bytes("value", values));
         let truth = Frame::new(REQUEST, self.opcode, &self.extras(values), &key, &value);
@@ -129,7 +129,7 @@ impl FrameLine {
         frame.encode()
     }
 
-    /// True if `got` answers another key; the reply to this line's key must then come later.
+    /// True if `got` answers another key, so that the reply to this line's key must come later.
     pub(crate) fn is_later(&self, values: &Values, got: &Frame) -> bool {
         let (_, key, _) = got.parts();
         got.opcode == self.opcode && !key.is_empty() && key != self.bytes("key", values)

@@ -87,7 +87,7 @@ fn messages_past_the_kernel_as_written(start: &impl Fn(&[&str]) -> Option<Server
     run_all(None, start, Some(&left_out));
 }
 
-/// Each value of a SET, however short, goes into the arena as one piece.
+/// Starts a server that stores each value, however short, in the arena as one piece.
 fn with_values_beside_packets(flags: &[&str]) -> Option<Server> {
     let all = [flags, &["-o", "udp_admin,zero_copy=send,zero_copy_min=1"]].concat();
     Server::past_the_kernel(&all)
@@ -109,7 +109,7 @@ fn the_server_answers_messages_as_written_where_values_stay_in_packets() {
     messages_past_the_kernel_as_written(&with_values_in_packets);
 }
 
-/// Like `with_values_in_packets`, but with a zero-copy driver, for which `-o zero_copy` is off.
+/// Like `with_values_in_packets`, but with a zero-copy driver, which turns `-o zero_copy` off.
 fn with_a_driver_that_does_not_copy(flags: &[&str]) -> Option<Server> {
     let all = [flags, &["-o", "udp_admin,zero_copy=full,zero_copy_min=1"]].concat();
     Server::past_a_kernel_without("copies", &all)
@@ -253,7 +253,7 @@ struct Times {
     silence: Duration,
 }
 
-/// With `left_out`, runs all other transcripts over UDP instead of TCP.
+/// Runs all transcripts over TCP. If `left_out` is set, runs all others over UDP instead.
 fn run_all(
     program: Option<&str>,
     start: &impl Fn(&[&str]) -> Option<Server>,

@@ -8,7 +8,7 @@ use crate::frames::{FrameLine, frame_lines};
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The steps have their line numbers.
+/// A parsed transcript. Each step has its line number.
 pub(crate) struct Script {
     pub(crate) name: String,
     pub(crate) steps: Vec<(usize, Step)>,
@@ -38,7 +38,7 @@ pub(crate) enum When {
 #[derive(Debug)]
 pub(crate) enum Piece {
     Bytes(Vec<u8>),
-    /// A named CAS unique. The first reply with the name sets it, and later replies must repeat it.
+    /// A named CAS unique. The first reply with the name sets the unique. Later replies repeat it.
     Cas(String),
     /// A time, in seconds from now. In a reply, "now" may be any second since the transcript began,
     /// because a loaded machine may answer seconds late.
@@ -47,7 +47,7 @@ pub(crate) enum Piece {
     Any,
 }
 
-/// Names the connection of a line that names none.
+/// The name of the connection for a line that names no connection.
 const UNNAMED: char = '-';
 
 impl Script {
