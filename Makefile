@@ -13,8 +13,8 @@
 #             are installed; KINDS='address thread memcheck miri' selects some
 # make mutants  tests a sample of mutants of each crate by cargo-mutants; CRATES='net store' selects
 #             crates
-# make peers  only installs: memcached, Redis, libmemcached's tools, a browser, and clients for
-#             Python, Go, Node, Java and Ruby
+# make peers  only installs: memcached, Redis, nutcracker, libmemcached's tools, a browser, and
+#             clients for Python, Go, Node, Java and Ruby
 
 CARGO ?= cargo
 PEERS := tests/.peers

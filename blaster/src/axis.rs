@@ -6,6 +6,8 @@
 //! Source: none; ticks are 1, 2 or 5 times a power of ten, as in most plots.
 
 const TICKS_MAX: u8 = 9;
+/// With fewer ticks, a logarithmic axis cannot be read.
+const TICKS_MIN: usize = 3;
 /// Approximate number of ticks on a linear axis.
 const TICKS: f64 = 5.0;
 
@@ -46,6 +48,19 @@ impl Axis {
             Spread::Log => (least, most),
         };
         Axis { spread, from, to }
+    }
+
+    /// Extends a logarithmic scale to round figures if it has fewer than `TICKS_MIN` ticks.
+    #[must_use]
+    pub fn with_ticks(self) -> Axis {
+        if self.spread != Spread::Log || self.ticks().len() >= TICKS_MIN {
+            return self;
+        }
+        let decade = |figure: f64| 10f64.powf(figure.log10().floor());
+        let steps = |figure: f64| [1.0, 2.0, 5.0, 10.0].map(|step| step * decade(figure));
+        let from = steps(self.from).into_iter().rev().find(|step| *step <= self.from);
+        let to = steps(self.to).into_iter().find(|step| *step >= self.to);
+        Axis { from: from.unwrap_or(self.from), to: to.unwrap_or(self.to), ..self }
     }
 
     /// Position of a figure from 0 (start of the axis) to 1 (end); `None` if it cannot be shown.
@@ -130,11 +145,20 @@ mod tests {
     }
 
     #[test]
+    fn a_short_logarithmic_scale_extends_to_round_figures() {
+        let ticks = |least, most| Axis::new(Spread::Log, [least, most].into_iter()).with_ticks();
+        let ticks = |least, most| ticks(least, most).ticks().into_iter().map(f64::round);
+        assert!(ticks(7.0, 23.0).eq([5.0, 10.0, 20.0, 50.0]));
+        assert!(ticks(11.0, 12.0).eq([5.0, 10.0, 20.0]));
+        assert!(ticks(30.0, 700.0).eq([50.0, 100.0, 200.0, 500.0]));
+    }
+
+    #[test]
     fn anything_has_a_scale() {
         for spread in [Spread::Linear, Spread::Within, Spread::Log] {
             for figures in [vec![], vec![0.0], vec![5.0], vec![f64::NAN, -1.0], vec![1e-300, 1e300]]
             {
-                let axis = Axis::new(spread, figures.iter().copied());
+                let axis = Axis::new(spread, figures.iter().copied()).with_ticks();
                 assert!(axis.ticks().len() <= usize::from(TICKS_MAX), "{spread:?} {figures:?}");
                 for figure in figures.into_iter().filter(|figure| *figure > 0.0) {
                     let place = axis.place(figure).unwrap();

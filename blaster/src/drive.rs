@@ -36,7 +36,7 @@ use crate::packets::InterfaceNeeds;
 use crate::steer::Steering;
 use crate::target::{Place, Ring, Target};
 use crate::wire::Protocol;
-use crate::workload::{Names, Workload};
+use crate::workload::{Names, Stream, Workload};
 use live_counts::LiveCounts;
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +63,9 @@ pub struct Drive {
     pub threads: u32,
     /// This thread's number in this process, from 0, and this process's number of threads.
     pub here: (u32, u32),
+    /// This process's number among the agents, from 0, and the number of agents; (0, 1) without
+    /// agents.
+    pub agent: (u32, u32),
     /// This thread's first connection to each target (connections are numbered from 0 over all
     /// threads), and the number of connections that all threads have to each target.
     pub first_connection: (u32, u32),
@@ -272,6 +275,7 @@ impl Drive {
             thread: 0,
             threads: 1,
             here: (0, 1),
+            agent: (0, 1),
             first_connection: (0, pace.connections()),
             ring: Arc::new(Ring::new(&targets)),
             targets,
@@ -300,14 +304,26 @@ impl Drive {
         1 + usize::from(self.receive_cpu.is_some())
     }
 
-    /// The keys that this thread populates; if keys are per connection, those of its connections.
+    /// The keys that this thread populates; if connections or agents have their own keys, those of
+    /// its connections, or a part of those of its agent.
     #[must_use]
     pub fn share(&self) -> Range<u64> {
+        if self.workload.per_agent() {
+            return self.workload.share_of_agent(self.agent, self.here);
+        }
         if !self.workload.per_connection() {
             return self.workload.share(self.thread, self.threads);
         }
         let (Range { start, end }, all) = self.connection_numbers();
         self.workload.share(start, all).start..self.workload.share(end, all).start
+    }
+
+    /// The sequence of this thread's requests.
+    fn stream(&self) -> Stream {
+        let (connection_numbers, all) = self.connection_numbers();
+        Stream::new(&self.workload, self.seed, self.thread, self.threads)
+            .over(connection_numbers, all)
+            .of_agent(self.agent, self.here)
     }
 
     /// The numbers of this thread's connections to each target, and the count over all threads.
@@ -374,6 +390,13 @@ impl Drive {
         if self.workload.per_connection() && !has_keys {
             return Err(DriveError::Plan(
                 "there are fewer keys than connections, and each needs keys of its own",
+            ));
+        }
+        let (agent, agents) = self.agent;
+        let has_keys = agent < agents && u64::from(agents) <= self.workload.keys();
+        if self.workload.per_agent() && !has_keys {
+            return Err(DriveError::Plan(
+                "there are fewer keys than agents, and each needs keys of its own",
             ));
         }
         if usize::try_from(all).is_ok_and(|all| all < self.steering.ports()) {

@@ -229,6 +229,16 @@ pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
+/// Formats CPUs in ascending order as `cpus` parses them: `0,2-5`.
+pub(crate) fn cpu_list(cpus: &[usize]) -> String {
+    let range = |run: &[usize]| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => run.iter().map(usize::to_string).collect(),
+    };
+    let runs = cpus.chunk_by(|one, next| one + 1 == *next).map(range);
+    runs.collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

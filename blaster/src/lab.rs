@@ -9,6 +9,7 @@
 //! that says so.
 //! Source: the documents that `experiment::Document` lists.
 
+pub mod card;
 pub mod claims;
 pub mod experiment;
 pub mod figures;
@@ -16,9 +17,14 @@ pub mod flags;
 pub mod library;
 pub mod link;
 pub mod measure;
+mod namespace;
 pub mod points;
 pub mod profile;
+mod proxy;
 pub mod record;
 pub mod report;
+mod resident;
 pub mod rounds;
 pub mod servers;
+mod simulated;
+pub mod tuning;

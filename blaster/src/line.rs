@@ -11,7 +11,8 @@
 //! halves refer to the same socket, so that they can run on different threads.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use net::{
@@ -66,6 +67,12 @@ impl Socket {
                 bypass(over, *address).map(|packets| Socket::Packets(packets.into()))
             }
         }
+    }
+
+    /// A stream that is connected and does not block.
+    #[must_use]
+    pub fn connected(stream: TcpStream) -> Socket {
+        Socket::Stream(Stream::from(OwnedFd::from(stream)).into())
     }
 
     /// Adds the socket to `epoll`. A connection that bypasses the kernel is not added.

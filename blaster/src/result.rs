@@ -177,7 +177,7 @@ struct AnySchema {
 }
 
 /// Writes a file completely or not at all.
-fn put(path: &Path, bytes: &[u8]) -> Result<(), ResultError> {
+pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<(), ResultError> {
     let failed = |error| ResultError::File(path.to_owned(), error);
     let mut new = path.as_os_str().to_owned();
     new.push(".new");

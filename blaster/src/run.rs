@@ -38,7 +38,7 @@ use crate::result::manifest::Manifest;
 use crate::result::{RunResult, SCHEMA, remarks};
 use crate::target::{Place, Target};
 use crate::words::{quoted, whole};
-use crate::workload::Names;
+use crate::workload::{Names, Workload, WorkloadError};
 use agents::{Agents, parts};
 use crowd::Crowd;
 use live::Live;
@@ -103,6 +103,9 @@ pub enum RunError {
     /// An agent cannot do its share of the work.
     #[error("{0}: {1}")]
     Agent(String, String),
+    /// A file of the workload cannot be sent to agents.
+    #[error(transparent)]
+    Files(WorkloadError),
     /// Ctrl-C or SIGTERM came before anything was measured.
     #[error("stopped by Ctrl-C or SIGTERM before anything was measured")]
     Stopped,
@@ -166,7 +169,7 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     let mut done =
         RunResult { left_behind, ..judged(plan, record::manifest(plan, &context), course) };
     if context.agents.is_none() {
-        done.verdict.remarks.extend(remarks::remarks(&done.manifest));
+        done.verdict.remarks.extend(remarks::remarks(&done.manifest, done.merged.as_ref()));
     }
     if let Some(message) = not_stored {
         let sentence = format!("before the traffic, {message}. Gets of these keys can miss");
@@ -182,12 +185,22 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
 pub fn set_keys_by_share(plan: &mut Plan) -> Result<(), RunError> {
     let Some(share) = plan.fill_share else { return Ok(()) };
     let servers = Servers::find(&plan.targets, plan.family(), plan.protocol, None)?;
-    let key_bytes = plan.workload.items_bytes() / plan.workload.keys() as f64;
-    let keys = whole((share * servers.limit_bytes()? as f64 / key_bytes).max(1.0));
-    plan.workload
+    let bytes = share * servers.limit_bytes()? as f64;
+    set_keys(&mut plan.workload, bytes).map_err(RunError::Fill)
+}
+
+/// Sets the number of keys so that keys and values take `bytes`, with one key at least.
+fn set_keys(workload: &mut Workload, bytes: f64) -> Result<(), String> {
+    let key_bytes = workload.items_bytes() / workload.keys() as f64;
+    let keys = whole((bytes / key_bytes).max(1.0));
+    workload
         .set("keys", &keys.to_string())
-        .and_then(|()| plan.workload.check())
-        .map_err(|error| RunError::Fill(error.to_string()))
+        .and_then(|()| workload.check())
+        .map_err(|error| error.to_string())?;
+    match workload.keys() == keys {
+        true => Ok(()),
+        false => Err("a key file or a trace determines the keys: leave --fill out".to_owned()),
+    }
 }
 
 /// Fills and drives the servers. Returns which keys could not be stored, and the measurements.
@@ -201,7 +214,7 @@ fn fill_and_drive(
         false => None,
     };
     live.driving(None);
-    let mut crowd = Crowd::connect(plan.crowd, &context.servers.targets)?;
+    let mut crowd = Crowd::connect(plan.crowd, &context.servers.targets, &context.stop)?;
     let over = AtomicBool::new(false);
     let course = std::thread::scope(|scope| {
         scope.spawn(|| crowd.creep(&over));
@@ -209,7 +222,8 @@ fn fill_and_drive(
         over.store(true, Ordering::Relaxed); // the flag orders no other memory
         course
     });
-    let (course, turned_out) = (course?, crowd.leave());
+    // The crowd leaves also after a failure, because it has an item on the server.
+    let (turned_out, course) = (crowd.leave(), course?);
     let gone = changed_servers(context).into_iter().chain(turned_out).collect();
     Ok((not_stored, course::TrafficResult { gone, ..course }))
 }
@@ -283,7 +297,7 @@ pub(crate) fn check_room(plan: &mut Plan) -> Result<(), RunError> {
 }
 
 /// Checks that this process may run on all CPUs in flags; otherwise threads would fail later.
-fn has_cpus(named: &[(&'static str, &[usize])]) -> Result<(), RunError> {
+pub(crate) fn has_cpus(named: &[(&'static str, &[usize])]) -> Result<(), RunError> {
     let Ok(own) = sched_getaffinity(None) else { return Ok(()) };
     let is_there = |cpu: usize| cpu < CpuSet::MAX_CPU && own.is_set(cpu);
     for (name, cpus) in named {
@@ -440,6 +454,23 @@ mod tests {
         assert_eq!(exits("late-sends", &[]), Exit::Met);
         assert_eq!([&met[..], &unmet].map(|all| exits("late-sends", all)), [Exit::Invalid; 2]);
         assert_eq!(exit(&RunResult { is_interrupted: true, ..RunResult::default() }), Exit::NotMet);
+    }
+
+    #[test]
+    fn a_share_of_the_memory_sets_the_number_of_keys_unless_a_file_lists_them() {
+        let mut workload = Workload::preset("uniform").unwrap();
+        // A key has 32 bytes, and a value 128.
+        for (bytes, keys) in [(1600.0, 10), (0.1, 1)] {
+            set_keys(&mut workload, bytes).unwrap();
+            assert_eq!(workload.keys(), keys);
+        }
+        assert!(set_keys(&mut workload, 1e30).is_err());
+        let path = std::env::temp_dir().join(format!("kvblaster-fill-{}", std::process::id()));
+        std::fs::write(&path, "one\nother\n").unwrap();
+        workload.set("key-file", path.to_str().unwrap()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let told = set_keys(&mut workload, 1600.0).unwrap_err();
+        assert!(told.starts_with("a key file or a trace determines the keys"), "{told}");
     }
 
     #[test]

@@ -4,15 +4,16 @@
 //! Invariant: the report contains all simulations. If one fails, there is an error and no report.
 
 pub mod chart;
+mod drawn;
 pub mod flags;
 pub mod plot;
 pub mod report;
 
 pub use flags::Plan;
 
-use crate::workload::WorkloadError;
 use crate::workload::replay::Replay;
-use simulate::jobs::{self, SimulateError};
+use crate::workload::{Files, WorkloadError};
+use simulate::jobs::{self, Outcome, SimulateError};
 use simulate::trace::{Trace, TraceError};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -39,10 +40,7 @@ pub enum ReportError {
 /// # Errors
 /// A trace cannot be used, a simulation cannot be made, or the plot cannot be written.
 pub fn run(plan: &Plan) -> Result<String, ReportError> {
-    let traces = plan.traces.iter().map(|path| read(path));
-    let traces = traces.collect::<Result<Vec<Trace>, ReportError>>()?;
-    let jobs_plan = plan.jobs_plan();
-    let outcomes = jobs::run(&jobs_plan, traces, show_progress)?;
+    let (jobs_plan, outcomes) = outcomes(plan, show_progress)?;
     if let Some(path) = &plan.svg {
         std::fs::write(path, plot::svg(&jobs_plan, &outcomes))
             .map_err(|error| ReportError::Plot(path.clone(), error))?;
@@ -54,13 +52,29 @@ pub fn run(plan: &Plan) -> Result<String, ReportError> {
     })
 }
 
+/// Runs the simulations of `plan`. `report` gets the number of finished simulations and of all.
+pub(crate) fn outcomes(
+    plan: &Plan,
+    report: impl Fn(usize, usize) + Sync,
+) -> Result<(jobs::Plan, Vec<Outcome>), ReportError> {
+    let traces = plan.traces.iter().map(|path| read(path));
+    let mut traces = traces.collect::<Result<Vec<Trace>, ReportError>>()?;
+    if let (Some(name), Some(workload)) = (&plan.workload_name, &plan.workload) {
+        let name = Trace::name_of(Path::new(name));
+        traces.push(drawn::trace(&name, workload, (plan.requests, plan.seed))?);
+    }
+    let jobs_plan = plan.jobs_plan();
+    let outcomes = jobs::run(&jobs_plan, traces, report)?;
+    Ok((jobs_plan, outcomes))
+}
+
 /// Reads a trace of key numbers. Only the gets of a CSV are replayed, because the simulated cache
 /// stores every missing key itself.
 fn read(path: &Path) -> Result<Trace, ReportError> {
     if !Replay::is_csv(path) {
         return Ok(Trace::read(path)?);
     }
-    let gets = Replay::read(path, 0)?.looked_up();
+    let gets = Replay::read(&Files::here(""), path, 0)?.looked_up();
     if gets.is_empty() {
         return Err(WorkloadError(format!("{}: the trace has no gets", path.display())).into());
     }

@@ -1,24 +1,36 @@
-//! Steering: the choice of the server's column (a server thread) for each request over UDP.
+//! Steering: the choice of the server's column (a server thread), for each request over UDP or for
+//! each connection over TCP.
 //!
 //! ```text
 //! round-robin   each request to the next column           two bytes of its header name the column
 //! key           each request to the column of its key     the same two bytes name the column
 //! ports         each connection to the next column        its port: the target's plus the column
+//! first         each connection, over TCP, to column 0    opened again until column 0 accepts it
 //! ```
 //!
-//! Where: between generating and writing a request; with `ports`, when a connection opens.
+//! Where: between generating and writing a request; with `ports` and `first`, when a connection
+//! opens.
 //! Invariant: a request names only a column that exists. Without steering, requests look like those
 //! of clients that do not know of columns. A multiget goes to the column of its first key: any
 //! column can answer for all keys, and a split by column would make several requests.
 //! Source: the KV-Cache paper, sections 4.1.2 (flows by two bytes, or by port) and 4.2.1 (clients
 //! hash keys), and 5.2.2 (round robin over flows).
 
+use crate::result::version;
 use crate::target::Place;
 use crate::workload::Names;
 use protocol::flow;
 use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroU16;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The most connections that are opened for one to the first column.
+const TRIES_MAX: usize = 1000;
+/// Longest wait for a connection to the first column.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
 
 /// A rule for choosing the column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,11 +41,17 @@ pub enum Steer {
     Key,
     /// Each connection goes to the next column in turn.
     Ports,
+    /// Each connection over TCP goes to the first column.
+    First,
 }
 
 /// All rules with their names.
-pub const STEERS: [(Steer, &str); 3] =
-    [(Steer::RoundRobin, "round-robin"), (Steer::Key, "key"), (Steer::Ports, "ports")];
+pub const STEERS: [(Steer, &str); 4] = [
+    (Steer::RoundRobin, "round-robin"),
+    (Steer::Key, "key"),
+    (Steer::Ports, "ports"),
+    (Steer::First, "first"),
+];
 
 impl Steer {
     /// Returns the rule's name.
@@ -68,6 +86,11 @@ impl Steering {
     pub fn splits_connections(&self) -> bool {
         matches!(self.how, Some(Steer::RoundRobin | Steer::Key))
             && self.columns.iter().any(|columns| columns.get() > 1)
+    }
+
+    /// True if all connections go to the first column.
+    pub(crate) fn is_to_first(&self) -> bool {
+        self.how == Some(Steer::First)
     }
 
     /// Returns the largest number of columns of a target with `Steer::Ports`, and otherwise 0.
@@ -123,7 +146,7 @@ impl Flows {
             return flow::ANY;
         };
         match how {
-            Steer::Ports => flow::ANY,
+            Steer::Ports | Steer::First => flow::ANY,
             Steer::RoundRobin => {
                 let turn = &mut self.turns[target];
                 let flow = flow::to_column(*turn);
@@ -137,6 +160,31 @@ impl Flows {
             }
         }
     }
+}
+
+/// Opens connections to a server until its first column accepts one, and returns this connection.
+/// Each connection asks for the number of connections that the first column has accepted. No other
+/// client may connect meanwhile.
+///
+/// # Errors
+/// The server accepts no connection, does not report this number, or its first column accepts none.
+pub(crate) fn connect_to_first(address: SocketAddr) -> io::Result<TcpStream> {
+    // Two threads that open connections at the same time would count each other's.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut before = None;
+    for _ in 0..TRIES_MAX {
+        let stream = TcpStream::connect_timeout(&address, CONNECT_MAX)?;
+        let accepted = version::accepted_by_first(&stream)?;
+        if before.is_some_and(|before| accepted > before) {
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+            return Ok(stream);
+        }
+        before = Some(accepted);
+    }
+    let why = format!("the first column accepted none of {TRIES_MAX} connections");
+    Err(io::Error::other(why))
 }
 
 #[cfg(test)]
@@ -155,7 +203,7 @@ mod tests {
                 (0..7).map(|key| flows.next(target, key, &names, &mut text)).collect();
             (flows, steering)
         };
-        for how in [None, Some(Steer::Ports)] {
+        for how in [None, Some(Steer::Ports), Some(Steer::First)] {
             let (flows, steering) = flows(how, 0);
             assert_eq!(flows, [0; 7]);
             assert!(!steering.splits_connections());

@@ -9,6 +9,7 @@ mod alias;
 mod curve;
 mod draw;
 mod file;
+mod files;
 mod gaps;
 pub mod help;
 mod histogram;
@@ -24,6 +25,7 @@ pub mod settings;
 mod stream;
 mod zipf;
 
+pub(crate) use files::{Files, SentFiles};
 pub use names::Names;
 pub(crate) use names::{DIGITS_MAX, Pattern};
 pub use stream::Stream;
@@ -123,6 +125,21 @@ impl Default for WorkloadRequest {
     }
 }
 
+/// The owners of parts of the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeysPer {
+    /// The keys are not divided: each connection requests all keys.
+    Run,
+    /// Each connection has its own part.
+    Connection,
+    /// Each agent has its own part.
+    Agent,
+}
+
+/// All values of `keys-per` with their names, in the order of their numbers (`per as usize`).
+const KEYS_PER: [(KeysPer, &str); 3] =
+    [(KeysPer::Run, "run"), (KeysPer::Connection, "connection"), (KeysPer::Agent, "agent")];
+
 /// The reason why a workload cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -143,7 +160,7 @@ pub struct Workload {
     mix: Mix,
     is_dealt: bool,
     sets_oldest: bool,
-    per_connection: bool,
+    keys_per: KeysPer,
     batch: SampledLaw,
     gap: Gap,
     gap_sampler: GapSampler,
@@ -169,7 +186,7 @@ impl Default for Workload {
             mix: Mix([9.0, 1.0, 0.0, 0.0, 0.0, 0.0]),
             is_dealt: false,
             sets_oldest: false,
-            per_connection: false,
+            keys_per: KeysPer::Run,
             batch: SampledLaw::fixed(1),
             gap: Gap::Exponential,
             gap_sampler: GapSampler::Exponential,
@@ -202,10 +219,10 @@ impl Workload {
         file::read(path)
     }
 
-    /// Reads the output of `to_toml`, and the files that the output names. Fails if a file is
-    /// missing, or if its contents are no longer valid.
-    pub(crate) fn from_toml(text: &str) -> Result<Workload, WorkloadError> {
-        file::parse(text, Path::new("/")).map_err(|(_, why)| WorkloadError(why))
+    /// Reads the output of `to_toml` and the files that a controller sent with it. Fails if a file
+    /// is missing, or if its contents are no longer valid.
+    pub(crate) fn from_sent(text: &str, sent: &SentFiles) -> Result<Workload, WorkloadError> {
+        file::parse(text, &Files::Sent(sent)).map_err(|(_, why)| WorkloadError(why))
     }
 
     /// Changes one setting, as a flag `--name value` does. Paths are relative to the working
@@ -214,10 +231,15 @@ impl Workload {
     /// # Errors
     /// There is no such setting, or it cannot have that value. The workload is then unchanged.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), WorkloadError> {
-        self.set_from(name, value, Path::new(""))
+        self.set_from(name, value, &Files::here(""))
     }
 
-    fn set_from(&mut self, name: &str, value: &str, base: &Path) -> Result<(), WorkloadError> {
+    fn set_from(
+        &mut self,
+        name: &str,
+        value: &str,
+        files: &Files<'_>,
+    ) -> Result<(), WorkloadError> {
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
             let names: Vec<_> = settings::names().collect();
             let (names, meant) = (names.join(", "), suggestion(name, settings::names()));
@@ -225,10 +247,7 @@ impl Workload {
                 "{name}: no such setting; there are {names}{meant}"
             )));
         };
-        // A manifest names files by absolute paths, so that it can be read from any folder.
-        let base = std::path::absolute(base.join("."));
-        let base = base.map_err(|error| WorkloadError(format!("{name}: {value}: {error}")))?;
-        (setting.set)(self, value.trim(), &base)
+        (setting.set)(self, value.trim(), files)
     }
 
     /// Checks that individually valid settings do not contradict each other.
@@ -243,7 +262,7 @@ impl Workload {
         }
         let chosen = [
             ("key-file", self.key_file.is_some()),
-            ("keys-per", self.per_connection),
+            ("keys-per", self.keys_per != KeysPer::Run),
             ("set-order", self.sets_oldest),
         ];
         if let Some((name, _)) = chosen.iter().find(|(_, is)| *is && self.trace.is_some()) {
@@ -269,13 +288,20 @@ impl Workload {
         self.key_file.as_ref().map_or(self.keys, |file| file.keys())
     }
 
-    /// The range of keys that a thread stores when the cache is populated.
-    pub(crate) fn share(&self, thread: u32, threads: u32) -> Range<u64> {
-        let (keys, threads) = (u128::from(self.keys()), u128::from(threads.max(1)));
-        // The result is at most the number of keys, so at most 2^40.
-        let edge = |thread: u32| keys * u128::from(thread).min(threads) / threads;
-        let [from, to] = [thread, thread.saturating_add(1)].map(edge);
-        u64::try_from(from).unwrap_or(0)..u64::try_from(to).unwrap_or(0)
+    /// Part `nth` of `count` equal parts of the keys, which belongs to a thread, a connection or an
+    /// agent.
+    pub(crate) fn share(&self, nth: u32, count: u32) -> Range<u64> {
+        part(&(0..self.keys()), nth, count)
+    }
+
+    /// The keys that thread `thread` of `threads` of agent `agent` of `agents` stores when the
+    /// cache is populated, if each agent has its own keys.
+    pub(crate) fn share_of_agent(
+        &self,
+        (agent, agents): (u32, u32),
+        (thread, threads): (u32, u32),
+    ) -> Range<u64> {
+        part(&self.share(agent, agents), thread, threads)
     }
 
     /// The seed that shuffles keys over ranks of popularity. `None` with a key file, whose lines
@@ -287,7 +313,12 @@ impl Workload {
     /// True if each connection has its own part of the keys.
     #[must_use]
     pub fn per_connection(&self) -> bool {
-        self.per_connection
+        self.keys_per == KeysPer::Connection
+    }
+
+    /// True if each agent has its own part of the keys.
+    pub(crate) fn per_agent(&self) -> bool {
+        self.keys_per == KeysPer::Agent
     }
 
     /// True if a miss is followed by a SET of the missed key.
@@ -365,6 +396,17 @@ impl Workload {
         let details = self.trace.as_ref().and_then(|trace| trace.details.as_ref());
         details.map_or(0, |details| details.replaced)
     }
+}
+
+/// Part `nth` of `count` parts of a range of keys. Their lengths differ by at most one.
+fn part(keys: &Range<u64>, nth: u32, count: u32) -> Range<u64> {
+    let (all, count) = (u128::from(keys.end - keys.start), u128::from(count.max(1)));
+    // The result is at most the number of keys, so at most 2^40.
+    let edge = |nth: u32| {
+        let edge = all * u128::from(nth).min(count) / count;
+        keys.start + u64::try_from(edge).unwrap_or(0)
+    };
+    edge(nth)..edge(nth.saturating_add(1))
 }
 
 #[cfg(test)]

@@ -12,10 +12,11 @@ use blaster::target::Place;
 use blaster::workload::Verb;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testing::{is_alive, skip};
 
@@ -82,8 +83,8 @@ fn agents_do_together_what_one_process_does_and_their_parts_add_up() {
     let answers = || running.counts().answers.swap(0, Ordering::Relaxed);
     assert_eq!(answers(), 1001 + 1001 + 1001 + 4 + 4);
     let alone = result(words, &[], &target).merged.unwrap().tally;
-    // A single process clears a server that was empty before with one flush. It sends ten more
-    // requests to query the server's state.
+    // The server was empty before, so a single process clears it with one flush. The process sends
+    // ten more requests to query the server's state.
     assert_eq!(answers(), 1001 + 1001 + 1 + 5 * 2);
     for verb in [Verb::Get, Verb::Set] {
         let asked = |tally: &Tally| (tally.verb(verb).sent, tally.verb(verb).keys);
@@ -297,27 +298,156 @@ fn what_is_no_agent_is_told_with_its_own_words() {
     assert!(answers <= 4, "{answers}: nothing was to be driven");
 }
 
-#[test]
-fn an_agent_needs_the_files_that_the_workload_names() {
-    let (_running, target) = server();
-    let path = std::env::temp_dir().join(format!("kvblaster-sizes-{}", std::process::id()));
-    let path = path.to_str().unwrap();
-    for (setting, content, change, why) in [
-        ("--value-size file:", "10 1\n20 1\n", "echo 30 1 >", "file: md5 of value-size's"),
-        ("--value-size file:", "10 1\n20 1\n", "rm", "value-size: "),
-        // Another trace with the same number of requests and keys.
-        ("--trace ", "1,k,1,9,1,set,0\n", "echo 1,k,1,8,1,set,0 >", "file: the trace: 1 requests"),
-    ] {
-        fs::write(path, content).unwrap();
-        let words = format!("run -q --keys 100 -n 100 --schedule 1h+1x1h {setting}{path}");
-        let (well, out, err) = output(&words, &[&plain()], &target);
-        assert!(well.status.success(), "{out}{err}");
-        let agent = format!("sh -c '{change} {path}; exec {}'", plain());
-        let (output, _, err) = output(&words, &[&agent], &target);
-        assert_eq!(output.status.code(), Some(3), "{err}");
-        assert!(err.contains(why) && err.contains("kvblaster: agent 1 "), "{err}");
+/// A folder that is removed when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let name = format!("kvblaster-agents-{name}-{}", std::process::id());
+        let folder = Folder(std::env::temp_dir().join(name));
+        fs::create_dir_all(&folder.0).unwrap();
+        folder
     }
-    fs::remove_file(path).unwrap();
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn agents_without_the_files_of_the_workload_do_what_one_process_with_them_does() {
+    let (_running, target) = server();
+    let folder = Folder::new("files");
+    // Every agent removes the files before it starts, so that no agent can open them.
+    let without = format!("sh -c 'cd /; rm -f {}/*; exec {}'", folder.0.display(), plain());
+    let names: String = (0..100).map(|line| format!("user:{line}\n")).collect();
+    let trace: String = (0..300).map(|n| format!("{n},k{},1,{},1,set,0\n", n % 7, n % 5)).collect();
+    for (settings, md5s) in [
+        ("--value-size file:sizes --popularity file:sizes --key-size file:sizes", 3),
+        ("--key-file names --popularity file:sizes", 2),
+        ("--trace trace.csv", 1),
+        ("-w mine.toml", 1),
+    ] {
+        let words = format!(
+            "run -q --json --keys 100 -n 300 -t 3 --mix get=1,set=1 --schedule 1h+1x1h \
+             --timeout 60s {settings}"
+        );
+        let result = |agents: &[&str]| -> RunResult {
+            let mine = "value-size = \"file:sizes\"\n";
+            let files = [("sizes", "10 1\n20 2\n30 5\n"), ("names", &names), ("trace.csv", &trace)];
+            for (name, text) in files.into_iter().chain([("mine.toml", mine)]) {
+                fs::write(folder.0.join(name), text).unwrap();
+            }
+            let mut command = kvblaster(&words, agents, &target);
+            let output = command.current_dir(&folder.0).output().expect("kvblaster starts");
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+                panic!("{settings}: {error}: {}", String::from_utf8_lossy(&output.stderr))
+            })
+        };
+        let (alone, together) = (result(&[]), result(&[&without, &without]));
+        assert!(!folder.0.join("sizes").exists(), "no agent has removed the files");
+        assert_eq!(alone.manifest.workload_toml, together.manifest.workload_toml);
+        assert_eq!(alone.manifest.workload_toml.matches("md5").count(), md5s, "{settings}");
+        let requested = |done: &RunResult| {
+            let tally = &done.merged.as_ref().unwrap().tally;
+            let verbs =
+                [Verb::Get, Verb::Set].map(|verb| (tally.verb(verb).sent, tally.verb(verb).keys));
+            (verbs, tally.sent_bytes)
+        };
+        assert_eq!(requested(&alone), requested(&together), "{settings}");
+    }
+}
+
+#[test]
+fn files_that_are_too_long_for_agents_are_named_before_an_agent_starts() {
+    let folder = Folder::new("long");
+    let (marker, bytes) = (folder.0.join("started"), (33 << 20) + 6);
+    for name in ["keys", "values"] {
+        fs::write(folder.0.join(name), format!("10 1\n#{}", "-".repeat(33 << 20))).unwrap();
+    }
+    let path = |name: &str| folder.0.join(name).display().to_string();
+    let (keys, values) = (path("keys"), path("values"));
+    let agent = format!("sh -c 'touch {}; exec {}'", marker.display(), plain());
+    let words = format!("run -q --key-size file:{keys} --value-size file:{values}");
+    let (output, _, err) = output(&words, &[&agent], "127.0.0.1:9");
+    assert_eq!(output.status.code(), Some(3), "{err}");
+    let told = format!("value-size: {values}: the file has {bytes} bytes; with --agent, all files");
+    assert!(err.contains(&told) && err.contains(" 67108864 bytes together"), "{err}");
+    assert!(!marker.exists(), "an agent was started");
+}
+
+/// The keys of one connection's requests: those of gets, of sets, and of deletes.
+type Requested = [Vec<u64>; 3];
+
+/// Answers one connection as an empty memcached would. Returns the requested keys.
+fn answered(stream: &TcpStream) -> Requested {
+    let (mut source, mut line, mut requested) =
+        (BufReader::new(stream), String::new(), Requested::default());
+    while source.read_line(&mut line).is_ok_and(|read| read > 0) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (verb, answer) = match words[0] {
+            "get" => (Some(0), "END\r\n"),
+            "set" => (Some(1), "STORED\r\n"),
+            "delete" => (Some(2), "DELETED\r\n"),
+            "version" => (None, "VERSION 1\r\n"),
+            _ => (None, "END\r\n"),
+        };
+        if let Some(verb) = verb {
+            requested[verb].push(words[1].parse().unwrap());
+        }
+        if verb == Some(1) {
+            let bytes = words[4].parse::<usize>().unwrap() + 2;
+            source.read_exact(&mut vec![0; bytes]).unwrap();
+        }
+        if (&*stream).write_all(answer.as_bytes()).is_err() {
+            break;
+        }
+        line.clear();
+    }
+    requested
+}
+
+#[test]
+fn each_agent_fills_requests_and_clears_keys_of_its_own() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let is_over = AtomicBool::new(false);
+    let words = "run -q -w uniform --keys 41 --key-size 2 --keys-per agent --mix get=1 -t 3 -c 6 \
+                 -n 3000 --schedule 1h+1x1h --timeout 60s";
+    let all: Vec<Requested> = std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| {
+            let streams = listener.incoming().map(Result::unwrap);
+            let streams = streams.take_while(|_| !is_over.load(Ordering::Relaxed));
+            let threads: Vec<_> =
+                streams.map(|stream| scope.spawn(move || answered(&stream))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let (output, out, err) = output(words, &[&plain(), &plain()], &address.to_string());
+        is_over.store(true, Ordering::Relaxed);
+        drop(TcpStream::connect(address).unwrap());
+        assert!(output.status.success(), "{out}{err}");
+        accepting.join().unwrap()
+    });
+    for (verb, name) in ["get", "set", "delete"].into_iter().enumerate() {
+        let each: Vec<_> =
+            all.iter().map(|one| &one[verb]).filter(|keys| !keys.is_empty()).collect();
+        let mut connections = 0;
+        for own in [0..20, 20..41] {
+            let is_own = |keys: &&&Vec<u64>| keys.iter().all(|key| own.contains(key));
+            let of_agent: Vec<_> = each.iter().filter(is_own).collect();
+            connections += of_agent.len();
+            let mut keys: Vec<u64> =
+                of_agent.into_iter().flat_map(|keys| (*keys).clone()).collect();
+            keys.sort_unstable();
+            if name == "get" {
+                keys.dedup();
+            }
+            assert!(keys.iter().copied().eq(own.clone()), "{name}: {keys:?}");
+        }
+        assert_eq!(connections, each.len(), "{name}, keys of both agents: {each:?}");
+    }
 }
 
 /// A shell script that makes network namespaces for two hosts, linked to the server's namespace.
@@ -369,7 +499,7 @@ fn two_agents_in_networks_of_their_own_drive_one_server_at_the_sum_of_their_rate
     let asked: Vec<_> = parts.iter().map(|part| part.asked_per_s).collect();
     let whole = done.merged.as_ref().unwrap();
     assert_eq!((asked, whole.asked_per_s), (vec![Some(1000.0); 2], Some(2000.0)));
-    // 2,000 requests at 2,000 a second take about a second; random gaps vary it by a few percent.
+    // 2,000 requests at 2,000 a second take a second, which random gaps vary by a few percent.
     assert!(whole.seconds > 0.8, "{}", whole.seconds);
     // `to-b` is an interface in the server's namespace. The agents run in other namespaces.
     let nics = |part: &blaster::result::agent::AgentPart| {

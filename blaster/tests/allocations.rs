@@ -1,8 +1,8 @@
 //! Tests that sending requests and reading answers does not allocate per request.
 //!
-//! Where: a counting allocator counts the allocations of a drive and of a null server.
+//! Where: a counting allocator counts the allocations of a `Drive` and of a null server.
 //! Invariant: 18,000 more requests make less than one more allocation per hundred requests. Buffers
-//! that still grow cause some allocations. One per request, or one per batch, would fail the test.
+//! that still grow cause some allocations. One allocation per request or batch would fail the test.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use blaster::drive::{self, Drive, EndCondition, Pace};

@@ -73,8 +73,8 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
     }
 }
 
-/// Starts a fake server without items. It answers the first `stats` with the first text, and later
-/// ones with the second. Returns the server's address.
+/// Starts a fake server without items. The server answers the first `stats` with the first text,
+/// and each later `stats` with the second text. Returns the server's address.
 fn saying(statistics: [&'static str; 2]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

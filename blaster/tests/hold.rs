@@ -21,8 +21,8 @@ const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
 const STRANGE: u64 = 50;
 const SHORT: &str = "--keys 100 -n 50 --schedule 1h+1x1h --timeout 60s";
 
-/// True if the text reports that the server is empty again. The second sentence is for memcached:
-/// it counts flushed items until they are read, so kvblaster deletes the keys one by one.
+/// True if the text reports that the server is empty again. The second sentence is for memcached,
+/// which counts flushed items until they are read, so that kvblaster deletes the keys one by one.
 fn is_gone(text: &str) -> bool {
     text.contains("was empty before, and was flushed")
         || text.contains("was cleared of the 100 keys of this workload; it reports 0 items")
@@ -183,7 +183,7 @@ fn at_a_terminal_a_yes_allows_it_and_nothing_else() {
         command.args(format!("run {SHORT} -q").split(' ')).arg(&target).stdout(Stdio::piped());
         command.stdin(theirs.try_clone().unwrap()).stderr(theirs);
         let child = command.spawn().unwrap();
-        // `command` also holds the child's end open; unless it is dropped, reading never ends.
+        // `command` also holds the child's end open, so reading never ends without this `drop`.
         drop(command);
         let (mut seen, mut part, mut is_said) = (String::new(), [0; 4096], false);
         // Reading fails once no process has the other end of the terminal open.

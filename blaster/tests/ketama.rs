@@ -109,7 +109,7 @@ fn ours(ketama: Ketama, servers: Servers) -> Vec<usize> {
     keys().iter().map(|key| ring.place(key.as_bytes())).collect()
 }
 
-/// Returns the servers that libmemcached gives the keys. `None` without libmemcached.
+/// Returns the server to which libmemcached assigns each key. `None` without libmemcached.
 fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/clients/python/ketama.py");
     let setting = if ketama == Ketama::Plain { "plain" } else { "weighted" };

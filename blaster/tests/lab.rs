@@ -1,5 +1,6 @@
-//! Every experiment of `kvblaster lab` at its smallest scale, against real servers; and the lab's
-//! promises: what cannot be measured is told, data are kept and continued, and Ctrl-C loses little.
+//! Tests that each experiment of `kvblaster lab` runs at its smallest scale against real servers,
+//! that the lab reports what cannot be measured, keeps its data and continues them, and loses at
+//! most one measurement on Ctrl-C.
 //!
 //! Where: tests of the whole program, with Hypostyle, memcached and Redis.
 //! Invariant: no assertion depends on the machine's speed.
@@ -21,7 +22,7 @@ use testing::skip;
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
 
-/// A folder that is removed at the end.
+/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -58,7 +59,8 @@ fn has_redis() -> bool {
     found
 }
 
-/// An experiment of three servers, which only differ by names, at two points.
+/// Writes an experiment with two null servers and a server that is not installed. One of its three
+/// points needs more CPUs than a machine has.
 fn small(folder: &Path) {
     let text = r#"
 title = "Two equal servers, and one that is not installed"
@@ -138,7 +140,44 @@ fn data_are_kept_and_continued_and_absent_servers_are_told() {
     let [_, err] = texts(
         &lab(&format!("{} --resume", words.replace("smoke", "quick")), &folder.0).output().unwrap(),
     );
-    assert!(err.contains("are of scale"), "{err}");
+    assert!(err.contains("are of scale Smoke; continue"), "{err}");
+    let path = Record::path(&folder.0, "small");
+    let other = fs::read_to_string(&path).unwrap();
+    fs::write(&path, other.replace(&record.kvblaster, "0.0.0")).unwrap();
+    let [_, err] = texts(&lab(&more, &folder.0).output().unwrap());
+    assert!(err.contains("are of kvblaster 0.0.0; continue"), "{err}");
+}
+
+#[test]
+fn reasons_without_measurements_are_no_data_and_the_command_repeats_the_flags() {
+    let folder = Folder::new("empty");
+    small(&folder.0);
+    let path = folder.0.join("small.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let none = text.replace("needs = [\"bag-lru\"] },", "},").replace("\"reflect\"", "\"bag-lru\"");
+    let words = format!("run --smoke small --rounds 2 --experiments {}", folder.0.display());
+    for (text, measured) in [(none, "0 measurements\n"), (text, "8 measurements\n")] {
+        fs::write(&path, text).unwrap();
+        let [out, err] = texts(&lab(&words, &folder.0).output().unwrap());
+        assert_eq!(out, measured, "{err}");
+    }
+    let record = Record::read(&folder.0, "small").unwrap().unwrap();
+    let experiments = folder.0.display();
+    let command = format!("kvblaster lab run small --smoke --rounds 2 --experiments {experiments}");
+    assert_eq!(record.command, command);
+}
+
+#[test]
+fn cpus_that_do_not_exist_are_refused_before_the_first_measurement() {
+    let folder = Folder::new("cpus");
+    small(&folder.0);
+    for flag in ["--server-cpus", "--client-cpus"] {
+        let words = format!("run --smoke small --experiments {} {flag} 1023", folder.0.display());
+        let output = lab(&words, &folder.0).output().unwrap();
+        let [_, err] = texts(&output);
+        let told = format!("kvblaster: {flag}: kvblaster may not run on CPU 1023");
+        assert!(err.starts_with(&told) && !output.status.success(), "{err}");
+    }
 }
 
 #[test]
@@ -173,6 +212,10 @@ fn a_wrong_experiment_is_refused_with_its_fault() {
         ("of = \"one\"", "of = \"one @ 7\"", "7 is no point of the axes"),
         ("at_least", "at_last", "unknown field `at_last`"),
         ("name = \"other\"", "name = \"one\"", "one is named twice"),
+        ("way = \"unix\"", "way = \"unix\", proxy = \"yes\"", "other: a proxy needs the way tcp"),
+        ("way = \"unix\"", "rps = \"0\"", "coalesce_us need a way that begins with link"),
+        ("program = \"reflect\"", "program = \"policy\"", "a policy needs the method simulate"),
+        ("[drive]\n", "[drive]\nmethod = \"simulate\"\n", "simulate needs the program policy"),
     ];
     for (from, to, why) in rows {
         fs::write(folder.0.join("small.toml"), right.replace(from, to)).unwrap();
@@ -180,5 +223,108 @@ fn a_wrong_experiment_is_refused_with_its_fault() {
         let output = lab(&words, &folder.0).output().unwrap();
         let [_, err] = texts(&output);
         assert!(err.contains(why) && !output.status.success(), "{to}: {err}");
+    }
+}
+
+/// A shell script that makes a veth in place of two cards and a cable. After a complete lab, the
+/// script prints `restored` if the interfaces are in the same state as before. After a lab that was
+/// killed, it prints `rescued` if the interfaces are in this state again.
+const CARDS: &str = r#"
+mount -t sysfs sysfs /sys && ip link set lo up
+ip link add near0 type veth peer name far0
+ip address add 192.0.2.1/24 dev near0
+ip address add 192.0.2.9/24 brd + label far0:1 dev far0
+ip address add 2001:db8::1/64 nodad dev far0
+ip link set near0 up mtu 1400 && ip link set far0 up
+ip route add 198.51.100.0/24 via 192.0.2.7 dev near0 metric 7
+echo 1 >/sys/class/net/far0/queues/rx-0/rps_cpus
+state() {
+    cat /sys/class/net/far0/queues/rx-0/rps_cpus
+    for card in near0 far0; do
+        ip -o link show dev $card | cut -d ' ' -f 2-
+        ip -o address show dev $card scope global | cut -d ' ' -f 2-
+        ip route show dev $card
+    done
+}
+before=$(state)
+echo "$before"
+"$0" lab run --smoke cards "$@" -o "$DATA" --quiet || exit
+after=$(state)
+[ "$before" = "$after" ] && echo restored || echo "$after"
+"$0" lab run --quick cards "$@" -o "$DATA/killed" --rounds 1000 2>"$DATA/log" &
+until grep -qs '^cards, round 1' "$DATA/log"; do kill -0 $! || exit; done
+kill -9 $!
+looks=0
+until [ "$before" = "$(state 2>/dev/null)" ]; do
+    looks=$((looks + 1))
+    [ $looks -lt 5000 ] || { state; exit; }
+done
+echo rescued
+"#;
+
+#[test]
+fn cards_are_lent_to_the_lab_and_come_back() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("no privilege to make network namespaces");
+    }
+    let folder = Folder::new("cards");
+    let text = r#"
+title = "A link of two interfaces of this machine"
+source = "own"
+place = "a test"
+did = "Nothing."
+found = ["The interfaces come back."]
+figures = [{ y = "requests/s" }]
+servers = [
+    { name = "tcp", program = "reflect", way = "link-tcp", rps = "0" },
+    { name = "udp", program = "reflect", way = "link-udp", mtu = "1300" },
+    { name = "loopback", program = "reflect" },
+    { name = "interrupts", program = "reflect", way = "link-tcp", irq = "all" },
+    { name = "coalescing", program = "reflect", way = "link-tcp", coalesce_us = "0" },
+    { name = "two wires", program = "reflect", way = "link-tcp", wires = "2" },
+]
+
+[drive]
+flags = "-w uniform --keys 100"
+"#;
+    fs::write(folder.0.join("cards.toml"), text).unwrap();
+    let path = folder.0.display().to_string();
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "sh", "-c", CARDS, KVBLASTER]);
+    command.args(["--experiments", &path, "--interface", "near0,far0"]);
+    command.env("HYPOSTYLE", hypostyle_program()).env("DATA", &path);
+    let [out, err] = texts(&command.output().unwrap());
+    assert!(out.contains("\nrestored\n") && out.contains("\nrescued\n"), "{out}{err}");
+    let record = Record::read(&folder.0, "cards").unwrap().unwrap();
+    let command = record.servers.iter().find(|one| one.server == "tcp").unwrap();
+    let steered = "> /sys/class/net/far0/queues/rx-0/rps_cpus";
+    assert!(command.commands.iter().any(|line| line.ends_with(steered)), "{command:?}");
+    assert!(command.driven_by.contains(" 10.77.0.2:"), "{command:?}");
+    let why = |server: &str| {
+        let missing = record.missing.iter().find(|one| one.server == server);
+        missing.map_or("", |one| one.why.as_str())
+    };
+    assert_eq!([why("tcp"), why("udp"), why("loopback")], ["", "", ""]);
+    assert_eq!(why("interrupts"), "it needs network cards, and far0 is none");
+    assert_eq!(why("coalescing"), why("interrupts"));
+    assert!(why("two wires").contains("2 pairs of network cards, and --interface gives 1"));
+}
+
+#[test]
+fn a_wrong_interface_is_refused_before_anything_runs() {
+    let folder = Folder::new("interface");
+    small(&folder.0);
+    let rows = [
+        ("lo", "give the names of two network cards: NEAR,FAR"),
+        ("absent0,absent1", "--interface: there is no interface absent0 (ip link lists them)"),
+        ("absent0,absent0", "--interface: absent0 is named twice; a cable joins two cards"),
+        ("lo,absent0", "--interface: lo is no Ethernet interface"),
+    ];
+    for (cards, why) in rows {
+        let words = format!("run --smoke small --experiments {}", folder.0.display());
+        let output = lab(&format!("{words} --interface {cards}"), &folder.0).output().unwrap();
+        let [_, err] = texts(&output);
+        assert!(err.contains(why) && !output.status.success(), "{cards}: {err}");
+        assert!(!folder.0.join("small.json").exists(), "{cards}");
     }
 }

@@ -46,9 +46,9 @@ fn serve(machine: &Namespace, place: &str) -> Server {
     server
 }
 
-/// Starts a cache with two threads, and with UDP on all addresses. `None` if it is not installed.
-/// With `--xdp`, work stealing must be off: a reply sent through queue N arrives in the client's
-/// queue N, and a thief's reply, sent through its own queue, could reach the wrong client thread.
+/// Starts a cache with two threads, and with UDP on all addresses. `None` without the program. With
+/// `--xdp`, work stealing must be off: a reply sent through queue N arrives in the client's queue
+/// N, and a thief's reply, sent through its own queue, could reach the wrong client thread.
 fn start(machine: &Namespace, program: &OsStr, words: &[&str]) -> Option<Server> {
     let every = ["-p", "11211", "-U", "11211", "-t", "2"];
     let mut command = Command::new(program);
@@ -90,7 +90,7 @@ fn ran(machine: &Namespace, target: &str) -> String {
     driven(machine, &format!("-c 1 -d 8 {target}")).unwrap()
 }
 
-/// Asserts that every get hit, and that every reply reached its connection.
+/// Asserts that every get was a hit, and that every reply reached its connection.
 fn assert_whole(machine: &Namespace, words: &str) {
     let told = driven(machine, &format!("--json {words}")).unwrap();
     let told: Value = serde_json::from_str(&told).unwrap();

@@ -102,6 +102,9 @@ fn requests_over_udp_are_steered_and_what_cannot_be_steered_is_refused() {
     for (flags, target, told) in [
         ("--steer key --columns 3", tcp.as_str(), "over UDP only (udp://HOST:PORT)"),
         ("--steer key", &udp, "does not report its number of columns over TCP"),
+        ("--steer first", &udp, "--steer first works over TCP only (HOST:PORT)"),
+        ("--steer first -P binary", &tcp, "in the protocol text or meta"),
+        ("--steer first", &tcp, "does not report the connections of its columns"),
         ("--steer ports --columns 65535", &udp, "65535 columns need 65535 ports"),
         ("--steer ports --columns 5", &udp, "fewer connections than columns"),
     ] {
@@ -137,8 +140,8 @@ fn what_is_asserted_sets_the_exit_status() {
     let (failed, out, _) = output(&format!("{run} -a errors<1% -a p99<1ns"), &target);
     assert_eq!(failed.status.code(), Some(judged(&out, 1)), "{out}");
     assert!(out.contains("p99<1ns is not met"), "{out}");
-    // `--reflected 1` gives the null server a lower rate than the measured one, so the generator
-    // counts as the limit.
+    // `--reflected 1` states a rate of the null server that is below the measured rate, so the
+    // generator counts as the limit.
     let bound = format!("{run} --reflected 1");
     for (more, status, told) in [
         ("", 0, "INVALID: generator-bound"),
@@ -248,7 +251,7 @@ fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
     let all = |row: &&Vec<&str>| row[4] == "all";
     let kept: Vec<(&str, &str)> = rows.iter().filter(all).map(|row| (row[1], row[7])).collect();
     assert_eq!(kept, [("1", &first.to_string()[..]), ("2", &second.to_string())], "{asked}");
-    // A requested report does not split the scheduled one.
+    // A requested report does not split the scheduled report.
     let result = blaster::result::RunResult::read(&folder).unwrap();
     let sent: u64 = result.reports[0].tally.verbs.iter().map(|verb| verb.sent).sum();
     assert!(result.reports.len() == 1 && sent >= first + second, "{sent} of {reports:?}");
@@ -333,7 +336,8 @@ fn of_several_servers_the_one_that_never_answers_is_named() {
 }
 
 /// Starts a server that answers each command with the line that `answer` returns. For `None` the
-/// server does not answer. For an empty line it closes the connection and accepts no more.
+/// server does not answer. For an empty line the server closes the connection and accepts no
+/// further connections.
 fn serving(answer: impl Fn(&str) -> Option<&'static str> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

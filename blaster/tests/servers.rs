@@ -1,4 +1,4 @@
-//! Tests of the drive against real servers: Hypostyle, memcached, Redis.
+//! Tests of `drive` against real servers: Hypostyle, memcached, Redis.
 //!
 //! Where: tests of the library. Invariant: dropping a `Server` kills and reaps its process. Tests
 //! of a server that is not installed are skipped; in CI that is a failure. No assertion depends on
@@ -12,11 +12,12 @@ mod programs;
 
 use blaster::drive::{self, Drive, EndCondition, Mode, Pace};
 use blaster::measure::Tally;
+use blaster::steer::{Steer, Steering};
 use blaster::target::{self, Family, Target};
 use blaster::wire::Protocol;
 use blaster::workload::{Names, Verb, Workload};
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ fn spawn(program: &OsStr, args: &[&str], folder: &Path) -> io::Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
 
-/// `None` if the server is not installed.
+/// Starts a server. `None` if it is not installed.
 fn start(program: &OsStr, args: &[&str], folder: PathBuf) -> Option<Server> {
     match spawn(program, args, &folder) {
         Ok(child) => Some(Server { child, folder, targets: Vec::new() }),
@@ -87,7 +88,7 @@ impl Server {
         }
     }
 
-    /// memcached and Hypostyle write the port to a file.
+    /// Returns the port, which memcached and Hypostyle write to a file.
     fn port(&mut self, kind: &str) -> u16 {
         self.wait(kind, |folder| {
             let said = std::fs::read_to_string(folder.join("ports")).unwrap_or_default();
@@ -288,7 +289,7 @@ fn conditional(drive: &Drive, prefix: &str, what: &str) {
 
 /// Checks the KV-Cache paper's mix of gets, sets and deletes. The last write to a key is a set with
 /// probability 25/30, or a delete with probability 5/30, so a sixth of the keys is not found. In
-/// the paper it is 16 to 17 %.
+/// the paper, 16 to 17 % are not found.
 fn not_found(drive: &Drive, prefix: &str, what: &str) {
     let mix = ("mix", "get=70,set=25,delete=5");
     let workload = workload(&[mix, ("value-size", "10"), ("key-prefix", prefix)]);
@@ -319,6 +320,28 @@ fn listed(drive: &Drive, prefix: &str, folder: &Path, what: &str) {
 #[test]
 fn hypostyle_over_tcp_and_unix_in_text_meta_and_binary() {
     hypostyles().iter().for_each(|server| check(server, &MEMCACHED_SPEECHES));
+}
+
+#[test]
+fn connections_that_are_steered_to_the_first_column_are_there() {
+    let args = [&["-p", "-1", "-l", "127.0.0.1", "-t", "3", "-o", "no_migrate"], as_root()];
+    let program = hypostyle_program();
+    let mut server = start(program.as_os_str(), &args.concat(), folder()).unwrap();
+    let address = format!("127.0.0.1:{}", server.port("TCP"));
+    let drive = plan(&workload(&[]), server.target(&address), Protocol::Meta);
+    let pace = Pace::Closed { connections: 6, depth: 4 };
+    let steering = Steering::new(Steer::First, &[]);
+    let drive = Drive { pace, first_connection: (0, 6), steering, ..drive };
+    populate(&drive);
+    assert_eq!(run(drive).total().hits, 2000);
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.write_all(b"stats columns\r\n").unwrap();
+    let lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let executed = lines.take_while(|line| line != "END").filter_map(|line| {
+        let (name, count) = line.strip_prefix("STAT columns:")?.split_once(' ')?;
+        name.ends_with(":executed").then(|| count.parse().unwrap())
+    });
+    assert_eq!(executed.collect::<Vec<u64>>(), [KEYS + 2000, 0, 0]);
 }
 
 #[test]

@@ -136,6 +136,28 @@ fn a_wrong_command_line_is_refused_and_help_is_not() {
 }
 
 #[test]
+fn requests_are_drawn_from_a_workload() {
+    let of = |words: &str| {
+        let words = format!("simulate --json -s 10% -p lru -w {words}");
+        let out = run(&words, &[]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()
+    };
+    let drawn = of("mix-a --keys 500 --requests 20k");
+    assert_eq!(drawn["traces"][0]["name"], "mix-a");
+    assert_eq!(drawn["traces"][0]["requests"], 20_000);
+    assert_eq!(drawn, of("mix-a --keys 500 --requests 20k --seed 1"));
+    assert_ne!(drawn, of("mix-a --keys 500 --requests 20k --seed 2"));
+    // 70 % of the requests of mix C are gets.
+    let gets = of("mix-c --keys 500 --requests 20k")["traces"][0]["requests"].as_u64().unwrap();
+    assert!((13_000..15_000).contains(&gets), "{gets}");
+    let folder = Folder::new("drawn");
+    let sets = folder.file("sets.toml", b"mix = \"set=1\"\n");
+    let out = run(&format!("simulate --requests 9 -w {}", sets.display()), &[]);
+    assert!(text(&out.stderr).contains("sets: none of 9 requests is a get"));
+}
+
+#[test]
 fn a_csv_that_a_run_replays_is_simulated_by_its_gets() {
     let folder = Folder::new("csv");
     let row = |nth: u32| {

@@ -1,11 +1,11 @@
 //! The interface of a simulated cache, which answers requests for keys within a budget of bytes.
 //!
 //! Where: between a trace and the policies. Invariant: `live_bytes` never exceeds the capacity with
-//! which a cache was made. Keys are dense numbers, so that per-key state is an array.
+//! which a cache was made. Keys are numbers without gaps, so that they can index arrays.
 
 /// A cache that is filled on a miss: a requested key that is not found is stored.
 pub trait Cache {
-    /// Requests `key`, and returns true if it hits. If `rewrites`, a hit stores the value again.
+    /// Requests `key`, and returns true on a hit. With `rewrites`, a hit stores the value again.
     fn request(&mut self, key: u32, rewrites: bool) -> bool;
 
     /// Bytes of the items in the cache.

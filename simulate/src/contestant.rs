@@ -1,7 +1,7 @@
 //! The policies that can be simulated, by name.
 //!
-//! Where: a plan's list of policies. Invariant: every policy of `store::policy` can be simulated,
-//! by itself and, as `live:NAME`, in the real store.
+//! Where: `jobs::Plan` lists the policies to simulate. Invariant: every policy of `store::policy`
+//! can be simulated, in the engine by its name, and in the real store by `live:NAME`.
 
 use crate::cache::{Cache, Shape};
 use crate::engine::{Engine, Settings};
@@ -16,9 +16,9 @@ use store::policy::Eviction;
 /// A policy to simulate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimulatedPolicy {
-    /// One of our policies, in the engine.
+    /// One of the store's policies, simulated by the `Engine`.
     Ours(Eviction),
-    /// One of our policies, in the real store.
+    /// One of the store's policies, in the real store.
     Live(Eviction),
     /// A model of another cache's policy.
     Reference(Reference),
@@ -60,10 +60,10 @@ impl Reference {
 const LIVE: &str = "live:";
 
 impl SimulatedPolicy {
-    /// The baseline of comparisons.
+    /// The policy with which all other policies are compared.
     pub const BASELINE: SimulatedPolicy = SimulatedPolicy::Reference(Reference::Lru);
 
-    /// All references, and all of our policies in the engine; none in the real store.
+    /// Returns all references, and the store's policies in the engine, but not in the real store.
     #[must_use]
     pub fn all() -> Vec<SimulatedPolicy> {
         let references = Reference::ALL.iter().map(|(_, one)| SimulatedPolicy::Reference(*one));

@@ -1,10 +1,11 @@
-//! The server's eviction without the server: segments, queues, ghost and counters over item sizes.
+//! Simulates the server's eviction: its segments, queues, ghost and use counters.
 //!
-//! Where: the simulated cache of each of our policies. `store::policy`, whose code runs in the
-//! server, decides how much work an append does for room, which segment is walked and what happens
-//! to an item; the engine carries this out, like the store's `room`.
+//! Where: the simulated cache for each of the store's policies. `store::policy`, which the server
+//! runs too, decides how much an append drains, which segment is drained, and what happens to an
+//! item. The engine carries out these decisions, like the store's module `room`.
 //! Invariant: the segments' bytes never exceed the capacity; an item is evicted only to make room.
-//! The engine does not model threads, expiry, frames or the index; item sizes include the index.
+//! The engine does not model threads, expiry, frames or the index; an item's size includes its
+//! share of the index.
 
 mod ghost;
 mod lane;
@@ -19,11 +20,12 @@ use store::policy::room::{
 };
 use store::policy::{CNT_MAX, DrainedItem, Eviction, GhostScope, Queue, Share, Verdict};
 
-/// The segment size for which `SLICE_BYTES_MIN` is meant; here slices scale with the segment size.
+/// The segment size for which the store's `SLICE_BYTES_MIN` was chosen. The engine scales its
+/// minimum slice of drain work with the size of its own segments.
 const SLICES_OF_BYTES: u64 = 256 << 10;
 /// Number of drains at the same time, as in a store with one column.
 const DRAINS: u32 = 1;
-/// At most one segment in this number is kept free, but no fewer than two segments.
+/// One segment in this number is kept free: at least two segments, and at most `high(DRAINS)`.
 const SEGMENTS_PER_FREE: u64 = 16;
 const NONE: u32 = u32::MAX;
 
@@ -48,7 +50,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// The server's settings: its ghost remembers 0.52 to 0.98 keys per item, 0.71 on average.
+    /// The server's settings. Its ghost remembers 0.52 to 0.98 keys per item, 0.71 on average.
     fn default() -> Self {
         Settings { segments: Some(256), budget: Budget::Memory, ghost: 0.71 }
     }
@@ -232,7 +234,7 @@ impl<'w> Engine<'w> {
         self.store(queue, key, 0);
     }
 
-    /// Rewrites an item in place, or stores it again at its queue's young end with its counter.
+    /// Rewrites an item in place, or stores it again, with its counter, at its queue's young end.
     fn rewrite(&mut self, key: u32) {
         let item = self.items[key as usize];
         let is_short = self.shape.bytes_of(key) <= REWRITTEN_BYTES_MAX as u64;
@@ -268,7 +270,8 @@ impl<'w> Engine<'w> {
         if free >= self.high {
             return;
         }
-        // Unlike the store's budget, this one has no upper bound, as segments may have large items.
+        // The store also has a maximum for this budget. The engine has no maximum, because its
+        // segments may have large items.
         let least = u64::from(SLICE_BYTES_MIN) * self.segment_bytes / SLICES_OF_BYTES;
         let mut budget = (bytes * u64::from(pay_factor(free, self.high))).max(least);
         while budget > 0 {
@@ -282,7 +285,8 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// Appends the item at the young end. False if a segment is needed but at most `keep` are free.
+    /// Appends the item at the young end of `queue`. Returns false if a new segment is needed, but
+    /// at most `keep` segments are free.
     fn append(&mut self, queue: Queue, key: u32, cnt: u8, keep: u32) -> bool {
         let bytes = self.shape.bytes_of(key);
         let last = self.lane(queue).open;
@@ -351,7 +355,7 @@ impl<'w> Engine<'w> {
         Some(number)
     }
 
-    /// Puts a segment in its queue: at the position of its ticket, or without one at the young end.
+    /// Puts a segment in its queue: at its ticket's position, or without a ticket at the young end.
     fn seal(&mut self, number: u32) {
         let next = self.tickets;
         let segment = self.segment(number);
@@ -541,8 +545,8 @@ impl<'w> Engine<'w> {
         !is_moved
     }
 
-    /// Gives the compacted segment's position in the queue to the segment that compaction fills,
-    /// unless the position of the latter is older.
+    /// Gives the position of the compacted segment in the queue to the segment that compaction
+    /// fills, unless that segment already has an older position.
     fn inherit(&mut self, number: u32) {
         let (queue, ticket) = (self.segment(number).queue, self.segment(number).ticket);
         if let Some(out) = self.lane(queue).out {

@@ -1,7 +1,7 @@
 //! Replays traces: one job for each trace, size and policy, on the requested number of threads.
 //!
-//! Where: between traces and reports. Invariant: a cell of the result depends on its trace, size
-//! and policy only, never on the threads.
+//! Where: between traces and reports. Invariant: each number of misses depends only on its trace,
+//! size and policy, not on the number of threads.
 
 use crate::cache::Shape;
 use crate::contestant::SimulatedPolicy;
@@ -26,7 +26,7 @@ pub struct Plan {
     pub items: Items,
     /// The settings of our engine.
     pub settings: Settings,
-    /// Hits that rewrite the value, in percent.
+    /// Percentage of the hits that rewrite the value.
     pub set_percent: u64,
     /// Number of keys that replace each key of a trace.
     pub copies: u32,
@@ -43,7 +43,7 @@ pub enum SimulateError {
     /// The store cannot be made.
     #[error(transparent)]
     Store(#[from] store::MakeError),
-    /// A cache has no room for the real store.
+    /// The requested cache is too small for the real store.
     #[error(
         "{trace} at {size}: {bytes} bytes are too little for the real store; \
         use --copies, larger items or larger sizes"
@@ -58,7 +58,7 @@ pub enum SimulateError {
     },
 }
 
-/// A trace, and the misses on it.
+/// A trace, and the misses of each simulation on this trace.
 #[derive(Debug)]
 pub struct Outcome {
     /// The name of the trace.
@@ -67,7 +67,7 @@ pub struct Outcome {
     pub requests: u64,
     /// Number of keys in the trace.
     pub keys: u32,
-    /// For each size, its bytes and the misses of each policy.
+    /// For each cache size, the size in bytes and the misses of each policy.
     pub sizes: Vec<(u64, Vec<u64>)>,
 }
 
@@ -135,7 +135,7 @@ impl Replay {
     }
 }
 
-/// All jobs, the longest first: no thread begins a long job when the other threads have finished.
+/// Returns all jobs, the longest first, so that no thread begins a long job at the very end.
 fn jobs(plan: &Plan, replays: &[Replay]) -> Vec<Job> {
     let mut jobs = Vec::new();
     for replay in 0..replays.len() {

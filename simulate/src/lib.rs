@@ -1,4 +1,4 @@
-//! Simulates caches: the effect of an eviction policy, a size or the real store on given requests.
+//! Simulates caches: shows how often given requests hit, by eviction policy and by cache size.
 //!
 //! ```text
 //!                                        +-> Engine, with the store's own decisions
@@ -7,10 +7,11 @@
 //!   any Request iterator -> stream::run ---> the real store, on a virtual clock
 //! ```
 //!
-//! [`jobs`] replays traces of keys against many policies and sizes: each key has one size, a miss
-//! is filled, and there is no time. [`stream`] sends requests of any origin, each with key, sizes,
-//! TTL, operation and time, to the real store, whose clock shows the requests' time: an hour of
-//! traffic takes only the time that the store needs. The results are hit ratios by memory size:
+//! [`jobs`] replays traces of keys against many policies and sizes: each key has one size, a missed
+//! key is stored, and no item expires. [`stream`] sends requests of any origin to the real store.
+//! Each request has a key, sizes, a TTL, an operation and a time. The store's clock shows the time
+//! of the request, so that the requests of an hour take only the time that the store needs to
+//! execute them. The results are hit ratios by memory size:
 //!
 //! ```
 //! use simulate::sizes::{Size, mix};

@@ -1,9 +1,9 @@
-//! The real store in this process, driven by keys and bytes like a server of one column.
+//! The real store in this process, used like the store of a server with one column.
 //!
-//! Where: compared with the engine, and used by `stream`.
-//! Invariant: memory is bounded as with `-m`, index included, so that the store chooses its
-//! segments itself. The store's clock has the time of the requests and never goes back. The store's
-//! hash is random, so misses differ a little from run to run.
+//! Where: used by `stream`, and by simulations of `live:NAME`, which are compared with the engine.
+//! Invariant: the store's memory, index included, is bounded as with `-m`, and the store itself
+//! chooses the size of its segments. The store's clock has the time of the requests and never goes
+//! back. The store's hash is random, so misses differ a little from run to run.
 
 use crate::cache::Cache;
 use crate::sizes::{Items, Size};
@@ -22,7 +22,7 @@ const NUMBER_BYTES: usize = 4;
 const BATCH_REQUESTS: u64 = 64;
 /// Nanoseconds in a second of the store's clock.
 const SECOND_NS: u64 = 1_000_000_000;
-/// Maximum number of slices of background work in a new second: enough to do all of it.
+/// Maximum number of slices of background work when a new second begins: enough to finish the work.
 const TURNS_MAX: u32 = 1 << 10;
 /// Number of attempts after which a request that finds no room is given up.
 const ASKS_MAX: u32 = 1 << 10;
@@ -38,7 +38,7 @@ pub enum Answer {
     Stored,
     /// Not stored: the operation requires that the key has an item, or that it has none.
     NotStored,
-    /// Not stored, since the item is larger than the store takes. The key's old item is gone.
+    /// Not stored: the item is larger than the store accepts. The key's old item is deleted.
     Refused,
 }
 
@@ -55,7 +55,7 @@ pub struct LiveStore {
 }
 
 impl LiveStore {
-    /// Makes an empty store of `memory_bytes`, 1 MiB to 1 TiB; it takes memory as it fills.
+    /// Makes an empty store of `memory_bytes`, 1 MiB to 1 TiB. Memory is taken as the store fills.
     pub fn new(memory_bytes: u64, policy: Eviction) -> Result<Self, MakeError> {
         let now_s = 1;
         let store = Store::new(&Config {
@@ -71,13 +71,13 @@ impl LiveStore {
         Ok(LiveStore { store, column, key: Vec::new(), value, requests: 0, refused: 0, now_s })
     }
 
-    /// The store, for its statistics and its own estimate of other sizes.
+    /// The store, for its statistics and its own estimate of the hit ratios at other sizes.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Number of items that were too large for the store, whether for a set or after a miss.
+    /// Number of items that were too large for the store, both of sets and of fetches that missed.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
@@ -132,7 +132,8 @@ impl LiveStore {
         let number_bytes = if is_short { NUMBER_BYTES } else { 2 * NUMBER_BYTES };
         self.key.clear();
         self.key.extend_from_slice(&number.to_le_bytes()[..number_bytes]);
-        // No two keys are equal: a long number that ends like a padded short one is above 2^62.
+        // Different numbers give different keys. Only a number above 2^62 has eight bytes that end
+        // in `kkkk`, like a padded short number.
         self.key.resize((size.key as usize).max(number_bytes), b'k');
     }
 
@@ -187,7 +188,7 @@ fn retry<R>(
     done
 }
 
-/// A live store for requests that are only keys. The sizes of their items are drawn.
+/// A live store for requests that have only a key. `items` gives the sizes of each key's item.
 #[derive(Debug)]
 pub struct KeyedStore<'w> {
     live: LiveStore,
@@ -195,7 +196,7 @@ pub struct KeyedStore<'w> {
 }
 
 impl<'w> KeyedStore<'w> {
-    /// Like `LiveStore::new`, but with the sizes of `items`.
+    /// Like `LiveStore::new`; `items` gives the sizes of the items.
     pub fn new(memory_bytes: u64, policy: Eviction, items: &'w Items) -> Result<Self, MakeError> {
         Ok(KeyedStore { live: LiveStore::new(memory_bytes, policy)?, items })
     }

@@ -4,7 +4,7 @@
 
 use testing::Random;
 
-/// `count` requests of `keys` keys; the n-th most frequent key is requested in proportion to 1/n.
+/// Makes `count` requests for `keys` keys. The n-th most frequent key has the weight 1/n.
 pub(crate) fn zipf(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     let mut sums: Vec<f64> = Vec::new();
     for key in 1..=keys {
@@ -21,12 +21,13 @@ pub(crate) fn zipf(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     (0..count).map(|_| one()).collect()
 }
 
-/// Requests for the keys from `from` up to `from + keys`, repeated until there are `count`.
+/// Requests the keys from `from` up to `from + keys`, again and again, `count` requests in all.
 pub(crate) fn cycle(from: u32, keys: u32, count: usize) -> Vec<u32> {
     (from..from + keys).cycle().take(count).collect()
 }
 
-/// Zipf, interrupted by scans of keys that are requested only once, and by bursts of one key.
+/// Makes the requests of `zipf`, interrupted by scans of keys that are requested only once, and by
+/// bursts of requests for one key.
 pub(crate) fn mixture(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     let mut fresh = keys;
     let mut random = Random::new(seed);
@@ -42,7 +43,7 @@ pub(crate) fn mixture(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     requests
 }
 
-/// Recently requested keys are requested again, the more recent ones more often.
+/// Mostly repeats requests for recently requested keys, for the most recent ones most often.
 pub(crate) fn recency(count: usize, depth: f64, seed: u64) -> Vec<u32> {
     let (mut stack, mut requests, mut fresh) = (Vec::new(), Vec::new(), 0);
     let mut random = Random::new(seed);

@@ -1,7 +1,7 @@
 //! The size of a cache: a percentage of the keys, a number of objects, or bytes.
 //!
-//! Where: a plan's list of sizes. Invariant: `64m` means bytes, `5000` means objects, and `1%`
-//! means that percentage of the trace's distinct keys.
+//! Where: `jobs::Plan` lists the sizes to simulate. Invariant: `64m` means bytes, `5000` means
+//! objects, and `1%` means that percentage of the trace's distinct keys.
 
 use crate::cache::Shape;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Sizes of items, derived from their keys, because traces record no sizes.
 //!
-//! Where: once per simulation, before the caches. Invariant: a key has one size in all runs.
+//! Where: once per simulation, before caches are made. Invariant: a key has one size in all runs.
 //! Source: ETC: Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS
 //! 2012, section 5: key sizes are generalized extreme value, value sizes generalized Pareto.
 
@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// The store's target for an item's bytes beyond key and value, index and ghost included.
+/// Bytes per item that the store should need besides key and value, index and ghost included.
 pub const OVERHEAD_BYTES: u32 = 18;
 /// Bytes of each item if all items are equal.
 pub const EQUAL_BYTES: u32 = 64;
@@ -19,7 +19,7 @@ const VALUE_BYTES_MAX: u32 = 1 << 20;
 /// The distribution of sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Items {
-    /// All sizes are equal: capacities count objects.
+    /// All sizes are equal, so that capacities count objects.
     Equal,
     /// Keys and values are uniform in ranges.
     Ranges {
@@ -113,7 +113,7 @@ impl FromStr for Items {
     }
 }
 
-/// Parses `N` or `N-M`, 1 to `max`.
+/// Parses a range `N` or `N-M`, whose numbers are 1 to `max`.
 fn range(text: &str, max: u32) -> Option<RangeInclusive<u32>> {
     let (from, to) = text.split_once('-').unwrap_or((text, text));
     let (from, to) = (from.parse().ok()?, to.parse().ok()?);
@@ -132,7 +132,7 @@ pub fn mix(number: u64) -> u64 {
     hash ^ (hash >> 31)
 }
 
-/// A hash as a number between 0 and 1, both excluded.
+/// Returns a hash as a number above 0 and below 1.
 fn fraction(hash: u64) -> f64 {
     ((hash >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
@@ -142,12 +142,12 @@ fn uniform(range: &RangeInclusive<u32>, hash: u64) -> u32 {
     range.start() + u32::try_from(((hash >> 32) * span) >> 32).unwrap_or(0)
 }
 
-/// Generalized extreme value: location 30.7984, scale 8.20449, shape 0.078688.
+/// A quantile of generalized extreme values: location 30.7984, scale 8.20449, shape 0.078688.
 fn etc_key(fraction: f64) -> f64 {
     30.7984 + 8.20449 / 0.078_688 * ((-fraction.ln()).powf(-0.078_688) - 1.0)
 }
 
-/// Generalized Pareto: location 0, scale 214.476, shape 0.348238.
+/// A quantile of the generalized Pareto distribution: location 0, scale 214.476, shape 0.348238.
 fn etc_value(fraction: f64) -> f64 {
     214.476 / 0.348_238 * ((1.0 - fraction).powf(-0.348_238) - 1.0)
 }

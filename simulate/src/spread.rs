@@ -1,4 +1,4 @@
-//! Spreads jobs over threads; each takes the next job when it has finished one.
+//! Spreads jobs over threads. Each thread takes the next job when it has finished one.
 //!
 //! Where: below `jobs` and `stream`. Invariant: results are in the order of the jobs. If a job
 //! fails, no new jobs start and the whole run returns its error; no result is left out silently.
@@ -18,17 +18,18 @@ pub(crate) fn spread<T: Send, E: Send>(
     let failed = Mutex::new(None);
     let work = || {
         loop {
-            let at = next.fetch_add(1, Ordering::Relaxed); // only the number is shared
+            let at = next.fetch_add(1, Ordering::Relaxed); // the number orders no other memory
             if at >= count {
                 return;
             }
             match job(at) {
                 Ok(result) => {
-                    // If the lock is poisoned, another thread has panicked, and the scope will too.
+                    // If the lock is poisoned, another thread has panicked, so `scope` will panic
+                    // too.
                     if let Ok(mut results) = results.lock() {
                         results[at] = Some(result);
                     }
-                    report(done.fetch_add(1, Ordering::Relaxed) + 1); // only a count
+                    report(done.fetch_add(1, Ordering::Relaxed) + 1); // orders no other memory
                 }
                 Err(error) => {
                     next.store(count, Ordering::Relaxed); // no new jobs start

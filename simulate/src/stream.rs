@@ -1,7 +1,7 @@
 //! Requests of any origin, with sizes, TTLs and times, sent to the real store on a virtual clock.
 //!
-//! Where: for callers with a workload who want its hit ratio at given sizes. Invariant: no request
-//! is kept, so a sequence may have any length.
+//! Where: for callers that want the hit ratio of a workload at given memory sizes. Invariant: no
+//! request is stored, so a sequence of requests may have any length.
 //! Source: samples of keys: Waldspurger et al., "Cache Modeling and Optimization using Miniature
 //! Simulations", USENIX ATC 2017.
 
@@ -58,13 +58,13 @@ pub struct LookupCounts {
     pub hits: u64,
 }
 
-/// The result of a sequence in one store.
+/// The result of a sequence of requests in one store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunResult {
     /// The store's memory.
     pub memory_bytes: u64,
-    /// The lookups in each half of the counted time: if the ratios differ, the store had not
-    /// settled.
+    /// The lookups in each half of the counted time. If the hit ratios of the halves differ, the
+    /// store had not reached a steady state.
     pub halves: [LookupCounts; 2],
     /// Number of items of the whole sequence that were too large to be stored.
     pub refused: u64,
@@ -116,7 +116,8 @@ pub fn run(
     Ok(result)
 }
 
-/// Like `run` for each of several sizes, on `threads` threads. `requests` makes the sequence.
+/// Calls `run` for each size in `memory_bytes`, on `threads` threads. `requests` is called once for
+/// each size.
 pub fn curve<R: IntoIterator<Item = Request>>(
     memory_bytes: &[u64],
     policy: Eviction,
@@ -128,9 +129,9 @@ pub fn curve<R: IntoIterator<Item = Request>>(
     spread(memory_bytes.len(), threads, one, |_| ())
 }
 
-/// Returns an `Iterator::filter` that keeps the requests of one in `one_in` keys. In a store with
-/// that fraction of the memory, their hit ratio is about that of all requests in all of the memory;
-/// it is less accurate for few segments or few keys.
+/// Returns a predicate for `Iterator::filter` that keeps the requests for one of `one_in` keys. In
+/// a store with one `one_in`-th of the memory, these requests have about the hit ratio that all
+/// requests have in all of the memory. With few segments or few keys, the two ratios differ more.
 pub fn sampled(one_in: u64) -> impl Fn(&Request) -> bool {
     let one_in = one_in.max(1);
     move |request| request.key == chosen(request.key / one_in, one_in)

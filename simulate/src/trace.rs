@@ -37,7 +37,7 @@ pub enum TraceError {
     /// The file ends too early, or was damaged.
     #[error("{0}: truncated or damaged after {1} requests: {2}")]
     Damaged(PathBuf, usize, String),
-    /// The file does not consist of whole numbers of four bytes.
+    /// The decompressed length is not a multiple of four bytes.
     #[error("{0}: {1} bytes behind the last whole u32")]
     Odd(PathBuf, usize),
     /// The file has no requests.
@@ -76,11 +76,15 @@ impl Trace {
     /// The file cannot be read, or has another format.
     pub fn read(path: &Path) -> Result<Trace, TraceError> {
         let io = |error| TraceError::Io(path.to_owned(), error);
-        let name = Trace::name_of(path);
-        Trace::decode(path, &name, BufReader::new(File::open(path).map_err(io)?))
+        Trace::decode(path, BufReader::new(File::open(path).map_err(io)?))
     }
 
-    fn decode(path: &Path, name: &str, mut source: impl BufRead) -> Result<Trace, TraceError> {
+    /// Like `read`, but reads the file's bytes from `source`. `path` gives the trace's name, and is
+    /// shown in errors.
+    ///
+    /// # Errors
+    /// The bytes cannot be read, or have another format.
+    pub fn decode(path: &Path, mut source: impl BufRead) -> Result<Trace, TraceError> {
         let mut requests = Vec::new();
         let damaged = |requests: &Vec<u32>, why: io::Error| {
             TraceError::Damaged(path.to_owned(), requests.len(), why.to_string())
@@ -113,7 +117,7 @@ impl Trace {
         if requests.is_empty() {
             return Err(TraceError::Empty(path.to_owned()));
         }
-        Ok(Trace::new(name, requests))
+        Ok(Trace::new(&Trace::name_of(path), requests))
     }
 
     /// Replaces each request by `copies` requests, each for a different new key.

@@ -1,6 +1,7 @@
 //! A file's bytes, decompressed if they are compressed with zstd.
 //!
-//! Where: below `trace`. Invariant: zstd frames in a row are one file; a damaged one is an error.
+//! Where: below `trace`. Invariant: zstd frames in a row are read as one file; a damaged frame is
+//! an error.
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::io::{self, BufRead, Read};
@@ -39,7 +40,7 @@ impl<R: BufRead> DecompressingReader<R> {
 
 impl<R: BufRead> Read for DecompressingReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        // A zstd frame may be empty; the loop ends because each frame takes bytes of the file.
+        // A zstd frame may be empty. The loop ends, because each frame consumes bytes of the file.
         loop {
             let frame = match self {
                 DecompressingReader::Plain(source) => return source.read(out),

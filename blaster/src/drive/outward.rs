@@ -120,13 +120,9 @@ impl Outward {
             }
             Pace::Closed { depth, .. } => (f64::NAN, depth, u32::MAX),
         };
-        let (connection_numbers, all) = drive.connection_numbers();
-        let lines_each = connection_numbers.len().max(1);
+        let lines_each = drive.connection_numbers().0.len().max(1);
         let source = match drive.mode {
-            Mode::Traffic => Source::Stream(Box::new(
-                Stream::new(&drive.workload, drive.seed, drive.thread, drive.threads)
-                    .over(connection_numbers, all),
-            )),
+            Mode::Traffic => Source::Stream(Box::new(drive.stream())),
             Mode::Populate => Source::Each(Verb::Set, drive.share(), drive.names.clone()),
             Mode::Clear => Source::Each(Verb::Delete, drive.share(), drive.names.clone()),
         };

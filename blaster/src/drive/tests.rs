@@ -270,8 +270,9 @@ fn requests_come_to_the_columns_that_they_are_steered_to() {
         names.key(key, &mut text);
         keys[usize::from(protocol::flow::column(&text, columns[0]))] += 1;
     }
-    let ways = STEERS.map(|(steer, _)| steer);
-    for (steer, gso, rate) in ways.iter().flat_map(|&steer| {
+    // Only connections over TCP can be steered to the first column.
+    let ways = STEERS.map(|(steer, _)| steer).into_iter().filter(|steer| *steer != Steer::First);
+    for (steer, gso, rate) in ways.flat_map(|steer| {
         [(steer, false, None), (steer, true, None), (steer, true, Some(50_000.0))]
     }) {
         let what = format!("{steer:?}, gso {gso}, rate {rate:?}");
@@ -298,7 +299,7 @@ fn requests_come_to_the_columns_that_they_are_steered_to() {
             match steer {
                 Steer::RoundRobin => assert_eq!(*reached, 1000, "{what}"),
                 Steer::Key => assert!(off < most, "{what}: {reached} of {share}"),
-                Steer::Ports => assert!(*reached > 0, "{what}"),
+                Steer::Ports | Steer::First => assert!(*reached > 0, "{what}"),
             }
         }
     }
@@ -550,6 +551,25 @@ fn threads_fill_what_their_connections_ask_for_and_each_of_those_has_an_equal_pa
         });
         assert_eq!(shares.clone().map(|keys| keys.end - keys.start).to_vec(), parts);
         assert_eq!(shares.iter().cloned().flatten().count() as u64, workload.keys());
+    }
+}
+
+#[test]
+fn the_threads_of_an_agent_fill_the_keys_of_that_agent() {
+    let workload = workload(&[("keys-per", "agent"), ("keys", "101")]);
+    let share = |agent, here| {
+        let place = Place::Tcp("127.0.0.1:9".parse().unwrap());
+        Drive { agent, here, threads: 3, ..drive(&workload, &[place], Protocol::Text) }
+    };
+    let shares = [((0, 2), (0, 1)), ((1, 2), (0, 2)), ((1, 2), (1, 2))].map(|(agent, here)| {
+        let drive = share(agent, here);
+        drive.check().unwrap();
+        drive.share()
+    });
+    assert_eq!(shares, [0..50, 50..75, 75..101]);
+    for agent in [(2, 2), (0, 102)] {
+        let why = share(agent, (0, 1)).check().unwrap_err().to_string();
+        assert!(why.starts_with("there are fewer keys than agents"), "{why}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The manual pages and the shells' completions, generated from the same `Command` as `--help`.
 //!
-//! Where: printed by `main`. Invariant: they list exactly the verbs and flags that `parse` accepts.
+//! Where: printed by `main`. Invariant: the pages and the completions list exactly the verbs and
+//! flags that `parse` accepts.
 
 use super::command;
 use clap::Command;

@@ -1,4 +1,4 @@
-//! The verdict on each claim of the source: confirmed, not reproduced, or not to be told here.
+//! The verdict on each claim of the source: confirmed, not reproduced, or undecided here.
 //!
 //! ```text
 //! rows -> a ratio per round -> mean and interval of the logarithms -> verdict, sentence
@@ -6,15 +6,17 @@
 //!
 //! Where: after the rounds; the report prints the sentences.
 //! Invariant: a verdict needs an interval that lies wholly on one side of the claim's limits, from
-//! at least `ROUNDS_MIN` rounds. No verdict rests on measurements in which kvblaster was the limit,
-//! nor on servers that found different shares of the keys.
+//! at least `ROUNDS_MIN` rounds, or a value that is exact after one round. No verdict rests on
+//! measurements in which kvblaster was the limit, nor on servers that found different shares of the
+//! keys.
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation",
 //! section 3.2: Student's t for few measurements.
 
-use super::experiment::{Claim, Experiment, Scale, side_of};
+use super::experiment::{Claim, Experiment, Method, Scale, side_of};
 use super::figures::{self, Figure, Unit};
 use super::points::is_at;
-use super::record::Record;
+use super::record::{Missing, Record, Row};
+use super::simulated::is_exact;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -22,8 +24,10 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 pub const ROUNDS_MIN: usize = 3;
 /// The confidence of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
-/// Two servers were asked for the same if the shares that they did not find differ by less.
+/// Two servers are comparable if their shares of keys not found differ by at most this number.
 pub const NOT_FOUND_APART_MAX: f64 = 0.01;
+/// The first word of the reason why servers cannot be compared.
+pub(crate) const VOID: &str = "void";
 /// The experiment that compares a server with itself.
 pub const NOISE: &str = "own-noise";
 
@@ -35,9 +39,9 @@ pub enum Verdict {
     Confirmed,
     /// The interval lies outside the claim's limits.
     NotReproduced,
-    /// The interval contains a limit, or there are too few rounds for one.
+    /// The interval contains a limit, or there are too few rounds for an interval.
     TooShort,
-    /// The measurements do not show the servers, or cannot be made on this machine.
+    /// The measurements say nothing about the servers, or cannot be made on this machine.
     CannotTell,
 }
 
@@ -54,10 +58,13 @@ impl Verdict {
     }
 }
 
+/// A server, and the labels of a point.
+pub(crate) type Side = (String, Vec<String>);
+
 /// An estimate from several rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The mean; of ratios and positive values, the geometric mean.
+    /// The geometric mean if all values are positive, as ratios are; otherwise the arithmetic mean.
     pub value: f64,
     /// The confidence interval of the mean. `None` if there are fewer rounds than `ROUNDS_MIN`.
     pub interval: Option<(f64, f64)>,
@@ -65,23 +72,33 @@ pub struct Estimate {
     pub rounds: usize,
 }
 
+impl Estimate {
+    /// Cuts off the parts of the interval that are outside the range of the unit.
+    pub(crate) fn within(mut self, unit: Unit) -> Estimate {
+        let (least, most) = (0.0, if unit == Unit::Share { 1.0 } else { f64::INFINITY });
+        let (least, most) = (self.value.min(least), self.value.max(most));
+        self.interval = self.interval.map(|(low, high)| (low.max(least), high.min(most)));
+        self
+    }
+}
+
 /// A claim with its verdict.
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// The source's sentence.
     pub says: String,
-    /// The figure in question.
+    /// The figure that the claim is about.
     pub figure: &'static Figure,
     /// The measured quantity. `None` if it was not measured.
     pub here: Option<Estimate>,
     /// The verdict.
     pub verdict: Verdict,
-    /// The measured quantity and the verdict's reason, in a sentence without a full stop.
+    /// The measured quantity and the verdict's reason, without a full stop: `p99 of redis is 2 ms`.
     pub told: String,
 }
 
-/// Judges all claims of an experiment. `noise` is the record of the experiment `NOISE`, if there is
-/// one on the same machine.
+/// Judges all claims of an experiment. `noise` is the record of the experiment `NOISE` on the same
+/// machine, if there is such a record.
 #[must_use]
 pub fn judge(experiment: &Experiment, record: &Record, noise: Option<&Record>) -> Vec<Judged> {
     let judged = |claim: &Claim| judged(claim, experiment, record, noise);
@@ -95,14 +112,23 @@ fn judged(
     noise: Option<&Record>,
 ) -> Option<Judged> {
     let figure = figures::named(&claim.figure)?;
-    let here = quantity(claim, experiment, record);
+    let points = record.points(experiment);
+    let of = sides(&claim.of, &points);
+    let to = claim.to.as_ref().map(|to| sides(to, &points));
+    let here = quantity(record, &claim.figure, &of, to.as_deref());
+    let here = here.map(|it| if to.is_some() { it } else { it.within(figure.unit) });
+    // A simulation is free of the machine's noise.
+    let noise = noise.filter(|_| experiment.drive.method != Method::Simulate);
     let noise = noise.map_or(1.0, |noise| noise_of(noise, &claim.figure));
-    let (verdict, why) = match (&here, doubt(claim, experiment, record, figure)) {
-        (None, _) => (Verdict::CannotTell, missing(claim, record)),
+    let (verdict, why) = match (&here, doubt(record, figure, &of, to.as_deref())) {
+        (None, _) => {
+            (Verdict::CannotTell, missing(claim, record, to.as_deref().unwrap_or_default()))
+        }
         (_, Some(doubt)) => (Verdict::CannotTell, doubt),
         (Some(_), _) if record.scale == Scale::Smoke => {
             (Verdict::TooShort, "a smoke test concludes nothing".to_owned())
         }
+        (Some(here), None) if is_exact(experiment) => exactly(claim, here),
         (Some(here), None) => verdict(claim, here, noise),
     };
     let quantity = here.as_ref().map(|here| shown(claim, figure, here));
@@ -114,7 +140,13 @@ fn judged(
     Some(Judged { says: claim.says.clone(), figure, here, verdict, told })
 }
 
-/// Returns the verdict, and the reason if it needs one.
+/// Returns the verdict on a value that is the same in each round.
+fn exactly(claim: &Claim, here: &Estimate) -> (Verdict, String) {
+    let certain = Estimate { interval: Some((here.value, here.value)), ..*here };
+    (verdict(claim, &certain, 1.0).0, "the replay of a trace is exact".to_owned())
+}
+
+/// Returns the verdict and its reason, which may be empty.
 fn verdict(claim: &Claim, here: &Estimate, noise: f64) -> (Verdict, String) {
     let Some((low, high)) = here.interval else {
         let rounds = here.rounds;
@@ -131,17 +163,13 @@ fn verdict(claim: &Claim, here: &Estimate, noise: f64) -> (Verdict, String) {
     }
 }
 
-/// Returns the claimed quantity: by round, the value or the ratio, in the mean over the points.
-fn quantity(claim: &Claim, experiment: &Experiment, record: &Record) -> Option<Estimate> {
-    let points = record.points(experiment);
-    let of = sides(&claim.of, &points);
-    let to = claim.to.as_ref().map(|to| sides(to, &points));
+/// Estimates the claimed quantity from one number per round: the mean over all points of the value
+/// or of the ratio.
+fn quantity(record: &Record, figure: &str, of: &[Side], to: Option<&[Side]>) -> Option<Estimate> {
     let mut rounds = Vec::new();
     for round in 0..record.rounds {
-        let value = |(server, at): &(String, Vec<String>)| {
-            record.values(server, at, &claim.figure).get(&round).copied()
-        };
-        let pairs: Option<Vec<f64>> = match &to {
+        let value = |(server, at): &Side| record.values(server, at, figure).get(&round).copied();
+        let pairs: Option<Vec<f64>> = match to {
             None => of.iter().map(value).collect(),
             Some(to) if of.len() == to.len() => {
                 let pairs = of.iter().zip(to);
@@ -155,13 +183,13 @@ fn quantity(claim: &Claim, experiment: &Experiment, record: &Record) -> Option<E
 }
 
 /// The servers and points that one side of a claim names.
-fn sides(side: &str, points: &[Vec<String>]) -> Vec<(String, Vec<String>)> {
+fn sides(side: &str, points: &[Vec<String>]) -> Vec<Side> {
     let (server, point) = side_of(side);
     let named = points.iter().filter(|at| point.is_none_or(|point| is_at(at, point)));
     named.map(|at| (server.to_owned(), at.clone())).collect()
 }
 
-/// The geometric mean of positive values, otherwise the arithmetic one.
+/// The geometric mean if all values are positive, otherwise the arithmetic mean.
 fn centre(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let is_finite = values.iter().all(|value| value.is_finite());
@@ -172,7 +200,7 @@ fn centre(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Estimates the mean of values from different rounds. `None` if there are none.
+/// Estimates the mean of values from different rounds. `None` if there are no values.
 #[must_use]
 pub fn estimate(values: &[f64]) -> Option<Estimate> {
     let value = centre(values)?;
@@ -215,48 +243,59 @@ pub(crate) fn noise_of(noise: &Record, figure: &str) -> f64 {
     factor
 }
 
-/// The reason why measurements do not show the servers, if there is one.
-fn doubt(
-    claim: &Claim,
-    experiment: &Experiment,
+/// The reason why measurements say nothing about the servers, if there is such a reason. Each side
+/// in `of` is compared with the side at the same index of `to`.
+pub(crate) fn doubt(
     record: &Record,
     figure: &Figure,
+    of: &[Side],
+    to: Option<&[Side]>,
 ) -> Option<String> {
     if !figure.is_bound {
         return None;
     }
-    let points = record.points(experiment);
-    let sides: Vec<_> =
-        std::iter::once(&claim.of).chain(&claim.to).flat_map(|side| sides(side, &points)).collect();
-    let is_of = |row: &&super::record::Row| {
-        sides.iter().any(|(server, at)| row.server == *server && row.at == *at)
-    };
-    let rows = || record.rows.iter().filter(is_of);
-    let bound = rows().filter(|row| row.bound.is_some()).count();
-    if 2 * bound > rows().count() {
-        let all = rows().count();
+    let is_of = |row: &Row, side: &Side| row.server == side.0 && row.at == side.1;
+    let sides = of.iter().chain(to.unwrap_or_default());
+    let rows = record.rows.iter().filter(|row| sides.clone().any(|side| is_of(row, side)));
+    let (bound, all) =
+        rows.fold((0, 0), |(bound, all), row| (bound + usize::from(row.bound.is_some()), all + 1));
+    if 2 * bound > all {
         return Some(format!("kvblaster was the limit in {bound} of {all} measurements"));
     }
-    let not_found: Vec<f64> =
-        rows().filter_map(|row| row.figures.get("not found").copied()).collect();
-    let (least, most) = not_found
-        .iter()
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(l, m), one| (l.min(*one), m.max(*one)));
-    (claim.to.is_some() && most - least > NOT_FOUND_APART_MAX).then(|| {
-        let [least, most] = [least, most].map(|share| Unit::Share.format(share));
-        format!("void: the servers did not find the same keys ({least} to {most} were not found)")
-    })
+    let apart = |(of, to): (&Side, &Side)| {
+        let rows = record.rows.iter().filter(|row| is_of(row, of) || is_of(row, to));
+        let shares = rows.filter_map(|row| row.figures.get("not found").copied());
+        let ends = shares.map(|share| (share, share));
+        ends.reduce(|(least, most), (one, _)| (least.min(one), most.max(one)))
+            .filter(|(least, most)| most - least > NOT_FOUND_APART_MAX)
+    };
+    let (least, most) = of.iter().zip(to?).find_map(apart)?;
+    let [least, most] = [least, most].map(|share| Unit::Share.format(share));
+    Some(format!(
+        "{VOID}: the servers did not find the same keys ({least} to {most} were not found)"
+    ))
 }
 
-/// The reason why a quantity was not measured.
-fn missing(claim: &Claim, record: &Record) -> String {
-    let named: Vec<&str> =
-        std::iter::once(&claim.of).chain(&claim.to).map(|side| side_of(side).0).collect();
-    let of_claim = |server: &str| server.is_empty() || named.contains(&server);
-    let why = record.missing.iter().find(|missing| of_claim(&missing.server));
-    match why {
-        Some(missing) if missing.server.is_empty() => missing.why.clone(),
-        Some(missing) => format!("{}: {}", missing.server, missing.why),
+/// The reason why a claim has no quantity. `to` are the sides with which the claim compares.
+fn missing(claim: &Claim, record: &Record, to: &[Side]) -> String {
+    let named: Vec<_> =
+        std::iter::once(&claim.of).chain(&claim.to).map(|side| side_of(side)).collect();
+    let is_of_claim = |missing: &&Missing| {
+        named.iter().any(|(server, point)| {
+            (missing.server.is_empty() || missing.server == *server)
+                && (missing.at.is_empty() || point.is_none_or(|point| is_at(&missing.at, point)))
+        })
+    };
+    if let Some(missing) = record.missing.iter().find(is_of_claim) {
+        let server = &missing.server;
+        let whose = if server.is_empty() { String::new() } else { format!("{server}: ") };
+        return whose + &missing.why;
+    }
+    let is_zero = |(server, at): &Side| {
+        record.values(server, at, &claim.figure).values().any(|value| *value == 0.0)
+    };
+    match claim.to.as_ref().filter(|_| to.iter().any(is_zero)) {
+        Some(to) => format!("{} of {to} is 0 here, so there is no ratio", claim.figure),
         None => "it was not measured".to_owned(),
     }
 }
@@ -273,15 +312,14 @@ fn shown(claim: &Claim, figure: &Figure, here: &Estimate) -> String {
     };
     let value = format(here.value) + &interval;
     match &claim.to {
-        Some(to) => format!("here {} of {} is {value} times that of {to}", claim.figure, claim.of),
-        None => format!("here {} of {} is {value}", claim.figure, claim.of),
+        Some(to) => format!("{} of {} is {value} times that of {to}", claim.figure, claim.of),
+        None => format!("{} of {} is {value}", claim.figure, claim.of),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::record::{Missing, Row};
 
     fn experiment() -> Experiment {
         let text = r#"
@@ -340,7 +378,7 @@ mod tests {
         assert_eq!(verdicts(&record(2.0)), [Verdict::Confirmed; 2]);
         assert_eq!(verdicts(&record(1.1)), [Verdict::NotReproduced, Verdict::Confirmed]);
         let judged = judge(&experiment(), &record(2.0), None);
-        let told = "here requests/s of hypostyle is 2.00 [2.00, 2.00] times that of memcached";
+        let told = "requests/s of hypostyle is 2.00 [2.00, 2.00] times that of memcached";
         assert_eq!(judged[0].told, told);
     }
 
@@ -362,6 +400,43 @@ mod tests {
         assert_eq!(verdicts(&unequal)[0], Verdict::CannotTell);
         let smoke = Record { scale: Scale::Smoke, ..record(2.0) };
         assert_eq!(verdicts(&smoke), [Verdict::TooShort; 2]);
+    }
+
+    #[test]
+    fn one_replay_of_a_trace_has_a_verdict_without_an_interval() {
+        let mut replayed = experiment();
+        replayed.drive.method = Method::Simulate;
+        "$TRACES/a.u32.zst -s 1%".clone_into(&mut replayed.drive.flags);
+        let mut once = record(2.0);
+        once.rows.retain(|row| row.round == 0);
+        let judged = judge(&replayed, &once, None);
+        assert_eq!(judged[0].verdict, Verdict::Confirmed);
+        let told = &judged[0].told;
+        assert!(told.ends_with("2.00 times that of memcached; the replay of a trace is exact"));
+        // Drawn requests are a sample, so one round is not exact.
+        "-w zipf -s 1%".clone_into(&mut replayed.drive.flags);
+        assert_eq!(judge(&replayed, &once, None)[0].verdict, Verdict::TooShort);
+    }
+
+    #[test]
+    fn the_reason_of_a_missing_claim_is_that_of_its_point_and_zero_has_no_ratio() {
+        let mut record = record(2.0);
+        record.rows.retain(|row| row.at == ["64"]);
+        let missing = |at: &str, why: &str| Missing {
+            at: vec![at.to_owned()],
+            why: why.to_owned(),
+            ..Missing::default()
+        };
+        record.missing = vec![missing("256", "wrong point"), missing("128", "it needs 4 CPUs")];
+        let judged = judge(&experiment(), &record, None);
+        assert_eq!(judged[1].told, "it needs 4 CPUs");
+        for row in record.rows.iter_mut().filter(|row| row.server == "memcached") {
+            row.figures.insert("requests/s".to_owned(), 0.0);
+        }
+        record.missing.clear();
+        let judged = judge(&experiment(), &record, None);
+        let told = "requests/s of memcached is 0 here, so there is no ratio";
+        assert_eq!((judged[0].verdict, judged[0].told.as_str()), (Verdict::CannotTell, told));
     }
 
     #[test]

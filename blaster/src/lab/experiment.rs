@@ -11,12 +11,13 @@
 
 use super::figures;
 use super::points::{self, Words};
+use super::simulated;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The most servers of an experiment.
+/// The maximum number of servers of an experiment.
 const SERVERS_MAX: usize = 16;
-/// The most points of an experiment, over both axes.
+/// The maximum number of points of an experiment: the product of its axes' numbers of points.
 const POINTS_MAX: usize = 512;
 
 /// The size of an experiment: how many points, how long they are measured, and how often.
@@ -96,7 +97,7 @@ pub struct Experiment {
     pub did: String,
     /// The source's findings, a sentence each, with the numbers.
     pub found: Vec<String>,
-    /// How this repetition differs from the source, in a sentence. Empty if it does not.
+    /// How this repetition differs from the source, in a sentence. Empty if there is no difference.
     #[serde(default)]
     pub differs: String,
     /// The conditions that the machine must meet for any part of the experiment.
@@ -105,7 +106,7 @@ pub struct Experiment {
     /// Values of placeholders by name, and other values by scale.
     #[serde(default)]
     pub vars: Vars,
-    /// The servers, each a series of the figures. The first one is compared with the others.
+    /// The servers. Each is a series in the figures, and the first is compared with the others.
     pub servers: Vec<Server>,
     /// The parameters that are varied: at most two. The first is the horizontal axis.
     #[serde(default)]
@@ -114,7 +115,7 @@ pub struct Experiment {
     pub drive: Drive,
     /// The figures that the report shows.
     pub figures: Vec<Figure>,
-    /// The source's claims that this experiment can confirm or not.
+    /// The source's claims, which this experiment tests.
     #[serde(default)]
     pub claims: Vec<Claim>,
 }
@@ -125,14 +126,14 @@ pub struct Experiment {
 pub enum Need {
     /// The right to make network namespaces and AF_XDP sockets.
     Root,
-    /// A network card whose interrupts and coalescing can be set, named by `--interface`.
+    /// Network cards whose interrupts and coalescing can be set, named by `--interface`.
     Nic,
-    /// Two network cards.
-    TwoNics,
     /// Linux's profiler.
     Perf,
     /// The engine of the KV-Cache paper's baseline, at the path in `BAG_LRU`.
     BagLru,
+    /// Recorded traces, in the folder that `TRACES` names.
+    Traces,
     /// The proxy for memcached and Redis, at the path in `NUTCRACKER` or on `PATH`.
     Nutcracker,
     /// A kernel-bypass library for sockets, which replaces the kernel's stack by `LD_PRELOAD`.
@@ -174,8 +175,8 @@ pub enum Way {
     LinkXdp,
 }
 
-/// The server's program. Its path, and the options that set address, threads and memory, are the
-/// launcher's.
+/// The server's program. `servers` finds its path, and adds the options that set address, threads
+/// and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
@@ -189,6 +190,8 @@ pub enum Program {
     BagLru,
     /// kvblaster's null server, which shows the limit of the generator and of the network.
     Reflect,
+    /// No program: the eviction policy in `flags`, which the method `simulate` simulates.
+    Policy,
 }
 
 /// A server of an experiment.
@@ -205,9 +208,17 @@ pub struct Server {
     /// Memory of each process in megabytes (`-m`).
     #[serde(default = "memory")]
     pub memory_mb: String,
-    /// Processes. With several, keys are spread by ketama.
+    /// Resident memory of all processes at the end of a run, in megabytes. If this size is given,
+    /// the lab searches for the memory limit that leads to it, and tries `memory_mb` first.
+    #[serde(default)]
+    pub resident_mb: String,
+    /// Number of processes. Ketama distributes the keys over several processes.
     #[serde(default = "one")]
     pub instances: String,
+    /// `yes` if the processes are reached through one nutcracker, which spreads the keys. The way
+    /// must then be `tcp`, and the protocol must be memcached's text protocol or Redis's.
+    #[serde(default)]
+    pub proxy: String,
     /// Further words of the server's command line.
     #[serde(default)]
     pub flags: String,
@@ -217,15 +228,32 @@ pub struct Server {
     /// The path of the requests.
     #[serde(default)]
     pub way: Way,
-    /// `yes` if the threads of each process are pinned, one to a CPU as far as there are enough.
+    /// `yes` if the threads of each process are pinned, each thread to one CPU, in turn.
     #[serde(default)]
     pub pinned: String,
-    /// Queues of the link, if there is one (default: as many as threads).
+    /// Queues of the link, if `way` is a link (default: as many as threads).
     #[serde(default)]
     pub queues: String,
-    /// Largest packet of the link, if there is one, in bytes.
+    /// Largest packet of the link in bytes, if `way` is a link.
     #[serde(default = "mtu")]
     pub mtu: String,
+    /// Number of wires of the link, if `way` is a link. Each process is reached by its own wires if
+    /// there are enough wires.
+    #[serde(default = "one")]
+    pub wires: String,
+    /// The CPUs that process the packets that the link brings to the servers (RPS): `all`, or a
+    /// list such as `0-1`, in which 0 is the first of the servers' CPUs. An empty text changes
+    /// nothing.
+    #[serde(default)]
+    pub rps: String,
+    /// The CPUs that handle the interrupts of the servers' card, written like `rps`: queue n gets
+    /// the CPU at place n of the list. Needs network cards.
+    #[serde(default)]
+    pub irq: String,
+    /// Microseconds for which the servers' card may delay an interrupt. An empty text changes
+    /// nothing. Needs network cards.
+    #[serde(default)]
+    pub coalesce_us: String,
     /// The conditions that the machine must meet for this server.
     #[serde(default)]
     pub needs: Vec<Need>,
@@ -264,7 +292,8 @@ pub struct Point {
     /// The smallest scale at which the point is measured.
     #[serde(default)]
     pub scale: Scale,
-    /// The CPUs that the point needs for servers; with fewer, the point is a row that says so.
+    /// Number of CPUs that the point needs for servers. With fewer CPUs the point is not measured,
+    /// and the report says so.
     #[serde(default)]
     pub server_cpus: usize,
     /// Values of placeholders by name. `{at}` stands for the label.
@@ -281,8 +310,11 @@ pub enum Method {
     Run,
     /// A `kvblaster capacity`: the highest rates that meet the objectives.
     Capacity,
-    /// A search for the capacity by mean time, and then a run at 0.95 of it.
+    /// A search for the highest rate with a mean below 1 ms, and then a run at 0.95 of it.
     BelowCapacity,
+    /// No server is driven: `kvblaster simulate` with the flags of `drive` simulates policies. In
+    /// the flags, `$TRACES/FILE` is a file in the folder that the variable `TRACES` names.
+    Simulate,
 }
 
 /// The load.
@@ -292,15 +324,15 @@ pub struct Drive {
     /// The way in which servers are driven.
     #[serde(default)]
     pub method: Method,
-    /// Flags of `kvblaster run` or `capacity`, with placeholders; the lab adds targets, CPUs, seed
-    /// and schedule.
+    /// Flags of `kvblaster run`, `capacity` or `simulate`, with placeholders; the lab adds targets,
+    /// CPUs, seed and schedule, or the policy.
     pub flags: String,
     /// Flags of a `kvblaster run` before the measurement, such as one that fills the memory with
     /// other items. The lab adds the targets only, and these are reached over TCP or a Unix socket.
     #[serde(default)]
     pub prepare: String,
     /// Flags of a second `kvblaster run`, which drives the same server during the measurement. The
-    /// lab adds the same schedule as to `flags`; neither of the two may fill the server.
+    /// lab adds the same schedule as to `flags`; neither of the two loads may fill the server.
     #[serde(default)]
     pub beside: String,
     /// True if perf samples the servers' CPUs during the run. The shares of the kinds of work are
@@ -321,7 +353,7 @@ pub struct Figure {
 }
 
 /// A claim of the source, in a form that data can confirm. The claimed quantity is the value of
-/// `figure` for `of`, or its ratio to the value for `to`.
+/// `figure` for `of`, or the ratio of this value to the value for `to`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -331,8 +363,8 @@ pub struct Claim {
     pub figure: String,
     /// A server, or a server at a point: `hypostyle`, `hypostyle @ 64`.
     pub of: String,
-    /// The server, or server at a point, to which `of` is compared. Without it, the value itself is
-    /// claimed. A name without a point is compared at every point.
+    /// The server, or server at a point, to which `of` is compared. Without `to`, the claim is
+    /// about the value itself. A server without a point is compared at every point.
     #[serde(default)]
     pub to: Option<String>,
     /// The claim holds if the quantity is at least this.
@@ -379,6 +411,8 @@ impl Experiment {
         {
             return Err(format!("servers: {} is named twice", self.servers[twice].name));
         }
+        self.servers.iter().try_for_each(Server::check)?;
+        simulated::check(self)?;
         if self.figures.is_empty() {
             return Err("figures: give at least one".to_owned());
         }
@@ -416,15 +450,18 @@ impl Experiment {
         if let Some(empty) = self.axes.iter().find(|axis| axis.points.is_empty()) {
             return Err(format!("axes: {} has no points", empty.name));
         }
+        // The number of points is checked before they are made, because two long axes have very
+        // many points.
+        let most: usize = self.axes.iter().map(|axis| axis.points.len()).product();
+        if most > POINTS_MAX {
+            return Err(format!("axes: {most} points, more than {POINTS_MAX}"));
+        }
         for scale in [Scale::Smoke, Scale::Quick, Scale::Default, Scale::Full] {
             let all = points::points(self, scale);
             if all.is_empty() {
                 return Err(
                     "axes: give at least one point of each axis scale = \"quick\"".to_owned()
                 );
-            }
-            if all.len() > POINTS_MAX {
-                return Err(format!("axes: {} points, more than {POINTS_MAX}", all.len()));
             }
             for (point, server) in
                 all.iter().flat_map(|at| self.servers.iter().map(move |s| (at, s)))
@@ -452,9 +489,29 @@ impl Experiment {
 }
 
 impl Server {
+    fn check(&self) -> Result<(), String> {
+        let of_link = [&self.rps, &self.irq, &self.coalesce_us];
+        if !self.way.is_linked() && of_link.iter().any(|field| !field.is_empty()) {
+            return Err(format!(
+                "servers: {}: rps, irq and coalesce_us need a way that begins with link",
+                self.name
+            ));
+        }
+        if self.way != Way::Tcp && !self.proxy.is_empty() {
+            return Err(format!("servers: {}: a proxy needs the way tcp", self.name));
+        }
+        Ok(())
+    }
+
     /// The texts that may contain placeholders.
-    pub(crate) fn templates(&self) -> [&str; 8] {
+    pub(crate) fn templates(&self) -> [&str; 14] {
         [
+            &self.resident_mb,
+            &self.proxy,
+            &self.wires,
+            &self.rps,
+            &self.irq,
+            &self.coalesce_us,
             &self.queues,
             &self.mtu,
             &self.threads,

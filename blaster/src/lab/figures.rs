@@ -8,7 +8,7 @@
 use crate::measure::cpu::Categories;
 use crate::measure::{Interval, VerbTally};
 use crate::result::RunResult;
-use crate::run::compare::figures::{cpu_seconds, others};
+use crate::run::compare::figures::{cpu_seconds, others, user_ns};
 use crate::words::{grouped, percent, size, time, whole};
 use crate::workload::Verb;
 use std::collections::BTreeMap;
@@ -111,18 +111,20 @@ const fn bound(
     Figure { name, unit, less_is_better, is_bound: true, of }
 }
 
-/// The name of the figure by which capacities in the mean are told.
+/// The name of the figure that is the capacity for a mean time below 1 ms.
 pub const CAPACITY_AVG: &str = "capacity, mean < 1 ms";
 
+/// The name of the figure of the servers' resident memory.
+pub const RESIDENT: &str = "resident memory";
+/// The name of the figure of the limit (`-m`, `maxmemory`) that led to a given resident memory.
+pub const MEMORY_LIMIT: &str = "memory limit";
+const HITS: &str = "hits";
+const NOT_FOUND: &str = "not found";
+
 /// All figures.
-pub const FIGURES: [Figure; 35] = [
+pub const FIGURES: [Figure; 37] = [
     bound("requests/s", Unit::PerSecond, false, |it| Some(it.merged?.achieved_per_s())),
-    bound("keys/s", Unit::PerSecond, false, |it| {
-        let total = it.total()?;
-        (total.sent > 0).then_some(())?;
-        // Keys are counted when requests are sent; nearly all that are sent are answered.
-        Some(total.keys as f64 * total.answered as f64 / total.sent as f64 / it.merged?.seconds)
-    }),
+    bound("keys/s", Unit::PerSecond, false, |it| Some(it.merged?.keys_per_s())),
     bound("gets/s", Unit::PerSecond, false, |it| it.per_s(Verb::Get)),
     bound("sets/s", Unit::PerSecond, false, |it| it.per_s(Verb::Set)),
     bound("deletes/s", Unit::PerSecond, false, |it| it.per_s(Verb::Delete)),
@@ -147,20 +149,15 @@ pub const FIGURES: [Figure; 35] = [
     }),
     bound("set mean", Unit::Ns, true, |it| it.of_verb(Verb::Set, |one| one.response_ns.mean_ns())),
     bound("set p99", Unit::Ns, true, |it| it.of_verb(Verb::Set, |one| quantile(one, 0.99))),
-    bound("late", Unit::Share, true, |it| {
-        let total = it.total()?;
-        Some((total.late + total.timeouts) as f64 / total.answered.max(1) as f64)
-    }),
-    figure("hits", Unit::Share, false, |it| it.total()?.hit_ratio()),
+    bound("late", Unit::Share, true, |it| it.total()?.late_ratio()),
+    figure(HITS, Unit::Share, false, |it| it.total()?.hit_ratio()),
     figure("failures", Unit::Share, true, |it| it.total()?.failure_ratio()),
-    figure("not found", Unit::Share, true, |it| {
-        let total = it.total()?;
-        Some((total.misses + total.not_done) as f64 / total.keys.max(1) as f64)
-    }),
+    figure(NOT_FOUND, Unit::Share, true, |it| it.merged?.tally.not_found_ratio()),
     figure("requests/CPU-s", Unit::PerSecond, false, |it| {
         let seconds = cpu_seconds(it.merged?, it.server_cpus).filter(|seconds| *seconds > 0.0)?;
         Some(it.total()?.answered as f64 / seconds)
     }),
+    figure("user time/request", Unit::Ns, true, |it| user_ns(it.merged?, &[])),
     figure("server CPUs", Unit::Number, true, |it| it.cpu(Categories::busy)),
     figure("server user", Unit::Number, true, |it| it.cpu(|shares| shares.usr + shares.nice)),
     figure("server system", Unit::Number, true, |it| it.cpu(|shares| shares.sys)),
@@ -171,9 +168,8 @@ pub const FIGURES: [Figure; 35] = [
     }),
     figure("client CPUs", Unit::Number, true, |it| Some(it.merged?.usage.client?.cpus())),
     figure("others on server CPUs", Unit::Share, true, |it| others(it.merged?, it.server_cpus)),
-    figure("resident memory", Unit::Bytes, true, |it| {
-        Some(it.merged?.usage.server?.rss_bytes? as f64)
-    }),
+    figure(RESIDENT, Unit::Bytes, true, |it| Some(it.merged?.usage.server?.rss_bytes? as f64)),
+    figure(MEMORY_LIMIT, Unit::Bytes, true, |_| None),
     figure("lost datagrams", Unit::Share, true, |it| {
         let merged = it.merged?;
         Some(merged.tally.udp.lost as f64 / it.total()?.sent.max(1) as f64)
@@ -205,7 +201,7 @@ const fn profiled(name: &'static str) -> Figure {
     figure(name, Unit::Share, true, |_| None)
 }
 
-/// The begin of the names of a second load's figures.
+/// The prefix of the names of a second load's figures.
 pub const BESIDE: &str = "beside: ";
 /// The figures of a second load that are kept.
 const BESIDE_KEPT: [&str; 4] = ["requests/s", "requests/CPU-s", "failures", "p99"];
@@ -246,7 +242,15 @@ pub fn all(result: &RunResult, server_cpus: &[usize]) -> BTreeMap<String, f64> {
     FIGURES.iter().filter_map(value).collect()
 }
 
-/// Rounds to five significant digits, which no measurement here exceeds.
+/// The figures of a simulation that missed this share of its requests.
+#[must_use]
+pub fn of_misses(misses: f64) -> BTreeMap<String, f64> {
+    [(HITS, 1.0 - misses), (NOT_FOUND, misses)]
+        .map(|(name, share)| (name.to_owned(), rounded(share)))
+        .into()
+}
+
+/// Rounds to five significant digits. No measurement here is more precise.
 fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
@@ -254,6 +258,7 @@ fn rounded(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::KeyAnswer;
     use crate::result::sample;
 
     #[test]
@@ -264,6 +269,28 @@ mod tests {
         assert!(figures["p50"] <= figures["p99"] && figures["p99"] <= figures["max"]);
         assert!(!figures.contains_key(CAPACITY_AVG), "no search, no capacity");
         assert_eq!(rounded(1_234_567.0), 1_234_600.0);
+    }
+
+    #[test]
+    fn figures_that_a_run_reports_too_are_the_same() {
+        let mut result = sample::result("ours", 50);
+        let merged = result.merged.as_mut().unwrap();
+        // Three gets of two keys: one is answered late, two time out. A set is answered in time.
+        merged.tally = crate::measure::Tally::new(1_000);
+        for _ in 0..3 {
+            merged.tally.sent(Verb::Get, 2, 0, 0);
+        }
+        merged.tally.found(Verb::Get, KeyAnswer::Hit);
+        merged.tally.found(Verb::Get, KeyAnswer::Miss);
+        merged.tally.answered(Verb::Get, false, 0, 0, 2_000);
+        merged.tally.sent(Verb::Set, 1, 0, 0);
+        merged.tally.found(Verb::Set, KeyAnswer::Done);
+        merged.tally.answered(Verb::Set, false, 0, 0, 1);
+        (0..2).for_each(|_| merged.tally.timed_out(Verb::Get));
+        let (keys_per_s, seconds) = (merged.keys_per_s(), merged.seconds);
+        let figures = all(&result, &[]);
+        assert_eq!(figures["keys/s"], rounded(keys_per_s), "{}", 3.0 / seconds);
+        assert_eq!((figures["late"], figures["not found"]), (0.75, 0.5));
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! The verbs of `kvblaster lab` and their flags.
 //!
 //! Where: parsed by `crate::flags`; `main` prints the text that `run` returns.
-//! Invariant: without root, and without a server's program, everything else still runs.
+//! Invariant: without root or without a server's program, all other measurements still run.
 
+use super::card::{self, Pair};
 use super::experiment::{Experiment, Scale};
 use super::library::{self, LibraryError};
 use super::report::{self, ReportError};
-use super::rounds::{Lab, LabError, run};
+use super::rounds::{self, Lab, LabError};
 use crate::exit::Exit;
-use crate::flags::{cpus, number, or};
+use crate::flags::{cpu_list, cpus, number, or};
+use crate::run::{self, RunError};
 use crate::words::{quoted, sentence, wrapped};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -21,8 +23,8 @@ const ABOUT: &str = "\
 Repeats the measurements of five documents on caches, on this machine: each
 experiment runs against Hypostyle, memcached and Redis in turn. The programs are
 those beside kvblaster and on PATH, or those that the variables HYPOSTYLE,
-MEMCACHED, REDIS and BAG_LRU name. As root, kvblaster also measures UDP and
-AF_XDP, over a link between two network namespaces.
+MEMCACHED, REDIS, NUTCRACKER and BAG_LRU name. As root, kvblaster also measures
+UDP and AF_XDP, over a link between two network namespaces.
 
   kvblaster lab list                      all experiments
   kvblaster lab show thesis-fig3.3-threads
@@ -98,6 +100,11 @@ struct RunFlags {
     #[arg(long, value_name = "LIST", default_value = "half")]
     #[arg(value_parser = or("half", Vec::new(), cpus))]
     client_cpus: std::vec::Vec<usize>,
+    /// Two network cards that a cable joins, kvblaster's and the servers'. The lab moves both into
+    /// its namespaces for each measurement over a link, and then restores them. Give the flag once
+    /// for each cable
+    #[arg(long, value_name = "NEAR,FAR", value_parser = card::pair)]
+    interface: Vec<Pair>,
     /// Show no progress
     #[arg(long, short)]
     quiet: bool,
@@ -132,6 +139,12 @@ pub enum Error {
     /// The report cannot be made.
     #[error(transparent)]
     Report(#[from] ReportError),
+    /// A network card of `--interface` cannot be used.
+    #[error(transparent)]
+    Card(#[from] card::CardError),
+    /// kvblaster may not run on a CPU.
+    #[error(transparent)]
+    Cpu(#[from] RunError),
     /// The CPUs of this process are not known.
     #[error("CPUs: {0}")]
     Cpus(#[from] std::io::Error),
@@ -173,7 +186,7 @@ impl RunFlags {
             false => library::named(&self.names, folder)?,
         };
         let lab = self.lab()?;
-        let ended = run(&experiments, &lab)?;
+        let ended = rounds::run(&experiments, &lab)?;
         let mut text = format!("{} measurements", ended.measured);
         if ended.failures > 0 {
             let _ = write!(text, ", {} failed", ended.failures);
@@ -187,6 +200,7 @@ impl RunFlags {
     }
 
     fn lab(&self) -> Result<Lab, Error> {
+        card::check(&self.interface)?;
         let own = net::thread_cpus()?;
         let half = own.len().div_ceil(2);
         let server_cpus = match self.server_cpus.is_empty() {
@@ -196,11 +210,12 @@ impl RunFlags {
         let rest = || {
             let rest = own.iter().copied().filter(|cpu| !server_cpus.contains(cpu));
             let rest: Vec<usize> = rest.collect();
-            // With a single CPU, servers and kvblaster share it.
+            // Servers and kvblaster share the CPU if there is only one.
             if rest.is_empty() { own.clone() } else { rest }
         };
         let client_cpus =
             if self.client_cpus.is_empty() { rest() } else { self.client_cpus.clone() };
+        run::has_cpus(&[("server-cpus", &server_cpus), ("client-cpus", &client_cpus)])?;
         let (scale, flag) = match () {
             () if self.smoke => (Scale::Smoke, " --smoke"),
             () if self.quick => (Scale::Quick, " --quick"),
@@ -210,6 +225,15 @@ impl RunFlags {
         let folder = self.library.experiments.as_ref();
         let folder = folder.map(|folder| quoted(&folder.to_string_lossy()));
         let folder = folder.map_or(String::new(), |folder| format!(" --experiments {folder}"));
+        // The record has the command that repeats the experiment with the same rounds and CPUs.
+        let rounds = self.rounds.map_or(String::new(), |rounds| format!(" --rounds {rounds}"));
+        let pinned = |flag: &str, cpus: &[usize]| {
+            if cpus.is_empty() { String::new() } else { format!(" --{flag} {}", cpu_list(cpus)) }
+        };
+        let pinned =
+            pinned("server-cpus", &self.server_cpus) + &pinned("client-cpus", &self.client_cpus);
+        let cards = self.interface.iter().map(|pair| format!(" --interface {}", pair.join(",")));
+        let cards: String = cards.collect();
         Ok(Lab {
             folder: self.out.clone(),
             scale,
@@ -218,7 +242,8 @@ impl RunFlags {
             server_cpus,
             client_cpus,
             is_quiet: self.quiet,
-            flags: format!("{flag}{folder}"),
+            cards: self.interface.clone(),
+            flags: format!("{flag}{rounds}{pinned}{folder}{cards}"),
         })
     }
 }

@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The files of this kvblaster.
+/// The files of the experiments that are compiled into this program.
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/experiments");
 const EXTENSION: &str = "toml";
 /// Longest file that is read.
@@ -44,10 +44,10 @@ pub fn all(folder: Option<&Path>) -> Result<Vec<Experiment>, LibraryError> {
     texts.iter().map(|(name, text)| Ok(Experiment::parse(name, text)?)).collect()
 }
 
-/// Returns the experiments with these names, in the order of the names.
+/// Returns the experiments with these names, in the order of the names, and each only once.
 ///
 /// # Errors
-/// A name is unknown, or as for `all`.
+/// A name is unknown, or `all` fails.
 pub fn named(names: &[String], folder: Option<&Path>) -> Result<Vec<Experiment>, LibraryError> {
     let all = all(folder)?;
     let find = |name: &String| {
@@ -57,7 +57,8 @@ pub fn named(names: &[String], folder: Option<&Path>) -> Result<Vec<Experiment>,
             LibraryError::Unknown(name.clone(), suggestion(name, names))
         })
     };
-    names.iter().map(find).collect()
+    let is_first = |(nth, name): &(usize, &String)| !names[..*nth].contains(name);
+    names.iter().enumerate().filter(is_first).map(|(_, name)| find(name)).collect()
 }
 
 fn built_in() -> Vec<(String, String)> {
@@ -105,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Tests the headline numbers of the documents: each row has a document, a place, and words.
+    /// Each row of `headlines.tsv` has a document, a place, and words that an experiment must cite.
     #[test]
     fn every_headline_number_of_the_documents_is_cited() {
         let all = all(None).unwrap();
@@ -119,6 +120,14 @@ mod tests {
             });
             assert!(is_cited, "{document}, {place}: no experiment cites \"{words}\"");
         }
+    }
+
+    #[test]
+    fn a_name_given_twice_names_one_experiment() {
+        let names = ["own-noise", "own-ways", "own-noise"].map(str::to_owned);
+        let found: Vec<String> =
+            named(&names, None).unwrap().into_iter().map(|one| one.name).collect();
+        assert_eq!(found, ["own-noise", "own-ways"]);
     }
 
     #[test]

@@ -1,77 +1,191 @@
 //! A link between two network namespaces: kvblaster at one end, the servers at the other.
 //!
 //! ```text
-//! | near: wire, 10.77.0.1 | ------ veth ------ | wire, 10.77.0.2: far |
-//!   kvblaster's threads                          servers
+//! | near: wire,  10.77.0.1 | ------ veth ------ | wire,  10.77.0.2: far |
+//! |       wire1, 10.77.1.1 | ------ veth ------ | wire1, 10.77.1.2      |
+//!   kvblaster's threads                           servers
 //! ```
 //!
+//! With `--interface`, the wires are network cards of this machine, which keep their names.
+//!
 //! Where: made for the experiments whose servers are reached over a link (UDP, AF_XDP).
-//! Invariant: nothing outside the namespaces changes. They have no names: each lives as long as its
-//! holder, a shell that ends when kvblaster ends in any way, and the kernel then removes the link.
-//! Source: namespaces(7), network_namespaces(7), veth(4).
+//! Invariant: nothing outside the namespaces changes, except that the cards are absent while the
+//! link exists. The kernel removes a veth with its namespace; `Namespace` returns cards.
+//! Source: veth(4), ip-link(8), ip-neighbour(8), ethtool(8).
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
-use std::io::{self, Read};
-use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
-use std::process::{Child, Command, Stdio};
+use super::card::{self, Pair};
+use super::namespace::{Namespace, run};
+use super::tuning::{self, Tuning};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
+use std::time::{Duration, Instant};
 
-/// The interface's name at each end.
-pub const WIRE: &str = "wire";
-/// The servers' address.
-pub const FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
-const NEAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
-/// The script of a holder: reports that its namespace is there, and waits for the end of its input.
-const HOLDER: &str = "echo; read _";
+/// The name of the first veth, at each end.
+const WIRE: &str = "wire";
+/// The maximum number of wires. Each wire has its own network.
+pub const WIRES_MAX: usize = card::PAIRS_MAX;
+/// Longest wait until a cable carries packets after its cards are up.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Interval between two probes of a cable.
+const LOOK: Duration = Duration::from_millis(20);
+/// A port at which no server listens: "discard".
+const PROBE_PORT: u16 = 9;
+/// Longest wait for the answer to one probe.
+const PROBE_WAIT: Duration = Duration::from_millis(500);
 
 /// The reason why there is no link.
 #[derive(Debug, thiserror::Error)]
 #[error("no link between two network namespaces: {0}")]
-pub struct LinkError(String);
+pub struct LinkError(pub(super) String);
+
+/// The shape of a link.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape<'w> {
+    /// The names of each wire's interfaces, as [`names`] returns them.
+    pub wires: &'w [Pair],
+    /// True if the interfaces are cards, which exist already. Otherwise each wire is a veth.
+    pub has_cards: bool,
+    /// The queues of each wire. `None` does not change a card's queues, and gives a veth one queue.
+    pub queues: Option<usize>,
+    /// The largest packet of each wire, in bytes.
+    pub mtu: usize,
+}
 
 /// A link.
 #[derive(Debug)]
 pub struct Link {
     near: Namespace,
     far: Namespace,
+    /// The settings that the lab changed, as commands that make the same changes.
+    pub settings: Vec<String>,
 }
 
-#[derive(Debug)]
-struct Namespace {
-    network: File,
-    /// Ends when its standard input is closed.
-    holder: Child,
+/// The servers' address at a wire.
+#[must_use]
+pub fn far_address(wire: usize) -> Ipv4Addr {
+    address(wire, 2)
+}
+
+fn address(wire: usize, host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, u8::try_from(wire).unwrap_or(u8::MAX), host)
+}
+
+/// The interfaces of each wire of a link: the first cards, or names for veths if there are no cards.
+#[must_use]
+pub fn names(cards: &[Pair], wires: usize) -> Vec<Pair> {
+    let made = |nth: usize| if nth == 0 { WIRE.to_owned() } else { format!("{WIRE}{nth}") };
+    match cards.is_empty() {
+        true => (0..wires).map(|nth| [made(nth), made(nth)]).collect(),
+        false => cards.iter().take(wires).cloned().collect(),
+    }
 }
 
 impl Link {
-    /// Makes a link whose ends have this number of queues and this MTU.
+    /// Makes a link of this shape.
     ///
     /// # Errors
-    /// This process has no privilege, or a program (`unshare`, `ip`) is missing.
-    pub fn new(queues: usize, mtu: usize) -> Result<Link, LinkError> {
-        let link = Link { near: Namespace::new()?, far: Namespace::new()? };
-        let queues = format!("numtxqueues {queues} numrxqueues {queues}");
-        let there = link.far.holder.id();
-        link.near.ip(&format!(
-            "link add {WIRE} {queues} type veth peer name {WIRE} {queues} netns {there}"
-        ))?;
-        let macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"];
-        let ends = [(&link.near, NEAR, FAR), (&link.far, FAR, NEAR)];
-        for (nth, (end, own, other)) in ends.into_iter().enumerate() {
-            let (mac, there) = (macs[nth], macs[1 - nth]);
-            end.ip("link set lo up")?;
-            end.ip(&format!("link set {WIRE} address {mac} mtu {mtu} addrgenmode none"))?;
-            end.ip(&format!("address add {own}/24 dev {WIRE}"))?;
-            end.ip(&format!("link set {WIRE} up"))?;
-            // A static entry makes neighbour discovery unnecessary.
-            end.ip(&format!("neighbour add {other} lladdr {there} dev {WIRE} nud permanent"))?;
+    /// This process has no privilege, a program (`unshare`, `ip`, `ethtool`) is missing, or no cable
+    /// joins the cards.
+    pub fn new(shape: Shape<'_>) -> Result<Link, LinkError> {
+        let Shape { wires, has_cards, queues, mtu } = shape;
+        let link = Link { near: Namespace::new()?, far: Namespace::new()?, settings: Vec::new() };
+        let mut settings = Vec::new();
+        for end in [&link.near, &link.far] {
+            end.run("ip link set lo up")?;
         }
-        Ok(link)
+        for (nth, names) in wires.iter().enumerate() {
+            if !has_cards {
+                link.add_veth(&names[0], nth, queues.unwrap_or(1))?;
+            } else {
+                for (end, card) in [&link.near, &link.far].into_iter().zip(names) {
+                    end.undo(&card::returning(card)?)?;
+                    run(&format!("ip link set {card} netns {}", end.pid()))?;
+                    settings.extend(tuning::queues(end, card, queues)?);
+                }
+            }
+            link.join(names, nth, mtu)?;
+        }
+        if has_cards {
+            link.await_cables(wires)?;
+        }
+        Ok(Link { settings, ..link })
     }
 
-    /// Runs `act` on a thread of kvblaster's end, with the threads and sockets that it makes.
+    fn add_veth(&self, name: &str, nth: usize, queues: usize) -> Result<(), LinkError> {
+        let (queues, there) =
+            (format!("numtxqueues {queues} numrxqueues {queues}"), self.far.pid());
+        self.near.run(&format!(
+            "ip link add {name} {queues} type veth peer name {name} {queues} netns {there}"
+        ))?;
+        for (end, last) in [(&self.near, 1), (&self.far, 2)] {
+            let mac = format!("02:00:00:00:{nth:02x}:{last:02x}");
+            end.run(&format!("ip link set {name} address {mac}"))?;
+        }
+        Ok(())
+    }
+
+    /// Gives each end of a wire an address, and a neighbour entry for the opposite end.
+    fn join(&self, names: &Pair, nth: usize, mtu: usize) -> Result<(), LinkError> {
+        let addresses = [1, 2].map(|host| address(nth, host));
+        let ends = [&self.near, &self.far];
+        let mut macs = Vec::new();
+        for (end, name) in ends.into_iter().zip(names) {
+            let shown = end.run(&format!("ip -o link show dev {name}"))?;
+            let lacking = || LinkError(format!("{name} has no Ethernet address"));
+            macs.push(card::mac(&shown).ok_or_else(lacking)?.to_owned());
+        }
+        for (side, (end, name)) in ends.into_iter().zip(names).enumerate() {
+            let (own, other, there) = (addresses[side], addresses[1 - side], &macs[1 - side]);
+            end.run(&format!("ip link set {name} mtu {mtu} addrgenmode none"))?;
+            end.run(&format!("ip address add {own}/24 dev {name}"))?;
+            end.run(&format!("ip link set {name} up"))?;
+            // A static entry makes neighbour discovery unnecessary.
+            let entry = format!("{other} lladdr {there} dev {name} nud permanent");
+            end.run(&format!("ip neighbour add {entry}"))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the cables carry packets.
+    fn await_cables(&self, wires: &[Pair]) -> Result<(), LinkError> {
+        let begin = Instant::now();
+        for (nth, names) in wires.iter().enumerate() {
+            let place = SocketAddr::new(far_address(nth).into(), PROBE_PORT);
+            let probe = || TcpStream::connect_timeout(&place, PROBE_WAIT).map(drop);
+            // A refused connection has crossed the cable twice.
+            let crosses = |answer: io::Result<io::Result<()>>| match answer {
+                Ok(Err(error)) => error.kind() == ErrorKind::ConnectionRefused,
+                Ok(Ok(())) => true,
+                Err(_) => false,
+            };
+            while !crosses(self.near(probe)) {
+                if begin.elapsed() > PATIENCE {
+                    let [near, far] = names;
+                    let s = PATIENCE.as_secs();
+                    return Err(LinkError(format!(
+                        "no packet from {near} reaches {far} within {s} s; join them by a cable"
+                    )));
+                }
+                thread::sleep(LOOK);
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes settings of the servers' end, until the link ends.
+    ///
+    /// # Errors
+    /// An interface lacks one of the settings.
+    pub fn tune(&mut self, tuning: &Tuning, wires: &[Pair]) -> Result<(), LinkError> {
+        for [_, card] in wires {
+            self.settings.extend(tuning.apply(&self.far, card)?);
+        }
+        Ok(())
+    }
+
+    /// Runs `act` on a new thread in the namespace of kvblaster's end. Threads and sockets that
+    /// `act` makes are in this namespace too.
     ///
     /// # Errors
     /// The thread cannot be started, or cannot enter the namespace.
@@ -79,70 +193,12 @@ impl Link {
         self.near.on(act)
     }
 
-    /// Runs `act` on a thread of the servers' end, with the processes that it starts.
+    /// Runs `act` on a new thread in the namespace of the servers' end. Processes that `act` starts
+    /// are in this namespace too.
     ///
     /// # Errors
     /// The thread cannot be started, or cannot enter the namespace.
     pub fn far<T: Send>(&self, act: impl FnOnce() -> T + Send) -> io::Result<T> {
         self.far.on(act)
-    }
-}
-
-impl Namespace {
-    fn new() -> Result<Namespace, LinkError> {
-        let failed = |error: io::Error| LinkError(format!("unshare: {error}"));
-        let mut command = Command::new("unshare");
-        command.args(["--net", "sh", "-c", HOLDER]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut holder = command.spawn().map_err(failed)?;
-        let mut ready = [0];
-        let is_ready =
-            holder.stdout.as_mut().is_some_and(|out| matches!(out.read(&mut ready), Ok(1)));
-        if !is_ready {
-            drop(holder.stdin.take());
-            let output = holder.wait_with_output().map_err(failed)?;
-            return Err(LinkError(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-        }
-        let path = format!("/proc/{}/ns/net", holder.id());
-        match File::open(path) {
-            Ok(network) => Ok(Namespace { network, holder }),
-            Err(error) => {
-                drop(holder.stdin.take());
-                let _ = holder.wait();
-                Err(failed(error))
-            }
-        }
-    }
-
-    fn on<T: Send>(&self, act: impl FnOnce() -> T + Send) -> io::Result<T> {
-        let entered = || {
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(self.network.as_fd(), kind)?;
-            Ok(act())
-        };
-        thread::scope(|scope| {
-            let name = thread::current().name().unwrap_or("lab").to_owned();
-            let thread = thread::Builder::new().name(name).spawn_scoped(scope, entered)?;
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    }
-
-    /// Runs iproute2's `ip` in this namespace. Spaces separate `arguments`.
-    fn ip(&self, arguments: &str) -> Result<(), LinkError> {
-        let mut command = Command::new("ip");
-        command.args(arguments.split(' ')).stdin(Stdio::null());
-        let output = self.on(|| command.output()).and_then(|output| output);
-        let output = output.map_err(|error| LinkError(format!("ip: {error}")))?;
-        let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let failed = || LinkError(format!("ip {arguments}: {complaint}"));
-        output.status.success().then_some(()).ok_or_else(failed)
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        // The holder ends at the end of its input.
-        drop(self.holder.stdin.take());
-        let _ = self.holder.wait();
     }
 }

@@ -4,37 +4,43 @@
 //! server, point -> processes -> command line of kvblaster -> result -> figures of a row
 //! ```
 //!
-//! Where: called by `plan` for each row.
-//! Invariant: each measurement has new processes, filled anew, so rounds differ by all that differs
-//! between two starts. The command line in the record repeats the measurement.
+//! Where: called by `resident` for each row.
+//! Invariant: each measurement has new processes, which are filled again, so differences between
+//! two starts show as differences between rounds. The command line in the record repeats the
+//! measurement.
 //! Source: the KV-Cache paper, section 6.1: each run populates again; section 6.2: RTTs are
 //! measured at a rate just below the capacity.
 
+use super::card::Pair;
 use super::experiment::{Drive, Method, Program, Scale, Server};
 use super::figures::{self, CAPACITY_AVG};
 use super::link::Link;
 use super::points::At;
 use super::profile::{ProfileError, Profiler};
 use super::record::{Row, Started};
-use super::servers::{Group, ServerError, split};
+use super::servers::{Group, Place, ServerError, split};
+use super::simulated;
 use crate::flags::{self, Refusal, Verb};
 use crate::launch::on_cpus;
 use crate::result::RunResult;
 use crate::run::{self, RunError, capacity};
+use crate::simulate::ReportError;
 use crate::words::quoted;
 
 /// The rate of an RTT measurement, as a share of the capacity.
 const BELOW: f64 = 0.95;
-/// The objectives of a search, unless the experiment gives others.
+/// The objectives of a search, unless the experiment gives other objectives.
 const OBJECTIVES: [&str; 3] = ["mean<1ms", "p99<1ms", "late<=0"];
 
-/// The CPUs, and the link if there is one.
+/// The CPUs, the network cards and the link that a measurement uses.
 #[derive(Debug)]
 pub struct Site<'a> {
     /// CPUs reserved for the servers.
     pub server_cpus: &'a [usize],
     /// CPUs of kvblaster.
     pub client_cpus: &'a [usize],
+    /// The pairs of network cards (`--interface`).
+    pub cards: &'a [Pair],
     /// The link between kvblaster and the servers.
     pub link: Option<&'a Link>,
 }
@@ -50,7 +56,7 @@ pub struct Times {
     pub run_s: f64,
     /// Seconds that a search takes, about.
     pub search_s: f64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u32,
 }
 
@@ -88,12 +94,18 @@ pub enum MeasureError {
     /// The server cannot be driven.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// The policy cannot be simulated.
+    #[error(transparent)]
+    Simulate(#[from] ReportError),
     /// The experiment's flags are no command line of kvblaster.
     #[error("{0}")]
     Flags(String),
     /// The servers' CPUs cannot be profiled.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    /// A server ended during the measurement.
+    #[error("{0}")]
+    Gone(String),
     /// The user stopped the lab.
     #[error("stopped by Ctrl-C or SIGTERM")]
     Stopped,
@@ -109,7 +121,11 @@ pub fn measure(
     site: &Site<'_>,
     (scale, round, known_per_s): (Scale, u32, Option<f64>),
 ) -> Result<(Row, Started), MeasureError> {
-    let group = Group::start(server, at, site.server_cpus, site.link)?;
+    if drive.method == Method::Simulate {
+        return simulated::measure((server, drive), at, (site, round));
+    }
+    let place = Place { cpus: site.server_cpus, cards: site.cards };
+    let group = Group::start(server, at, place, site.link)?;
     let words = |verb: &str, flags: &str, more: &str| {
         command(verb, [flags, more], server, at, &group.targets)
     };
@@ -141,7 +157,7 @@ pub fn measure(
             row.figures.extend(profiler.finish(&group.pids())?);
             return Ok((row, started(server, &group, command)));
         }
-        Method::Run => drive_with(run(&drive.flags, ""))?,
+        Method::Run | Method::Simulate => drive_with(run(&drive.flags, ""))?,
         Method::Capacity => drive_with(search())?,
         Method::BelowCapacity => {
             let found = match known_per_s {
@@ -154,15 +170,18 @@ pub fn measure(
             };
             let rate_flag = format!(" -r {:.0}", BELOW * rate);
             let (mut result, command) = drive_with(run(&drive.flags, &rate_flag))?;
-            result.manifest.set(CAPACITY_AVG, rate);
+            // The row has a capacity only if this round has searched for it.
+            if known_per_s.is_none() {
+                result.manifest.set(CAPACITY_AVG, rate);
+            }
             (result, command)
         }
     };
     Ok((row(&result, (server, at, round), site), started(server, &group, command)))
 }
 
-/// Drives a server with two loads at once. The figures of the second have names that begin with
-/// `figures::BESIDE`.
+/// Drives a server with two loads at once. The figures of the second load have names that begin
+/// with `figures::BESIDE`.
 fn together(
     words: [Result<Vec<String>, MeasureError>; 2],
     (server, at, round): (&Server, &At, u32),
@@ -224,7 +243,7 @@ fn command(
     let mut words = vec![verb.to_owned()];
     words.extend(split(&resolved(flags)?));
     if server.program == Program::Redis {
-        // Redis has one protocol, which its target names.
+        // A target `redis://` names the protocol, so the flag is removed.
         remove(&mut words, &["-P", "--protocol"]);
     }
     words.extend(split(&resolved(&server.drive)?));
@@ -239,12 +258,8 @@ fn remove(words: &mut Vec<String>, flags: &[&str]) {
     }
 }
 
-/// Executes a command line in this process. Returns its result, and the command line as text.
-fn driven(
-    words: Vec<String>,
-    (server, pids): (&Server, &[u32]),
-    site: &Site<'_>,
-) -> Result<(RunResult, String), MeasureError> {
+/// Parses the words of a command line. Returns also the command line as text.
+pub(super) fn parsed(words: Vec<String>) -> Result<(Verb, String), MeasureError> {
     let text = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
     let text = format!("kvblaster {text}");
     let parsed = flags::parse(std::iter::once("kvblaster".to_owned()).chain(words).map(Into::into));
@@ -253,6 +268,16 @@ fn driven(
         Refusal::Wrong(why) => wrong(why),
         Refusal::Help(help) => wrong(help.to_string()),
     })?;
+    Ok((verb, text))
+}
+
+/// Executes a command line in this process. Returns its result, and the command line as text.
+fn driven(
+    words: Vec<String>,
+    (server, pids): (&Server, &[u32]),
+    site: &Site<'_>,
+) -> Result<(RunResult, String), MeasureError> {
+    let (verb, text) = parsed(words)?;
     let act = || match verb {
         Verb::Run(mut run) => run::run(as_part(&mut run.plan, pids)?),
         Verb::Capacity(mut search) => {
@@ -269,14 +294,18 @@ fn driven(
         Some(link) => link.near(on_own_cpus).and_then(|done| done),
         None => on_own_cpus(),
     };
-    match result.map_err(ServerError::System)? {
-        Err(RunError::Stopped) => Err(MeasureError::Stopped),
-        Ok(result) if result.is_interrupted && is_stopped() => Err(MeasureError::Stopped),
-        result => Ok((result?, text)),
+    let result = match result.map_err(ServerError::System)? {
+        Err(RunError::Stopped) => return Err(MeasureError::Stopped),
+        Ok(result) if result.is_interrupted && is_stopped() => return Err(MeasureError::Stopped),
+        result => result?,
+    };
+    match result.verdict.remarks.iter().find(|remark| remark.rule == run::GONE) {
+        Some(gone) => Err(MeasureError::Gone(gone.sentence.clone())),
+        None => Ok((result, text)),
     }
 }
 
-/// The server is killed after the measurement, so its items need not be removed.
+/// Makes `plan` a part of the lab, which removes no items, because it kills the server later.
 fn as_part<'p>(plan: &'p mut run::Plan, pids: &[u32]) -> Result<&'p run::Plan, RunError> {
     plan.server_pids = pids.to_vec();
     (plan.is_part, plan.quiet, plan.force) = (true, true, true);
@@ -311,6 +340,12 @@ mod tests {
                 assert!(flags::parse(words.split(' ').map(Into::into)).is_ok(), "{words}");
             }
         }
+    }
+
+    #[test]
+    fn a_quoted_word_may_have_spaces() {
+        let words = split("-O 'p99<1ms'  --agent 'sh agent' ");
+        assert_eq!(words, ["-O", "p99<1ms", "--agent", "sh agent"]);
     }
 
     #[test]

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The most points of each axis at the scale `Smoke`.
+/// The maximum number of points of each axis at the scale `Smoke`.
 const SMOKE_POINTS_MAX: usize = 2;
 
-/// A value in a file: a text, a number or a truth value, which all become text.
+/// A value in a file: a text or a number. Both become text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Words {
@@ -79,8 +79,8 @@ pub fn points(experiment: &Experiment, scale: Scale) -> Vec<At> {
 }
 
 impl At {
-    /// Replaces each `{name}` in `text` by its value. Placeholders of commands, such as `{port}`,
-    /// are the launcher's.
+    /// Replaces each `{name}` in `text` by its value. `text` must not have placeholders that
+    /// `launch` replaces, such as `{port}`.
     ///
     /// # Errors
     /// A placeholder has no value, or a brace is not closed.
@@ -92,7 +92,7 @@ impl At {
                 after.split_once('}').ok_or_else(|| format!("{text}: a brace is not closed"))?;
             out.push_str(before);
             match self.vars.get(name) {
-                // A value may itself have placeholders of this point's, but no further ones.
+                // A value may have placeholders, whose values have no further placeholders.
                 Some(value) if value.contains('{') => {
                     let inner = At { vars: self.plain(), ..At::default() };
                     out.push_str(&inner.resolve(value)?);

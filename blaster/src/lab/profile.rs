@@ -12,6 +12,7 @@
 //! Source: "Performance Analysis of Memcached", section 5.1, whose list the categories extend.
 
 use super::servers::on_path;
+use crate::flags::cpu_list;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::Deserialize;
@@ -27,7 +28,7 @@ use std::sync::mpsc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The kinds of work. The first is left out of the shares.
+/// The kinds of work. The first kind is left out of the shares.
 pub const CATEGORIES: [&str; 17] = [
     IDLE,
     "driver",
@@ -47,13 +48,13 @@ pub const CATEGORIES: [&str; 17] = [
     "other server code",
     "other kernel",
 ];
-/// The samples of a CPU without work.
+/// The category of samples of a CPU without work.
 const IDLE: &str = "idle";
-/// The samples that no row of the data file names.
+/// The category of samples that no row of `symbols.toml` matches.
 pub const UNMAPPED: &str = "unmapped";
-/// The begin of the names of the shares' figures.
+/// The prefix of the names of the figures that are shares.
 pub const PREFIX: &str = "profile: ";
-/// Samples a second on each CPU: a prime number, so that no periodic work is always or never met.
+/// Samples a second on each CPU: a prime number, to stay out of step with periodic work.
 const SAMPLES_PER_S: &str = "997";
 /// The rows that give each symbol its category.
 const ROWS: &str = include_str!("symbols.toml");
@@ -80,16 +81,19 @@ pub enum ProfileError {
     /// The program perf is not installed.
     #[error("it needs the program perf")]
     NoPerf,
-    /// perf refused.
+    /// perf refused to record.
     #[error("perf cannot record on these CPUs: {0}")]
     Refused(String),
+    /// perf did not begin in time.
+    #[error("perf did not begin within {} s", .0.as_secs())]
+    Idle(Duration),
     /// perf did not end in time.
     #[error("perf did not end within {} s", .0.as_secs())]
     Slow(Duration),
-    /// No sample is the server's.
+    /// perf took no sample of the server.
     #[error("perf took no sample of the server")]
     Empty,
-    /// The data file is wrong.
+    /// `symbols.toml` is not valid.
     #[error("symbols.toml: {0}")]
     Rows(#[from] Box<toml::de::Error>),
     /// A process or a file cannot be used.
@@ -97,7 +101,7 @@ pub enum ProfileError {
     System(#[from] io::Error),
 }
 
-/// A recording perf.
+/// A process of perf that records.
 #[derive(Debug)]
 pub struct Profiler {
     cpus: Vec<usize>,
@@ -107,7 +111,7 @@ pub struct Profiler {
     guard: Guard,
 }
 
-/// A process group and a folder, which both end with this process.
+/// A process group and a folder, which are removed when this process ends.
 #[derive(Debug)]
 struct Guard {
     child: Child,
@@ -133,9 +137,9 @@ impl Profiler {
     pub fn start(cpus: &[usize]) -> Result<Profiler, ProfileError> {
         let perf = on_path("perf").ok_or(ProfileError::NoPerf)?;
         let guard = Guard::new()?;
-        let listed = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        let listed = cpu_list(cpus);
         let mut command = guard.perf(&perf);
-        // `-N` keeps perf from copying the programs into a folder of the user's.
+        // `-N` keeps perf from copying the programs into a folder of the user.
         command.args(["record", "-N", "-F", SAMPLES_PER_S, "-C", &listed, "-o"]).arg(guard.data());
         let (reader, writer) = io::pipe()?;
         let record = command.stdout(Stdio::null()).stderr(writer).spawn()?;
@@ -144,9 +148,12 @@ impl Profiler {
         let words = read_beside(reader, WORDS_BYTES_MAX)?;
         let mut profiler = Profiler { cpus: cpus.to_vec(), perf, record, words, guard };
         let begin = Instant::now();
-        while !profiler.has_begun() && begin.elapsed() < PATIENCE {
+        while !profiler.has_begun() {
             if profiler.record.try_wait()?.is_some() {
                 return Err(profiler.refusal());
+            }
+            if begin.elapsed() >= PATIENCE {
+                return Err(ProfileError::Idle(PATIENCE));
             }
             sleep(LOOK);
         }
@@ -162,7 +169,7 @@ impl Profiler {
         let sent = pid.map_or(Err(Errno::SRCH), |pid| kill_process(pid, Signal::INT));
         sent.map_err(io::Error::from)?;
         let status = wait(&mut self.record, PATIENCE)?.ok_or(ProfileError::Slow(PATIENCE))?;
-        // perf reports the signal by which it was told to end, or 0.
+        // If SIGINT ends the recording, perf exits with 128 plus the signal's number, or with 0.
         let is_wrong = status.code().is_some_and(|code| code != 0 && code != 128 + 2);
         if is_wrong { Err(self.refusal()) } else { Ok(()) }
     }
@@ -174,17 +181,18 @@ impl Profiler {
         ProfileError::Refused(refused(&String::from_utf8_lossy(&words), level))
     }
 
-    /// Ends the recording. Returns the shares of the servers' work by figure: the samples of the
-    /// processes `pids`, of interrupted idle CPUs, and of the kernel's threads for packets. Work of
-    /// the network inside another process is missing. The servers must still run.
+    /// Ends the recording. Returns the share of each kind of work, by the name of its figure. The
+    /// shares count samples of the processes `pids`, of idle CPUs (interrupts), and of the kernel's
+    /// threads for packets, but not network work that interrupted other processes. The servers must
+    /// still run.
     ///
     /// # Errors
     /// perf cannot report, or has no sample of the servers.
     pub fn finish(mut self, pids: &[u32]) -> Result<BTreeMap<String, f64>, ProfileError> {
-        // Threads that ended meanwhile are lost. Servers keep theirs.
+        // The samples of threads that have ended are lost. Servers keep their threads.
         let mut threads: BTreeSet<u32> = pids.iter().flat_map(|pid| threads(*pid)).collect();
         threads.extend(softirq_threads(&self.cpus));
-        // The thread 0 is the idle one, in which interrupts are handled as well.
+        // Interrupts of an idle CPU count for thread 0, the idle thread.
         threads.insert(0);
         self.stop()?;
         let rows = Rows::read()?;
@@ -197,7 +205,7 @@ impl Profiler {
             .collect();
         for object in with_lines {
             let lined = parse(&self.report(&tids, Some(&object))?, &object);
-            // A program without lines is told by its symbols alone.
+            // A program without source lines keeps its samples by symbol.
             if !lined.is_empty() {
                 samples.retain(|one| one.object != object);
                 samples.extend(lined);
@@ -206,10 +214,10 @@ impl Profiler {
         rows.shares(&samples).ok_or(ProfileError::Empty)
     }
 
-    /// Runs `perf report` on these threads; with `object`, only of this file and by source line.
+    /// Runs `perf report` on these threads. With `object`: only for this file, by source line.
     fn report(&self, tids: &str, object: Option<&str>) -> Result<String, ProfileError> {
-        // perf adds up the samples of a row before it chooses threads, so each row needs to have
-        // its thread (`pid`).
+        // perf adds up the samples of a row before it chooses threads, so each row must name its
+        // thread (`pid`).
         let mut command = self.guard.perf(&self.perf);
         command.args(["report", "--stdio", "--no-children", "-g", "none", "-t", "|", "-i"]);
         command.arg(self.guard.data()).args(["--tid", tids, "-F"]);
@@ -248,7 +256,7 @@ impl Guard {
         let nth = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let folder = format!("kvblaster-{}-{nth}.perf", std::process::id());
         let folder = std::env::temp_dir().join(folder);
-        // A folder of another user would be refused here.
+        // `create` fails if another user has made this folder.
         DirBuilder::new().mode(0o700).create(&folder)?;
         let mut command = Command::new("sh");
         command.args(["-c", GUARD, "guard"]).arg(&folder);
@@ -271,7 +279,7 @@ impl Guard {
         self.folder.join("data")
     }
 
-    /// A perf of this group, which reads no settings and asks no server for symbols.
+    /// A command of perf in this group, which reads no settings and asks no server for symbols.
     fn perf(&self, perf: &Path) -> Command {
         let mut command = Command::new(perf);
         command.process_group(self.group.as_raw_pid()).stdin(Stdio::null());
@@ -282,15 +290,15 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Nothing can be done about errors. The guard is reaped last, because until then the kernel
-        // does not give the group's number to another group.
+        // Nothing can be done about errors. The guard is reaped after its group is killed, because
+        // until then the kernel does not give the group's number to another group.
         let _ = kill_process_group(self.group, Signal::KILL);
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// The reason of a refusal, from perf's messages and the kernel's level of caution.
+/// The reason of a refusal, from perf's messages and the value of `PARANOID`.
 fn refused(words: &str, level: i32) -> String {
     if words.contains("perf_event_paranoid") {
         return format!(
@@ -301,7 +309,7 @@ fn refused(words: &str, level: i32) -> String {
     words.chars().filter(|one| !one.is_control()).take(WORDS_CHARS_MAX).collect()
 }
 
-/// Waits for a process to end. `None` if it did not within `patience`.
+/// Waits for a process to end. `None` if the process did not end within `patience`.
 fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
     let begin = Instant::now();
     loop {
@@ -327,12 +335,12 @@ fn read_beside(mut reader: PipeReader, bytes_max: u64) -> io::Result<mpsc::Recei
     Ok(receiver)
 }
 
-/// The threads of a process. None if the process is gone.
+/// The threads of a process. Empty if the process is gone.
 fn threads(pid: u32) -> Vec<u32> {
     numbers(&Path::new("/proc").join(pid.to_string()).join("task"))
 }
 
-/// The kernel's threads that handle the packets which interrupts leave to them.
+/// The kernel's threads that handle packets after an interrupt.
 fn softirq_threads(cpus: &[usize]) -> Vec<u32> {
     let names: Vec<String> = cpus.iter().map(|cpu| format!("ksoftirqd/{cpu}")).collect();
     let is_one = |pid: &u32| {
@@ -359,8 +367,8 @@ struct Sample {
     line: String,
 }
 
-/// Reads the lines of a report, and skips lines of another form. `object` is the shared object of a
-/// report without such a column.
+/// Reads the lines of a report, and skips lines of another form. `object` is the shared object of
+/// all samples if the report has no column for it.
 fn parse(report: &str, object: &str) -> Vec<Sample> {
     let fields = |line: &str| line.split('|').map(|one| one.trim().to_owned()).collect::<Vec<_>>();
     let header = report.lines().find(|line| line.starts_with('#') && line.contains('|'));
@@ -386,7 +394,7 @@ fn parse(report: &str, object: &str) -> Vec<Sample> {
     report.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
 }
 
-/// The data file.
+/// The contents of `symbols.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rows {
@@ -394,7 +402,7 @@ struct Rows {
     rows: Vec<Row>,
 }
 
-/// A row of the data file. An empty list matches everything.
+/// A row of `symbols.toml`. An empty list matches everything.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -443,7 +451,8 @@ impl Rows {
         row.map_or(UNMAPPED, |row| &row.category)
     }
 
-    /// Returns the share of each category, by the name of its figure. `None` if all is idle.
+    /// Returns the share of each category, by the name of its figure. `None` if all samples are
+    /// idle.
     fn shares(&self, samples: &[Sample]) -> Option<BTreeMap<String, f64>> {
         let mut sums: BTreeMap<&str, f64> =
             CATEGORIES.iter().chain([&UNMAPPED]).map(|name| (*name, 0.0)).collect();

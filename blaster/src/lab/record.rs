@@ -10,6 +10,7 @@
 //! Source: none.
 
 use super::experiment::{Experiment, Scale};
+pub use crate::result::SCHEMA;
 use crate::result::machine::Machine;
 use crate::result::{self, ResultError};
 use serde::{Deserialize, Serialize};
@@ -17,13 +18,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The schema of the files. Raised when a field is removed or changes its meaning.
-pub const SCHEMA: u32 = 1;
-
 /// The data of one experiment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// The schema: `SCHEMA`.
+    /// The schema of the file: `SCHEMA`.
     pub schema: u32,
     /// The name of the experiment.
     pub name: String,
@@ -60,7 +58,7 @@ pub struct Started {
     pub version: String,
     /// The command lines, one for each kind of process.
     pub commands: Vec<String>,
-    /// The command line of kvblaster that measured it.
+    /// The command line of kvblaster that measured the server.
     pub driven_by: String,
 }
 
@@ -104,10 +102,10 @@ impl Record {
         folder.join(format!("{name}.json"))
     }
 
-    /// Reads the data of an experiment. `None` if there are none.
+    /// Reads the data of an experiment. `None` if there are no data.
     ///
     /// # Errors
-    /// The file cannot be read, or is no data of this schema.
+    /// The file cannot be read, or is not in this kvblaster's schema.
     pub fn read(folder: &Path, name: &str) -> Result<Option<Record>, ResultError> {
         let path = Record::path(folder, name);
         if !path.exists() {
@@ -124,20 +122,17 @@ impl Record {
         let path = Record::path(folder, &self.name);
         let json = serde_json::to_string_pretty(self)
             .map_err(|error| ResultError::Contents(path.clone(), error))?;
-        let new = path.with_extension("json.new");
-        let failed = |error| ResultError::File(path.clone(), error);
-        fs::create_dir_all(folder).map_err(failed)?;
-        fs::write(&new, json + "\n").map_err(failed)?;
-        fs::rename(&new, &path).map_err(failed)
+        fs::create_dir_all(folder).map_err(|error| ResultError::File(folder.to_owned(), error))?;
+        result::put(&path, (json + "\n").as_bytes())
     }
 
-    /// True if the run of this round, point and server is there.
+    /// True if the run of this round, point and server is recorded.
     #[must_use]
     pub fn has(&self, round: u32, at: &[String], server: &str) -> bool {
         self.rows.iter().any(|row| row.round == round && row.at == at && row.server == server)
     }
 
-    /// True if this server or point is known to be impossible here.
+    /// True if the record says that this server or point cannot be measured here.
     #[must_use]
     pub fn lacks(&self, at: &[String], server: &str) -> bool {
         let is_it = |missing: &Missing| {

@@ -5,18 +5,22 @@
 //! ```
 //!
 //! Where: after `kvblaster lab run`; the verbs of `flags` call `write`.
-//! Invariant: each experiment has a row in the overview, also without data. An empty, partial,
-//! unreadable or orphaned record is told, and hides no other record. All texts are escaped.
+//! Invariant: each experiment has a row in the overview, also without data. The report mentions
+//! each empty, partial, unreadable or orphaned record, and still shows all other records. All texts
+//! are escaped.
 //! Source: none; see `claims` for the verdicts.
 
 #[cfg(test)]
 mod browser;
 pub mod charts;
 pub mod findings;
+pub mod glossary;
+pub mod knee;
 pub mod markdown;
 pub mod noise;
 pub mod overview;
 pub mod page;
+pub mod profile;
 pub mod section;
 #[cfg(test)]
 mod tests;
@@ -25,13 +29,14 @@ use super::claims::NOISE;
 use super::experiment::Experiment;
 use super::library::{self, LibraryError};
 use super::record::Record;
+use markdown::MADE;
 use section::Section;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The file name's ending of a record.
+/// The ending of a record's file name.
 const RECORD: &str = "json";
 /// The page's file in the folder of the records, unless another is named.
 const PAGE: &str = "report.html";
@@ -45,6 +50,9 @@ pub enum ReportError {
     /// The folder has no records.
     #[error("{0}: no data of an experiment are there; `kvblaster lab run -o` writes them")]
     Nothing(PathBuf),
+    /// A file that no report made has the name of a file of the report.
+    #[error("{0}: this file is not of an earlier report; name another folder, or move the file")]
+    Foreign(PathBuf),
     /// A folder or file cannot be read or written.
     #[error("{0}: {1}")]
     File(PathBuf, #[source] io::Error),
@@ -55,9 +63,9 @@ pub enum ReportError {
 pub struct Entry {
     /// The name of the experiment, and of the record's file.
     pub name: String,
-    /// The experiment. `None` if this kvblaster has none of this name.
+    /// The experiment. `None` if this kvblaster has no experiment of this name.
     pub experiment: Option<Experiment>,
-    /// The data. `None` if there are none; an error if the file cannot be read.
+    /// The data. `None` if there are no data; an error if the file cannot be read.
     pub record: Result<Option<Record>, String>,
 }
 
@@ -118,7 +126,7 @@ pub(crate) fn slug(name: &str) -> String {
 /// the page itself if `out` is `-`.
 ///
 /// # Errors
-/// No report, see `entries`; or a file cannot be written.
+/// `entries` fails, or a file cannot be written.
 pub fn write(
     folder: &Path,
     out: Option<&Path>,
@@ -127,10 +135,22 @@ pub fn write(
     let entries = entries(folder, library)?;
     let sections = sections(&entries);
     if let Some(markdown) = markdown {
-        fs::create_dir_all(markdown)
-            .map_err(|error| ReportError::File(markdown.to_owned(), error))?;
-        for (name, text) in markdown::files(&entries, &sections) {
-            replace(&markdown.join(name), &text)?;
+        let failed = |error| ReportError::File(markdown.to_owned(), error);
+        fs::create_dir_all(markdown).map_err(failed)?;
+        let files = markdown::files(&entries, &sections);
+        let paths: BTreeSet<PathBuf> = files.iter().map(|(name, _)| markdown.join(name)).collect();
+        if let Some(foreign) = paths.iter().find(|path| path.exists() && !is_ours(path)) {
+            return Err(ReportError::Foreign(foreign.clone()));
+        }
+        for (name, text) in &files {
+            replace(&markdown.join(name), text)?;
+        }
+        // Removes files that an earlier report made for experiments that no longer have data.
+        for entry in fs::read_dir(markdown).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if !paths.contains(&path) && is_ours(&path) {
+                fs::remove_file(&path).map_err(|error| ReportError::File(path.clone(), error))?;
+            }
         }
     }
     let page = page::page(&entries, &sections);
@@ -141,6 +161,14 @@ pub fn write(
     replace(&path, &page)?;
     let also = markdown.map(|folder| format!("; Markdown is in {}", folder.display()));
     Ok(format!("the page is {}{}\n", path.display(), also.unwrap_or_default()))
+}
+
+/// True if an earlier report made this file.
+fn is_ours(path: &Path) -> bool {
+    let mut begin = vec![0; MADE.len()];
+    let is_file = fs::symlink_metadata(path).is_ok_and(|it| it.is_file());
+    let read = |mut file: fs::File| file.read_exact(&mut begin);
+    is_file && fs::File::open(path).and_then(read).is_ok() && begin == MADE.as_bytes()
 }
 
 /// Replaces a file as a whole.

@@ -7,15 +7,19 @@
 //! Where: `kvblaster lab run`.
 //! Invariant: in a round every server is measured at every point, in an order that alternates from
 //! round to round. Each row is on disk before the next measurement begins, so Ctrl-C and a crash
-//! lose one measurement. A server that cannot run here is a reason in the record.
+//! lose at most one measurement. A server that cannot run here has a reason in the record.
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation".
 
+use super::card::Pair;
 use super::experiment::{Experiment, Method, Scale, Server};
-use super::figures::{self, CAPACITY_AVG};
-use super::measure::{self, MeasureError, Site, measure};
+use super::figures::{self, CAPACITY_AVG, MEMORY_LIMIT};
+use super::measure::{self, MeasureError, Site};
 use super::points::{At, points};
 use super::record::{Missing, Record, SCHEMA};
-use super::servers::{self, Group, ServerError};
+use super::resident;
+use super::servers::{self, Group, Place, ServerError};
+use super::simulated;
+use crate::flags::cpu_list;
 use crate::result::ResultError;
 use crate::result::manifest::Manifest;
 use crate::run::compare::order;
@@ -26,6 +30,8 @@ use std::time::{Duration, Instant};
 
 /// Seconds to start, fill and stop a server, about.
 const AROUND_S: f64 = 0.7;
+/// Seconds of a simulation, about.
+const SIMULATION_S: f64 = 0.5;
 
 /// The settings of a lab.
 #[derive(Clone, Debug)]
@@ -34,7 +40,7 @@ pub struct Lab {
     pub folder: PathBuf,
     /// The scale of all experiments.
     pub scale: Scale,
-    /// Rounds, if the user changed the scale's.
+    /// Number of rounds, if the user has changed that of the scale.
     pub rounds: Option<u32>,
     /// True if measurements that are there already are kept and not repeated.
     pub resumes: bool,
@@ -42,13 +48,15 @@ pub struct Lab {
     pub server_cpus: Vec<usize>,
     /// CPUs for kvblaster.
     pub client_cpus: Vec<usize>,
+    /// The pairs of network cards that links use. Without them, links are made of veths.
+    pub cards: Vec<Pair>,
     /// True if no progress is shown.
     pub is_quiet: bool,
     /// Further flags of the command that repeats an experiment.
     pub flags: String,
 }
 
-/// The end of a lab.
+/// The outcome of a lab.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
     /// The number of rows measured.
@@ -68,11 +76,9 @@ pub enum LabError {
     /// The folder has data of an earlier lab.
     #[error("{0}: data are there already; give --resume to continue them, or another folder (-o)")]
     Taken(PathBuf),
-    /// The earlier data are of another scale.
-    #[error(
-        "{0}: the data are of scale {1:?}; continue them at that scale, or give another folder"
-    )]
-    OtherScale(PathBuf, Scale),
+    /// The earlier data were measured in another way.
+    #[error("{0}: the data are of {1}; continue them with the same, or give another folder (-o)")]
+    Differs(PathBuf, String),
 }
 
 /// One measurement to make.
@@ -116,14 +122,15 @@ pub fn run(experiments: &[Experiment], lab: &Lab) -> Result<Ended, LabError> {
             if measure::is_stopped() {
                 return Ok(Ended { is_interrupted: true, ..ended });
             }
+            let turn_s = turn_s(experiment, lab.scale);
+            left_s -= turn_s;
             match lab.take(experiment, record, turn)? {
                 Taken::Row => ended.measured += 1,
-                Taken::Nothing => {}
+                Taken::Nothing => continue,
                 Taken::Failure => ended.failures += 1,
                 Taken::Stopped => return Ok(Ended { is_interrupted: true, ..ended }),
             }
-            let turn_s = turn_s(experiment, lab.scale);
-            (planned_s, left_s) = (planned_s + turn_s, left_s - turn_s);
+            planned_s += turn_s;
             let pace = begin.elapsed().as_secs_f64() / planned_s;
             let left = clock(Duration::from_secs_f64((left_s * pace).max(0.0)));
             lab.tell(&format!("{}; {left} left", told(experiment, record, turn)));
@@ -134,7 +141,7 @@ pub fn run(experiments: &[Experiment], lab: &Lab) -> Result<Ended, LabError> {
 
 enum Taken {
     Row,
-    /// The point is known to be impossible.
+    /// This machine cannot measure the server at the point.
     Nothing,
     Failure,
     Stopped,
@@ -151,34 +158,58 @@ impl Lab {
     /// Returns the record to which rows are added.
     fn record(&self, experiment: &Experiment) -> Result<Record, LabError> {
         let path = Record::path(&self.folder, &experiment.name);
-        let scaled = || self.rounds.unwrap_or(self.scale.times().rounds);
-        match Record::read(&self.folder, &experiment.name)? {
+        let scaled = || match simulated::is_exact(experiment) {
+            true => 1,
+            false => self.rounds.unwrap_or(self.scale.times().rounds),
+        };
+        let manifest = Manifest::here();
+        // A record without rows has only reasons, which the lab finds again.
+        let found = Record::read(&self.folder, &experiment.name)?;
+        match found.filter(|found| !found.rows.is_empty()) {
             Some(_) if !self.resumes => Err(LabError::Taken(path)),
-            Some(found) if found.scale != self.scale => {
-                Err(LabError::OtherScale(path, found.scale))
-            }
             Some(mut found) => {
+                if let Some(other) = self.difference(&found, &manifest) {
+                    return Err(LabError::Differs(path, other));
+                }
                 // Failures are tried again.
                 found.missing.clear();
                 found.rounds = scaled().max(found.rounds);
                 Ok(found)
             }
-            None => {
-                let manifest = Manifest::here();
-                Ok(Record {
-                    schema: SCHEMA,
-                    name: experiment.name.clone(),
-                    scale: self.scale,
-                    rounds: scaled(),
-                    kvblaster: manifest.kvblaster,
-                    started: manifest.started,
-                    command: format!("kvblaster lab run {}{}", experiment.name, self.flags),
-                    machine: manifest.machine,
-                    server_cpus: self.server_cpus.clone(),
-                    client_cpus: self.client_cpus.clone(),
-                    ..Record::default()
-                })
+            None => Ok(Record {
+                schema: SCHEMA,
+                name: experiment.name.clone(),
+                scale: self.scale,
+                rounds: scaled(),
+                kvblaster: manifest.kvblaster,
+                started: manifest.started,
+                command: format!("kvblaster lab run {}{}", experiment.name, self.flags),
+                machine: manifest.machine,
+                server_cpus: self.server_cpus.clone(),
+                client_cpus: self.client_cpus.clone(),
+                ..Record::default()
+            }),
+        }
+    }
+
+    /// Describes how earlier data were measured, if rows of this lab cannot be compared with them.
+    fn difference(&self, found: &Record, here: &Manifest) -> Option<String> {
+        let (then, now) = (&found.machine, &here.machine);
+        match () {
+            () if found.scale != self.scale => Some(format!("scale {:?}", found.scale)),
+            () if found.kvblaster != here.kvblaster => {
+                Some(format!("kvblaster {}", found.kvblaster))
             }
+            () if found.server_cpus != self.server_cpus => {
+                Some(format!("--server-cpus {}", cpu_list(&found.server_cpus)))
+            }
+            () if found.client_cpus != self.client_cpus => {
+                Some(format!("--client-cpus {}", cpu_list(&found.client_cpus)))
+            }
+            () if (&then.kernel, &then.cpu_model) != (&now.kernel, &now.cpu_model) => {
+                Some(format!("another machine or kernel, {}", then.kernel))
+            }
+            () => None,
         }
     }
 
@@ -188,11 +219,14 @@ impl Lab {
             let (server, at) = (server.to_owned(), at.to_vec());
             record.missing.push(Missing { server, at, why, is_failure: false });
         };
-        for error in experiment.needs.iter().filter_map(|need| servers::check(*need).err()) {
+        for error in
+            experiment.needs.iter().filter_map(|need| servers::check(*need, &self.cards).err())
+        {
             lack("", &[], error.to_string());
         }
         for server in &experiment.servers {
-            let needs = server.needs.iter().filter_map(|need| servers::check(*need).err());
+            let needs =
+                server.needs.iter().filter_map(|need| servers::check(*need, &self.cards).err());
             let lacking = needs.chain(server.program.path().err()).next();
             if let Some(error) = lacking {
                 lack(&server.name, &[], error.to_string());
@@ -216,15 +250,18 @@ impl Lab {
         if record.lacks(&at.labels, &server.name) {
             return Ok(Taken::Nothing);
         }
-        let known = record.values(&server.name, &at.labels, CAPACITY_AVG).into_values().next();
-        let link = Group::link(server, at);
+        let known = [CAPACITY_AVG, MEMORY_LIMIT]
+            .map(|figure| record.values(&server.name, &at.labels, figure).into_values().next());
+        let link = Group::link(server, at, Place { cpus: &self.server_cpus, cards: &self.cards });
         let measured = link.map_err(MeasureError::from).and_then(|link| {
             let (server_cpus, client_cpus) = (&self.server_cpus[..], &self.client_cpus[..]);
-            let site = Site { server_cpus, client_cpus, link: link.as_ref() };
-            measure((server, &experiment.drive), at, &site, (self.scale, round, known))
+            let site = Site { server_cpus, client_cpus, cards: &self.cards, link: link.as_ref() };
+            resident::measure((server, &experiment.drive), at, &site, (self.scale, round, known))
         });
         let (why, is_failure) = match measured {
             Err(MeasureError::Stopped) => return Ok(Taken::Stopped),
+            // Ctrl-C may also make the start of a server or of a link fail.
+            Err(_) if measure::is_stopped() => return Ok(Taken::Stopped),
             Ok((row, started)) => {
                 if !record.servers.iter().any(|one| one.server == started.server) {
                     record.servers.push(started);
@@ -272,6 +309,7 @@ fn turn_s(experiment: &Experiment, scale: Scale) -> f64 {
     AROUND_S
         + match experiment.drive.method {
             Method::Run => times.run_s,
+            Method::Simulate => SIMULATION_S,
             Method::Capacity => times.search_s,
             // The search is made in the first round only.
             Method::BelowCapacity => times.run_s + times.search_s / f64::from(times.rounds),

@@ -1,29 +1,36 @@
-//! The servers of an experiment: programs, command lines, CPUs, and the targets that reach them.
+//! The servers of an experiment: their programs, command lines and CPUs, and the addresses at which
+//! kvblaster reaches them.
 //!
 //! Where: between a point of an experiment and `launch`, which starts the processes.
 //! Invariant: at one point all servers get the same threads, memory, CPUs and connections, unless
 //! the experiment says otherwise. The command lines are recorded as they were started.
-//! Source: Pavlik's thesis, section 2.2; Solarflare's white paper, "Test setup" (tuning is stated).
+//! Source: Pavlik's thesis, section 2.2; Solarflare's white paper, "Test setup".
 
+use super::card::{self, Pair};
 use super::experiment::{Need, Program, Server, Way};
-use super::link::{FAR, Link, WIRE};
+use super::link::{self, Link, Shape, WIRES_MAX, far_address};
 use super::points::At;
-use super::profile;
+use super::simulated;
+use super::tuning::Tuning;
+use super::{profile, proxy};
+use crate::flags;
 use crate::launch::{self, LaunchError, PORT, SOCKET};
 use crate::words::quoted;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::env;
 use std::io;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// The most processes of one server.
+/// The maximum number of processes of one server.
 const INSTANCES_MAX: usize = 64;
-/// `-c` of all servers: connections that they accept.
+/// The value of `-c` for all servers: the maximum number of connections.
 const CONNECTIONS: u32 = 4096;
-/// Networks that Hypostyle answers over UDP; without them, limits on long replies apply.
+/// The networks that Hypostyle answers over UDP. Without this option, limits on long replies apply.
 const EVERYBODY: &str = "udp_allow=0.0.0.0/0,udp_allow=::/0";
+
+/// The address at which `launch` reaches a process.
+const LOOPBACK: &str = "127.0.0.1";
 
 /// The reason why a server cannot be measured here.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +60,7 @@ pub struct Group {
     pub commands: Vec<String>,
 }
 
-/// A server's command line and the numbers that the experiment gives it at one point.
+/// A server's program, and the settings that the experiment gives the server at one point.
 #[derive(Debug)]
 struct Launch {
     program: Program,
@@ -63,9 +70,22 @@ struct Launch {
     memory_mb: u64,
     instances: usize,
     pinned: bool,
-    queues: usize,
+    /// The queues of the link; `None` does not change a card's queues.
+    queues: Option<usize>,
     mtu: usize,
+    /// The interfaces of the link at both ends, if there is a link.
+    wires: Vec<Pair>,
+    is_proxied: bool,
     flags: String,
+}
+
+/// The part of the machine that an experiment may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'p> {
+    /// CPUs reserved for the servers.
+    pub cpus: &'p [usize],
+    /// The pairs of network cards (`--interface`).
+    pub cards: &'p [Pair],
 }
 
 impl Way {
@@ -78,10 +98,20 @@ impl Way {
     fn is_udp(self) -> bool {
         !matches!(self, Way::Tcp | Way::Unix | Way::LinkTcp)
     }
+
+    /// True if the server bypasses the kernel.
+    fn is_server_bypassing(self) -> bool {
+        matches!(self, Way::LinkUdpXdp | Way::LinkXdp)
+    }
+
+    /// True if an end of the link bypasses the kernel.
+    fn is_bypassing(self) -> bool {
+        self.is_server_bypassing() || self == Way::LinkXdpUdp
+    }
 }
 
 impl Program {
-    /// Finds the program: at the path in the environment, beside kvblaster, or on `PATH`.
+    /// Finds the program: at the path in its environment variable, beside kvblaster, or on `PATH`.
     ///
     /// # Errors
     /// The program is not there.
@@ -91,26 +121,32 @@ impl Program {
             Program::Memcached => ("MEMCACHED", "memcached"),
             Program::Redis => ("REDIS", "redis-server"),
             Program::BagLru => ("BAG_LRU", ""),
-            Program::Reflect => return Ok(env::current_exe()?),
+            Program::Reflect | Program::Policy => return Ok(env::current_exe()?),
         };
-        if let Some(named) = env::var_os(variable) {
-            let path = PathBuf::from(named);
-            let lacking = || format!("{variable}={}: there is no such file", path.display());
-            return path.is_file().then(|| path.clone()).ok_or_else(|| lacking_of(lacking()));
-        }
         let beside = env::current_exe()?.with_file_name(file);
-        if self == Program::Hypostyle && beside.is_file() {
+        if self == Program::Hypostyle && env::var_os(variable).is_none() && beside.is_file() {
             return Ok(beside);
         }
-        let found = (!file.is_empty()).then(|| on_path(file)).flatten();
-        found.ok_or_else(|| match file {
-            "" => lacking_of(format!("it is not installed: {variable} names no path")),
-            _ => lacking_of(format!("{file} is neither on PATH nor named by {variable}")),
-        })
+        located(variable, file)
     }
 }
 
-fn lacking_of(why: String) -> ServerError {
+/// Finds a program: at the path in the environment variable `variable`, or as `file` on `PATH`, if
+/// `file` is not empty.
+pub(super) fn located(variable: &str, file: &str) -> Result<PathBuf, ServerError> {
+    if let Some(named) = env::var_os(variable) {
+        let path = PathBuf::from(named);
+        let lacking = || format!("{variable}={}: there is no such file", path.display());
+        return path.is_file().then(|| path.clone()).ok_or_else(|| lacking_of(lacking()));
+    }
+    let found = (!file.is_empty()).then(|| on_path(file)).flatten();
+    found.ok_or_else(|| match file {
+        "" => lacking_of(format!("it is not installed: {variable} names no path")),
+        _ => lacking_of(format!("{file} is neither on PATH nor named by {variable}")),
+    })
+}
+
+pub(super) fn lacking_of(why: String) -> ServerError {
     ServerError::Lacking(why)
 }
 
@@ -121,24 +157,29 @@ pub(crate) fn on_path(file: &str) -> Option<PathBuf> {
     found.into_iter().find(|path| path.is_file())
 }
 
-/// Checks a need that is the same for all experiments.
+/// Checks that the machine meets a need. `cards` are the network cards of `--interface`.
 ///
 /// # Errors
 /// The machine does not meet the need; the error says why.
-pub fn check(need: Need) -> Result<(), ServerError> {
+pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
     let found = match need {
         Need::Root if rustix::process::geteuid().is_root() => return Ok(()),
         Need::Root => "it needs root: network namespaces and AF_XDP",
-        Need::Nic => "it needs a network card whose interrupts can be set",
-        Need::TwoNics => "it needs two network cards",
+        Need::Nic if cards.is_empty() => "it needs two network cards, named by --interface",
+        Need::Nic => match cards.iter().find(|[_, far]| !card::is_hardware(far)) {
+            Some([_, far]) => {
+                return Err(lacking_of(format!("it needs network cards, and {far} is none")));
+            }
+            None => return Ok(()),
+        },
         Need::Perf => {
             let cpu = net::thread_cpus()?.first().copied().unwrap_or_default();
             return profile::check(cpu).map_err(|error| lacking_of(error.to_string()));
         }
         Need::BagLru if env::var_os("BAG_LRU").is_some() => return Ok(()),
         Need::BagLru => "the paper's baseline is not installed: BAG_LRU names no path",
-        Need::Nutcracker if on_path("nutcracker").is_some() => return Ok(()),
-        Need::Nutcracker => "it needs the program nutcracker",
+        Need::Traces => return simulated::traces().map(drop),
+        Need::Nutcracker => return located("NUTCRACKER", "nutcracker").map(drop),
         Need::Bypass => {
             "it needs a library that replaces the kernel's sockets, and its network card"
         }
@@ -147,28 +188,29 @@ pub fn check(need: Need) -> Result<(), ServerError> {
 }
 
 impl Group {
-    /// Starts a server's processes on `cpus` and waits until they answer.
+    /// Starts a server's processes on the servers' CPUs and waits until they answer.
     ///
     /// # Errors
     /// A need is not met, or a process does not start.
     pub fn start(
         server: &Server,
         at: &At,
-        cpus: &[usize],
+        place: Place<'_>,
         link: Option<&Link>,
     ) -> Result<Group, ServerError> {
-        server.needs.iter().try_for_each(|need| check(*need))?;
-        let launch = Launch::new(server, at)?;
-        let words = launch.words();
+        server.needs.iter().try_for_each(|need| check(*need, place.cards))?;
+        let launch = Launch::new(server, at, place)?;
+        let settings = link.map_or(Vec::new(), |link| link.settings.clone());
         let mut group = Group {
             processes: Vec::new(),
             targets: Vec::new(),
             stream_targets: Vec::new(),
             version: String::new(),
-            commands: vec![words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")],
+            commands: Vec::new(),
         };
         for nth in 0..launch.instances {
-            let own = launch.cpus_of(nth, cpus);
+            let own = launch.cpus_of(nth, place.cpus);
+            let words = launch.words(nth);
             let start = || launch::start(&words, &own);
             let process = match link.filter(|_| launch.way.is_linked()) {
                 Some(link) => link.far(start)??,
@@ -177,26 +219,48 @@ impl Group {
             if launch.pinned {
                 pin_threads(process.pid(), &own)?;
             }
-            group.targets.push(launch.target(&process.target));
-            group.stream_targets.push(launch.stream_target(&process.target));
+            group.targets.extend(launch.targets(nth, &process.target));
+            group.stream_targets.push(launch.stream_target(nth, &process.target));
             group.processes.push(process);
+            let command = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+            if !group.commands.contains(&command) {
+                group.commands.push(command);
+            }
         }
         group.version = group.processes.first().map_or(String::new(), |one| launch.named(one));
+        if launch.is_proxied {
+            group.hide_behind(proxy::start(&group.targets, place.cpus)?);
+        }
+        group.commands.extend(settings);
         Ok(group)
     }
 
-    /// Returns the link that a server needs at one point, with a queue for each of its threads.
-    /// `None` if its requests take no link.
+    /// Lets kvblaster reach the processes through a proxy only.
+    fn hide_behind(&mut self, proxy: proxy::Proxy) {
+        self.targets = vec![proxy.target];
+        self.stream_targets.clone_from(&self.targets);
+        self.version += &format!(" behind {}", proxy.version);
+        self.commands.push(proxy.command);
+        self.processes.push(proxy.process);
+    }
+
+    /// Returns the link that a server needs at one point, with the queues and the settings that the
+    /// experiment requests. `None` if the server is not reached over a link.
     ///
     /// # Errors
     /// The link cannot be made.
-    pub fn link(server: &Server, at: &At) -> Result<Option<Link>, ServerError> {
+    pub fn link(server: &Server, at: &At, place: Place<'_>) -> Result<Option<Link>, ServerError> {
         if !server.way.is_linked() {
             return Ok(None);
         }
-        check(Need::Root)?;
-        let Launch { queues, mtu, .. } = Launch::new(server, at)?;
-        Link::new(queues, mtu).map(Some).map_err(|error| lacking_of(error.to_string()))
+        check(Need::Root, place.cards)?;
+        let lacking = |error: link::LinkError| lacking_of(error.to_string());
+        let Launch { queues, mtu, wires, .. } = Launch::new(server, at, place)?;
+        let shape = Shape { wires: &wires, has_cards: !place.cards.is_empty(), queues, mtu };
+        let tuning = tuning(server, at, place)?;
+        let mut link = Link::new(shape).map_err(lacking)?;
+        link.tune(&tuning, &wires).map_err(lacking)?;
+        Ok(Some(link))
     }
 
     /// The processes' ids.
@@ -206,20 +270,75 @@ impl Group {
     }
 }
 
+/// Parses a number of an experiment, which must be above 0.
+pub(super) fn number(name: &str, text: &str, at: &At) -> Result<usize, ServerError> {
+    let text = at.resolve(text).map_err(lacking_of)?;
+    let number = text.trim().parse::<usize>().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| lacking_of(format!("{name}: {text} is no number above 0")))
+}
+
+/// Returns the settings of the link that a server needs at one point.
+fn tuning(server: &Server, at: &At, place: Place<'_>) -> Result<Tuning, ServerError> {
+    let cpus = |name: &str, text: &str| {
+        let text = at.resolve(text).map_err(lacking_of)?;
+        match text.trim() {
+            "" => Ok(Vec::new()),
+            "all" => Ok(place.cpus.to_vec()),
+            places => {
+                chosen(places, place.cpus).map_err(|why| lacking_of(format!("{name}: {why}")))
+            }
+        }
+    };
+    let (rps, irq) = (cpus("rps", &server.rps)?, cpus("irq", &server.irq)?);
+    let us = at.resolve(&server.coalesce_us).map_err(lacking_of)?;
+    let wrong = || lacking_of(format!("coalesce_us: {us} is no whole number"));
+    let coalesce_us = match us.trim() {
+        "" => None,
+        us => Some(us.parse().map_err(|_| wrong())?),
+    };
+    if !irq.is_empty() || coalesce_us.is_some() {
+        check(Need::Nic, place.cards)?;
+    }
+    Ok(Tuning { rps, irq, coalesce_us })
+}
+
+/// Returns the CPUs at these places of `cpus`, which are counted from 0.
+fn chosen(places: &str, cpus: &[usize]) -> Result<Vec<usize>, String> {
+    let places = flags::cpus(places)?;
+    let needs = places.iter().max().map_or(0, |last| last + 1);
+    let lacking = || format!("it needs {needs} CPUs for servers, and here are {}", cpus.len());
+    places.iter().map(|nth| cpus.get(*nth).copied().ok_or_else(lacking)).collect()
+}
+
 impl Launch {
-    fn new(server: &Server, at: &At) -> Result<Launch, ServerError> {
+    fn new(server: &Server, at: &At, place: Place<'_>) -> Result<Launch, ServerError> {
         let resolved = |text: &str| at.resolve(text).map_err(lacking_of);
-        let number = |name: &str, text: &str| {
-            let text = resolved(text)?;
-            let number = text.trim().parse::<usize>().ok().filter(|number| *number > 0);
-            number.ok_or_else(|| lacking_of(format!("{name}: {text} is no number above 0")))
-        };
+        let number = |name: &str, text: &str| number(name, text, at);
         let instances = number("instances", &server.instances)?;
         if instances > INSTANCES_MAX {
             return Err(lacking_of(format!("instances: at most {INSTANCES_MAX}")));
         }
-        let pinned = resolved(&server.pinned)?;
-        let queues = if server.queues.is_empty() { &server.threads } else { &server.queues };
+        let wires = number("wires", &server.wires)?;
+        if wires > WIRES_MAX {
+            return Err(lacking_of(format!("wires: at most {WIRES_MAX}")));
+        }
+        if server.way.is_linked() && (1..wires).contains(&place.cards.len()) {
+            let has = place.cards.len();
+            let why =
+                format!("it needs {wires} pairs of network cards, and --interface gives {has}");
+            return Err(lacking_of(why));
+        }
+        if server.way.is_server_bypassing() && wires > instances {
+            return Err(lacking_of("a process bypasses the kernel on one wire only".to_owned()));
+        }
+        let is_yes =
+            |text: &str| Ok::<_, ServerError>(matches!(resolved(text)?.trim(), "yes" | "true"));
+        let queues = match server.queues.is_empty() {
+            false => Some(number("queues", &server.queues)?),
+            // Sockets work with any number of a card's queues.
+            true if !place.cards.is_empty() && !server.way.is_bypassing() => None,
+            true => Some(number("threads", &server.threads)?),
+        };
         Ok(Launch {
             program: server.program,
             path: server.program.path()?,
@@ -227,36 +346,55 @@ impl Launch {
             threads: number("threads", &server.threads)?,
             memory_mb: number("memory_mb", &server.memory_mb)? as u64,
             instances,
-            pinned: matches!(pinned.trim(), "yes" | "true"),
-            queues: number("queues", queues)?,
+            pinned: is_yes(&server.pinned)?,
+            queues,
             mtu: number("mtu", &server.mtu)?,
+            wires: link::names(place.cards, wires),
+            is_proxied: is_yes(&server.proxy)?,
             flags: resolved(&server.flags)?,
         })
     }
 
-    fn words(&self) -> Vec<String> {
+    /// The wires by which a process is reached: wires are assigned to processes in turn or, if
+    /// there are more processes than wires, processes to wires.
+    fn wires_of(&self, nth: usize) -> impl Iterator<Item = usize> + '_ {
+        let all = self.wires.len().max(1);
+        (0..all).filter(move |wire| wire % self.instances == nth % all)
+    }
+
+    /// The name of the first interface by which a process is reached.
+    fn interface(&self, nth: usize) -> &str {
+        let wire = self.wires_of(nth).next().unwrap_or_default();
+        self.wires.get(wire).map_or("", |[_, far]| far)
+    }
+
+    /// The command line of one process.
+    fn words(&self, nth: usize) -> Vec<String> {
         let mut words = vec![self.path.display().to_string()];
         words.extend(match self.program {
             Program::Redis => self.redis(),
             Program::Reflect => self.reflect(),
-            Program::Hypostyle | Program::Memcached | Program::BagLru => self.memcached(),
+            Program::Hypostyle | Program::Memcached | Program::BagLru => self.memcached(nth),
+            // A policy is simulated, and has no process.
+            Program::Policy => Vec::new(),
         });
         words.extend(split(&self.flags));
         words
     }
 
     /// The options that memcached and its successors share.
-    fn memcached(&self) -> Vec<String> {
+    fn memcached(&self, nth: usize) -> Vec<String> {
+        let interface = self.interface(nth);
         let mut text = match self.way {
             Way::Tcp => format!("-l 127.0.0.1 -p {PORT} -U 0"),
             Way::Unix => format!("-s {SOCKET}"),
             Way::Udp => format!("-l 127.0.0.1 -p {PORT} -U {PORT}"),
             Way::LinkTcp => format!("-p {PORT} -U 0"),
             Way::LinkUdp | Way::LinkXdpUdp => format!("-p {PORT} -U {PORT}"),
-            Way::LinkUdpXdp => format!("-p {PORT} -U {PORT} --xdp {WIRE}"),
+            Way::LinkUdpXdp => format!("-p {PORT} -U {PORT} --xdp {interface}"),
             // A reply sent through one queue arrives in the client's queue of the same number, so
-            // another column may not answer.
-            Way::LinkXdp => format!("-p {PORT} -U {PORT} --xdp {WIRE} -o no_steal"),
+            // the column that receives a request must answer it.
+            Way::LinkXdp => format!("-p {PORT} -U {PORT} --xdp {interface} -o no_steal"),
         };
         let Launch { threads, memory_mb, .. } = self;
         text += &format!(" -t {threads} -m {memory_mb} -c {CONNECTIONS}");
@@ -301,7 +439,7 @@ impl Launch {
         split(&format!("reflect -t {threads} {place}"))
     }
 
-    /// The CPUs of one process: all, or a part of its own if processes are pinned.
+    /// The CPUs of one process: all CPUs, or a part of them if several processes are pinned.
     fn cpus_of(&self, nth: usize, cpus: &[usize]) -> Vec<usize> {
         if !self.pinned || self.instances < 2 || cpus.is_empty() {
             return cpus.to_vec();
@@ -310,21 +448,28 @@ impl Launch {
         cpus.iter().copied().cycle().skip(nth * each % cpus.len()).take(each).collect()
     }
 
-    /// The target by which kvblaster reaches a process that `launch` knows by this name.
-    fn target(&self, name: &str) -> String {
-        let port = || name.rsplit(':').next().unwrap_or(name).to_owned();
-        match self.way {
-            Way::Tcp | Way::Unix | Way::LinkTcp => self.stream_target(name),
-            Way::Udp => format!("udp://{}:{}", Ipv4Addr::LOCALHOST, port()),
-            Way::LinkUdp | Way::LinkUdpXdp => format!("udp://{FAR}:{}", port()),
-            Way::LinkXdpUdp | Way::LinkXdp => format!("xdp://{WIRE}/{FAR}:{}", port()),
-        }
+    /// The targets by which kvblaster reaches a process. `launch` calls the process `name`.
+    fn targets(&self, nth: usize, name: &str) -> Vec<String> {
+        let port = name.rsplit(':').next().unwrap_or(name);
+        let target = |wire: usize| {
+            let far = far_address(wire);
+            match self.way {
+                Way::Tcp | Way::Unix => name.to_owned(),
+                Way::LinkTcp => name.replace(LOOPBACK, &far.to_string()),
+                Way::Udp => format!("udp://{LOOPBACK}:{port}"),
+                Way::LinkUdp | Way::LinkUdpXdp => format!("udp://{far}:{port}"),
+                Way::LinkXdpUdp | Way::LinkXdp => {
+                    format!("xdp://{}/{far}:{port}", self.wires[wire][0])
+                }
+            }
+        };
+        self.wires_of(nth).map(target).collect()
     }
 
-    /// The same process as a target over TCP or a Unix socket.
-    fn stream_target(&self, name: &str) -> String {
-        let far = FAR.to_string();
-        if self.way.is_linked() { name.replace("127.0.0.1", &far) } else { name.to_owned() }
+    /// The target by which kvblaster reaches the process over TCP or a Unix socket.
+    fn stream_target(&self, nth: usize, name: &str) -> String {
+        let far = far_address(self.wires_of(nth).next().unwrap_or_default()).to_string();
+        if self.way.is_linked() { name.replace(LOOPBACK, &far) } else { name.to_owned() }
     }
 
     /// The program's name and version; a distribution's package is shown as such.
@@ -339,9 +484,14 @@ impl Launch {
     }
 }
 
-/// Splits a text into words. Single quotes around a word are removed.
+/// Splits a text into words. Between single quotes, which are removed, spaces do not end a word.
 pub(crate) fn split(text: &str) -> Vec<String> {
-    text.split_whitespace().map(|word| word.trim_matches('\'').to_owned()).collect()
+    let mut is_quoted = false;
+    let words = text.split(|one: char| {
+        is_quoted ^= one == '\'';
+        one.is_whitespace() && !is_quoted
+    });
+    words.filter(|word| !word.is_empty()).map(|word| word.replace('\'', "")).collect()
 }
 
 /// Pins each thread of a process to one CPU, in turn.

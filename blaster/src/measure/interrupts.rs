@@ -95,18 +95,18 @@ impl InterruptCounts {
 
     fn parse(interrupts: &str, softirqs: &str, softnet: &str) -> InterruptCounts {
         let mut counts = BTreeMap::<u32, Counts>::new();
-        // An interrupt without a number is a timer, an error or an interrupt between CPUs.
-        let is_device = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+        // An interrupt without a number is a timer, an error or an interrupt between CPUs. On ARM
+        // and RISC-V, timers have numbers; their lines end with the timer's name.
+        let is_device = |name: &str, line: &str| {
+            let is_number = name.parse::<u32>().is_ok();
+            let device = line.split_ascii_whitespace().next_back().unwrap_or_default();
+            is_number && !device.ends_with("timer")
+        };
         add_table(interrupts, is_device, |cpu, more| {
             counts.entry(cpu).or_default().device_interrupts += more;
         });
-        add_table(
-            softirqs,
-            |name| name == "NET_RX",
-            |cpu, more| {
-                counts.entry(cpu).or_default().net_rx += more;
-            },
-        );
+        let is_net_rx = |name: &str, _: &str| name == "NET_RX";
+        add_table(softirqs, is_net_rx, |cpu, more| counts.entry(cpu).or_default().net_rx += more);
         for (line, nth) in softnet.lines().take(CPUS_MAX).zip(0..) {
             let figures: Vec<u64> = line
                 .split_ascii_whitespace()
@@ -146,15 +146,15 @@ impl Counts {
     }
 }
 
-/// Calls `add` with each CPU's number and its count in each line whose name `is_counted`. The first
-/// line names the CPUs: `CPU0 CPU2`.
-fn add_table(text: &str, is_counted: impl Fn(&str) -> bool, mut add: impl FnMut(u32, u64)) {
+/// Calls `add` with each CPU's number and its count in each line whose name and rest `is_counted`.
+/// The first line names the CPUs: `CPU0 CPU2`.
+fn add_table(text: &str, is_counted: impl Fn(&str, &str) -> bool, mut add: impl FnMut(u32, u64)) {
     let mut lines = text.lines();
     let names = lines.next().unwrap_or_default().split_ascii_whitespace().take(CPUS_MAX);
     let cpus: Vec<u32> = names.map_while(|name| name.strip_prefix("CPU")?.parse().ok()).collect();
     for line in lines {
         let Some((name, counts)) = line.split_once(':') else { continue };
-        if !is_counted(name.trim()) {
+        if !is_counted(name.trim(), counts) {
             continue;
         }
         let counts = counts.split_ascii_whitespace().map_while(|count| count.parse().ok());
@@ -230,6 +230,22 @@ fffffffe 00000076 00000068 00000000 00000000 00000000 00000000 00000000 00000000
         assert_eq!(packets, [(0, 5), (1, 7)]);
         let strange = InterruptCounts::parse("CPUx\n1: 2", " CPU0\n: 3\n7", "\u{0}\n");
         assert_eq!(told(&strange, &counts), [None; 4]);
+    }
+
+    #[test]
+    fn timers_do_not_count_as_devices() {
+        // The first lines are of Linux on ARM, where interrupts of timers have numbers.
+        let table = "\
+           CPU0       CPU1
+ 11:      18843      20017     GICv3  27 Level     arch_timer
+ 24:          7          0   IO-APIC   2-edge      timer
+ 41:         10          0       MSI 524289 Edge      virtio1-input.0, eth-timer0
+IPI0:      2046       2211       Rescheduling interrupts
+   :          5          0
+";
+        let counts = InterruptCounts::parse(table, SOFTIRQS, SOFTNET);
+        assert_eq!(counts.0[&0].device_interrupts, 10);
+        assert_eq!(counts.0[&1].device_interrupts, 0);
     }
 
     #[test]

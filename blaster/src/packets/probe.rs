@@ -23,9 +23,9 @@ use net::{Calls, Epoll, Interest, Timeout};
 use protocol::flow;
 use protocol::udp::Header;
 
-/// The most requests from one port, each through another queue.
+/// The maximum number of requests from one source port. `assign` chooses the queue of each.
 const ROUNDS_MAX: u16 = 8;
-/// The most requests in flight; a server's receive buffer has room for these.
+/// The maximum number of requests in flight. A server's receive buffer has room for this number.
 const WAITING_MAX: usize = 64;
 /// Longest wait for the first answer.
 const ANSWER_WAIT: Duration = Duration::from_millis(500);
@@ -49,7 +49,7 @@ pub(super) struct ThreadPort {
     /// Index among all source ports.
     pub(super) place: usize,
     pub(super) thread: usize,
-    /// The queue with which the port was tried, by its index among the thread's queues.
+    /// The queue with which the port was tried, as an index of the thread's queues.
     pub(super) queue: usize,
 }
 

@@ -1,61 +1,127 @@
-//! Stacked bars, one per run: the shares of CPU time by use.
+//! Stacked bars, one per run or server: the shares of CPU time by use.
 //!
-//! Where: in one figure of the page.
+//! Where: in one figure of the page, and in the figures of the lab's profiles.
 //! Invariant: the parts of a bar are drawn to scale, and each part's name and share are also text.
 //! Source: Pavlik's thesis, section 3.1.2.
 
-use super::chart::Figure;
+use super::chart::{Figure, LETTER};
 use super::table::Table;
 use super::words::{escaped, number, shortened};
+use std::borrow::Cow;
 use std::fmt::Write;
+
+/// Bars that have the same parts.
+#[derive(Clone, Debug)]
+pub struct Bars {
+    /// The id, for links and tests.
+    pub id: Cow<'static, str>,
+    /// The heading above the bars.
+    pub title: String,
+    /// The explanation of the bars.
+    pub caption: String,
+    /// The bars, from top to bottom.
+    pub bars: Vec<Bar>,
+    /// The table of the shares. If it is `None`, the page shows a table with a row for each bar.
+    pub table: Option<Table>,
+}
 
 /// A bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// The run's name.
+    /// The name of the run or server.
     pub name: String,
-    /// The name and the share, from 0 to 1, of each part of the bar.
-    pub parts: Vec<(&'static str, f64)>,
+    /// The parts, from left to right.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a bar.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// The name.
+    pub name: &'static str,
+    /// The class in the style sheet.
+    pub class: &'static str,
+    /// The share of the whole bar, from 0 to 1.
+    pub share: f64,
 }
 
 const WIDTH: f64 = 420.0;
 /// Height of a bar with its name above it.
 const ROW: f64 = 44.0;
 const BAR: f64 = 20.0;
+/// Most characters of a name above a bar.
+const NAME_CHARS_MAX: usize = 46;
 
-/// An HTML `figure`, or an empty text without bars.
-#[must_use]
-pub fn html(id: &str, title: &str, caption: &str, bars: &[Bar]) -> String {
-    let Some(first) = bars.first() else { return String::new() };
-    let mut drawing = String::new();
-    for (nth, bar) in bars.iter().enumerate() {
-        let top = ROW * nth as f64;
-        let name = escaped(&shortened(&bar.name, 50));
-        let _ = writeln!(drawing, "<text x=\"0\" y=\"{:.1}\">{name}</text>", top + 14.0);
+impl Bars {
+    /// An HTML `figure`, or an empty text without bars.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let Some(first) = self.bars.first() else { return String::new() };
+        let mut drawing = String::new();
+        for (nth, bar) in self.bars.iter().enumerate() {
+            bar.draw(&mut drawing, ROW * nth as f64);
+        }
+        let legend = first.parts.iter().map(|Part { name, class, .. }| {
+            let sample = format!("<rect class=\"part {class}\" width=\"34\" height=\"12\"/>");
+            (sample, (*name).to_owned())
+        });
+        Figure {
+            id: &self.id,
+            title: &self.title,
+            caption: &self.caption,
+            size: (WIDTH, ROW * self.bars.len() as f64),
+            drawing,
+            legend: legend.collect(),
+            table: match &self.table {
+                Some(table) => ("Figures", table.clone()),
+                None => ("Figures, in %", self.listed(first)),
+            },
+        }
+        .html()
+    }
+
+    /// A table with a row for each bar.
+    fn listed(&self, first: &Bar) -> Table {
+        let head: Vec<&str> =
+            std::iter::once("run").chain(first.parts.iter().map(|part| part.name)).collect();
+        let mut table = Table::new(&head);
+        for bar in &self.bars {
+            let shares = bar.parts.iter().map(|part| number(Some(100.0 * part.share), 1));
+            let cells: Vec<String> = std::iter::once(bar.name.clone()).chain(shares).collect();
+            table.row(&cells);
+        }
+        table
+    }
+}
+
+impl Bar {
+    fn draw(&self, out: &mut String, top: f64) {
+        let name = escaped(&shortened(&self.name, NAME_CHARS_MAX));
+        let _ = writeln!(out, "<text x=\"0\" y=\"{:.1}\">{name}</text>", top + 14.0);
         let mut left = 0.0;
-        for (name, share) in &bar.parts {
-            let width = share.clamp(0.0, 1.0) * WIDTH;
+        for Part { name, class, share } in &self.parts {
+            let width = (share.clamp(0.0, 1.0) * WIDTH).min(WIDTH - left);
+            let percent = 100.0 * share;
             let _ = writeln!(
-                drawing,
-                "<rect class=\"part {name}\" x=\"{left:.2}\" y=\"{:.1}\" width=\"{width:.2}\" \
-                 height=\"{BAR}\"><title>{}: {name} {:.1} %</title></rect>",
+                out,
+                "<rect class=\"part {class}\" x=\"{left:.2}\" y=\"{:.1}\" width=\"{width:.2}\" \
+                 height=\"{BAR}\"><title>{}: {name} {percent:.1} %</title></rect>",
                 top + 20.0,
-                escaped(&bar.name),
-                100.0 * share
+                escaped(&self.name)
             );
+            // The longest label that fits into the part: name and share, the share, or none.
+            let labels = [format!("{name} {percent:.0} %"), format!("{percent:.0} %")];
+            let fits = |label: &&String| (label.chars().count() + 1) as f64 * LETTER <= width;
+            if let Some(label) = labels.iter().find(fits) {
+                let _ = writeln!(
+                    out,
+                    "<text class=\"within\" x=\"{:.2}\" y=\"{:.1}\" \
+                     text-anchor=\"middle\">{label}</text>",
+                    left + width / 2.0,
+                    top + 34.5
+                );
+            }
             left += width;
         }
     }
-    let head: Vec<&str> =
-        std::iter::once("run").chain(first.parts.iter().map(|(name, _)| *name)).collect();
-    let mut table = Table::new(&head);
-    for bar in bars {
-        let shares = bar.parts.iter().map(|(_, share)| number(Some(100.0 * share), 1));
-        let cells: Vec<String> = std::iter::once(bar.name.clone()).chain(shares).collect();
-        table.row(&cells);
-    }
-    let sample = |name| format!("<rect class=\"part {name}\" width=\"34\" height=\"12\"/>");
-    let legend = first.parts.iter().map(|(name, _)| (sample(name), (*name).to_owned())).collect();
-    let size = (WIDTH, ROW * bars.len() as f64);
-    Figure { id, title, caption, size, drawing, legend, table: ("Figures, in %", table) }.html()
 }

@@ -16,7 +16,7 @@ use std::process::Command;
 use testing::skip;
 
 const BROWSER_SECONDS_MAX: &str = "120";
-/// Browsers that accept the flags in `dom`. The variable `CHROMIUM` can name another.
+/// Browsers that accept the flags in `dom`. The variable `CHROMIUM` can name another browser.
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
 /// Widths in pixels of a small phone, a common phone and a desktop screen.
 pub(crate) const WIDTHS: [u32; 3] = [360, 390, 1280];
@@ -116,7 +116,7 @@ fn three_servers_stand_side_by_side_on_a_phone() {
     // The table "At a glance" does not scroll.
     for (told, width) in told.iter().zip(WIDTHS) {
         assert!(!list(&told["scrolling"]).contains(&"glance".to_owned()), "at {width}");
-        // The conclusion is in the upper half of the first screen, on which the table begins.
+        // The conclusion is in the upper half of the first screen. The table begins on this screen.
         let [top, end] = ["glance_top", "conclusion_end"].map(|at| told[at].as_f64().unwrap());
         assert!(end < SCREEN_PX / 2.0 && top < SCREEN_PX, "at {width}: {end} {top} px");
     }
@@ -153,7 +153,7 @@ fn the_page_runs_fits_and_can_be_read() {
         assert_eq!(list(&told["nameless"]), [""; 0], "without a text at {width}");
         let figures = ["curve-p99", "curve-mean", "percentiles", "time-rate", "time-p99"];
         assert_eq!(list(&told["figures"]), [&figures[..], &["time-hits", "cpu"]].concat());
-        // Five charts have one line per run, and the percentiles two.
+        // Five charts have one line per run, and the chart of percentiles has two lines per run.
         assert_eq!(told["lines"], 3 * 5 + 6, "at {width}");
         assert!(told["letter_px"].as_f64().unwrap() >= 11.0, "{} px", told["letter_px"]);
         assert_ne!(told["paper"][0], told["paper"][1], "the theme does not change");

@@ -12,6 +12,7 @@ use super::table::Table;
 use super::words::escaped;
 use crate::axis::{Axis, Spread};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 pub use ticks::Ticks;
 
@@ -23,14 +24,20 @@ const RIGHT: f64 = 32.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 44.0;
 /// Width of a label's character on a phone, where labels are largest.
-const LETTER: f64 = 9.0;
-/// Line styles in the style sheet.
+pub(super) const LETTER: f64 = 9.0;
+/// Number of line styles in the style sheet.
 pub const KINDS: usize = 8;
+/// Widest sheet with two charts in a row. Documents shrink a wider sheet until it cannot be read.
+const SHEET_MAX: f64 = 1200.0;
 /// Space for a chart's title on a sheet.
 const TITLE: f64 = 24.0;
-/// Least space for the names of a chart's lines on a sheet, and the space of a name's character.
+/// Least space for the names of a chart's lines on a sheet, and the width of a name's character.
 const NAMES: f64 = 130.0;
 const NAME_LETTER: f64 = 7.0;
+/// Distance between the marks of two lines at one place.
+const APART: f64 = 4.0;
+/// Greatest distance between the marks of the first and the last line at one place.
+const ALL_APART_MAX: f64 = 14.0;
 /// Height of a line's name on a sheet, and of a row of labels below a chart.
 const NAME: f64 = 17.0;
 /// The samples of lines on a sheet are this much narrower than the space before their names.
@@ -82,13 +89,13 @@ pub struct Chart {
     pub x: (Cow<'static, str>, Spread, Format),
     /// The vertical axis: name, spread, format.
     pub y: (Cow<'static, str>, Spread, Format),
-    /// Figures that the vertical axis contains beside those of the lines.
+    /// Figures that the vertical axis must contain, in addition to the figures of the lines.
     pub y_also: Vec<f64>,
     /// Ticks of the horizontal axis.
     pub x_ticks: Ticks,
     /// All lines.
     pub lines: Vec<Line>,
-    /// The table of the figures; `None` makes one with a row for each point.
+    /// The table of the figures. If it is `None`, the page shows a table with a row for each point.
     pub table: Option<Table>,
 }
 
@@ -132,16 +139,28 @@ impl Chart {
         let ys = dots().map(|dot| dot.y).chain(ranges).chain(self.y_also.iter().copied());
         let mut plot = Plot {
             x: Axis::new(self.x_ticks.spread(self.x.1), xs),
-            y: Axis::new(self.y.1, ys),
+            y: Axis::new(self.y.1, ys).with_ticks(),
             bottom: HEIGHT - BOTTOM,
         };
         let labels = self.x_ticks.labels(&plot.x, self.x.2);
         plot.bottom -= NAME * labels.rows.saturating_sub(1) as f64;
         self.frame(&mut out, &plot, &labels);
-        for line in &self.lines {
-            self.draw(&mut out, line, &plot);
+        for (nth, line) in self.lines.iter().enumerate() {
+            self.draw(&mut out, line, &plot, self.aside(nth));
         }
         out
+    }
+
+    /// The distance by which a line is moved sideways. If lines share places on the axis, their
+    /// ranges are drawn side by side.
+    fn aside(&self, nth: usize) -> f64 {
+        let dots = || self.lines.iter().flat_map(|line| &line.points);
+        let places: BTreeSet<u64> = dots().map(|dot| dot.x.to_bits()).collect();
+        if places.len() == dots().count() || dots().all(|dot| dot.range.is_none()) {
+            return 0.0;
+        }
+        let gaps = self.lines.len().saturating_sub(1) as f64;
+        (nth as f64 - gaps / 2.0) * APART.min(ALL_APART_MAX / gaps.max(1.0))
     }
 
     fn frame(&self, out: &mut String, plot: &Plot, labels: &ticks::Labels) {
@@ -185,14 +204,15 @@ impl Chart {
         );
     }
 
-    fn draw(&self, out: &mut String, line: &Line, plot: &Plot) {
+    fn draw(&self, out: &mut String, line: &Line, plot: &Plot, aside: f64) {
         let (mut path, mut marks, mut ranges) = (String::new(), String::new(), String::new());
         for dot in line.points.iter().take(POINTS_MAX) {
             let (Some(at_x), Some(at_y)) = (plot.across(dot.x), plot.up(dot.y)) else { continue };
+            let at_x = at_x + aside;
             let step = if path.is_empty() { 'M' } else { 'L' };
             let _ = write!(path, "{step}{at_x:.1} {at_y:.1}");
             if let Some((low, high)) = dot.range {
-                // A logarithmic axis has no zero: a range from there begins at the axis.
+                // A logarithmic axis has no zero: a range from zero is drawn from the axis's end.
                 let low = plot.up(low).unwrap_or(plot.bottom);
                 let high = plot.up(high).unwrap_or(at_y);
                 let _ = write!(
@@ -227,7 +247,7 @@ impl Chart {
     }
 }
 
-/// The axes of a chart, and the place of the horizontal one in SVG units.
+/// The axes of a chart, and the height of the horizontal axis in SVG units.
 struct Plot {
     x: Axis,
     y: Axis,
@@ -289,7 +309,8 @@ impl Figure<'_> {
     }
 }
 
-/// Draws charts, two in a row, as one SVG. Colours are included, for viewers without CSS variables.
+/// Draws charts, one or two in a row, as one SVG. Colours are included, for viewers without CSS
+/// variables.
 #[must_use]
 pub fn sheet(charts: &[Chart]) -> String {
     let mut style = STYLE.to_owned();
@@ -300,7 +321,7 @@ pub fn sheet(charts: &[Chart]) -> String {
     let names = charts.iter().flat_map(|chart| &chart.lines).map(|line| line.name.chars().count());
     let names = SAMPLE + names.max().unwrap_or(0) as f64 * NAME_LETTER;
     let (across, down) = (WIDTH + NAMES.max(names), HEIGHT + TITLE);
-    let columns = charts.len().clamp(1, 2);
+    let columns = if 2.0 * across > SHEET_MAX { 1 } else { charts.len().clamp(1, 2) };
     let width = columns as f64 * across;
     let height = charts.len().div_ceil(columns).max(1) as f64 * down;
     let mut out = format!(

@@ -11,7 +11,7 @@ use crate::run::text::compared::{findings as sentences, most_telling};
 use crate::words::{grouped, percent, sentence as whole_sentence, time, whole};
 use std::fmt::Write;
 
-/// The most results in the title and in sentences.
+/// The maximum number of results that the title and the sentences name.
 const NAMED_MAX: usize = 3;
 const TITLE_CHARS: usize = 100;
 

@@ -4,7 +4,7 @@
 //! Source: the KV-Cache paper, section 6.2; Pavlik's thesis, chapter 3.
 
 use super::Entry;
-use super::bars::{self, Bar};
+use super::bars::{Bar, Bars, Part};
 use super::chart::{Chart, Dot, Line, Ticks};
 use super::words;
 use crate::axis::Spread;
@@ -214,16 +214,19 @@ fn by_time(
 fn processors(entries: &[Entry]) -> String {
     let bar = |entry: &Entry| {
         let machine = entry.result.merged.as_ref()?.usage.machine.as_ref()?;
-        Some(Bar { name: entry.name.clone(), parts: machine.total.named().to_vec() })
+        let parts = machine.total.named().map(|(name, share)| Part { name, class: name, share });
+        Some(Bar { name: entry.name.clone(), parts: parts.into() })
     };
-    let bars: Vec<Bar> = entries.iter().filter_map(bar).collect();
-    bars::html(
-        "cpu",
-        "Use of the CPUs' time",
-        "Time of all CPUs of the machine that kvblaster ran on, by category; a server on the same \
-         machine is included.",
-        &bars,
-    )
+    Bars {
+        id: "cpu".into(),
+        title: "Use of the CPUs' time".to_owned(),
+        caption: "Time of all CPUs of the machine that kvblaster ran on, by category; a server on \
+                  the same machine is included."
+            .to_owned(),
+        bars: entries.iter().filter_map(bar).collect(),
+        table: None,
+    }
+    .html()
 }
 
 #[cfg(test)]

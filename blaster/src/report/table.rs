@@ -18,7 +18,8 @@ pub struct Table {
 #[derive(Clone, Debug, Default)]
 struct Row {
     cells: Vec<String>,
-    differs: bool,
+    /// The class in the style sheet; empty if the row has no class.
+    class: &'static str,
     /// The address to which the first cell links.
     link: Option<String>,
 }
@@ -35,18 +36,24 @@ impl Table {
         self.rows.push(Row { cells: cells.to_vec(), ..Row::default() });
     }
 
-    /// Adds a row whose first cell links to an address. The address has none of the characters
-    /// that `escaped` replaces, and no blank or bracket.
-    pub fn linked(&mut self, link: String, cells: &[String]) {
-        let link = Some(link);
-        self.rows.push(Row { cells: cells.to_vec(), link, ..Row::default() });
+    /// Adds a row whose first cell links to an address, with a class of the style sheet or none.
+    /// The address must not contain a blank, a bracket, or a character that `escaped` replaces.
+    pub fn linked(&mut self, link: String, class: &'static str, cells: &[String]) {
+        self.rows.push(Row { cells: cells.to_vec(), class, link: Some(link) });
     }
 
     /// Adds a row, and marks it if its values differ. The first cell is the row's name.
     pub fn compared(&mut self, cells: &[String]) {
         let values = cells.get(1..).unwrap_or_default();
         let differs = values.windows(2).any(|pair| pair[0] != pair[1]);
-        self.rows.push(Row { cells: cells.to_vec(), differs, link: None });
+        let class = if differs { "differs" } else { "" };
+        self.rows.push(Row { cells: cells.to_vec(), class, link: None });
+    }
+
+    /// The number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
     }
 
     /// True if the table has no rows.
@@ -69,8 +76,11 @@ impl Table {
             let _ = write!(out, "<th scope=\"col\">{}</th>", escaped(name));
         }
         out.push_str("</tr></thead><tbody>\n");
-        for Row { cells, differs, link } in &self.rows {
-            out.push_str(if *differs { "<tr class=\"differs\">" } else { "<tr>" });
+        for Row { cells, class, link } in &self.rows {
+            match *class {
+                "" => out.push_str("<tr>"),
+                class => out.extend(["<tr class=\"", class, "\">"]),
+            }
             for (at, cell) in cells.iter().enumerate() {
                 let cell = escaped(cell);
                 let _ = match link {
@@ -131,9 +141,13 @@ mod tests {
     #[test]
     fn a_row_links_and_markdown_escapes_its_cells() {
         let mut table = Table::new(&["a|b", "c"]);
-        table.linked("x.md".to_owned(), &["`x`".to_owned(), "1\n<2>".to_owned()]);
+        table.linked("x.md".to_owned(), "good", &["`x`".to_owned(), "1\n<2>".to_owned()]);
         let markdown = "| a\\|b | c |\n| --- | --- |\n| [\\`x\\`](x.md) | 1<br>&lt;2&gt; |\n";
         assert_eq!(table.markdown(), markdown);
-        assert!(table.html("t").contains("<th scope=\"row\"><a href=\"x.md\">`x`</a></th>"));
+        assert!(
+            table
+                .html("t")
+                .contains("<tr class=\"good\"><th scope=\"row\"><a href=\"x.md\">`x`</a></th>")
+        );
     }
 }

@@ -51,13 +51,13 @@ fn spread(
     marked(with_interval(of(merged), interval, format), is_unsteady)
 }
 
-/// Marks a figure as unfit for comparison.
+/// Marks an unsteady figure, which is unfit for comparison.
 fn marked(figure: String, is_unsteady: bool) -> String {
     if is_unsteady { figure + " (unsteady)" } else { figure }
 }
 
-/// True if reports disagree on a percentile. If it is above the 99th, the 99th is checked too,
-/// because a single report may have too few answers for the higher one.
+/// True if reports disagree on a percentile. If the percentile is above the 99th, the 99th is
+/// checked too, because a single report may have too few answers for the higher percentile.
 fn is_unsteady(entry: &Entry, share: f64, times: impl Fn(&Interval) -> Times) -> bool {
     let reports = &entry.result.reports;
     [share, share.min(0.99)].into_iter().any(|share| {

@@ -1,8 +1,9 @@
 //! Formats of figures and texts on the page.
 //!
 //! Where: used for every cell and label of the page.
-//! Invariant: a browser reads the output of `escaped` as text, also in quoted attributes. The same
-//! is true of `escaped_markdown` in a paragraph or in a table's cell, after other text.
+//! Invariant: a browser reads the output of `escaped` as text, also in quoted attributes. A reader
+//! of Markdown reads the output of `escaped_markdown` as text, in a paragraph or in a table's cell,
+//! after other text.
 //! Source: the HTML standard, section 13.1; the specification of GitHub Flavored Markdown, 6.1.
 
 use crate::words::{grouped, size, whole};
@@ -107,6 +108,7 @@ pub fn percent(ratio: Option<f64>) -> String {
 #[must_use]
 pub fn time(ns: f64) -> String {
     let (figure, unit) = match ns {
+        0.0 => return "0".to_owned(),
         ns if ns >= 1e9 => (ns / 1e9, "s"),
         ns if ns >= 1e6 => (ns / 1e6, "ms"),
         ns if ns >= 1e3 => (ns / 1e3, "µs"),
@@ -154,7 +156,7 @@ mod tests {
 
     #[test]
     fn figures_are_short_on_axes() {
-        assert_eq!([time(1.0), time(50_000.0), time(2e6)], ["1 ns", "50 µs", "2 ms"]);
+        assert_eq!([0.0, 1.0, 5e4, 2e6].map(time), ["0", "1 ns", "50 µs", "2 ms"]);
         assert_eq!([count(1500.0), count(0.5), count(2e6)], ["1.5k", "0.5", "2M"]);
         assert_eq!(
             [number(None, 1), number(Some(f64::NAN), 1), span(Some(1234.0)), span(None)],

@@ -8,7 +8,7 @@ use crate::measure::Interval;
 use crate::measure::check::Verdict;
 use serde::{Deserialize, Serialize};
 
-/// The part of an agent.
+/// The part that one agent measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentPart {
     /// The command that starts the agent.
@@ -19,12 +19,12 @@ pub struct AgentPart {
     pub threads: u32,
     /// Number of the agent's connections to each server.
     pub connections: u32,
-    /// The time from the controller's `Go` to the agent's reply, in which the agent began.
+    /// The time from the controller's `Go` to the agent's reply. The agent began meanwhile.
     pub round_trip_ns: Option<u64>,
     /// The reason why the agent was lost, if it was.
     pub lost: Option<String>,
     /// The self-check of the agent's part; empty in a search.
     pub verdict: Verdict,
-    /// All reports of the agent merged; in a search, all its trials.
+    /// All reports of the agent, merged; in a search, all trials of the agent.
     pub merged: Option<Interval>,
 }

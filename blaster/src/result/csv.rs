@@ -2,7 +2,8 @@
 //!
 //! Where: files in the result's folder.
 //! Invariant: for each report, `reports.csv` has one row per type of request, and then a row `all`.
-//! The columns of a schema keep their order. The cell of an unknown figure is empty.
+//! In each version of the schema, the order of the columns is fixed. The cell of an unknown figure
+//! is empty.
 //! Source: RFC 4180.
 
 use crate::measure::interrupts::CoreNetwork;

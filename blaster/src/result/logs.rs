@@ -2,7 +2,7 @@
 //!
 //! Where: files in the result's folder.
 //! Invariant: each report has an interval per type of request, tagged with the type, and an
-//! untagged one for all types, which tools read by default. Times are in nanoseconds, but an
+//! untagged interval for all types, which tools read by default. Times are in nanoseconds, but an
 //! interval's longest time is in ms, as in Java's tools.
 //! Source: HdrHistogram's interval log format 1.3.
 

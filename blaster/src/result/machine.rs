@@ -36,7 +36,7 @@ const FILES: [(&str, &str); 19] = [
     ("net.ipv4.tcp_rmem", "/proc/sys/net/ipv4/tcp_rmem"),
     ("net.ipv4.tcp_wmem", "/proc/sys/net/ipv4/tcp_wmem"),
 ];
-/// Kernel parameters that affect performance. Others may be private, so they are left out.
+/// Kernel parameters that affect performance. Other parameters may be private and are left out.
 const BOOT_WORDS: [&str; 8] = [
     "mitigations",
     "isolcpus",
@@ -87,13 +87,13 @@ pub struct Nic {
     pub rx_queues: u32,
     /// Transmit queues.
     pub tx_queues: u32,
-    /// Nanoseconds for which GRO holds packets, to merge later ones with them.
+    /// Nanoseconds for which GRO holds packets, to merge later packets with them.
     pub gro_flush_timeout: Option<u64>,
     /// Polls without packets after which interrupts are enabled again.
     pub napi_defer_hard_irqs: Option<u64>,
     /// True if the kernel polls the interface in dedicated threads.
     pub threaded: Option<bool>,
-    /// The CPUs that handle the card's interrupts, such as `0-3,8`, if it is a card.
+    /// The CPUs that handle a card's interrupts, such as `0-3,8`. `None` if there is no card.
     #[serde(default)]
     pub interrupt_cpus: Option<String>,
     /// Offloads (1 is on), coalescing, rings and channels, under ethtool's names; packet steering.
@@ -186,8 +186,8 @@ fn nics(folder: &Path, interrupts: &Path) -> Vec<Nic> {
     paths.iter().map(|path| nic(path, interrupts)).collect()
 }
 
-/// The CPUs that handle the interrupts of the interface's card. A card without several interrupts
-/// is not looked up. `interrupts` has a folder for each interrupt.
+/// The CPUs that handle the interrupts of the interface's card. `None` for a card without
+/// message-signalled interrupts. `interrupts` has a folder for each interrupt.
 fn interrupt_cpus(nic: &Path, interrupts: &Path) -> Option<String> {
     let device = fs::canonicalize(nic.join("device")).ok()?;
     // The interrupts of a virtio card belong to the device above it.
@@ -201,12 +201,7 @@ fn interrupt_cpus(nic: &Path, interrupts: &Path) -> Option<String> {
         cpus.extend(crate::flags::cpus(&list).unwrap_or_default());
     }
     let cpus: Vec<usize> = cpus.into_iter().collect();
-    let range = |run: &[usize]| match run {
-        [first, .., last] => format!("{first}-{last}"),
-        _ => run.iter().map(usize::to_string).collect(),
-    };
-    let runs = cpus.chunk_by(|one, next| one + 1 == *next).map(range);
-    (!cpus.is_empty()).then(|| runs.collect::<Vec<_>>().join(","))
+    (!cpus.is_empty()).then(|| crate::flags::cpu_list(&cpus))
 }
 
 fn nic(path: &Path, interrupts: &Path) -> Nic {

@@ -1,15 +1,17 @@
-//! Judges the machine's settings: what makes a run slower, or its times less steady, than need be.
+//! Judges the machine's settings: which settings make a run slower, or its times less steady.
 //!
 //! Where: added to the self-check of a run without agents.
-//! Invariant: a remark only warns, and depends on the manifest alone. An unknown setting leads to
-//! no remark: loopback and virtual interfaces have no interrupts and no coalescing.
+//! Invariant: a remark only warns. An unknown setting or rate leads to no remark: loopback and
+//! virtual interfaces have no interrupts and no coalescing.
 //! Source: Pavlik's thesis, chapter 3 (interrupts on a server's CPUs); the kernel's
 //! networking/scaling.rst and admin-guide/pm/cpufreq.rst.
 
 use super::machine::Nic;
 use super::manifest::{Manifest, Setting};
 use crate::flags;
+use crate::measure::Interval;
 use crate::measure::check::{Remark, Severity};
+use crate::words::grouped;
 use std::collections::BTreeSet;
 
 /// The governor under which CPUs always run at their highest frequency.
@@ -19,8 +21,11 @@ const ADAPTIVE: [&str; 2] = ["adaptive-rx", "adaptive-tx"];
 /// The settings that pin driving threads to CPUs.
 const PINNED: [&str; 2] = ["cpus", "receive-cpus"];
 
-/// The remarks on the machine of a run.
-pub(crate) fn remarks(manifest: &Manifest) -> Vec<Remark> {
+/// Up to this rate, interrupts take too little of a CPU's time to matter: at 2 µs each, 0.2 %.
+const INTERRUPTS_PER_S_MAX: f64 = 1000.0;
+
+/// The remarks on the machine of a run. `merged` is all of the traffic, if there was any.
+pub(crate) fn remarks(manifest: &Manifest, merged: Option<&Interval>) -> Vec<Remark> {
     let nics = &manifest.machine.nics;
     let governor = manifest.machine.governor.as_deref();
     let governor = governor.filter(|governor| *governor != GOVERNOR).map(|governor| {
@@ -36,7 +41,8 @@ pub(crate) fn remarks(manifest: &Manifest) -> Vec<Remark> {
     };
     let adaptive = nics.iter().filter(carries).filter_map(adaptive);
     let interrupts = [("server", server_cpus(manifest)), ("generator", generator_cpus(manifest))];
-    let interrupts = interrupts.iter().filter_map(|(name, cpus)| on_cpus(nics, name, cpus));
+    let interrupts =
+        interrupts.iter().filter_map(|(name, cpus)| on_cpus((nics, merged?), name, cpus));
     governor.into_iter().chain(adaptive).chain(interrupts).collect()
 }
 
@@ -60,7 +66,7 @@ fn adaptive(nic: &Nic) -> Option<Remark> {
     (!on.is_empty()).then(|| warning("adaptive-coalescing", sentence))
 }
 
-/// The CPUs to which servers are pinned: those of servers that may not run on all CPUs.
+/// The CPUs to which servers are pinned. A server is pinned if it may not run on all CPUs.
 fn server_cpus(manifest: &Manifest) -> BTreeSet<usize> {
     let Some(all) = value(&manifest.machine.settings, "online-cpus").map(set) else {
         return BTreeSet::new();
@@ -78,17 +84,28 @@ fn set(list: &str) -> BTreeSet<usize> {
     flags::cpus(list).unwrap_or_default().into_iter().collect()
 }
 
-/// A remark if an interrupt of a network card is handled on one of `cpus`.
-fn on_cpus(nics: &[Nic], name: &str, cpus: &BTreeSet<usize>) -> Option<Remark> {
-    let handled =
-        |nic: &&Nic| nic.interrupt_cpus.as_deref().is_some_and(|list| !set(list).is_disjoint(cpus));
-    let nic = nics.iter().find(handled)?;
-    let on = nic.interrupt_cpus.as_deref().map(set).unwrap_or_default();
-    let first = on.intersection(cpus).next()?;
+/// Returns a remark if one of `cpus` handles a network card's interrupts, and has handled many
+/// interrupts. The kernel counts the interrupts of all devices together for each CPU.
+fn on_cpus(
+    (nics, merged): (&[Nic], &Interval),
+    name: &str,
+    cpus: &BTreeSet<usize>,
+) -> Option<Remark> {
+    let cores = merged.usage.machine.iter().flat_map(|machine| &machine.cores);
+    let rates = cores.filter_map(|core| {
+        Some((core.cpu as usize, core.network.as_ref()?.device_interrupts_per_s))
+    });
+    let mut busy = rates.filter(|(cpu, rate)| cpus.contains(cpu) && *rate > INTERRUPTS_PER_S_MAX);
+    let handles =
+        |nic: &Nic, cpu| nic.interrupt_cpus.as_deref().is_some_and(|it| set(it).contains(&cpu));
+    let (cpu, rate, nic) =
+        busy.find_map(|(cpu, rate)| Some((cpu, rate, nics.iter().find(|nic| handles(nic, cpu))?)))?;
     let whose = if name == "server" { "a server is" } else { "kvblaster's threads are" };
     let sentence = format!(
-        "CPU {first}, to which {whose} pinned, also handles interrupts of the network card {}: \
-         move one of them (/proc/irq/*/smp_affinity_list)",
+        "CPU {cpu}, to which {whose} pinned, handled {} interrupts of devices each second, and \
+         those of the network card {} come to it: move one of them \
+         (/proc/irq/*/smp_affinity_list)",
+        grouped(rate),
         nic.name
     );
     Some(warning(&format!("interrupts-on-{name}"), sentence))
@@ -97,9 +114,13 @@ fn on_cpus(nics: &[Nic], name: &str, cpus: &BTreeSet<usize>) -> Option<Remark> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::cpu::{Core, CpuShares};
+    use crate::measure::interrupts::CoreNetwork;
     use crate::result::manifest::TargetRecord;
+    use crate::result::sample;
 
-    /// A server on CPU 1 of four, reached over eth0, whose interrupts are handled on `interrupts`.
+    /// A server on CPU 1 of four, reached over eth0. `interrupts` are the CPUs of eth0's
+    /// interrupts.
     fn made(interrupts: &str) -> Manifest {
         let setting = |name: &str, value: &str| Setting { name: name.into(), value: value.into() };
         let mut manifest = Manifest::default();
@@ -117,8 +138,22 @@ mod tests {
         manifest
     }
 
+    /// Traffic during which each of four CPUs handled this many interrupts per second.
+    fn traffic(device_interrupts_per_s: f64) -> Interval {
+        let network = Some(CoreNetwork { device_interrupts_per_s, ..CoreNetwork::default() });
+        let cores = [0, 1, 2, 3].map(|cpu| Core { cpu, network, ..Core::default() }).into();
+        let mut merged = sample::result("ours", 50).merged.unwrap();
+        merged.usage.machine = Some(CpuShares { cores, ..CpuShares::default() });
+        merged
+    }
+
+    fn sentences(manifest: &Manifest) -> Vec<String> {
+        let remarks = remarks(manifest, Some(&traffic(12_345.0)));
+        remarks.into_iter().map(|one| one.sentence).collect()
+    }
+
     fn rules(manifest: &Manifest) -> Vec<String> {
-        let remarks = remarks(manifest).into_iter();
+        let remarks = remarks(manifest, Some(&traffic(12_345.0))).into_iter();
         remarks.inspect(|one| assert_eq!(one.severity, Severity::Warning)).map(|o| o.rule).collect()
     }
 
@@ -133,15 +168,20 @@ mod tests {
     fn interrupts_on_the_cpus_of_a_server_or_a_thread_are_told() {
         let on_server = made("0-2");
         assert_eq!(rules(&on_server), ["interrupts-on-server"]);
-        let sentence = &remarks(&on_server)[0].sentence;
-        assert!(sentence.starts_with("CPU 1, to which a server is pinned, also"), "{sentence}");
+        let sentence = &sentences(&on_server)[0];
+        let begin = "CPU 1, to which a server is pinned, handled 12,345 interrupts";
+        assert!(sentence.starts_with(begin), "{sentence}");
+        // Few interrupts, or an unknown number of interrupts, lead to no remark.
+        let few = traffic(INTERRUPTS_PER_S_MAX);
+        assert!(remarks(&on_server, Some(&few)).is_empty());
+        assert!(remarks(&on_server, None).is_empty());
         // A server that may run on all CPUs is not pinned.
         let mut free = on_server.clone();
         free.targets[0].cpus = Some("0-3".to_owned());
         assert_eq!(rules(&free), [""; 0]);
         free.set("receive-cpus", "2,3");
         assert_eq!(rules(&free), ["interrupts-on-generator"]);
-        let sentence = &remarks(&free)[0].sentence;
+        let sentence = &sentences(&free)[0];
         assert!(sentence.starts_with("CPU 2, to which kvblaster's threads are"), "{sentence}");
         free.machine.nics[1].interrupt_cpus = None;
         assert_eq!(rules(&free), [""; 0]);
@@ -152,8 +192,8 @@ mod tests {
         let mut manifest = made("2");
         manifest.targets[0].interface = Some("eth1".to_owned());
         assert_eq!(rules(&manifest), ["adaptive-coalescing"]);
-        assert!(remarks(&manifest)[0].sentence.contains("eth1 carries the requests"));
-        assert!(remarks(&manifest)[0].sentence.contains("on (adaptive-rx):"));
+        assert!(sentences(&manifest)[0].contains("eth1 carries the requests"));
+        assert!(sentences(&manifest)[0].contains("on (adaptive-rx):"));
         manifest.targets[0].interface = None;
         assert_eq!(rules(&manifest), [""; 0]);
     }

@@ -71,7 +71,7 @@ impl ServerInfo {
 /// Queries a server, in Redis's protocol if `is_resp` is true.
 ///
 /// # Errors
-/// The target does not accept connections. Over UDP this may go unnoticed.
+/// The target does not accept connections. Over UDP, this error may go unnoticed.
 pub fn query(target: &Target, is_resp: bool) -> io::Result<ServerInfo> {
     let question = match (&target.place, is_resp) {
         (Place::Udp(_) | Place::Xdp(..), _) => "version\r\n",
@@ -96,6 +96,17 @@ pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
     let mut lines = answer.split("\r\n");
     let threads = lines.find_map(|line| line.strip_prefix("STAT num_threads "));
     Ok(threads.and_then(|threads| threads.parse().ok()))
+}
+
+/// Returns the number of connections that the first column of Hypostyle has accepted, as reported
+/// over one of its connections.
+pub(crate) fn accepted_by_first(stream: &TcpStream) -> io::Result<u64> {
+    let answer = query_stream(stream, b"stats columns\r\n")?;
+    let answer = String::from_utf8_lossy(&answer);
+    let accepted = figure(&answer, &["STAT columns:0:total_connections "]);
+    accepted.filter(|_| is_whole(&answer)).ok_or_else(|| {
+        io::Error::other("it does not report the connections of its columns (stats columns)")
+    })
 }
 
 /// Sends a command and returns the answer, or the part that arrived in time.
@@ -182,7 +193,7 @@ fn is_whole(answer: &str) -> bool {
     announced.is_some_and(is_all) || last.flatten().is_some_and(is_last)
 }
 
-/// The number that follows one of `begins` in the first complete line that has one.
+/// The number after one of `begins`, in the first complete line that begins with one of them.
 fn figure(answer: &str, begins: &[&str]) -> Option<u64> {
     let mut lines = answer.split_inclusive('\n').filter_map(|line| line.strip_suffix("\r\n"));
     let figure = lines.find_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));

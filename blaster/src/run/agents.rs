@@ -27,6 +27,7 @@ use crate::launch::exec_text;
 use crate::measure::Interval;
 use crate::measure::check::{self, Loop};
 use crate::result::agent::AgentPart;
+use crate::workload::SentFiles;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -53,7 +54,8 @@ const WORDS_BYTES_MAX: u64 = 4096;
 /// The most characters shown of a line of standard error, or of an agent's failure message.
 const WORDS_CHARS_MAX: usize = 4096;
 
-/// Checks the agents' commands, and that each agent has at least one thread.
+/// Checks the agents' commands, and that each agent has at least one thread, and keys if each is to
+/// have its own.
 pub(crate) fn check(plan: &mut Plan) -> Result<(), String> {
     let agents = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
     if agents as usize > AGENTS_MAX {
@@ -72,6 +74,14 @@ pub(crate) fn check(plan: &mut Plan) -> Result<(), String> {
             return Err(format!("--threads {}: {why}", plan.threads));
         }
         plan.threads = agents;
+    }
+    if plan.workload.per_agent() && agents == 0 {
+        let why = "there are no agents; give --agent, or --keys-per connection";
+        return Err(format!("--keys-per agent: {why}"));
+    }
+    if plan.workload.per_agent() && plan.workload.keys() < u64::from(agents) {
+        let keys = plan.workload.keys();
+        return Err(format!("--keys-per agent: {keys} keys are too few for {agents} agents"));
     }
     Ok(())
 }
@@ -131,9 +141,10 @@ enum Phase {
 }
 
 impl Agents {
-    /// Starts the plan's agents and gives each its share of the work. Also returns the servers that
-    /// the first agent reports.
+    /// Starts the plan's agents, and gives each its share of the work and the workload's files.
+    /// Also returns the servers that the first agent reports.
     pub(crate) fn gather(plan: &Plan, stop: &AtomicBool) -> Result<(Agents, Servers), RunError> {
+        let files = SentFiles::read(&plan.workload).map_err(RunError::Files)?;
         let (sender, arrivals) = arrival_channel();
         let count = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
         let agents = Agents {
@@ -153,7 +164,9 @@ impl Agents {
         agents.report_silent(plan, stop);
         agents.wait_for_phase(stop, Phase::Greeted)?;
         let workload = plan.workload.to_toml();
-        agents.send(|agent| ToAgent::Task(Box::new(agent.task.clone()), workload.clone()));
+        agents.send(|agent| {
+            ToAgent::Task(Box::new(agent.task.clone()), workload.clone(), files.clone())
+        });
         agents.wait_for_phase(stop, Phase::Prepared)?;
         let servers = agents.each.borrow_mut().iter_mut().find_map(|agent| {
             let AgentFacts { targets, infos, protocol, .. } = agent.facts.as_ref()?;

@@ -16,7 +16,7 @@ use super::RunError;
 use crate::measure::check::{Remark, Severity};
 use crate::target::{Place, Target};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -34,6 +34,8 @@ const BYTE_EVERY: Duration = Duration::from_secs(1);
 const READER_BUFFER_BYTES: usize = 4096;
 /// Longest wait for the server to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Most bytes that are read of an answer.
+const LINE_BYTES_MAX: u64 = 200;
 /// The longest sleep, after which the thread looks whether the traffic is over.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -42,12 +44,12 @@ const TICK: Duration = Duration::from_millis(50);
 pub struct CrowdFlags {
     /// Beside the load, keep this many connections open that send nothing
     #[arg(long, help_heading = "Driving", value_name = "N", default_value_t = 0)]
-    #[arg(value_parser = crate::flags::number(0..=CROWD_MAX))]
+    #[arg(value_parser = crate::flags::number(0..=CROWD_MAX), conflicts_with = "agents")]
     pub idle: u32,
     /// Beside the load, connect this many slow clients: half of them request long values and read a
     /// byte a second, the others send a long value at a byte a second
     #[arg(long, help_heading = "Driving", value_name = "N", default_value_t = 0)]
-    #[arg(value_parser = crate::flags::number(0..=CROWD_MAX))]
+    #[arg(value_parser = crate::flags::number(0..=CROWD_MAX), conflicts_with = "agents")]
     pub slow: u32,
 }
 
@@ -71,9 +73,13 @@ struct Slow {
 }
 
 impl Crowd {
-    /// Connects a crowd to the first target. Fails if the target is not reached over TCP or does
-    /// not speak memcached's text protocol.
-    pub(super) fn connect(flags: CrowdFlags, targets: &[Target]) -> Result<Crowd, RunError> {
+    /// Connects a crowd to the first target. Fails if the target is not reached over TCP, does not
+    /// speak memcached's text protocol, or does not accept all connections; or if `stop` is set.
+    pub(super) fn connect(
+        flags: CrowdFlags,
+        targets: &[Target],
+        stop: &AtomicBool,
+    ) -> Result<Crowd, RunError> {
         if flags.idle == 0 && flags.slow == 0 {
             return Ok(Crowd::default());
         }
@@ -81,19 +87,42 @@ impl Crowd {
             Some(Target { place: Place::Tcp(address), is_redis: false, .. }) => *address,
             _ => return Err(RunError::Crowd("they need a memcached over TCP".to_owned())),
         };
-        let failed = |error: io::Error| RunError::Crowd(error.to_string());
-        Crowd::connected(flags, address).map_err(failed)
+        let mut crowd = Crowd { address: Some(address), ..Crowd::default() };
+        let gathered = crowd.gather(flags, address, stop);
+        // Relaxed: the flag orders no other memory.
+        let is_stopped = stop.load(Ordering::Relaxed);
+        if gathered.is_ok() && !is_stopped {
+            return Ok(crowd);
+        }
+        let (nth, all) = (crowd.slow.len() + crowd.idle.len() + 1, flags.slow + flags.idle);
+        crowd.leave();
+        let failed = |error: io::Error| match error.kind() {
+            ErrorKind::WouldBlock => format!("no answer within {} s", PATIENCE.as_secs()),
+            _ => error.to_string(),
+        };
+        Err(match gathered {
+            Err(error) if !is_stopped => {
+                RunError::Crowd(format!("connection {nth} of {all}: {}", failed(error)))
+            }
+            _ => RunError::Stopped,
+        })
     }
 
-    fn connected(flags: CrowdFlags, address: SocketAddr) -> io::Result<Crowd> {
-        let mut set = format!("set {KEY} 0 0 {VALUE_BYTES}\r\n").into_bytes();
-        set.resize(set.len() + VALUE_BYTES, b'v');
-        set.extend_from_slice(b"\r\n");
+    /// Connects until the crowd is complete or `stop` is set.
+    fn gather(
+        &mut self,
+        flags: CrowdFlags,
+        address: SocketAddr,
+        stop: &AtomicBool,
+    ) -> io::Result<()> {
         if flags.slow > 0 {
-            exchange(&mut accepted(address)?, &set, "STORED")?;
+            self.set = format!("set {KEY} 0 0 {VALUE_BYTES}\r\n").into_bytes();
+            self.set.resize(self.set.len() + VALUE_BYTES, b'v');
+            self.set.extend_from_slice(b"\r\n");
+            exchange(&mut accepted(address)?, &self.set, "STORED")?;
         }
-        let mut slow = Vec::new();
-        for nth in 0..flags.slow {
+        // Relaxed, here and below: the flag orders no other memory.
+        for nth in (0..flags.slow).take_while(|_| !stop.load(Ordering::Relaxed)) {
             let mut stream = accepted(address)?;
             let is_reader = nth % 2 == 0;
             if is_reader {
@@ -101,15 +130,14 @@ impl Crowd {
                 stream.write_all(format!("get {KEY}\r\n").repeat(VALUES).as_bytes())?;
             }
             stream.set_nonblocking(true)?;
-            slow.push(Slow { stream, sent: (!is_reader).then_some(0), is_closed: false });
+            self.slow.push(Slow { stream, sent: (!is_reader).then_some(0), is_closed: false });
         }
-        let idle = (0..flags.idle).map(|_| {
+        for _ in (0..flags.idle).take_while(|_| !stop.load(Ordering::Relaxed)) {
             let stream = accepted(address)?;
             stream.set_nonblocking(true)?;
-            Ok(stream)
-        });
-        let idle = idle.collect::<io::Result<Vec<_>>>()?;
-        Ok(Crowd { slow, idle, set, address: Some(address) })
+            self.idle.push(stream);
+        }
+        Ok(())
     }
 
     /// Moves a byte for each slow client in turn, until `over` is set.
@@ -131,25 +159,27 @@ impl Crowd {
         }
     }
 
-    /// Removes the crowd's item. Returns a remark if the server has closed connections.
+    /// Closes all connections and removes the crowd's item. Returns a remark if the server has
+    /// closed connections.
     pub(super) fn leave(mut self) -> Option<Remark> {
-        if let Some(address) = self.address.filter(|_| !self.slow.is_empty()) {
-            // If this fails, so did the run, which says why.
-            let _ = accepted(address)
-                .and_then(|mut stream| stream.write_all(format!("delete {KEY}\r\n").as_bytes()));
-        }
-        let is_open = |stream: &mut TcpStream| {
-            stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        let is_closed = |stream: &mut TcpStream| {
+            !stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
         };
-        let idle = self.idle.iter_mut().filter_map(|one| (!is_open(one)).then_some(())).count();
-        let slow = self.slow.iter().filter(|one| one.is_closed).count();
+        let idle = self.idle.iter_mut().filter_map(|one| is_closed(one).then_some(())).count();
+        let closed = idle + self.slow.iter().filter(|one| one.is_closed).count();
         let all = self.idle.len() + self.slow.len();
-        let sentence = format!(
-            "the server closed {} of the {all} connections of --idle and --slow",
-            idle + slow
-        );
+        // The server may have no room for another connection before these are closed.
+        drop((self.idle, self.slow));
+        if let Some(address) = self.address.filter(|_| !self.set.is_empty()) {
+            let delete = format!("delete {KEY}\r\n");
+            // If this fails, the server is gone, and the run says so.
+            let _ = accepted(address)
+                .and_then(|mut stream| exchange(&mut stream, delete.as_bytes(), "DELETED"));
+        }
+        let sentence =
+            format!("the server closed {closed} of the {all} connections of --idle and --slow");
         let remark = Remark { rule: "crowd".to_owned(), severity: Severity::Warning, sentence };
-        (idle + slow > 0).then_some(remark)
+        (closed > 0).then_some(remark)
     }
 }
 
@@ -182,29 +212,30 @@ fn accepted(address: SocketAddr) -> io::Result<TcpStream> {
 
 fn exchange(stream: &mut TcpStream, request: &[u8], expected: &str) -> io::Result<()> {
     stream.write_all(request)?;
-    let mut answer = vec![0; expected.len() + 2];
-    stream.read_exact(&mut answer)?;
-    match answer.strip_suffix(b"\r\n") == Some(expected.as_bytes()) {
-        true => Ok(()),
-        false => Err(io::Error::other(format!(
-            "the server answers {}, not {expected}",
-            String::from_utf8_lossy(&answer).trim()
-        ))),
+    let mut line = Vec::new();
+    BufReader::new(stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+    match String::from_utf8_lossy(&line).trim_end() {
+        line if line == expected => Ok(()),
+        "" => Err(io::Error::other("the server closed it")),
+        line => Err(io::Error::other(format!("the server answers {line}, not {expected}"))),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufRead, BufReader};
+    use crate::target::{self, Family};
     use std::net::TcpListener;
 
-    /// Accepts connections, answers `mn` and one SET, and closes the connection with number
-    /// `closed` once it is no longer needed for that.
-    fn serve(listener: &TcpListener, connections: usize, closed: usize) -> Vec<TcpStream> {
+    /// Accepts connections, answers `mn` on all, a SET on the first and a DELETE on the last. Closes
+    /// the connection with number `closed` after `mn`, and the one with number `refused` before.
+    fn serve(listener: &TcpListener, connections: usize, closed: usize, refused: usize) {
         let mut open = Vec::new();
         for nth in 0..connections {
             let (stream, _) = listener.accept().unwrap();
+            if nth == refused {
+                continue;
+            }
             let mut reader = BufReader::new(stream.try_clone().unwrap());
             let mut line = String::new();
             reader.read_line(&mut line).unwrap();
@@ -214,23 +245,32 @@ mod tests {
                 reader.read_exact(&mut set[..VALUE_BYTES]).unwrap();
                 (&stream).write_all(b"STORED\r\n").unwrap();
             }
+            if nth == connections - 1 {
+                line.clear();
+                reader.read_line(&mut line).unwrap();
+                assert_eq!(line, "delete kvblaster:slow\r\n");
+                (&stream).write_all(b"DELETED\r\n").unwrap();
+            }
             if nth != closed {
                 open.push(stream);
             }
         }
-        open
+    }
+
+    fn target(address: SocketAddr) -> Target {
+        target::parse(&address.to_string(), Family::Any).unwrap()
     }
 
     #[test]
     fn a_crowd_connects_and_counts_whom_the_server_turns_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        let targets = [target(listener.local_addr().unwrap())];
         let flags = CrowdFlags { idle: 3, slow: 2 };
         let remark = thread::scope(|scope| {
             // One more connection for the SET at the beginning, and one for the delete at the end.
-            let server = scope.spawn(|| serve(&listener, 7, 4));
-            let mut crowd = Crowd::connected(flags, address).unwrap();
+            let server = scope.spawn(|| serve(&listener, 7, 4, usize::MAX));
             let over = AtomicBool::new(false);
+            let mut crowd = Crowd::connect(flags, &targets, &over).unwrap();
             thread::scope(|scope| {
                 scope.spawn(|| crowd.creep(&over));
                 over.store(true, Ordering::Relaxed);
@@ -244,9 +284,28 @@ mod tests {
     }
 
     #[test]
+    fn a_crowd_that_is_refused_or_stopped_leaves_no_item() {
+        for (is_stopped, told) in [(false, "connection 3 of 5: "), (true, "stopped by Ctrl-C")] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let targets = [target(listener.local_addr().unwrap())];
+            let (stop, flags) = (AtomicBool::new(is_stopped), CrowdFlags { idle: 3, slow: 2 });
+            // Connections of the SET, two slow clients, one that is refused, and the delete.
+            let (connections, refused) = if is_stopped { (2, 2) } else { (5, 3) };
+            let error = thread::scope(|scope| {
+                let server = scope.spawn(|| serve(&listener, connections, usize::MAX, refused));
+                let error = Crowd::connect(flags, &targets, &stop).unwrap_err().to_string();
+                server.join().unwrap();
+                error
+            });
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
     fn a_crowd_needs_memcached_over_tcp() {
-        let told = Crowd::connect(CrowdFlags { idle: 1, slow: 0 }, &[]).unwrap_err().to_string();
+        let connect = |flags| Crowd::connect(flags, &[], &AtomicBool::new(false));
+        let told = connect(CrowdFlags { idle: 1, slow: 0 }).unwrap_err().to_string();
         assert_eq!(told, "--idle and --slow: they need a memcached over TCP");
-        assert!(Crowd::connect(CrowdFlags::default(), &[]).unwrap().leave().is_none());
+        assert!(connect(CrowdFlags::default()).unwrap().leave().is_none());
     }
 }

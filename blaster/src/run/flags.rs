@@ -150,7 +150,8 @@ To divide the keys unequally, append /WEIGHT to each target, or ,WEIGHT to a uni
     /// How requests over UDP are directed to the server's columns (threads). round-robin: each
     /// request to the next column; key: each request to the column of its key (both write the
     /// column into two bytes of memcached's UDP header). ports: each connection to the next
-    /// column, which has its own port, PORT to PORT + columns - 1
+    /// column, which has its own port, PORT to PORT + columns - 1. first works over TCP: each
+    /// connection to the first column, for which connections are opened until it accepts one
     #[arg(long, help_heading = DRIVEN, value_name = "HOW")]
     #[arg(value_parser = PossibleValuesParser::new(STEERS.map(|(_, name)| name))
         .try_map(|name| Steer::named(&name).ok_or("no way to steer")))]
@@ -452,11 +453,15 @@ impl Plan {
     }
 
     fn check(&mut self) -> Result<(), String> {
-        agents::check(self)?;
         if self.targets.len() > TARGETS_MAX {
             return Err(format!("more than {TARGETS_MAX} targets"));
         }
         self.workload.check().map_err(|error| error.to_string())?;
+        agents::check(self)?;
+        if self.steer == Some(Steer::First) && !self.agents.is_empty() {
+            let why = "agents that connect at the same time count each other's connections";
+            return Err(format!("--steer first: not with --agent, because {why}"));
+        }
         if !self.has_steady_rate() && self.workload.own_gap_ns(self.threads).is_none() {
             return Err("--rate own: the workload has no gaps of its own".to_owned());
         }
@@ -479,7 +484,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns the steering of UDP requests, and the number of columns if the user gave it.
+    /// Returns the steering of requests, and the number of columns if the user gave it.
     pub(crate) fn steered(&self) -> Option<(Steer, Option<NonZeroU16>)> {
         self.steer.map(|steer| (steer, self.columns))
     }
@@ -518,7 +523,7 @@ impl Search {
 }
 
 /// Returns the preset with this name, or the workload in the file with this name.
-fn workload(text: &str) -> Result<Workload, String> {
+pub(crate) fn workload(text: &str) -> Result<Workload, String> {
     match Workload::preset(text) {
         Some(workload) => Ok(workload),
         None if !Path::new(text).exists() => {
@@ -655,6 +660,8 @@ mod tests {
             ("a --fill 70", "--fill: must be a share as in 70%, up to 10000%, not 70"),
             ("a --fill 70% --keys 5", "--keys"),
             ("a --fill 70% --agent x", "--agent"),
+            ("a --keys-per agent", "--keys-per agent: there are no agents; give --agent, or "),
+            ("a --keys-per agent --keys 1 --agent x --agent x", "1 keys are too few for 2 agents"),
             ("a --steer key --columns 0", "--columns: must be a number from 1 to 65535"),
         ];
         refused("run", &rows);

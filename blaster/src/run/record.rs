@@ -127,6 +127,8 @@ fn interface(place: &Place) -> Option<String> {
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect(to).ok()?;
     let own = socket.local_addr().ok()?.ip().to_canonical();
+    // The kernel sends packets to this machine's own addresses over loopback.
+    let own = if own == to.ip().to_canonical() { Ipv4Addr::LOCALHOST.into() } else { own };
     let all = net::own_addresses().ok()?;
     all.into_iter().find(|one| one.ip == own).map(|one| one.interface)
 }
@@ -175,6 +177,13 @@ mod tests {
     fn this_machine_reaches_itself_over_loopback_and_a_path_over_no_network() {
         let to = |address: &str| Place::Udp(address.parse().unwrap());
         assert_eq!(interface(&to("127.0.0.1:11211")).as_deref(), Some("lo"));
+        // The kernel sends packets to any address of this machine over loopback.
+        let needs_scope = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        let all = net::own_addresses().unwrap();
+        for own in all.into_iter().filter(|own| !needs_scope(&own.ip)) {
+            let place = Place::Tcp((own.ip, 11211).into());
+            assert_eq!(interface(&place).as_deref(), Some("lo"), "{own:?}");
+        }
         assert_eq!(interface(&Place::Unix("/tmp/a".into())), None);
     }
 }

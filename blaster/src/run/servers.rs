@@ -6,7 +6,7 @@
 
 use crate::result::version::{self, ServerInfo};
 use crate::steer::{Steer, Steering};
-use crate::target::{self, Family, Ring, Target, TargetError};
+use crate::target::{self, Family, Place, Ring, Target, TargetError};
 use crate::wire::Protocol;
 use crate::words::size;
 use std::io;
@@ -51,8 +51,11 @@ pub enum ServersError {
     #[error("{0}: only memcached's protocols work over UDP, not resp")]
     NoDatagrams(String),
     /// The target is not reached over UDP.
-    #[error("{0}: --steer works over UDP only (udp://HOST:PORT)")]
-    NotSteered(String),
+    #[error("{0}: --steer {1} works over UDP only (udp://HOST:PORT)")]
+    NotSteered(String, &'static str),
+    /// Connections to the first column are found over TCP, in memcached's text.
+    #[error("{0}: --steer first works over TCP only (HOST:PORT), in the protocol text or meta")]
+    NotFirst(String),
     /// The number of columns is not known.
     #[error("{0}: the server does not report its number of columns over TCP ({1}): give --columns")]
     NoColumns(String, String),
@@ -84,6 +87,7 @@ impl Servers {
         let infos =
             targets.iter().zip(query(&targets, protocol)).map(named).collect::<Result<_, _>>()?;
         let steering = match steer {
+            Some((Steer::First, _)) => to_first(&targets, protocol)?,
             Some((how, columns)) => steering(&targets, how, columns)?,
             None => Steering::default(),
         };
@@ -223,7 +227,7 @@ fn steering(
     let columns = |target: &Target| {
         let name = || target.name.clone();
         let Some(address) = target.place.datagrams() else {
-            return Err(ServersError::NotSteered(name()));
+            return Err(ServersError::NotSteered(name(), how.name()));
         };
         let reported = || match version::threads(target) {
             Ok(Some(columns)) => Ok(columns),
@@ -239,6 +243,16 @@ fn steering(
     };
     let columns: Vec<NonZeroU16> = targets.iter().map(columns).collect::<Result<_, _>>()?;
     Ok(Steering::new(how, &columns))
+}
+
+/// Returns the steering to the first column of each server.
+fn to_first(targets: &[Target], protocol: Protocol) -> Result<Steering, ServersError> {
+    let has_text = matches!(protocol, Protocol::Text | Protocol::Meta);
+    let is_wrong = |target: &&Target| !has_text || !matches!(target.place, Place::Tcp(_));
+    match targets.iter().find(is_wrong) {
+        Some(target) => Err(ServersError::NotFirst(target.name.clone())),
+        None => Ok(Steering::new(Steer::First, &[])),
+    }
 }
 
 fn protocol(requested: Option<Protocol>, targets: &[Target]) -> Result<Protocol, ServersError> {

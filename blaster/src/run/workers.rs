@@ -40,13 +40,15 @@ pub(crate) struct Task {
     pub(crate) threads: u32,
     pub(crate) first: u32,
     pub(crate) count: u32,
+    /// This process's number among the agents, and the number of agents.
+    pub(crate) agent: (u32, u32),
     pub(crate) cpus: Vec<usize>,
     pub(crate) receive_cpus: Vec<usize>,
     pub(crate) timeout: Duration,
     pub(crate) churn_requests: Option<u64>,
     pub(crate) verify: bool,
     pub(crate) gso: bool,
-    /// The steering of UDP requests, and the number of columns if the user gave it.
+    /// The steering of requests, and the number of columns if the user gave it.
     pub(crate) steered: Option<(Steer, Option<NonZeroU16>)>,
     pub(crate) spin: bool,
     pub(crate) late: Duration,
@@ -64,6 +66,7 @@ impl Task {
             threads: plan.threads,
             first: 0,
             count: plan.threads,
+            agent: (0, 1),
             cpus: plan.cpus.clone(),
             receive_cpus: plan.receive_cpus.clone(),
             timeout: plan.timeout,
@@ -82,7 +85,8 @@ impl Task {
             let edge = u64::from(self.threads) * u64::from(nth) / u64::from(agents.max(1));
             u32::try_from(edge).unwrap_or(self.threads)
         };
-        Task { first: edge(nth), count: edge(nth + 1) - edge(nth), ..self.clone() }
+        let count = edge(nth + 1) - edge(nth);
+        Task { first: edge(nth), count, agent: (nth, agents), ..self.clone() }
     }
 
     pub(crate) fn part(&self, thread: u32, all: u32) -> u32 {

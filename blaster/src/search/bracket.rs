@@ -1,8 +1,8 @@
 //! The bracket of a capacity: a rate that passed and a higher one that failed.
 //!
 //! Where: each round has one bracket for each objective.
-//! Invariant: `low` < `high`. The rate that `next` returns lies between them, and its result
-//! narrows the bracket or closes an open end, so the search ends.
+//! Invariant: `low` < `high`. A trial at the rate that `next` returns narrows the bracket or closes
+//! an open end, so the search ends.
 //! Source: the KV-Cache paper, section 6.1. Rates are doubled, then bisected on a logarithmic
 //! scale.
 
@@ -13,7 +13,7 @@ const STEP_GROWTH: f64 = 2.0;
 
 const STEPS_ESTIMATED_MAX: u32 = 64;
 
-/// The reason why a capacity is not higher. If rounds have different reasons, the greatest counts.
+/// The reason why a capacity is not higher. If rounds differ, the reason listed last counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {

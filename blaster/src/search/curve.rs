@@ -1,6 +1,6 @@
 //! Latency against throughput: one point per trial.
 //!
-//! Where: kept in the result with the capacities, from which it is printed and drawn.
+//! Where: stored in the result with the capacities. Tables and charts show the stored curve.
 //! Invariant: a point has the requested rate as well as the achieved one, so that it shows where
 //! the server falls behind.
 //! Source: the KV-Cache paper, section 6.2.
@@ -39,7 +39,7 @@ pub struct Point {
     pub failure_ratio: f64,
     /// Hits, as a share of all keys looked up.
     pub hit_ratio: Option<f64>,
-    /// Number of CPUs that the server kept busy. `None` if it is not on this machine.
+    /// Number of CPUs that the server kept busy. `None` if the server is not on this machine.
     pub server_cpus: Option<f64>,
     /// The share of time for which the generator's busiest thread was on a CPU.
     pub busiest: f64,
@@ -82,10 +82,12 @@ impl Point {
 /// A row of the printed curve: trials at nearly the same rate.
 pub type Row<'f> = Vec<&'f Point>;
 
-/// Rates within such a factor share a row. The first factor that gives few enough rows is used.
+/// Rates within one of these factors share a row. `rows` uses the first factor that gives few
+/// enough rows.
 const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];
 
-/// Groups all trials by rate into at most `rows_max` rows; the last of `WIDTHS` may give more.
+/// Groups all trials by rate into at most `rows_max` rows, or into more rows if even the last of
+/// `WIDTHS` does not give few enough.
 pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     let mut points: Vec<&Point> = curve.iter().collect();
     points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));

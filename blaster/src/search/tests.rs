@@ -61,8 +61,9 @@ fn noise_is_averaged_and_shows_in_the_interval() {
         let known = known(&server);
         server.noise = 1.3;
         let found = found(&aim(), &mut server);
-        // The mean reaches 1 ms only at a load near one, so noise changes its capacity little. The
-        // p99.9 is proportional to the wait, so noise changes its capacity more.
+        // The mean reaches 1 ms only at a load near one, so noise changes the capacity for the mean
+        // little. The p99.9 is proportional to the wait, so noise changes the capacity for the
+        // p99.9 more.
         for (at, within) in [(0, 0.03), (1, 0.1), (2, 0.15)] {
             let capacity = &found.capacities[at];
             let off = rate(capacity) / known[at] - 1.0;
@@ -259,7 +260,7 @@ fn a_server_that_makes_errors_passes_nothing() {
 
 #[test]
 fn few_failures_are_borne_and_do_not_pass_for_none() {
-    // Ten requests of 10,000, or one, get an error or no answer.
+    // Ten requests of 10,000, or one of 10,000, get an error or no answer.
     for (errors, lost) in [(10, 0), (0, 10), (1, 0), (0, 1)] {
         let mut server = Simulated::new(20.0, 1);
         (server.errors, server.lost) = (errors, lost);

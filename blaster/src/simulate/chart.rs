@@ -18,7 +18,7 @@ const HEIGHT: usize = 21;
 const TICK_ROWS: usize = 5;
 const _: () = assert!(LEFT + WIDTH + 2 <= COLUMNS);
 
-/// The letters of the curves. The baseline has the first. Curves after the 26th share the last.
+/// The letters of the curves. The baseline has `a`. Curves after the 26th share `z`.
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 
 /// Appends a plot of all policies, unless there is only one size or all ratios are equal.
@@ -79,7 +79,7 @@ fn curve(outcome: &Outcome, plot: &Plot, at: usize) -> Curve {
     rows
 }
 
-/// Returns the letter of a curve that crosses the cell. If several curves do, their letters
+/// Returns the letter of a curve that crosses the cell. If several curves cross it, their letters
 /// alternate from column to column.
 fn cell(curves: &[Curve], row: usize, column: usize) -> char {
     let passing: Vec<usize> =

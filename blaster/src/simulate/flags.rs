@@ -2,12 +2,16 @@
 //!
 //! Where: a part of `flags`. Invariant: `--help` shows the default of each flag.
 
+use super::drawn::KEYS_MAX;
 use crate::flags::{number, one, or};
+use crate::run::flags::workload;
+use crate::workload::Workload;
 use simulate::contestant::SimulatedPolicy;
 use simulate::engine::{Budget, Settings};
 use simulate::jobs;
 use simulate::size::CacheSize;
 use simulate::sizes::Items;
+use simulate::trace::REQUESTS_MAX;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
@@ -15,12 +19,14 @@ use std::thread::available_parallelism;
 const THREADS_MAX: usize = 1024;
 const COPIES_MAX: u32 = 1 << 16;
 const SEGMENTS_MAX: u32 = 1 << 20;
-/// Maximum number of keys that a ghost remembers for each item. In practice, this covers all keys.
+/// Maximum number of evicted keys that a policy remembers for each item in the cache (its ghost).
+/// In practice, this number covers all keys.
 const GHOST_MAX: f64 = 16.0;
 
 const ABOUT: &str = "\
 Replays traces against caches that are refilled on every miss, and reports the
-misses of each policy, also compared with LRU.
+misses of each policy, also compared with LRU. Without a recorded trace, the
+requests are drawn from a workload.
 
 Hypostyle's policies run in a model of its store, which has segments, two queues,
 a ghost queue, two-bit counters and compaction. The other policies are simulated
@@ -32,8 +38,25 @@ exactly, item by item.";
 pub struct Plan {
     /// Files of little-endian u32 key numbers, compressed with zstd; or a cache-trace CSV as for
     /// run --trace, whose gets are replayed
-    #[arg(required = true, value_name = "TRACE")]
+    #[arg(required_unless_present = "workload_name", value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
+    /// Workload to draw a trace from: the name of a preset of run, or the path of a TOML file; its
+    /// gets are replayed
+    #[arg(long = "workload", short, value_name = "NAME")]
+    pub workload_name: Option<String>,
+    /// The workload, with the number of keys applied.
+    #[arg(skip)]
+    pub workload: Option<Box<Workload>>,
+    /// Number of the workload's keys (default: as in the workload)
+    #[arg(long, value_name = "N", value_parser = number(1..=KEYS_MAX))]
+    pub keys: Option<u64>,
+    /// Number of requests that are drawn from the workload
+    #[arg(long, value_name = "N", value_parser = number(1..=REQUESTS_MAX as u64))]
+    #[arg(default_value = "1m")]
+    pub requests: u64,
+    /// Seed of the drawn requests: the same seed draws the same requests
+    #[arg(long, value_name = "N", value_parser = number(0..=u64::MAX), default_value = "1")]
+    pub seed: u64,
     /// Sizes of the caches, in percent of the distinct keys (1%), in items (5000) or in bytes (64m)
     #[arg(long, short, value_name = "LIST", default_value = "0.3%,1%,3%,10%,30%")]
     #[arg(value_parser = one::<CacheSize>, value_delimiter = ',', action = clap::ArgAction::Set)]
@@ -105,6 +128,14 @@ impl Plan {
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.contestants.retain(|contestant| *contestant != SimulatedPolicy::BASELINE);
         self.contestants.insert(0, SimulatedPolicy::BASELINE);
+        if let Some(name) = &self.workload_name {
+            let mut drawn = workload(name).map_err(|why| format!("--workload: {why}"))?;
+            if let Some(keys) = self.keys {
+                drawn.set("keys", &keys.to_string()).map_err(|error| error.to_string())?;
+            }
+            drawn.check().map_err(|error| error.to_string())?;
+            self.workload = Some(Box::new(drawn));
+        }
         if !self.items.is_equal() {
             return Ok(());
         }
@@ -167,6 +198,9 @@ mod tests {
         assert_eq!((plan.set_percent, plan.copies, plan.threads), (30, 7, 3));
         assert!(plan.json && plan.svg.is_some());
         assert_eq!(plan.segments, Some(64));
+        let plan = planned("-w mix-a --keys 5k --requests 2m --seed 7");
+        assert_eq!(plan.workload.map(|drawn| drawn.keys()), Some(5000));
+        assert_eq!((plan.requests, plan.seed, plan.traces.len()), (2_000_000, 7, 0));
     }
 
     #[test]
@@ -190,6 +224,7 @@ mod tests {
             ("a --ghost nan", "--ghost"),
             ("a --copies", "--copies"),
             ("a --speed", "--speed"),
+            ("-w mix-d", "--workload: mix-d is neither a preset"),
         ];
         refused("simulate", &rows);
     }

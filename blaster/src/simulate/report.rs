@@ -78,7 +78,8 @@ fn trace(out: &mut String, plan: &Plan, outcome: &Outcome) {
     out.push('\n');
 }
 
-/// Writes how far each policy reduces misses: mean and worst against LRU, worst against FIFO.
+/// Writes by how much each policy reduces misses: the mean and the worst case against LRU, and the
+/// worst case against FIFO.
 fn summary(out: &mut String, plan: &Plan, outcomes: &[Outcome]) {
     let fifo = SimulatedPolicy::Ours(Eviction::Fifo);
     let fifo = plan.policies.iter().position(|contestant| *contestant == fifo);

@@ -4,7 +4,7 @@
 //! Invariant: a key's index is less than the number of targets. The same targets in the same order
 //! give the same indices.
 //! Source: libmemcached 1.1.4, `update_continuum` and `dispatch_host`. Points are computed in
-//! single precision, as in libmemcached: other rounding would move keys.
+//! single precision, as in libmemcached: other rounding would assign some keys to other servers.
 
 use super::{MEMCACHED_PORT, Target};
 use md5::{Digest, Md5};

@@ -34,7 +34,7 @@ pub(super) const PING: [u8; HEADER_BYTES] = {
 
 const OPAQUE_AT: usize = 12;
 
-/// The largest relative exptime, in seconds. Servers interpret a larger one as a Unix time.
+/// The largest relative exptime, in seconds. Servers interpret a larger exptime as a Unix time.
 const EXPTIME_RELATIVE_MAX: u32 = 60 * 60 * 24 * 30;
 
 #[inline]
@@ -76,7 +76,7 @@ pub(super) fn write(
     Positions { key_end, tag: TagPosition::Word(OPAQUE_AT), value_at: key_end }
 }
 
-/// Appends the NOOP that ends a multiget. The multiget bit of its tag is clear.
+/// Appends the NOOP that ends a multiget. In the tag of the NOOP, the multiget bit is clear.
 pub(super) fn end_several(tag: Tag, out: &mut Vec<u8>) {
     out.extend_from_slice(&header(NOOP, tag).to_bytes());
 }

@@ -86,7 +86,7 @@ pub(super) fn read(input: &[u8]) -> ReadOutcome<'_> {
     ReadOutcome::Piece(Piece { tag, content, ends }, used)
 }
 
-/// Returns the tag in `flags`, or `None` without an opaque. An opaque that is no tag is an error.
+/// Returns the tag in `flags`; `None` without an opaque; an error if the opaque is no tag.
 #[inline]
 fn tag(flags: Args<'_>) -> Result<Option<Tag>, ()> {
     let Some(at) = memchr_opaque(flags.text) else { return Ok(None) };

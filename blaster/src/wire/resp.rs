@@ -77,7 +77,7 @@ pub(super) fn read<'a>(input: &'a [u8], elements: &mut u32) -> ReadOutcome<'a> {
             return ReadOutcome::Broken;
         }
         *elements = count;
-        // Only a faulty server sends an empty array. It must end the request all the same.
+        // An empty array, which only a faulty server sends, must end the request as well.
         let array = Piece { tag: None, content: Content::End, ends: count == 0 };
         return ReadOutcome::Piece(array, used);
     }

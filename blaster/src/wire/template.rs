@@ -29,7 +29,7 @@ pub(super) struct Template {
     tail: Vec<u8>,
     /// The position of the `DIGITS_MAX` bytes that end where the key's number ends.
     digits_at: usize,
-    /// The bytes around the number, of the 16 bytes at `digits_at`. `mask` selects the number.
+    /// The 16 bytes at `digits_at`, with 0 in place of the number, which `mask` selects.
     around: u128,
     mask: u128,
     tag: TagPosition,
@@ -73,7 +73,8 @@ impl Template {
         };
         let head_bytes = head.len() - DIGITS_MAX;
         head.resize(head.len() + CHUNK_BYTES, 0);
-        // `DIGITS_MAX` spare bytes precede the request, so the bytes from here end with the key.
+        // `DIGITS_MAX` spare bytes precede the request, so the `DIGITS_MAX` bytes from this
+        // position end where the key ends.
         let digits_at = places.key_end;
         let there = head.get(digits_at..digits_at + DIGITS_MAX)?.first_chunk()?;
         // The number's digits are the last bytes, which are the most significant in little endian.

@@ -1,5 +1,5 @@
 //! Tests that the server's parser decodes the client's requests, and that the client decodes
-//! answers wherever a read cuts them.
+//! answers that are cut in two at any byte.
 //!
 //! Where: unit tests of `wire`. Invariant: randomness is seeded.
 
@@ -135,7 +135,7 @@ fn redis_understands_what_is_written() {
     assert_eq!(words(Verb::Replace, &[7]), [&set[..], &[b"XX".to_vec()]].concat());
 }
 
-/// Describes all pieces of a stream, and returns the bytes used. `None` if the stream is broken.
+/// Describes all pieces of a stream, and counts the bytes used. `None` if the stream is broken.
 fn pieces(protocol: Protocol, bytes: &[u8]) -> Option<(Vec<String>, usize)> {
     let mut reader = Reader::new(protocol);
     let (mut at, mut words) = (0, Vec::new());

@@ -14,7 +14,7 @@ use super::{Tag, binary};
 pub enum UsualKind {
     /// A value, and the end of the request.
     Hit,
-    /// The server has no such key.
+    /// The server does not have the key.
     Miss,
     /// The item was stored, deleted or appended to.
     Done,
@@ -44,14 +44,14 @@ impl UsualAnswer {
     }
 }
 
-/// The line before the most recent value. Most values have the same line, which one comparison then
-/// recognizes, without parsing digits.
+/// The header line of the most recent value. Most values have the same header line, so that one
+/// comparison recognizes the line and no digits are parsed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memo {
     /// Text protocol: length of the key.
     pub(super) key_bytes: usize,
-    /// The first 8 bytes of the line, which includes its line end (in the text protocol, the first
-    /// 8 after the key). Bytes that `mask` does not select are 0.
+    /// The first 8 bytes of the header line and its line end; in the text protocol, the first 8
+    /// bytes after the key. Bytes that `mask` does not select are 0.
     word: u64,
     mask: u64,
     line_bytes: usize,
@@ -59,14 +59,14 @@ pub(super) struct Memo {
 }
 
 impl Default for Memo {
-    /// Returns a memo whose word equals no line.
+    /// Returns a memo that recognizes no line.
     fn default() -> Memo {
         Memo { key_bytes: 0, word: 1, mask: 0, line_bytes: 0, value_bytes: 0 }
     }
 }
 
 impl Memo {
-    /// Parses a line of `lead`, a number and a line end. Returns the line's length and the number.
+    /// Parses `lead`, a number and a line end. Returns the line's length and the number.
     #[inline(always)]
     fn line<const N: usize>(&mut self, line: &[u8], lead: &[u8; N]) -> Option<(usize, usize)> {
         let word = u64::from_le_bytes(*line.first_chunk()?);
@@ -76,7 +76,7 @@ impl Memo {
         Some((self.line_bytes, self.value_bytes))
     }
 
-    /// Like `line`, but only if the line is the same as the last one.
+    /// Like `line`, but returns `None` if `line` differs from the remembered header line.
     #[inline(always)]
     fn known(&self, line: &[u8]) -> Option<(usize, usize)> {
         let word = u64::from_le_bytes(*line.first_chunk()?);
@@ -90,7 +90,7 @@ impl Memo {
         (*rest.get(digits..)?.first_chunk()? == LINE_END).then_some(())?;
         self.line_bytes = lead.len() + digits + LINE_END.len();
         self.value_bytes = bytes as usize;
-        // A line longer than the word is parsed each time.
+        // A line of more than 8 bytes does not fit `word`, and is parsed each time.
         (self.word, self.mask) = match 8_usize.checked_sub(self.line_bytes) {
             Some(others) => (word & (u64::MAX >> (8 * others)), u64::MAX >> (8 * others)),
             None => (1, 0),

@@ -1,6 +1,6 @@
 //! Continuous distributions between two bounds. Values are drawn by inverting the distribution.
 //!
-//! Where: sizes and gaps are drawn from them.
+//! Where: sizes and gaps are drawn from curves.
 //! Invariant: drawn values lie within the bounds. A greater fraction never gives a smaller value.
 //! Source: Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012,
 //! section 5. The exact shares of ETC's shortest values are those of mutilate and Lancet.
@@ -23,7 +23,7 @@ pub(crate) enum Form {
         mean: f64,
     },
     /// Sizes of the values in Facebook's ETC pool: a share for each size up to 14 bytes, and a
-    /// generalized Pareto distribution for longer ones.
+    /// generalized Pareto distribution for longer values.
     Facebook,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Curve {
 }
 
 impl Curve {
-    /// Cuts a form off at `min` and `max`. An error names the wrong number.
+    /// Cuts `form` off at `min` and `max`. An error names the number that is not allowed.
     pub(crate) fn new(form: Form, min: f64, max: f64) -> Result<Curve, &'static str> {
         let is_sane = match form {
             Form::Pareto { location, scale, shape } | Form::Gev { location, scale, shape } => {

@@ -4,7 +4,7 @@
 //! Invariant: an error in a file names the line. A printed workload is read back as the same
 //! workload.
 
-use super::histogram::Histogram;
+use super::files::Files;
 use super::settings::SETTINGS;
 use super::{Workload, WorkloadError, presets};
 use crate::words::suggestion;
@@ -28,12 +28,12 @@ pub(super) fn read(path: &Path) -> Result<Workload, WorkloadError> {
         return Err(wrong(format!("more than {FILE_BYTES_MAX} bytes")));
     }
     let base = path.parent().unwrap_or(Path::new(""));
-    parse(&text, base)
+    parse(&text, &Files::here(base))
         .map_err(|(line, why)| WorkloadError(format!("{}:{line}: {why}", path.display())))
 }
 
 /// Reads the text of a file. An error has its line number.
-pub(super) fn parse(text: &str, base: &Path) -> Result<Workload, (usize, String)> {
+pub(super) fn parse(text: &str, files: &Files<'_>) -> Result<Workload, (usize, String)> {
     let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
     let table = DeTable::parse(text).map_err(|error| {
         (line(error.span().map_or(0, |span| span.start)), error.message().to_owned())
@@ -53,7 +53,7 @@ pub(super) fn parse(text: &str, base: &Path) -> Result<Workload, (usize, String)
     for (name, value) in rows {
         let wrong = |why: String| (line(name.span().start), why);
         let value = written(value).map_err(|why| wrong(format!("{}: {why}", name.get_ref())))?;
-        let set = workload.set_from(name.get_ref(), &value, base);
+        let set = workload.set_from(name.get_ref(), &value, files);
         set.map_err(|WorkloadError(why)| wrong(why))?;
     }
     workload.check().map_err(|WorkloadError(why)| (line(0), why))?;
@@ -81,26 +81,37 @@ fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
     }
 }
 
+/// Returns the setting, path and checksum of each key file and histogram that `print` names.
+/// `print` names no file for a mix, because it prints the numbers of the mix.
+fn listed(workload: &Workload) -> impl Iterator<Item = (&'static str, &Path, &str)> {
+    let Workload { key_file, popularity, key_size, value_size, batch, gap, ttl, .. } = workload;
+    let laws = [
+        ("popularity", popularity.file()),
+        ("key-size", key_size.law.file()),
+        ("value-size", value_size.law.file()),
+        ("batch", batch.law.file()),
+        ("gap", gap.file()),
+        ("ttl", ttl.law.file()),
+    ];
+    let laws = laws
+        .into_iter()
+        .filter_map(|(name, file)| file.map(|(path, histogram)| (name, path, histogram.sum())));
+    let keys = key_file.iter().map(|file| ("key-file", &*file.path, file.sum.as_str()));
+    keys.chain(laws)
+}
+
+/// Returns the setting and the path of each file that `print` names.
+pub(super) fn paths(workload: &Workload) -> impl Iterator<Item = (&'static str, &Path)> {
+    let trace = workload.trace.iter().map(|trace| ("trace", &*trace.path));
+    listed(workload).map(|(name, path, _)| (name, path)).chain(trace)
+}
+
 /// Returns comment lines with the checksums of the files that a workload names. A manifest does not
 /// contain these files; the checksums show if they have changed.
 fn contents(workload: &Workload) -> String {
-    let Workload { key_file, popularity, key_size, value_size, batch, gap, ttl, trace, .. } =
-        workload;
-    let laws = [
-        ("popularity", popularity.histogram()),
-        ("key-size", key_size.law.histogram()),
-        ("value-size", value_size.law.histogram()),
-        ("batch", batch.law.histogram()),
-        ("gap", gap.histogram()),
-        ("ttl", ttl.law.histogram()),
-    ];
-    let laws = laws.map(|(name, histogram)| (name, histogram.map(Histogram::sum)));
-    let keys = ("key-file", key_file.as_ref().map(|file| file.sum.as_str()));
-    let row = |(name, sum): (&str, Option<&str>)| {
-        sum.map(|sum| format!("# md5 of {name}'s file: {sum}\n"))
-    };
-    let mut text: String = [keys].into_iter().chain(laws).filter_map(row).collect();
-    if let Some(trace) = trace {
+    let row = |(name, _, sum): (&str, &Path, &str)| format!("# md5 of {name}'s file: {sum}\n");
+    let mut text: String = listed(workload).map(row).collect();
+    if let Some(trace) = &workload.trace {
         let (requests, keys) = (trace.requests.len(), trace.keys);
         let sum = &trace.sum;
         text += &format!("# the trace: {requests} requests of {keys} keys; its md5: {sum}\n");

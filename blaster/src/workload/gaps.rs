@@ -7,6 +7,7 @@
 
 use super::WorkloadError;
 use super::draw::{self, RealSampler};
+use super::files::Files;
 use super::histogram::Histogram;
 use super::law::{Law, Usage};
 use rand_distr::{Distribution, Exp1};
@@ -47,13 +48,13 @@ pub(crate) enum Gap {
 }
 
 impl Gap {
-    pub(crate) fn parse(text: &str, base: &Path) -> Result<Gap, WorkloadError> {
+    pub(crate) fn parse(text: &str, files: &Files<'_>) -> Result<Gap, WorkloadError> {
         match text {
             "fixed" => Ok(Gap::Fixed),
             "exponential" => Ok(Gap::Exponential),
             "trace" => Ok(Gap::Trace),
             _ => {
-                let law = Law::parse(text, &USAGE, base)?;
+                let law = Law::parse(text, &USAGE, files)?;
                 if law.bounds().1 <= 0.0 {
                     return Err(WorkloadError(format!("gap: {text}: all gaps would be 0")));
                 }
@@ -64,9 +65,9 @@ impl Gap {
 }
 
 impl Gap {
-    /// The histogram, if the gaps come from a file.
-    pub(crate) fn histogram(&self) -> Option<&Histogram> {
-        if let Gap::Law(law) = self { law.histogram() } else { None }
+    /// The path and the histogram, if the gaps come from a file.
+    pub(crate) fn file(&self) -> Option<(&Path, &Histogram)> {
+        if let Gap::Law(law) = self { law.file() } else { None }
     }
 }
 
@@ -133,7 +134,8 @@ impl Rounding {
     )]
     pub(crate) fn whole(&mut self, gap_ns: f64) -> u64 {
         let exact = if gap_ns.is_nan() { 0.0 } else { gap_ns.clamp(0.0, GAP_NS_MAX) + self.left };
-        // The gap fits an i64, to which the processor converts in one instruction, unlike to a u64.
+        // The gap fits an i64. A processor converts a float to i64 in one instruction, but not to
+        // u64.
         let rounded = exact as i64;
         self.left = exact - rounded as f64;
         rounded as u64

@@ -7,10 +7,10 @@
 
 use super::WorkloadError;
 use super::alias::WEIGHTS_MAX;
+use super::files::Files;
 use crate::words::hex;
 use md5::{Digest, Md5};
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 
 pub(crate) const ROWS_MAX: usize = WEIGHTS_MAX;
@@ -33,11 +33,15 @@ pub(crate) struct Histogram {
 impl Histogram {
     /// Reads a file of rows `VALUE WEIGHT` or `VALUE,WEIGHT`. Empty lines, text after a `#`, and a
     /// first row without numbers are skipped. Errors name the setting.
-    pub(crate) fn read(path: &Path, setting: &str) -> Result<Histogram, WorkloadError> {
+    pub(crate) fn read(
+        files: &Files<'_>,
+        path: &Path,
+        setting: &str,
+    ) -> Result<Histogram, WorkloadError> {
         let wrong = |why: String| WorkloadError(format!("{setting}: {}: {why}", path.display()));
-        let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+        let file = files.open(path).map_err(|error| wrong(error.to_string()))?;
         let mut text = String::new();
-        let mut source = BufReader::new(file).take(FILE_BYTES_MAX + 1);
+        let mut source = file.take(FILE_BYTES_MAX + 1);
         source.read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(wrong(format!("more than {FILE_BYTES_MAX} bytes")));
@@ -45,7 +49,7 @@ impl Histogram {
         Histogram::parse(&text).map_err(|(line, why)| wrong(format!("line {line}: {why}")))
     }
 
-    /// Reads the text of such a file. An error has its line number.
+    /// Reads the text of a histogram file. An error has its line number.
     pub(crate) fn parse(text: &str) -> Result<Histogram, (usize, String)> {
         let sum = hex(&Md5::digest(text.as_bytes()));
         let none = Histogram { words: vec![], pairs: vec![], lines: vec![], word_at: None, sum };

@@ -6,13 +6,13 @@
 //! Source: the KV-Cache paper, section 5.2.2: a set of keys that was made beforehand, in the order
 //! of the histogram of their popularity.
 
+use super::files::Files;
 use super::{KEY_BYTES_MAX, WorkloadError};
 use crate::words::hex;
 use md5::{Digest, Md5};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
 /// The maximum number of keys: the offsets of keys of the greatest length still fit 32 bits.
@@ -31,10 +31,10 @@ pub(crate) struct KeyFile {
 }
 
 impl KeyFile {
-    pub(crate) fn read(path: &Path) -> Result<KeyFile, WorkloadError> {
+    pub(crate) fn read(files: &Files<'_>, path: &Path) -> Result<KeyFile, WorkloadError> {
         let wrong = |why: String| WorkloadError(format!("key-file: {}: {why}", path.display()));
-        let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-        let key_file = KeyFile::parse(path, BufReader::new(file));
+        let file = files.open(path).map_err(|error| wrong(error.to_string()))?;
+        let key_file = KeyFile::parse(path, file);
         key_file.map_err(|(line, why)| wrong(format!("line {line}: {why}")))
     }
 
@@ -92,7 +92,7 @@ impl KeyFile {
         self.text.len()
     }
 
-    /// The key with this number; empty if there is none.
+    /// The key with this number; empty if there is no such key.
     pub(crate) fn key(&self, key: u64) -> &[u8] {
         let at = usize::try_from(key).unwrap_or(usize::MAX);
         let end = |at: usize| self.ends.get(at).map(|end| *end as usize);

@@ -7,6 +7,7 @@
 
 use super::WorkloadError;
 use super::curve::{Curve, Form};
+use super::files::Files;
 use super::help::form;
 use super::histogram::Histogram;
 use crate::words::without_suffix;
@@ -63,8 +64,11 @@ impl Usage {
 }
 
 impl Law {
-    /// Reads a law. Paths are relative to `base`.
-    pub(crate) fn parse(text: &str, usage: &Usage, base: &Path) -> Result<Law, WorkloadError> {
+    pub(crate) fn parse(
+        text: &str,
+        usage: &Usage,
+        files: &Files<'_>,
+    ) -> Result<Law, WorkloadError> {
         let wrong = |why: &str| WorkloadError(format!("{}: {text}: {why}", usage.name));
         let named = match (text, usage.etc) {
             ("etc", Some([corrected, _])) => corrected,
@@ -72,8 +76,8 @@ impl Law {
             _ => text,
         };
         if let Some(path) = named.strip_prefix("file:") {
-            let path = base.join(path);
-            let histogram = Histogram::read(&path, usage.name)?;
+            let path = files.path(path);
+            let histogram = Histogram::read(files, &path, usage.name)?;
             histogram.within(usage.min, usage.max, usage.is_whole).map_err(|error| {
                 WorkloadError(format!("{}: {}: {error}", usage.name, path.display()))
             })?;
@@ -146,9 +150,9 @@ impl Law {
         }
     }
 
-    /// The histogram, if the law was read from a file.
-    pub(crate) fn histogram(&self) -> Option<&Histogram> {
-        if let Law::File(_, histogram) = self { Some(histogram) } else { None }
+    /// The path and the histogram, if the law was read from a file.
+    pub(crate) fn file(&self) -> Option<(&Path, &Histogram)> {
+        if let Law::File(path, histogram) = self { Some((path, histogram)) } else { None }
     }
 
     pub(crate) fn bounds(&self) -> (f64, f64) {
@@ -166,7 +170,7 @@ impl Law {
     }
 }
 
-/// The number must be finite, and may have the suffix k, m or g.
+/// Parses a finite number, which may have the suffix k, m or g.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let starts = text.starts_with(|first: char| first.is_ascii_digit() || "-.".contains(first));
     without_suffix(text).parse().ok().filter(|value: &f64| starts && value.is_finite())

@@ -2,13 +2,13 @@
 //!
 //! Where: `stream` draws the verb of a request before its keys.
 //! Invariant: shares count keys, so a multiget of 48 keys counts 48 times.
-//! Source: the KV-Cache paper, table 2 (drawn); memtier_benchmark and OpenOnload's test (dealt).
+//! Source: the KV-Cache paper, table 2 (`Drawn`); memtier_benchmark, OpenOnload's test (`Dealt`).
 
+use super::files::Files;
 use super::histogram::Histogram;
 use super::law::number;
 use super::{VERBS, Verb, WorkloadError};
 use std::fmt;
-use std::path::Path;
 
 const WEIGHT_MAX: f64 = 1e12;
 
@@ -17,11 +17,11 @@ pub(crate) struct Mix(pub(crate) [f64; VERBS.len()]);
 
 impl Mix {
     /// Reads weights like `get=9,set=1`, or `file:PATH`, a file of rows like `get 9`.
-    pub(crate) fn parse(text: &str, base: &Path) -> Result<Mix, WorkloadError> {
+    pub(crate) fn parse(text: &str, files: &Files<'_>) -> Result<Mix, WorkloadError> {
         let wrong = |why: String| WorkloadError(format!("mix: {text}: {why}"));
         let mut mix = Mix([0.0; VERBS.len()]);
         if let Some(path) = text.strip_prefix("file:") {
-            let histogram = Histogram::read(&base.join(path), "mix")?;
+            let histogram = Histogram::read(files, &files.path(path), "mix")?;
             for (word, weight) in histogram.words() {
                 mix.add(word, weight).map_err(wrong)?;
             }
@@ -67,7 +67,7 @@ impl fmt::Display for Mix {
 
 #[derive(Clone, Debug)]
 pub(crate) enum VerbSampler {
-    /// Verbs are drawn at random. Each verb has a range of the numbers below 2^32, with these ends.
+    /// Verbs are drawn at random. Each verb has a range of numbers, which ends here.
     Drawn([u64; VERBS.len()]),
     /// Verbs take turns, as evenly as shares allow. For each request, each `behind` grows by its
     /// verb's share, the verb with the greatest `behind` is chosen, and that `behind` falls by 1.
@@ -89,7 +89,7 @@ impl VerbSampler {
             sum += share;
             (sum * 2_f64.powi(32)).round() as u64
         });
-        // Rounding must not leave numbers below 2^32 that no verb has.
+        // Rounding must not leave numbers below 2^32 that belong to no verb.
         if let Some(last) = shares.iter().rposition(|share| *share > 0.0) {
             limits[last..].fill(1 << 32);
         }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     fn counts(text: &str, batch_mean: f64, is_dealt: bool, draws: u64) -> [u64; VERBS.len()] {
-        let mix = Mix::parse(text, Path::new("")).unwrap();
+        let mix = Mix::parse(text, &Files::here("")).unwrap();
         let mut choice = VerbSampler::new(mix.shares(batch_mean), is_dealt);
         let mut counts = [0; VERBS.len()];
         (0..draws).for_each(|n| counts[choice.next(simulate::sizes::mix(n)) as usize] += 1);
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn dealt_verbs_come_in_turn() {
         assert_eq!(counts("get=9,set=1", 1.0, true, 1000), [900, 100, 0, 0, 0, 0]);
-        let mix = Mix::parse("get=9,set=1", Path::new("")).unwrap();
+        let mix = Mix::parse("get=9,set=1", &Files::here("")).unwrap();
         // Each GET of 48 keys is followed by 5 or 6 SETs.
         let mut choice = VerbSampler::new(mix.shares(48.0), true);
         let verbs: Vec<Verb> = (0..1900).map(|_| choice.next(0)).collect();
@@ -157,10 +157,10 @@ mod tests {
     #[test]
     fn a_mix_is_printed_as_it_is_read() {
         for text in ["get=9,set=1", "get=70.5,set=25,delete=4.5", "set=1,add=2,replace=0.5"] {
-            assert_eq!(Mix::parse(text, Path::new("")).unwrap().to_string(), text);
+            assert_eq!(Mix::parse(text, &Files::here("")).unwrap().to_string(), text);
         }
         for text in ["", "get=0", "put=1", "get=-1", "get=x", "get=1,,set=2", "get=inf"] {
-            let error = Mix::parse(text, Path::new("")).unwrap_err().to_string();
+            let error = Mix::parse(text, &Files::here("")).unwrap_err().to_string();
             assert!(error.starts_with(&format!("mix: {text}: ")), "{error}");
         }
     }

@@ -126,7 +126,7 @@ impl Names {
         }))
     }
 
-    /// `None` if names differ in size.
+    /// Returns the layout of the number in all names. `None` if names differ in size.
     pub(crate) fn pattern(&self) -> Option<Pattern> {
         let inner = &*self.0;
         let bytes =
@@ -186,8 +186,8 @@ impl Names {
         rest == 0 && !value.is_empty() && parts.into_iter().all(|one| self.0.is_value(key, one))
     }
 
-    /// True if values can be verified. Appended pieces of different sizes prevent this, because
-    /// their ends are unknown.
+    /// True if values can be verified. Appended pieces of different sizes cannot be verified,
+    /// because the ends of the pieces are unknown.
     #[must_use]
     pub fn verifies(&self) -> bool {
         self.0.is_sized_by_key || !self.0.appends
@@ -204,8 +204,8 @@ impl Names {
     }
 
     /// The time to live in seconds (0 means forever) of the value written for the key when the
-    /// cache is populated, and after a miss. It is drawn once per key, because the sequence of
-    /// requests must not depend on answers.
+    /// cache is populated, and after a miss. The time is drawn once per key, because the sequence
+    /// of requests must not depend on answers.
     #[must_use]
     pub fn exptime_s(&self, key: u64) -> u32 {
         self.0.ttl.draw(hash(self.0.ttl_seed, key))

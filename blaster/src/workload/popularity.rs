@@ -9,6 +9,7 @@
 
 use super::WorkloadError;
 use super::alias::{Alias, WEIGHTS_MAX};
+use super::files::Files;
 use super::help::form;
 use super::histogram::Histogram;
 use super::law::number;
@@ -49,7 +50,7 @@ const EXPONENT_MAX: f64 = 10.0;
 /// The standard deviation of memtier: a sixth of the range.
 const DEVIATION: f64 = 1.0 / 6.0;
 /// After this number of draws outside the range, a key is drawn uniformly. Even at the greatest
-/// standard deviation a third of all draws is inside, so this practically never happens.
+/// standard deviation a third of all draws is inside, so such a key is extremely rare.
 const TRIES_MAX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -63,14 +64,13 @@ pub(crate) enum Popularity {
 }
 
 impl Popularity {
-    /// Reads a popularity. Paths are relative to `base`.
-    pub(crate) fn parse(text: &str, base: &Path) -> Result<Popularity, WorkloadError> {
+    pub(crate) fn parse(text: &str, files: &Files<'_>) -> Result<Popularity, WorkloadError> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         let wrong =
             |why: &str| WorkloadError(format!("popularity: {text}: {why}{}", form(GRAMMAR, kind)));
         if kind == "file" {
-            let path = base.join(rest);
-            let histogram = Histogram::read(&path, "popularity")?;
+            let path = files.path(rest);
+            let histogram = Histogram::read(files, &path, "popularity")?;
             histogram.within(f64::MIN, f64::MAX, false).map_err(|error| {
                 WorkloadError(format!("popularity: {}: {error}", path.display()))
             })?;
@@ -120,15 +120,15 @@ impl Popularity {
         }
     }
 
-    /// The histogram, if the popularity comes from a file.
-    pub(crate) fn histogram(&self) -> Option<&Histogram> {
-        if let Popularity::File(_, histogram) = self { Some(histogram) } else { None }
+    /// The path and the histogram, if the popularity comes from a file.
+    pub(crate) fn file(&self) -> Option<(&Path, &Histogram)> {
+        if let Popularity::File(path, histogram) = self { Some((path, histogram)) } else { None }
     }
 
     /// Makes a table for each of `parts`, which are ranges of the `keys` keys. A law is applied
-    /// within each part; a histogram gives a part the rows in which its keys lie.
+    /// within each part. With a histogram, the table of a part has the rows that overlap the part.
     pub(crate) fn tables(&self, parts: &[Range<u64>], keys: u64) -> Vec<Arc<Table>> {
-        if let Some(histogram) = self.histogram() {
+        if let Some((_, histogram)) = self.file() {
             let weights = histogram.ordered_weights();
             return parts.iter().map(|part| Arc::new(rows_of(&weights, part, keys))).collect();
         }
@@ -164,9 +164,9 @@ impl Popularity {
     }
 }
 
-/// Returns the table of a part: the rows of a histogram over `keys` keys that overlap the part,
-/// with the bounds of `Table::buckets`. If all these rows have weight 0, the keys are equally
-/// popular.
+/// Returns the table of a part: the rows of a histogram over `keys` keys that overlap the part. A
+/// row has the same keys as the bucket with its number in `Table::Buckets`. If all these rows have
+/// weight 0, the keys are equally popular.
 fn rows_of(weights: &[f64], part: &Range<u64>, keys: u64) -> Table {
     let rows = weights.len() as u64;
     // The product is at most 2^40 * 2^20, so it fits a u64.
@@ -201,8 +201,8 @@ pub(crate) enum Table {
         deviation: f64,
         middle: f64,
     },
-    /// `each` is the number of keys per bucket if all have equally many (it saves divisions), else
-    /// 0.
+    /// `each` is the number of keys per bucket if all buckets have equally many keys, which saves
+    /// divisions; otherwise 0.
     Buckets {
         alias: Alias,
         buckets: u64,

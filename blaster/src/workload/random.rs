@@ -71,10 +71,11 @@ impl Shuffle {
     pub(crate) fn at(&self, place: u64) -> u64 {
         debug_assert!(place < self.end);
         let mut number = place;
-        // Each round is a bijection of the numbers up to the mask: it multiplies by an odd number,
-        // adds, and folds a higher part into the lower. Rounds repeated from a number below `end`
-        // reach a number below `end` again, at the latest that number itself. The mask is less than
-        // twice `end`, so on average at most two repetitions are needed.
+        // Each round is a bijection of the numbers from 0 to the mask: it multiplies by an odd
+        // number, adds a constant, and XORs the high bits into the low bits. If the result is not
+        // below `end`, all rounds are repeated. The loop ends, because a repeated bijection returns
+        // to its first number, `place`, which is below `end`. The mask is less than twice `end`, so
+        // on average at most two repetitions are needed.
         loop {
             for (factor, addend) in self.rounds {
                 number = number.wrapping_mul(factor).wrapping_add(addend) & self.mask;

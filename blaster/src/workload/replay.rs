@@ -5,6 +5,7 @@
 //! to `REQUESTS_MAX` requests.
 //! Source: the CSV format of Twitter's cache-trace (Yang et al., OSDI 2020), and `simulate::trace`.
 
+use super::files::Files;
 use super::{EXPTIME_S_MAX, VALUE_BYTES_MAX, Verb, WorkloadError};
 use crate::words::hex;
 use md5::{Digest, Md5};
@@ -38,7 +39,7 @@ pub(crate) struct Details {
     pub(crate) key_bytes: Vec<u8>,
     /// Length in bytes of each key's first value that is not empty.
     pub(crate) value_bytes: Vec<u32>,
-    /// Number of requests with an operation that `Verb` lacks. The nearest verb replaces it.
+    /// Number of requests whose operation `Verb` lacks, and which use the nearest verb instead.
     pub(crate) replaced: u64,
 }
 
@@ -51,12 +52,17 @@ pub(crate) struct Operation {
 
 impl Replay {
     /// Reads a trace, or only its first `requests` requests if `requests` is not 0.
-    pub(crate) fn read(path: &Path, requests: u64) -> Result<Replay, WorkloadError> {
+    pub(crate) fn read(
+        files: &Files<'_>,
+        path: &Path,
+        requests: u64,
+    ) -> Result<Replay, WorkloadError> {
         let wrong = |why: String| WorkloadError(format!("trace: {}: {why}", path.display()));
         let most = usize::try_from(requests).unwrap_or(REQUESTS_MAX).min(REQUESTS_MAX);
+        let file = files.open(path).map_err(|error| wrong(error.to_string()))?;
         if path.to_string_lossy().ends_with(".u32.zst") {
-            let mut trace =
-                Trace::read(path).map_err(|error| WorkloadError(format!("trace: {error}")))?;
+            let trace = Trace::decode(path, file);
+            let mut trace = trace.map_err(|error| WorkloadError(format!("trace: {error}")))?;
             if requests > 0 && most < trace.requests.len() {
                 trace.requests.truncate(most);
                 trace = Trace::new(&trace.name, trace.requests);
@@ -64,9 +70,7 @@ impl Replay {
             let Trace { keys, requests, .. } = trace;
             return Ok(Replay::new(path, keys, requests, None));
         }
-        let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
-        let source = DecompressingReader::new(BufReader::new(file))
-            .map_err(|error| wrong(error.to_string()))?;
+        let source = DecompressingReader::new(file).map_err(|error| wrong(error.to_string()))?;
         Replay::decode(path, BufReader::new(source), requests)
             .map_err(|(line, why)| wrong(format!("line {line}: {why}")))
     }

@@ -3,15 +3,17 @@
 //! Where: before a run. Invariant: the printed value of a setting is read as the same value.
 
 use super::draw::IntegerSampler;
+use super::files::Files;
 use super::gaps::{Gap, GapSampler};
 use super::key_file::KeyFile;
 use super::law::{Law, Usage};
 use super::mix::Mix;
 use super::popularity::{Popularity, Table};
 use super::replay::Replay;
-use super::{BATCH_MAX, EXPTIME_S_MAX, KEYS_MAX, VALUE_BYTES_MAX, Workload, WorkloadError};
+use super::{
+    BATCH_MAX, EXPTIME_S_MAX, KEYS_MAX, KEYS_PER, VALUE_BYTES_MAX, Workload, WorkloadError,
+};
 use crate::words::without_suffix;
-use std::path::Path;
 use std::sync::Arc;
 
 /// One setting: `--NAME VALUE`, or `NAME = VALUE` in a file.
@@ -22,8 +24,8 @@ pub struct Setting {
     pub value: &'static str,
     /// The explanation in `--help`.
     pub help: &'static str,
-    /// Sets the value in a workload. Paths in the value are relative to the given folder.
-    pub(crate) set: fn(&mut Workload, &str, &Path) -> Result<(), WorkloadError>,
+    /// Sets the value in a workload. A path in the value names one of the given files.
+    pub(crate) set: fn(&mut Workload, &str, &Files<'_>) -> Result<(), WorkloadError>,
     /// Formats the workload's value. `None` if the setting is not set.
     pub(crate) get: fn(&Workload) -> Option<String>,
 }
@@ -50,20 +52,22 @@ macro_rules! law_setting {
             name: $usage.name,
             value: "HOW",
             help: $help,
-            set: |to, text, base| SampledLaw::parse(text, &$usage, base).map(|law| to.$field = law),
+            set: |to, text, files| {
+                SampledLaw::parse(text, &$usage, files).map(|law| to.$field = law)
+            },
             get: |of| Some(of.$field.law.to_string()),
         }
     };
 }
 
-/// The value is one of two words; the first word is the default.
+/// A setting whose value is one of two words; the first word is the default.
 macro_rules! either {
     ($name:literal, $no:literal, $yes:literal, $field:ident, $help:expr) => {
         Setting {
             name: $name,
             value: concat!($no, "|", $yes),
             help: $help,
-            set: |to, text, _| either($name, text, [$no, $yes]).map(|is| to.$field = is),
+            set: |to, text, _| one_of($name, text, [$no, $yes]).map(|at| to.$field = at == 1),
             get: |of| Some([$no, $yes][usize::from(of.$field)].to_owned()),
         }
     };
@@ -89,8 +93,8 @@ pub const SETTINGS: [Setting; 19] = [
         value: "PATH",
         help: "File of keys, one per line, the most popular first; it replaces keys, key-size and \
                key-prefix",
-        set: |to, text, base| {
-            let key_file = KeyFile::read(&base.join(text))?;
+        set: |to, text, files| {
+            let key_file = KeyFile::read(files, &files.path(text))?;
             to.table = table("key-file", text, &to.popularity, key_file.keys())?;
             to.key_file = Some(Arc::new(key_file));
             Ok(())
@@ -112,22 +116,27 @@ pub const SETTINGS: [Setting; 19] = [
         name: "popularity",
         value: "WHICH",
         help: "Distribution of the requests over the keys (forms below)",
-        set: |to, text, base| {
-            let popularity = Popularity::parse(text, base)?;
+        set: |to, text, files| {
+            let popularity = Popularity::parse(text, files)?;
             to.table = table("popularity", text, &popularity, to.drawn_keys())?;
             to.popularity = popularity;
             Ok(())
         },
         get: |of| Some(of.popularity.to_string()),
     },
-    either!(
-        "keys-per",
-        "run",
-        "connection",
-        per_connection,
-        "run: each connection requests all keys; connection: each connection requests only its \
-         own, equal part of the keys"
-    ),
+    Setting {
+        name: "keys-per",
+        value: "run|connection|agent",
+        help: "run: each connection requests all keys; connection: each connection requests only \
+               its own, equal part of the keys; agent: each agent (--agent) requests only its \
+               own, equal part of the keys",
+        set: |to, text, _| {
+            let at = one_of("keys-per", text, KEYS_PER.map(|(_, name)| name))?;
+            to.keys_per = KEYS_PER[at].0;
+            Ok(())
+        },
+        get: |of| Some(KEYS_PER[of.keys_per as usize].1.to_owned()),
+    },
     law_setting!(
         KEY_SIZE,
         key_size,
@@ -162,7 +171,7 @@ pub const SETTINGS: [Setting; 19] = [
         value: "VERB=SHARE,...",
         help: "Shares of get, set, delete, append, add and replace, as in get=9,set=1, or \
                file:PATH; each key of a multiget counts as one get",
-        set: |to, text, base| Mix::parse(text, base).map(|mix| to.mix = mix),
+        set: |to, text, files| Mix::parse(text, files).map(|mix| to.mix = mix),
         get: |of| Some(of.mix.to_string()),
     },
     either!(
@@ -185,8 +194,8 @@ pub const SETTINGS: [Setting; 19] = [
         name: "gap",
         value: "HOW",
         help: "Distribution of the times between requests, in an open loop (forms below)",
-        set: |to, text, base| {
-            let gap = Gap::parse(text, base)?;
+        set: |to, text, files| {
+            let gap = Gap::parse(text, files)?;
             let pace = GapSampler::new(&gap).ok_or_else(|| no_table("gap", text))?;
             (to.gap, to.gap_sampler) = (gap, pace);
             Ok(())
@@ -205,7 +214,7 @@ pub const SETTINGS: [Setting; 19] = [
         help: "yes: a set of the same key follows each get that misses, as in applications",
         set: |to, text, _| {
             let text = text.replace("true", "yes").replace("false", "no");
-            either("cache-aside", &text, ["no", "yes"]).map(|is| to.cache_aside = is)
+            one_of("cache-aside", &text, ["no", "yes"]).map(|at| to.cache_aside = at == 1)
         },
         get: |of| Some(of.cache_aside.to_string()),
     },
@@ -215,8 +224,8 @@ pub const SETTINGS: [Setting; 19] = [
         help: "Replays a trace: key numbers (.u32.zst), to which the workload adds the mix, \
                sizes and ttl; or a cache-trace CSV (timestamp, key, key size, value size, client, \
                operation, ttl; plain or .zst), which records operations, sizes and ttl",
-        set: |to, text, base| {
-            let replay = Replay::read(&base.join(text), to.trace_requests);
+        set: |to, text, files| {
+            let replay = Replay::read(files, &files.path(text), to.trace_requests);
             replay.map(|replay| to.trace = Some(Arc::new(replay)))
         },
         get: |of| of.trace.as_ref().map(|trace| trace.path.display().to_string()),
@@ -225,10 +234,10 @@ pub const SETTINGS: [Setting; 19] = [
         name: "trace-requests",
         value: "N",
         help: "Number of requests that are replayed, from the beginning of the trace; 0 means all",
-        set: |to, text, _| {
+        set: |to, text, files| {
             let requests = count("trace-requests", text, 0, u64::MAX)?;
             if let Some(trace) = &to.trace {
-                to.trace = Some(Arc::new(Replay::read(&trace.path, requests)?));
+                to.trace = Some(Arc::new(Replay::read(files, &trace.path, requests)?));
             }
             to.trace_requests = requests;
             Ok(())
@@ -259,8 +268,8 @@ pub(crate) struct SampledLaw {
 }
 
 impl SampledLaw {
-    fn parse(text: &str, usage: &Usage, base: &Path) -> Result<SampledLaw, WorkloadError> {
-        let law = Law::parse(text, usage, base)?;
+    fn parse(text: &str, usage: &Usage, files: &Files<'_>) -> Result<SampledLaw, WorkloadError> {
+        let law = Law::parse(text, usage, files)?;
         let whole = IntegerSampler::new(&law).ok_or_else(|| no_table(usage.name, text))?;
         Ok(SampledLaw { law, sampler: whole })
     }
@@ -270,7 +279,7 @@ impl SampledLaw {
     }
 }
 
-/// The number may contain underscores and have the suffix k, m or g.
+/// Parses a whole number, which may contain underscores and have the suffix k, m or g.
 fn count(name: &str, text: &str, min: u64, max: u64) -> Result<u64, WorkloadError> {
     let digits = text.replace('_', "");
     let digits = without_suffix(&digits);
@@ -281,10 +290,14 @@ fn count(name: &str, text: &str, min: u64, max: u64) -> Result<u64, WorkloadErro
     })
 }
 
-fn either(name: &str, text: &str, words: [&str; 2]) -> Result<bool, WorkloadError> {
+/// Returns the index of `text` in `words`.
+fn one_of<const N: usize>(
+    name: &str,
+    text: &str,
+    words: [&str; N],
+) -> Result<usize, WorkloadError> {
     let at = words.iter().position(|word| *word == text);
-    let wrong = || WorkloadError(format!("{name}: {text}: must be {} or {}", words[0], words[1]));
-    at.map(|at| at == 1).ok_or_else(wrong)
+    at.ok_or_else(|| WorkloadError(format!("{name}: {text}: must be {}", words.join(" or "))))
 }
 
 fn table(

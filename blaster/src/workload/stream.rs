@@ -1,11 +1,12 @@
 //! The deterministic sequence of requests of one driving thread.
 //!
-//! Where: `drive` takes the next request from it, and the time at which that request is due.
+//! Where: `drive` takes each request from a `Stream`, and the time at which the request is due.
 //! Invariant: the same workload, seed, thread and number of threads give the same sequence; another
 //! seed gives another sample of the same population. The threads of a run use disjoint parts of one
 //! random sequence, and divide a trace among them. With `set-order` oldest, a thread (or a
 //! connection with its own keys) sets the keys that it has filled, repeatedly, in the order of
-//! filling; no other thread sets these keys.
+//! filling; no other thread sets these keys. If each agent has its own keys, no two agents request
+//! the same key.
 
 use super::gaps::{Gap, Rounding};
 use super::mix::VerbSampler;
@@ -16,6 +17,7 @@ use super::{Verb, Workload, WorkloadRequest};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::ops::Range;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 /// The sequence of requests of one thread.
@@ -55,7 +57,7 @@ struct TraceCursor {
     next: u64,
     /// The difference between the indices of two successive requests of this thread.
     step: u64,
-    /// The end of the requests, or `None` if the trace is repeated without end.
+    /// The index after the last request, or `None` if the trace is repeated without end.
     end: Option<u64>,
     second: usize,
     /// The due time of this thread's latest request.
@@ -77,9 +79,9 @@ impl Stream {
         };
         let shares = workload.mix.shares(workload.keys_per_get());
         let share = workload.share(thread, threads);
-        // With more threads than keys, some threads have filled no keys. They set all keys in turn.
+        // With more threads than keys, some threads have filled no keys, and set all keys in turn.
         let filled = if share.is_empty() { 0..workload.keys() } else { share };
-        let has_order = workload.sets_oldest || workload.per_connection;
+        let has_order = workload.sets_oldest || workload.per_connection();
         Stream {
             workload: Arc::clone(workload),
             random: random(usage::REQUEST),
@@ -106,10 +108,10 @@ impl Stream {
     }
 
     /// Returns the stream of a thread that has the connections `connections` of `all`. If each
-    /// connection has its own keys, their numbers of keys differ by at most one.
+    /// connection has its own keys, the connections' numbers of keys differ by at most one.
     #[must_use]
     pub fn over(mut self, connections: Range<u32>, all: u32) -> Stream {
-        if self.workload.per_connection && !connections.is_empty() {
+        if self.workload.per_connection() && !connections.is_empty() {
             let (workload, keys) = (&self.workload, self.workload.keys());
             // With more connections than keys, some connections share a key.
             let share = |connection| {
@@ -129,13 +131,36 @@ impl Stream {
         self
     }
 
+    /// Returns the stream of one thread of one agent. `agent` has the agent's index and the number
+    /// of agents, which matter only if each agent has its own keys.
+    pub(crate) fn of_agent(mut self, agent: (u32, u32), (thread, threads): (u32, u32)) -> Stream {
+        let workload = &self.workload;
+        let keys = workload.share(agent.0, agent.1);
+        if workload.per_agent() && !keys.is_empty() {
+            let share = workload.share_of_agent(agent, (thread, threads));
+            // With more threads than keys, some threads have filled no keys.
+            let filled = if share.is_empty() { keys.clone() } else { share };
+            let tables = workload.popularity.tables(from_ref(&keys), workload.keys());
+            let (from, count) = (keys.start, keys.end - keys.start);
+            let part = |table| Part {
+                table,
+                sampler: KeySampler::new(count, workload.order_seed(), thread, threads),
+                from,
+                oldest: filled.start,
+                filled,
+            };
+            self.parts = tables.into_iter().next().map(part).into_iter().collect();
+        }
+        self
+    }
+
     /// Fills in `request` with the next request. Returns false if a trace has ended.
     pub fn next(&mut self, request: &mut WorkloadRequest) -> bool {
         self.next_on(0, request)
     }
 
-    /// Like `next`, for one connection of the thread, which matters only if connections have their
-    /// own keys.
+    /// Like `next`, for one connection of the thread. The connection matters only if connections
+    /// have their own keys.
     pub fn next_on(&mut self, connection: usize, request: &mut WorkloadRequest) -> bool {
         let connection = connection.min(self.parts.len() - 1);
         request.keys.clear();
@@ -178,7 +203,7 @@ impl Stream {
     }
 
     /// Returns the verb and key of the request that `next` would make, if each request has one key
-    /// that is drawn from all keys. For a write, `sizes` then draws its size and time to live.
+    /// that is drawn from all keys. For a write, `sizes` then draws size and time to live.
     #[inline(always)]
     pub(crate) fn pick(&mut self) -> Option<(Verb, u64)> {
         if !self.is_plain {
@@ -236,9 +261,9 @@ impl Stream {
     }
 
     /// The gap in ns from the previous request to the latest request that `next` made; for the
-    /// first request, from the start. The workload's gaps are scaled to the mean `mean_ns`. If that
-    /// is NaN, they are not scaled (see `Workload::own_gap_ns`), and are 0 if the workload does not
-    /// set gaps.
+    /// first request, from the start. The workload's gaps are scaled to the mean `mean_ns`. If
+    /// `mean_ns` is NaN, the gaps are not scaled (see `Workload::own_gap_ns`), and are 0 if the
+    /// workload does not set gaps.
     pub fn gap_ns(&mut self, mean_ns: f64) -> u64 {
         if self.workload.gap == Gap::Trace
             && let Some(cursor) = &self.trace_cursor

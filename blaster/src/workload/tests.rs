@@ -10,7 +10,7 @@ mod names;
 mod sequence;
 mod sizes;
 
-use super::{Stream, Workload, WorkloadRequest};
+use super::{Files, Stream, Workload, WorkloadRequest};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,17 +29,17 @@ fn requests(workload: &Arc<Workload>, seed: u64, count: usize) -> Vec<WorkloadRe
     (0..count).map_while(|_| stream.next(&mut request).then(|| request.clone())).collect()
 }
 
-struct Folder(PathBuf);
+pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
+    pub(super) fn new(name: &str) -> Folder {
         let name = format!("kvblaster-{name}-{}", std::process::id());
         let folder = Folder(std::env::temp_dir().join(name));
         fs::create_dir_all(&folder.0).unwrap();
         folder
     }
 
-    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    pub(super) fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, bytes).unwrap();
         path

@@ -12,7 +12,7 @@ use rand_xoshiro::rand_core::Rng;
 
 /// The maximum number of ranks in the table, so that it fits a core's cache.
 const HEAD_MAX: u64 = 4096;
-/// After this number of rejected draws, the last draw is taken. Nine draws in ten are accepted.
+/// After this number of rejected draws, the last draw is used. Nine draws in ten are accepted.
 const TRIES_MAX: usize = 64;
 
 #[derive(Clone, Debug)]

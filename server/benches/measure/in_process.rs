@@ -18,15 +18,15 @@ pub(crate) const BATCH: u32 = 32;
 pub(crate) const START: u32 = 62;
 const KEY_DIGITS: usize = 8;
 
-/// Maximum number of attempts at a set while other columns still use the memory that it needs. More
-/// would mean that another thread hangs.
+/// Maximum number of attempts at a SET while other columns still use the memory that the SET needs.
+/// If more attempts were needed, another thread would hang.
 const ASKS_MAX: u32 = 1 << 20;
 const KEY_PREFIX: &[u8; 28] = b"hypostyle:bench:cluster:key:";
 /// Length of every key: the median of Twitter's published clusters.
 pub(crate) const KEY_BYTES: usize = KEY_PREFIX.len() + KEY_DIGITS;
 /// Upper bound of the keys' numbers, exclusive.
 pub(crate) const KEYS_END: u32 = 100_000_000;
-/// Longest value of these programs. The log still holds it in one piece.
+/// Longest value that these programs store. The log still holds such a value in one piece.
 pub(crate) const VALUE_BYTES_MAX: u32 = 8_192;
 
 pub(crate) type Key = [u8; KEY_BYTES];
@@ -57,7 +57,7 @@ pub(crate) fn store_of(
     Ok(Store::with_start(&config, start)?)
 }
 
-/// Returns the store's next column, online.
+/// Makes a column of the store, and sets it online.
 pub(crate) fn column_of(store: &Arc<Store>) -> Column {
     let mut column = store.column();
     column.set_now(START);
@@ -117,8 +117,8 @@ pub(crate) fn set(column: &mut Column, key: &[u8], value: &[u8]) -> Outcome<()> 
     put(column, &Put::new(Verb::Set, key), value)
 }
 
-/// Like `set`, but for any `Put`. While other columns still use the room that the value needs, it
-/// tries again, as a server does between two loops.
+/// Like `set`, but for any `Put`. While other columns still use the room that the value needs, this
+/// function tries again, as a server does between two loops.
 #[inline]
 pub(crate) fn put(column: &mut Column, put: &Put<'_>, value: &[u8]) -> Outcome<()> {
     for _ in 0..ASKS_MAX {

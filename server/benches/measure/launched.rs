@@ -1,7 +1,7 @@
 //! The servers under test: starting them, and reading their memory and CPU time from the system.
 //!
 //! Where: between a program and `blaster::launch`.
-//! Invariant: both servers of a comparison get the same options, except for the compared ones.
+//! Invariant: both servers of a comparison get the same options, except for options under test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,7 +28,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) extra: &'a [String],
 }
 
-/// `None` if cargo has not built this project's server.
+/// The path of this project's server, or `None` if cargo has not built this server.
 pub(crate) fn ours() -> Option<PathBuf> {
     option_env!("CARGO_BIN_EXE_hypostyle").map(PathBuf::from)
 }
@@ -69,7 +69,7 @@ impl Launch<'_> {
         Ok(words)
     }
 
-    /// Waits until the server answers. An empty list of cores allows all.
+    /// Starts the server, and waits until it answers. An empty `cores` allows all cores.
     pub(crate) fn start(&self, cores: &[usize]) -> Outcome<Server> {
         Ok(blaster::launch::start(&self.words()?, cores)?)
     }
@@ -88,7 +88,7 @@ pub(crate) fn resident_bytes(server: &Server) -> Outcome<u64> {
     }
 }
 
-/// A server's bytes in small pages that the system is to replace by huge ones, perhaps much later.
+/// Bytes of a server's small pages that the system may replace by huge pages, perhaps much later.
 pub(crate) fn bytes_to_be_huge(server: &Server) -> Outcome<u64> {
     let maps = process(server)?.smaps()?;
     let small = maps.iter().map(|map| {

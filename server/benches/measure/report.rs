@@ -76,7 +76,7 @@ impl Report {
     fn add(&mut self, figure: Figure) -> Outcome<()> {
         let Figure { name, unit, value, spread } = &figure;
         let shown = spread.map_or(String::new(), |(low, high)| format!("  [{low:.4}, {high:.4}]"));
-        say(&format!("  {name:<52}{value:>14.4} {unit}{shown}\n"))?;
+        say(&format!("  {name:<60}{value:>14.4} {unit}{shown}\n"))?;
         self.figures.push(figure);
         Ok(())
     }

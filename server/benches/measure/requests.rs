@@ -1,6 +1,6 @@
 //! Requests and replies as bytes: a GET and a SET in each protocol, and the replies they must get.
 //!
-//! Where: the load on live servers, and the requests that are executed in process.
+//! Where: the requests that are executed in process.
 //! Invariant: every byte of a reply is known beforehand, except for a binary reply's CAS unique.
 //! Source: memcached's protocol.txt (`get`, `set`, `mg`, `ms`) and `protocol_binary.h` (GETK, SET).
 
@@ -12,10 +12,9 @@ use super::wire::Protocol;
 /// The opcodes of GETK and SET.
 const OPCODE_GET: u8 = 0x0c;
 const OPCODE_SET: u8 = 0x01;
-/// Offset of the CAS unique in a header, and its length.
+/// Offset of the CAS unique in a header.
 const CAS_AT: usize = 16;
-pub(crate) const CAS_BYTES: usize = 8;
-/// `KEY_BYTES` as a field of the header.
+/// `KEY_BYTES` as a `u32`, for the lengths in a header.
 const KEY_BYTES_32: u32 = 36;
 const _: () = assert!(KEY_BYTES_32 as usize == KEY_BYTES);
 
@@ -25,14 +24,6 @@ pub(crate) struct Batch {
     pub(crate) reply: Vec<u8>,
     /// Offsets in `reply` of the CAS uniques, which the server chooses; ascending.
     pub(crate) cas_at: Vec<usize>,
-}
-
-impl Batch {
-    pub(crate) fn clear(&mut self) {
-        self.request.clear();
-        self.reply.clear();
-        self.cas_at.clear();
-    }
 }
 
 /// The constant parts of requests for values of one length.

@@ -17,12 +17,12 @@ pub(crate) struct Median {
     pub(crate) high: f64,
 }
 
-/// Not-a-number if there are no figures.
+/// Returns not-a-number if there are no figures.
 pub(crate) fn median(figures: &[f64]) -> f64 {
     steady::median(figures.to_vec()).unwrap_or(f64::NAN)
 }
 
-/// The interval is bootstrapped. For a single figure it has no width.
+/// The interval is bootstrapped. The interval of a single figure has no width.
 pub(crate) fn median_with_interval(figures: &[f64]) -> Median {
     let value = median(figures);
     let of = |some: &mut [f64]| median(some);
@@ -35,7 +35,6 @@ pub(crate) fn median_with_interval(figures: &[f64]) -> Median {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) slope: f64,
-    pub(crate) at_zero: f64,
     /// Standard error of the slope; not-a-number for two points.
     pub(crate) slope_error: f64,
 }
@@ -50,7 +49,7 @@ pub(crate) fn regression(points: &[(f64, f64)]) -> Line {
     let at_zero = mean_y - slope * mean_x;
     let off: f64 = points.iter().map(|(x, y)| (y - at_zero - slope * x).powi(2)).sum();
     let slope_error = (off / (count - 2.0) / spread).sqrt();
-    Line { slope, at_zero, slope_error }
+    Line { slope, slope_error }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "never near 2^53 things")]

@@ -13,7 +13,7 @@ use protocol::binary::{EXPTIME_NO_CREATE, HEADER_BYTES, Header, MAGIC_REPLY, MAG
 
 use super::{Outcome, fail};
 
-/// Longest wait for an answer: some programs stop the server for seconds.
+/// Longest wait for an answer. The wait is long, because the soak stops the server for seconds.
 const SILENCE: Duration = Duration::from_secs(120);
 const READ_BYTES: usize = 64 << 10;
 
@@ -67,7 +67,7 @@ pub(crate) enum Answer {
     Refused(String),
 }
 
-/// Opens a connection, and waits for a column's answer. Later reads fail after `silence`.
+/// Opens a connection, and waits until a column answers. Later reads fail after `silence`.
 pub(crate) fn accepted(address: &str, silence: Duration) -> Outcome<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -126,14 +126,6 @@ impl Wire {
             line = self.read_line()?;
         }
         Ok(rows)
-    }
-
-    pub(crate) fn number(&mut self, command: &str, name: &str) -> Outcome<u64> {
-        let rows = self.stats(command)?;
-        match rows.iter().find(|(other, _)| other == name) {
-            Some((_, value)) => Ok(value.parse()?),
-            None => fail(format!("{command} does not report {name}")),
-        }
     }
 
     /// Returns a statistic of `stats columns` for each column.

@@ -1,8 +1,9 @@
-//! The ghost: remembers which keys were evicted recently. A word has six tags of ten bits; if the
-//! policy remembers keys that leave either queue, each queue has three of them.
+//! The ghost: remembers which keys were evicted recently. A word has six tags of ten bits. If the
+//! policy remembers the keys that leave either queue, each queue has three tags of each word.
 //!
 //! Where: in the engine, like the store's `index::ghost`. Invariant: a word holds the youngest tags
-//! of each queue. The store has 10 words for 8 to 15 index lines; here the number is a parameter.
+//! of each queue. The store has 10 words for 8 to 15 index lines; the engine chooses the number of
+//! words.
 
 use store::policy::{GhostScope, Queue};
 
@@ -17,7 +18,7 @@ pub(super) struct Ghost {
 }
 
 impl Ghost {
-    /// Makes a ghost with room for about this many keys.
+    /// Makes a ghost with room for about `keys` keys.
     pub(super) fn new(keys: f64, remembered: GhostScope) -> Self {
         #[expect(
             clippy::cast_possible_truncation,
@@ -37,7 +38,7 @@ impl Ghost {
         *word = *word & !(mask << at) | pushed << at;
     }
 
-    /// Forgets the key, and returns the queue that it left, if the ghost remembers the key.
+    /// If the ghost remembers the key, forgets the key and returns the queue that the key left.
     pub(super) fn take(&mut self, hash: u64) -> Option<Queue> {
         for queue in [Queue::Probation, Queue::Main] {
             let (at, tags) = self.part(queue);

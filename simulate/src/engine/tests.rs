@@ -120,7 +120,7 @@ fn room_is_made_though_everything_was_used_to_the_full() {
     }
 }
 
-/// The number of keys of a hot set of 1000 that are left in the cache after a scan.
+/// Requests 1,000 hot keys, then scans other keys. Returns how many hot keys are still cached.
 fn left_by_a_scan(policy: Eviction, hot_requests: impl Fn(u32) -> Vec<u32>) -> usize {
     let item_bytes = drawn("equal", 40_000);
     let shape = Shape { item_bytes: &item_bytes, capacity_bytes: 2000 * 64 };
@@ -215,8 +215,8 @@ fn the_default_is_never_much_worse_than_the_floor() {
         ("mixture", mixture(20_000, 200_000, 2)),
         ("loop", cycle(0, 5000, 100_000)),
         ("recency", recency(100_000, 300.0, 3)),
-        // A known weakness, shared by nbq-clock: with room for slightly more than 900 keys, the
-        // default policy misses more than fifo.
+        // A known weakness, which nbq-clock shares: with room for slightly more than 900 keys, the
+        // default policy misses more often than fifo.
         ("twice", twice(100_000, 900)),
     ];
     let at = |wanted| Eviction::ALL.iter().position(|(_, policy)| *policy == wanted).unwrap();

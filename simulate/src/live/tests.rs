@@ -1,7 +1,8 @@
 //! Compares the engine with the store that it models.
 //!
-//! Where: tests of `live`. Invariant: the real store misses about as often as the model. They
-//! differ, as an item's overhead is not exactly 18 bytes, and the store's hash is random.
+//! Where: tests of `live`. Invariant: the real store misses about as often as the model. The
+//! numbers differ a little, because items' overhead is not exactly 18 bytes, and the hash is
+//! random.
 
 use super::KeyedStore;
 use crate::cache::{Cache, Shape};
@@ -10,10 +11,12 @@ use crate::made::{keys_of, mixture, zipf};
 use crate::sizes::{Items, mix};
 use store::policy::Eviction;
 
-/// Maximum relative difference of the misses. Observed: 1.4 %, and 0.4 % between two runs.
+/// Maximum relative difference of the misses. Observed: 1.4 % between model and store, and 0.4 %
+/// between two runs.
 const TOLERANCE: f64 = 0.025;
 
-/// Replays the requests on the model and the store; `set_percent` of the hits are rewrites.
+/// Replays the requests on the model and on the store, and asserts that both miss about equally
+/// often. `set_percent` percent of the hits rewrite the value.
 fn compare(name: &str, requests: &[u32], items: &str, memory_bytes: u64, set_percent: u64) {
     let items: Items = items.parse().unwrap();
     let keys = u32::try_from(keys_of(requests)).unwrap();

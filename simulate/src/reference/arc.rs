@@ -1,14 +1,16 @@
-//! ARC: a list of items used once, a list of items used more, and ghosts that balance the two.
+//! ARC: a list of items used once and a list of items used more often. Their ghosts (lists of
+//! evicted keys) balance the sizes of the two lists.
 //!
-//! Where: see `reference`. Invariant: the items of the two lists fit the capacity; with the keys in
-//! the ghosts they take at most twice the capacity.
+//! Where: a model for comparisons with our policies. Invariant: the items of the two lists fit the
+//! capacity. These items, together with the items whose keys are in the ghosts, have at most twice
+//! the capacity.
 //! Source: Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003,
 //! figure 4; with bytes in place of pages.
 
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};
 
-/// The lists: items used once; items used more; and the ghosts of both.
+/// The lists: T1 for items used once, T2 for items used more often, and B1 and B2, their ghosts.
 const T1: usize = 0;
 const T2: usize = 1;
 const B1: usize = 2;
@@ -58,7 +60,7 @@ impl<'w> Arc<'w> {
         }
     }
 
-    /// Handles a hit in a ghost: the list that had evicted the key was too short.
+    /// Handles a hit in a ghost, which shows that the list that had evicted the key was too short.
     fn revive(&mut self, key: u32, ghost: usize) {
         let bytes = self.lists.shape.bytes_of(key);
         let (b1, b2) = (self.lists.bytes(B1).max(1), self.lists.bytes(B2).max(1));

@@ -1,9 +1,9 @@
-//! Belady's MIN: evicts the item whose next use is latest, even the newest. It knows the future.
+//! Belady's MIN: evicts the item whose next use is latest, even the newest. MIN knows all requests.
 //!
-//! Where: see `reference`. Invariant: with items of one size, no cache misses less. With other
-//! sizes the result is good, but not optimal.
+//! Where: a model for comparisons with our policies. Invariant: with items of one size, no cache
+//! misses less. With other sizes the result is good, but not optimal.
 //! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", 1966; with
-//! bypassing, since a cache need not keep what it fetched.
+//! bypassing, because a cache need not keep an item that it has just fetched.
 
 use crate::cache::{Cache, Shape};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ pub struct Belady<'w> {
     /// For each request, the index of the next request of the same key.
     next: Vec<u32>,
     at: usize,
-    /// {next use, key} of the items in the cache.
+    /// For each item in the cache, the index of its next request, and its key.
     held: BTreeSet<(u32, u32)>,
     live_bytes: u64,
 }
@@ -42,7 +42,7 @@ impl Cache for Belady<'_> {
         self.at += 1;
         let hit = self.held.remove(&(this, key));
         if next == NEVER {
-            // The item is not kept: bypassing.
+            // The key is not requested again, so its item is not kept.
             self.live_bytes -= if hit { self.shape.bytes_of(key) } else { 0 };
             return hit;
         }

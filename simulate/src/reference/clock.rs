@@ -1,7 +1,8 @@
-//! CLOCK with a counter of two bits: evicts the oldest item, but spares it once for each use.
+//! CLOCK with counters of two bits: evicts the oldest item if its counter is 0. Otherwise
+//! decrements the counter and makes the item the newest.
 //!
-//! Where: see `reference`. Invariant: counters are at most 3. With counters of one bit this is the
-//! textbook's CLOCK, also known as second chance.
+//! Where: a model for comparisons with our policies. Invariant: counters are at most 3. With
+//! counters of one bit, this would be the textbooks' CLOCK, also known as second chance.
 
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};

@@ -1,15 +1,17 @@
-//! LIRS: an item that was used again soon keeps its place; other items pass through a short queue.
+//! LIRS: an item that is soon used again stays in the cache; other items pass through a short
+//! queue.
 //!
-//! Where: see `reference`. Invariant: the oldest key of the stack is always a LIR; older keys are
-//! forgotten, and an evicted key is remembered only while it is in the stack.
+//! Where: a model for comparisons with our policies. Invariant: the oldest key of the stack is
+//! always a LIR (`Kind::Lir`): the stack forgets all keys that are older than the oldest LIR. An
+//! evicted key is remembered only while it is in the stack.
 //! Source: Jiang and Zhang, "LIRS: An Efficient Low Inter-reference Recency Set Replacement
-//! Policy", SIGMETRICS 2002, section 3.2; with bytes in place of blocks. Like there, the stack has
-//! no other bound.
+//! Policy", SIGMETRICS 2002, section 3.2; with bytes in place of blocks. The stack is not bounded.
 
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};
 
-/// Resident HIRs get one byte in `HIR_PART` bytes, as in the LIRS paper, and at least one item.
+/// Resident HIRs get one byte in `HIR_PART` bytes of the capacity, but at least the mean item's
+/// bytes.
 const HIR_PART: u64 = 100;
 
 /// The kind of a key; `Nothing` is neither in the stack nor in the queue.
@@ -26,9 +28,10 @@ enum Kind {
 
 /// LIRS.
 pub struct Lirs<'w> {
-    /// The LIRS paper's S, by recency: all LIRs, and the keys used since the oldest LIR was used.
+    /// The stack S, in the order of last uses: all LIRs, and keys used since the oldest LIR was
+    /// used.
     stack: Lists<'w, 1>,
-    /// The LIRS paper's Q: the resident HIRs; the item at the back is evicted next.
+    /// The queue Q of the LIRS paper: the resident HIRs; the item at the back is evicted next.
     queue: Lists<'w, 1>,
     kinds: Vec<Kind>,
     lir_bytes: u64,
@@ -85,7 +88,7 @@ impl<'w> Lirs<'w> {
         while self.lir_bytes > self.lir_bytes_max && self.demote() {}
     }
 
-    /// Evicts HIRs, or LIRs if there are none, until `bytes` are free.
+    /// Evicts HIRs, or LIRs if there are no HIRs, until `bytes` bytes are free.
     fn make_room(&mut self, bytes: u64) {
         while self.live_bytes() + bytes > self.stack.shape.capacity_bytes {
             match self.queue.back(0) {
@@ -101,7 +104,7 @@ impl<'w> Lirs<'w> {
         }
     }
 
-    /// Handles a HIR that is used or arrives but does not become a LIR.
+    /// Makes a requested key the newest HIR of the stack and of the queue.
     fn pass(&mut self, key: u32) {
         self.kinds[key as usize] = Kind::Hir;
         self.stack.push(0, key);

@@ -1,7 +1,7 @@
 //! Doubly linked lists of keys. All lists share one pair of arrays.
 //!
-//! Where: used by most of the references. Invariant: a key is in at most one list; `bytes` of a
-//! list is the sum of its keys' sizes.
+//! Where: used by most of the references. Invariant: a key is in at most one list, and `bytes` of a
+//! list is the sum of the sizes of its keys' items.
 
 use crate::cache::Shape;
 

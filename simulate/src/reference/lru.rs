@@ -1,6 +1,7 @@
 //! LRU: evicts the least recently used item. The baseline of all comparisons.
 //!
-//! Where: see `reference`. Invariant: the list is in the order of last uses.
+//! Where: a model for comparisons with our policies. Invariant: the list is in the order of last
+//! uses.
 
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};

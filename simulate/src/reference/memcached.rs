@@ -1,6 +1,7 @@
 //! memcached's segmented LRU: HOT, WARM and COLD, within one slab class.
 //!
-//! Where: see `reference`. Invariant: items are evicted only from COLD, unless COLD is empty.
+//! Where: a model for comparisons with our policies. Invariant: items are evicted only from COLD,
+//! unless COLD is empty.
 //! Source: memcached's `doc/new_lru.txt`; the shares and ages are 1.6.45's defaults. In this model
 //! the background thread is always up to date, and one request is one second of the clock.
 
@@ -10,10 +11,11 @@ use crate::cache::{Cache, Shape};
 const HOT: usize = 0;
 const WARM: usize = 1;
 const COLD: usize = 2;
-/// Shares of all bytes, in percent.
+/// Maximum shares of HOT and WARM in all bytes, in percent.
 const HOT_PERCENT: u64 = 20;
 const WARM_PERCENT: u64 = 40;
-/// Greatest ages, in fifths of COLD's age: 0.2 and 2.0 times that age.
+/// Maximum ages of items in HOT and WARM, in fifths of the age of the oldest item in COLD: 0.2 and
+/// 2.0 times this age.
 const HOT_AGE_FIFTHS: u64 = 1;
 const WARM_AGE_FIFTHS: u64 = 10;
 /// Maximum number of moves in a round of the background thread.
@@ -54,7 +56,8 @@ impl<'w> Memcached<'w> {
         }
     }
 
-    /// Moves the oldest item of HOT or WARM if it was used again or must leave. True if it moved.
+    /// Moves the oldest item of `list` (HOT or WARM): to WARM if it was used again, or to COLD if
+    /// it is too old or the list too large. Returns true if the item moved.
     fn pull(&mut self, list: usize, percent: u64, age_max: u64) -> bool {
         let Some(key) = self.lists.back(list) else { return false };
         let limit_bytes = self.live_bytes() * percent / 100;

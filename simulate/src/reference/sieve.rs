@@ -1,6 +1,7 @@
-//! SIEVE: a hand goes from old to new items, and evicts those that were not used; no item moves.
+//! SIEVE: a hand goes from old to new items, and evicts unused items; no item moves.
 //!
-//! Where: see `reference`. Invariant: hits and spared items do not move.
+//! Where: a model for comparisons with our policies. Invariant: neither hits nor the hand move an
+//! item.
 //! Source: Zhang et al., "SIEVE is simpler than LRU", NSDI 2024.
 
 use super::lists::Lists;

@@ -1,6 +1,7 @@
 //! Compares the references with known results, on sequences short enough to follow by hand.
 //!
-//! Where: tests of `reference`. Invariant: Belady misses least, as proved by trying every choice.
+//! Where: tests of `reference`. Invariant: no policy misses less than `Belady`, which a test checks
+//! by trying all choices.
 
 use super::*;
 use crate::cache::{Cache, Shape};
@@ -31,7 +32,8 @@ fn fifo(count: u64) -> Engine<'static> {
     Engine::new(frames(count), Eviction::Fifo, settings)
 }
 
-/// The keys from 0 to 15 that are in the cache after `requests`, each looked up in its own cache.
+/// Returns the keys from 0 to 15 that are in the cache after `requests`. For each key, a new cache
+/// gets the requests and is then asked for the key.
 fn held<C: Cache>(make: impl Fn() -> C, requests: &[u32]) -> Vec<u32> {
     let is_held = |key: &u32| {
         let mut cache = make();
@@ -157,8 +159,9 @@ fn arc_keeps_what_was_used_twice_and_learns_from_its_ghosts() {
 fn lirs_does_as_worked_by_hand() {
     let lirs = || Lirs::new(frames(3));
     // Table 1 of the LIRS paper, with room for two LIRs and one HIR; keys 1 to 5 are its blocks A
-    // to E. A and D become LIRs, B and C pass as HIRs. B is used again before the older LIR and
-    // takes its place; then A, now a HIR, takes B's place.
+    // to E. A and D become LIRs; B and C become HIRs. B is used again while it is in the stack, and
+    // becomes a LIR in place of A, the oldest LIR. Then A, now a HIR, is used twice, and becomes a
+    // LIR in place of B.
     let references = [1, 4, 2, 3, 2, 1, 4, 1, 5];
     let mut cache = lirs();
     let hits = references.map(|key| cache.request(key, false));
@@ -167,8 +170,8 @@ fn lirs_does_as_worked_by_hand() {
     assert_eq!(misses(lirs(), &cycle(1, 5, 50)), 50 - 2 * 9);
 }
 
-/// LIRS as the LIRS paper describes it, over plain sequences. The stack marks its LIRs and has its
-/// newest key last; the queue has the next key to be evicted first.
+/// LIRS as the LIRS paper describes it, with vectors in place of linked lists. The newest key of
+/// the stack is last, and true marks a LIR. The key of the queue that is evicted next is first.
 struct PlainLirs {
     frames: usize,
     stack: Vec<(u32, bool)>,

@@ -11,7 +11,7 @@ fn request(operation: Operation, key: u64, at_s: u64) -> Request {
     Request { key, size, ttl_s: 0, operation, at_ns: at_s * SECOND_NS }
 }
 
-/// Requests for evenly drawn keys, cache-aside, `per_s` in each second.
+/// Makes `count` requests that fetch evenly drawn keys, `per_s` requests in each second.
 fn even(keys: u64, count: u64, per_s: u64, ttl_s: u32) -> impl Iterator<Item = Request> {
     (0..count).map(move |at| Request {
         key: mix(at) % keys,
@@ -70,8 +70,8 @@ fn what_is_stored_lives_as_long_as_it_is_told_by_the_requests_clock() {
 
 #[test]
 fn hit_ratios_with_ttls_are_those_of_the_formula() {
-    // Each key is requested once in ten seconds on average, and hits until the TTL after a miss.
-    // The clock's whole seconds shorten a life by half a second on average.
+    // Each key is requested once in ten seconds on average. After a miss, the key hits until its
+    // TTL ends. The clock counts whole seconds, which shortens a TTL by half a second on average.
     for (ttl_s, lives_s) in [(30, 29.5), (5, 4.5)] {
         let requests = even(1000, 300_000, 100, ttl_s);
         let counted =

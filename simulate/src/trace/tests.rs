@@ -6,7 +6,7 @@ use super::*;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 fn decode(bytes: &[u8]) -> Result<Trace, TraceError> {
-    Trace::decode(Path::new("a.u32.zst"), "a", bytes)
+    Trace::decode(Path::new("a.u32.zst"), bytes)
 }
 
 fn packed(numbers: &[u32]) -> Vec<u8> {

@@ -17,7 +17,8 @@ use super::super::{Clock, DriveError};
 use super::{Outward, RequestState, WAKER_TOKEN};
 use crate::line::{self, FlushOutcome, Socket};
 use crate::packets::Packets;
-use crate::target::Bypass;
+use crate::steer;
+use crate::target::{Bypass, Place};
 use crate::wire::{WireRequest, Writer};
 
 /// The first pause before a line is opened again; it doubles each time.
@@ -205,7 +206,13 @@ impl Outward {
             Some(wanted) => Packets::connect(wanted, here, to),
             None => Err(io::ErrorKind::NotFound.into()),
         };
-        let socket = match Socket::open(&place, connect_xdp) {
+        let opened = match &place {
+            Place::Tcp(address) if self.steering.is_to_first() => {
+                steer::connect_to_first(*address).map(Socket::connected)
+            }
+            place => Socket::open(place, connect_xdp),
+        };
+        let socket = match opened {
             Ok(socket) => socket,
             Err(error) => {
                 own.mark_broken(now_ns);

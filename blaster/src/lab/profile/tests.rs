@@ -1,8 +1,8 @@
 //! Tests of the profile, on reports that perf 6.1 wrote of three servers.
 //!
 //! Where: the files beside this one. A server on one CPU answered gets of 9 connections over the
-//! loopback interface, with `perf record -F 997` for 10 s, on Linux 6.18. The columns' padding is
-//! removed, and of Redis and Hypostyle all but the first lines of the kernel.
+//! loopback interface, with `perf record -F 997` for 10 s, on Linux 6.18. The padding of the
+//! columns is removed. The kernel's lines of Redis and Hypostyle are cut after the first ones.
 //! Invariant: the shares sum to 1, and at most a tenth of the samples have no kind.
 //! Source: memcached 1.6.45, Debian's Redis, and Hypostyle.
 
@@ -15,7 +15,7 @@ const REDIS: &str = include_str!("redis.txt");
 const HYPOSTYLE: &str = include_str!("hypostyle.txt");
 const HYPOSTYLE_LINES: &str = include_str!("hypostyle-lines.txt");
 
-/// The samples of each server. Those of Hypostyle are told by source line.
+/// The samples of each server. Samples of Hypostyle's program have source lines.
 fn recorded() -> [Vec<Sample>; 3] {
     let mut hypostyle = parse(HYPOSTYLE, "");
     hypostyle.retain(|one| one.object != "hypostyle");

@@ -9,11 +9,13 @@
 //! the title. At most `KINDS` lines share a chart, unless there are more servers.
 //! Source: none.
 
+use super::glossary::meaning;
 use super::slug;
 use crate::axis::Spread;
 use crate::lab::claims::{Estimate, estimate};
 use crate::lab::experiment::{self, Experiment};
 use crate::lab::figures::{self, Unit};
+use crate::lab::profile::PREFIX;
 use crate::lab::record::Record;
 use crate::report::chart::{Chart, Dot, Format, KINDS, Line, Ticks};
 use crate::report::table::Table;
@@ -51,13 +53,14 @@ struct Grid {
     series: Vec<Series>,
 }
 
-/// Estimates a figure of a server at a point. `None` if it was not measured there.
+/// Estimates a figure of a server at a point. `None` if the figure was not measured there.
 pub(crate) fn cell(record: &Record, server: &str, at: &[String], figure: &str) -> Option<Cell> {
     let values: Vec<f64> = record.values(server, at, figure).into_values().collect();
     let rows = || record.rows.iter().filter(|row| row.server == server && row.at == at);
     let bound = rows().filter(|row| row.bound.is_some()).count();
-    let is_bound = figures::named(figure)?.is_bound && 2 * bound > rows().count();
-    Some(Cell { estimate: estimate(&values)?, is_bound })
+    let of = figures::named(figure)?;
+    let is_bound = of.is_bound && 2 * bound > rows().count();
+    Some(Cell { estimate: estimate(&values)?.within(of.unit), is_bound })
 }
 
 /// The labels of one axis of these points, in order.
@@ -80,10 +83,10 @@ pub(crate) fn numbers(labels: &[String]) -> Option<Vec<f64>> {
     (!is_twice).then_some(found)
 }
 
-/// Draws all figures of an experiment that were measured.
+/// Draws all figures of an experiment that were measured, except the kinds of work.
 pub(crate) fn charts(experiment: &Experiment, record: &Record) -> Vec<Chart> {
     let mut charts = Vec::new();
-    for figure in &experiment.figures {
+    for figure in experiment.figures.iter().filter(|one| !one.y.starts_with(PREFIX)) {
         let grids = grids(experiment, record, &figure.y);
         // Charts of one figure have equal scales.
         let all =
@@ -175,9 +178,11 @@ impl Measured<'_> {
 }
 
 impl Grid {
-    /// Draws the values. `None` if there are none.
+    /// Draws the values. `None` if there are no values.
     fn chart(&self, id: String, figure: &experiment::Figure, scale: &[f64]) -> Option<Chart> {
         let of = figures::named(&figure.y)?;
+        // A logarithmic axis cannot show zeros, so it is not used if all values are zeros.
+        let is_log = figure.log && scale.iter().any(|value| *value > 0.0);
         let series: Vec<&Series> =
             self.series.iter().filter(|one| one.cells.iter().any(Option::is_some)).collect();
         if series.is_empty() {
@@ -213,9 +218,13 @@ impl Grid {
         Some(Chart {
             id: id.into(),
             title: format!("{} by {x_name}{}", figure.y, self.fixed),
-            caption: self.caption(of.less_is_better, &series),
+            caption: format!(
+                "{} {}",
+                meaning(&figure.y),
+                caption(of.less_is_better, is_log, &series)
+            ),
             x: (x_name.to_owned().into(), spread(self.is_log()), words::plain),
-            y: (figure.y.clone().into(), spread(figure.log), format_of(of.unit)),
+            y: (figure.y.clone().into(), spread(is_log), format_of(of.unit)),
             y_also: scale.to_vec(),
             x_ticks,
             lines,
@@ -225,19 +234,6 @@ impl Grid {
 
     fn is_log(&self) -> bool {
         self.x.as_ref().is_some_and(|axis| axis.log)
-    }
-
-    fn caption(&self, less_is_better: bool, series: &[&Series]) -> String {
-        let cells = || series.iter().flat_map(|one| one.cells.iter().flatten());
-        let mut caption =
-            if less_is_better { "Less is better." } else { "More is better." }.to_owned();
-        if cells().any(|cell| cell.estimate.interval.is_some()) {
-            caption += " Bars are 95 % intervals.";
-        }
-        if cells().any(|cell| cell.is_bound) {
-            caption += " At hollow marks, and where the table has ○, kvblaster was the limit.";
-        }
-        caption
     }
 
     fn table(&self, figure: &str, unit: Unit, series: &[&Series]) -> Table {
@@ -261,8 +257,24 @@ impl Grid {
     }
 }
 
-/// The value and the interval.
-fn told(cell: Option<Cell>, unit: Unit) -> String {
+/// The explanation of the marks of a chart.
+fn caption(less_is_better: bool, is_log: bool, series: &[&Series]) -> String {
+    let cells = || series.iter().flat_map(|one| one.cells.iter().flatten());
+    let mut caption = if less_is_better { "Less is better." } else { "More is better." }.to_owned();
+    if cells().any(|cell| cell.estimate.interval.is_some()) {
+        caption += " Bars are 95 % intervals.";
+    }
+    if cells().any(|cell| cell.is_bound) {
+        caption += " At hollow marks, and where the table has ○, kvblaster was the limit.";
+    }
+    if is_log && cells().any(|cell| cell.estimate.value <= 0.0) {
+        caption += " A value of 0 has no mark, because the axis is logarithmic.";
+    }
+    caption
+}
+
+/// Formats the value and the interval.
+pub(crate) fn told(cell: Option<Cell>, unit: Unit) -> String {
     let Some(Cell { estimate, is_bound }) = cell else { return UNKNOWN.to_owned() };
     let interval = estimate.interval.map_or_else(String::new, |(low, high)| {
         format!(" [{}, {}]", unit.format(low), unit.format(high))

@@ -1,35 +1,35 @@
-//! Findings that are computed from a record: ratios of servers, the knee of a closed loop, remarks.
+//! Findings that are computed from a record: ratios of servers, and counted remarks.
 //!
 //! Where: in each section of the report, in sentences.
-//! Invariant: the first server's losses are told like its wins. A difference is told only if the
-//! interval of the ratio excludes 1 and the ratios of equal servers.
-//! Source: the notes on a memcached baseline (the knee); the KV-Cache paper, section 6.1 (rates
-//! below 1 ms).
+//! Invariant: the first server's losses are reported in the same way as its wins. A difference is
+//! reported only if the interval of the ratio excludes 1 and the ratios of equal servers, and if
+//! `claims::doubt` has no doubt about the measurements.
+//! Source: none.
 
-use super::charts::{cell, labels, numbers};
-use crate::lab::claims::{Estimate, estimate, noise_of};
+use crate::lab::claims::{Estimate, VOID, doubt, estimate, noise_of};
 use crate::lab::experiment::{Experiment, Method};
 use crate::lab::figures::{self, Figure};
+use crate::lab::profile::PREFIX;
 use crate::lab::record::{Record, Row};
-use crate::words::grouped;
+use crate::lab::simulated::is_exact;
 use std::collections::BTreeMap;
 
-/// Throughput near the greatest: this share of it.
-const NEAR: f64 = 0.95;
-/// The limit of p99 in ns.
-const P99_NS: f64 = 1e6;
-const RATE: &str = "requests/s";
-/// Words in the names of axes along which a closed loop has a knee.
-const GROWING: [&str; 2] = ["connection", "thread"];
+/// The verdicts on a comparison of two servers at a point.
+const VERDICTS: [&str; 6] =
+    ["better", "worse", "no difference shown", "too few rounds to tell", CANNOT_TELL, VOID];
+/// The verdict if kvblaster was the limit.
+pub(crate) const CANNOT_TELL: &str = "this machine cannot tell";
 
-/// Compares the first server with each other one, by the first figure. `noise` is the record of the
-/// experiment `NOISE`, if there is one.
+/// Compares the first server with each other server, by the first figure that is not a kind of
+/// work. `noise` is the record of the experiment `NOISE`, if there is one.
 #[must_use]
 pub fn compared(experiment: &Experiment, record: &Record, noise: Option<&Record>) -> Vec<String> {
-    let figure = experiment.figures.first().and_then(|one| Some((&one.y, figures::named(&one.y)?)));
+    let figure = experiment.figures.iter().find(|one| !one.y.starts_with(PREFIX));
+    let figure = figure.and_then(|one| Some((&one.y, figures::named(&one.y)?)));
     let (Some((name, figure)), Some(first)) = (figure, experiment.servers.first()) else {
         return Vec::new();
     };
+    let noise = noise.filter(|_| experiment.drive.method != Method::Simulate);
     let noise = noise.map_or(1.0, |noise| noise_of(noise, name));
     let others = experiment.servers.iter().skip(1);
     let one = |other: &str| pair((experiment, record), (name, figure), noise, [&first.name, other]);
@@ -42,41 +42,48 @@ fn pair(
     noise: f64,
     [first, other]: [&str; 2],
 ) -> Option<String> {
-    let points = record.points(experiment);
-    let ratios = points.iter().map(|at| (at, ratio(record, [first, other], at, name)));
-    let ratios: Vec<(&Vec<String>, Estimate)> =
-        ratios.filter_map(|(at, ratio)| Some((at, ratio?))).collect();
-    let by_value = |one: &&(&Vec<String>, Estimate), two: &&(&Vec<String>, Estimate)| {
-        one.1.value.total_cmp(&two.1.value)
-    };
-    let (least, most) = (ratios.iter().min_by(by_value)?, ratios.iter().max_by(by_value)?);
-    let verdict = |(_, one): &(&Vec<String>, Estimate)| match one.interval {
-        None => "too few rounds to tell",
-        Some((low, high)) if low <= noise && high >= 1.0 / noise => "no difference shown",
-        Some((low, _)) if (low > 1.0) == figure.less_is_better => "worse",
-        Some(_) => "better",
-    };
-    let place = |at: &[String]| match place(experiment, at) {
-        at if at.is_empty() => at,
-        at => format!(" ({at})"),
-    };
-    let mut text = match ratios.as_slice() {
-        [(at, only)] => {
-            let verdict = verdict(&ratios[0]);
-            format!(
-                "{first} has {} times the {name} of {other}{}: {verdict}",
-                told(only),
-                place(at)
-            )
+    let mut void = None;
+    let mut judged = Vec::new();
+    for at in record.points(experiment) {
+        let Some(ratio) = ratio(record, [first, other], &at, name) else { continue };
+        let [of, to] = [first, other].map(|server| [(server.to_owned(), at.clone())]);
+        let certain = || is_exact(experiment).then_some((ratio.value, ratio.value));
+        let verdict = match (doubt(record, figure, &of, Some(&to)), ratio.interval.or_else(certain))
+        {
+            (Some(why), _) if why.starts_with(VOID) => {
+                void = Some(why);
+                VOID
+            }
+            (Some(_), _) => CANNOT_TELL,
+            (None, None) => "too few rounds to tell",
+            (None, Some((low, high))) if low <= noise && high >= 1.0 / noise => {
+                "no difference shown"
+            }
+            (None, Some((low, _))) if (low > 1.0) == figure.less_is_better => "worse",
+            (None, Some(_)) => "better",
+        };
+        let place = match place(experiment, &at) {
+            at if at.is_empty() => at,
+            at => format!(" ({at})"),
+        };
+        judged.push((ratio, verdict, place));
+    }
+    let by_value = |one: &&Judged, two: &&Judged| one.0.value.total_cmp(&two.0.value);
+    // A void ratio is reported only if all ratios are void.
+    let is_void = |one: &Judged| one.1 == VOID;
+    let told_of = || judged.iter().filter(|one| !is_void(one) || judged.iter().all(is_void));
+    let (least, most) = (told_of().min_by(by_value)?, told_of().max_by(by_value)?);
+    let mut text = match judged.as_slice() {
+        [(only, verdict, at)] => {
+            format!("{first} has {} times the {name} of {other}{at}: {verdict}", told(only))
         }
         all => {
-            let range = match [least, most].map(|(at, one)| (times(one.value), place(at))) {
+            let range = match [least, most].map(|(one, _, at)| (times(one.value), at)) {
                 [(least, _), (most, _)] if least == most => format!("{least} times"),
                 [(least, low), (most, high)] => format!("{least} times{low} to {most} times{high}"),
             };
-            let words = ["better", "worse", "no difference shown", "too few rounds to tell"];
             let counts =
-                words.map(|word| (all.iter().filter(|one| verdict(one) == word).count(), word));
+                VERDICTS.map(|word| (all.iter().filter(|one| one.1 == word).count(), word));
             let counts = counts.iter().filter(|(count, _)| *count > 0);
             let counts: Vec<String> =
                 counts.map(|(count, word)| format!("{word} at {count}")).collect();
@@ -89,6 +96,9 @@ fn pair(
     let bound = rows().filter(|row| row.bound.is_some()).count();
     if figure.is_bound && bound > 0 {
         text += &format!("; kvblaster was the limit in {bound} of {} measurements", rows().count());
+    }
+    if let Some(why) = void.as_ref().and_then(|why| why.strip_prefix(VOID)) {
+        text += &format!(";{}", why.trim_start_matches(':'));
     }
     Some(text)
 }
@@ -106,6 +116,9 @@ pub(crate) fn ratio(
     estimate(&ratios.filter(|ratio| ratio.is_finite()).collect::<Vec<f64>>())
 }
 
+/// A ratio at a point, its verdict, and the point in words.
+type Judged = (Estimate, &'static str, String);
+
 /// A ratio in digits.
 pub(crate) fn times(ratio: f64) -> String {
     if ratio < 0.095 { format!("{ratio:.3}") } else { format!("{ratio:.2}") }
@@ -122,98 +135,6 @@ pub(crate) fn place(experiment: &Experiment, at: &[String]) -> String {
     let words =
         experiment.axes.iter().zip(at).map(|(axis, label)| format!("{} = {label}", axis.name));
     words.collect::<Vec<_>>().join(", ")
-}
-
-/// Finds the knee of each server's throughput, if a closed loop grows along the first axis.
-#[must_use]
-pub fn knees(experiment: &Experiment, record: &Record) -> Vec<String> {
-    let flags =
-        |text: &str| text.split_whitespace().any(|word| word == "-r" || word.starts_with("--rate"));
-    let is_open =
-        flags(&experiment.drive.flags) || experiment.servers.iter().any(|one| flags(&one.drive));
-    let Some(axis) = experiment.axes.first() else { return Vec::new() };
-    let grows = GROWING.iter().any(|word| axis.name.contains(word));
-    if experiment.drive.method != Method::Run || is_open || !grows {
-        return Vec::new();
-    }
-    let points = record.points(experiment);
-    let mut firsts = labels(&points, 0);
-    if let Some(numbers) = numbers(&firsts) {
-        let mut sorted: Vec<(f64, String)> = numbers.into_iter().zip(firsts).collect();
-        sorted.sort_by(|one, other| one.0.total_cmp(&other.0));
-        firsts = sorted.into_iter().map(|(_, label)| label).collect();
-    }
-    // Without a second axis there is one course of points for each server.
-    let seconds = match labels(&points, 1) {
-        none if none.is_empty() => vec![None],
-        some => some.into_iter().map(Some).collect(),
-    };
-    let mut found = Vec::new();
-    for server in &experiment.servers {
-        for second in &seconds {
-            let at = |first: &String| std::iter::once(first).chain(second).cloned().collect();
-            let course: Vec<Step<'_>> = firsts
-                .iter()
-                .filter_map(|first| step(record, &server.name, (first, &at(first))))
-                .collect();
-            let of = second.as_ref().zip(experiment.axes.get(1));
-            let of =
-                of.map(|(label, axis)| format!(" at {} = {label}", axis.name)).unwrap_or_default();
-            found.extend(
-                knee(&course, &axis.name).map(|knee| format!("{}{of}: {knee}", server.name)),
-            );
-        }
-    }
-    found
-}
-
-/// Throughput and p99 at one point of the first axis.
-#[derive(Clone, Copy, Debug)]
-struct Step<'a> {
-    label: &'a str,
-    rate: f64,
-    p99_ns: Option<f64>,
-}
-
-fn step<'a>(
-    record: &Record,
-    server: &str,
-    (label, at): (&'a str, &Vec<String>),
-) -> Option<Step<'a>> {
-    let value = |figure: &str| Some(cell(record, server, at, figure)?.estimate.value);
-    Some(Step { label, rate: value(RATE)?, p99_ns: value("p99") })
-}
-
-/// Tells the first step whose rate is near the greatest, and the greatest rate with a low p99.
-fn knee(course: &[Step<'_>], axis: &str) -> Option<String> {
-    let by_rate = |one: &&Step<'_>, other: &&Step<'_>| one.rate.total_cmp(&other.rate);
-    let best = course.iter().max_by(by_rate).filter(|best| best.rate > 0.0)?;
-    let (first, last) = (course.iter().find(|one| one.rate >= NEAR * best.rate)?, course.last()?);
-    let mut text = match () {
-        () if course.len() < 2 => return None,
-        () if first.label == last.label => {
-            format!("no knee, {RATE} still grow at {axis} = {}, the last point", last.label)
-        }
-        () => format!(
-            "the knee is at {axis} = {}, with {RATE} within 5 % of the greatest, {}",
-            first.label,
-            grouped(best.rate)
-        ),
-    };
-    let is_low = |one: &&Step<'_>| one.p99_ns.is_some_and(|ns| ns < P99_NS);
-    match course.iter().filter(is_low).max_by(by_rate) {
-        Some(low) => {
-            let (rate, label) = (grouped(low.rate), low.label);
-            text += &format!(
-                "; the greatest {RATE} with a p99 below 1 ms are {rate}, at {axis} = {label}"
-            );
-        }
-        None if course.iter().any(|one| one.p99_ns.is_some()) => {
-            text += "; no point has a p99 below 1 ms";
-        }
-        None => {}
-    }
-    Some(text)
 }
 
 /// Counts equal remarks, the most frequent first. Remarks that differ in numbers only are equal.
@@ -234,7 +155,7 @@ pub fn remarks(record: &Record) -> Vec<String> {
     let all = record.rows.len();
     let told = |(count, first, differs): &(usize, String, bool)| {
         let such = if *differs { ", such as" } else { "" };
-        format!("in {count} of {all} measurements{such}: {first}")
+        format!("In {count} of {all} measurements{such}: {first}")
     };
     counts.iter().map(told).collect()
 }
@@ -256,33 +177,6 @@ fn without_numbers(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn course(steps: &[(&'static str, f64, f64)]) -> Option<String> {
-        let step = |(label, rate, p99): &(&'static str, f64, f64)| Step {
-            label,
-            rate: *rate,
-            p99_ns: Some(*p99),
-        };
-        knee(&steps.iter().map(step).collect::<Vec<_>>(), "connections")
-    }
-
-    #[test]
-    fn the_knee_is_the_first_point_near_the_greatest() {
-        let told =
-            course(&[("1", 10.0, 1e5), ("2", 96.0, 5e5), ("4", 100.0, 2e6), ("8", 90.0, 9e6)]);
-        let expected = "the knee is at connections = 2, with requests/s within 5 % of the \
-                        greatest, 100; the greatest requests/s with a p99 below 1 ms are 96, \
-                        at connections = 2";
-        assert_eq!(told.unwrap(), expected);
-        let told = course(&[("1", 10.0, 2e6), ("2", 20.0, 3e6)]).unwrap();
-        let expected = "no knee, requests/s still grow at connections = 2, the last point; \
-                        no point has a p99 below 1 ms";
-        assert_eq!(told, expected);
-        assert_eq!(
-            [course(&[]), course(&[("1", 10.0, 1e5)]), course(&[("1", 0.0, 1e5); 2])],
-            [None, None, None]
-        );
-    }
-
     #[test]
     fn remarks_that_differ_in_numbers_are_counted_together() {
         let row = |remarks: &[&str]| Row {
@@ -293,9 +187,9 @@ mod tests {
         let rows = vec![row(&["steal 3.5 %", "same"]), row(&["steal 12 %"]), row(&["same"]), bound];
         let told = remarks(&Record { rows, ..Record::default() });
         let expected = [
-            "in 2 of 4 measurements: same",
-            "in 2 of 4 measurements, such as: steal 3.5 %",
-            "in 1 of 4 measurements: kvblaster was the limit: busy",
+            "In 2 of 4 measurements: same",
+            "In 2 of 4 measurements, such as: steal 3.5 %",
+            "In 1 of 4 measurements: kvblaster was the limit: busy",
         ];
         assert_eq!(told, expected);
     }

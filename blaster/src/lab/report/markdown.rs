@@ -1,12 +1,13 @@
-//! The report as Markdown: `README.md` with the overview, and a file and a drawing an experiment.
+//! The report as Markdown: `README.md` with the overview, and a file and a drawing per experiment.
 //!
 //! ```text
-//! README.md: overview | NAME.md: a section | NAME.svg: its figures
+//! README.md: overview | NAME.md: a section | NAME.svg: its figures | each: MADE, contents
 //! ```
 //!
 //! Where: `kvblaster lab report --markdown`.
 //! Invariant: all texts of records and experiments are escaped, or stand in a block of code that
-//! they cannot end. A link leads to a file that is written with it.
+//! they cannot end. A link leads to a file that the same report writes. Each file begins with
+//! `MADE`, so that a later report knows the files that it may replace or remove.
 //! Source: the specification of GitHub Flavored Markdown.
 
 use super::Entry;
@@ -18,6 +19,10 @@ use crate::report::words::escaped_markdown as escaped;
 use crate::words::sentence;
 use std::fmt::Write;
 
+/// The first line of each file.
+pub const MADE: &str =
+    "<!-- Made by kvblaster lab report, which replaces or removes this file. -->";
+
 /// Makes all files: name and contents.
 #[must_use]
 pub fn files(entries: &[Entry], sections: &[Section]) -> Vec<(String, String)> {
@@ -28,19 +33,28 @@ pub fn files(entries: &[Entry], sections: &[Section]) -> Vec<(String, String)> {
             files.push((format!("{}.svg", one.slug), sheet(&one.charts)));
         }
     }
+    files.iter_mut().for_each(|(_, text)| text.insert_str(0, &format!("{MADE}\n")));
     files
 }
 
 fn readme(entries: &[Entry], sections: &[Section]) -> String {
     let link = |section: &Section| format!("{}.md", section.slug);
+    let unmeasured = overview::unmeasured(entries, sections, &link);
+    let unmeasured = match unmeasured.is_empty() {
+        true => String::new(),
+        false => {
+            let summary = overview::unmeasured_in_words(&unmeasured);
+            folded(&summary, &unmeasured.markdown())
+        }
+    };
     format!(
         "# {SUBJECT}\n\n{}, by `kvblaster lab run` and `kvblaster lab report --markdown`.\n\n\
-         {}\n\n{}\n\n## Machine and versions\n\n{}\n## Overview\n\n{}\n{READING}\n",
+         {}\n\n{}\n\n## Machine and versions\n\n{}\n## Overview\n\n{}\n{READING}\n{unmeasured}",
         escaped(&overview::when(sections)),
         escaped(&overview::totals(entries, sections)),
         escaped(&sentence(&noise::sentence(sections))),
         overview::conditions_table(sections).markdown(),
-        overview::table(entries, sections, &link).markdown()
+        overview::table(sections, &link).markdown()
     )
 }
 
@@ -63,7 +77,8 @@ fn section(section: &Section) -> String {
         for one in &section.judged {
             let (says, told) = (sentence(&one.says), sentence(&one.told));
             let verdict = one.verdict.words();
-            let _ = writeln!(out, "- **{verdict}**: {}<br>{}", escaped(&says), escaped(&told));
+            let _ =
+                writeln!(out, "- **{verdict}**: {}<br>Here: {}", escaped(&says), escaped(&told));
         }
     }
     list(&mut out, "Found here", &section.findings);
@@ -79,8 +94,12 @@ fn section(section: &Section) -> String {
     list(&mut out, "Remarks of the self-check", &section.remarks);
     let _ = write!(out, "\n## Repeat it\n\n{}\n\n", escaped(&sentence(&section.made())));
     out += &code(&section.record.command);
-    for (name, commands) in section.servers() {
-        let _ = write!(out, "\nServer {}\n\n{}", escaped(&name), code(&commands));
+    let servers = section.servers().into_iter();
+    let servers =
+        servers.map(|(name, commands)| format!("{}\n\n{}", escaped(&name), code(&commands)));
+    let servers: Vec<String> = servers.collect();
+    if !servers.is_empty() {
+        out += &folded("Servers and command lines", &servers.join("\n"));
     }
     out
 }
@@ -90,9 +109,15 @@ fn figures(out: &mut String, section: &Section) {
         let _ =
             writeln!(out, "\n## Figures\n\n![The figures, see the tables]({}.svg)", section.slug);
     }
-    for chart in &section.charts {
-        let _ = writeln!(out, "\n### {}\n\n{}", escaped(&chart.title), escaped(&chart.caption));
-        if let Some(table) = &chart.table {
+    let made = escaped(&section.conditions());
+    if section.profile.is_some() || !section.charts.is_empty() {
+        let _ = writeln!(out, "\n{made}");
+    }
+    let profile = section.profile.iter().map(|one| (&one.title, &one.caption, &one.table));
+    let charts = section.charts.iter().map(|one| (&one.title, &one.caption, &one.table));
+    for (title, caption, table) in profile.chain(charts) {
+        let _ = writeln!(out, "\n### {}\n\n{}", escaped(title), escaped(caption));
+        if let Some(table) = table {
             let _ = write!(out, "\n{}", table.markdown());
         }
     }
@@ -109,6 +134,11 @@ fn list(out: &mut String, title: &str, sentences: &[String]) {
     for one in sentences {
         let _ = writeln!(out, "- {}", escaped(&sentence(one)).replace('\n', " "));
     }
+}
+
+/// A part of a page that its reader unfolds.
+fn folded(summary: &str, contents: &str) -> String {
+    format!("\n<details><summary>{summary}</summary>\n\n{contents}\n</details>\n")
 }
 
 /// A block of code that the text cannot end: its fence is longer than any run of backticks.

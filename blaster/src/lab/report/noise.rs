@@ -1,7 +1,7 @@
 //! The noise of the machine: the greatest difference between two equal servers, by figure.
 //!
 //! Where: above the overview, and in the section of the experiment `claims::NOISE`.
-//! Invariant: the greatest difference over all points is told, not the mean.
+//! Invariant: the greatest difference over all points is reported, not the mean.
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation".
 
 use super::findings::{place, ratio, told};
@@ -11,7 +11,7 @@ use crate::lab::experiment::Experiment;
 use crate::report::table::Table;
 use crate::words::percent;
 
-/// The end of the name of a server that equals the one without it.
+/// The ending of a server's name. The server is equal to the server whose name lacks this ending.
 const AGAIN: &str = " again";
 
 /// The greatest difference of a pair of equal servers in a figure.
@@ -75,7 +75,7 @@ pub fn sentence(sections: &[Section]) -> String {
     format!("Noise: two equal servers differed by at most {}{few}", words.join(", "))
 }
 
-/// A table of the noise by figure and server; without rows for any other experiment.
+/// A table of the noise by figure and server; without rows if the experiment is not `NOISE`.
 #[must_use]
 pub fn table(section: &Section) -> Table {
     let mut table = Table::new(&["figure", "server", "greatest difference", "at"]);

@@ -1,19 +1,17 @@
 //! The overview of all experiments: totals, the machine, and a row for each experiment.
 //!
 //! Where: at the top of the page, and in the Markdown's `README.md`.
-//! Invariant: each entry has a row. Without data the row says `not measured`, with the reason if
-//! one is known. Conditions that differ between records are all told.
+//! Invariant: each entry with data has a row for each claim, or one row if it has no claims. An
+//! entry without data has a row in a table of its own, with the reason. Conditions that differ
+//! between records are all listed.
 //! Source: none.
 
 use super::Entry;
-use super::section::{Section, in_short, source};
+use super::section::{Section, class, processor, source};
 use crate::lab::claims::Verdict;
 use crate::lab::record::Record;
 use crate::report::table::Table;
 use crate::words::size;
-
-/// The word for experiments without data.
-const NOT_MEASURED: &str = "not measured";
 
 /// The subject of the report.
 pub const SUBJECT: &str = "Published measurements of caches, repeated";
@@ -23,7 +21,8 @@ pub const READING: &str = "\
 A value is the mean over the rounds, of positive values the geometric mean. Brackets and bars are \
 95 % intervals by Student's t. A claim is confirmed if the interval lies within the claim's \
 limits, and not reproduced if it lies outside; the noise between equal servers widens the interval \
-of a ratio. Otherwise the measurement is too short to tell.";
+of a ratio. Otherwise the measurement is too short to tell. If kvblaster, which makes the load, \
+was the limit, this machine cannot tell.";
 
 /// The totals in a sentence.
 #[must_use]
@@ -73,16 +72,11 @@ pub fn conditions(sections: &[Section]) -> Vec<(&'static str, String)> {
         found.join("; ")
     };
     let list = |cpus: &[usize]| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let cpu = |record: &Record| {
-        let machine = &record.machine;
-        let model = machine.cpu_model.as_deref().unwrap_or(&machine.architecture);
-        if model.is_empty() { Vec::new() } else { vec![format!("{model}, {} CPUs", machine.cpus)] }
-    };
     let memory =
         |one: &Record| one.machine.memory_bytes.iter().map(|it| size(*it as f64)).collect();
     let servers = |one: &Record| one.servers.iter().map(|it| it.version.clone()).collect();
     let rows = [
-        ("processor", values(&cpu)),
+        ("processor", values(&|one| vec![processor(one)])),
         ("scale", values(&|one| vec![format!("{:?}", one.scale).to_lowercase()])),
         ("rounds", values(&|one| vec![one.rounds.to_string()])),
         ("memory", values(&memory)),
@@ -105,67 +99,66 @@ pub fn conditions_table(sections: &[Section]) -> Table {
     table
 }
 
-/// A row for each experiment; those without data are last. `link` gives the address of a section.
+/// The experiments with data: a row for each claim. `link` gives the address of a section.
 #[must_use]
-pub fn table(entries: &[Entry], sections: &[Section], link: &dyn Fn(&Section) -> String) -> Table {
-    let mut table = Table::new(&["experiment", "verdict", "claim", "here", "source"]);
-    let section = |entry: &Entry| sections.iter().find(|section| section.name == entry.name);
-    let mut entries: Vec<(&Entry, Option<&Section>)> =
-        entries.iter().map(|entry| (entry, section(entry))).collect();
-    entries.sort_by_key(|(_, section)| section.is_none_or(|one| one.record.rows.is_empty()));
-    for (entry, section) in entries {
-        let cells = row(entry, section);
+pub fn table(sections: &[Section], link: &dyn Fn(&Section) -> String) -> Table {
+    let mut table = Table::new(&["experiment", "verdict", "claim", "here"]);
+    for section in sections.iter().filter(|one| !one.record.rows.is_empty()) {
+        let name = || section.name.clone();
+        for one in &section.judged {
+            let cells =
+                [name(), one.verdict.words().to_owned(), one.says.clone(), one.told.clone()];
+            table.linked(link(section), class(one.verdict), &cells);
+        }
+        if section.judged.is_empty() {
+            let is_known = section.experiment.is_some();
+            let verdict = if is_known { "no claim" } else { "no longer an experiment" };
+            let here = section.findings.first().cloned();
+            let here =
+                here.unwrap_or_else(|| format!("{} measurements", section.record.rows.len()));
+            let cells = [name(), verdict.to_owned(), String::new(), here];
+            table.linked(link(section), "", &cells);
+        }
+    }
+    table
+}
+
+/// The experiments without data, with the reasons.
+#[must_use]
+pub fn unmeasured(
+    entries: &[Entry],
+    sections: &[Section],
+    link: &dyn Fn(&Section) -> String,
+) -> Table {
+    let mut table = Table::new(&["experiment", "reason", "source"]);
+    for entry in entries {
+        let section = sections.iter().find(|section| section.name == entry.name);
+        if section.is_some_and(|section| !section.record.rows.is_empty()) {
+            continue;
+        }
+        let missing = section.and_then(|section| section.record.missing.first());
+        let why = match (&entry.record, missing) {
+            (Err(error), _) => format!("not readable: {error}"),
+            (_, Some(missing)) => missing.why.clone(),
+            (Ok(Some(_)), None) => "it has no measurement".to_owned(),
+            (Ok(None), None) => "it was not run".to_owned(),
+        };
+        let unknown = || "no experiment of this kvblaster has this name".to_owned();
+        let of = entry.experiment.as_ref().map_or_else(unknown, source);
+        let cells = [entry.name.clone(), why, of];
         match section {
-            Some(section) => table.linked(link(section), &cells),
+            Some(section) => table.linked(link(section), "", &cells),
             None => table.row(&cells),
         }
     }
     table
 }
 
-fn row(entry: &Entry, section: Option<&Section>) -> [String; 5] {
-    let of = entry
-        .experiment
-        .as_ref()
-        .map_or_else(|| "no experiment of this kvblaster has this name".to_owned(), source);
-    let claims = entry.experiment.as_ref().map_or(&[][..], |one| &one.claims);
-    let says = || match claims.len() {
-        0 => String::new(),
-        1 => "1 claim".to_owned(),
-        count => format!("{count} claims"),
-    };
-    let cells = |verdict: &str, says: String, here: String| {
-        [entry.name.clone(), verdict.to_owned(), says, here, of.clone()]
-    };
-    let section = match (&entry.record, section) {
-        (Err(error), _) => return cells("not readable", says(), error.clone()),
-        (Ok(_), Some(section)) => section,
-        (Ok(_), None) => return cells(NOT_MEASURED, says(), String::new()),
-    };
-    if section.record.rows.is_empty() {
-        let why = section.record.missing.first().map(|missing| missing.why.clone());
-        return cells(NOT_MEASURED, says(), why.unwrap_or_default());
-    }
-    if section.judged.is_empty() {
-        let verdict =
-            if entry.experiment.is_some() { "no claim" } else { "no longer an experiment" };
-        let here = section.findings.first().cloned();
-        let here = here.unwrap_or_else(|| format!("{} measurements", section.record.rows.len()));
-        return cells(verdict, String::new(), here);
-    }
-    let short: Vec<[String; 3]> =
-        section.judged.iter().map(|judged| in_short(judged, claims)).collect();
-    let column = |at: usize| lines(&short.iter().map(|one| one[at].clone()).collect::<Vec<_>>());
-    cells(&column(0), column(1), column(2))
-}
-
-/// Texts in one cell, numbered if there are several.
-fn lines(texts: &[String]) -> String {
-    match texts {
-        [only] => only.clone(),
-        all => {
-            let numbered = all.iter().enumerate().map(|(nth, one)| format!("{}. {one}", nth + 1));
-            numbered.collect::<Vec<_>>().join("\n")
-        }
+/// The number of experiments without data, in words.
+#[must_use]
+pub fn unmeasured_in_words(table: &Table) -> String {
+    match table.len() {
+        1 => "1 experiment is not measured".to_owned(),
+        count => format!("{count} experiments are not measured"),
     }
 }

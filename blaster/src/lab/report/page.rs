@@ -8,6 +8,8 @@ use super::Entry;
 use super::noise;
 use super::overview::{self, READING, SUBJECT};
 use super::section::{Section, class};
+use crate::report::bars::Bars;
+use crate::report::chart::Chart;
 use crate::report::document;
 use crate::report::words::escaped;
 use crate::words::sentence;
@@ -36,8 +38,18 @@ pub fn page(entries: &[Entry], sections: &[Section]) -> String {
          </section>\n",
         escaped(&first.join("; ")),
         overview::conditions_table(sections).html("Machine and versions"),
-        overview::table(entries, sections, &link).html("Overview")
+        overview::table(sections, &link).html("Overview")
     );
+    let unmeasured = overview::unmeasured(entries, sections, &link);
+    if !unmeasured.is_empty() {
+        let summary = overview::unmeasured_in_words(&unmeasured);
+        let table = unmeasured.html(&summary);
+        let _ = write!(
+            out,
+            "<section class=\"reasons\"><details><summary>{summary}</summary>\n{table}</details>\
+             </section>\n"
+        );
+    }
     for one in sections {
         section(&mut out, one);
     }
@@ -59,11 +71,9 @@ fn section(out: &mut String, section: &Section) {
     list(out, "Found here", &section.findings);
     let noise = noise::table(section);
     if !noise.is_empty() {
-        let _ = write!(out, "<h3>Noise</h3>{}", noise.html("Noise"));
+        let _ = write!(out, "<div class=\"reasons\"><h3>Noise</h3>{}</div>", noise.html("Noise"));
     }
-    out.push_str("<div class=\"figures\">\n");
-    section.charts.iter().for_each(|chart| out.push_str(&chart.html()));
-    out.push_str("</div>\n");
+    figures(out, section);
     if let Some(none) = section.without_values() {
         let _ = writeln!(out, "<p class=\"note\">{}</p>", escaped(&sentence(&none)));
     }
@@ -75,6 +85,21 @@ fn section(out: &mut String, section: &Section) {
     list(out, "Remarks of the self-check", &section.remarks);
     commands(out, section);
     out.push_str("</section>\n");
+}
+
+/// Writes the figures. The conditions of the measurements are a part of each caption, because a
+/// figure may be copied out of the page.
+fn figures(out: &mut String, section: &Section) {
+    let made = section.conditions();
+    let caption = |caption: &str| format!("{caption}\n{made}");
+    out.push_str("<div class=\"figures\">\n");
+    if let Some(bars) = &section.profile {
+        out.push_str(&Bars { caption: caption(&bars.caption), ..bars.clone() }.html());
+    }
+    for chart in &section.charts {
+        out.push_str(&Chart { caption: caption(&chart.caption), ..chart.clone() }.html());
+    }
+    out.push_str("</div>\n");
 }
 
 /// Writes the method and the findings of the source.
@@ -105,7 +130,7 @@ fn claims(out: &mut String, section: &Section) {
     for one in &section.judged {
         let _ = writeln!(
             out,
-            "<li class=\"{}\"><b>{}</b>: {}<br>{}</li>",
+            "<li class=\"{}\"><b>{}</b>: {}<br>Here: {}</li>",
             class(one.verdict),
             one.verdict.words(),
             escaped(&sentence(&one.says)),

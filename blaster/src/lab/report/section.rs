@@ -6,14 +6,21 @@
 
 use super::Entry;
 use super::charts::charts;
-use super::findings::{compared, knees, place, remarks};
+use super::findings::{compared, place, remarks};
+use super::knee::knees;
+use super::profile::profile;
 use super::slug;
 use crate::lab::claims::{Judged, Verdict, judge};
-use crate::lab::experiment::{Claim, Experiment};
+use crate::lab::experiment::Experiment;
+use crate::lab::profile::PREFIX;
 use crate::lab::record::Record;
+use crate::report::bars::Bars;
 use crate::report::chart::Chart;
 use crate::report::table::Table;
 use crate::words::sentence;
+
+/// The kernel's name and release are the first words of its description.
+const KERNEL_WORDS: usize = 2;
 
 /// An experiment with data.
 #[derive(Clone, Debug)]
@@ -30,8 +37,10 @@ pub struct Section {
     pub judged: Vec<Judged>,
     /// Computed sentences without full stops: comparisons and knees.
     pub findings: Vec<String>,
-    /// The figures.
+    /// The figures, without the kinds of work.
     pub charts: Vec<Chart>,
+    /// The kinds of work, if they were measured.
+    pub profile: Option<Bars>,
     /// Counted remarks without full stops.
     pub remarks: Vec<String>,
 }
@@ -49,6 +58,7 @@ impl Section {
             judged: Vec::new(),
             findings: Vec::new(),
             charts: Vec::new(),
+            profile: None,
             experiment,
             record,
         };
@@ -57,6 +67,7 @@ impl Section {
         section.findings = compared(experiment, &section.record, noise);
         section.findings.extend(knees(experiment, &section.record));
         section.charts = charts(experiment, &section.record);
+        section.profile = profile(experiment, &section.record);
         if let Some(orphans) = orphans(experiment, &section.record) {
             section.remarks.push(orphans);
         }
@@ -80,7 +91,10 @@ impl Section {
     /// The figures without values, in a sentence without a full stop.
     #[must_use]
     pub fn without_values(&self) -> Option<String> {
-        let is_drawn = |name: &str| self.charts.iter().any(|chart| chart.y.0 == name);
+        let is_drawn = |name: &str| {
+            let is_profile = self.profile.is_some() && name.starts_with(PREFIX);
+            is_profile || self.charts.iter().any(|chart| chart.y.0 == name)
+        };
         let figures = self.experiment.iter().flat_map(|one| &one.figures);
         let none: Vec<&str> =
             figures.map(|figure| figure.y.as_str()).filter(|name| !is_drawn(name)).collect();
@@ -121,7 +135,27 @@ impl Section {
         self.record.servers.iter().map(server).collect()
     }
 
-    /// The time, scale, rounds and command of the measurements.
+    /// The date, command, machine and versions of the measurements, for the line below a figure.
+    #[must_use]
+    pub fn conditions(&self) -> String {
+        let Record { machine, started, command, kvblaster, .. } = &self.record;
+        let kernel: Vec<&str> = machine.kernel.split(' ').take(KERNEL_WORDS).collect();
+        // A remark on the version, in brackets, is shown only with the command lines.
+        let servers = self.record.servers.iter();
+        let mut versions: Vec<&str> =
+            servers.filter_map(|one| one.version.split(" (").next()).collect();
+        versions.sort_unstable();
+        versions.dedup();
+        let versions: String = versions.iter().map(|version| format!("{version}, ")).collect();
+        let day = started.split('T').next().unwrap_or_default();
+        let (processor, kernel) = (processor(&self.record), kernel.join(" "));
+        format!(
+            "Measured on {day} by `{command}`, on {processor}, {kernel}, with {versions}kvblaster \
+             {kvblaster}."
+        )
+    }
+
+    /// The time, scale and rounds of the measurements.
     #[must_use]
     pub fn made(&self) -> String {
         let Record { started, scale, rounds, rows, .. } = &self.record;
@@ -135,25 +169,18 @@ impl Section {
     }
 }
 
+/// The model and the number of the machine's CPUs.
+#[must_use]
+pub fn processor(record: &Record) -> String {
+    let machine = &record.machine;
+    let model = machine.cpu_model.as_deref().unwrap_or(&machine.architecture);
+    format!("{model}, {} CPUs", machine.cpus)
+}
+
 /// The document and the place in it.
 #[must_use]
 pub fn source(experiment: &Experiment) -> String {
     format!("{}: {}", experiment.source.title(), experiment.place)
-}
-
-/// A claim's verdict, what was claimed, and what was found, for one line of the overview.
-#[must_use]
-pub fn in_short(judged: &Judged, claims: &[Claim]) -> [String; 3] {
-    let claim = claims.iter().find(|claim| claim.says == judged.says);
-    let begin = claim.map(|claim| format!("here {} of {} is ", claim.figure, claim.of));
-    let begin = begin.unwrap_or_default();
-    let told = judged.told.strip_prefix(&begin).unwrap_or(&judged.told);
-    // The verdict says it already if the interval contains a limit.
-    let told = match (judged.verdict, told.split_once("; ")) {
-        (Verdict::TooShort, Some((quantity, _))) => quantity,
-        _ => told,
-    };
-    [judged.verdict.words().to_owned(), judged.says.clone(), told.to_owned()]
 }
 
 /// The CSS class of a verdict.
@@ -177,7 +204,7 @@ fn orphans(experiment: &Experiment, record: &Record) -> Option<String> {
     })
 }
 
-/// A command line whose program has no folder, which depends on the machine.
+/// Removes the program's folder from a command line, because the folder depends on the machine.
 fn without_folder(command: &str) -> String {
     let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
     let program = program.rsplit('/').next().unwrap_or(program);

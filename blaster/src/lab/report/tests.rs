@@ -2,9 +2,11 @@
 //!
 //! Where: tests. Invariant: see `report`. Source: none.
 
-use super::{Entry, NOISE, entries, findings, markdown, page, sections, write};
-use crate::lab::experiment::{Experiment, Scale};
+use super::{Entry, NOISE, entries, findings, knee, markdown, page, sections, write};
+use crate::lab::experiment::{Experiment, Figure, Scale};
+use crate::lab::figures::PROFILE;
 use crate::lab::points::points;
+use crate::lab::profile::PREFIX;
 use crate::lab::record::{Missing, Record, Row, SCHEMA, Started};
 use crate::report::chart::Ticks;
 use std::fs;
@@ -80,7 +82,7 @@ pub(super) fn record(experiment: &Experiment) -> Record {
             for (server, of) in (0..).zip(&experiment.servers) {
                 let noise = 1.0 + 0.01 * f64::from((round + server) % 3);
                 let rate = 1e5 * (nth + 1) as f64 * noise * if server == 0 { 2.0 } else { 1.0 };
-                let figures = [("requests/s", rate), ("p99", 4e11 / rate)];
+                let figures = [("requests/s", rate), ("mean", 2e11 / rate), ("p99", 4e11 / rate)];
                 let figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
                 let (at, server) = (at.labels.clone(), of.name.clone());
                 record.rows.push(Row { round, at, server, figures, ..Row::default() });
@@ -127,6 +129,7 @@ pub(super) fn all_kinds() -> Vec<Entry> {
         row.figures.values_mut().for_each(|value| *value /= 2.0);
     }
     let alone = record(&plain);
+    let kinds = profiled();
     vec![
         entry(noise, Some(noisy)),
         entry(both, Some(pair)),
@@ -138,7 +141,45 @@ pub(super) fn all_kinds() -> Vec<Entry> {
         entry(plain, Some(alone)),
         Entry { name: "broken".to_owned(), experiment: None, record: Err(HOSTILE.to_owned()) },
         entry(words, Some(bound)),
+        kinds,
     ]
+}
+
+/// The kinds of work of two servers. The first kind has a tenth of the work, the tenth none of it.
+fn profiled() -> Entry {
+    let mut kinds = experiment("kinds", &["hypostyle", "memcached"], SENDERS);
+    kinds.figures =
+        PROFILE[..10].iter().map(|one| Figure { y: one.name.to_owned(), log: false }).collect();
+    let mut data = record(&kinds);
+    let shares = [0.1, 0.01, 0.3, 0.02, 0.12, 0.03, 0.15, 0.04, 0.2, 0.0];
+    for row in &mut data.rows {
+        row.figures =
+            PROFILE.iter().zip(shares).map(|(one, share)| (one.name.into(), share)).collect();
+    }
+    entry(kinds, Some(data))
+}
+
+#[test]
+fn kinds_of_work_are_parts_of_bars_and_small_ones_are_together() {
+    let sections = sections(&[profiled()]);
+    assert!(sections[0].charts.is_empty() && sections[0].without_values().is_none());
+    assert_eq!(sections[0].findings, [""; 0]);
+    let bars = sections[0].profile.as_ref().unwrap();
+    let names: Vec<&str> = bars.bars.iter().map(|bar| bar.name.as_str()).collect();
+    let places = ["small", "rather large"];
+    let expected =
+        places.map(|at| ["hypostyle", "memcached"].map(|it| format!("{it}, group = {at}")));
+    assert_eq!(names, expected.concat());
+    let parts: Vec<(&str, String)> =
+        bars.bars[0].parts.iter().map(|one| (one.name, format!("{:.2}", one.share))).collect();
+    let kinds = ["driver", "copy", "socket layer", "wake-up", "wait", "lock", "kernel allocation"];
+    let shares = ["0.10", "0.30", "0.12", "0.03", "0.15", "0.04", "0.20"].map(str::to_owned);
+    assert_eq!(parts[..7], kinds.into_iter().zip(shares).collect::<Vec<_>>());
+    assert_eq!(parts[7..], [("all other", "0.06".to_owned())]);
+    let html = bars.html();
+    assert!(html.contains(">copy 30 %</text>") && !html.contains(">lock 4 %<"), "{html}");
+    let table = bars.table.as_ref().unwrap().markdown();
+    assert!(table.contains("| allocation | 0.00 % \\[0.00 %, 0.00 %\\] |"), "{table}");
 }
 
 #[test]
@@ -146,18 +187,23 @@ fn every_kind_of_record_has_a_row_and_nothing_escapes() {
     let entries = all_kinds();
     let sections = sections(&entries);
     let page = page::page(&entries, &sections);
-    for (name, verdict) in [
-        ("empty", "not measured"),
-        ("none", "not measured"),
+    for (name, cell) in [
+        ("empty", "it has no measurement"),
+        ("none", "it was not run"),
         ("orphan", "no longer an experiment"),
-        ("broken", "not readable"),
-        ("both", "1. confirmed\n2. confirmed"),
+        ("broken", "not readable: &lt;/script&gt;"),
+        ("both", "confirmed</td><td>the thesis: p99 is below 1 ms</td>"),
+        ("kinds", "this machine cannot tell"),
     ] {
-        let cell = format!("</th><td>{verdict}</td>");
-        let row = page.lines().find(|line| line.contains(&format!(">{name}</")));
-        let row = row.map(|row| page[page.find(row).unwrap()..].to_owned()).unwrap_or_default();
-        assert!(row.contains(&cell), "{name}: {verdict}\n{row:.300}");
+        let rows = || page.lines().filter(|line| line.contains(&format!(">{name}</")));
+        let found = rows().any(|row| row.contains(&format!("</th><td>{cell}")));
+        assert!(found, "{name}: {cell}\n{:?}", rows().collect::<Vec<_>>());
     }
+    // The caption of each figure has the machine, the versions, the date and the command.
+    let made = "Measured on 2026-11-24 by `kvblaster lab run plain --quick`, on a processor, 0 \
+                CPUs, Linux 6.1, with memcached 1.6.45, kvblaster 0.1.0.</figcaption>";
+    assert_eq!(page.matches(made).count(), 2);
+    assert_eq!(page.matches("<figcaption>").count(), page.matches(".</figcaption>").count());
     assert_eq!(page.matches("<script>").count(), 1);
     assert!(page.contains("id=\"many-names---more\"") && !page.contains("<b>\""));
     assert!(page.contains("2 measurements have a server") || !page.contains("orphan-1"));
@@ -223,7 +269,7 @@ fn losses_are_told_like_wins() {
     });
     let told = findings::compared(&experiment, &data, Some(&noise));
     assert!(told[1].ends_with("no difference shown at 3 of 3 points"), "{told:?}");
-    let knees = findings::knees(&experiment, &data);
+    let knees = knee::knees(&experiment, &data);
     let expected = "hypostyle: no knee, requests/s still grow at connections = 256, the last \
                     point; the greatest requests/s with a p99 below 1 ms are 605,980, at \
                     connections = 256";
@@ -233,6 +279,34 @@ fn losses_are_told_like_wins() {
                     few rounds to tell";
     assert_eq!(findings::compared(&experiment, &few, None)[0], expected);
     assert_eq!(findings::compared(&experiment, &Record::default(), None), [""; 0]);
+}
+
+#[test]
+fn a_comparison_is_void_or_open_where_the_measurements_are_doubtful() {
+    let experiment = experiment("t", &["hypostyle", "memcached"], CONNECTIONS);
+    let mut data = record(&experiment);
+    let rows = |data: &mut Record, at: &str, change: fn(&mut Row)| {
+        data.rows.iter_mut().filter(|row| row.at == [at]).for_each(change);
+    };
+    rows(&mut data, "1", |row| row.bound = Some("busy".to_owned()));
+    rows(&mut data, "16", |row| {
+        let share = if row.server == "memcached" { 0.5 } else { 0.0 };
+        row.figures.insert("not found".to_owned(), share);
+    });
+    // Shares are compared point by point: this share is equal for both servers, so it casts no
+    // doubt.
+    rows(&mut data, "256", |row| {
+        row.figures.insert("not found".to_owned(), 0.2);
+    });
+    let expected = "hypostyle has 2.00 times the requests/s of memcached: better at 1, this \
+                    machine cannot tell at 1, void at 1 of 3 points; kvblaster was the limit in 6 \
+                    of 18 measurements; the servers did not find the same keys (0.00 % to 50.00 % \
+                    were not found)";
+    assert_eq!(findings::compared(&experiment, &data, None), [expected]);
+    data.rows.retain(|row| row.at == ["16"]);
+    let expected = "(connections = 16): void; the servers did not find the same keys";
+    let told = findings::compared(&experiment, &data, None);
+    assert!(told[0].contains(expected), "{told:?}");
 }
 
 #[test]
@@ -259,6 +333,24 @@ fn a_report_is_written_from_a_folder() {
         let read = fs::read_to_string(&path).unwrap();
         assert!(read.contains(text), "{path:?}: {read}");
     }
+    // The next report has no data of this experiment, so it removes only the experiment's files.
+    fs::remove_file(to("orphan.json")).unwrap();
+    fs::write(markdown.join("notes.md"), "mine").unwrap();
+    write(&folder, None, (Some(&markdown), Some(&library))).unwrap();
+    let mut names: Vec<_> =
+        fs::read_dir(&markdown).unwrap().map(|one| one.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["README.md", "notes.md"]);
+    fs::write(markdown.join("README.md"), "mine").unwrap();
+    let error = write(&folder, None, (Some(&markdown), Some(&library))).unwrap_err().to_string();
+    assert!(
+        error.ends_with(
+            "README.md: this file is not of an earlier report; name another \
+                             folder, or move the file"
+        ),
+        "{error}"
+    );
+    assert_eq!(fs::read_to_string(markdown.join("README.md")).unwrap(), "mine");
     let page = write(&folder, Some(&PathBuf::from("-")), (None, Some(&library))).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>"));
     fs::remove_dir_all(&folder).unwrap();
@@ -273,9 +365,10 @@ fn an_experiment_as_markdown() {
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["README.md", "small_one.md", "small_one.svg"]);
     assert_eq!(files[1].1, include_str!("small.txt"), "{}", files[1].1);
-    let readme = "| [small\\_one](small_one.md) | 1. confirmed<br>2. not reproduced |";
+    let readme = "| [small\\_one](small_one.md) | not reproduced | the thesis: p99";
     assert!(files[0].1.contains(readme), "{}", files[0].1);
-    assert!(files[2].1.starts_with("<svg ") && files[2].1.contains("class=\"range k1\""));
+    let svg = files[2].1.strip_prefix(markdown::MADE).unwrap();
+    assert!(svg.starts_with("\n<svg ") && svg.contains("class=\"range k1\""));
 }
 
 #[test]
@@ -286,9 +379,12 @@ fn every_experiment_of_this_kvblaster_can_be_drawn() {
             row.figures = experiment.figures.iter().map(|one| (one.y.clone(), 0.5)).collect();
         }
         let name = experiment.name.clone();
-        let wanted = experiment.figures.len();
+        let figures = || experiment.figures.iter();
+        let kinds = figures().filter(|one| one.y.starts_with(PREFIX)).count();
+        let wanted = figures().count() - kinds;
         let sections = sections(&[entry(experiment, Some(data))]);
         assert!(sections[0].charts.len() >= wanted, "{name}");
+        assert_eq!(sections[0].profile.is_some(), kinds > 0, "{name}");
         assert!(!page::page(&[], &sections).is_empty());
     }
 }

@@ -58,15 +58,15 @@ fn full_backlogs(cores: &[Core], verdict: &mut Verdict) {
 }
 
 fn full_sockets(interval: &Interval, verdict: &mut Verdict) {
-    for (name, owner, used) in [
-        ("server", "the server's", interval.usage.server),
-        ("generator", "kvblaster's", interval.usage.client),
+    for (name, sockets, used) in [
+        ("server", "the server's UDP sockets", interval.usage.server),
+        ("generator", "kvblaster's UDP and AF_XDP sockets", interval.usage.client),
     ] {
         let dropped = used.and_then(|used| used.datagrams_dropped).unwrap_or(0);
         if dropped > 0 {
             let sentence = format!(
-                "the kernel dropped {} datagrams at {owner} UDP sockets, whose buffers were full: \
-                 their requests count as lost",
+                "the kernel dropped {} datagrams at {sockets}, whose buffers were full: their \
+                 requests count as lost",
                 grouped(dropped as f64)
             );
             verdict.add(&format!("{name}-dropped"), Severity::Warning, sentence);
@@ -129,6 +129,7 @@ mod tests {
         let rules: Vec<String> = remarks(&interval).into_iter().map(|(rule, _)| rule).collect();
         assert_eq!(rules, ["server-dropped", "generator-dropped"]);
         assert!(remarks(&interval)[0].1.contains("2,000 datagrams at the server's UDP sockets"));
+        assert!(remarks(&interval)[1].1.contains("7 datagrams at kvblaster's UDP and AF_XDP"));
         (interval.usage.server, interval.usage.client) = (used(Some(0)), used(None));
         assert_eq!(remarks(&interval), []);
     }

@@ -1,8 +1,8 @@
 //! Ticks of a chart's horizontal axis, and the places of their labels.
 //!
 //! Where: below each chart; `chart` draws the labels that `labels` places.
-//! Invariant: labels do not overlap. A number without a place has no label; a category always has
-//! one, in one of `ROWS_MAX` rows, and a long name loses its middle.
+//! Invariant: labels do not overlap. A number has no label if there is no room for it; a category
+//! always has a label, in one of `ROWS_MAX` rows, and a long name is shown without its middle.
 //! Source: none.
 
 use super::{Format, LEFT, LETTER, RIGHT, WIDTH, across};
@@ -36,7 +36,7 @@ pub(super) struct Labels {
 }
 
 impl Ticks {
-    /// The label of a figure: that of its tick, or else the figure in the axis' format.
+    /// The label of a figure: the label of its tick, or else the figure in the axis's format.
     #[must_use]
     pub fn word(&self, figure: f64, format: Format) -> String {
         let found = match self {
@@ -50,12 +50,12 @@ impl Ticks {
         found.map_or_else(|| format(figure), Clone::clone)
     }
 
-    /// Categories are at equal distances, all others as the chart says.
+    /// Categories are spread at equal distances, other ticks as `spread` says.
     pub(super) fn spread(&self, spread: Spread) -> Spread {
         if matches!(self, Ticks::Categories(_)) { Spread::Within } else { spread }
     }
 
-    /// Figures that the axis contains beside those of the points.
+    /// Figures that the axis must contain, in addition to the figures of the points.
     pub(super) fn edges(&self) -> impl Iterator<Item = f64> {
         let edges = match self {
             Ticks::Categories(names) => vec![-0.5, names.len() as f64 - 0.5],
@@ -91,7 +91,7 @@ fn numbers(x: &Axis, ticks: impl Iterator<Item = (f64, String)>) -> Labels {
     Labels { lines, texts, rows: 1 }
 }
 
-/// Places neighbours in different rows, if they do not fit in one.
+/// Places neighbouring labels in different rows if they do not fit in one row.
 fn categories(x: &Axis, names: &[String]) -> Labels {
     let apart = (WIDTH - RIGHT - LEFT) / names.len().max(1) as f64;
     // The last label is moved to the left, if it is wider than the space on its right.

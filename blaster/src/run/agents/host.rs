@@ -13,7 +13,7 @@ use crate::measure::watch::{Moment, Usage, Watch};
 use crate::result::machine::Machine;
 use crate::run::servers::Servers;
 use crate::run::workers::{RunContext, Task, Threads, WorkerGroup};
-use crate::workload::{Names, Workload, WorkloadError};
+use crate::workload::{Names, SentFiles, Workload};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -126,10 +126,12 @@ impl Agent<'_> {
 
     fn obey(&mut self, order: ToAgent) -> Result<(), String> {
         match (order, &self.context, &mut self.work) {
-            (ToAgent::Task(task, workload), ..) => match self.prepare(*task, &workload) {
-                Ok(found) => self.say(FromAgent::Found(Box::new(found))),
-                Err(why) => self.say(FromAgent::Refused(why)),
-            },
+            (ToAgent::Task(task, workload, files), ..) => {
+                match self.prepare(*task, &workload, &files) {
+                    Ok(found) => self.say(FromAgent::Found(Box::new(found))),
+                    Err(why) => self.say(FromAgent::Refused(why)),
+                }
+            }
             (ToAgent::Start { mode, pace, is_watched }, Some((task, context, watch)), None) => {
                 let started = Threads::start(task, context, (mode, pace), is_watched);
                 let threads = match started {
@@ -179,7 +181,7 @@ impl Agent<'_> {
         }
     }
 
-    fn prepare(&mut self, task: Task, toml: &str) -> Result<AgentFacts, String> {
+    fn prepare(&mut self, task: Task, toml: &str, files: &SentFiles) -> Result<AgentFacts, String> {
         let task = Task {
             cpus: self.flags.cpus.clone(),
             receive_cpus: self.flags.receive_cpus.clone(),
@@ -190,13 +192,7 @@ impl Agent<'_> {
         }
         let cpus: [(_, &[usize]); 2] = [("cpus", &task.cpus), ("receive-cpus", &task.receive_cpus)];
         crate::run::has_cpus(&cpus).map_err(|error| error.to_string())?;
-        let workload = Workload::from_toml(toml).map_err(|WorkloadError(why)| {
-            format!("{why} (an agent needs the workload's files too, at the same paths)")
-        })?;
-        let (theirs, ours) = (toml.lines(), workload.to_toml());
-        if let Some((theirs, _)) = theirs.zip(ours.lines()).find(|(theirs, ours)| theirs != ours) {
-            return Err(format!("not the controller's file: {}", theirs.trim_start_matches("# ")));
-        }
+        let workload = sent_workload(toml, files)?;
         let servers = Servers::find(&task.targets, task.family, task.protocol, task.steered);
         let servers = servers.map_err(|error| error.to_string())?;
         let found = AgentFacts {
@@ -258,5 +254,45 @@ impl Agent<'_> {
             self.say(work.handed(whole, watch))?;
         }
         self.say(FromAgent::Ended(failed.map(|error| error.to_string())))
+    }
+}
+
+/// Reads the workload and its files as the controller sent them. The controller printed the
+/// workload from its own copies of the files, which it had read before.
+fn sent_workload(toml: &str, files: &SentFiles) -> Result<Workload, String> {
+    let workload = Workload::from_sent(toml, files).map_err(|error| error.to_string())?;
+    let (theirs, ours) = (toml.lines(), workload.to_toml());
+    match theirs.zip(ours.lines()).find(|(theirs, ours)| theirs != ours) {
+        None => Ok(workload),
+        Some((theirs, _)) => Err(format!(
+            "the workload is not the controller's: did a file change while kvblaster started? {}",
+            theirs.trim_start_matches("# ")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_file_that_changed_after_it_was_read_is_named() {
+        let name = format!("kvblaster-changed-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, "10 1\n").unwrap();
+        let mut workload = Workload::default();
+        workload.set("value-size", &format!("file:{}", path.display())).unwrap();
+        let toml = workload.to_toml();
+        let ours = SentFiles::read(&workload).unwrap();
+        fs::write(&path, "20 1\n").unwrap();
+        let changed = SentFiles::read(&workload).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(sent_workload(&toml, &ours).unwrap().to_toml(), toml);
+        let why = sent_workload(&toml, &changed).unwrap_err();
+        assert!(
+            why.contains("did a file change") && why.contains("? md5 of value-size's"),
+            "{why}"
+        );
     }
 }

@@ -6,8 +6,11 @@
 //! controller         Task               Start         Go          Epoch…        End
 //! ```
 //!
+//! The contents of a workload's files follow the line of `Task`, byte for byte.
+//!
 //! Where: over an agent's standard input and output.
-//! Invariant: no line is longer than `LINE_BYTES_MAX`. Each side holds at most one message that it
+//! Invariant: no line is longer than `LINE_BYTES_MAX`, and no message has more bytes of files than
+//! `SENT_BYTES_MAX`. Each side holds at most one message that it
 //! has read and not yet handled. At most `ORDERS_MAX` (controller) or `MESSAGES_MAX` (agent)
 //! messages wait to be written. A side that is silent for `SILENCE_MAX` counts as gone.
 
@@ -20,6 +23,7 @@ use crate::result::machine::Machine;
 use crate::result::version::ServerInfo;
 use crate::target::Target;
 use crate::wire::Protocol;
+use crate::workload::SentFiles;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -43,8 +47,8 @@ const EXCERPT_CHARS_MAX: usize = 80;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToAgent {
-    /// An agent's share of the work, and the workload as TOML.
-    Task(Box<Task>, String),
+    /// An agent's share of the work, the workload as TOML, and the files that the workload names.
+    Task(Box<Task>, String, SentFiles),
     /// Connect, and wait for `Go`. The pace is the sum of all agents' rates.
     Start {
         mode: Mode,
@@ -91,6 +95,22 @@ pub(crate) enum FromAgent {
     Changed(Vec<String>),
 }
 
+/// A message that one side sends to the other.
+pub(crate) trait Message: Serialize + DeserializeOwned {
+    /// The files whose contents follow the message's line.
+    fn files(&mut self) -> Option<&mut SentFiles> {
+        None
+    }
+}
+
+impl Message for ToAgent {
+    fn files(&mut self) -> Option<&mut SentFiles> {
+        if let ToAgent::Task(_, _, files) = self { Some(files) } else { None }
+    }
+}
+
+impl Message for FromAgent {}
+
 /// The servers and the machine of an agent, before the traffic.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct AgentFacts {
@@ -128,9 +148,9 @@ impl<F: AsFd> Lines<F> {
         Lines { from: BufReader::new(Patient { from, patience }) }
     }
 
-    /// Returns the next message, or `None` at the end of the input. Fails after silence or an
-    /// invalid line.
-    pub(crate) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, String> {
+    /// Returns the next message with its files, or `None` at the end of the input. Fails after
+    /// silence, an invalid line, or files that are too long.
+    pub(crate) fn next<M: Message>(&mut self) -> Result<Option<M>, String> {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -150,7 +170,11 @@ impl<F: AsFd> Lines<F> {
             }
             if line != b"\n" {
                 let message = serde_json::from_slice(&line);
-                return message.map(Some).map_err(|_| format!("it says: {}", excerpt(&line)));
+                let mut message: M = message.map_err(|_| format!("it says: {}", excerpt(&line)))?;
+                if let Some(files) = message.files() {
+                    files.read_contents(&mut self.from)?;
+                }
+                return Ok(Some(message));
             }
         }
     }
@@ -174,32 +198,47 @@ pub(crate) fn harmless(text: &str, chars_max: usize) -> String {
 }
 
 /// Writes messages, or empty lines after silence, until all senders or the reader are gone.
-pub(crate) fn write<M: Serialize>(messages: &Receiver<M>, mut to: impl Write) {
+pub(crate) fn write<M: Message>(messages: &Receiver<M>, mut to: impl Write) {
     loop {
-        let mut line = match messages.recv_timeout(STILL_EVERY) {
-            Ok(message) => serde_json::to_vec(&message).unwrap_or_default(),
-            Err(RecvTimeoutError::Timeout) => Vec::new(),
+        let message = match messages.recv_timeout(STILL_EVERY) {
+            Ok(message) => Some(message),
+            Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        line.push(b'\n');
-        if to.write_all(&line).and_then(|()| to.flush()).is_err() {
+        if write_one(message, &mut to).is_err() {
             return;
         }
     }
 }
 
+/// Writes a message with its files, or an empty line.
+fn write_one<M: Message>(mut message: Option<M>, to: &mut impl Write) -> io::Result<()> {
+    let mut line = message.as_ref().map(serde_json::to_vec).transpose()?.unwrap_or_default();
+    line.push(b'\n');
+    to.write_all(&line)?;
+    if let Some(files) = message.as_mut().and_then(M::files) {
+        files.write_contents(to)?;
+    }
+    to.flush()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::flags;
     use std::sync::mpsc;
 
-    fn read(
-        bytes: &[u8],
-        patience: Duration,
-    ) -> (Result<Option<FromAgent>, String>, io::PipeWriter) {
+    fn read(bytes: &[u8], patience: Duration) -> (Result<Option<ToAgent>, String>, io::PipeWriter) {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(bytes).unwrap();
         (Lines::new(reader, patience).next(), writer)
+    }
+
+    /// The line of a task that announces a file of 67,108,865 bytes.
+    fn long_task() -> String {
+        let task = Task::whole(&flags::plan(false).unwrap());
+        let files = [serde_json::json!({ "path": "/sizes", "bytes": 67_108_865 })];
+        serde_json::json!({ "Task": [task, "", files] }).to_string() + "\n"
     }
 
     #[test]
@@ -215,9 +254,11 @@ mod tests {
         let Pace::Open { rate_per_s, connections: 3, .. } = pace else { panic!("{pace:?}") };
         assert!(rate_per_s.is_nan() && matches!(lines.next::<ToAgent>(), Ok(None)));
         let patience = Duration::from_millis(10);
+        let long = long_task();
         for (bytes, why) in [
             (&b""[..], "no message arrived for 10ms"),
             (b"Welcome\x1b to b\n", "it says: Welcome\\u{1b} to b"),
+            (long.as_bytes(), "the files that follow have more than 67108864 bytes"),
         ] {
             let (message, _open) = read(bytes, patience);
             assert_eq!(message.unwrap_err(), why);

@@ -88,7 +88,8 @@ const FIGURES: [Figure; 10] = [
 
 /// Returns the servers' CPU time per answer in nanoseconds, in user mode only, because time in the
 /// kernel is not the server's own. `None` if the servers run on other machines.
-fn user_ns(window: &Interval, _: &[usize]) -> Option<f64> {
+#[must_use]
+pub fn user_ns(window: &Interval, _: &[usize]) -> Option<f64> {
     let answered = window.tally.total().answered as f64;
     (answered > 0.0).then_some(user_seconds(window, &[])? * 1e9 / answered)
 }

@@ -109,8 +109,9 @@ fn took(total: &VerbTally) -> String {
     text
 }
 
-/// Options of `run` that are left out of a `capacity` command.
-const OF_A_RUN: [&str; 4] = ["rate", "depth", "schedule", "requests"];
+/// Options of `run` that are left out of a `capacity` command: those that it does not have, and the
+/// length of the run.
+const OF_A_RUN: [&str; 6] = ["rate", "depth", "idle", "slow", "schedule", "requests"];
 
 pub(super) struct Advice {
     pub(super) text: String,
@@ -193,6 +194,26 @@ fn round(rate: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags::tests::parse_words;
+    use std::collections::BTreeSet;
+
+    /// The names of a verb's options, which begin lines of its help.
+    fn options(verb: &str) -> BTreeSet<String> {
+        let help = parse_words(&format!("{verb} --help")).unwrap_err();
+        let lines = help.lines().filter(|line| line.trim_start().starts_with('-'));
+        let names = lines.filter_map(|line| line.split_once("--")?.1.split(' ').next());
+        names.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_suggested_search_has_no_option_that_only_run_has() {
+        let (run, search) = (options("run"), options("capacity"));
+        assert!(run.contains("rate") && search.contains("first"), "{run:?} {search:?}");
+        // `command_for` turns an assert into an objective.
+        for option in run.difference(&search).filter(|option| *option != "assert") {
+            assert!(OF_A_RUN.contains(&option.as_str()), "{option}");
+        }
+    }
 
     #[test]
     fn rates_to_try_are_round() {

@@ -107,6 +107,7 @@ impl Threads {
             thread,
             threads: task.threads,
             here: (nth, task.count),
+            agent: task.agent,
             first_connection,
             targets: Arc::clone(&context.servers.targets),
             ring: Arc::clone(&context.servers.ring),

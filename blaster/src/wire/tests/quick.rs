@@ -16,7 +16,7 @@ fn is_the_same(quick: &UsualAnswer, found: &ReadOutcome<'_>) -> bool {
     piece.ends && (kind, piece.tag, *used) == (quick.kind, quick.tag, quick.used)
 }
 
-/// Returns how many usual answers are recognised in a stream. Asserts that `next` reads the same.
+/// Counts the usual answers recognised in a stream. Asserts that `next` reads the same answers.
 fn recognised(protocol: Protocol, bytes: &[u8]) -> usize {
     let (mut reader, mut at, mut count) = (Reader::new(protocol), 0, 0);
     while at < bytes.len() {
@@ -42,8 +42,8 @@ fn usual(protocol: Protocol) -> (Vec<u8>, usize) {
                 (format!("{hit}2\r\nhi\r\nEND\r\n"), "VALUE b 0 2\r\nhi\r\nEND\r\n");
             let long = format!("{hit}1000\r\n{}\r\nEND\r\n", "v".repeat(1000));
             let bytes = [&short, &short, &long, &short, "END\r\nSTORED\r\n", other, &long, other];
-            // `next` reads the first answer with a key of another length and remembers the length.
-            // That answer is not recognised.
+            // The first answer with a key of another length is not recognised: `next` reads the
+            // answer and remembers the length.
             (bytes.concat().into_bytes(), 5)
         }
         Protocol::Meta => (b"VA 2 O65536\r\nhi\r\nEN\r\nHD O131072\r\nVA 0 O0\r\n\r\n".to_vec(), 4),
@@ -110,7 +110,7 @@ fn a_request_by_template_has_the_bytes_of_one_that_is_spelled_out() {
         for request in 0..400_u32 {
             let mut keys = [0; 3].map(|_| random.next_u64() % 3_000_000_000).to_vec();
             let verb = VERBS[request as usize % VERBS.len()];
-            // The size changes every 100 requests, and from number 300 on with each request.
+            // The size changes every 100 requests and, from request 300 on, with each request.
             let value_bytes =
                 if request < 300 { [0, 5, 70][request as usize / 100] } else { request };
             let value_bytes = if verb.writes() { value_bytes } else { 0 };

@@ -47,7 +47,8 @@ fn a_cache_trace_is_read() {
     assert_eq!(details.replaced, 3);
     assert_eq!(details.key_bytes, [3, 5, 250]);
     assert_eq!(details.value_bytes, [100, 7, VALUE_BYTES_MAX]);
-    // Four requests in the first second, then a pause. Second 12, after 13, counts as 13.
+    // The trace has four requests in the first second, then a pause. The row of second 12 follows
+    // those of second 13, so it counts as second 13.
     let mut cursor = 0;
     let due: Vec<_> = (0..9).map(|n| replay.due_ns(n, &mut cursor).unwrap() / 1_000_000).collect();
     assert_eq!(due, [0, 250, 500, 750, 3000, 3500, 4000, 4333, 4666]);
@@ -85,9 +86,10 @@ fn key_traces_are_read_by_their_name() {
     let bytes: Vec<u8> = [9_u32, 4, 9].iter().flat_map(|key| key.to_le_bytes()).collect();
     let packed = compress_to_vec(bytes.as_slice(), CompressionLevel::Fastest);
     std::fs::write(&path, packed).unwrap();
-    let whole = Replay::read(&path, 0).unwrap();
-    let first = Replay::read(&path, 1).unwrap();
-    let missing = Replay::read(&folder.join("none"), 0).unwrap_err();
+    let files = Files::here("");
+    let whole = Replay::read(&files, &path, 0).unwrap();
+    let first = Replay::read(&files, &path, 1).unwrap();
+    let missing = Replay::read(&files, &folder.join("none"), 0).unwrap_err();
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!((whole.keys, whole.requests, whole.details), (2, vec![0, 1, 0], None));
     assert_eq!((first.keys, first.requests), (1, vec![0]));

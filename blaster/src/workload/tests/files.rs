@@ -3,12 +3,11 @@
 //! Where: unit tests. Invariant: see `tests`.
 
 use super::super::settings::{SETTINGS, Setting};
-use super::super::{Workload, WorkloadError, file, presets};
+use super::super::{Files, Workload, WorkloadError, file, presets};
 use super::Folder;
-use std::path::Path;
 
 fn parse(text: &str) -> Result<Workload, (usize, String)> {
-    file::parse(text, Path::new(""))
+    file::parse(text, &Files::here(""))
 }
 
 #[test]
@@ -39,7 +38,7 @@ fn every_setting_is_printed_as_it_is_read() {
         ("key-file", keys.to_str().unwrap()),
         ("population-seed", "7"),
         ("popularity", "gaussian:0.1,0.25"),
-        ("keys-per", "connection"),
+        ("keys-per", "agent"),
         ("key-size", &sizes),
         ("key-prefix", "\"007\\"),
         ("value-size", "list:0=1,9=2.5"),
@@ -190,7 +189,7 @@ fn what_is_written_wrongly_is_told_how_it_is_written_or_what_is_meant() {
         let WorkloadError(why) = workload.set(name, value).unwrap_err();
         assert!(why.ends_with(told), "{name} {value}: {why}");
     }
-    let (_, why) = file::parse("preset = \"etx\"", Path::new("")).unwrap_err();
+    let (_, why) = file::parse("preset = \"etx\"", &Files::here("")).unwrap_err();
     assert!(why.ends_with("; do you mean etc?"), "{why}");
 }
 

@@ -6,16 +6,15 @@ use super::super::popularity::{KeySampler, Popularity, power_law};
 use super::super::random;
 use super::super::zipf::Zipf;
 use super::super::{Stream, Workload, WorkloadRequest};
-use super::{DISTANCE_MAX, distance, made};
+use super::{DISTANCE_MAX, Files, distance, made};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use statrs::distribution::{ContinuousCDF, Normal};
 use std::collections::HashSet;
-use std::path::Path;
 use std::sync::Arc;
 
 fn drawn(text: &str, keys: u64, draws: usize) -> Vec<u64> {
-    let table = Popularity::parse(text, Path::new("")).unwrap().table(keys).unwrap();
+    let table = Popularity::parse(text, &Files::here("")).unwrap().table(keys).unwrap();
     let mut sampler = KeySampler::new(keys, Some(1), 0, 1);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(21);
     (0..draws).map(|_| sampler.draw(&table, &mut random)).collect()
@@ -46,8 +45,8 @@ fn the_papers_keys_are_drawn_by_those_shares() {
     let counts = ranked(keys, &drawn("power-law:0.01,0.001,10000,4", keys, draws));
     let top = |count: usize| counts[..count].iter().sum::<u64>() as f64 / draws as f64;
     // The shares of the top bucket of each generator, and of the top 1 % and 10 % of all buckets.
-    // The most drawn keys have a slightly larger share than the most popular keys, because they are
-    // selected by their counts.
+    // The most drawn keys have a slightly larger share than the most popular keys, because the most
+    // drawn keys are selected by their counts.
     assert!((top(100) - 0.0133).abs() < 0.001, "{}", top(100));
     assert!((top(10_000) - 0.339).abs() < 0.005, "{}", top(10_000));
     assert!((0.655..0.69).contains(&top(100_000)), "{}", top(100_000));
@@ -58,7 +57,7 @@ fn popular_keys_are_no_neighbours() {
     for text in ["zipf:1", "power-law:0.01,0.001,10000,4"] {
         let keys = drawn(text, 1_000_000, 20_000);
         let low = keys.iter().filter(|key| **key < 100_000).count();
-        // A tenth of the keys gets a tenth of the requests, except those for a few popular keys.
+        // Apart from a few popular keys, a tenth of the keys gets a tenth of the requests.
         assert!((1_000..3_600).contains(&low), "{text}: {low}");
         assert!(keys.iter().all(|key| *key < 1_000_000));
     }
@@ -192,7 +191,7 @@ fn histograms_take_the_place_of_every_law() {
     assert!((workload.own_gap_ns(3).unwrap() - 1500.0).abs() < 1e-9);
     let mut stream = super::Stream::new(&workload, 1, 0, 3);
     assert!((0..1000).all(|_| [500, 10_500].contains(&stream.gap_ns(f64::NAN))));
-    let error = Popularity::parse(&of("words", "get 1\n"), Path::new("")).unwrap_err();
+    let error = Popularity::parse(&of("words", "get 1\n"), &Files::here("")).unwrap_err();
     assert!(error.to_string().ends_with("line 1: get is not a number"), "{error}");
 }
 
@@ -292,6 +291,34 @@ fn each_connection_has_keys_of_its_own() {
 }
 
 #[test]
+fn each_agent_has_keys_of_its_own_and_they_are_all_requested() {
+    // The first agent has two threads, the second has one.
+    let agents = [(0, (0, 2), 0..201), (0, (1, 2), 0..201), (1, (0, 1), 201..403)];
+    for popularity in ["uniform", "zipf:1", "sequential", "gaussian:0.3"] {
+        let settings = [("keys", "403"), ("keys-per", "agent"), ("popularity", popularity)];
+        let order = [("set-order", "oldest"), ("batch", "1-3")];
+        for settings in [settings.to_vec(), [&settings[..], &order].concat()] {
+            let workload = made("uniform", &settings);
+            let mut requested = HashSet::new();
+            for (thread, (agent, here, own)) in (0..).zip(agents.clone()) {
+                let stream = Stream::new(&workload, 1, thread, 3);
+                let mut stream = stream.of_agent((agent, 2), here);
+                let mut request = WorkloadRequest::new();
+                for _ in 0..20_000 {
+                    assert!(stream.next(&mut request));
+                    assert!(request.keys.iter().all(|key| own.contains(key)), "{request:?}");
+                    requested.extend(request.keys.iter().copied());
+                }
+                if let Some((_, key)) = stream.pick() {
+                    assert!(own.contains(&key), "{key}");
+                }
+            }
+            assert_eq!(requested.len(), 403, "{settings:?}");
+        }
+    }
+}
+
+#[test]
 fn keys_of_a_connection_keep_the_weights_that_a_file_gives_them() {
     let folder = super::Folder::new("connections");
     let names: String = (0..10).map(|line| format!("user:{line}\n")).collect();
@@ -362,7 +389,7 @@ fn what_is_no_popularity_is_refused() {
                  power-law:0.01,0.001,10000,1025 power-law:0.01,0.001,1048576,9 \
                  file:/no/such/file";
     for text in texts.split(' ').chain([""]) {
-        let error = Popularity::parse(text, Path::new("")).unwrap_err();
+        let error = Popularity::parse(text, &Files::here("")).unwrap_err();
         assert!(error.to_string().contains(text.split(':').next_back().unwrap()), "{error}");
     }
 }

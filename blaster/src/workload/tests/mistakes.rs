@@ -2,21 +2,21 @@
 //!
 //! Where: unit tests.
 //! Invariant: see `tests`. In addition, no text that a user can write causes a panic, a hang or
-//! unbounded use of memory, neither when it is parsed nor when requests are drawn.
+//! unbounded use of memory when the text is parsed or when requests are drawn.
 
 use super::super::random::{below, hash};
 use super::super::settings::SETTINGS;
 use super::super::{
-    BATCH_MAX, EXPTIME_S_MAX, Names, Stream, VALUE_BYTES_MAX, Verb, Workload, WorkloadRequest, file,
+    BATCH_MAX, EXPTIME_S_MAX, Files, Names, Stream, VALUE_BYTES_MAX, Verb, Workload,
+    WorkloadRequest, file,
 };
-use std::path::Path;
 use std::sync::Arc;
 
 /// The words of which values consist, in addition to spaces.
 const WORDS: &str = "uniform zipf: gaussian gaussian: sequential power-law: pareto: gev: \
     exponential: exponential facebook facebook: etc etc-as-printed list: fixed fixed: file: \
     trace uniform: get set delete append = , , , - : 0 1 2 0.5 0.001 10 64 250 1000 1e6 1e300 nan \
-    inf run connection oldest drawn";
+    inf run connection agent oldest drawn";
 const WORKLOADS: u64 = 400;
 const SETTINGS_EACH: u64 = 12;
 /// The maximum length of a value that the test makes; longer values would only take more time.
@@ -58,10 +58,10 @@ fn whatever_is_accepted_can_be_driven() {
         accepted += count;
         let text = workload.to_toml();
         if workload.check().is_err() {
-            assert!(file::parse(&text, Path::new("")).is_err(), "{text}");
+            assert!(file::parse(&text, &Files::here("")).is_err(), "{text}");
             continue;
         }
-        let again = file::parse(&text, Path::new("")).unwrap_or_else(|error| {
+        let again = file::parse(&text, &Files::here("")).unwrap_or_else(|error| {
             panic!("{error:?}:\n{text}");
         });
         assert_eq!(again.to_toml(), text);

@@ -10,9 +10,8 @@ use super::super::draw::{self, IntegerSampler};
 use super::super::law::Law;
 use super::super::settings::{KEY_SIZE, VALUE_SIZE};
 use super::super::{Stream, random};
-use super::{DISTANCE_MAX, distance, distance_of_whole, made};
+use super::{DISTANCE_MAX, Files, distance, distance_of_whole, made};
 use statrs::distribution::{ContinuousCDF, Exp, Pareto, Weibull};
-use std::path::Path;
 
 const DRAWS: u64 = 200_000;
 
@@ -84,7 +83,7 @@ fn shapes_of_zero_and_below_are_taken() {
 /// Draws from a law of sizes. Returns the samples, their mean, and their quantiles.
 fn sizes(text: &str) -> (Vec<u32>, f64, impl Fn(f64) -> u32 + use<>) {
     let usage = if text.starts_with("gev") { KEY_SIZE } else { VALUE_SIZE };
-    let law = Law::parse(text, &usage, Path::new("")).unwrap();
+    let law = Law::parse(text, &usage, &Files::here("")).unwrap();
     let whole = IntegerSampler::new(&law).unwrap();
     let samples: Vec<u32> = (0..DRAWS).map(|n| whole.draw(random::hash(12, n))).collect();
     let mean = samples.iter().map(|bytes| f64::from(*bytes)).sum::<f64>() / samples.len() as f64;
@@ -119,7 +118,7 @@ fn etc_keys_have_the_quantiles_of_table_2() {
 #[test]
 fn etc_values_are_corrected_and_as_printed() {
     for (name, mean, median) in [("etc", 299.0, 226), ("etc-as-printed", 345.0, 254)] {
-        let law = Law::parse(name, &VALUE_SIZE, Path::new("")).unwrap();
+        let law = Law::parse(name, &VALUE_SIZE, &Files::here("")).unwrap();
         let (samples, drawn, at) = sizes(&law.to_string());
         assert!((draw::mean(&law) - mean).abs() < 0.5, "{name}: {}", draw::mean(&law));
         assert!((drawn - mean).abs() < 2.0, "{name}: {drawn}");
@@ -130,7 +129,7 @@ fn etc_values_are_corrected_and_as_printed() {
 
 #[test]
 fn etc_gaps_are_corrected_and_as_printed() {
-    // 51,100 and 9,100 requests a second for each thread.
+    // The two rates are in requests a second for each thread.
     for (name, mean_us, rate) in [("etc", 19.6, 51_100.0), ("etc-as-printed", 110.0, 9_100.0)] {
         let workload = made("etc", &[("gap", name)]);
         let own_us = workload.own_gap_ns(4).unwrap() / 1e3;

@@ -28,7 +28,7 @@ pub(super) fn lines(text: &str) -> Vec<(usize, &str, bool)> {
     found
 }
 
-/// Splits a shell line into commands, and these into words. A quoted text is one unquoted word.
+/// Splits a shell line into commands, and each command into words. A quoted text is one word.
 pub(super) fn shell(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<String> = None;

@@ -1,0 +1,89 @@
+//! The meaning of each figure in a sentence, for people who do not know the names of figures.
+//!
+//! Where: in the caption of each chart.
+//! Invariant: each figure of `figures::FIGURES` has a meaning.
+//! Source: none.
+
+use crate::lab::figures::BESIDE;
+
+/// Returns the meaning of a figure, or an empty text if the name is unknown.
+#[must_use]
+pub fn meaning(figure: &str) -> String {
+    if let Some(name) = figure.strip_prefix(BESIDE) {
+        return format!("Of the second load: {}", meaning(name));
+    }
+    let sentence = match figure {
+        "requests/s" => "Requests that were answered per second.",
+        "keys/s" => "Keys of answered requests per second.",
+        "gets/s" => "Gets that were answered per second.",
+        "sets/s" => "Sets that were answered per second.",
+        "deletes/s" => "Deletes that were answered per second.",
+        "bytes/s" => "Bytes that kvblaster sent and received per second.",
+        "capacity, mean < 1 ms" => {
+            "The highest rate, in requests per second, with a mean response time below 1 ms; 0 if \
+             there was no such rate."
+        }
+        "capacity, p99 < 1 ms" => {
+            "The highest rate, in requests per second, at which 99 % of the responses took less \
+             than 1 ms; 0 if there was no such rate."
+        }
+        "capacity, none late" => {
+            "The highest rate, in requests per second, at which no response was late; 0 if there \
+             was no such rate."
+        }
+        "mean" => "The mean response time.",
+        "deviation" => "The standard deviation of the response times.",
+        "min" => "The shortest response time.",
+        "p50" => "Half of the responses took at most this time.",
+        "p99" => "99 % of the responses took at most this time.",
+        "p99.9" => "99.9 % of the responses took at most this time.",
+        "max" => "The longest response time.",
+        "get mean" => "The mean response time of gets.",
+        "get p99" => "99 % of the responses to gets took at most this time.",
+        "get max" => "The longest response time of a get.",
+        "set mean" => "The mean response time of sets.",
+        "set p99" => "99 % of the responses to sets took at most this time.",
+        "late" => "The share of the requests whose response was late or never came.",
+        "hits" => "The share of the gets that found their key.",
+        "failures" => "The share of the requests that failed.",
+        "not found" => "The share of the keys that the server did not find.",
+        "requests/CPU-s" => {
+            "Requests that were answered for each second of CPU time of the servers' CPUs."
+        }
+        "user time/request" => {
+            "CPU time of the servers outside the kernel, for each request that was answered."
+        }
+        "server CPUs" => {
+            "CPUs of the servers that were busy in the mean: 1 is one CPU for all of the time."
+        }
+        "server user" => "CPUs of the servers that ran programs, not the kernel, in the mean.",
+        "server system" => "CPUs of the servers that ran the kernel for a program, in the mean.",
+        "server softirq" => {
+            "CPUs of the servers that ran soft interrupts, which handle packets, in the mean."
+        }
+        "fullest CPU" => "The share of its time for which the busiest CPU of the machine was busy.",
+        "client CPUs" => "CPUs that kvblaster used.",
+        "others on server CPUs" => "The share of the servers' CPU time that other programs used.",
+        "resident memory" => "Memory that the servers used.",
+        "memory limit" => "The limit (-m, maxmemory) that led to the resident memory of the axis.",
+        "lost datagrams" => "The share of the datagrams that were lost.",
+        _ => "",
+    };
+    sentence.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::figures::FIGURES;
+
+    #[test]
+    fn each_figure_has_a_meaning() {
+        for figure in &FIGURES {
+            assert!(meaning(figure.name).ends_with('.'), "{}", figure.name);
+        }
+        let beside = meaning("beside: p99");
+        assert_eq!(beside, "Of the second load: 99 % of the responses took at most this time.");
+        assert_eq!(meaning("beside: x"), "Of the second load: ");
+    }
+}

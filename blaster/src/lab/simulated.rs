@@ -1,0 +1,241 @@
+//! A measurement without a server: one eviction policy, simulated on a trace or on drawn requests.
+//!
+//! ```text
+//! policy, point -> command line of kvblaster simulate -> misses -> figures of a row
+//! ```
+//!
+//! Where: in place of a server's measurement, with the method `simulate`.
+//! Invariant: the replay of a trace has the same result each time, so one round is exact. Drawn
+//! requests are a sample, so each round draws other requests.
+//! Source: none; see the crate `simulate`.
+
+use super::experiment::{Drive, Experiment, Method, Program, Scale, Server};
+use super::figures;
+use super::measure::{MeasureError, Site, parsed};
+use super::points::{self, At};
+use super::record::{Row, Started};
+use super::servers::{ServerError, split};
+use crate::flags::Verb;
+use crate::launch::on_cpus;
+use crate::result::manifest::Manifest;
+use crate::simulate::outcomes;
+use serde_json::json;
+use simulate::contestant::SimulatedPolicy;
+use std::env;
+use std::path::PathBuf;
+
+/// The variable that names the folder with the traces.
+const TRACES: &str = "TRACES";
+/// The prefix with which an experiment names a file in that folder.
+const IN_TRACES: &str = "$TRACES/";
+/// The flags with which `kvblaster simulate` draws requests.
+const DRAWING: [&str; 2] = ["-w", "--workload"];
+
+/// Returns the folder with the traces.
+///
+/// # Errors
+/// The variable names no folder.
+pub(super) fn traces() -> Result<PathBuf, ServerError> {
+    let named = env::var_os(TRACES).map(PathBuf::from);
+    let why = match &named {
+        Some(folder) if folder.is_dir() => return Ok(folder.clone()),
+        Some(folder) => format!("{TRACES}={}: there is no such folder", folder.display()),
+        None => format!("{TRACES} names no folder with traces"),
+    };
+    Err(ServerError::Lacking(why))
+}
+
+/// True if each row of the experiment has the same figures in each round.
+pub(super) fn is_exact(experiment: &Experiment) -> bool {
+    let draws = |server: &Server, at: &At| {
+        let words = words(server, &experiment.drive, at);
+        words.map_or(true, |words| is_drawing(&words))
+    };
+    experiment.drive.method == Method::Simulate
+        && !points::points(experiment, Scale::Full)
+            .iter()
+            .any(|at| experiment.servers.iter().any(|server| draws(server, at)))
+}
+
+fn is_drawing(words: &[String]) -> bool {
+    // `-wNAME` and `--workload=NAME` are other spellings of `-w NAME`.
+    words.iter().any(|word| DRAWING.iter().any(|flag| word.starts_with(flag)))
+}
+
+/// Checks that policies are simulated and programs are driven.
+pub(super) fn check(experiment: &Experiment) -> Result<(), String> {
+    let Experiment { drive, servers, .. } = experiment;
+    let simulates = drive.method == Method::Simulate;
+    for server in servers {
+        let wrong = |why: &str| Err(format!("servers: {}: {why}", server.name));
+        match (server.program == Program::Policy, simulates) {
+            (true, false) => return wrong("a policy needs the method simulate"),
+            (false, true) => return wrong("the method simulate needs the program policy"),
+            (false, false) => {}
+            (true, true) => {
+                if let Err(why) = server.flags.parse::<SimulatedPolicy>() {
+                    return wrong(&format!("flags: {why}"));
+                }
+                if !is_bare(server) {
+                    return wrong("a policy has only a name, flags, drive and needs");
+                }
+            }
+        }
+    }
+    if simulates && (drive.profile || !drive.prepare.is_empty() || !drive.beside.is_empty()) {
+        return Err("drive: the method simulate has no prepare, beside or profile".to_owned());
+    }
+    Ok(())
+}
+
+/// True if all fields that describe a process have their defaults.
+fn is_bare(server: &Server) -> bool {
+    let Server { name, flags, drive, needs, .. } = server;
+    let bare = json!({
+        "name": name, "program": "policy", "flags": flags, "drive": drive, "needs": needs,
+    });
+    let bare = serde_json::from_value::<Server>(bare).and_then(serde_json::to_value);
+    bare.ok() == serde_json::to_value(server).ok()
+}
+
+/// Simulates a policy at a point.
+///
+/// # Errors
+/// The trace is not there, or the flags do not give one trace and one size.
+pub(super) fn measure(
+    (server, drive): (&Server, &Drive),
+    at: &At,
+    (site, round): (&Site<'_>, u32),
+) -> Result<(Row, Started), MeasureError> {
+    let mut words = words(server, drive, at).map_err(MeasureError::Flags)?;
+    if is_drawing(&words) {
+        words.extend(["--seed".to_owned(), (round + 1).to_string()]);
+    }
+    words = words.into_iter().map(in_folder).collect::<Result<_, _>>()?;
+    let (verb, command) = parsed(words)?;
+    let wrong = |why: &str| MeasureError::Flags(format!("{command}: {why}"));
+    let Verb::Simulate(mut plan) = verb else { return Err(wrong("not simulate")) };
+    // Without this line, the command would also simulate LRU, for comparison.
+    plan.contestants = vec![server.flags.parse().map_err(|why: String| wrong(&why))?];
+    let done = on_cpus(site.client_cpus, || outcomes(&plan, |_, _| ()));
+    let (_, outcomes) = done.map_err(ServerError::System)??;
+    let misses = match outcomes.as_slice() {
+        [one] => match one.sizes.as_slice() {
+            [(_, misses)] => misses.iter().sum::<u64>() as f64 / (one.requests as f64).max(1.0),
+            _ => return Err(wrong("a measurement has one size")),
+        },
+        _ => return Err(wrong("a measurement has one trace")),
+    };
+    let row = Row {
+        round,
+        at: at.labels.clone(),
+        server: server.name.clone(),
+        figures: figures::of_misses(misses),
+        ..Row::default()
+    };
+    let started = Started {
+        server: server.name.clone(),
+        version: format!("simulated by kvblaster {}", Manifest::here().kvblaster),
+        commands: Vec::new(),
+        driven_by: command,
+    };
+    Ok((row, started))
+}
+
+/// The words of the command line, without the program's name and the seed.
+fn words(server: &Server, drive: &Drive, at: &At) -> Result<Vec<String>, String> {
+    let mut words = vec!["simulate".to_owned()];
+    for text in [&drive.flags, &server.drive] {
+        words.extend(split(&at.resolve(text)?));
+    }
+    words.extend(["-p".to_owned(), server.flags.clone()]);
+    Ok(words)
+}
+
+/// Replaces the name of a file among the traces by its path.
+fn in_folder(word: String) -> Result<String, ServerError> {
+    let Some(file) = word.strip_prefix(IN_TRACES) else { return Ok(word) };
+    let folder = traces()?;
+    let path = folder.join(file);
+    match path.is_file() {
+        true => Ok(path.display().to_string()),
+        false => {
+            let why = format!("{TRACES}={}: there is no file {file}", folder.display());
+            Err(ServerError::Lacking(why))
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::panic, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::lab::library;
+
+    fn experiment(flags: &str, policy: &str, more: &str) -> Result<Experiment, String> {
+        let text = format!(
+            r#"
+            title = "t"
+            source = "own"
+            place = "p"
+            did = "d"
+            found = ["f"]
+            drive = {{ method = "simulate", flags = "{flags}" }}
+            figures = [{{ y = "hits" }}]
+            servers = [{{ name = "one", program = "policy", flags = "{policy}"{more} }}]
+        "#
+        );
+        Experiment::parse("t", &text).map_err(|error| error.to_string())
+    }
+
+    fn measured(flags: &str, policy: &str, round: u32) -> Result<(Row, Started), MeasureError> {
+        let experiment = experiment(flags, policy, "").unwrap();
+        let site = Site { server_cpus: &[], client_cpus: &[], cards: &[], link: None };
+        let (server, drive) = (&experiment.servers[0], &experiment.drive);
+        measure((server, drive), &At::default(), (&site, round))
+    }
+
+    #[test]
+    fn each_round_draws_other_requests_and_each_policy_has_its_own_hits() {
+        let flags = "-w zipf --keys 500 --requests 5k -s 10%";
+        let hits = |policy, round| measured(flags, policy, round).unwrap().0.figures["hits"];
+        assert!(hits("belady", 0) > hits("lru", 0) && hits("lru", 0) > 0.0);
+        assert_ne!(hits("lru", 0).to_bits(), hits("lru", 1).to_bits());
+        assert_eq!(hits("lru", 1).to_bits(), hits("lru", 1).to_bits());
+        let (row, started) = measured(flags, "sieve", 1).unwrap();
+        assert!((row.figures["hits"] + row.figures["not found"] - 1.0).abs() < 1e-4);
+        assert_eq!(started.driven_by, format!("kvblaster simulate {flags} -p sieve --seed 2"));
+    }
+
+    #[test]
+    fn only_a_recorded_trace_is_exact() {
+        let exact = |flags: &str| is_exact(&experiment(flags, "lru", "").unwrap());
+        assert!(exact("$TRACES/a.u32.zst -s 1%"));
+        assert!(!exact("-w zipf -s 1%") && !exact("a --workload=zipf"));
+    }
+
+    #[test]
+    fn a_policy_that_is_none_or_has_a_process_is_refused() {
+        let told = |policy, more| experiment("a", policy, more).unwrap_err();
+        assert!(told("lfu", "").contains("no policy called lfu"));
+        assert!(told("lru", ", threads = \"2\"").contains("only a name"));
+        assert!(told("lru", ", way = \"udp\"").contains("only a name"));
+        let wrong = measured("-w zipf --keys 9 --requests 99 -s 10%,20%", "lru", 0).unwrap_err();
+        assert!(wrong.to_string().contains("one size"), "{wrong}");
+    }
+
+    #[test]
+    fn every_command_line_of_the_experiments_can_be_parsed() {
+        for experiment in library::all(None).unwrap() {
+            let is_simulated = experiment.drive.method == Method::Simulate;
+            let (server, all) = (&experiment.servers[0], points::points(&experiment, Scale::Full));
+            for at in all.iter().filter(|_| is_simulated) {
+                let words = words(server, &experiment.drive, at).unwrap();
+                let (verb, command) = parsed(words).unwrap();
+                let Verb::Simulate(plan) = verb else { panic!("{command}") };
+                assert_eq!(plan.sizes.len(), 1, "{command}");
+                assert_eq!(plan.traces.len() + plan.workload.iter().len(), 1, "{command}");
+            }
+        }
+    }
+}

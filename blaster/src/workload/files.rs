@@ -1,0 +1,135 @@
+//! The files that a workload names: those of this machine, or those that a controller has sent.
+//!
+//! Where: the settings of a workload read their files through `Files`. A controller sends
+//! `SentFiles` to its agents.
+//! Invariant: an agent opens no path that its controller names. The files that are sent have at
+//! most `SENT_BYTES_MAX` bytes in total. A receiver checks the announced lengths before it reads.
+
+use super::{Workload, WorkloadError, file};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The maximum number of bytes of all files that a controller sends to an agent.
+pub(crate) const SENT_BYTES_MAX: u64 = 64 << 20;
+
+/// The files that settings may name.
+#[derive(Debug)]
+pub(crate) enum Files<'f> {
+    /// The files of this machine. Relative paths begin at this folder.
+    Here(PathBuf),
+    /// The files that a controller has sent.
+    Sent(&'f SentFiles),
+}
+
+impl<'f> Files<'f> {
+    /// This machine's files, with paths relative to `folder`.
+    pub(crate) fn here(folder: impl AsRef<Path>) -> Files<'static> {
+        let folder = folder.as_ref();
+        // A manifest names files by absolute paths, so that it can be read from any folder.
+        let whole = std::path::absolute(folder.join("."));
+        Files::Here(whole.unwrap_or_else(|_| folder.to_owned()))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        match self {
+            Files::Here(folder) => folder.join(name),
+            Files::Sent(_) => PathBuf::from(name),
+        }
+    }
+
+    /// Opens a file by its path (see `path`).
+    pub(crate) fn open(&self, path: &Path) -> io::Result<Box<dyn BufRead + 'f>> {
+        match self {
+            Files::Here(_) => Ok(Box::new(BufReader::new(File::open(path)?))),
+            Files::Sent(sent) => Ok(Box::new(sent.contents(path)?)),
+        }
+    }
+}
+
+/// Copies of the files that a workload names. When a message is serialized, it has only the files'
+/// paths and lengths; the contents follow the message.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct SentFiles(Vec<SentFile>);
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct SentFile {
+    path: String,
+    bytes: u64,
+    /// All agents share one copy.
+    #[serde(skip)]
+    contents: Arc<Vec<u8>>,
+}
+
+impl SentFiles {
+    /// Reads the files that the printed form of `workload` names. Fails if the files are too long.
+    pub(crate) fn read(workload: &Workload) -> Result<SentFiles, WorkloadError> {
+        let mut sent = SentFiles::default();
+        for (setting, path) in file::paths(workload) {
+            let added = sent.add(path, SENT_BYTES_MAX);
+            added.map_err(|why| WorkloadError(format!("{setting}: {}: {why}", path.display())))?;
+        }
+        Ok(sent)
+    }
+
+    fn add(&mut self, path: &Path, bytes_max: u64) -> Result<(), String> {
+        let name = path.display().to_string();
+        if self.0.iter().any(|file| file.path == name) {
+            return Ok(());
+        }
+        let about = fs::metadata(path).map_err(|error| error.to_string())?;
+        if !about.is_file() {
+            let why = "not a regular file; --agent needs one, because kvblaster reads it twice";
+            return Err(why.to_owned());
+        }
+        let mut contents = Vec::new();
+        let left = bytes_max.saturating_sub(self.0.iter().map(|file| file.bytes).sum());
+        let read = File::open(path).and_then(|file| file.take(left + 1).read_to_end(&mut contents));
+        read.map_err(|error| error.to_string())?;
+        if contents.len() as u64 > left {
+            return Err(format!(
+                "the file has {} bytes; with --agent, all files of a workload may have \
+                 {bytes_max} bytes together",
+                about.len()
+            ));
+        }
+        let (bytes, contents) = (contents.len() as u64, Arc::new(contents));
+        self.0.push(SentFile { path: name, bytes, contents });
+        Ok(())
+    }
+
+    fn contents(&self, path: &Path) -> io::Result<&[u8]> {
+        let name = path.display().to_string();
+        let file = self.0.iter().find(|file| file.path == name);
+        let file = file.ok_or_else(|| io::Error::other("the controller has not sent this file"))?;
+        Ok(&file.contents)
+    }
+
+    /// Writes the contents of all files, one after the other.
+    pub(crate) fn write_contents(&self, to: &mut impl Write) -> io::Result<()> {
+        self.0.iter().try_for_each(|file| to.write_all(&file.contents))
+    }
+
+    /// Reads the contents of the files that a message announced.
+    pub(crate) fn read_contents(&mut self, from: &mut impl Read) -> Result<(), String> {
+        let announced = self.0.iter().try_fold(0, |sum: u64, file| sum.checked_add(file.bytes));
+        if announced.is_none_or(|bytes| bytes > SENT_BYTES_MAX) {
+            return Err(format!("the files that follow have more than {SENT_BYTES_MAX} bytes"));
+        }
+        for file in &mut self.0 {
+            let mut contents = Vec::new();
+            let read = from.take(file.bytes).read_to_end(&mut contents);
+            read.map_err(|error| error.to_string())?;
+            if contents.len() as u64 != file.bytes {
+                return Err("the input ends within the files of a workload".to_owned());
+            }
+            file.contents = Arc::new(contents);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
