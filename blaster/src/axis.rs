@@ -63,7 +63,8 @@ impl Axis {
         Axis { from: from.unwrap_or(self.from), to: to.unwrap_or(self.to), ..self }
     }
 
-    /// Position of a figure from 0 (start of the axis) to 1 (end); `None` if it cannot be shown.
+    /// Position of a figure from 0 (start of the axis) to 1 (end); `None` if the figure has no
+    /// position.
     #[must_use]
     pub fn place(&self, figure: f64) -> Option<f64> {
         let place = match self.spread {

@@ -19,7 +19,7 @@ const OUTBOX_DATAGRAMS_MAX: usize = 256;
 pub struct DatagramBatch {
     bytes: Vec<u8>,
     runs: Vec<Run>,
-    /// The receivers; not stored in `runs`, because a `Peer` is large and clients need none.
+    /// The receivers. A `Run` only has an index into this vector, because a `Peer` is large.
     peers: Vec<Peer>,
     datagrams: usize,
     /// The datagram that was begun last.
@@ -39,7 +39,7 @@ struct DatagramStart {
     to: Option<usize>,
 }
 
-/// Adjacent datagrams of one flow to one receiver, all equally long; the last may be shorter.
+/// Adjacent datagrams of one flow to one receiver, of equal lengths; the last may be shorter.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: DatagramStart,
@@ -56,7 +56,7 @@ impl DatagramBatch {
         DatagramBatch { by_flow, ..DatagramBatch::default() }
     }
 
-    /// Returns an outbox for batches. If `runs` is true, it sends each run as one unit.
+    /// Returns an outbox for batches. If `runs` is true, the outbox sends each run as one unit.
     #[must_use]
     pub fn outbox(runs: bool) -> Outbox {
         Outbox::new(OUTBOX_DATAGRAMS_MAX, OUTBOX_DATAGRAMS_MAX, runs)
@@ -106,7 +106,7 @@ impl DatagramBatch {
         }
     }
 
-    /// Returns the number of datagrams in the batch. Sent datagrams count until all are sent.
+    /// Returns the number of datagrams in the batch, including sent ones until all are sent.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {

@@ -6,7 +6,9 @@
 //!                +------------------------------------------------------------------+
 //! ```
 //!
-//! Where: between the workload and the measurements. The thread owns its connections.
+//! Where: between the workload and the measurements. The thread owns its connections, which are
+//! called lines. A token is the permission to send one request of a closed loop. A fill is a set of
+//! a key that a get missed.
 //! Invariant: `outward` and `inward` share nothing but messages and feedback, so they can run on
 //! one thread, or on two like the KV-Cache paper's Tx and Rx threads. A request is counted once.
 //! Source: the KV-Cache paper, sections 5.2.2 and 5.3; Schroeder, Wierman, Harchol-Balter, "Open
@@ -61,7 +63,7 @@ pub struct Drive {
     pub thread: u32,
     /// Number of threads of the run.
     pub threads: u32,
-    /// This thread's number in this process, from 0, and this process's number of threads.
+    /// This thread's number in this process, from 0, and the number of threads in this process.
     pub here: (u32, u32),
     /// This process's number among the agents, from 0, and the number of agents; (0, 1) without
     /// agents.
@@ -81,13 +83,14 @@ pub struct Drive {
     pub receive_cpu: Option<usize>,
     /// The loop, open or closed, and its rate or depth.
     pub pace: Pace,
-    /// A request unanswered after this time is given up; on a stream, so is the connection.
+    /// A request that is unanswered after this time is given up. On a stream, the connection is
+    /// given up too.
     pub timeout: Duration,
     /// An answer that takes longer is counted as late.
     pub late_limit: Duration,
     /// Requests after which a connection is closed and opened again; `None`: never.
     pub churn_requests: Option<u64>,
-    /// True if each value read is compared with the one that its key determines.
+    /// True if each value read is compared with the value that its key determines.
     pub verify: bool,
     /// True if a miss is followed by a set of the missed key.
     pub fill_on_miss: bool,
@@ -165,7 +168,8 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// Connections to each target: one thread's in a thread's plan, all threads' in a run's plan.
+    /// Number of connections to each target: in a thread's plan, connections of this thread; in a
+    /// run's plan, connections of all threads.
     pub(crate) fn connections(self) -> u32 {
         let (Pace::Open { connections, .. } | Pace::Closed { connections, .. }) = self;
         connections
@@ -304,8 +308,9 @@ impl Drive {
         1 + usize::from(self.receive_cpu.is_some())
     }
 
-    /// The keys that this thread populates; if connections or agents have their own keys, those of
-    /// its connections, or a part of those of its agent.
+    /// The keys that this thread populates. If each connection has its own keys, these are the keys
+    /// of the thread's connections. If each agent has its own keys, they are a part of the keys of
+    /// the thread's agent.
     #[must_use]
     pub fn share(&self) -> Range<u64> {
         if self.workload.per_agent() {
@@ -326,14 +331,16 @@ impl Drive {
             .of_agent(self.agent, self.here)
     }
 
-    /// The numbers of this thread's connections to each target, and the count over all threads.
+    /// The numbers of this thread's connections to each target, and the number of connections of
+    /// all threads.
     fn connection_numbers(&self) -> (Range<u32>, u32) {
         let (first, all) = self.first_connection;
         (first..first.saturating_add(self.pace.connections()), all)
     }
 
-    /// The connections whose answers are kept apart, in the order of the thread's lines. A
-    /// connection's number counts over all targets. Empty if there are too many connections.
+    /// The connections whose answers are counted separately, in the order of the thread's
+    /// connections. Connections are numbered over all targets. Empty if there are too many
+    /// connections.
     fn kept_connections(&self) -> Connections {
         let (Range { start, end }, all) = self.connection_numbers();
         let targets = u32::try_from(self.targets.len()).unwrap_or(u32::MAX);

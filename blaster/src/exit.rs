@@ -1,13 +1,13 @@
 //! The exit statuses of kvblaster, for scripts.
 //!
 //! Where: `main` exits with one of these; `--help` and `docs/kvblaster/run.md` list them.
-//! Invariant: each status has the same meaning for all commands. An invalid result never exits like
-//! a valid one, nor a failed measurement like an unmet objective.
+//! Invariant: each status has the same meaning for all commands. With asserts, an invalid result
+//! never has the status `Met`. A failed measurement never has the status of an unmet objective.
 
 use crate::words::wrapped;
 use std::process::ExitCode;
 
-/// An exit status. If several apply, the one declared last is used.
+/// An exit status. If several statuses apply, the one that is declared last is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Exit {

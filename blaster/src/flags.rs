@@ -4,7 +4,7 @@
 //! parses and bounds the value, and `long` and `short` without a name take the field's name. A verb
 //! is a variant of `Verb`, whose doc comment is its line in `--help`; an arm in `main` executes it,
 //! and an arm of `Verb::finish` checks its flags against each other. Help, manual page, completions
-//! and suggested commands are generated from these.
+//! and suggested commands are generated from these structs.
 //!
 //! Where: `main` calls `parse` first.
 //! Invariant: an unknown word causes an error that names the word. If a flag is given twice, the

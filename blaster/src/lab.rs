@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Where: a verb of kvblaster; each measurement is a `run` or a `capacity`.
-//! Invariant: an experiment is data, and adding one adds a file. What a machine cannot do is a row
-//! that says so.
+//! Invariant: an experiment is data, and adding one adds a file. If a machine cannot make a
+//! measurement, the report has a row that says so.
 //! Source: the documents that `experiment::Document` lists.
 
 pub mod card;

@@ -92,7 +92,8 @@ pub fn shell(command: &str) -> Vec<String> {
     ["sh", "-c", &exec_text(command)].map(str::to_owned).into()
 }
 
-/// A shell script that replaces the shell with `command`. `exec` cannot set variables; `env` does.
+/// A shell script that replaces the shell with `command`. `exec` cannot set variables, so `env`
+/// sets them.
 pub(crate) fn exec_text(command: &str) -> String {
     let is_of_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
     let rest = command.trim_start().trim_start_matches(is_of_name);
@@ -135,7 +136,7 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     let pid = i32::try_from(guard.id()).ok().and_then(Pid::from_raw);
     let group = pid.ok_or_else(|| failed(io::ErrorKind::Other.into()))?;
     command.process_group(group.as_raw_pid());
-    // A failure drops `guard`, which closes its pipe and so ends it.
+    // If this fails, `guard` is dropped. This closes the guard's pipe, and so the guard ends.
     let child = on_cpus(cpus, || command.spawn()).and_then(|child| child).map_err(failed)?;
     // Closes our copies of the output pipe's write end; otherwise the output would never end.
     drop(command);

@@ -47,8 +47,8 @@ impl Socket {
         !matches!(self, Socket::Stream(_))
     }
 
-    /// Begins to connect. When this returns, a stream may still be connecting; a UDP socket is
-    /// connected. `bypass` opens a connection that bypasses the kernel; this closure has to know
+    /// Begins to connect. When `open` returns, a stream may still be connecting, but a UDP socket
+    /// is connected. `bypass` opens a connection that bypasses the kernel. This closure has to know
     /// all targets that are reached through the interface.
     ///
     /// # Errors
@@ -194,7 +194,7 @@ impl Outward {
         }
     }
 
-    /// Number of waiting bytes. In a stream, sent bytes count until all are sent.
+    /// Number of waiting bytes. In a stream, sent bytes are counted until all bytes are sent.
     #[inline(always)]
     #[must_use]
     pub fn total_bytes(&self) -> usize {
@@ -204,7 +204,7 @@ impl Outward {
         }
     }
 
-    /// Ends the request that was begun last. If it fits no datagram, drops it and returns false.
+    /// Ends the request that was begun last. Drops it and returns false if it fits no datagram.
     #[inline(always)]
     pub fn end(&mut self) -> bool {
         match self {

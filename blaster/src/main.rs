@@ -72,8 +72,8 @@ fn main() -> ExitCode {
     written.map_or(Exit::Failed, |()| printed.exit).code()
 }
 
-/// Allows as many open files as the system permits, because each connection is one. If this fails,
-/// fewer connections are possible, and the run says so.
+/// Allows as many open files as the system permits, because each connection needs one. If this
+/// fails, fewer connections are possible, and the run reports this.
 fn allow_connections() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

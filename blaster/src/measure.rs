@@ -1,8 +1,8 @@
 //! Measurements: the driving threads' counts, and the CPU time and memory that processes use.
 //!
 //! Where: after the driving threads, before the search and the result.
-//! Invariant: the sum of tallies equals one tally of all their requests, however divided (by
-//! threads, epochs or reports).
+//! Invariant: the sum of all tallies equals one tally of all requests, no matter how the requests
+//! are divided into tallies (by thread, epoch or report).
 //! Source: the KV-Cache paper (5.2.2, 6.1); for CPU time, Pavlik's thesis, section 3.1.2.
 
 pub mod check;

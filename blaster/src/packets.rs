@@ -8,7 +8,8 @@
 //! Where: `line` uses these connections like the sockets of `net`.
 //! Invariant: a queue belongs to one thread. The source port identifies an answer's connection; the
 //! answer may arrive through any queue of the connection's thread. If several threads have queues,
-//! a probe has shown that the answers to each port arrive through its own thread's queues.
+//! a probe has shown that the answers to each source port arrive through the queues of the port's
+//! thread.
 //! Source: the KV-Cache paper, section 4.1.
 
 mod probe;
@@ -28,7 +29,7 @@ use crate::target::Bypass;
 use crate::wire::Protocol;
 use probe::{Probe, ProbeParameters};
 
-/// Packet buffers of a queue: one half to receive, the other to send.
+/// Packet buffers of a queue: half of them receive, and half of them send.
 const CHUNKS: u32 = 4096;
 /// The most bytes of all packet buffers. If there are many queues, each has fewer buffers.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
@@ -241,7 +242,7 @@ impl Queues {
         Some(queue.port.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The index of a source port among the ports of all threads, if it is one.
+    /// The index of a source port among the source ports of all threads. `None` for any other port.
     #[inline]
     #[must_use]
     pub fn port_index(&self, port: u16) -> Option<usize> {
@@ -255,7 +256,7 @@ impl Queues {
         self.owners.len()
     }
 
-    /// True if a source port belongs to another thread; its answers should not arrive here.
+    /// True if a source port belongs to another thread, so that its answers should not arrive here.
     #[must_use]
     pub fn belongs_to_other_thread(&self, port: u16) -> bool {
         let owner = self.port_index(port).and_then(|place| self.owners[place]);
@@ -263,7 +264,7 @@ impl Queues {
     }
 
     /// Sends the datagrams that wait in the queues. If some cannot be sent, returns the reason.
-    /// After `Full` there may be room at any time, which no event of the kernel reports.
+    /// After `Full` there may be room again at any time, but no event of the kernel reports this.
     #[inline]
     pub fn post(&self, calls: &Calls) -> Option<Obstacle> {
         let mut obstacle = None;
@@ -288,7 +289,8 @@ impl Queues {
         self.free().iter_mut().find(|(of, _)| *of == target)?.1.pop_front()
     }
 
-    /// Appends a source port to the free ones, so that late answers arrive before its reuse.
+    /// Appends a source port to the free ports. The longest free port is reused first, so that late
+    /// answers to a port arrive before the port is reused.
     fn give(&self, target: SocketAddr, source: Source) {
         if let Some((_, free)) = self.free().iter_mut().find(|(of, _)| *of == target) {
             free.push_back(source);

@@ -1,10 +1,10 @@
 //! A null server: it answers every request in the protocol of the request, and stores nothing.
 //!
-//! Where: used in place of a server. Its rate bounds that of every server on this machine, and of
-//! the load generator. Its faults show whether the generator measures faults correctly.
+//! Where: used in place of a server. Its rate is an upper bound for every server on this machine,
+//! and for the load generator. Its faults show whether the generator measures faults correctly.
 //! Invariant: each get is answered with a hit of the same length, each set as stored, each delete
 //! as deleted. `HELD_BYTES_MAX` and `OUT_BYTES_MAX` bound the memory that a client can use up.
-//! Source: none; faults after the KV-Cache paper's measurements of loss (section 6.2).
+//! Source: none; the faults follow the KV-Cache paper's measurements of loss (section 6.2).
 
 mod answer;
 mod faults;
@@ -125,7 +125,7 @@ impl Counts {
     /// Datagrams received, for each UDP place and thread.
     #[must_use]
     pub fn received(&self) -> Vec<Vec<u64>> {
-        // Relaxed: these counts are statistics, as in `add`.
+        // Relaxed: these counts are statistics and order nothing.
         let counts = |place: &Vec<AtomicU64>| {
             place.iter().map(|count| count.load(Ordering::Relaxed)).collect()
         };
@@ -171,7 +171,7 @@ impl RunningServer {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        // Release: pairs with the acquire in `serve::run`; only the flag is handed over.
+        // Release: pairs with the acquire in `serve::run`. No data except the flag is passed on.
         self.stop.store(true, Ordering::Release);
         self.wakers.iter().for_each(|waker| waker.wake());
         let mut outcome = Ok(());

@@ -335,14 +335,16 @@ fn pace(plan: &Plan) -> Pace {
 
 /// The rule that servers answer in every report.
 pub const SILENT: &str = "silent";
-/// `SILENT` is broken if reports of this many seconds have no answer.
+/// The rule `SILENT` is broken if reports that last at least this many seconds together have no
+/// answer.
 const SILENT_S: f64 = 1.0;
 
 /// The rule that each server is the same process at the end as at the beginning.
 pub const GONE: &str = "server-gone";
 
-/// The exit status. `Met` means that the run finished and every assert holds; none holds if the
-/// generator was the limit. A server that went away makes it `NotMet`.
+/// The exit status. `Met` means that the run finished and every assert holds. If the run was cut
+/// short or a server went away, the status is `NotMet`. Otherwise, with asserts, an invalid result
+/// has the status `Invalid`.
 #[must_use]
 pub fn exit(done: &RunResult) -> Exit {
     let is_gone = [SILENT, GONE, "no-answers"].iter().any(|rule| done.verdict.has(rule));

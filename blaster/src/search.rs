@@ -2,8 +2,9 @@
 //!
 //! Where: above the drive; the search chooses the next rate to try.
 //! Invariant: a search ends after at most `trials_max` trials. A bracket only narrows, and its ends
-//! are rates that were tried and voted on. If only the generator failed, rates below the first one
-//! are not tried. One search finds the capacities for several objectives; each trial votes on all.
+//! are rates that were tried and voted on. If only the generator failed, rates below the bracket's
+//! `floor` are not tried. One search finds the capacities for several objectives; each trial votes
+//! on all of them.
 //! Source: the KV-Cache paper, section 6.1: Cap_avg and Cap_max, five runs for each point.
 
 pub mod bootstrap;
@@ -147,7 +148,7 @@ impl SearchPlan {
 pub struct Outcome {
     /// The trial's report, including `asked_per_s`.
     pub interval: Interval,
-    /// The remark that the trial measured the generator. `None` if it measured the server.
+    /// The remark that the trial measured the generator. `None` if the trial measured the server.
     pub client_bound: Option<Remark>,
 }
 
@@ -163,7 +164,7 @@ pub trait Trial {
     /// The error of a trial that could not be made. It ends the search.
     type Error;
 
-    /// Makes a trial at a rate in requests per second. `None` if the user stopped it.
+    /// Makes a trial at a rate in requests per second. `None` if the user stopped the trial.
     ///
     /// # Errors
     /// The trial could not be made.
@@ -231,8 +232,8 @@ impl SearchResult {
     }
 }
 
-/// Searches for the capacities. After each trial, passes its point and the estimated number of
-/// trials left to `report`.
+/// Searches for the capacities. After each trial, passes the trial's point and the estimated number
+/// of trials left to `report`.
 pub(crate) fn search<T: Trial>(
     aim: &SearchPlan,
     trial: &mut T,
@@ -403,8 +404,9 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         votes.saturating_sub(votes_cast)
     }
 
-    /// Returns the trial's point of the curve, with the goals that it met. A generator that sends
-    /// late only lengthens response times, so objectives that are met all the same count as met.
+    /// Returns the trial's point of the curve, with the goals that it met. If the generator sends
+    /// late, response times only become longer. So an objective that is met in spite of this counts
+    /// as met.
     fn point(&self, rate: f64, outcome: &Outcome) -> Point {
         let interval = &outcome.interval;
         let bound = outcome.client_bound.as_ref();

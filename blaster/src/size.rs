@@ -33,9 +33,10 @@ use std::time::{Duration, Instant};
 const REQUESTS_MAX: f64 = (1_u64 << 25) as f64;
 /// Approximate minimum number of keys in a sample, unless the workload has fewer keys.
 const SAMPLE_KEYS_MIN: f64 = 20_000.0;
-/// The largest sample in bytes of items, unless it would have too few keys.
+/// The largest sample in bytes of items, unless such a sample would have too few keys.
 const SAMPLE_BYTES_MAX: f64 = (256_u64 << 20) as f64;
-/// The largest store in bytes, even if it leaves few keys, because several stores exist at once.
+/// The largest store in bytes, even if the sample then has few keys, because several stores exist
+/// at once.
 const STORE_BYTES_MAX: f64 = (1_u64 << 30) as f64;
 /// The smallest simulated store: a smaller one has too few segments to behave like a large store.
 const SIMULATED_BYTES_MIN: u64 = 4 << 20;
@@ -55,7 +56,7 @@ const LIVES_SPARE: f64 = 1.08;
 /// Bytes of the segments that are open or are kept free.
 const OPEN_BYTES: u64 = 2 << 20;
 /// The hit ratio has not settled if the ratios of the two halves of the counted time differ by more
-/// than this and by more than `ERRORS` standard errors.
+/// than `APART_MAX` and by more than `ERRORS` standard errors.
 const APART_MAX: f64 = 0.005;
 const ERRORS: f64 = 3.0;
 
@@ -81,7 +82,7 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// `one_in` is the number of keys of which the sample has one; `span_ns` is the length in time.
+    /// Returns the requests of a sample, which has one of `one_in` keys and lasts `span_ns`.
     fn requests<'q>(&'q self, names: &'q Names, one_in: u64, span_ns: u64) -> Requests<'q> {
         Requests {
             workload: &self.workload,

@@ -27,7 +27,7 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The most connections that are opened for one to the first column.
+/// The most connections that are opened to get one to the first column.
 const TRIES_MAX: usize = 1000;
 /// Longest wait for a connection to the first column.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -169,7 +169,7 @@ impl Flows {
 /// # Errors
 /// The server accepts no connection, does not report this number, or its first column accepts none.
 pub(crate) fn connect_to_first(address: SocketAddr) -> io::Result<TcpStream> {
-    // Two threads that open connections at the same time would count each other's.
+    // Two threads that open connections at the same time would count each other's connections.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut before = None;

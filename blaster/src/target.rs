@@ -62,7 +62,7 @@ pub struct Bypass {
     pub attach: Attach,
 }
 
-/// The point of a packet's way at which it leaves the kernel.
+/// The point on a packet's way at which the packet leaves the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Attach {
     /// In the driver; if the driver refuses, at the entry to the kernel's stack.
@@ -177,7 +177,7 @@ impl Target {
 
 /// Parses and resolves a target. If the host has several TCP addresses, chooses the first that
 /// accepts a connection (`localhost` is ::1 and 127.0.0.1, and few servers listen on both). If no
-/// address does, or if the transport is UDP, chooses the first IPv4 address.
+/// address accepts one, or if the transport is UDP, chooses the first IPv4 address.
 ///
 /// # Errors
 /// The text does not have the form of a target, or its host cannot be found.
@@ -258,7 +258,7 @@ fn number(port: &str) -> Option<u16> {
     port.parse().ok().filter(|port| digits && *port != 0)
 }
 
-/// There is at least one address.
+/// Resolves a host. Returns at least one address.
 fn resolved(
     text: &str,
     host: &str,

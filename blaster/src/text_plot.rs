@@ -67,7 +67,8 @@ impl Frame {
         let _ = writeln!(out, "{:left$}+{edge}+", "");
     }
 
-    /// Appends names below their columns. `names` is sorted by column. Omits names without room.
+    /// Appends names below their columns. `names` is sorted by column. Omits a name if it has no
+    /// room.
     pub fn below(&self, out: &mut String, names: &[(usize, String)]) {
         let mut line = String::new();
         for (column, name) in names {

@@ -76,7 +76,7 @@ impl Protocol {
     }
 }
 
-/// The answer to a request, or to one key of it.
+/// The answer to a request, or to one key of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The server returned a value.
@@ -173,7 +173,7 @@ impl Content<'_> {
             Content::Count(0) if verb == Verb::Delete => Answer::NotDone,
             Content::Count(_) if matches!(verb, Verb::Delete | Verb::Append) => Answer::Done,
             Content::NotDone => Answer::NotDone,
-            // Redis answers SET with NX or XX by a null if it has stored nothing.
+            // If Redis has stored nothing, it answers a SET with NX or XX by a null.
             Content::Absent if matches!(verb, Verb::Add | Verb::Replace) => Answer::NotDone,
             // Answers to these verbs contain neither a value nor an end.
             _ => Answer::Refused,
@@ -222,7 +222,7 @@ struct Positions {
     value_at: usize,
 }
 
-/// Maximum number of templates made per verb. They do not help if sizes keep changing.
+/// Maximum number of templates made per verb. Templates do not help if sizes keep changing.
 const TEMPLATES_MAX: u32 = 64;
 
 /// Writes requests of one protocol.
@@ -232,8 +232,8 @@ pub struct Writer {
     names: Names,
     /// Scratch space for a key: RESP writes a key's length before the key.
     key: Vec<u8>,
-    /// A template for each verb and, in the last element, for a key of a multiget; with each, the
-    /// number of templates that may still be made.
+    /// A template for each verb, and in the last element one for a key of a multiget. Beside each
+    /// template is the number of templates that may still be made in its place.
     templates: [(Option<Template>, u32); VERBS.len() + 1],
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn time(ns: u64) -> String {
     format!("{} {unit}", three_digits(figure))
 }
 
-/// Formats a time like `time`. An unknown time is `-`.
+/// Formats a time as `time` does. An unknown time is `-`.
 pub(crate) fn time_or_dash(ns: Option<f64>) -> String {
     ns.map_or("-".to_owned(), |ns| time(whole(ns)))
 }

@@ -272,7 +272,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Returns all settings as TOML for a manifest. Reading them back gives the same workload.
+    /// Returns all settings as TOML for a manifest. Reading the TOML gives the same workload.
     #[must_use]
     pub fn to_toml(&self) -> String {
         file::print(self)
@@ -294,8 +294,8 @@ impl Workload {
         part(&(0..self.keys()), nth, count)
     }
 
-    /// The keys that thread `thread` of `threads` of agent `agent` of `agents` stores when the
-    /// cache is populated, if each agent has its own keys.
+    /// If each agent has its own keys: the keys that one thread of an agent stores when the cache
+    /// is populated. The numbers `thread` and `agent` count from 0.
     pub(crate) fn share_of_agent(
         &self,
         (agent, agents): (u32, u32),

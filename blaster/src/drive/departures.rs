@@ -23,8 +23,8 @@ impl Departures {
         self.due_ns = now_ns;
     }
 
-    /// The mean for the workload's next gap, in whole nanoseconds. Carries the fraction over,
-    /// because a fixed gap of 333.3 ns would otherwise always be 333 ns.
+    /// The mean for the workload's next gap, in whole nanoseconds. The dropped fraction is added to
+    /// the next mean, because otherwise a fixed gap of 333.3 ns would always be 333 ns.
     pub(super) fn mean_ns(&mut self) -> f64 {
         if self.mean_ns.is_nan() {
             return self.mean_ns;

@@ -1,8 +1,10 @@
-//! The receiving half: reads answers, matches them with requests, times and counts them.
+//! The receiving half: reads answers, matches them with requests, and measures and counts them. A
+//! line is one of the thread's connections, which is opened again after it breaks.
 //!
 //! Where: after the sockets, on the sending half's thread or on a thread of its own.
-//! Invariant: each request that is entered ends exactly once: it is answered, times out, or fails
-//! with its connection. `Feedback` then reports the end to the sending half.
+//! Invariant: each request that the sending half reports ends exactly once: the request is
+//! answered, times out, or fails with its connection. `Feedback` then reports the end to the
+//! sending half.
 //! Source: memcached's `protocol.txt`, "UDP protocol". memcached answers a multiget over UDP with
 //! one datagram for each value, all with the request's id; only `END` shows that the answer is
 //! complete.
@@ -42,7 +44,7 @@ struct InLine {
     reader: Reader,
     held: Vec<u8>,
     ring: Ring,
-    /// UDP: the number of the request that was sent last among those answered.
+    /// UDP: among the answered requests, the number of the one that was sent last.
     newest: u16,
     assemblies: Assemblies,
     is_closing: bool,
@@ -97,8 +99,8 @@ pub(super) struct Inward {
     /// Time of the last read since `poll_queues` was called, if any.
     read_ns: Option<u64>,
     /// The messages of a sending half on another thread, which puts a message here before it sends
-    /// the request. Emptied after each read of a socket and before the answers are decoded, so that
-    /// each answer finds its request.
+    /// the request. The receiving half empties the mailbox after each read of a socket and before
+    /// it decodes the answers, so that each answer finds its request.
     mailbox: Option<Arc<Mutex<Messages>>>,
     spare_messages: Messages,
 }
@@ -324,7 +326,7 @@ impl Inward {
             let generation = self.lines[line as usize].generation;
             self.take_messages(state);
             if !self.lines[line as usize].is_same(generation) {
-                // A message reported the line as broken. The bytes come from its old connection.
+                // A message reported the line as broken. The bytes are of the old connection.
                 is_drained = true;
                 break;
             }
@@ -434,7 +436,7 @@ impl Inward {
         }
     }
 
-    /// Finds the key of a value, marks it as a hit (`STRUCK`), and verifies the value if requested.
+    /// Finds a value's key, marks the key as a hit (`STRUCK`), and verifies the value if requested.
     fn match_value(
         &mut self,
         line: u32,
@@ -485,8 +487,8 @@ impl Inward {
 }
 
 /// Finds a value's key among a request's keys: only among the hits if `struck` is `STRUCK`, only
-/// among the other keys if it is 0. Tries `place` first. The text protocol leaves out missed keys,
-/// so the key may be at a later place.
+/// among the other keys if `struck` is 0. Tries `place` first. The text protocol leaves out missed
+/// keys, so the key may be at a later place.
 fn place_of(
     (names, scratch): (&Names, &mut Vec<u8>),
     keys: &[u64],

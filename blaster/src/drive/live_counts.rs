@@ -28,7 +28,7 @@ pub enum Count {
     Offered,
     /// Requests sent.
     Sent,
-    /// Requests given up, answered with an error or with a wrong value.
+    /// Requests that were given up, or answered with an error or a wrong value.
     Failed,
     /// Keys that a get found.
     Hits,
@@ -64,7 +64,7 @@ impl fmt::Debug for LiveCounts {
     }
 }
 
-/// Adds without an atomic read-modify-write instruction, because one thread writes.
+/// Adds without an atomic read-modify-write instruction, because only one thread writes.
 #[inline]
 fn raise(cell: &AtomicU64, by: u64) {
     // Relaxed, both: the counter publishes no other data.
@@ -88,7 +88,8 @@ impl LiveCounts {
         if ns > late_limit_ns {
             raise(&self.late, 1);
         }
-        // Relaxed, both: as in `raise`. If a reader resets the maximum meanwhile, `ns` may be lost.
+        // Relaxed, both: the maximum publishes no other data. If a reader resets the maximum
+        // meanwhile, `ns` may be lost.
         if ns > self.longest_ns.load(Ordering::Relaxed) {
             self.longest_ns.store(ns, Ordering::Relaxed);
         }

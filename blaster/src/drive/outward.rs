@@ -1,4 +1,6 @@
-//! The sending half: draws requests, routes them, writes them, and keeps the connections up.
+//! The sending half: draws requests, routes them, writes them, and keeps the connections up. A line
+//! is one of the thread's connections, which is opened again after it breaks. A token is the
+//! permission to send one request of a closed loop.
 //!
 //! Where: before the sockets.
 //! Invariant: a drawn request is sent or given up before the next one is drawn. So a delayed
@@ -106,7 +108,7 @@ pub(super) struct Outward {
     chosen: Vec<Option<u32>>,
     /// True if the last due request could not be sent.
     pub(super) is_stuck: bool,
-    /// True from when a due request cannot be sent until all due requests are sent.
+    /// Becomes true when a due request cannot be sent, and false when all due requests are sent.
     is_behind: bool,
     pub(super) open_error: Option<io::Error>,
     events: Vec<Event>,
@@ -354,7 +356,7 @@ impl Outward {
         Ok(())
     }
 
-    /// Draws the next request. With `has_own`, `fill_in` draws keys later. False if none is left.
+    /// Draws a request; with `has_own`, `fill_in` draws keys later. False if no request is left.
     #[inline]
     fn draw(&mut self) -> bool {
         self.is_ended |= self.requests_left == 0;
@@ -392,8 +394,8 @@ impl Outward {
         is_there && !self.request.keys.is_empty()
     }
 
-    /// Sends the request if each part finds a line that accepts it. `hint` is the line with the
-    /// token.
+    /// Sends the request if each part finds a line that accepts it. `hint` is the line whose token
+    /// the request uses.
     #[inline]
     fn try_to_send(
         &mut self,
@@ -444,8 +446,8 @@ impl Outward {
         Ok(true)
     }
 
-    /// Sends one part of a multiget to each target that has some of its keys. Sends nothing and
-    /// returns false if no line accepts one of the parts.
+    /// Sends one part of a multiget to each target that has some of its keys. If no line accepts
+    /// one of the parts, sends nothing and returns false.
     fn send_split(
         &mut self,
         hint: Option<u32>,
@@ -504,7 +506,8 @@ impl Outward {
     }
 
     /// A line to `target` that accepts a request now. If `hint` is the line of a token, only the
-    /// line at the same place among those to `target` is tried; without a token, lines take turns.
+    /// line at the same place among the lines to `target` is tried. Without a token, lines are
+    /// chosen in turn.
     #[inline]
     fn choose(&mut self, target: usize, hint: Option<u32>) -> Option<u32> {
         let first = target * self.lines_each;
@@ -525,7 +528,8 @@ impl Outward {
     }
 
     /// Returns a place (a line's index among those to its target) where the lines to all targets
-    /// accept a request now. If `hint` is given, only its place is tried; else places take turns.
+    /// accept a request now. If `hint` is given, only its place is tried. Otherwise places are
+    /// tried in turn.
     fn own_place(&mut self, hint: Option<u32>) -> Option<usize> {
         let each = self.lines_each;
         let accepts =
@@ -540,7 +544,7 @@ impl Outward {
     }
 
     /// The time at which the next request is due. `None` in a closed loop, after the last request,
-    /// or if the next one has to wait for an answer or a connection.
+    /// or if the next request has to wait for an answer or a connection.
     pub(super) fn due_ns(&self) -> Option<u64> {
         let is_waiting = self.is_open && !self.is_stuck && !self.is_ended;
         is_waiting.then(|| match self.request_state {

@@ -7,12 +7,12 @@
 //!
 //! Where: the receiving half enters sent requests here, and finds them when they are answered.
 //! Invariant: numbers are consecutive, so a slot is found without hashing. If any request waits,
-//! number `oldest` does. At most `WAITING_MAX` numbers lie between the oldest and the newest
-//! request, so that 16-bit numbers identify them.
+//! the request with number `oldest` waits. At most `WAITING_MAX` numbers lie between the oldest and
+//! the newest request, so that 16-bit numbers identify them.
 
 use crate::workload::Verb;
 
-/// The most requests from the oldest waiting one to the newest one, both included.
+/// The most requests from the oldest waiting request to the newest request, both included.
 pub(super) const WAITING_MAX: usize = 1 << 15;
 const SLOTS_MIN: usize = 16;
 
@@ -21,7 +21,8 @@ pub(super) struct Sent {
     /// The request's number on its line.
     pub(super) number: u16,
     pub(super) verb: Verb,
-    /// 1 for a whole request. In a split multiget: number of parts in the first part, 0 in others.
+    /// 1 for a whole request. If a multiget is split, its first part has the number of parts, and
+    /// the other parts have 0.
     pub(super) parts: u16,
     pub(super) keys: u16,
     /// The first key.
@@ -32,7 +33,7 @@ pub(super) struct Sent {
     pub(super) cause: Cause,
 }
 
-/// One of the requests of a burst; each has one key.
+/// One request of a burst. The request has one key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pick {
     pub(super) verb: Verb,
@@ -72,7 +73,7 @@ pub(super) struct Entry {
     /// Number of keys for which an answer has arrived.
     pub(super) keys_answered: u16,
     pub(super) hits: u16,
-    /// Number of values that differ from the stored ones.
+    /// Number of values that differ from the values that were stored.
     pub(super) corrupt: u16,
     /// True if the server sent an error.
     pub(super) refused: bool,
@@ -188,7 +189,7 @@ impl Ring {
         wanted <= self.slots.len()
     }
 
-    /// Doubles the slots, up to `WAITING_MAX`; each entry moves to the slot of its number.
+    /// Doubles the number of slots, up to `WAITING_MAX`; moves each entry to its number's slot.
     fn grow(&mut self) {
         let slots = (self.slots.len() * 2).clamp(SLOTS_MIN, WAITING_MAX);
         let mut wider = vec![NOTHING; slots];

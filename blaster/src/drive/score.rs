@@ -83,15 +83,16 @@ pub(super) struct DriveState {
 struct EqualRequests {
     verb: Verb,
     count: u64,
-    /// Sent: number of keys, lateness, 0. Answered: due time, sending time, answer time.
+    /// For sent requests: number of keys, lateness, 0. For answered requests: due time, sending
+    /// time, answer time.
     figures: [u64; 3],
 }
 
 const NO_REQUESTS: EqualRequests = EqualRequests { verb: Verb::Get, count: 0, figures: [0; 3] };
 
 impl EqualRequests {
-    /// Adds `more` requests if their figures are the same. Otherwise starts again with them, and
-    /// returns the earlier ones.
+    /// Adds `more` requests if their figures are the same. Otherwise returns the earlier requests,
+    /// and starts again with the new ones.
     #[inline(always)]
     fn add(&mut self, verb: Verb, figures: [u64; 3], more: u64) -> Option<EqualRequests> {
         if self.verb == verb && self.figures == figures {
@@ -106,12 +107,12 @@ impl EqualRequests {
 pub(super) struct Score {
     tally: Tally,
     sent: EqualRequests,
-    /// For each verb, the requests of one key that were sent when due.
+    /// For each verb, the number of requests with one key that were sent when due.
     sent_when_due: [u64; VERBS.len()],
     answered: EqualRequests,
     /// The line of the last answer.
     line: u32,
-    /// The requests in `answered` that are counted on their lines already.
+    /// Number of requests in `answered` that are already counted on their lines (connections).
     counted_on_lines: u64,
     /// True in a closed loop, where every request is sent when due. Response and service times are
     /// then equal, and are recorded once.
@@ -158,7 +159,7 @@ impl Score {
 
     /// Sets `has_answered` if bytes were received, and `has_lost` if requests were given up.
     pub(super) fn signal(&self, signals: &ThreadSignals) {
-        // Relaxed, both: see `ThreadSignals`.
+        // Relaxed, both: the flags publish no other data.
         if self.tally.received_bytes > 0 {
             signals.has_answered.store(true, Ordering::Relaxed);
         }
@@ -186,7 +187,8 @@ impl Score {
         let cpu_ns = net::thread_time_ns();
         let idle_ns = std::mem::take(&mut self.idle_ns);
         self.tally.wall_ns = now_ns.saturating_sub(self.wall_from_ns);
-        // Idle time is clock time: the thread may have had no CPU. So it only bounds `busy_ns`.
+        // Idle time is clock time, in which the thread may have had no CPU. So idle time is not
+        // subtracted from CPU time, but only bounds `busy_ns`.
         let not_idle_ns = self.tally.wall_ns.saturating_sub(idle_ns);
         self.tally.busy_ns = cpu_ns.saturating_sub(self.busy_from_ns).min(not_idle_ns);
         (self.busy_from_ns, self.wall_from_ns) = (cpu_ns, now_ns);
@@ -230,12 +232,12 @@ impl Score {
         self.tally.sent_bytes += bytes as u64;
     }
 
-    /// Counts a request sent late because it or an earlier request could not be sent when due.
+    /// Counts a request that was sent late because it or an earlier one could not be sent when due.
     pub(super) fn held_back(&mut self) {
         self.tally.held_back += 1;
     }
 
-    /// Counts a request that was answered on `line` at `now_ns`, or given up if that is `None`.
+    /// Counts a request that was answered on `line` at `now_ns`, or given up if `now_ns` is `None`.
     #[inline]
     pub(super) fn over(&mut self, line: u32, sent: &Sent, outcome: &Outcome, now_ns: Option<u64>) {
         let Sent { verb, intended_ns, .. } = *sent;
@@ -279,7 +281,8 @@ impl Score {
         }
     }
 
-    /// Counts the equal requests before the last one on the earlier line.
+    /// Counts all equal requests except the last one on the line of the earlier answers. The last
+    /// one was answered on `line`.
     #[cold]
     fn change_line(&mut self, line: u32) {
         let before = self.answered.count - 1;
@@ -288,7 +291,7 @@ impl Score {
         self.line = line;
     }
 
-    /// Counts on the last line the equal requests that are not yet counted on lines.
+    /// Counts on the line of the last answer the equal requests that are not yet counted on a line.
     #[inline]
     fn count_on_line(&mut self, equal: &EqualRequests) {
         let [intended_ns, _, now_ns] = equal.figures;

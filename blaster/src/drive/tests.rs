@@ -390,8 +390,8 @@ fn a_stall_of_the_server_is_in_the_open_loops_response_times() {
     assert!(running.counts().stalls.load(Ordering::Relaxed) > 0);
     assert_eq!(get.answered, 2000);
     assert!(get.response_ns.max_ns().unwrap() >= 95_000_000, "{:?}", get.response_ns.max_ns());
-    // About 200 requests are due during a stall of 100 ms, and half of them wait longer than 50 ms;
-    // more, if the machine is slow.
+    // About 200 requests are due during a stall of 100 ms, and half of them wait longer than 50 ms.
+    // On a slow machine more of them wait longer.
     assert!(get.response_ns.quantile_ns(0.97).unwrap() > 45_000_000);
 }
 
@@ -409,7 +409,8 @@ fn what_is_due_while_too_much_is_outstanding_is_late_and_not_left_out() {
     assert_eq!((get.answered, tally.offered), (60, 60));
     assert!(tally.held_back > 0);
     assert!(get.service_ns.min_ns().unwrap() >= 19_900_000);
-    // The last of 60 requests is due after 60 ms. It is sent after 29 pairs of 20 ms: at 580 ms.
+    // The last of 60 requests is due after 60 ms. It is sent after 29 pairs of requests, each of
+    // which takes 20 ms: at 580 ms.
     assert!(get.response_ns.max_ns().unwrap() > 500_000_000);
     assert!(tally.lateness_ns.max_ns().unwrap() > 480_000_000);
 }
@@ -425,7 +426,7 @@ fn connections_are_left_and_opened_again_after_their_share() {
             let drive = Drive { churn_requests: Some(100), receive_cpu: apart, ..drive };
             let tally = ran(drive);
             assert_all_hit(&tally, 3000, &format!("{place:?}, {apart:?}"));
-            // 3,000 requests at 100 per connection take 30 connections, give or take a few.
+            // 3,000 requests at 100 per connection take about 30 connections.
             assert!((27..=32).contains(&tally.connects), "{}", tally.connects);
             assert!(tally.connects - tally.disconnects <= 2, "{}", tally.disconnects);
         }
@@ -529,7 +530,7 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
         assert!(parts.len() == 4 || pace == open, "{pace:?}: {parts:?}");
     }
     let few = self::workload(&[("keys-per", "connection"), ("keys", "1")]);
-    // One key is too few for two connections. The check counts all threads' keys.
+    // One key is too few for two connections.
     let error = outcome(drive(&few, &[Place::Tcp("127.0.0.1:9".parse().unwrap())], Protocol::Text))
         .unwrap_err()
         .to_string();
@@ -538,7 +539,7 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
 
 #[test]
 fn threads_fill_what_their_connections_ask_for_and_each_of_those_has_an_equal_part() {
-    // 16 connections over 3 threads: 6, 5 and 5.
+    // Three threads have 6, 5 and 5 of 16 connections.
     for (keys, parts) in [("16", vec![6, 5, 5]), ("99", vec![37, 31, 31])] {
         let workload = workload(&[("keys-per", "connection"), ("keys", keys)]);
         let shares = [(0, 6), (6, 5), (11, 5)].map(|(first, connections)| {

@@ -45,9 +45,9 @@ struct Watch<'a> {
     seen: u32,
     tick_ns: u64,
     next_tick_ns: u64,
-    /// When a spinning thread last sent or polled.
+    /// The time at which a spinning thread last sent or polled.
     looked_ns: u64,
-    /// When sending ended; `None` while the thread still sends.
+    /// The time at which sending ended. `None` while the thread still sends.
     ended_ns: Option<u64>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Watch<'a> {
 
     #[inline]
     fn report(&mut self, state: &mut DriveState) {
-        // Acquire: as in `new`.
+        // Acquire: pairs with the release that opened the epoch.
         let epoch = self.epoch.load(Ordering::Acquire);
         if epoch != self.seen {
             self.hand_over(state);
@@ -248,7 +248,7 @@ fn on_one_thread(
     }
 }
 
-/// True if no request is in flight, or if the last ones have waited longer than the timeout.
+/// True if no request is in flight, or if the last requests have waited longer than the timeout.
 fn is_done(watch: &mut Watch<'_>, inward: &Inward, state: &DriveState, now_ns: u64) -> bool {
     let since_ns = *watch.ended_ns.get_or_insert(now_ns);
     let timeout_ns = u64::try_from(watch.drive.timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -317,7 +317,7 @@ fn transmit(
     messages: &mut Messages,
 ) -> Result<(), DriveError> {
     let clock = watch.clock;
-    // Acquire: pairs with the release when the receiving half is done.
+    // Acquire: pairs with the release that the receiving half does at its end.
     while !exchange.is_done.load(Ordering::Acquire) {
         {
             let mut feedback = exchange.feedback.lock().unwrap_or_else(PoisonError::into_inner);
@@ -328,7 +328,7 @@ fn transmit(
         hand_over_messages(exchange, messages);
         outward.flush(state, messages)?;
         hand_over_messages(exchange, messages);
-        // Relaxed: a hint; a thread that misses it sleeps for at most `SLEEP_MAX`.
+        // Relaxed: the flag is a hint. A thread that misses it sleeps for at most `SLEEP_MAX`.
         exchange.is_stuck.store(outward.is_stuck, Ordering::Relaxed);
         let limit = match watch.limit(outward) {
             Timeout::Never => Timeout::Within(SLEEP_MAX),
@@ -385,7 +385,8 @@ fn receive(
     let added = inward.epoll.add(&exchange.waker, OTHER_HALF, Interest::Wake, &inward.calls);
     added.map_err(DriveError::System)?;
     loop {
-        // Acquire: pairs with the release in `transmit`. If set, `take_messages` takes the last.
+        // Acquire: pairs with the release in `transmit`. If the flag is set, the exchange has the
+        // last messages, and `take_messages` takes them.
         let is_ended = exchange.is_ended.load(Ordering::Acquire);
         let limit = Timeout::Within(SLEEP_MAX);
         let is_found = inward.poll_queues(limit, &clock, &mut state);
@@ -410,7 +411,7 @@ fn receive(
             let mut feedback = exchange.feedback.lock().unwrap_or_else(PoisonError::into_inner);
             feedback.add(&mut state.feedback);
         }
-        // Relaxed: a hint, see the store in `transmit`.
+        // Relaxed: the flag is a hint. If it is seen late, the sending half wakes later.
         if is_urgent || exchange.is_stuck.load(Ordering::Relaxed) {
             sender_waker.wake();
         }

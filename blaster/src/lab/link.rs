@@ -71,7 +71,8 @@ fn address(wire: usize, host: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, u8::try_from(wire).unwrap_or(u8::MAX), host)
 }
 
-/// The interfaces of each wire of a link: the first cards, or names for veths if there are no cards.
+/// The interfaces of each wire of a link: the first cards or, if there are no cards, new veths'
+/// names.
 #[must_use]
 pub fn names(cards: &[Pair], wires: usize) -> Vec<Pair> {
     let made = |nth: usize| if nth == 0 { WIRE.to_owned() } else { format!("{WIRE}{nth}") };
@@ -85,8 +86,8 @@ impl Link {
     /// Makes a link of this shape.
     ///
     /// # Errors
-    /// This process has no privilege, a program (`unshare`, `ip`, `ethtool`) is missing, or no cable
-    /// joins the cards.
+    /// This process has no privilege, or a program (`unshare`, `ip`, `ethtool`) is missing, or no
+    /// cable joins the cards.
     pub fn new(shape: Shape<'_>) -> Result<Link, LinkError> {
         let Shape { wires, has_cards, queues, mtu } = shape;
         let link = Link { near: Namespace::new()?, far: Namespace::new()?, settings: Vec::new() };

@@ -305,7 +305,7 @@ fn driven(
     }
 }
 
-/// Makes `plan` a part of the lab, which removes no items, because it kills the server later.
+/// Prepares a plan. The lab kills the server after the measurement, so items are not removed.
 fn as_part<'p>(plan: &'p mut run::Plan, pids: &[u32]) -> Result<&'p run::Plan, RunError> {
     plan.server_pids = pids.to_vec();
     (plan.is_part, plan.quiet, plan.force) = (true, true, true);

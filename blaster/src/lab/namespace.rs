@@ -105,8 +105,7 @@ impl Namespace {
         })
     }
 
-    /// Runs a program in this namespace, and returns its output. Spaces separate the words of
-    /// `words`.
+    /// Runs a program in this namespace, and returns its output. `words` is split at spaces.
     pub(super) fn run(&self, words: &str) -> Result<String, LinkError> {
         self.on(|| run(words)).unwrap_or_else(|error| Err(LinkError(format!("{words}: {error}"))))
     }
@@ -128,8 +127,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Runs a program in this thread's namespace, and returns its output. Spaces separate the words of
-/// `words`.
+/// Runs a program in this thread's namespace, and returns its output. `words` is split at spaces.
 pub(super) fn run(words: &str) -> Result<String, LinkError> {
     let mut parts = words.split(' ');
     let mut command = Command::new(parts.next().unwrap_or_default());

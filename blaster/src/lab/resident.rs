@@ -21,8 +21,6 @@ use crate::words::whole;
 const APART_MAX: f64 = 0.02;
 /// The maximum number of limits that are tried.
 const ATTEMPTS_MAX: usize = 8;
-/// The limits that a smoke test tries.
-const SMOKE_ATTEMPTS: usize = 2;
 /// The least limit that is tried is the first limit divided by this number. With a lower limit, a
 /// server may refuse to start.
 const LEAST: u64 = 4;
@@ -58,7 +56,7 @@ pub(super) fn measure(
         let resident = *row.figures.get(RESIDENT).ok_or_else(unknown)?;
         Ok::<_, MeasureError>(((row, started), resident / MB))
     };
-    let attempts = if scale == Scale::Smoke { SMOKE_ATTEMPTS } else { ATTEMPTS_MAX };
+    let attempts = if scale == Scale::Smoke { 1 } else { ATTEMPTS_MAX };
     let (best, resident_mb) = nearest((wanted_mb, processes), (first, attempts), measured)?;
     if scale == Scale::Smoke || fits(wanted_mb, resident_mb) {
         return Ok(best);

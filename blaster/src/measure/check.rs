@@ -210,7 +210,8 @@ impl Facts {
 
 fn open(facts: &Facts, verdict: &mut Verdict) {
     let is_held_back = facts.held_back > HELD_BACK_SHARE_MAX;
-    // While a request is held back, no later one is drawn. That is not the generator's fault.
+    // While a request is held back, no later request is drawn, so fewer requests fall due. That is
+    // not the generator's fault.
     if let Some(asked) = facts.not_offered.filter(|_| !is_held_back) {
         let sentence = format!(
             "the generator offered only {:.0} of the {asked:.0} requests a second that were due: \
@@ -331,7 +332,7 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     }
 }
 
-/// Checks for failed connections, and for requests that were never sent because of these.
+/// Checks for failed connections, and for requests that were never sent because connections failed.
 fn connections(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     let tally = &interval.tally;
     if tally.failed_connections() > 0 {
@@ -410,7 +411,7 @@ mod tests {
     fn a_clean_run_passes_and_so_does_one_whose_server_is_the_limit() {
         assert_eq!(rules(&made(2, 100, 10_000), Loop::Open), []);
         assert_eq!(rules(&made(2, 100, 10_000), Loop::Closed), []);
-        // One missing answer is no fault, but the others are too few for a 99.9th percentile.
+        // One missing answer is no fault, but 9,999 answers are too few for a 99.9th percentile.
         assert_eq!(rules(&made(2, 100, 9_999), Loop::Open), one("few-answers", false));
         // Half of the requests were held back.
         let mut slow = made(2, 100, 1_000);

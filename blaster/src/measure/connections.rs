@@ -8,7 +8,7 @@
 //! Where: in each tally. The receiving half counts here, and `record` writes the JSON form.
 //! Invariant: an answer counts in one bucket of one connection. Numbers of connections are below
 //! `CONNECTIONS_APART_MAX`, so that merged figures are bounded too. A run with more connections
-//! keeps none apart.
+//! counts none separately.
 //! Source: Jain, Chiu, Hawe, "A Quantitative Measure of Fairness and Discrimination for Resource
 //! Allocation in Shared Computer Systems" (1984), for the index of fairness.
 
@@ -17,14 +17,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// The most connections, of all threads to all servers, whose answers are kept apart.
+/// The most connections, of all threads to all servers, whose answers are counted separately.
 pub const CONNECTIONS_APART_MAX: u32 = 256;
 
-/// Bits of a time that choose a bucket within an octave: an upper bound is 12.5 % too high at most.
+/// Bits of a time that choose a bucket within an octave. The longest time of a bucket exceeds the
+/// shortest by at most 12.5 %.
 const EIGHTHS_BITS: u32 = 3;
 /// Times below two to this power, in nanoseconds, share the first bucket.
 const FIRST_BITS: u32 = 10;
-/// The octaves from `FIRST_BITS` up to that of `TIME_NS_MAX`. The last bucket has longer times too.
+/// The octaves from `FIRST_BITS` up to the octave of `TIME_NS_MAX`. The last bucket also counts all
+/// longer times.
 const OCTAVES: u32 = TIME_NS_MAX.ilog2() + 1 - FIRST_BITS;
 const BUCKETS: usize = 1 + ((OCTAVES as usize) << EIGHTHS_BITS);
 
@@ -97,7 +99,7 @@ impl Connection {
         text
     }
 
-    /// Reads what `text` wrote; `None` if it is something else.
+    /// Parses a text that the method `text` wrote. `None` for any other text.
     fn read(text: &str) -> Option<Connection> {
         let mut words = text.split(' ');
         let number = words.next()?.parse().ok().filter(|number| *number < CONNECTIONS_APART_MAX)?;
@@ -114,7 +116,7 @@ impl Connection {
 }
 
 impl Connections {
-    /// Connections without answers. Their numbers must ascend, over all ranges.
+    /// Connections without answers. The numbers must ascend, also from range to range.
     #[must_use]
     pub fn new(numbers: impl Iterator<Item = Range<u32>>) -> Connections {
         Connections(numbers.flatten().map(Connection::new).collect())
@@ -126,7 +128,7 @@ impl Connections {
         Connections(self.0.iter().map(|one| Connection::new(one.number)).collect())
     }
 
-    /// Counts `count` answers of the connection at the index `at`, if it is kept.
+    /// Counts `count` answers of the connection at the index `at`, if there is such a connection.
     #[inline]
     pub fn record(&mut self, at: u32, response_ns: u64, count: u64) {
         if let Some(connection) = self.0.get_mut(at as usize) {
@@ -147,13 +149,13 @@ impl Connections {
         }
     }
 
-    /// Number of connections kept apart: all of the run, or 0.
+    /// Number of connections that are counted separately: all connections of the run, or 0.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if no connections are kept apart.
+    /// True if no connections are counted separately.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -179,7 +181,7 @@ impl Connections {
         (sum > 0.0).then(|| sum * sum / (self.0.len() as f64 * squares.sum::<f64>()))
     }
 
-    /// The fewest and the most answers of a connection, if any is kept.
+    /// The fewest and the most answers of a connection. `None` without connections.
     #[must_use]
     pub fn answered_range(&self) -> Option<(u64, u64)> {
         let counts = || self.0.iter().map(Connection::answered);
@@ -194,7 +196,7 @@ impl Connections {
     }
 }
 
-/// The JSON form. All but `each` is computed from it.
+/// The JSON form. All fields except `each` are computed from `each`.
 #[derive(Serialize)]
 struct Written {
     count: usize,
@@ -244,7 +246,7 @@ impl<'de> Deserialize<'de> for Connections {
 mod tests {
     use super::*;
 
-    /// Connections `numbers`, with `answers(number)` answers in `ns(number)` each.
+    /// Connections `numbers`. Each has `answers(number)` answers, which take `ns(number)` each.
     fn made(
         numbers: Range<u32>,
         answers: impl Fn(u32) -> u64,
@@ -277,7 +279,8 @@ mod tests {
     fn fairness_falls_with_the_share_of_those_who_get_much() {
         let index = |answers: fn(u32) -> u64| made(0..10, answers, |_| 1).fairness();
         assert_eq!(index(|_| 7), Some(1.0));
-        // One of ten has all answers. Five have one and five have three: 20² / (10 * 50).
+        // First, one of ten connections has all answers. Then five connections have one answer each
+        // and five have three: 20² / (10 * 50).
         assert_eq!(index(|number| u64::from(number == 4)), Some(0.1));
         assert_eq!(index(|number| 1 + 2 * u64::from(number % 2)), Some(0.8));
         assert_eq!((index(|_| 0), Connections::default().fairness()), (None, None));
@@ -285,13 +288,13 @@ mod tests {
 
     #[test]
     fn the_worst_connection_is_seen_though_it_has_few_of_all_answers() {
-        // Ten of a hundred thousand answers are slow: all those of one connection.
+        // Ten of 90,010 answers are slow: all answers of one connection.
         let slow = |number| if number == 3 { 9_000_000 } else { 20_000 };
         let all = made(0..10, |number| if number == 3 { 10 } else { 10_000 }, slow);
         let worst = all.worst_p99_ns().unwrap();
         assert!((9_000_000..=10_125_000).contains(&worst), "{worst}");
         assert_eq!(all.answered_range(), Some((10, 10_000)));
-        // One slow answer in a hundred is not beyond the percentile; two are.
+        // One slow answer in a hundred does not change the p99, but two slow answers do.
         let mut one = made(0..1, |_| 99, |_| 20_000);
         one.record(0, 9_000_000, 1);
         assert!(one.worst_p99_ns().unwrap() < 22_500);
@@ -303,7 +306,8 @@ mod tests {
     fn parts_merged_are_the_whole_and_connections_that_are_not_kept_are_not_counted() {
         let (count, ns) = (|number: u32| u64::from(number) * 3 + 1, |n: u32| u64::from(n) << 12);
         let mut merged = made(20..30, count, ns);
-        // Another thread's connections, and a later report of the first thread's.
+        // Merges another thread's connections, and then a later report of the first thread's
+        // connections.
         merged.merge(&made(0..20, count, ns));
         merged.merge(&made(20..30, |_| 5, |_| 1 << 30));
         let mut whole = made(0..30, count, ns);

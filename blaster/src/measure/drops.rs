@@ -37,7 +37,7 @@ impl SocketDrops {
         Some(SocketDrops::parse(table.lines().chain(table6.lines()), sockets))
     }
 
-    /// The procfs crate leaves out the last column.
+    /// Parses the table here, because the procfs crate leaves out the last column.
     fn parse<'t>(lines: impl Iterator<Item = &'t str>, sockets: &BTreeSet<u64>) -> SocketDrops {
         let counter = |line: &str| {
             let mut fields = line.split_ascii_whitespace();
@@ -99,7 +99,8 @@ timeout inode ref pointer drops
         assert_eq!(before.0, [(36133, 7), (36134, u32::MAX)].into());
         let after = parse(&TABLE.replace("4294967295", "4"), &[36133, 36134]);
         assert_eq!(after.since(&before), 5);
-        // A socket that was opened in between, and one that was closed.
+        // The first pair of readings has a socket that was opened in between. In the second pair,
+        // all sockets were closed in between.
         assert_eq!(
             (before.since(&parse(TABLE, &[36134])), parse(TABLE, &[]).since(&before)),
             (7, 0)
@@ -115,7 +116,7 @@ timeout inode ref pointer drops
         let read = || [SocketDrops::own().unwrap(), SocketDrops::of(own, &sockets).unwrap()];
         let before = read();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // More than any default buffer holds.
+        // Sends more than any default receive buffer holds.
         (0..2000).for_each(|_| _ = sender.send_to(&[0; 8192], address));
         let after = read();
         for (after, before) in after.iter().zip(&before) {

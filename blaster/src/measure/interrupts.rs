@@ -113,7 +113,7 @@ impl InterruptCounts {
                 .map_while(|f| u64::from_str_radix(f, 16).ok())
                 .collect();
             let [packets, dropped, squeezed, ..] = figures[..] else { continue };
-            // Linux before 5.10 does not tell the CPU.
+            // Linux before 5.10 does not report the CPU's number.
             let cpu = figures.get(12).and_then(|cpu| u32::try_from(*cpu).ok()).unwrap_or(nth);
             let own = counts.entry(cpu).or_default();
             (own.packets, own.dropped, own.squeezed) = (packets, dropped, squeezed);
@@ -132,7 +132,8 @@ impl InterruptCounts {
 
 impl Counts {
     fn since(&self, before: &Counts, seconds: f64) -> CoreNetwork {
-        // A counter falls if its device goes. Those of packets have 32 bits and wrap.
+        // A counter of interrupts decreases if its device is removed. The counters of packets have
+        // 32 bits and wrap around.
         let since = |now: u64, then: u64| now.saturating_sub(then);
         let wrapped = |now: u64, then: u64| now.wrapping_sub(then) & u64::from(u32::MAX);
         let per_s = |count: u64| count as f64 / seconds.max(f64::MIN_POSITIVE);
@@ -146,8 +147,8 @@ impl Counts {
     }
 }
 
-/// Calls `add` with each CPU's number and its count in each line whose name and rest `is_counted`.
-/// The first line names the CPUs: `CPU0 CPU2`.
+/// For each line whose name and rest fulfil `is_counted`, calls `add` with the number and the count
+/// of each CPU. The first line names the CPUs: `CPU0 CPU2`.
 fn add_table(text: &str, is_counted: impl Fn(&str, &str) -> bool, mut add: impl FnMut(u32, u64)) {
     let mut lines = text.lines();
     let names = lines.next().unwrap_or_default().split_ascii_whitespace().take(CPUS_MAX);

@@ -12,8 +12,9 @@ use super::{Tally, watch::Usage};
 use crate::workload::VERBS;
 use serde::Deserialize;
 
-/// A deviation of the number of due requests by up to this many times its square root is chance.
-/// With exponential gaps the root is the standard deviation, which Pareto gaps exceed.
+/// If the number of due requests deviates by at most this many times its square root, the deviation
+/// counts as chance. With exponential gaps, the root is the standard deviation. With Pareto gaps,
+/// the standard deviation is greater than the root.
 const GAP_DEVIATIONS: f64 = 6.0;
 
 /// One report.
@@ -30,7 +31,7 @@ pub struct Interval {
     /// The rate at which a null server answers the same traffic, if measured.
     #[serde(default)]
     pub reflected_per_s: Option<f64>,
-    /// The share of its time that the busiest driving thread was on a CPU.
+    /// The share of time for which the busiest driving thread was on a CPU.
     pub busiest: f64,
     /// The sum of the threads' counts.
     pub tally: Tally,
@@ -82,7 +83,7 @@ impl Interval {
         self.per_s(self.tally.verbs.iter().map(|verb| verb.answered).sum())
     }
 
-    /// Keys answered per second: those that gets looked up, and one of each other request.
+    /// Keys answered per second: the keys that gets looked up, and one key for each other request.
     #[must_use]
     pub fn keys_per_s(&self) -> f64 {
         let verbs = VERBS.into_iter().zip(&self.tally.verbs);
@@ -96,7 +97,7 @@ impl Interval {
         self.reflected_per_s.filter(|_| achieved > 0.0).map(|reflected| reflected / achieved)
     }
 
-    /// Requests per second that were due, or in a closed loop sent.
+    /// Requests per second that were due. In a closed loop, requests per second that were sent.
     #[must_use]
     pub fn offered_per_s(&self) -> f64 {
         let sent: u64 = self.tally.verbs.iter().map(|verb| verb.sent).sum();
@@ -173,7 +174,7 @@ mod tests {
             mixed.tally.found(Verb::Set, KeyAnswer::Done);
             mixed.tally.answered(Verb::Set, false, 0, 0, 1);
         }
-        // A request that is never answered has sent its keys in vain.
+        // The keys of a request that is never answered do not count.
         mixed.tally.sent(Verb::Get, 4, 0, 0);
         mixed.tally.timed_out(Verb::Get);
         assert_eq!((mixed.achieved_per_s(), mixed.keys_per_s()), (10.0, 25.0));

@@ -137,7 +137,8 @@ impl Objective {
     }
 
     /// True if the generator's lateness cannot help to meet the objective. Lateness lengthens
-    /// response times, which helps lower bounds; it also helps objectives for service times.
+    /// response times, which helps to meet lower bounds. It also helps to meet objectives for
+    /// service times.
     pub(crate) fn is_harder_when_late(&self) -> bool {
         let is_upper = matches!(self.order, Order::Below | Order::AtMost);
         match self.figure {

@@ -89,7 +89,8 @@ fn has_v4(trie: &str, ip: Ipv4Addr) -> bool {
     lines.clone().zip(lines.skip(1)).any(|(line, next)| line == leaf && next == "/32 host LOCAL")
 }
 
-/// True if a socket bound to `local` receives requests to `address`, as `[::]` does for IPv4 too.
+/// True if a socket bound to `local` receives requests to `address`. A socket bound to `[::]` also
+/// receives requests to IPv4 addresses.
 fn takes(local: SocketAddr, address: SocketAddr) -> bool {
     let (ip, asked) = (local.ip().to_canonical(), address.ip().to_canonical());
     local.port() == address.port() && (ip.is_unspecified() || ip == asked)

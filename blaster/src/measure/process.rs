@@ -131,12 +131,12 @@ impl Reading {
         let (usr_s, sys_s) = (since(self.usr_s, before.usr_s), since(self.sys_s, before.sys_s));
         let (tick_s, ticks_s) = (1.0 / procfs::ticks_per_second() as f64, usr_s + sys_s);
         let run_s = self.run_s.zip(before.run_s).map(|(now, then)| since(now, then));
-        // `run_s` lacks the time of threads that have ended. If it is clearly too small, use ticks.
+        // `run_s` lacks the time of ended threads. If `run_s` is clearly too small, use ticks.
         let run_s = run_s.filter(|run_s| *run_s >= WHOLE_SHARE * ticks_s - 2.0 * tick_s);
         let cpu_s = run_s.unwrap_or(ticks_s);
         let usr_share = match ticks_s > 0.0 {
             true => usr_s / ticks_s,
-            // Without ticks in this span, time is split as in the process's whole life.
+            // Without ticks in this span, time is split in the ratio since the process started.
             false => self.usr_s / (self.usr_s + self.sys_s).max(f64::MIN_POSITIVE),
         };
         let seconds = seconds.max(f64::MIN_POSITIVE);
@@ -160,7 +160,7 @@ const THREADS_MAX: usize = 10_000;
 
 /// Least number of clock ticks for a figure, so that an error of one tick is at most a tenth.
 pub(crate) const TICKS_MIN: f64 = 10.0;
-/// If the existing threads have less than this share of the process's CPU time, threads have ended.
+/// If the existing threads have less than this share of the process's CPU time, others have ended.
 const WHOLE_SHARE: f64 = 0.95;
 
 /// Seconds for which the threads ran and waited for a CPU, if the kernel counts these times.

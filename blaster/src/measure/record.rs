@@ -15,7 +15,7 @@ use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _, V2De
 use serde::ser::{self, SerializeMap as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The most bytes of an encoded histogram that are read; fewer are written.
+/// The most bytes of an encoded histogram that are read; kvblaster writes fewer.
 const ENCODED_BYTES_MAX: usize = 1 << 20;
 
 /// Times as written: count and figures (null without times), and the histogram.

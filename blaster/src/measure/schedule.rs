@@ -1,8 +1,8 @@
 //! The schedule of a measurement: traffic that is not reported, then reports of equal length.
 //!
-//! Where: the run raises the epoch according to the schedule.
-//! Invariant: epoch 0, before the first report, is not reported. Epochs 1 to `reports` are; later
-//! ones are not.
+//! Where: the run raises the epoch, which numbers the reports, according to the schedule.
+//! Invariant: epoch 0, before the first report, is not reported. Epochs 1 to `reports` are
+//! reported; later epochs are not.
 //! Source: the KV-Cache paper, section 6.1: six consecutive reports in the stable state.
 
 use super::Tally;
@@ -142,7 +142,7 @@ struct OpenEpoch {
 pub struct MergedTally {
     /// The sum of the threads' tallies.
     pub tally: Tally,
-    /// The share of its time for which the busiest thread was on a CPU.
+    /// The share of time for which the busiest thread was on a CPU.
     pub busiest: f64,
 }
 
@@ -157,7 +157,8 @@ impl MergedTally {
 }
 
 impl MergedTally {
-    /// Adds a later tally of the same threads. `busiest` becomes the mean, so it may be too high.
+    /// Adds a later tally of the same threads. `busiest` becomes the mean, which is too high if the
+    /// two tallies had different busiest threads.
     pub(crate) fn join(&mut self, other: &MergedTally) {
         let (ours, theirs) = (self.tally.wall_ns as f64, other.tally.wall_ns as f64);
         let all = (ours + theirs).max(1.0);
@@ -173,7 +174,8 @@ impl Collector {
         Collector { threads, open: Vec::new() }
     }
 
-    /// Adds a thread's tally of an epoch. After the last tally, returns the epoch and its sum.
+    /// Adds a thread's tally of an epoch. After the epoch's last tally, returns the epoch and the
+    /// sum of its tallies.
     pub fn take(&mut self, epoch: u32, tally: &Tally) -> Option<(u32, MergedTally)> {
         let at = match self.open.iter().position(|open| open.epoch == epoch) {
             Some(at) => at,

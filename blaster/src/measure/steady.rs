@@ -4,7 +4,8 @@
 //! Invariant: the order of the reports does not matter. If fewer than half of the reports are
 //! outliers, the median is not one of them.
 //! Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993), which uses the median
-//! and the median absolute deviation in place of mean and standard deviation; here of logarithms.
+//! and the median absolute deviation in place of mean and standard deviation. Here they are taken
+//! of logarithms.
 
 use super::check::{Remark, Severity};
 use super::{Interval, Times};
@@ -78,7 +79,8 @@ fn figures(is_even: bool) -> impl Iterator<Item = &'static Figure> {
     FIGURES.iter().take(if is_even { FIGURES.len() } else { FIGURES.len() - 1 })
 }
 
-/// Reports that differ by any figure. `is_even` is true if all have the same requested rate.
+/// Indices of the reports that are outliers in any figure. `is_even` is true if all reports have
+/// the same requested rate.
 pub(crate) fn all_apart(reports: &[Interval], is_even: bool) -> Vec<usize> {
     figures(is_even).flat_map(|(_, near, of, _)| apart(reports, *near, of)).collect()
 }
@@ -163,8 +165,8 @@ mod tests {
     #[test]
     fn reports_that_agree_are_not() {
         assert_eq!(apart_of(&[0.7, 1.4, 0.8, 1.3, 0.9, 0.7]), NONE);
-        // A report within twice the median agrees, even if all others are equal. One a little above
-        // that agrees if the others differ as well.
+        // A report within twice the median agrees, even if all others are equal. A report a little
+        // above twice the median agrees only if the others differ as well.
         assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 1.9]), NONE);
         assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 2.1]), [4]);
         assert_eq!(apart_of(&[0.7, 1.0, 1.4, 0.8, 2.1]), NONE);

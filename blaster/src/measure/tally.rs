@@ -2,7 +2,7 @@
 //!
 //! Where: a driving thread fills a tally and hands it over when the epoch changes.
 //! Invariant: for each type, over all epochs, `sent` = `answered` + `timeouts`. In one epoch the
-//! sides differ by the change in the number of requests in flight.
+//! two sides differ by the change in the number of requests in flight.
 //! Source: the KV-Cache paper, section 5.2.2: counts, RTT, late responses per request type.
 
 use super::{Connections, Times, record};
@@ -245,8 +245,8 @@ impl Tally {
         self.verbs[verb as usize].errors += u64::from(is_error);
     }
 
-    /// Counts `count` requests that were answered in full with equal times. Errors, and service
-    /// times if `service_ns` is `None`, are left to the caller.
+    /// Counts `count` requests that were answered in full with equal times. The caller counts
+    /// errors, and also service times if `service_ns` is `None`.
     #[inline]
     pub fn answered_n(
         &mut self,
@@ -280,13 +280,14 @@ impl Tally {
         self.refused + self.reset
     }
 
-    /// Adds the requests that were given up in `other`, the next tally, but belong to this one.
+    /// Adds the requests that were given up in `other`, the next tally, but belong to this tally.
     pub fn give_up(&mut self, other: &Tally) {
         for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
             ours.timeouts += theirs.timeouts;
             ours.unsent += theirs.unsent;
         }
-        // Adds the unsent requests that fell due in `other`; `offered` has those of this tally.
+        // Adds the unsent requests that fell due in `other`. `offered` already counts the requests
+        // that fell due in this tally.
         let sent: u64 = other.verbs.iter().map(|verb| verb.sent).sum();
         self.offered += other.offered.saturating_sub(sent);
         add!(self, other, cut_off refused reset);
@@ -308,8 +309,9 @@ impl Tally {
         self.late_limit_ns = self.late_limit_ns.max(other.late_limit_ns);
     }
 
-    /// Number of keys reported as not found, and of keys for which this was possible. SET and ADD
-    /// do not count: a SET always succeeds, and an ADD fails if there is an item.
+    /// Number of keys reported as not found, and number of keys for which such a report was
+    /// possible. SET and ADD do not count: a SET always succeeds, and an ADD fails if there is an
+    /// item.
     #[must_use]
     pub fn not_found(&self) -> (u64, u64) {
         let mut sums = (0, 0);
@@ -359,7 +361,7 @@ impl VerbTally {
         self.service_ns.merge(&other.service_ns);
     }
 
-    /// Number of keys answered by requests of type `verb`: a get has several, others have one.
+    /// Number of keys answered by requests of type `verb`; requests other than gets have one key.
     #[must_use]
     pub fn keys_answered(&self, verb: Verb) -> u64 {
         if verb == Verb::Get { self.hits + self.misses } else { self.answered }

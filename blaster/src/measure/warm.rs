@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Where: `course` calls it once a second during the traffic before a schedule.
-//! Invariant: all times and counts are the caller's. The compared spans grow with the elapsed time,
+//! Invariant: the caller gives all times and counts. The compared spans grow with the elapsed time,
 //! so that a slowly changing ratio does not count as settled too early.
 
 use std::time::Duration;
@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn chance_neither_settles_nor_hinders_it() {
-        // A random half of a hundred keys a second are hits, too few for the first quarters.
+        // A hundred keys a second are looked up, and a random half of them are hits. The first
+        // quarters have too few keys to settle the ratio.
         let drawn = |second: u64| {
             let bits = |n| simulate::sizes::mix(second * 2 + n).count_ones();
             u64::from(bits(0) + bits(1)) * 100 / 128

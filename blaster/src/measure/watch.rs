@@ -52,7 +52,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Merges two spans of time, weighted by length. A figure must be known in both.
+    /// Merges two spans of time, weighted by length. A figure must be known in both spans.
     pub(crate) fn merged_with(&self, seconds: f64, other: &Usage, other_seconds: f64) -> Usage {
         let both = |ours: Option<ProcessUse>, theirs: Option<ProcessUse>| {
             ours.zip(theirs).map(|(ours, theirs)| ours.merged_with(seconds, &theirs, other_seconds))

@@ -26,7 +26,7 @@ const VERSION: u8 = 0x0b;
 pub(super) struct Responder {
     /// Bytes of the current request's value that are still to be skipped.
     skip: usize,
-    /// The answer to the current request, given once its value has been skipped.
+    /// The answer to the current request, which is sent once the request's value has been skipped.
     after: Vec<u8>,
 }
 

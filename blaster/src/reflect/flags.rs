@@ -27,7 +27,7 @@ pub(super) fn stall(text: &str) -> Result<(Duration, Duration), String> {
     Ok((time(every)?, time(length)?))
 }
 
-/// Parses a place to listen on; unlike a target's, its port may be 0.
+/// Parses a place to listen on. Unlike the port of a target, its port may be 0.
 pub(super) fn place(text: &str) -> Result<Place, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(Place::Unix(path.into()));
@@ -74,12 +74,12 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         writeln!(out, "udp://{address}: datagrams by thread: {}", received.join(" "))?;
     }
     if plan.send == SendMethod::Referred {
-        // Relaxed: statistics, as in `Counts::add`.
+        // Relaxed: the counts are statistics and order nothing.
         let [referred, copied] = [&running.counts().referred, &running.counts().copied]
             .map(|count| count.load(Ordering::Relaxed));
         writeln!(out, "{referred} values sent by reference, of which the kernel copied {copied}")?;
     }
-    // Relaxed: a statistic, as in `Counts::add`.
+    // Relaxed: the count is a statistic and orders nothing.
     match running.counts().misrouted.load(Ordering::Relaxed) {
         0 => {}
         misrouted => {

@@ -44,7 +44,7 @@ pub(super) const SEND_METHODS: [(SendMethod, &str); 4] = [
     (SendMethod::Referred, "referred"),
 ];
 
-/// A connection has ended.
+/// The error that a connection has ended.
 #[derive(Debug)]
 pub(super) struct Broken;
 
@@ -185,7 +185,8 @@ impl ReplyQueue {
         }
     }
 
-    /// Sends bytes from the pipe; if it is empty, text up to the next value, or else the value.
+    /// Sends bytes from the pipe. If the pipe is empty, sends the text up to the next value, or the
+    /// value if no text is left before it.
     fn send_next(&mut self, stream: &Stream, calls: &Calls) -> WriteResult {
         if let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.bytes() > 0) {
             return pipe.drain(stream, calls);

@@ -28,13 +28,13 @@ const EVENTS_MAX: usize = 256;
 const READ_BYTES: usize = 256 << 10;
 /// The most batches of datagrams of one socket in a turn.
 const BATCHES_MAX: usize = 16;
-/// The most replies that are delayed at a time; further ones are sent at once.
+/// The most replies that are delayed at a time. Further replies are sent at once.
 const DELAYED_MAX: usize = 1 << 20;
 /// Longest time for which a UDP message waits to be overtaken.
 const HOLD_MAX: Duration = Duration::from_millis(5);
 
 const WAKER: u64 = 0;
-/// The first token of listeners; those of datagram sockets, AF_XDP ports and connections follow.
+/// The first token of listeners. Datagram sockets, AF_XDP ports and connections have later tokens.
 const FIRST: u64 = 1;
 
 struct Connection {
@@ -82,9 +82,9 @@ struct Thread<'a> {
     inbox: Option<Inbox>,
     /// Answers datagrams without delay and faults; reset for each datagram.
     datagram_responder: Responder,
-    /// Datagram sockets that were read for `BATCHES_MAX` batches and may have more.
+    /// Datagram sockets that were read for `BATCHES_MAX` batches and may have more datagrams.
     full_inboxes: Vec<u64>,
-    /// AF_XDP ports that were read for `BATCHES_MAX` batches and may have more.
+    /// AF_XDP ports that were read for `BATCHES_MAX` batches and may have more datagrams.
     full_ports: Vec<u64>,
     batch: DatagramBatch,
     outbox: Outbox,
@@ -424,7 +424,7 @@ impl Thread<'_> {
         !self.plan.has_ports && threads.contains(&flow) && flow != self.number + 1
     }
 
-    /// Writes an answer of one datagram into the batch. False if the answer needs several.
+    /// Writes an answer into the batch. False if the answer needs more than one datagram.
     fn answer_at_once(&mut self, header: Header, bytes: &[u8], source: &Peer) -> bool {
         let out = self.batch.begin(Some(source), flow::ANY);
         let head = Header { id: header.id, number: 0, total: 1, flow: 0 };

@@ -232,7 +232,8 @@ impl Agents {
         self.each.borrow().iter().any(|agent| agent.lost.is_some())
     }
 
-    /// Each agent's number, and the servers that do not answer it: all, if it never had an answer.
+    /// Each agent's number, and the servers that do not answer the agent: all servers, if the agent
+    /// never had an answer.
     pub(crate) fn silent(&self, servers: &Servers, stop: &AtomicBool) -> Vec<(u32, Vec<String>)> {
         self.send(|_| ToAgent::Ask);
         let ends = Instant::now() + SILENCE_MAX;
@@ -299,7 +300,8 @@ impl Agents {
         self.wait(stop, |agent| agent.phase < phase && !is_vain());
     }
 
-    /// Receives messages until `is_waiting` is false for all agents not lost, or until Ctrl-C.
+    /// Receives messages until `is_waiting` is false for all agents that are not lost, or until
+    /// Ctrl-C.
     fn wait(&self, stop: &AtomicBool, is_waiting: impl Fn(&Agent) -> bool) {
         let is_any = || {
             let each = self.each.borrow();

@@ -329,8 +329,9 @@ impl ReportBuilder {
         }
     }
 
-    /// Adds the threads' counts under one of their epoch numbers to the schedule's epoch. Returns
-    /// that epoch, its counts so far, and the report on demand that ends with that number, if any.
+    /// Adds the counts that threads handed over under epoch number `number` to the schedule's
+    /// epoch. Returns the schedule's epoch, its counts so far, and the report on demand that ends
+    /// with `number`, if any.
     fn join(&mut self, (number, part): (u32, MergedTally)) -> (u32, &MergedTally, Option<Report>) {
         let (epoch, report) = self.on_demand.take(number, &part);
         self.parts.number(number, epoch);
@@ -350,7 +351,7 @@ impl ReportBuilder {
         }
     }
 
-    /// Drops the current report, which lacks the part of a lost agent. Returns a remark on that.
+    /// Drops the current report, which lacks a lost agent's part. Returns a remark on this loss.
     fn lose(&mut self) -> (Severity, &'static str) {
         if self.whole == 0 {
             let message = "the figures of the lost agent are missing: fewer requests were made \
@@ -397,7 +398,7 @@ impl ReportBuilder {
     }
 }
 
-/// Returns the epoch's start and length in seconds, and its usage. `None` if it has not ended.
+/// Returns an epoch's start and length in seconds, and its usage. `None` before the epoch's end.
 fn span(ends: &mut [(Duration, Usage)], epoch: u32) -> Option<(f64, f64, &mut Usage)> {
     let before = epoch.checked_sub(1).and_then(|before| ends.get(before as usize));
     let from = before.map_or(Duration::ZERO, |(end, _)| *end);

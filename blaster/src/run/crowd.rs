@@ -34,9 +34,9 @@ const BYTE_EVERY: Duration = Duration::from_secs(1);
 const READER_BUFFER_BYTES: usize = 4096;
 /// Longest wait for the server to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most bytes that are read of an answer.
+/// The most bytes of an answer that are read.
 const LINE_BYTES_MAX: u64 = 200;
-/// The longest sleep, after which the thread looks whether the traffic is over.
+/// The longest sleep, after which the thread checks whether the traffic is over.
 const TICK: Duration = Duration::from_millis(50);
 
 /// The sizes of a crowd.
@@ -168,7 +168,7 @@ impl Crowd {
         let idle = self.idle.iter_mut().filter_map(|one| is_closed(one).then_some(())).count();
         let closed = idle + self.slow.iter().filter(|one| one.is_closed).count();
         let all = self.idle.len() + self.slow.len();
-        // The server may have no room for another connection before these are closed.
+        // The server may have no room for another connection until these connections are closed.
         drop((self.idle, self.slow));
         if let Some(address) = self.address.filter(|_| !self.set.is_empty()) {
             let delete = format!("delete {KEY}\r\n");
@@ -196,13 +196,13 @@ impl Slow {
         };
         self.is_closed |= match moved {
             Ok(bytes) => bytes == 0,
-            // No byte has arrived yet, or the socket has no room for one.
+            // `WouldBlock`: no byte has arrived yet, or the socket has no room for a byte.
             Err(error) => error.kind() != ErrorKind::WouldBlock,
         };
     }
 }
 
-/// Connects, and waits until the server has accepted the connection: until it answers.
+/// Connects, and waits until the server answers, which shows that it has accepted the connection.
 fn accepted(address: SocketAddr) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -227,8 +227,8 @@ mod tests {
     use crate::target::{self, Family};
     use std::net::TcpListener;
 
-    /// Accepts connections, answers `mn` on all, a SET on the first and a DELETE on the last. Closes
-    /// the connection with number `closed` after `mn`, and the one with number `refused` before.
+    /// Accepts connections, answers `mn` on all, a SET on the first and a DELETE on the last.
+    /// Closes connection `closed` after its `mn`, and connection `refused` before its `mn`.
     fn serve(listener: &TcpListener, connections: usize, closed: usize, refused: usize) {
         let mut open = Vec::new();
         for nth in 0..connections {
@@ -289,7 +289,8 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let targets = [target(listener.local_addr().unwrap())];
             let (stop, flags) = (AtomicBool::new(is_stopped), CrowdFlags { idle: 3, slow: 2 });
-            // Connections of the SET, two slow clients, one that is refused, and the delete.
+            // Without `is_stopped`: connections of the SET, of two slow clients, of one client that
+            // is refused, and of the delete.
             let (connections, refused) = if is_stopped { (2, 2) } else { (5, 3) };
             let error = thread::scope(|scope| {
                 let server = scope.spawn(|| serve(&listener, connections, usize::MAX, refused));

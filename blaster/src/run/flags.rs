@@ -30,7 +30,7 @@ const DEPTH_MAX: u32 = 1 << 16;
 const RATE_MAX: f64 = 1e10;
 const OUTSTANDING_MAX: u32 = 1 << 20;
 const PID_MAX: u32 = 1 << 22;
-/// Largest `--fill`: beyond the memory, to measure evictions.
+/// Largest `--fill`. It may exceed 100 %, so that evictions can be measured.
 const FILL_PERCENT_MAX: f64 = 10_000.0;
 
 const ASKED: &str = "Requests and items";
@@ -442,7 +442,7 @@ impl Plan {
         let value = |given: &CliOption| given.value.clone().unwrap_or_default();
         for one in given.iter().filter(|one| settings::names().any(|name| name == one.long)) {
             let set = self.workload.set(&one.long, &value(one));
-            // The error already begins with the name of the setting, or of a law in it.
+            // The error begins with the setting's name, or with the name of a law in the setting.
             set.map_err(|error| match error.to_string() {
                 why if why.starts_with(&format!("{}: ", one.long)) => format!("--{why}"),
                 why => format!("--{}: {why}", one.long),

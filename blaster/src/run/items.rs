@@ -28,7 +28,7 @@ use std::time::Duration;
 /// and not more items than the workload has keys, the items count as the workload's. If a twentieth
 /// of the keys were missing, such a sample would almost surely lack one.
 const SAMPLE_KEYS: u64 = 256;
-/// Rate by which the announcement estimates the filling time if there is no `--fill-rate`.
+/// The rate from which the announcement estimates the filling time if there is no `--fill-rate`.
 const USUAL_PER_S: f64 = 100_000.0;
 const DEPTH: u32 = 32;
 /// Number of failed deletes after which clearing is given up if no delete has succeeded.

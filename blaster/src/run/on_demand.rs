@@ -8,7 +8,7 @@
 //!
 //! Where: `course` checks for a SIGUSR1 in each iteration of its loop.
 //! Invariant: a cut does not change the schedule's reports, because the parts of an epoch are added
-//! up. There is at most one report per `SPACING`; an earlier request waits.
+//! up. There is at most one report per `SPACING`; a request that comes too early waits.
 //! Source: the KV-Cache paper, section 5.2.2: counts, throughput, RTT, late responses by type.
 
 use super::live::Live;
@@ -47,7 +47,7 @@ impl OnDemandReports {
         OnDemandReports { asked_per_s, cuts: Vec::new(), seen, from, moment }
     }
 
-    /// Returns the number under which threads count `epoch`, or its part after the last cut.
+    /// Returns the threads' number for `epoch`, or for the part of `epoch` after the last cut.
     pub(crate) fn number(&self, epoch: u32) -> u32 {
         epoch + u32::try_from(self.cuts.len()).unwrap_or(u32::MAX)
     }
@@ -77,8 +77,8 @@ impl OnDemandReports {
         (self.from, self.moment) = (elapsed, now);
     }
 
-    /// Adds all threads' counts under one of their epoch numbers. Returns the schedule's epoch, and
-    /// the report on demand that ends with that number, if any.
+    /// Adds the counts that all threads handed over under epoch number `number`. Returns the
+    /// schedule's epoch, and the report on demand that ends with `number`, if any.
     pub(crate) fn take(&mut self, number: u32, all: &MergedTally) -> (u32, Option<Report>) {
         self.seen.join(all);
         let before = self.cuts.iter().filter(|(cut, _)| *cut < number).count();

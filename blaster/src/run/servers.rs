@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 const QUERIES_MAX: usize = 128;
 /// Number of queries without an answer after which a server counts as silent.
 const QUERIES_BEFORE_SILENT: u32 = 3;
-/// Seconds by which a server's reported uptime may lag behind without a restart.
+/// If a server's reported uptime lags behind the clock by more seconds than this, the server was
+/// restarted.
 const UPTIME_SLACK_S: u64 = 3;
 const NAMES_MAX: usize = 5;
 
@@ -53,7 +54,7 @@ pub enum ServersError {
     /// The target is not reached over UDP.
     #[error("{0}: --steer {1} works over UDP only (udp://HOST:PORT)")]
     NotSteered(String, &'static str),
-    /// Connections to the first column are found over TCP, in memcached's text.
+    /// `--steer first` works only over TCP, in the protocol text or meta.
     #[error("{0}: --steer first works over TCP only (HOST:PORT), in the protocol text or meta")]
     NotFirst(String),
     /// The number of columns is not known.
@@ -174,9 +175,10 @@ impl Servers {
         self.targets.iter().map(|target| target.name.clone()).collect()
     }
 
-    /// Lists the silent servers. `silent` has a row for each agent: its number, and the servers
-    /// that do not answer it. A server that answers only some agents is listed with the other
-    /// agents' numbers. If no server is silent, all servers are listed.
+    /// Lists the silent servers. `silent` has a row for each agent: the agent's number, and the
+    /// servers that do not answer the agent. A server that answers only some agents is listed with
+    /// the numbers of the agents that it does not answer. If no server is silent, all servers are
+    /// listed.
     pub(crate) fn named(&self, silent: &[(u32, Vec<String>)]) -> String {
         let named = |name: String| {
             let to = silent.iter().filter(|(_, names)| names.contains(&name));
@@ -198,7 +200,7 @@ impl Servers {
     }
 }
 
-/// Describes how a server changed between two queries. `None` if it is the same process.
+/// Describes how a server changed between two queries. `None` if its process is the same.
 fn change(before: &ServerInfo, now: io::Result<ServerInfo>, passed: Duration) -> Option<String> {
     let now = match now {
         Ok(now) => now,

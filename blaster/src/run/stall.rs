@@ -40,7 +40,7 @@ struct Seen {
 pub(crate) struct StallDetector {
     keys: u64,
     window: Duration,
-    /// The observations, oldest first. The first is the start of filling, or at least `window` old.
+    /// The observations, oldest first. The oldest is the start of filling or at least `window` old.
     seen: VecDeque<Seen>,
 }
 
@@ -50,7 +50,7 @@ impl StallDetector {
         StallDetector { keys, window: silence_max(timeout), seen }
     }
 
-    /// Adds the sums at the time `at` after the start. Returns the stall that they show, if any.
+    /// Adds the sums at the time `at` after the start. Returns the stall, if the sums show one.
     pub(crate) fn observe(&mut self, at: Duration, answered: u64, lost: u64) -> Option<Stall> {
         if self.seen.back().is_some_and(|last| at.saturating_sub(last.at) < SPACING) {
             return None;

@@ -207,7 +207,8 @@ fn times(out: &mut String, plan: &Plan, all: &Interval) {
     out.push('\n');
 }
 
-/// Keys answered per second by each type of request that was used, and by all if there are several.
+/// Keys answered per second by each type of request that was used, and by all types together if
+/// several were used.
 fn keys_per_s(all: &Interval) -> Vec<f64> {
     let used = VERBS.into_iter().zip(&all.tally.verbs).filter(|(_, tally)| tally.answered > 0);
     let mut each: Vec<f64> =
@@ -307,7 +308,7 @@ fn fairness(out: &mut String, connections: &Connections) {
     let (count, index) = (connections.len(), connections.fairness());
     let Some(index) = index.filter(|index| count > 1 && *index < FAIRNESS_MAX) else { return };
     let _ = write!(out, "fairness   {index:.3} (Jain's index) over {count} connections");
-    // A percentile of too few answers is not shown, as elsewhere.
+    // Like all reports, this line omits a percentile of too few answers.
     let fewest = connections.answered_range().map_or(0, |(fewest, _)| fewest);
     let is_reliable = fewest as f64 * 0.01 >= BEYOND_MIN;
     if let Some(ns) = connections.worst_p99_ns().filter(|_| is_reliable) {

@@ -172,9 +172,10 @@ pub(crate) struct Workers<'g> {
 }
 
 impl<'g> Workers<'g> {
-    /// Starts the workers of `plan`, at `pace`. They begin when all have connected, or when one has
-    /// failed or Ctrl-C is pressed. If `is_watched` is true, they publish live counts. If a thread
-    /// cannot be started, the threads started before it have ended when the error is returned.
+    /// Starts the workers of `plan`, at `pace`. The workers begin when all have connected, when one
+    /// has failed, or when Ctrl-C is pressed. If `is_watched` is true, the workers publish live
+    /// counts. If a thread cannot be started, the threads started before it have ended when the
+    /// error is returned.
     pub(crate) fn start(
         plan: &Plan,
         context: &'g RunContext,

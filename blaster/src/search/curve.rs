@@ -43,7 +43,7 @@ pub struct Point {
     pub server_cpus: Option<f64>,
     /// The share of time for which the generator's busiest thread was on a CPU.
     pub busiest: f64,
-    /// The reason why the trial measured the generator. `None` if it measured the server.
+    /// The reason why the trial measured the generator. `None` if the trial measured the server.
     pub client_bound: Option<String>,
     /// The names of the goals that were met.
     pub met: Vec<String>,
@@ -86,8 +86,8 @@ pub type Row<'f> = Vec<&'f Point>;
 /// enough rows.
 const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];
 
-/// Groups all trials by rate into at most `rows_max` rows, or into more rows if even the last of
-/// `WIDTHS` does not give few enough.
+/// Groups all trials by rate into at most `rows_max` rows, or into more rows if even the last
+/// factor of `WIDTHS` gives more rows.
 pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     let mut points: Vec<&Point> = curve.iter().collect();
     points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));

@@ -29,7 +29,8 @@ pub(super) struct Simulated {
     pub(super) stalls: f64,
     /// Share of requests that take `SLOW_S` longer at any rate, so that times have two modes.
     pub(super) slow: f64,
-    /// Between these two rates, waits are `DIP` times as long, so that times fall again above them.
+    /// Between these two rates, waits are `DIP` times as long. So times are shorter again above the
+    /// second rate.
     pub(super) dip: (f64, f64),
     pub(super) client_per_s: f64,
     /// The generator's lateness in seconds, which is added to each response time, and the trials in

@@ -30,7 +30,7 @@ pub(crate) struct Requests<'p> {
 
 impl Requests<'_> {
     /// Returns the requests of the sample. Adds the number of keys looked up within `counted_ns`,
-    /// also those outside the sample, to `gets`, and the simulated milliseconds to `passed_ms`.
+    /// including keys outside the sample, to `gets`, and the simulated milliseconds to `passed_ms`.
     pub(crate) fn of_sample<'r>(
         &'r self,
         counted_ns: Range<u64>,

@@ -67,7 +67,7 @@ impl fmt::Display for Mix {
 
 #[derive(Clone, Debug)]
 pub(crate) enum VerbSampler {
-    /// Verbs are drawn at random. Each verb has a range of numbers, which ends here.
+    /// Verbs are drawn at random. Each verb has a range of 32-bit numbers, whose end is here.
     Drawn([u64; VERBS.len()]),
     /// Verbs take turns, as evenly as shares allow. For each request, each `behind` grows by its
     /// verb's share, the verb with the greatest `behind` is chosen, and that `behind` falls by 1.

@@ -50,7 +50,7 @@ const EXPONENT_MAX: f64 = 10.0;
 /// The standard deviation of memtier: a sixth of the range.
 const DEVIATION: f64 = 1.0 / 6.0;
 /// After this number of draws outside the range, a key is drawn uniformly. Even at the greatest
-/// standard deviation a third of all draws is inside, so such a key is extremely rare.
+/// standard deviation a third of all draws is inside, so a uniform draw is extremely rare.
 const TRIES_MAX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq)]

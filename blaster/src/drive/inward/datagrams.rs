@@ -20,7 +20,7 @@ use crate::wire::{Content, Piece, ReadOutcome, Reader, Tag};
 const ASSEMBLIES_MAX: usize = 256;
 /// The most datagrams of one answer: at memcached's 1,392 bytes each, more than a megabyte.
 const PARTS_MAX: usize = 1024;
-/// The most batches read from one socket or queue before others are read.
+/// The most batches read from one socket or queue before other sockets and queues are read.
 pub(super) const BATCHES_MAX: usize = 16;
 
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ enum Part {
 enum Value {
     /// The first value for the key at this index.
     Fresh(usize),
-    /// A second value for the same key.
+    /// A value for a key that already has a value.
     Again,
     /// No value, or a value that was not requested.
     None,
@@ -129,7 +129,7 @@ impl Inward {
             let generation = self.lines[line as usize].generation;
             self.take_messages(state);
             if !self.lines[line as usize].is_same(generation) {
-                // A message reported the line as broken. The datagrams are from its old connection.
+                // A message reported the line as broken. The datagrams are of the old connection.
                 is_drained = true;
                 break;
             }
@@ -159,7 +159,7 @@ impl Inward {
                 Some((header, bytes)) if header.is_part() => {
                     self.datagram(line, header, bytes, now_ns, state);
                 }
-                // memcached sends an empty datagram, 0 of 0, if a quiet request has no answer.
+                // memcached sends an empty datagram (0 of 0) if a quiet request has no answer.
                 Some((_, [])) => {}
                 _ => state.score.broken(),
             }
@@ -217,8 +217,8 @@ impl Inward {
         }
     }
 
-    /// Handles a datagram of a multiget that has ended. Either its value was overtaken by the end
-    /// and has counted as a miss, or the datagram is a duplicate.
+    /// Handles a datagram of a multiget that has ended. Either the multiget's end arrived before
+    /// the datagram's value, which has counted as a miss, or the datagram is a duplicate.
     fn after_end(&mut self, line: u32, index: usize, bytes: &[u8], state: &mut DriveState) {
         match self.first_value(line, index, bytes).0 {
             Value::Fresh(at) => {
@@ -305,7 +305,7 @@ impl Inward {
 }
 
 impl InLine {
-    /// Records that a request was answered. True if a later request was answered before it.
+    /// Records that a request was answered. True if a later request was answered earlier.
     #[inline]
     pub(super) fn is_overtaken(&mut self, number: u16) -> bool {
         // Numbers wrap around: a later number is ahead by less than half the range.

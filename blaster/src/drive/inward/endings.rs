@@ -1,4 +1,4 @@
-//! Ends requests: `over` ends one request; other functions call it for requests without answers.
+//! Ends requests. `over` ends one request; other functions call `over` if there was no answer.
 //!
 //! Where: called by the receiving half.
 //! Invariant: `over` is called once per request. Only `over` and `quick` count a request as over.
@@ -79,7 +79,7 @@ impl Inward {
     }
 
     /// Ends requests that have waited too long. On a stream, a missing answer blocks all later
-    /// ones, so the whole connection is given up.
+    /// answers, so the whole connection is given up.
     pub(in super::super) fn expire(&mut self, now_ns: u64, state: &mut DriveState) {
         let Some(late_ns) = now_ns.checked_sub(self.options.timeout_ns) else { return };
         for line in 0..self.lines.len() {
@@ -101,7 +101,7 @@ impl Inward {
         }
     }
 
-    /// UDP: times out the oldest request. It will count as lost, unless its answer still arrives.
+    /// UDP: times out the oldest request, which counts as lost unless its answer still arrives.
     pub(super) fn expire_oldest(&mut self, line: u32, state: &mut DriveState) {
         let own = &mut self.lines[line as usize];
         let Some(index) = own.ring.oldest() else { return };

@@ -34,7 +34,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 struct Interface {
     queues: Arc<Queues>,
-    /// The line of each source port, by `Queues::port_index`; `NONE` if there is none.
+    /// The line of each source port, by `Queues::port_index`; `NONE` for a port without a line.
     lines: Vec<u32>,
 }
 
@@ -79,7 +79,7 @@ impl Interfaces {
         Ok(())
     }
 
-    /// Records that the queue of this token is ready. False if the token is not a queue's.
+    /// Records that the queue of this token is ready. False if the token is not that of a queue.
     #[inline]
     pub(super) fn is_reported(&mut self, token: u64) -> bool {
         let queue = token.checked_sub(FIRST_TOKEN).and_then(|queue| usize::try_from(queue).ok());
@@ -150,7 +150,7 @@ impl Inward {
                         None if queues.belongs_to_other_thread(own) => {
                             of_line.for_each(|_| state.score.broken())
                         }
-                        // A probe's answer, or a datagram for a closed line or not from a target.
+                        // The datagram answers a probe, is for a closed line or not from a target.
                         None => of_line.for_each(drop),
                     }
                 }

@@ -33,7 +33,8 @@ pub(in super::super) trait ReceivingHalf {
     /// `keys` are the request's keys if it has several.
     fn sent(&mut self, line: u32, sent: &Sent, keys: &[u64], state: &mut DriveState);
     /// Reports a burst that is about to be sent: one copy of `first` for each of `picks`, with the
-    /// pick's verb and key. The copies' numbers count up from that of `first`.
+    /// pick's verb and key. The copies have consecutive numbers, beginning with the number of
+    /// `first`.
     fn burst(&mut self, line: u32, first: &Sent, picks: &[Pick], state: &mut DriveState);
     fn close_when_idle(&mut self, line: u32, state: &mut DriveState);
     fn write_failed(&mut self, line: u32, state: &mut DriveState);
@@ -112,7 +113,7 @@ impl ReceivingHalf for Inward {
 pub(in super::super) struct Feedback {
     /// Number of requests that have ended, except fills.
     pub(in super::super) over: u64,
-    /// Lines on which requests have ended, and the number of tokens that each has freed.
+    /// Lines on which requests have ended, and the number of tokens that each line has freed.
     pub(in super::super) tokens: Vec<(u32, u32)>,
     /// Missed keys to be filled by a set: line, key, and true if the set keeps the get's token.
     pub(in super::super) fills: Vec<(u32, u64, bool)>,

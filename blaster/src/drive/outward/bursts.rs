@@ -26,7 +26,7 @@ impl Picks {
 }
 
 impl Outward {
-    /// Sends at most `count` requests. Returns how many; 0 if the next has to be sent on its own.
+    /// Sends at most `count` requests. Returns the number sent; 0 if the next must be sent alone.
     #[inline]
     pub(super) fn burst(
         &mut self,

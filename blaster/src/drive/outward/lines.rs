@@ -1,4 +1,5 @@
-//! Lines in the sending half: opening, sending, flushing, closing and opening again.
+//! Lines, which are the thread's connections, in the sending half: opening, sending, flushing,
+//! closing and opening again.
 //!
 //! Where: part of the sending half.
 //! Invariant: a line accepts requests only while it is up, not full and not being closed. The
@@ -21,7 +22,7 @@ use crate::steer;
 use crate::target::{Bypass, Place};
 use crate::wire::{WireRequest, Writer};
 
-/// The first pause before a line is opened again; it doubles each time.
+/// The first pause before a line is opened again; the pause doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The most time that connecting may take.
@@ -78,7 +79,8 @@ impl OutLine {
         !self.is_closing && self.has_room()
     }
 
-    /// True if a fill fits. A line that is being closed still accepts fills, but no other requests.
+    /// True if the line has room for a fill, which is a set after a miss. A line that is being
+    /// closed still accepts fills, but no other requests.
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
         match &self.phase {
@@ -134,7 +136,7 @@ impl Outward {
         }
     }
 
-    /// Closes a line, to open it again, once it has sent `churn_requests` requests.
+    /// Closes a line once it has sent `churn_requests` requests. The line is then opened again.
     #[inline]
     pub(super) fn churn(
         &mut self,

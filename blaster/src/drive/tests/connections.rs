@@ -22,7 +22,8 @@ fn each_answer_counts_on_one_connection_over_every_transport() {
             let tally = ran(Drive { pace, receive_cpu, end, first_connection: (2, 7), ..drive });
             let connections = &tally.connections;
             assert_eq!(connections.answered(), tally.total().answered, "{place:?} {pace:?}");
-            // Both targets have the connections 2, 3 and 4 of seven.
+            // The thread has connections 2, 3 and 4 of the seven to each target. The numbers of the
+            // second target begin at 7.
             let numbers: Vec<u32> = connections.numbers().collect();
             assert_eq!(numbers, [2, 3, 4, 9, 10, 11], "{place:?} {pace:?}");
         }
@@ -45,8 +46,8 @@ fn more_connections_than_are_kept_apart_are_not_counted() {
     server.stop().unwrap();
 }
 
-/// Answers the gets of a connection, and reports each to `tell`, up to `told_max`. Waits for nine
-/// reports of `told` before each answer.
+/// Answers the gets of a connection. Sends a report to `tell` after each answer, up to `told_max`
+/// answers. Before each answer, waits for nine reports from `told`, if given.
 fn answer(
     stream: std::net::TcpStream,
     (tell, told_max): (Option<Sender<()>>, u32),
@@ -77,7 +78,8 @@ fn a_connection_that_waits_for_another_has_fewer_answers_and_the_longer_times() 
             let [one, other] = [(); 2].map(|()| listener.accept().unwrap().0);
             let (tell, told) = channel();
             std::thread::scope(|scope| {
-                // The first 150 answers of one connection make way for 16 of the other.
+                // The connection `other` gets one answer for each nine of the first 150 answers of
+                // `one`.
                 scope.spawn(move || answer(one, (Some(tell), 150), None));
                 scope.spawn(move || answer(other, (None, 0), Some(told)));
             });

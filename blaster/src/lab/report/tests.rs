@@ -293,8 +293,8 @@ fn a_comparison_is_void_or_open_where_the_measurements_are_doubtful() {
         let share = if row.server == "memcached" { 0.5 } else { 0.0 };
         row.figures.insert("not found".to_owned(), share);
     });
-    // Shares are compared point by point: this share is equal for both servers, so it casts no
-    // doubt.
+    // Shares are compared point by point. At this point both servers have the same share, so there
+    // is no doubt.
     rows(&mut data, "256", |row| {
         row.figures.insert("not found".to_owned(), 0.2);
     });

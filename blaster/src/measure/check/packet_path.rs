@@ -1,7 +1,7 @@
 //! Rules on the path of packets through the kernel: full CPUs, full backlogs, full sockets.
 //!
 //! Where: part of the self-check.
-//! Invariant: these rules only warn. Packets may be lost on purpose, in a test of that.
+//! Invariant: these rules only warn, because a test may lose packets on purpose.
 //! Source: Pavlik's thesis, chapter 3: the CPU that handles a card's interrupts is full long before
 //! the server.
 

@@ -52,7 +52,7 @@ pub fn run(flags: &HostFlags) -> Result<(), String> {
         loop {
             match lines.next() {
                 Ok(Some(message)) => {
-                    // Without a receiver the agent is already ending.
+                    // Sending fails only if the agent is already ending.
                     let _ = sender.send(message);
                 }
                 Ok(None) => std::process::exit(0),
@@ -110,7 +110,8 @@ impl Work {
     }
 
     fn handed(&mut self, (epoch, all): (u32, MergedTally), watch: &Watch) -> FromAgent {
-        // Finished threads send their tallies before the epoch ends, when it has no entry yet.
+        // Finished threads send their tallies before the epoch ends. Then `usages` has no entry for
+        // the epoch yet.
         let taken = self.usages.remove(&epoch);
         let (usage, seconds) = taken.unwrap_or_else(|| self.taken(&watch.moment()));
         let usage = Box::new(usage);
@@ -222,7 +223,7 @@ impl Agent<'_> {
         work.is_ready |= is_new;
         let mut say = vec![];
         say.extend(is_new.then_some(FromAgent::Ready));
-        // Read before the tallies, because the last tally may arrive in between.
+        // `is_over` is read before the tallies, because the last tally may arrive in between.
         let is_over = work.threads.is_over();
         while let Some(one) = work.threads.next(Duration::ZERO) {
             if let Some(whole) = work.collector.take(one.epoch, &one.tally) {

@@ -10,9 +10,9 @@
 //!
 //! Where: over an agent's standard input and output.
 //! Invariant: no line is longer than `LINE_BYTES_MAX`, and no message has more bytes of files than
-//! `SENT_BYTES_MAX`. Each side holds at most one message that it
-//! has read and not yet handled. At most `ORDERS_MAX` (controller) or `MESSAGES_MAX` (agent)
-//! messages wait to be written. A side that is silent for `SILENCE_MAX` counts as gone.
+//! `SENT_BYTES_MAX`. Each side holds at most one message that it has read but not yet handled. At
+//! most `ORDERS_MAX` (controller) or `MESSAGES_MAX` (agent) messages wait to be written. A side
+//! that is silent for `SILENCE_MAX` counts as gone.
 
 use super::super::workers::Task;
 use crate::drive::live_counts::LiveSnapshot;
@@ -72,7 +72,7 @@ pub(crate) enum FromAgent {
     /// The servers that the agent has found.
     Found(Box<AgentFacts>),
     Refused(String),
-    /// All threads have connected, or one has failed.
+    /// All threads have connected, or one of them has failed.
     Ready,
     Gone,
     /// The progress of the work. There is a snapshot only if live counts are displayed.

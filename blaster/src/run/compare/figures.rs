@@ -5,7 +5,7 @@
 //! interval of the rounds' ratios excludes "no difference". A figure is marked if its rounds
 //! disagree, or if kvblaster was the limit.
 //! Source: the median of paired ratios, and the interval of the sign test, which is valid for any
-//! distribution. One disturbed round of ten affects neither.
+//! distribution. One disturbed round of ten affects neither the median nor the interval.
 
 use crate::measure::Interval;
 use crate::measure::cpu::Categories;
@@ -15,15 +15,15 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// Least confidence of each interval. With ten rounds, the interval from the second-least to the
-/// second-greatest ratio has 97.9 %. With 95 %, one of the ten figures would be reported to differ
-/// in every third comparison of a server with itself.
+/// second-greatest ratio has a confidence of 97.9 %. With 95 %, one of the ten figures would be
+/// reported to differ in every third comparison of a server with itself.
 pub const CONFIDENCE: f64 = 0.97;
 /// Least number of rounds for an interval: if all seven ratios are on one side of 1, the confidence
 /// is 1 - 2 / 2^7 = 98.4 %. Fewer rounds cannot reach `CONFIDENCE`.
 pub const ROUNDS_MIN: usize = 7;
 /// Two servers count as the same if the interval of their ratio is within this distance of 1.
 pub const SAME_WITHIN: f64 = 0.03;
-/// Two shares count as the same if the interval of their difference is this close to 0.
+/// Two shares count as the same if the interval of their difference is within this distance of 0.
 const SAME_SHARES_WITHIN: f64 = 0.001;
 
 /// The unit of a figure, and the way in which two figures are compared.
@@ -195,7 +195,7 @@ pub enum Finding {
     Same,
     /// The difference is no larger than the variation between rounds.
     Noise,
-    /// There are too few rounds to tell.
+    /// There are too few rounds for an interval.
     TooFew,
 }
 
@@ -263,13 +263,14 @@ pub fn found(pairs: &[(f64, f64)], kind: Kind) -> Option<Against> {
 }
 
 /// Returns the two samples between which the median of the distribution lies with `CONFIDENCE`. By
-/// the sign test, the number of samples below the median is distributed like the number of heads of
-/// fair coins. `None` if there are too few samples.
+/// the sign test, the number of samples below the median is distributed like the number of heads in
+/// as many tosses of a fair coin. `None` if there are too few samples.
 fn interval(mut samples: Vec<f64>) -> Option<(f64, f64)> {
     samples.sort_by(f64::total_cmp);
     let count = samples.len() as f64;
     // `below` is the probability of fewer than `heads` heads, and `chance_ln` the logarithm of the
-    // probability of `heads` heads: the binomial of 1000 over 500 times 2^-1000 would overflow.
+    // probability of `heads` heads. A logarithm cannot underflow, but 2^-count, with which it
+    // begins, could.
     let (mut heads, mut chance_ln, mut below) = (0, -count * std::f64::consts::LN_2, 0.0);
     while heads < samples.len() / 2 && below + f64::exp(chance_ln) <= (1.0 - CONFIDENCE) / 2.0 {
         below += f64::exp(chance_ln);

@@ -122,7 +122,7 @@ impl Lines {
         self.push(line);
     }
 
-    /// Adds a line. It is cut only if a single figure is wider than the terminal.
+    /// Adds a line. The line is cut only if a single figure is wider than the terminal.
     fn push(&mut self, line: String) {
         self.lines.push(truncate_str(&line, self.columns, "").into_owned());
     }

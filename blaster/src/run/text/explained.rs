@@ -17,7 +17,7 @@ use crate::workload::Verb;
 const LONG_TAIL: f64 = 20.0;
 /// If the hit ratio of a populated server is lower than this, the server has evicted items.
 const HITS_MIN: f64 = 0.995;
-/// Seconds of reports below which the measurement is called a first look.
+/// If the reports cover fewer seconds than this, the text calls the measurement a first look.
 const FIRST_LOOK_S: f64 = 30.0;
 /// The rate that the advice suggests, relative to the rate of the closed loop.
 const CALM: f64 = 0.5;

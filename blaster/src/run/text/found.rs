@@ -19,7 +19,8 @@ use crate::words::{grouped, percent, sentence, time, time_or_dash, whole, wrappe
 use std::fmt::Write;
 
 const ROWS_MAX: usize = 24;
-/// Share of failed requests above which the report gives them as the cause of a failed objective.
+/// Share of failed requests above which the report gives failures as the cause of a missed
+/// objective.
 const FAILED_MAX: f64 = 0.001;
 /// Marks rows at whose rates kvblaster itself could not keep up.
 const MARK: &str = " *";

@@ -38,7 +38,8 @@ fn keys_are_told_where_gets_have_several_and_connections_only_where_they_differ(
     assert_eq!(row("answered/s"), "answered/s         194          6        200", "{message}");
     assert_eq!(row("keys/s"), "keys/s             580          6        587", "{message}");
     assert!(row("fairness").starts_with("fairness   0.750 (Jain's index) over 4"), "{message}");
-    // The first connection has 6,000 answers and the others 2,000 each; more make them equal.
+    // The first connection has 6,000 answers and the others 2,000 each. Each step adds `more`
+    // answers to each of the others, so that the numbers become more equal.
     let told = |done: &RunResult| super::text(&plan, done).contains("fairness");
     for (more, is_told) in [(2_500, true), (1_500, false)] {
         let tally = &mut done.merged.as_mut().unwrap().tally;

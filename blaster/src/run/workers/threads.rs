@@ -175,7 +175,7 @@ impl WorkerGroup for Threads {
     }
 
     fn is_unheard(&self) -> bool {
-        // Relaxed, both: see `ThreadSignals`.
+        // Relaxed, both: the flags guard no other data.
         self.signals.has_lost.load(Ordering::Relaxed)
             && !self.signals.has_answered.load(Ordering::Relaxed)
     }
