@@ -91,7 +91,7 @@ pub enum ProfileError {
     #[error("perf did not end within {} s", .0.as_secs())]
     Slow(Duration),
     /// perf took no sample of the server.
-    #[error("perf took no sample of the server")]
+    #[error("perf took no sample of the server: measure longer")]
     Empty,
     /// `symbols.toml` is not valid.
     #[error("symbols.toml: {0}")]

@@ -15,6 +15,7 @@ use super::experiment::{Experiment, Method, Scale, Server};
 use super::figures::{self, CAPACITY_AVG, MEMORY_LIMIT};
 use super::measure::{self, MeasureError, Site};
 use super::points::{At, points};
+use super::profile::ProfileError;
 use super::record::{Missing, Record, SCHEMA};
 use super::resident;
 use super::servers::{self, Group, Place, ServerError};
@@ -271,6 +272,8 @@ impl Lab {
                 return Ok(Taken::Row);
             }
             Err(MeasureError::Server(ServerError::Lacking(why))) => (why, false),
+            // On a busy machine, perf may sample nothing in a short measurement.
+            Err(MeasureError::Profile(error @ ProfileError::Empty)) => (error.to_string(), false),
             Err(error) => (error.to_string(), true),
         };
         self.tell(&format!("{}: {}: {why}", experiment.name, server.name));
