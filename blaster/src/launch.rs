@@ -2,14 +2,16 @@
 //!
 //! Where: called by the verbs `compare` and `size`.
 //! Invariant: a server is killed when its `Server` is dropped, and when this process ends in any
-//! way. For this, the server's process group is led by a guard: a shell that reads from a pipe to
-//! which only this process can write, and that kills the group when the pipe closes. The server's
-//! output is always read, so the server never blocks on it.
+//! way: a `Guard` leads the server's process group. The server's output is always read, so the
+//! server never blocks on it.
+
+pub(crate) mod guard;
 
 use crate::measure::owner;
 use crate::result::version;
 use crate::run::server_address;
 use crate::target::{self, Family, Target};
+use guard::Guard;
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
@@ -34,9 +36,6 @@ const LOOK: Duration = Duration::from_millis(10);
 const WORDS_BYTES_MAX: usize = 2000;
 /// Longest wait for a killed server, and for the end of its output.
 const WORDS_PATIENCE: Duration = Duration::from_secs(1);
-/// The guard's script: kills its process group when its standard input ends. When kvblaster ends,
-/// the kernel sends SIGHUP to a paused group, which would end the guard first.
-const GUARD: &str = "trap '' HUP; read _; kill -9 0";
 
 /// The reason why a server could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -74,8 +73,7 @@ pub enum LaunchError {
 #[derive(Debug)]
 pub struct Server {
     child: Child,
-    guard: Child,
-    group: Pid,
+    guard: Guard,
     socket: PathBuf,
     /// Yields the end of the output. The lock, never contended, makes the receiver `Sync`.
     words: Mutex<mpsc::Receiver<String>>,
@@ -129,19 +127,13 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     let (reader, writer) = io::pipe().map_err(failed)?;
     command.args(placed).stdin(Stdio::null());
     command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
-    let mut guard = Command::new("sh");
-    // The guard gets a new process group, to which the terminal does not send Ctrl-C.
-    guard.args(["-c", GUARD]).process_group(0).stdin(Stdio::piped());
-    let guard = guard.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map_err(failed)?;
-    let pid = i32::try_from(guard.id()).ok().and_then(Pid::from_raw);
-    let group = pid.ok_or_else(|| failed(io::ErrorKind::Other.into()))?;
-    command.process_group(group.as_raw_pid());
-    // If this fails, `guard` is dropped. This closes the guard's pipe, and so the guard ends.
+    let guard = Guard::new(None).map_err(failed)?;
+    command.process_group(guard.group.as_raw_pid());
     let child = on_cpus(cpus, || command.spawn()).and_then(|child| child).map_err(failed)?;
     // Closes our copies of the output pipe's write end; otherwise the output would never end.
     drop(command);
     let words = Mutex::new(last_words(reader).map_err(failed)?);
-    let mut server = Server { child, guard, group, socket, words, target, version: None };
+    let mut server = Server { child, guard, socket, words, target, version: None };
     let target = server.wait(&name)?;
     if !server.has(server.pid()) {
         return Err(LaunchError::Escaped(name));
@@ -162,7 +154,7 @@ impl Server {
 
     fn has(&self, pid: u32) -> bool {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        pid.is_some() && getpgid(pid).is_ok_and(|group| group == self.group)
+        pid.is_some() && getpgid(pid).is_ok_and(|group| group == self.guard.group)
     }
 
     /// Pauses the server, so that it uses no CPU time.
@@ -170,9 +162,9 @@ impl Server {
     /// # Errors
     /// The server is gone.
     pub fn pause(&self) -> io::Result<()> {
-        kill_process_group(self.group, Signal::STOP)?;
+        kill_process_group(self.guard.group, Signal::STOP)?;
         // The guard, whose process has the group's number, has to keep running.
-        Ok(kill_process(self.group, Signal::CONT)?)
+        Ok(kill_process(self.guard.group, Signal::CONT)?)
     }
 
     /// Lets a paused server run again.
@@ -180,7 +172,7 @@ impl Server {
     /// # Errors
     /// The server is gone.
     pub fn resume(&self) -> io::Result<()> {
-        Ok(kill_process_group(self.group, Signal::CONT)?)
+        Ok(kill_process_group(self.guard.group, Signal::CONT)?)
     }
 
     /// Waits up to `patience` for the server to end. Returns its status and the end of its output.
@@ -188,14 +180,8 @@ impl Server {
     /// # Errors
     /// The process cannot be waited for.
     pub fn wait_for_end(&mut self, patience: Duration) -> io::Result<Option<(ExitStatus, String)>> {
-        let begin = Instant::now();
-        loop {
-            match self.child.try_wait()? {
-                Some(status) => return Ok(Some((status, self.kill_and_read()))),
-                None if begin.elapsed() >= patience => return Ok(None),
-                None => std::thread::sleep(LOOK),
-            }
-        }
+        let status = status_within(&mut self.child, patience)?;
+        Ok(status.map(|status| (status, self.kill_and_read())))
     }
 
     /// Waits until the server answers in any protocol, and returns the target.
@@ -228,28 +214,36 @@ impl Server {
     }
 
     fn kill_and_read(&mut self) -> String {
-        self.kill();
+        self.guard.kill();
         let words = self.words.get_mut().unwrap_or_else(PoisonError::into_inner);
         let words = words.recv_timeout(WORDS_PATIENCE).unwrap_or_default();
         if words.is_empty() { "nothing".to_owned() } else { words }
-    }
-
-    fn kill(&self) {
-        // An error means that the group has no processes left.
-        let _ = kill_process_group(self.group, Signal::KILL);
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nothing can be done about errors. The guard is reaped last, because until then the kernel
-        // does not give the group's number to another group.
-        self.kill();
+        // Nothing can be done about errors. The guard is dropped after this.
+        self.guard.kill();
         let _ = self.child.kill();
         // The wait has a limit, because a server of another user may not be killable.
         let _ = self.wait_for_end(WORDS_PATIENCE);
-        let _ = self.guard.wait();
         let _ = fs::remove_file(&self.socket);
+    }
+}
+
+/// Waits up to `patience` for a process to end.
+pub(crate) fn status_within(
+    child: &mut Child,
+    patience: Duration,
+) -> io::Result<Option<ExitStatus>> {
+    let begin = Instant::now();
+    loop {
+        match child.try_wait()? {
+            Some(status) => return Ok(Some(status)),
+            None if begin.elapsed() >= patience => return Ok(None),
+            None => std::thread::sleep(LOOK),
+        }
     }
 }
 

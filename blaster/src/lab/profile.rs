@@ -13,8 +13,10 @@
 
 use super::servers::on_path;
 use crate::flags::cpu_list;
+use crate::launch::guard::Guard;
+use crate::launch::status_within;
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
@@ -22,7 +24,7 @@ use std::io::{self, PipeReader, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::sleep;
@@ -72,8 +74,6 @@ const WORDS_BYTES_MAX: u64 = 1 << 14;
 const WORDS_CHARS_MAX: usize = 200;
 /// The kernel's setting that keeps users without privileges from profiling.
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
-/// The guard's script: removes the folder and kills its process group when its standard input ends.
-const GUARD: &str = "trap '' HUP; read _; rm -rf -- \"$1\"; kill -9 0";
 
 /// The reason why there is no profile.
 #[derive(Debug, thiserror::Error)]
@@ -108,14 +108,13 @@ pub struct Profiler {
     perf: PathBuf,
     record: Child,
     words: mpsc::Receiver<Vec<u8>>,
-    guard: Guard,
+    scratch: Scratch,
 }
 
-/// A process group and a folder, which are removed when this process ends.
+/// A folder, which is removed with all processes of perf when this process ends.
 #[derive(Debug)]
-struct Guard {
-    child: Child,
-    group: Pid,
+struct Scratch {
+    guard: Guard,
     folder: PathBuf,
 }
 
@@ -136,17 +135,19 @@ impl Profiler {
     /// perf is not installed, or may not record.
     pub fn start(cpus: &[usize]) -> Result<Profiler, ProfileError> {
         let perf = on_path("perf").ok_or(ProfileError::NoPerf)?;
-        let guard = Guard::new()?;
+        let scratch = Scratch::new()?;
         let listed = cpu_list(cpus);
-        let mut command = guard.perf(&perf);
+        let mut command = scratch.perf(&perf);
         // `-N` keeps perf from copying the programs into a folder of the user.
-        command.args(["record", "-N", "-F", SAMPLES_PER_S, "-C", &listed, "-o"]).arg(guard.data());
+        command
+            .args(["record", "-N", "-F", SAMPLES_PER_S, "-C", &listed, "-o"])
+            .arg(scratch.data());
         let (reader, writer) = io::pipe()?;
         let record = command.stdout(Stdio::null()).stderr(writer).spawn()?;
         // Closes our copy of the pipe's write end; otherwise perf's messages would never end.
         drop(command);
         let words = read_beside(reader, WORDS_BYTES_MAX)?;
-        let mut profiler = Profiler { cpus: cpus.to_vec(), perf, record, words, guard };
+        let mut profiler = Profiler { cpus: cpus.to_vec(), perf, record, words, scratch };
         let begin = Instant::now();
         while !profiler.has_begun() {
             if profiler.record.try_wait()?.is_some() {
@@ -161,14 +162,15 @@ impl Profiler {
     }
 
     fn has_begun(&self) -> bool {
-        fs::metadata(self.guard.data()).is_ok_and(|file| file.len() > 0)
+        fs::metadata(self.scratch.data()).is_ok_and(|file| file.len() > 0)
     }
 
     fn stop(&mut self) -> Result<(), ProfileError> {
         let pid = i32::try_from(self.record.id()).ok().and_then(Pid::from_raw);
         let sent = pid.map_or(Err(Errno::SRCH), |pid| kill_process(pid, Signal::INT));
         sent.map_err(io::Error::from)?;
-        let status = wait(&mut self.record, PATIENCE)?.ok_or(ProfileError::Slow(PATIENCE))?;
+        let status =
+            status_within(&mut self.record, PATIENCE)?.ok_or(ProfileError::Slow(PATIENCE))?;
         // If SIGINT ends the recording, perf exits with 128 plus the signal's number, or with 0.
         let is_wrong = status.code().is_some_and(|code| code != 0 && code != 128 + 2);
         if is_wrong { Err(self.refusal()) } else { Ok(()) }
@@ -218,9 +220,9 @@ impl Profiler {
     fn report(&self, tids: &str, object: Option<&str>) -> Result<String, ProfileError> {
         // perf adds up the samples of a row before it chooses threads, so each row must name its
         // thread (`pid`).
-        let mut command = self.guard.perf(&self.perf);
+        let mut command = self.scratch.perf(&self.perf);
         command.args(["report", "--stdio", "--no-children", "-g", "none", "-t", "|", "-i"]);
-        command.arg(self.guard.data()).args(["--tid", tids, "-F"]);
+        command.arg(self.scratch.data()).args(["--tid", tids, "-F"]);
         match object {
             None => command.arg("period,pid,dso,symbol"),
             Some(name) => command.args([
@@ -236,7 +238,7 @@ impl Profiler {
         let text = read_beside(reader, REPORT_BYTES_MAX)?;
         let text = text.recv_timeout(REPORT_PATIENCE);
         let text = text.map_err(|_| ProfileError::Slow(REPORT_PATIENCE))?;
-        wait(&mut child, PATIENCE)?.ok_or(ProfileError::Slow(PATIENCE))?;
+        status_within(&mut child, PATIENCE)?.ok_or(ProfileError::Slow(PATIENCE))?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 }
@@ -249,8 +251,8 @@ impl Drop for Profiler {
     }
 }
 
-impl Guard {
-    fn new() -> io::Result<Guard> {
+impl Scratch {
+    fn new() -> io::Result<Scratch> {
         static FOLDERS: AtomicU32 = AtomicU32::new(0);
         // Relaxed: the numbers only have to differ.
         let nth = FOLDERS.fetch_add(1, Ordering::Relaxed);
@@ -258,16 +260,8 @@ impl Guard {
         let folder = std::env::temp_dir().join(folder);
         // `create` fails if another user has made this folder.
         DirBuilder::new().mode(0o700).create(&folder)?;
-        let mut command = Command::new("sh");
-        command.args(["-c", GUARD, "guard"]).arg(&folder);
-        // The guard gets a new process group, to which the terminal does not send Ctrl-C.
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let started = command.spawn().and_then(|child| {
-            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            Ok((child, pid.ok_or(io::ErrorKind::Other)?))
-        });
-        match started {
-            Ok((child, group)) => Ok(Guard { child, group, folder }),
+        match Guard::new(Some(&folder)) {
+            Ok(guard) => Ok(Scratch { guard, folder }),
             Err(error) => {
                 let _ = fs::remove_dir(&folder);
                 Err(error)
@@ -279,21 +273,21 @@ impl Guard {
         self.folder.join("data")
     }
 
-    /// A command of perf in this group, which reads no settings and asks no server for symbols.
+    /// A command of perf in the guard's group, which reads no settings and asks no server for
+    /// symbols.
     fn perf(&self, perf: &Path) -> Command {
         let mut command = Command::new(perf);
-        command.process_group(self.group.as_raw_pid()).stdin(Stdio::null());
+        command.process_group(self.guard.group.as_raw_pid()).stdin(Stdio::null());
         command.env("PERF_CONFIG", "/dev/null").env("DEBUGINFOD_URLS", "").env("LC_ALL", "C");
         command
     }
 }
 
-impl Drop for Guard {
+impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing can be done about errors. The guard is reaped after its group is killed, because
-        // until then the kernel does not give the group's number to another group.
-        let _ = kill_process_group(self.group, Signal::KILL);
-        let _ = self.child.wait();
+        // perf must not write to the folder while it is removed.
+        self.guard.kill();
+        // Nothing can be done about an error.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -307,18 +301,6 @@ fn refused(words: &str, level: i32) -> String {
     }
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     words.chars().filter(|one| !one.is_control()).take(WORDS_CHARS_MAX).collect()
-}
-
-/// Waits for a process to end. `None` if the process did not end within `patience`.
-fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
-    let begin = Instant::now();
-    loop {
-        match child.try_wait()? {
-            Some(status) => return Ok(Some(status)),
-            None if begin.elapsed() >= patience => return Ok(None),
-            None => sleep(LOOK),
-        }
-    }
 }
 
 /// Reads a pipe to its end in a new thread, which sends the first `bytes_max` bytes.

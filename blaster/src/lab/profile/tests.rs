@@ -8,6 +8,7 @@
 
 use super::*;
 use crate::lab::figures;
+use rustix::process::kill_process_group;
 use std::os::unix::fs::PermissionsExt;
 
 const MEMCACHED: &str = include_str!("memcached.txt");
@@ -115,13 +116,13 @@ fn every_category_is_a_figure() {
 
 #[test]
 fn the_folder_and_the_processes_are_gone_after_the_guard() {
-    let guard = Guard::new().unwrap();
-    let (folder, group) = (guard.folder.clone(), guard.group);
+    let scratch = Scratch::new().unwrap();
+    let (folder, group) = (scratch.folder.clone(), scratch.guard.group);
     let mode = fs::metadata(&folder).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "others cannot place links in it");
-    fs::write(guard.data(), "data").unwrap();
-    let mut sleeper = guard.perf(Path::new("sleep")).arg("1000").spawn().unwrap();
-    drop(guard);
+    fs::write(scratch.data(), "data").unwrap();
+    let mut sleeper = scratch.perf(Path::new("sleep")).arg("1000").spawn().unwrap();
+    drop(scratch);
     assert!(!folder.exists(), "{}", folder.display());
     assert_eq!(sleeper.wait().unwrap().code(), None, "a signal ended it");
     assert!(kill_process_group(group, Signal::CONT).is_err(), "no process is left");
