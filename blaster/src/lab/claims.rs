@@ -19,6 +19,7 @@ use super::record::{Missing, Record, Row};
 use super::simulated::is_exact;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
+use std::collections::BTreeSet;
 
 /// Least number of rounds for a verdict.
 pub const ROUNDS_MIN: usize = 3;
@@ -30,6 +31,9 @@ pub const NOT_FOUND_APART_MAX: f64 = 0.01;
 pub(crate) const VOID: &str = "void";
 /// The experiment that compares a server with itself.
 pub const NOISE: &str = "own-noise";
+/// The ending of a server's name in that experiment. The server equals the server whose name lacks
+/// this ending.
+pub(crate) const AGAIN: &str = " again";
 
 /// The verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,7 +169,12 @@ fn verdict(claim: &Claim, here: &Estimate, noise: f64) -> (Verdict, String) {
 
 /// Estimates the claimed quantity from one number per round: the mean over all points of the value
 /// or of the ratio.
-fn quantity(record: &Record, figure: &str, of: &[Side], to: Option<&[Side]>) -> Option<Estimate> {
+pub(crate) fn quantity(
+    record: &Record,
+    figure: &str,
+    of: &[Side],
+    to: Option<&[Side]>,
+) -> Option<Estimate> {
     let mut rounds = Vec::new();
     for round in 0..record.rounds {
         let value = |(server, at): &Side| record.values(server, at, figure).get(&round).copied();
@@ -227,20 +236,15 @@ fn half_width(values: &[f64]) -> Option<f64> {
 
 /// The factor by which two equal servers differed in a figure, at least 1.
 pub(crate) fn noise_of(noise: &Record, figure: &str) -> f64 {
-    let mut factor: f64 = 1.0;
-    for (one, other) in [("memcached", "memcached again"), ("hypostyle", "hypostyle again")] {
-        for at in noise.rows.iter().map(|row| &row.at) {
-            let (one, other) = (noise.values(one, at, figure), noise.values(other, at, figure));
-            let ratios: Vec<f64> = one
-                .iter()
-                .filter_map(|(round, value)| Some(other.get(round)? / value))
-                .filter(|ratio| ratio.is_finite() && *ratio > 0.0)
-                .collect();
-            let found = estimate(&ratios).filter(|found| found.rounds >= ROUNDS_MIN);
-            factor = found.map_or(factor, |found| factor.max(found.value.max(1.0 / found.value)));
-        }
-    }
-    factor
+    let pair = |row: &Row| Some((row.server.strip_suffix(AGAIN)?.to_owned(), row.at.clone()));
+    let pairs: BTreeSet<Side> = noise.rows.iter().filter_map(pair).collect();
+    let factors = pairs.into_iter().filter_map(|(server, at)| {
+        let again = (format!("{server}{AGAIN}"), at.clone());
+        let found = quantity(noise, figure, &[again], Some(&[(server, at)]))?;
+        let is_sure = found.rounds >= ROUNDS_MIN && found.value > 0.0;
+        is_sure.then(|| found.value.max(1.0 / found.value))
+    });
+    factors.fold(1.0, f64::max)
 }
 
 /// The reason why measurements say nothing about the servers, if there is such a reason. Each side

@@ -6,7 +6,7 @@
 //! `claims::doubt` has no doubt about the measurements.
 //! Source: none.
 
-use crate::lab::claims::{Estimate, VOID, doubt, estimate, noise_of};
+use crate::lab::claims::{Estimate, VOID, doubt, noise_of, quantity};
 use crate::lab::experiment::{Experiment, Method};
 use crate::lab::figures::{self, Figure};
 use crate::lab::profile::PREFIX;
@@ -110,10 +110,8 @@ pub(crate) fn ratio(
     at: &[String],
     figure: &str,
 ) -> Option<Estimate> {
-    let others = record.values(other, at, figure);
-    let firsts = record.values(first, at, figure);
-    let ratios = firsts.iter().filter_map(|(round, value)| Some(value / others.get(round)?));
-    estimate(&ratios.filter(|ratio| ratio.is_finite()).collect::<Vec<f64>>())
+    let [first, other] = [first, other].map(|server| [(server.to_owned(), at.to_vec())]);
+    quantity(record, figure, &first, Some(&other))
 }
 
 /// A ratio at a point, its verdict, and the point in words.

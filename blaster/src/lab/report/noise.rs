@@ -6,13 +6,10 @@
 
 use super::findings::{place, ratio, told};
 use super::section::Section;
-use crate::lab::claims::{Estimate, NOISE, ROUNDS_MIN};
+use crate::lab::claims::{AGAIN, Estimate, NOISE, ROUNDS_MIN};
 use crate::lab::experiment::Experiment;
 use crate::report::table::Table;
 use crate::words::percent;
-
-/// The ending of a server's name. The server is equal to the server whose name lacks this ending.
-const AGAIN: &str = " again";
 
 /// The greatest difference of a pair of equal servers in a figure.
 struct Noise<'a> {
