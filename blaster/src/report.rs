@@ -23,7 +23,7 @@ use crate::measure::steady::UNSTEADY;
 use crate::result::{ResultError, RunResult};
 use crate::run::compare::Comparison;
 use crate::search::SearchResult;
-use crate::words::quoted;
+use crate::words::command_line;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -224,12 +224,11 @@ fn workloads(out: &mut String, entries: &[Entry]) {
     out.push_str("<section><h2>Workloads and command lines</h2>\n");
     for Entry { name, result } in entries {
         let manifest = &result.manifest;
-        let words: Vec<String> = manifest.command_line.iter().map(|word| quoted(word)).collect();
         let _ = writeln!(
             out,
             "<details><summary>{}</summary><pre>{}</pre><pre>{}</pre></details>",
             escaped(name),
-            escaped(&words.join(" ")),
+            escaped(&command_line(&manifest.command_line)),
             escaped(manifest.workload_toml.trim_end())
         );
     }

@@ -109,6 +109,11 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
+/// Joins words to a command line for a shell.
+pub(crate) fn command_line(words: &[String]) -> String {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
 /// Returns the end of an error about `word`: a suggestion of the most similar name, or nothing.
 pub(crate) fn suggestion<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     let near = names.into_iter().map(|name| (strsim::damerau_levenshtein(word, name), name));

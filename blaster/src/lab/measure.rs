@@ -25,7 +25,7 @@ use crate::launch::on_cpus;
 use crate::result::RunResult;
 use crate::run::{self, RunError, capacity};
 use crate::simulate::ReportError;
-use crate::words::quoted;
+use crate::words::command_line;
 
 /// The rate of an RTT measurement, as a share of the capacity.
 const BELOW: f64 = 0.95;
@@ -260,8 +260,7 @@ fn remove(words: &mut Vec<String>, flags: &[&str]) {
 
 /// Parses the words of a command line. Returns also the command line as text.
 pub(super) fn parsed(words: Vec<String>) -> Result<(Verb, String), MeasureError> {
-    let text = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
-    let text = format!("kvblaster {text}");
+    let text = format!("kvblaster {}", command_line(&words));
     let parsed = flags::parse(std::iter::once("kvblaster".to_owned()).chain(words).map(Into::into));
     let wrong = |why: String| MeasureError::Flags(format!("{text}: {why}"));
     let verb = parsed.map_err(|refusal| match refusal {

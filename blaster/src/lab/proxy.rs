@@ -11,7 +11,7 @@
 
 use super::servers::{ServerError, lacking_of, located};
 use crate::launch::{self, PORT};
-use crate::words::quoted;
+use crate::words::command_line;
 use std::fmt::Write;
 use std::process::Command;
 
@@ -57,7 +57,7 @@ pub(super) fn start(targets: &[String], cpus: &[usize]) -> Result<Proxy, ServerE
         target: format!("{prefix}{}", process.target.trim_start_matches(redis)),
         process,
         version: version(&path)?,
-        command: words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+        command: command_line(&words),
     })
 }
 

@@ -29,6 +29,7 @@ use super::claims::NOISE;
 use super::experiment::Experiment;
 use super::library::{self, LibraryError};
 use super::record::Record;
+use crate::result::{ResultError, put};
 use markdown::MADE;
 use section::Section;
 use std::collections::BTreeSet;
@@ -53,7 +54,10 @@ pub enum ReportError {
     /// A file that no report made has the name of a file of the report.
     #[error("{0}: this file is not of an earlier report; name another folder, or move the file")]
     Foreign(PathBuf),
-    /// A folder or file cannot be read or written.
+    /// A file of the report cannot be written.
+    #[error(transparent)]
+    Result(#[from] ResultError),
+    /// A folder or file cannot be read or removed.
     #[error("{0}: {1}")]
     File(PathBuf, #[source] io::Error),
 }
@@ -143,7 +147,7 @@ pub fn write(
             return Err(ReportError::Foreign(foreign.clone()));
         }
         for (name, text) in &files {
-            replace(&markdown.join(name), text)?;
+            put(&markdown.join(name), text.as_bytes())?;
         }
         // Removes files that an earlier report made for experiments that no longer have data.
         for entry in fs::read_dir(markdown).map_err(failed)? {
@@ -158,7 +162,7 @@ pub fn write(
     if path.as_os_str() == "-" {
         return Ok(page);
     }
-    replace(&path, &page)?;
+    put(&path, page.as_bytes())?;
     let also = markdown.map(|folder| format!("; Markdown is in {}", folder.display()));
     Ok(format!("the page is {}{}\n", path.display(), also.unwrap_or_default()))
 }
@@ -169,13 +173,4 @@ fn is_ours(path: &Path) -> bool {
     let is_file = fs::symlink_metadata(path).is_ok_and(|it| it.is_file());
     let read = |mut file: fs::File| file.read_exact(&mut begin);
     is_file && fs::File::open(path).and_then(read).is_ok() && begin == MADE.as_bytes()
-}
-
-/// Replaces a file as a whole.
-fn replace(path: &Path, text: &str) -> Result<(), ReportError> {
-    let failed = |error| ReportError::File(path.to_owned(), error);
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    fs::write(&new, text).map_err(failed)?;
-    fs::rename(&new, path).map_err(failed)
 }

@@ -15,7 +15,7 @@ use super::tuning::Tuning;
 use super::{profile, proxy};
 use crate::flags;
 use crate::launch::{self, LaunchError, PORT, SOCKET};
-use crate::words::quoted;
+use crate::words::command_line;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::env;
@@ -188,17 +188,17 @@ pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
 }
 
 impl Group {
-    /// Starts a server's processes on the servers' CPUs and waits until they answer.
+    /// Starts a server's processes on the servers' CPUs and waits until they answer. The server's
+    /// needs were checked before.
     ///
     /// # Errors
-    /// A need is not met, or a process does not start.
+    /// A program is not there, or a process does not start.
     pub fn start(
         server: &Server,
         at: &At,
         place: Place<'_>,
         link: Option<&Link>,
     ) -> Result<Group, ServerError> {
-        server.needs.iter().try_for_each(|need| check(*need, place.cards))?;
         let launch = Launch::new(server, at, place)?;
         let settings = link.map_or(Vec::new(), |link| link.settings.clone());
         let mut group = Group {
@@ -222,7 +222,7 @@ impl Group {
             group.targets.extend(launch.targets(nth, &process.target));
             group.stream_targets.push(launch.stream_target(nth, &process.target));
             group.processes.push(process);
-            let command = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+            let command = command_line(&words);
             if !group.commands.contains(&command) {
                 group.commands.push(command);
             }

@@ -133,6 +133,20 @@ fn high_percentiles_have_labels_that_do_not_overlap() {
     }
 }
 
+/// Checks a probed page of this width: it has no errors, nothing is cut off, and all can be read.
+pub(crate) fn assert_readable(told: &Value, width: u32) {
+    assert_eq!(list(&told["wrong"]), [""; 0], "errors at {width}");
+    assert_eq!(list(&told["outside"]), [""; 0], "wider than the page at {width}");
+    assert_eq!(told["page_width"], width, "the page scrolls sideways at {width}");
+    assert_eq!(list(&told["overlapping"]), [""; 0], "labels at {width}");
+    assert_eq!(list(&told["tall"]), [""; 0], "rows at {width}");
+    assert_eq!(list(&told["faint"]), [""; 0], "contrast at {width}");
+    assert_eq!(list(&told["nameless"]), [""; 0], "without a text at {width}");
+    assert_eq!(list(&told["torn"]), [""; 0], "words broken at {width}");
+    assert!(told["letter_px"].as_f64().unwrap() >= 11.0, "{} px", told["letter_px"]);
+    assert_ne!(told["paper"][0], told["paper"][1], "the theme does not change");
+}
+
 #[test]
 fn the_page_runs_fits_and_can_be_read() {
     let long = "a run with a rather long name that has to be broken somewhere on a phone, or cut";
@@ -144,19 +158,11 @@ fn the_page_runs_fits_and_can_be_read() {
     let Some(told) = probed(&entries, "page") else { return };
     assert_eq!(told.len(), WIDTHS.len());
     for (told, width) in told.iter().zip(WIDTHS) {
-        assert_eq!(list(&told["wrong"]), [""; 0], "errors at {width}");
-        assert_eq!(list(&told["outside"]), [""; 0], "wider than the page at {width}");
-        assert_eq!(told["page_width"], width, "the page scrolls sideways at {width}");
-        assert_eq!(list(&told["overlapping"]), [""; 0], "labels at {width}");
-        assert_eq!(list(&told["tall"]), [""; 0], "rows at {width}");
-        assert_eq!(list(&told["faint"]), [""; 0], "contrast at {width}");
-        assert_eq!(list(&told["nameless"]), [""; 0], "without a text at {width}");
+        assert_readable(told, width);
         let figures = ["curve-p99", "curve-mean", "percentiles", "time-rate", "time-p99"];
         assert_eq!(list(&told["figures"]), [&figures[..], &["time-hits", "cpu"]].concat());
         // Five charts have one line per run, and the chart of percentiles has two lines per run.
         assert_eq!(told["lines"], 3 * 5 + 6, "at {width}");
-        assert!(told["letter_px"].as_f64().unwrap() >= 11.0, "{} px", told["letter_px"]);
-        assert_ne!(told["paper"][0], told["paper"][1], "the theme does not change");
         let copied = told["copied"].as_str().unwrap();
         let rows: Vec<Vec<&str>> = copied.lines().map(|row| row.split('\t').collect()).collect();
         // One row per figure, one column per run.
@@ -167,6 +173,5 @@ fn the_page_runs_fits_and_can_be_read() {
         let p99 = p99.quantile_ns(0.99).unwrap() as f64;
         let row = rows.iter().find(|row| row[0] == "response p99").unwrap();
         assert_eq!(row[1], super::words::span(Some(p99)) + " (unsteady)");
-        assert_eq!(list(&told["torn"]), [""; 0], "words broken at {width}");
     }
 }
