@@ -610,15 +610,14 @@ fn what_spins_is_busy_while_it_sends() {
     let workload = workload(&[("mix", "set=1"), ("value-size", "8000")]);
     let drive = drive(&workload, &[Place::Udp(hole.local_addr().unwrap())], Protocol::Text);
     let pace = Pace::Open { rate_per_s: 1e7, connections: 2, outstanding_max: 100_000 };
-    let end = EndCondition { requests: Some(30_000), ..drive.end.clone() };
-    // Requests that are not sent in time are given up, so a short timeout keeps the test short.
-    let drive = Drive { pace, end, spin: true, timeout: Duration::from_millis(10), ..drive };
-    let from_ns = net::thread_time_ns();
+    let end = EndCondition { requests: Some(3_000), ..drive.end.clone() };
+    // No request is answered, so the run ends when the timeout of the last one has passed.
+    let drive = Drive { pace, end, spin: true, timeout: Duration::from_secs(1), ..drive };
     let tally = ran(drive);
-    let whole_ns = net::thread_time_ns() - from_ns;
     let (set, busy_ns) = (tally.verb(Verb::Set), tally.busy_ns);
-    assert!(set.sent > 0 && set.sent + set.unsent == 30_000, "{} {}", set.sent, set.unsent);
-    assert!(busy_ns > whole_ns / 2, "{busy_ns} of {whole_ns} ns, {} sent", set.sent);
+    assert!(set.sent > 0 && set.sent + set.unsent == 3_000, "{} {}", set.sent, set.unsent);
+    // A send copies 8,000 bytes into the kernel, which takes more than 200 ns on every CPU.
+    assert!(busy_ns > 200 * set.sent, "{busy_ns} ns, {} sent", set.sent);
 }
 
 #[test]
