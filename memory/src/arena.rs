@@ -1,4 +1,4 @@
-//! The arena: chunks that hold packets and values at the same time.
+//! The arena: memory divided into chunks of equal size, which hold packets or values.
 //!
 //! ```text
 //! | chunk | chunk | ... | chunk | chunk | ...
@@ -9,16 +9,15 @@
 //!                                                         receiver has finished with this chunk
 //! ```
 //!
-//! Where: a network interface's rings receive into the arena and send from it; the store keeps
-//! values there. An interface registers the arena with the kernel, which pins the arena's pages.
-//! Pinned pages cannot be given back to the system, as segments can, so the arena lies outside the
-//! region.
+//! Where: the rings of a network interface receive packets into the arena and send packets from the
+//! arena; the store keeps values in the arena. The arena is not a part of the region, because an
+//! interface registers the arena with the kernel. The kernel then pins the arena's pages, which
+//! therefore cannot be given back to the system.
 //! Invariant: a chunk belongs to a ring, is free, or is in a chain. If `keeps` is true, received
-//! bytes may stay in their chunk as part of a value; the ring then gets a free chunk in exchange,
-//! so the numbers of ring chunks and value chunks never change. A thread that has a reference to a
-//! chunk may read the chunk's value. Only the thread that took the chunk writes the value, before
-//! the value is published.
-//! Source: the KV-Cache paper, section 4 (packet buffers that are values).
+//! bytes may stay in their chunk as part of a value. The ring then gets a free chunk in exchange,
+//! so the number of ring chunks never changes. A thread that has a reference to a chunk may read
+//! the chunk's value. Until a value is published, only the thread that took the chunk writes it.
+//! Source: the KV-Cache paper, section 4 (packet buffers that hold values).
 
 #![allow(unsafe_code, reason = "hands out addresses in the mapping")]
 
@@ -41,18 +40,18 @@ use crate::words::{Words, low};
 use std::io;
 use std::ptr::NonNull;
 
-/// Number of chunks in a group. Each chunk has a bit in the group's word.
+/// Number of chunks in a group. The group's word has a bit for each chunk.
 const GROUP: u32 = 64;
-/// Maximum number of chunks. The top bit of the store's frame numbers marks the arena's chunks.
+/// Maximum number of chunks. In the store's frame numbers, the top bit marks a chunk.
 const CHUNKS_MAX: u32 = 1 << 30;
-/// The sizes of a chunk that the kernel allows for a ring.
+/// The sizes in bytes that the kernel allows for the chunks of a ring.
 pub const CHUNK_BYTES: [usize; 2] = [2048, 4096];
-/// Offset of a value in its chunk, after metadata that the kernel may expect before sent data.
+/// Offset of a value in its chunk. The kernel may expect metadata before a value that it sends.
 pub const VALUE_AT: usize = 16;
-/// The byte with which debug builds fill a freed chunk, so that tests notice a late read.
+/// The byte with which debug builds fill a freed chunk, so that tests notice reads of freed chunks.
 const OVERWRITTEN: u8 = 0xdd;
 
-/// A mapping, cut into chunks.
+/// A mapping that is divided into chunks.
 #[derive(Debug)]
 pub struct Arena {
     map: Map,
@@ -66,11 +65,11 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Makes an arena of `ring_chunks` chunks for rings, followed by `value_chunks` for values, of
-    /// `chunk_bytes` each. A chunk gets memory when it is touched or registered.
+    /// Makes an arena of `ring_chunks` chunks for rings, followed by `value_chunks` chunks for
+    /// values. Each chunk has `chunk_bytes` bytes, and gets memory when it is first used.
     ///
     /// # Errors
-    /// `chunk_bytes` is invalid, there are more than 2^30 chunks, or the system refuses.
+    /// `chunk_bytes` is invalid, there are too many chunks, or the system refuses address space.
     pub fn new(ring_chunks: u32, value_chunks: u32, chunk_bytes: usize) -> io::Result<Arena> {
         let chunks = ring_chunks.checked_add(value_chunks).filter(|&chunks| chunks <= CHUNKS_MAX);
         let (Some(chunks), true) = (chunks, CHUNK_BYTES.contains(&chunk_bytes)) else {
@@ -79,7 +78,7 @@ impl Arena {
         let bytes = (chunks as usize).checked_mul(chunk_bytes);
         let map = Map::new(bytes.ok_or(io::Error::from(io::ErrorKind::OutOfMemory))?)?;
         map.want_huge(map.bytes());
-        // The tables include ring chunks too, because ring chunks and value chunks are exchanged.
+        // The tables have entries for ring chunks too, because a ring chunk can get a value.
         let arena = Arena {
             map,
             chunk_bytes,
@@ -99,14 +98,14 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Sets whether received bytes may stay in their chunk; by default they may not.
+    /// Sets `keeps`: if true, received bytes may stay in their chunk. The default is false.
     #[must_use]
     pub fn keeping(self, keeps: bool) -> Arena {
         Arena { keeps, ..self }
     }
 
-    /// True if received bytes may stay in their chunk. When the receiver has finished with a chunk,
-    /// it passes the chunk to `recycle`, and receives into the chunk that `recycle` returns.
+    /// True if received bytes may stay in their chunk. If so, a receiver that has finished with a
+    /// chunk passes the chunk to `recycle`, and receives into the chunk that `recycle` returns.
     #[inline]
     #[must_use]
     pub fn keeps(&self) -> bool {
@@ -138,13 +137,13 @@ impl Arena {
         self.chunks
     }
 
-    /// Number of chunks that belong to rings. At first, these are the arena's first chunks.
+    /// Number of chunks that belong to rings. In a new arena, these chunks come first.
     #[must_use]
     pub fn ring_chunks(&self) -> u32 {
         self.ring_chunks
     }
 
-    /// Size of the chunks for values in bytes.
+    /// Total size in bytes of the chunks for values.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
         (self.chunks - self.ring_chunks) as usize * self.chunk_bytes
@@ -156,13 +155,13 @@ impl Arena {
         8 * (2 * self.chunks as usize + self.chunks.div_ceil(GROUP) as usize)
     }
 
-    /// Counts the free chunks: a hint, since other threads may take or free chunks.
+    /// Counts the free chunks. The result is a hint: other threads may take or free chunks.
     #[must_use]
     pub fn free(&self) -> u32 {
         (0..self.chunks.div_ceil(GROUP)).map(|group| self.vacant.free(group).count_ones()).sum()
     }
 
-    /// Takes a free chunk, which becomes a chain with one reference. `None` if no chunk is free.
+    /// Takes a free chunk and makes it a chain with one reference. `None` if no chunk is free.
     pub fn take(&self) -> Option<u32> {
         let chunk = self.take_free()?;
         self.chains.begin(chunk);
@@ -174,14 +173,14 @@ impl Arena {
         Some(group * GROUP + chunk)
     }
 
-    /// Adds a reference to a chunk. False if the chunk has no reference: it is free or a ring's.
+    /// Adds a reference to a chunk. False if the chunk is free or belongs to a ring.
     #[must_use]
     pub fn hold(&self, chunk: u32) -> bool {
         self.chains.hold(chunk)
     }
 
-    /// Drops a reference to a chunk. If it was the last one, frees the chunk and drops the chunk's
-    /// reference to the next chunk of the chain, and so on. Returns the number of chunks freed.
+    /// Drops a reference to a chunk. If no reference is left, frees the chunk and drops the chunk's
+    /// reference to the next chunk in the same way. Returns the number of freed chunks.
     pub fn release(&self, chunk: u32) -> u32 {
         self.chains.release(chunk, |chunk| {
             self.overwrite(chunk);
@@ -189,30 +188,30 @@ impl Arena {
         })
     }
 
-    /// Links the chain at `next` after `chunk`, whose chain is not published yet; with `None`,
-    /// `chunk` ends its chain. The caller's reference to `next` passes to `chunk`.
+    /// Makes `next` the successor of `chunk`, which takes over the caller's reference to `next`. If
+    /// `next` is `None`, `chunk` ends its chain. Must be called before the chain is published.
     pub fn chain(&self, chunk: u32, next: Option<u32>) {
         self.chains.chain(chunk, next.unwrap_or(NONE));
     }
 
-    /// Records that a chunk's value has `bytes` bytes at `offset`. Only for the thread that took
-    /// the chunk, before the chain is published.
+    /// Records that a chunk's value has `bytes` bytes at `offset`. Only the thread that took the
+    /// chunk may call this function, before the chain is published.
     ///
     /// # Panics
     /// The bytes do not fit in a chunk.
     pub fn set_extent(&self, chunk: u32, offset: usize, bytes: usize) {
         assert!(offset <= self.chunk_bytes && bytes <= self.chunk_bytes - offset, "within a chunk");
         let word = self.extents.word(chunk as usize);
-        // Relaxed, paired with the loads in `extent` and `recycle`: the chain's publication with
-        // Release makes the lower half visible, and this function does not change the upper half.
+        // Relaxed, paired with the loads in `extent` and `recycle`: the chain is later published
+        // with Release, which makes the lower half visible. The upper half does not change.
         let upper = word.load(Ordering::Relaxed) & !u64::from(u32::MAX);
         word.store(upper | (offset as u64) << 16 | bytes as u64, Ordering::Relaxed);
     }
 
-    /// The offset and the length of the value in a chunk. The caller has a reference to the chain.
+    /// The offset and the length of a chunk's value. The caller must have a reference to the chain.
     #[must_use]
     pub fn extent(&self, chunk: u32) -> (usize, usize) {
-        // Relaxed: the chain was published to the caller after `set_extent`.
+        // Relaxed: `set_extent` was called before the chain was published to the caller.
         let extent = low(self.extents.word(chunk as usize).load(Ordering::Relaxed));
         ((extent >> 16) as usize, (extent & 0xffff) as usize)
     }
@@ -224,12 +223,12 @@ impl Arena {
     #[must_use]
     pub fn at(&self, chunk: u32) -> *mut u8 {
         assert!(chunk < self.chunks, "a chunk outside the arena");
-        // SAFETY: the mapping has `chunks` chunks, and this is one of them, by the assertion.
+        // SAFETY: the mapping has `chunks` chunks, and `chunk` is one of them, by the assertion.
         unsafe { self.map.base().as_ptr().add(chunk as usize * self.chunk_bytes) }
     }
 
-    /// The chunk that contains an address, and the address's offset in it, if the chunk is a
-    /// value's.
+    /// Returns the chunk that contains address `at`, and the offset of `at` in the chunk. Returns
+    /// `None` if no value lies in the chunk.
     #[must_use]
     pub fn value_chunk_of(&self, at: *const u8) -> Option<(u32, usize)> {
         self.chunk_of(at).filter(|(chunk, _)| self.chains.snapshot(*chunk).0 > 0)
@@ -253,8 +252,8 @@ impl Arena {
     fn overwrite(&self, chunk: u32) {
         if cfg!(all(debug_assertions, not(loom))) {
             plain_access(self.at(chunk), self.chunk_bytes, true);
-            // SAFETY: the last reference was dropped and the chunk is not free yet, so that nobody
-            // reads or takes the chunk.
+            // SAFETY: the chunk has no reference, so no thread reads it. The chunk is not marked as
+            // free yet, so no thread takes it.
             unsafe { self.at(chunk).write_bytes(OVERWRITTEN, self.chunk_bytes) };
         }
     }

@@ -1,14 +1,15 @@
-//! Reference words: each counts the references to a piece of memory and links it to the next piece.
+//! Reference words. A piece of memory has a word, which counts the references to the piece and
+//! contains the number of the next piece.
 //!
 //! ```text
 //!   word, u64:   refs:32 | next piece:32        (next: NONE ends the chain)
 //! ```
 //!
 //! Where: used for the frames of the region and for the chunks of the arena.
-//! Invariant: one owner writes a chain before it is published. Then the chain never changes, and is
-//! freed when its last reference is dropped. Each piece holds a reference to the next. Each item
-//! and each reader holds a reference to the first piece. A descriptor that is being sent holds a
-//! reference to the piece that it names.
+//! Invariant: only one thread writes a chain before the chain is published. A published chain never
+//! changes. A piece is freed when the last reference to the piece is dropped. Each piece holds a
+//! reference to the next piece. Each item and each reader holds a reference to the first piece. A
+//! descriptor that is being sent holds a reference to the piece that it names.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 
 use crate::plant::{self, Fault};
@@ -35,15 +36,15 @@ impl Chains {
         self.words.len()
     }
 
-    /// Turns a newly taken piece into a chain of its own, with one reference.
+    /// Turns a newly taken piece into a chain of one piece, with one reference.
     pub(crate) fn begin(&self, piece: u32) {
-        // Release pairs with the Acquire in `hold`: a reader that has the piece's number from an
-        // old item, and gets a reference to the new chain, sees that the old item is unlinked.
+        // Release pairs with the Acquire in `hold`: if a reader has the piece's number from an old
+        // item and gets a reference to the new chain, it sees that the old item is unlinked.
         self.words.word(piece as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
     }
 
-    /// Like `begin`, but with two references: one for the caller and one for the piece's previous
-    /// owner. False if the piece has a reference already.
+    /// Like `begin`, but makes two references: for the caller, and for the piece's previous owner.
+    /// Returns false if the piece already has a reference.
     #[must_use]
     pub(crate) fn begin_shared(&self, piece: u32) -> bool {
         let refs = if plant::is(Fault::KeptReleasedEarly) { 1 } else { 2 };
@@ -53,21 +54,20 @@ impl Chains {
         word.fetch_update(Ordering::Release, Ordering::Relaxed, begun).is_ok()
     }
 
-    /// Links the chain at `next` after `piece`, whose chain is not published yet; with `NONE`,
-    /// `piece` ends its chain. The caller's reference to `next` passes to `piece`. A former
-    /// successor of `piece` becomes a chain of its own, and its reference passes to the caller. The
-    /// update leaves the number of references as it is, because a reader with an outdated piece
-    /// number may briefly hold a reference.
+    /// Makes `next` the successor of `piece`, which takes over the caller's reference to `next`. If
+    /// `next` is `NONE`, `piece` ends its chain. Must be called before the chain is published. If
+    /// `piece` had a successor, the caller gets the reference to the old successor. The number of
+    /// references to `piece` does not change, because a reader with an old number may hold one.
     pub(crate) fn chain(&self, piece: u32, next: u32) {
         let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
-        // Relaxed: until the chain is published with Release, only its builder follows links.
+        // Relaxed: until the chain is published with Release, only one thread reads its links.
         let word = self.words.word(piece as usize);
         let linked = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, link);
         debug_assert!(linked.is_ok(), "link never refuses");
     }
 
-    /// Adds a reference to a piece. False if the piece has no reference, which means that it is
-    /// free. Since the caller read the piece's number, the piece may have moved to another chain.
+    /// Adds a reference to a piece. Returns false if the piece has no reference, which means that
+    /// it is free. The piece may belong to another chain than when the caller read its number.
     #[must_use]
     pub(crate) fn hold(&self, piece: u32) -> bool {
         let held = |word: u64| word >= ONE_REF || plant::is(Fault::EmptyChainHeld);
@@ -77,15 +77,15 @@ impl Chains {
         word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Drops a reference to a piece. If it was the last one, also drops the piece's reference to
-    /// the next piece, and so on. Calls `free` with each piece that has no reference left. Returns
-    /// the number of these calls.
+    /// Drops a reference to a piece. If no reference is left, calls `free` with the piece, and
+    /// drops the piece's reference to the next piece in the same way. Returns the number of freed
+    /// pieces.
     pub(crate) fn release(&self, piece: u32, free: impl Fn(u32)) -> u32 {
         let (mut piece, mut freed) = (piece, 0);
         while piece != NONE {
             let word = self.words.word(piece as usize);
-            // AcqRel, paired with itself: Release orders this holder's reads before the piece is
-            // reused, and Acquire makes the last holder's `free` come after all reads.
+            // AcqRel, paired with itself: Release orders this thread's reads before the piece is
+            // reused, and Acquire orders the other threads' reads before the call of `free`.
             let old = word.fetch_sub(ONE_REF, Ordering::AcqRel);
             debug_assert!(old >= ONE_REF, "released more often than held");
             if old >> 32 != 1 {
@@ -98,9 +98,9 @@ impl Chains {
         freed
     }
 
-    /// Returns the next piece of a chain to which the caller has a reference.
+    /// Returns the piece after `piece` in a chain to which the caller has a reference.
     pub(crate) fn next(&self, piece: u32) -> u32 {
-        // Relaxed: the link has not changed since the chain was published to the caller.
+        // Relaxed: the link never changes after the chain was published.
         low(self.words.word(piece as usize).load(Ordering::Relaxed))
     }
 

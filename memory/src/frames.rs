@@ -1,11 +1,12 @@
-//! Frames: equal pieces of whole segments, chained into the bodies of large values.
+//! Frames: pieces of segments, all of the same size. A chain of frames holds a large value.
 //!
-//! Where: large values are received into frames and sent from them; an item names its first frame.
+//! Where: large values are received into frames and sent from frames. The item of a large value
+//! contains the number of the first frame.
 //! Invariant: the frames of a chain do not change after the chain is published; see `chains`.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 //!
-//! The top bit of a frame's number gives the frame's place: clear for a segment of the region, set
-//! for a chunk of the arena. All frames of a chain are in the same place.
+//! If the top bit of a frame's number is set, the frame is a chunk of the arena. Otherwise the
+//! frame lies in a segment of the region. No chain has frames of both kinds.
 
 #![allow(unsafe_code, reason = "reads and writes frames in the mapping")]
 
@@ -26,16 +27,16 @@ use crate::vacant::Vacant;
 use std::io;
 use std::sync::Arc;
 
-/// Maximum size of a frame in segments of up to 1 MiB. A larger segment has 64 frames.
+/// Maximum size of a frame in a segment of at most 1 MiB. A larger segment has 64 frames.
 const FRAME_BYTES_MAX: u32 = 16 << 10;
-/// Maximum number of frames in a segment. Each frame has a bit in the segment's word.
+/// Maximum number of frames in a segment. The segment's word has a bit for each frame.
 const FRAMES_PER_SEGMENT_MAX: u32 = 64;
-/// Maximum number of segments that `scattered` examines: 128 GiB in segments of the largest size.
+/// Maximum number of segments that `scattered` examines: 128 GiB, if a segment has 2 MiB.
 const SCATTERED_SEGMENTS_MAX: u32 = 1 << 16;
-/// The bit that marks a frame's number as the number of a chunk of the arena.
+/// The bit that is set in a frame's number if the frame is a chunk of the arena.
 const ARENA: u32 = 1 << 31;
 
-/// True if `frame` is the number of a chunk of the arena.
+/// True if `frame` is a chunk of the arena.
 #[inline]
 #[must_use]
 pub const fn is_chunk(frame: u32) -> bool {
@@ -47,20 +48,19 @@ pub const fn is_chunk(frame: u32) -> bool {
 pub struct Memory {
     /// The mapping of all segments.
     pub region: Region,
-    /// The state of each segment of the region.
+    /// The entry of each segment, and the lists of segments.
     pub segments: Segments,
-    /// The frames of the segments that are cut into frames.
+    /// The frames into which segments are cut.
     pub frames: Frames,
-    /// The arena, if values may lie in its chunks.
     arena: Option<Arc<Arena>>,
     /// Tells when retired segments may be reused.
     pub quiescence: Quiescence,
-    /// Number of segments that may be in use.
+    /// Maximum number of segments in use.
     pub(crate) allowed: CachePadded<AtomicU32>,
 }
 
 impl Memory {
-    /// Makes a memory of `bytes` for `columns` columns, in `growth` times as much address space.
+    /// Makes a memory of `bytes` bytes for `columns` columns. See `Region::new` for `growth`.
     ///
     /// # Errors
     /// `bytes` is out of range, or the system refuses the address space.
@@ -92,11 +92,11 @@ impl Memory {
         })
     }
 
-    /// Asks the system to back each segment with memory of the segment's node, if that node has
-    /// free memory. Must be called before the memory is used.
+    /// Asks the system to allocate each segment's memory on the segment's node, if the node has
+    /// free memory. Must be called before the segments are used.
     ///
     /// # Errors
-    /// The system does not know the nodes, or does not allow the call.
+    /// The system does not have these nodes, or forbids the system call.
     pub fn prefer_nodes(&self) -> io::Result<()> {
         if self.segments.nodes().count() == 1 {
             return Ok(());
@@ -104,32 +104,32 @@ impl Memory {
         self.segments.blocks().try_for_each(|(block, node)| self.region.prefer(block, node))
     }
 
-    /// Lets values lie in the chunks of `arena` as well.
+    /// Allows values to lie in the chunks of `arena` too.
     #[must_use]
     pub fn with_arena(self, arena: Option<Arc<Arena>>) -> Self {
         Self { arena, ..self }
     }
 
-    /// The arena, if values may lie in its chunks.
+    /// The arena whose chunks may contain values, if there is one.
     #[must_use]
     pub fn arena(&self) -> Option<&Arc<Arena>> {
         self.arena.as_ref()
     }
 
-    /// Takes a free frame, which becomes a chain with one reference. If no segment has a free frame
-    /// and more than `keep` segments are free, cuts a free segment of `node`, or of the nearest
-    /// node that has one, into frames.
+    /// Takes a free frame and makes it a chain with one reference. If no frame is free and more
+    /// than `keep` segments are free, first cuts a segment into frames: a free segment of `node`,
+    /// or else of the nearest node with free segments.
     pub fn take_frame(&self, keep: u32, node: usize) -> Option<u32> {
         self.frames.take(&self.segments, (keep, node)).map(|frame| self.begin_chain(frame))
     }
 
-    /// Like `take_frame`, but takes from a segment below `before`, and cuts no segment.
+    /// Like `take_frame`, but uses only segments below `before`, and cuts no segment into frames.
     pub fn take_frame_before(&self, before: u32) -> Option<u32> {
         self.frames.take_cut(&self.segments, before).map(|frame| self.begin_chain(frame))
     }
 
-    /// Takes a free chunk of the arena for `bytes` bytes of a value, as a chain with one reference.
-    /// Also returns the address to write the bytes to.
+    /// Takes a free chunk of the arena for `bytes` bytes of a value, and makes it a chain with one
+    /// reference. Returns the chunk's frame number, and the address for the bytes.
     pub fn take_chunk(&self, bytes: usize) -> Option<(u32, *mut u8)> {
         let arena = self.arena.as_ref()?;
         let chunk = arena.take()?;
@@ -140,7 +140,7 @@ impl Memory {
     /// Turns kept bytes into a chain of one frame. The caller gets a reference to the chain.
     ///
     /// # Panics
-    /// The bytes lie in another arena.
+    /// The bytes do not lie in this memory's arena.
     pub fn frame_of(&self, kept: KeptBytes) -> u32 {
         let is_ours = self.arena.as_ref().is_some_and(|arena| Arc::ptr_eq(arena, kept.arena()));
         assert!(is_ours, "kept in the memory's own arena");
@@ -152,12 +152,12 @@ impl Memory {
         frame
     }
 
-    /// The arena and the chunk's number in the arena; `None` if the frame lies in the region.
+    /// If the frame is a chunk, returns the arena and the chunk's number in the arena.
     fn chunk(&self, frame: u32) -> Option<(&Arena, u32)> {
         self.arena.as_deref().filter(|_| is_chunk(frame)).map(|arena| (arena, frame & !ARENA))
     }
 
-    /// The chains of the frame's place (region or arena), and the frame's index in them.
+    /// Returns the `Chains` that contains the frame's word, and the index of this word.
     fn chains(&self, frame: u32) -> (&Chains, u32) {
         self.chunk(frame)
             .map_or((&self.frames.chains, frame), |(arena, chunk)| (arena.chains(), chunk))
@@ -179,24 +179,23 @@ impl Memory {
         }
     }
 
-    /// Links the chain at `next` after `frame`; see `Chains::chain`.
+    /// Makes `next` the successor of `frame`; see `Chains::chain`.
     pub fn chain(&self, frame: u32, next: u32) {
         let (chains, at) = self.chains(frame);
         let next = if next == NONE { NONE } else { self.chains(next).1 };
         chains.chain(at, next);
     }
 
-    /// Adds a reference to the chain at `head`. False if the chain has no reference, because it is
-    /// free. After the caller has read the frame's number, the frame may become another chain's
-    /// head.
+    /// Adds a reference to the chain that begins at `head`. Returns false if the frame is free. The
+    /// frame may belong to another chain than when the caller read its number.
     #[must_use]
     fn hold(&self, head: u32) -> bool {
         let (chains, at) = self.chains(head);
         chains.hold(at)
     }
 
-    /// Drops a reference to the chain at `head`. If it was the last one, frees the frame and drops
-    /// its reference to the next frame, and so on. Returns the number of frames freed.
+    /// Drops a reference to frame `head`. If no reference is left, frees the frame and drops its
+    /// reference to the next frame, and so on. Returns the number of freed frames.
     pub fn release(&self, head: u32) -> u32 {
         match self.chunk(head) {
             Some((arena, chunk)) => arena.release(chunk),
@@ -225,7 +224,6 @@ pub struct Frames {
     per_segment: u32,
     chains: Chains,
     vacant: Vacant,
-    /// Number of bytes in the frames of values that are still arriving.
     in_flight: AtomicUsize,
 }
 
@@ -245,7 +243,7 @@ impl Frames {
         })
     }
 
-    /// Size of a frame: an eighth of a segment, at most 16 KiB, and at least a 64th of a segment.
+    /// Size of a frame: an eighth of a segment, at most 16 KiB, but at least a 64th of a segment.
     #[must_use]
     pub fn frame_bytes(&self) -> u32 {
         self.frame_bytes
@@ -258,7 +256,7 @@ impl Frames {
         (self.per_segment - free.min(self.per_segment)) * self.frame_bytes
     }
 
-    /// Size in bytes of the tables of `segments` segments: a word for each frame and each segment.
+    /// Size in bytes of the tables for `segments` segments: each frame and each segment has a word.
     #[must_use]
     pub fn table_bytes(&self, segments: u32) -> usize {
         segments as usize * (self.per_segment as usize + 1) * 8
@@ -270,26 +268,26 @@ impl Frames {
         self.in_flight.load(Ordering::Relaxed) // as in `count_in_flight`
     }
 
-    /// If `arriving`, adds the size of `frames` frames to `in_flight`; otherwise subtracts it,
-    /// since the value was published or given up.
+    /// If `arriving` is true, adds the size of `frames` frames to `in_flight_bytes`. Otherwise
+    /// subtracts this size, because the value was published or given up.
     pub fn count_in_flight(&self, arriving: bool, frames: u32) {
         let bytes = self.frame_bytes as usize * frames as usize;
-        // Relaxed, paired with the load in `in_flight_bytes`: a sum that orders nothing.
+        // Relaxed, paired with the load in `in_flight_bytes`: the sum orders no other data.
         match arriving {
             true => self.in_flight.fetch_add(bytes, Ordering::Relaxed),
             false => self.in_flight.fetch_sub(bytes, Ordering::Relaxed),
         };
     }
 
-    /// The bits of a segment's word if all frames of the segment are free.
+    /// The word of a segment whose frames are all free.
     fn all(&self) -> u64 {
         u64::MAX >> (64 - self.per_segment)
     }
 
-    /// Measures how scattered the frames in use are. Returns `(n, from)`: if the used frames of
-    /// segment `from` and of all higher segments moved to free frames below `from`, `n` segments
-    /// would become free. Full segments do not count. The result is a hint, for which at most
-    /// `SCATTERED_SEGMENTS_MAX` segments are examined.
+    /// Measures how scattered the used frames are. Returns `(n, from)`: if the used frames of
+    /// segment `from` and of all higher segments were moved to free frames below `from`, `n`
+    /// segments would become free. Full segments do not count. The result is a hint: other threads
+    /// may change frames, and at most `SCATTERED_SEGMENTS_MAX` segments are examined.
     pub fn scattered(&self, segments: &Segments) -> Option<(u32, u32)> {
         let examined = segments.count().min(SCATTERED_SEGMENTS_MAX);
         let free = |segment: u32| self.vacant.free(segment).count_ones();
@@ -316,8 +314,8 @@ impl Frames {
         frame & ARENA == 0 && segment >= from && self.vacant.free(segment) != 0
     }
 
-    /// Takes a free frame of the lowest segment below `before` that has one. Higher segments thus
-    /// become empty.
+    /// Takes a free frame of the lowest possible segment below `before`, so that higher segments
+    /// become free.
     fn take_cut(&self, segments: &Segments, before: u32) -> Option<u32> {
         let (segment, frame) = self.vacant.take_below(before.min(segments.count()))?;
         segments.get(segment).touch((frame + 1) * self.frame_bytes);
@@ -429,7 +427,7 @@ mod tests {
         let (head, second) = (memory.take_frame(0, 0).unwrap(), memory.take_frame(0, 0).unwrap());
         memory.chain(head, second);
         let bytes = memory.frames.frame_bytes as usize;
-        // SAFETY: the chain is this test's own.
+        // SAFETY: only this test uses the chain.
         let pinned = unsafe { Pinned::hold(&memory, head, bytes + 3) }.expect("held");
         assert_eq!(pinned.pieces().map(<[u8]>::len).collect::<Vec<_>>(), [bytes, 3]);
         assert_eq!((pinned.bytes(), pinned.bytes_left()), (bytes + 3, bytes + 3));
@@ -445,7 +443,7 @@ mod tests {
         let frame_bytes = memory.frames.frame_bytes as usize;
         let frames: Vec<u32> = (0..40).map(|_| memory.take_frame(0, 0).expect("room")).collect();
         for (number, frame) in (0..).zip(&frames) {
-            // SAFETY: the frame was taken just now, and is `frame_bytes` long.
+            // SAFETY: this test has taken the frame, which has `frame_bytes` bytes.
             unsafe { memory.frame_at(*frame).write_bytes(number, frame_bytes) };
         }
         frames.windows(2).for_each(|two| memory.chain(two[0], two[1]));
@@ -453,7 +451,7 @@ mod tests {
             (0..40).flat_map(|number| std::iter::repeat_n(number, frame_bytes)).collect();
         for step in [1, frame_bytes - 1, frame_bytes, frame_bytes + 1, 3 * frame_bytes, usize::MAX]
         {
-            // SAFETY: the chain is this test's own.
+            // SAFETY: only this test uses the chain.
             let pinned = unsafe { Pinned::hold(&memory, frames[0], expected.len()) };
             let mut pinned = pinned.expect("held");
             let (mut read, mut reads) = (Vec::new(), 0);
@@ -467,7 +465,8 @@ mod tests {
                 reads += 1;
             }
             assert!(read == expected, "by {step}");
-            // `next` is called once for each piece requested and once for each frame passed.
+            // `Memory::next` is called once for each piece that is read, and once for each frame
+            // that is passed.
             assert_eq!(STEPS.get() - before, reads + frames.len(), "steps in {reads} reads");
         }
         assert_eq!(memory.release(frames[0]), 40);
@@ -520,7 +519,7 @@ mod under_loom {
             let reader = {
                 let (memory, linked) = (memory.clone(), linked.clone());
                 thread::spawn(move || {
-                    // Like a lookup, takes a reference and then checks if the item is still linked.
+                    // A lookup also takes a reference first, and then checks the item.
                     let head = linked.load(Ordering::Acquire);
                     if head != NONE && memory.hold(head) {
                         if linked.load(Ordering::Acquire) == head {
@@ -541,8 +540,8 @@ mod under_loom {
         });
     }
 
-    /// While one column finds no free frame in a segment and clears the hint, another column gives
-    /// back a frame. The next `take_frame` finds that frame.
+    /// One column finds no free frame in a segment and clears the hint. Meanwhile another column
+    /// gives back a frame. The next `take_frame` must find that frame.
     #[test]
     fn a_frame_given_back_during_a_look_is_found_by_the_next() {
         model(|| {

@@ -1,9 +1,9 @@
-//! The memory of a store: the region and its segments, the frames of large values, the arena, which
-//! holds values and packets, and quiescence.
+//! The memory of a store: the region of segments, the frames of large values, the arena for values
+//! and packets, and quiescence, which tells when memory may be reused.
 //!
-//! Where: used by the store, which decides where items are placed. This crate reads no keys.
+//! Where: used by the store, which decides where items are placed.
 //! Invariant: memory has one owner at a time, and is reused only when nobody can still read it.
-//! Source: the KV-Cache paper, section 4.1.3 (slabs, per-core caches), with segments as slabs.
+//! Source: the KV-Cache paper, section 4.1.3 (slabs, per-core caches). The segments are slabs.
 
 pub mod arena;
 mod chains;
@@ -20,12 +20,12 @@ pub mod sync;
 mod vacant;
 pub mod words;
 
-/// Prefetches the cache line at `at`, which may be any address.
+/// Prefetches the cache line that contains address `at`, which need not be mapped.
 #[inline]
 #[allow(unsafe_code, reason = "a prefetch instruction")]
 pub(crate) fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch is a hint: it changes no register and no memory, and never faults.
+    // SAFETY: a prefetch instruction changes no register and no memory, and never faults.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }

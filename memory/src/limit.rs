@@ -1,9 +1,9 @@
-//! The limit on the number of segments in use, which may change while the server runs.
+//! Limits the number of segments in use. The limit may change while the server runs.
 //!
-//! Where: `cache_memlimit` sets the limit. Columns that make room, and background work, add or
-//! withhold segments until their number equals the limit.
-//! Invariant: a withheld segment's memory was given back to the system. The number of segments
-//! changes, but not their size or addresses.
+//! Where: the command `cache_memlimit` sets the limit. Then columns add or withhold segments until
+//! the number of segments in use equals the limit.
+//! Invariant: the memory of a withheld segment was given back to the system. The limit does not
+//! change the size and the addresses of segments.
 
 #![allow(unsafe_code, reason = "gives memory back")]
 
@@ -12,13 +12,13 @@ use crate::region::REGION_BYTES_MAX;
 use crate::sync::Ordering;
 use std::io;
 
-/// Maximum number of segments that one call of `adjust` changes. Each change costs at most one
-/// system call.
+/// Maximum number of segments that one call of `adjust` adds or withholds. For each segment, the
+/// call makes at most two system calls.
 const CHANGED_MAX: u32 = 16;
 
 impl Memory {
-    /// Sets the number of segments that may be in use. `adjust` adds segments at once, but can
-    /// withhold segments only when they are empty.
+    /// Sets the maximum number of segments in use. Later calls of `adjust` add or withhold
+    /// segments. A segment can be withheld only when it is free.
     ///
     /// # Errors
     /// There is no address space for `segments` segments.
@@ -26,19 +26,19 @@ impl Memory {
         if segments > self.segments.count_max() {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
         }
-        // Relaxed, paired with the load in `allowed`: the number orders nothing.
+        // Relaxed, paired with the load in `allowed`: the number orders no other data.
         self.allowed.store(segments, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Number of segments that may be in use.
+    /// Maximum number of segments in use.
     #[inline]
     #[must_use]
     pub fn allowed(&self) -> u32 {
         self.allowed.load(Ordering::Relaxed) // as in `allow`
     }
 
-    /// Number of whole segments in `bytes`.
+    /// Number of whole segments that fit in `bytes` bytes.
     #[must_use]
     pub fn segments_of(&self, bytes: usize) -> u32 {
         let segments = bytes.min(REGION_BYTES_MAX) / self.region.segment_bytes() as usize;
@@ -52,16 +52,16 @@ impl Memory {
         self.segments.count().saturating_sub(self.segments.withheld())
     }
 
-    /// Number of segments that are present but no longer allowed.
+    /// Number of segments by which `present` exceeds `allowed`.
     #[inline]
     #[must_use]
     pub fn excess(&self) -> u32 {
         self.present().saturating_sub(self.allowed())
     }
 
-    /// Withholds or adds up to `CHANGED_MAX` segments, until the number of present segments equals
-    /// the number of allowed ones. Withholds free segments only while more than `keep` are free.
-    /// True if the two numbers are equal, or if nothing more can be done now.
+    /// Adds or withholds at most `CHANGED_MAX` segments, until `present` equals `allowed`.
+    /// Withholds segments only while more than `keep` segments are free. Returns false if another
+    /// call may add or withhold more segments.
     pub fn adjust(&self, keep: u32) -> bool {
         for _ in 0..CHANGED_MAX {
             let (present, allowed) = (self.present(), self.allowed());
@@ -83,7 +83,7 @@ impl Memory {
         self.present() == self.allowed()
     }
 
-    /// Takes a free segment, if more than `keep` are free, and gives its memory back to the system.
+    /// If more than `keep` segments are free, takes one, and gives its memory back to the system.
     pub fn take_without_memory(&self, keep: u32) -> Option<u32> {
         let segment = self.segments.take_cold(keep)?;
         self.give_memory_back(segment);
@@ -91,14 +91,14 @@ impl Memory {
     }
 
     fn give_memory_back(&self, segment: u32) {
-        // SAFETY: the caller has taken the segment off the free list, so nobody else uses it. A
-        // column that later opens the segment, or cuts it into frames, does not rely on its bytes.
+        // SAFETY: the caller has taken the segment off the free list, so no other thread uses the
+        // segment. A thread that takes the segment later does not rely on the segment's bytes.
         unsafe { self.region.give_back(segment) };
         self.segments.get(segment).set_untouched();
     }
 
-    /// If more than `keep` segments are free, gives the memory of a free segment back to the
-    /// system, preferably of a populated one. False if no segment was free for this.
+    /// If more than `keep` segments are free, gives the memory of a free segment, preferably a
+    /// populated one, back to the system. Otherwise returns false.
     pub fn give_back_one(&self, keep: u32) -> bool {
         let Some(segment) = self.segments.take_warm(keep) else { return false };
         self.give_memory_back(segment);
@@ -106,23 +106,24 @@ impl Memory {
         true
     }
 
-    /// Populates and locks all free segments, and from now on locks each segment that is used.
+    /// Populates and locks all free segments. From now on, each segment is locked when it is used.
     ///
     /// # Errors
-    /// The system refuses to lock (RLIMIT_MEMLOCK), or has no memory for the segments.
+    /// The system refuses to lock a segment (RLIMIT_MEMLOCK), or has no memory for a segment.
     pub fn lock(&self) -> io::Result<()> {
         self.region.lock()?;
         while self.populate_one(0)? {}
         Ok(())
     }
 
-    /// Populates a free segment, if more than `keep` are free. False if none can be populated.
+    /// If more than `keep` segments are free and one of these has no memory, populates that
+    /// segment. Otherwise returns false.
     ///
     /// # Errors
-    /// The region is locked, and the system has no memory for the segment or refuses to lock it.
+    /// The region is locked, and the system has no memory for the segment or cannot lock it.
     pub fn populate_one(&self, keep: u32) -> io::Result<bool> {
         let Some(segment) = self.segments.take_fresh(keep) else { return Ok(false) };
-        // SAFETY: this call has taken the segment off the free list, so nobody else uses it.
+        // SAFETY: this call has taken the segment off the free list, so no other thread uses it.
         let populated = unsafe { self.region.populate(segment) };
         if populated.is_ok() {
             self.segments.get(segment).touch(self.region.segment_bytes());
@@ -206,7 +207,7 @@ mod tests {
             return; // the system has one node and no `numa_maps`
         }
         match memory.region.prefer(0..128, 0) {
-            // Some containers forbid the call.
+            // Some containers forbid the system call `mbind`.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return,
             preferred => preferred.expect("node 0 is there"),
         }
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn a_populated_segment_is_resident_and_keeps_its_contents() {
         let memory = Memory::new(1 << 20, 1, 1).expect("address space");
-        // SAFETY: the segment is this test's alone.
+        // SAFETY: only this test uses the segment.
         unsafe { memory.region.at(memory.region.start(0)).write(7) };
         let faults = || {
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
@@ -227,7 +228,7 @@ mod tests {
         assert!(memory.populate_one(0).unwrap());
         // SAFETY: only this test uses the segment.
         assert_eq!(unsafe { memory.region.at(memory.region.start(0)).read() }, 7);
-        // Repeats until `faults`, which allocates, causes no page fault itself.
+        // A call of `faults` allocates memory. The loop ends when a call causes no page fault.
         let mut before = faults();
         loop {
             let again = faults();

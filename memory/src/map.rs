@@ -1,8 +1,8 @@
-//! Address space from the system: reserved at once, backed by memory page by page when touched.
+//! A range of address space. The system allocates memory for a page when the page is first touched.
 //!
 //! Where: used by the region, the table of segments, the arena and `Words`.
-//! Invariant: a `Map` is private, readable and writable, zero where never written, and keeps its
-//! address until it is dropped. Only whole pages within a range are given back to the system.
+//! Invariant: a `Map` is private, readable and writable, and does not move. Bytes are zero until
+//! they are written. `give_back` returns only whole pages to the system.
 
 #![allow(unsafe_code, reason = "mmap and madvise")]
 
@@ -11,10 +11,10 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock, mlock_
 use rustix::mm::{mmap_anonymous, munlock, munmap};
 use std::{io, ptr::NonNull};
 
-/// Size of a huge page on x86-64. Maps are aligned to it, so that the kernel can use huge pages.
+/// Size of a huge page on x86-64. The kernel can use huge pages only in aligned maps.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Size of the system's pages.
+/// Size in bytes of the system's pages.
 #[must_use]
 pub fn page_bytes() -> usize {
     #[cfg(debug_assertions)]
@@ -24,7 +24,7 @@ pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// From now on, makes this thread's new maps assume pages of `bytes`; for tests.
+/// Makes each map that this thread creates from now on assume pages of `bytes` bytes. For tests.
 #[cfg(debug_assertions)]
 pub fn plant_page_bytes(bytes: usize) {
     planted::set(bytes);
@@ -54,22 +54,21 @@ pub struct Map {
     bytes: usize,
     page_bytes: usize,
     mapped: (NonNull<u8>, usize),
-    /// True if pages in use are locked: the system does not swap them out.
     is_locked: AtomicBool,
     /// True if huge pages were requested.
     wants_huge: AtomicBool,
 }
 
-// SAFETY: a `Map` owns an address range, which any thread may use and unmap. Code that reads or
-// writes through `base` proves that the accesses are synchronised.
+// SAFETY: any thread may use and unmap the range that a `Map` owns. Unsafe code that reads or
+// writes through `base` must prove that its accesses are synchronised.
 unsafe impl Send for Map {}
-// SAFETY: as for Send. The methods that write to mapped bytes or discard them, `populate` and
-// `give_back`, are unsafe and have the caller prove that nobody else uses the range.
+// SAFETY: the methods that write or discard mapped bytes (`populate`, `give_back`) are unsafe: the
+// caller must prove that no other thread uses the range.
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Reserves `bytes` bytes of address space, aligned to a huge page if `bytes` is at least its
-    /// size. The kernel uses small pages unless `want_huge` asks for huge ones.
+    /// Reserves `bytes` bytes of address space, aligned to `HUGE_BYTES` if `bytes` is at least that
+    /// size. The kernel uses small pages until `want_huge` is called.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -77,8 +76,7 @@ impl Map {
         let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
         let page_bytes = page_bytes();
         let align = if bytes < HUGE_BYTES { page_bytes } else { HUGE_BYTES };
-        // The system aligns to pages, so `more` extra bytes suffice to align the mapping to
-        // `align`.
+        // The system aligns mappings to its pages, so `more` extra bytes suffice to align a map.
         let more = align - rustix::param::page_size().min(align);
         let length = bytes.max(1).checked_next_multiple_of(page_bytes).ok_or_else(too_much)?;
         let whole = length.checked_add(more).ok_or_else(too_much)?;
@@ -97,8 +95,8 @@ impl Map {
         unmap(behind, more - skip);
         let [is_locked, wants_huge] = [AtomicBool::new(false), AtomicBool::new(false)];
         let map = Self { base, bytes, page_bytes, mapped: (base, length), is_locked, wants_huge };
-        // Without this advice, the kernel may later put huge pages under ranges that were partly
-        // given back.
+        // Without this advice, the kernel could later use a huge page for a range that was partly
+        // given back, and so allocate memory again.
         map.advise(bytes, Advice::LinuxNoHugepage);
         Ok(map)
     }
@@ -115,13 +113,13 @@ impl Map {
         self.bytes
     }
 
-    /// Size of a page.
+    /// Size in bytes of a page.
     #[must_use]
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
     }
 
-    /// Asks for huge pages for the first `bytes` bytes. A kernel without huge pages ignores this.
+    /// Asks the system to use huge pages for the first `bytes` bytes. The system may refuse.
     pub fn want_huge(&self, bytes: usize) {
         self.advise(bytes, Advice::LinuxHugepage);
         self.wants_huge.store(true, Ordering::Relaxed); // orders nothing; see `wants_huge`
@@ -141,7 +139,8 @@ impl Map {
         let _ = advised;
     }
 
-    /// Asks for memory of `node`, if possible, for a range of whole pages that have no memory yet.
+    /// Asks the system to allocate memory of `node`, if the node has free memory, for a range of
+    /// whole pages. The pages have no memory yet.
     pub(crate) fn prefer(&self, at: usize, bytes: usize, node: usize) -> io::Result<()> {
         /// `MPOL_PREFERRED` of `linux/mempolicy.h`.
         const PREFERRED: libc::c_long = 1;
@@ -149,24 +148,24 @@ impl Map {
         let mut mask: Vec<libc::c_ulong> = vec![0; node / bits + 1];
         mask[node / bits] = 1 << (node % bits);
         let start = self.start_of(at, bytes);
-        // The kernel reads one bit less than the number of bits that it is given.
+        // The kernel reads one bit less than the number of bits that `mbind` gets.
         let mask_bits = mask.len() * bits + 1;
-        // SAFETY: the range lies in this mapping, by `start_of`, and the call changes no contents.
-        // The kernel reads `mask_bits - 1` bits of the mask, which has that many and outlives the
-        // call.
+        // SAFETY: `start_of` has checked that the range lies in this mapping, and the call changes
+        // no contents. The kernel reads all `mask_bits - 1` bits of `mask`.
         let failed = unsafe {
             libc::syscall(libc::SYS_mbind, start, bytes, PREFERRED, mask.as_ptr(), mask_bits, 0_u32)
         };
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives the whole pages in a range back to the system. Only these pages' bytes become zero.
+    /// Gives the whole pages within a range back to the system. The bytes of these pages become
+    /// zero; other bytes do not change.
     ///
     /// # Safety
-    /// Nobody reads or writes the range meanwhile, and nobody relies on its contents.
+    /// No thread reads or writes the range during this call, and none relies on the old contents.
     pub unsafe fn give_back(&self, at: usize, bytes: usize) {
         assert!(at <= self.bytes && bytes <= self.bytes - at, "range outside the mapping");
-        // Whole pages only: the system rounds a length up, and would discard bytes after the range.
+        // Uses whole pages within the range, because the system rounds lengths up to a page.
         let from = at.next_multiple_of(self.page_bytes);
         let to = (at + bytes) / self.page_bytes * self.page_bytes;
         if from >= to {
@@ -179,31 +178,31 @@ impl Map {
             // SAFETY: the range lies in the mapping, and the call changes no contents.
             let _ = unsafe { munlock(start, to - from) };
         }
-        // If the system refuses, the range keeps its memory.
-        // SAFETY: the range lies in the caller's range, which nobody uses.
+        // If `madvise` fails, the range keeps its memory.
+        // SAFETY: by the caller's contract, no thread uses the range that contains these pages.
         let _ = unsafe { madvise(start, to - from, Advice::LinuxDontNeed) };
     }
 }
 
 impl Map {
-    /// Has the system back a range with memory, and lock it if the map is locked.
+    /// Makes the system allocate memory for a range. If `is_locked` is true, also locks the range.
     ///
-    /// Touches the pages one by one. One call (`MADV_POPULATE_WRITE`) would hold the lock of the
-    /// address space: if this thread were preempted, a column that maps memory would wait.
+    /// Without a lock, touches the pages one by one. A single system call (`MADV_POPULATE_WRITE`)
+    /// would hold the lock of the address space, for which a column that maps memory would wait.
     ///
     /// # Safety
-    /// Nobody reads or writes the range meanwhile.
+    /// No thread reads or writes the range during this call.
     ///
     /// # Errors
-    /// The map is locked, and the system has no memory for the range or refuses to lock it.
+    /// `is_locked` is true, and the system has no memory for the range or cannot lock it.
     pub unsafe fn populate(&self, at: usize, bytes: usize) -> io::Result<()> {
         if self.is_locked() {
             return self.lock(at, bytes);
         }
         let start = self.start_of(at, bytes);
         for page in (0..bytes).step_by(self.page_bytes) {
-            // SAFETY: the byte lies in the range, which is mapped readable and writable, and which
-            // nobody else uses, by the caller's contract.
+            // SAFETY: the byte lies in the range, which is mapped readable and writable. By the
+            // caller's contract, no other thread uses the range.
             unsafe {
                 let byte = start.add(page);
                 byte.write_volatile(byte.read_volatile());
@@ -212,33 +211,32 @@ impl Map {
         Ok(())
     }
 
-    /// True if ranges are locked when they are populated.
+    /// True if `populate` also locks the range in memory, so that the system does not swap it out.
     #[inline]
     #[must_use]
     pub fn is_locked(&self) -> bool {
-        // Relaxed, paired with the stores in `lock` and `stop_locking`: the flag orders nothing. A
-        // thread that sees a change late leaves a page unlocked.
+        // Relaxed, paired with the stores in `lock` and `stop_locking`: the flag orders no other
+        // data. A thread that reads an old `false` leaves its range unlocked.
         self.is_locked.load(Ordering::Relaxed)
     }
 
-    /// Populates a range, and locks it until it is given back. From now on, `populate` also locks.
+    /// Populates a range and locks it until it is given back. From now on, `populate` locks ranges.
     ///
     /// # Errors
-    /// The system refuses (RLIMIT_MEMLOCK), or has no memory for the range.
+    /// The system refuses to lock the range (RLIMIT_MEMLOCK), or has no memory for the range.
     pub fn lock(&self, at: usize, bytes: usize) -> io::Result<()> {
-        // SAFETY: `start_of` has checked that the range lies in the mapping; the call changes no
-        // contents.
+        // SAFETY: `start_of` has checked that the range lies in the mapping, and no byte changes.
         unsafe { mlock(self.start_of(at, bytes).cast(), bytes)? };
         self.is_locked.store(true, Ordering::Relaxed); // as in `is_locked`
         Ok(())
     }
 
-    /// From now on, populated ranges are not locked. Locked ranges stay locked.
+    /// From now on, `populate` locks no ranges. Locked ranges stay locked.
     pub fn stop_locking(&self) {
         self.is_locked.store(false, Ordering::Relaxed); // as in `is_locked`
     }
 
-    /// If the map is locked, asks the system to lock each page of a range when it is touched.
+    /// If `is_locked` is true, makes the system lock each page of a range at the page's first use.
     pub fn lock_on_fault(&self, at: usize, bytes: usize) {
         if self.is_locked() {
             let start = self.start_of(at, bytes);
@@ -261,29 +259,29 @@ impl Drop for Map {
     }
 }
 
-/// Unmaps a range that `Map::new` mapped. Nobody holds a pointer into the range: `new` unmaps only
-/// parts that it does not hand out, and `drop` unmaps a map without users.
+/// Unmaps a range that `Map::new` mapped. No code uses the range: `new` unmaps only bytes outside
+/// of the new map, and `drop` unmaps a map that nobody uses any more.
 fn unmap(start: NonNull<u8>, bytes: usize) {
     if bytes > 0 {
-        // SAFETY: `new` mapped the range, and nobody uses it, as the function's comment shows.
+        // SAFETY: `new` mapped the range, and no code uses it, as this function's comment shows.
         let unmapped = unsafe { munmap(start.as_ptr().cast(), bytes) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
     }
 }
 
 /// True if the system grants a huge page on request. Must be called before much memory is in use,
-/// because the system walks through all memory of the process for this.
+/// because the kernel walks through all memory of the process when `smaps` is read.
 #[must_use]
 pub fn huge_pages_are_given() -> bool {
     let Ok(map) = Map::new(HUGE_BYTES) else { return false };
     map.want_huge(HUGE_BYTES);
-    // SAFETY: the byte is the first of a mapping that nobody else knows.
+    // SAFETY: the byte is the first byte of a mapping that only this function uses.
     unsafe { map.base.as_ptr().write_volatile(1) };
     let huge = smaps_value(map.base.as_ptr().addr(), "AnonHugePages:");
     huge.is_some_and(|huge| huge.split_whitespace().next() != Some("0"))
 }
 
-/// The system's value of `name` for the mapping that contains `address`.
+/// Returns the value of `name` in `/proc/self/smaps` for the mapping that contains `address`.
 fn smaps_value(address: usize, name: &str) -> Option<String> {
     let all = std::fs::read_to_string("/proc/self/smaps").ok()?;
     let mut here = false;
@@ -305,7 +303,7 @@ fn flags_at(address: usize) -> Option<String> {
     smaps_value(address, "VmFlags:").map(|flags| format!("{flags} "))
 }
 
-/// True if the page at this address is locked, or will be locked when it is touched.
+/// True if the page at `address` is locked, or will be locked when the page is touched.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn is_locked(address: usize) -> bool {
     flags_at(address).is_some_and(|flags| flags.contains(" lo "))
@@ -322,7 +320,6 @@ mod tests {
         assert!(!(is_off && huge_pages_are_given()));
     }
 
-    /// The test uses the page sizes of arm64, which this machine may not have.
     #[test]
     #[cfg(debug_assertions)]
     fn whole_pages_inside_a_range_are_given_back_and_nothing_beside_it() {
@@ -330,7 +327,7 @@ mod tests {
             plant_page_bytes(page);
             let map = Map::new(4 * page).unwrap();
             let at = |at: usize| {
-                // SAFETY: the byte lies within the mapping, which is this test's alone.
+                // SAFETY: the byte lies within the mapping, which only this test uses.
                 unsafe { map.base().as_ptr().add(at) }
             };
             let kept = |from: usize, to: usize| {

@@ -1,35 +1,34 @@
-//! The memory nodes between which a store's segments are divided, and the node of each column.
+//! The NUMA nodes that share a store's segments, and the node of each column.
 //!
 //! ```text
 //! segments   | node 0's ... | node 1's ... | node 0's ... | node 1's ... | ...
 //!            |   initial segments          |  segments that a higher limit adds
 //! ```
 //!
-//! Where: passed to the constructor of a store. A column takes a free segment of its own node, or
-//! of the nearest node that has one. A freed segment returns to its own node's list.
-//! Invariant: a segment's node never changes. With one node, no system call sets a memory policy.
+//! Where: passed to the constructor of a store. A column takes free segments of its own node, or,
+//! if there is none, of the nearest node with free segments.
+//! Invariant: a segment's node never changes. No memory policy is set if there is only one node.
 //! Source: mbind(2); the KV-Cache paper, section 4.1.3.
 
-/// The nodes, and the columns on them. A node's place is its index in `numbers`.
+/// The nodes, and each column's node. A node's place is the node's index in `numbers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
     numbers: Vec<usize>,
-    /// For each node, the places of all nodes, nearest first, beginning with the node's own place.
+    /// Entry `n` lists the places of all nodes by their distance from the node at place `n`.
     nearest: Vec<Vec<usize>>,
-    /// The place of each column's node.
+    /// For each column, the place of the column's node.
     of_columns: Vec<usize>,
 }
 
 impl Default for Nodes {
-    /// Makes a single node, which has all columns.
     fn default() -> Nodes {
         Nodes { numbers: vec![0], nearest: vec![vec![0]], of_columns: vec![0] }
     }
 }
 
 impl Nodes {
-    /// Makes the nodes. `of_columns` has the system's number of each column's node.
-    /// `distance(from, to)` returns how far the memory of node `to` is from node `from`.
+    /// Makes the nodes. `of_columns` has, for each column, the system's number of the column's
+    /// node. `distance(from, to)` returns the distance from node `from` to the memory of node `to`.
     #[must_use]
     pub fn new(of_columns: &[usize], distance: impl Fn(usize, usize) -> u32) -> Nodes {
         let mut numbers = of_columns.to_vec();
@@ -55,14 +54,14 @@ impl Nodes {
         self.numbers.len()
     }
 
-    /// The place of a column's node.
+    /// The place (index in `numbers`) of a column's node.
     #[inline]
     #[must_use]
     pub fn of_column(&self, column: usize) -> usize {
         self.of_columns[column % self.of_columns.len()]
     }
 
-    /// The places of all nodes, nearest to the node at `place` first.
+    /// The places of all nodes, sorted by their distance from the node at `place`.
     #[inline]
     pub(crate) fn nearest(&self, place: usize) -> &[usize] {
         &self.nearest[place]

@@ -1,20 +1,20 @@
-//! Quiescence: tells when memory that columns may still read can be reused.
+//! Quiescence: tells when no column can be reading retired memory any more.
 //!
-//! Where: every column announces a quiescent point once per loop, and is offline while it sleeps.
-//! The store reuses a retired segment after every column has announced another point.
-//! Invariant: memory retired in epoch `e` is reused only after every column that is online has
-//! announced an epoch of at least `e`; a column's announcement precedes all its later reads.
-//! Source: quiescent-state-based reclamation (Hart et al., 2007); the KV-Cache paper, 4.2.2.
+//! Where: every column announces a quiescent point in each round of its loop, and is offline while
+//! it sleeps. The store reuses a retired segment after every online column has announced a point.
+//! Invariant: memory that was retired in epoch `e` is reused only after every online column has
+//! announced an epoch of at least `e`. A column's announcement precedes the column's later reads.
+//! Source: quiescent-state-based reclamation (Hart et al., 2007); KV-Cache paper, section 4.2.2.
 
 #![allow(unsafe_code, reason = "callers promise to use no reference any more")]
 
 use crate::plant::{self, Fault};
 use crate::sync::{AtomicU64, CachePadded, Ordering, fence};
 
-/// The epoch announced by an offline column, which reads nothing.
+/// Announced in place of an epoch by an offline column, which reads nothing.
 const OFFLINE: u64 = 0;
 
-/// The epochs of a fixed number of columns.
+/// The current epoch, and the epoch that each column has announced.
 #[derive(Debug)]
 pub struct Quiescence {
     epoch: CachePadded<AtomicU64>,
@@ -26,7 +26,7 @@ pub struct Quiescence {
 }
 
 impl Quiescence {
-    /// Makes the epochs of `columns` columns, which are all offline.
+    /// Makes the epochs for `columns` columns, which are all offline at first.
     #[must_use]
     pub fn new(columns: usize) -> Self {
         let column = || CachePadded(AtomicU64::new(OFFLINE));
@@ -40,25 +40,26 @@ impl Quiescence {
         }
     }
 
-    /// Announces a quiescent point: the column holds no reference into the store any more.
+    /// Announces a quiescent point: the column has no reference into the store any more.
     ///
     /// # Safety
-    /// No thread goes on using a reference that the column got before this call, if the reference
+    /// After this call, no thread uses a reference that the column got before the call and that
     /// points into memory that may be retired.
     pub unsafe fn pass(&self, column: usize) {
-        // Acquire pairs with the Release in `retire`: a column that reads epoch `e` sees everything
-        // that was unlinked before the call of `retire` that returned `e`.
+        // Acquire pairs with the Release in `retire`: a column that reads epoch `e` sees all
+        // changes before the call of `retire` that returned `e`.
         let now = self.epoch.load(Ordering::Acquire);
-        // Release pairs with the Acquire in `passed`: the column's earlier reads precede the reuse.
+        // Release pairs with the Acquire in `passed`: the column's earlier reads precede the reuse
+        // of memory.
         self.columns[column].store(now, Ordering::Release);
-        // Pairs with the fence in `passed`: either `passed` sees this announcement, or this
-        // column's later reads see everything that was unlinked before that fence.
+        // The fence pairs with the fence in `passed`: either `passed` sees this announcement, or
+        // this column's later reads see all changes that precede the fence in `passed`.
         if !plant::is(Fault::PassUnfenced) {
             fence(Ordering::SeqCst);
         }
     }
 
-    /// Announces that the column reads nothing until it calls `pass` again.
+    /// Announces that the column reads nothing until the column calls `pass` again.
     ///
     /// # Safety
     /// Like `pass`.
@@ -67,10 +68,10 @@ impl Quiescence {
         self.columns[column].store(OFFLINE, Ordering::Release);
     }
 
-    /// Begins a new epoch and returns it. Once `passed` returns true for this epoch, memory that
+    /// Begins a new epoch and returns it. Once `passed` returns true for the new epoch, memory that
     /// was unlinked before this call may be reused.
     pub fn retire(&self) -> u64 {
-        // AcqRel: Release pairs with the Acquire in `pass`; Acquire orders retirements.
+        // AcqRel: Release pairs with the Acquire in `pass`; Acquire orders calls of `retire`.
         self.epoch.fetch_add(1, Ordering::AcqRel) + 1
     }
 
@@ -80,7 +81,7 @@ impl Quiescence {
         self.early_reuse.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// While `on`, `passed` returns false, as if one column were online and never called `pass`.
+    /// While `on` is true, `passed` returns false, as if an online column never called `pass`.
     #[cfg(debug_assertions)]
     pub fn plant_stall(&self, on: bool) {
         self.stalled.store(on, std::sync::atomic::Ordering::Relaxed);
@@ -93,7 +94,7 @@ impl Quiescence {
         self.columns.len() - self.columns.iter().filter(offline).count()
     }
 
-    /// True if every column is offline or has announced `epoch` or a later one.
+    /// True if every column is offline or has announced `epoch` or a later epoch.
     #[must_use]
     pub fn passed(&self, epoch: u64) -> bool {
         #[cfg(debug_assertions)]
@@ -104,7 +105,7 @@ impl Quiescence {
         if self.stalled.load(std::sync::atomic::Ordering::Relaxed) {
             return false;
         }
-        // Pairs with the fence in `pass`.
+        // This fence pairs with the fence in `pass`.
         fence(Ordering::SeqCst);
         self.columns.iter().all(|column| {
             // Acquire pairs with the Release in `pass` and in `offline`.
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     fn pass(quiescence: &Quiescence, column: usize) {
-        // SAFETY: nothing is read.
+        // SAFETY: the test has no reference into retired memory.
         unsafe { quiescence.pass(column) };
     }
 
@@ -158,7 +159,7 @@ mod tests {
         let epoch = quiescence.retire();
         pass(&quiescence, 1);
         assert!(!quiescence.passed(epoch));
-        // SAFETY: nothing is read.
+        // SAFETY: the test has no reference into retired memory.
         unsafe { quiescence.offline(0) };
         assert!(quiescence.passed(epoch));
     }
@@ -174,21 +175,21 @@ mod under_loom {
     struct Shared {
         quiescence: Quiescence,
         linked: AtomicBool,
-        /// Used by readers while `linked` is true. Loom reports a reuse during a read as a race.
+        /// The cell is read while `linked` is true. Loom reports a write during a read as a race.
         memory: UnsafeCell<u32>,
     }
 
     fn read(shared: &Shared) {
-        // Acquire pairs with no store here: the memory was written before the threads began.
+        // Acquire needs no Release, because the memory was written before the threads began.
         if shared.linked.load(Ordering::Acquire) {
-            // SAFETY: `at` points into the cell, which `shared` keeps. Loom's cell fails the model
-            // before it calls this closure if another thread may be writing to the cell.
+            // SAFETY: `at` points into the cell, which `shared` owns. If another thread may be
+            // writing to the cell, loom fails the test before it calls this closure.
             shared.memory.with(|at| assert_eq!(unsafe { *at }, 7, "reused under a reader"));
         }
     }
 
     fn pass(shared: &Shared) {
-        // SAFETY: `read` keeps no reference.
+        // SAFETY: `read` has returned and has kept no reference.
         unsafe { shared.quiescence.pass(0) };
     }
 
@@ -201,7 +202,7 @@ mod under_loom {
         shared.linked.store(false, Ordering::Release);
         let epoch = shared.quiescence.retire();
         if shared.quiescence.passed(epoch) {
-            // SAFETY: loom fails the model before this write if a thread may be using the cell.
+            // SAFETY: if another thread may use the cell, loom fails the test before this write.
             shared.memory.with_mut(|at| unsafe { *at = 0xdb });
         }
     }
@@ -215,7 +216,7 @@ mod under_loom {
                 thread::spawn(move || {
                     pass(&shared);
                     read(&shared);
-                    // SAFETY: `read` keeps no reference.
+                    // SAFETY: `read` has returned and has kept no reference.
                     unsafe { shared.quiescence.offline(0) };
                 })
             };

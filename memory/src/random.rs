@@ -1,7 +1,7 @@
 //! A random number generator for each column.
 //!
-//! Where: used when a column makes room or chooses loops to sample, outside a request's path.
-//! Invariant: two columns draw different numbers. The numbers are not secret.
+//! Where: used when a column makes room in the store or chooses rounds of its loop for sampling.
+//! Invariant: different columns draw different sequences. The numbers are predictable.
 //! Source: G. Marsaglia, *Xorshift RNGs*.
 
 /// The random number generator of one column.
@@ -12,8 +12,8 @@ impl Random {
     /// Makes the generator of column `id`.
     #[must_use]
     pub fn new(id: usize) -> Self {
-        // A state of 0 would never change. The initial state is not 0, because the factor is odd
-        // and `id + 1` is not 0.
+        // The state must not be 0, because every draw would then be 0. The product is not 0,
+        // because the factor is odd and `id + 1` is not 0.
         Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1))
     }
 

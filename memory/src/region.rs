@@ -1,8 +1,9 @@
-//! The region: all memory of `-m`, cut into equal segments, addressed by offset (`loc`), with
-//! address space for more segments, so that `-m` may be raised while the server runs.
+//! The region: the memory that `-m` grants, cut into segments of equal size, in which items are
+//! addressed by offset (`loc`). The region also has address space for more segments, so that the
+//! limit may be raised while the server runs.
 //!
-//! Where: holds the log's items and the frames of large values. The index names items by `loc`.
-//! Invariant: a `loc` lies in the segment `loc / segment_bytes`.
+//! Where: holds the log's items and the frames of large values. The index stores each item's `loc`.
+//! Invariant: the byte at offset `loc` lies in segment `loc / segment_bytes`.
 
 #![allow(unsafe_code, reason = "hands out raw addresses in the mapping")]
 
@@ -11,31 +12,31 @@ use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::ops::Range;
 
-/// Maximum number of segments in a region of medium size. Such a region has more than half of this
-/// number, so that the few segments that are open or half empty are a small part of its memory.
+/// Maximum number of segments in a region of medium size. A medium region has more than half of
+/// this number, so that open and half-empty segments waste only a small share of the memory.
 const SEGMENTS_MAX: usize = 1024;
-/// Size of the largest medium region. Each segment of a larger region fills a huge page.
+/// Maximum size of a medium region. Each segment of a larger region fills a huge page.
 const MEDIUM_BYTES_MAX: usize = 341 << 20;
-/// Size of the smallest medium region. A smaller region has at most half of `SEGMENTS_MAX`
-/// segments, so that a column that makes room chooses less often, and among fewer segments.
+/// Minimum size of a medium region. A smaller region has at most half of `SEGMENTS_MAX` segments,
+/// so that columns choose a segment to drain less often and among fewer segments.
 const MEDIUM_BYTES_MIN: usize = 64 << 20;
-/// A region of up to this size has segments of the smallest size.
+/// Maximum size of a region that has segments of the minimum size.
 const SMALL_BYTES_MAX: usize = 2 << 20;
-/// Size of the smallest segment, unless a page is larger. (Under shuttle, sizes are smaller here
-/// and elsewhere, so that a few operations reach every limit.)
+/// Minimum size of a segment, unless a page is larger. (In tests with shuttle, sizes are smaller,
+/// so that a few operations reach every limit.)
 const SEGMENT_BYTES_MIN: usize = if cfg!(shuttle) { 4 << 10 } else { 8 << 10 };
-/// Size of the smallest segment of a region larger than `SMALL_BYTES_MAX`.
+/// Minimum size of a segment in a region larger than `SMALL_BYTES_MAX`.
 const SEGMENT_BYTES_USUAL: usize = 16 << 10;
-/// Size of the largest segment, a huge page.
+/// Maximum size of a segment: the size of a huge page.
 const SEGMENT_BYTES_MAX: usize = 2 << 20;
-/// Address space that a region reserves, as a multiple of its initial memory.
+/// Ratio of the address space that a region reserves to the region's initial memory.
 const GROWTH: usize = 16;
-/// Size of the largest region: a `loc` has 40 bits.
+/// Maximum size of a region, because a `loc` has 40 bits.
 pub const REGION_BYTES_MAX: usize = 1 << 40;
-/// Size of the smallest region.
+/// Minimum size of a region.
 pub const REGION_BYTES_MIN: usize = if cfg!(shuttle) { 64 << 10 } else { 1 << 20 };
 
-/// A region of `segments()` segments.
+/// A mapping that is divided into segments of equal size.
 #[derive(Debug)]
 pub struct Region {
     map: Map,
@@ -45,10 +46,10 @@ pub struct Region {
 }
 
 impl Region {
-    /// Makes a region of `bytes`, rounded down to segments, with `growth` times the address space.
+    /// Makes a region of `bytes`, rounded down to segments, and reserves `growth` times this size.
     ///
     /// # Errors
-    /// `bytes` outside `REGION_BYTES_MIN..=REGION_BYTES_MAX`, or the system refuses.
+    /// `bytes` is outside of `REGION_BYTES_MIN..=REGION_BYTES_MAX`, or the system refuses.
     pub fn new(bytes: usize, growth: usize) -> io::Result<Self> {
         if !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&bytes) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a store has 1 MiB to 1 TiB"));
@@ -63,7 +64,7 @@ impl Region {
         } else {
             SEGMENT_BYTES_MAX
         };
-        // At least a page, so that each segment's memory can be given back separately.
+        // A segment has at least a page, because memory is given back to the system in whole pages.
         let segment_bytes = segment_bytes.max(page_bytes().next_power_of_two());
         let shift = segment_bytes.ilog2();
         let bytes_max = bytes.saturating_mul(growth.max(1)).min(REGION_BYTES_MAX);
@@ -71,16 +72,16 @@ impl Region {
         let count = |bytes: usize| u32::try_from(bytes >> shift).map_err(too_many);
         let (segments, segments_max) = (count(bytes)?, count(bytes_max)?);
         let map = Map::new((segments_max as usize) << shift)?;
-        // Smaller segments get no huge pages: if a segment that was given back shared a huge page
-        // with other segments, the kernel could allocate memory for the segment again.
+        // Smaller segments get no huge pages: a huge page would span several segments, and the
+        // kernel could allocate memory again for a segment that was given back.
         if segment_bytes == SEGMENT_BYTES_MAX {
             map.want_huge(map.bytes());
         }
         Ok(Self { map, shift, segments, segments_max })
     }
 
-    /// Asks for huge pages whatever the size of segments. Neighbouring segments then share huge
-    /// pages: they get memory at the same time, and their memory may return to the system later.
+    /// Asks for huge pages even if segments are smaller than a huge page. Segments that share a
+    /// huge page get memory at the same time, and the system may free their memory late.
     pub fn want_huge(&self) {
         self.map.want_huge(self.map.bytes());
     }
@@ -91,7 +92,7 @@ impl Region {
         self.map.wants_huge()
     }
 
-    /// Number of segments that the region begins with.
+    /// Number of segments that the region has at first.
     #[must_use]
     pub fn segments(&self) -> u32 {
         self.segments
@@ -103,7 +104,7 @@ impl Region {
         self.segments_max
     }
 
-    /// Size of a segment: a power of two from 8 KiB to 2 MiB, and at least a page.
+    /// Size of a segment in bytes: a power of two from 8 KiB to 2 MiB, but at least a page.
     #[inline]
     #[must_use]
     pub fn segment_bytes(&self) -> u32 {
@@ -117,7 +118,7 @@ impl Region {
         u64::from(segment) << self.shift
     }
 
-    /// Returns the segment in which an offset lies.
+    /// Returns the segment that contains offset `loc`.
     #[inline]
     #[must_use]
     #[expect(
@@ -128,7 +129,8 @@ impl Region {
         (loc >> self.shift) as u32
     }
 
-    /// The address of an offset. The caller proves that it may read or write there.
+    /// The address of the byte at offset `loc`. A caller that reads or writes the byte must prove
+    /// that the access is safe.
     ///
     /// # Panics
     /// The offset lies outside the region's address space.
@@ -137,67 +139,67 @@ impl Region {
     #[expect(clippy::cast_possible_truncation, reason = "usize has 64 bits here; checked below")]
     pub fn at(&self, loc: u64) -> *mut u8 {
         assert!(loc < self.map.bytes() as u64, "loc outside the region");
-        // SAFETY: within the mapping, by the assertion above.
+        // SAFETY: the assertion above keeps the address within the mapping.
         unsafe { self.map.base().as_ptr().add(loc as usize) }
     }
 
-    /// Gives a segment's memory back to the system; the segment reads as zero afterwards.
+    /// Gives a segment's memory back to the system. Afterwards the bytes of the segment are zero.
     ///
     /// # Safety
-    /// Nobody reads or writes the segment meanwhile, and nobody relies on its contents.
+    /// No thread reads or writes the segment during this call, and none relies on the old contents.
     pub unsafe fn give_back(&self, segment: u32) {
         assert!(segment < self.segments_max, "segment outside the region");
-        // SAFETY: the caller's contract is that of `Map::give_back`.
+        // SAFETY: `Map::give_back` requires of its caller only what this function requires.
         unsafe { self.map.give_back((segment as usize) << self.shift, 1 << self.shift) };
     }
 
-    /// Has the system back a whole segment with memory. The contents do not change.
+    /// Makes the system allocate memory for a whole segment. The contents do not change.
     ///
     /// # Safety
-    /// Nobody reads or writes the segment meanwhile.
+    /// No thread reads or writes the segment during this call.
     ///
     /// # Errors
-    /// The region is locked, and the system has no memory for the segment or refuses to lock it.
+    /// The region is locked, and the system has no memory for the segment or cannot lock it.
     pub unsafe fn populate(&self, segment: u32) -> io::Result<()> {
         assert!(segment < self.segments_max, "segment outside the region");
-        // SAFETY: the caller's contract is that of `Map::populate`.
+        // SAFETY: `Map::populate` requires of its caller only what this function requires.
         unsafe { self.map.populate((segment as usize) << self.shift, 1 << self.shift) }
     }
 
-    /// Like `Map::prefer`, for `segments`.
+    /// Asks the system to allocate memory of `node` for `segments`, if the node has free memory.
     pub(crate) fn prefer(&self, segments: Range<u32>, node: usize) -> io::Result<()> {
         assert!(segments.end <= self.segments_max, "segments outside the region");
         let bytes = segments.len() << self.shift;
         self.map.prefer((segments.start as usize) << self.shift, bytes, node)
     }
 
-    /// True if segments are locked when they are populated.
+    /// True if a segment is locked in memory when it is populated.
     #[inline]
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.map.is_locked()
     }
 
-    /// Locks the first segment, and from now on every segment when it is populated.
+    /// Locks the first segment in memory. From now on, `populate` also locks segments.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses to lock the segment (RLIMIT_MEMLOCK), or has no memory for the segment.
     pub fn lock(&self) -> io::Result<()> {
         self.map.lock(0, 1 << self.shift)
     }
 
-    /// Like `Map::stop_locking`.
+    /// From now on, `populate` locks no segments. Locked segments stay locked.
     pub fn stop_locking(&self) {
         self.map.stop_locking();
     }
 
-    /// If the region is locked, asks the system to lock each page of the segment when it is
-    /// touched. Must be called before a segment without memory is used.
+    /// If `is_locked` is true, asks the system to lock each page of `segment` when the page is
+    /// touched. Must be called before a segment that has no memory is used.
     pub fn lock_on_fault(&self, segment: u32) {
         self.map.lock_on_fault((segment as usize) << self.shift, 1 << self.shift);
     }
 
-    /// Has the processor fetch the cache line at `loc`.
+    /// Prefetches the cache line that contains offset `loc`.
     #[inline]
     pub fn prefetch(&self, loc: u64) {
         #[expect(
@@ -208,8 +210,9 @@ impl Region {
     }
 }
 
-/// The `growth` that a region should have: 1 if address space is scarce, because of a limit
-/// (RLIMIT_AS) or because the system counts reserved address space (`vm.overcommit_memory` is 2).
+/// Returns the `growth` to pass to `Region::new`: 1 if the process has a limit on address space
+/// (RLIMIT_AS), or if the system counts reserved address space (`vm.overcommit_memory` is 2).
+/// Otherwise returns `GROWTH`.
 #[must_use]
 pub fn growth() -> usize {
     let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
@@ -275,7 +278,7 @@ mod tests {
     fn there_is_address_space_to_grow_into() {
         let region = Region::new(1 << 20, 16).expect("address space");
         assert_eq!((region.segments(), region.segments_max()), (128, 2048));
-        // SAFETY: the segment is this test's alone.
+        // SAFETY: only this test uses the segment.
         unsafe { region.at(region.start(2047)).write(7) };
     }
 
@@ -288,7 +291,7 @@ mod tests {
                 let region = Region::new(megabytes << 20, 1).expect("address space");
                 assert_eq!(region.segment_bytes(), page.max(usual), "{megabytes} MiB");
                 let bytes = region.segment_bytes() as usize;
-                // SAFETY: the segments are this test's alone.
+                // SAFETY: only this test uses the segments.
                 unsafe {
                     region.at(region.start(3)).write_bytes(7, 3 * bytes);
                     region.give_back(4);

@@ -1,13 +1,12 @@
-//! The segments of a store, and the lists of free, retired and withheld ones.
+//! The segments of a store, and the lists of free, retired and withheld segments.
 //!
-//! Where: the log, the frames and the index take whole segments from the lists and give them back.
-//! A segment's state and counts are in its entry (`Segment`).
-//! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since
-//! the segment was retired; `Free`, `Frames`, `Index` and `Withheld` segments hold no items. A warm
-//! segment is populated in part or whole; a fresh one has no memory. Each node has its own lists of
-//! warm and fresh segments. Warm segments are taken before fresh ones, the most recently freed one
-//! first.
-//! Source: a lock-free stack with a counted head (Treiber, 1986).
+//! Where: the log, the frames and the index take free segments from the lists, and later give the
+//! segments back. A `Segment` is the entry of a segment, with the segment's state and counts.
+//! Invariant: a segment leaves `Limbo` only after every column has passed a quiescent point since
+//! the segment was retired. `Free`, `Frames`, `Index` and `Withheld` segments hold no items. A free
+//! segment is warm if some of its memory is populated, and fresh otherwise. Each node has a list of
+//! warm and a list of fresh segments. Warm segments are taken before fresh segments.
+//! Source: a lock-free stack whose head counts its changes (Treiber, 1986).
 //!
 //! ```text
 //!          open          seal           claim             retire         all columns passed
@@ -33,10 +32,10 @@ use std::io;
 use std::ops::Range;
 use table::Table;
 
-/// The number that stands for no segment.
+/// Used in place of a number if there is no segment, frame or chunk.
 pub const NONE: u32 = u32::MAX;
 
-/// All segments, and the lists of free, retired and withheld ones.
+/// All segments, and the lists of free, retired and withheld segments.
 #[derive(Debug)]
 pub struct Segments {
     table: Table,
@@ -46,7 +45,7 @@ pub struct Segments {
     block: u32,
     heads: Box<[Heads]>,
     free: CachePadded<Free>,
-    /// Counter that selects the node whose segment is populated next.
+    /// Counter that selects the node at which `take_fresh` begins to search.
     turn: AtomicU32,
     limbo: CachePadded<AtomicU64>,
     limbo_count: AtomicU32,
@@ -54,27 +53,26 @@ pub struct Segments {
     withheld_count: AtomicU32,
 }
 
-/// The lists of free segments of a node.
+/// The two lists of a node's free segments.
 #[derive(Debug)]
 struct Heads {
-    /// Head of the list of warm segments: {changes: 32 | segment: 32}. The count of changes tells a
-    /// stalled pop that the head was popped and pushed again.
+    /// Head of the list of warm segments: {changes: 32 | segment: 32}. The count of changes lets a
+    /// stalled pop notice that the first segment was popped and pushed again.
     warm: CachePadded<AtomicU64>,
-    /// Head of the list of fresh segments, which were never touched or have given back their
-    /// memory.
+    /// Head of the list of fresh segments, in the format of `warm`.
     fresh: CachePadded<AtomicU64>,
 }
 
 #[derive(Debug)]
 struct Free {
-    /// Number of segments in the lists, minus the segments about to be popped: never too high.
+    /// Number of free segments. Lowered before a pop and raised after a push, so never too high.
     all: AtomicU32,
-    /// Number of fresh segments in the lists, plus the segments about to be pushed: never too low.
+    /// Number of fresh segments. Raised before a push and lowered after a pop, so never too low.
     fresh: AtomicU32,
 }
 
 impl Segments {
-    /// Makes `count` free segments, with address space for `count_max`. Segment 0 is taken first.
+    /// Makes `count` free segments and room for `count_max` entries. Segment 0 is taken first.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -113,7 +111,7 @@ impl Segments {
         &self.table[segment as usize]
     }
 
-    /// Number of segments, including withheld ones.
+    /// Number of all segments, including withheld segments.
     #[inline]
     #[must_use]
     pub fn count(&self) -> u32 {
@@ -127,7 +125,7 @@ impl Segments {
         &self.nodes
     }
 
-    /// The place of a segment's node.
+    /// The place (see `Nodes`) of a segment's node.
     #[inline]
     #[must_use]
     pub fn node_of(&self, segment: u32) -> usize {
@@ -137,7 +135,8 @@ impl Segments {
         }
     }
 
-    /// Ranges of segments that belong to one node, each with that node's system number.
+    /// Iterates over ranges of segments that belong to the same node. Returns each range, and the
+    /// system's number of its node.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Range<u32>, usize)> {
         let block = |first: u32| {
             let behind = first.saturating_add(self.block).min(self.count_max());
@@ -185,11 +184,12 @@ impl Segments {
         self.withheld_count.load(Ordering::Relaxed) // a hint
     }
 
-    /// Adds a segment if there are fewer than `count_max`. Calls `admit` with it before freeing it.
+    /// If there are fewer than `count_max` segments, adds a segment: calls `admit` with the
+    /// segment, then frees the segment.
     pub(crate) fn add(&self, count_max: u32, admit: impl FnOnce(u32)) -> bool {
         let count_max = count_max.min(self.count_max());
         let more = |count: u32| (count < count_max).then(|| count + 1);
-        // Relaxed: only the number is shared; the free list publishes the segment.
+        // Relaxed: the free list, and not the count, publishes the segment.
         let added = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         added.is_ok_and(|segment| {
             admit(segment);
@@ -198,23 +198,24 @@ impl Segments {
         })
     }
 
-    /// Withholds the caller's segment, whose memory has been given back to the system.
+    /// Withholds a segment. The caller owns it, and has given its memory back to the system.
     pub(crate) fn withhold(&self, segment: u32) {
         self.get(segment).set_state(State::Withheld);
         self.push(&self.withheld, segment);
         self.withheld_count.fetch_add(1, Ordering::Relaxed); // after the push: see `restore`
     }
 
-    /// If fewer than `present_max` segments are not withheld, admits and frees a withheld segment.
+    /// If fewer than `present_max` segments are present, takes a withheld segment, calls `admit`
+    /// with it and frees it. A segment is present if it is not withheld.
     pub(crate) fn restore(&self, present_max: u32, admit: impl FnOnce(u32)) -> bool {
-        // The count is lowered before the pop, so that of several threads that see one segment
-        // lacking, only one restores a segment.
+        // The count is lowered before the pop. Otherwise several threads could each restore a
+        // segment when only one segment is lacking.
         let count = self.count();
         let lower = |withheld: u32| {
             let lacks = count.saturating_sub(withheld) < present_max;
             (withheld > 0 && lacks).then(|| withheld - 1)
         };
-        // Relaxed: the list orders all other accesses.
+        // Relaxed: the list's head orders all other accesses.
         let lowered = self.withheld_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower);
         if lowered.is_err() {
             return false;
@@ -225,13 +226,13 @@ impl Segments {
         true
     }
 
-    /// Like `take_near`, but for the first node.
+    /// Like `take_near` for the node at place 0.
     pub fn take(&self, keep: u32) -> Option<u32> {
         self.take_near(keep, 0)
     }
 
-    /// If more than `keep` segments are free, takes one of `node`, or of the nearest node that has
-    /// one. Prefers a warm segment of a node to a fresh one.
+    /// If more than `keep` segments are free, takes a segment of `node`, or else of the nearest
+    /// node with free segments. On each node, prefers warm segments to fresh segments.
     pub fn take_near(&self, keep: u32, node: usize) -> Option<u32> {
         self.reserve_one(keep)?;
         let of_node = |at: &usize| {
@@ -241,19 +242,20 @@ impl Segments {
         Some(self.pop_reserved(|| self.nodes.nearest(node).iter().find_map(of_node)))
     }
 
-    /// Takes a free segment of any node, preferably a fresh one. The caller gives its memory back.
+    /// If more than `keep` segments are free, takes a segment of any node, preferably a fresh one.
     pub(crate) fn take_cold(&self, keep: u32) -> Option<u32> {
         self.reserve_one(keep)?;
         Some(self.pop_reserved(|| self.fresh_of_any().or_else(|| self.warm_of_any())))
     }
 
-    /// Takes a free segment of any node, preferably a warm one.
+    /// If more than `keep` segments are free, takes a segment of any node, preferably a warm one.
     pub(crate) fn take_warm(&self, keep: u32) -> Option<u32> {
         self.reserve_one(keep)?;
         Some(self.pop_reserved(|| self.warm_of_any().or_else(|| self.fresh_of_any())))
     }
 
-    /// Takes a fresh segment of any node. Each call begins its search at the next node.
+    /// If more than `keep` segments are free, takes a fresh segment. Each call begins its search at
+    /// the next node, so that segments of all nodes get memory.
     pub(crate) fn take_fresh(&self, keep: u32) -> Option<u32> {
         self.reserve_one(keep)?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize; // any turn will do
@@ -265,10 +267,10 @@ impl Segments {
         fresh
     }
 
-    /// If more than `keep` segments are free, reserves one of them for the caller's pop.
+    /// If more than `keep` segments are free, reserves a segment for the caller's pop.
     fn reserve_one(&self, keep: u32) -> Option<u32> {
-        // The count is lowered before the pop, so that `keep` segments stay free whatever other
-        // threads take. Relaxed: the list itself orders the segment's contents.
+        // The count is lowered before the pop. Otherwise several threads could together leave fewer
+        // than `keep` segments. Relaxed: the list's head orders accesses to the segment.
         let keep = keep.saturating_sub(u32::from(plant::is(Fault::KeepOffByOne)));
         let lower = |free: u32| (free > keep).then(|| free - 1);
         self.free.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).ok()
@@ -294,12 +296,12 @@ impl Segments {
             if let Some(segment) = pop() {
                 return segment;
             }
-            // A segment is reserved, so another thread is about to push one.
+            // A segment is reserved for this thread: some thread is about to push a segment.
             wait_a_little(&mut rounds);
         }
     }
 
-    /// Frees a segment. The caller owns it, and nobody else uses it.
+    /// Frees a segment. The caller owns the segment, and no other thread uses it.
     pub fn give(&self, segment: u32) {
         let (there, heads) = (self.get(segment), &self.heads[self.node_of(segment)]);
         there.set_state(State::Free);
@@ -326,22 +328,22 @@ impl Segments {
     /// Frees each retired segment if every column has passed a quiescent point since the segment
     /// was retired. Calls `each` with the segment before freeing it.
     pub fn reclaim(&self, quiescence: &Quiescence, mut each: impl FnMut(u32)) {
-        // The swap takes the whole list. Acquire pairs with the Release in `push`; Release pairs
-        // with the Acquire in `pop` and in later calls.
+        // The swap takes the whole list. Acquire pairs with the Release in `push`. Release pairs
+        // with the Acquire in `pop` and in the next call of `reclaim`.
         let head = self.limbo.swap(u64::from(NONE), Ordering::AcqRel);
         let mut segment = low(head);
         while segment != NONE {
             let entry = self.get(segment);
-            // Relaxed: the swap has made this call the list's owner.
+            // Relaxed: after the swap, only this thread uses the list.
             let next = entry.appended.next.load(Ordering::Relaxed);
             // Acquire pairs with the Release in `retire`.
             let passed = quiescence.passed(entry.lived.retired.load(Ordering::Acquire));
             if passed || plant::is(Fault::LimboNotWaited) {
                 each(segment);
                 self.give(segment);
-                // Relaxed: the count is a hint. It is lowered after `give`: otherwise the segment
-                // would briefly count as neither free nor retired, and a column that found no other
-                // segment to wait for would refuse its request.
+                // Relaxed: the count is a hint. If it were lowered before `give`, the segment would
+                // briefly count as neither free nor retired, and a column without another segment
+                // to wait for would refuse its request.
                 self.limbo_count.fetch_sub(1, Ordering::Relaxed);
             } else {
                 self.push(&self.limbo, segment);
@@ -364,8 +366,8 @@ impl Segments {
     fn pop(&self, list: &AtomicU64) -> Option<u32> {
         let unlink = |head: u64| {
             let segment = low(head);
-            // If another thread takes the segment meanwhile, the link is wrong; but then the head's
-            // count of changes differs too, and the exchange fails.
+            // If another thread pops the segment meanwhile, `next` may be wrong. But then the
+            // head's count of changes differs, so the exchange fails.
             let next = || self.get(segment).appended.next.load(Ordering::Relaxed);
             (segment != NONE).then(|| changed(head) | u64::from(next()))
         };
@@ -374,7 +376,7 @@ impl Segments {
     }
 }
 
-/// The upper half of a list's head (its count of changes) after one more change.
+/// Returns the upper half of a list's head (the count of changes), increased by one.
 fn changed(head: u64) -> u64 {
     (head >> 32).wrapping_add(u64::from(!plant::is(Fault::FreeTagKept))) << 32
 }

@@ -1,8 +1,9 @@
-//! The atomic types of all lock-free code: loom's under `--cfg loom`; under `--cfg shuttle`, types
-//! that let a scheduler choose the next thread at each access; otherwise the standard library's.
+//! The atomic types of all lock-free code. With `--cfg loom`, these are loom's types.
+//! With `--cfg shuttle`, a scheduler chooses the next thread at each access to the types.
+//! Otherwise these are the standard library's types.
 //!
 //! Where: used by this crate, the store, the queues of network interfaces and the data that columns
-//! share, so that loom and shuttle run the shipped source, not a model of it.
+//! share, so that loom and shuttle test the shipped source.
 //! Invariant: no file with lock-free code uses `std::sync::atomic` directly.
 
 pub mod mailbox;
@@ -32,10 +33,10 @@ pub use std::sync::atomic::{
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{sync::Mutex, sync::MutexGuard, thread::yield_now};
 
-/// After this many rounds a waiting thread yields, as the awaited thread may need the processor.
+/// After this number of rounds, a waiting thread yields: other threads may need the processor.
 const SPINS_MAX: u32 = 64;
 
-/// Waits one round for another thread to execute a few instructions; `rounds` counts the rounds.
+/// Waits a moment for another thread. A waiting loop passes the same `rounds`, which begins at 0.
 #[inline]
 pub fn wait_a_little(rounds: &mut u32) {
     *rounds += 1;
@@ -46,7 +47,7 @@ pub fn wait_a_little(rounds: &mut u32) {
     }
 }
 
-/// Locks a mutex that is never held for long. Waits a little and retries instead of sleeping.
+/// Locks a mutex that no thread holds for long. Retries until the mutex is free, without sleeping.
 pub fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let mut rounds = 0;
     loop {
@@ -58,8 +59,8 @@ pub fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Announces an access to `bytes` bytes at `at` that does not use the atomic types of this module.
-/// Under shuttle the call is a scheduling point: another thread may run first.
+/// Announces an access to the `bytes` bytes at address `at` that uses no atomic type. With shuttle,
+/// another thread may run before this call returns.
 #[inline(always)]
 pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
     #[cfg(shuttle)]
@@ -68,7 +69,7 @@ pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
     let _ = (at, bytes, is_write);
 }
 
-/// A value on its own cache line, so that writes to neighbouring values do not slow access to it.
+/// A value on its own cache line, so that writes to neighbouring values do not slow it down.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct CachePadded<T>(pub T);
@@ -86,24 +87,24 @@ impl<T> std::ops::Deref for CachePadded<T> {
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `more`. Only for the counter's own thread: of two additions at once, one would be lost.
+    /// Adds `more`. Only one thread may add: of two additions at the same time, one would be lost.
     #[inline]
     pub fn add(&self, more: u64) {
         #[cfg(all(plant, not(any(loom, shuttle))))]
         if crate::plant::is(crate::plant::Fault::CounterWrittenPlainly) {
             return crate::plant::write_plainly(&self.0, self.get().wrapping_add(more));
         }
-        // Relaxed, paired with the load in `get`: a single writer's number, which orders nothing.
+        // Relaxed, paired with the load in `get`: one thread writes the number.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
-    /// Subtracts `less`, wrapping below 0: only the sum of all columns' counters has a meaning.
+    /// Subtracts `less`. Wraps below 0: only the sum of all columns' counters has a meaning.
     #[inline]
     pub fn sub(&self, less: u64) {
         self.add(less.wrapping_neg());
     }
 
-    /// Sets the number. Only for the counter's own thread.
+    /// Sets the number. Only the thread that adds may call this function.
     #[inline]
     pub fn set(&self, number: u64) {
         self.0.store(number, Ordering::Relaxed); // as in `add`
@@ -126,7 +127,7 @@ mod tests {
         const CHANGES: usize = 100;
         let (counter, is_over) = (Counter::default(), AtomicBool::new(false));
         let written = std::thread::scope(|scope| {
-            // Relaxed, as below: the flag must not order the accesses to the counter.
+            // Relaxed in all places, so that the flag does not order the accesses to the counter.
             let writer = scope.spawn(|| {
                 let mut written = 0;
                 while !is_over.load(Ordering::Relaxed) {

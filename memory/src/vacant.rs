@@ -1,13 +1,14 @@
-//! Records which pieces are free: one bit per piece, and a hint bit per group that has free pieces.
+//! Records which pieces of memory are free. Each piece has a bit. Each group of pieces has a hint,
+//! which is set if a piece of the group is free.
 //!
 //! ```text
 //!   group's word, u64:  one bit per piece, set = free
 //!   hint, one bit:      the group has free pieces
 //! ```
 //!
-//! Where: for the frames of the region (a group per segment) and the arena's chunks (64 per group).
-//! Invariant: a hint of 0 is wrong only while a thread is about to set it. The thread that clears a
-//! piece's bit owns the piece.
+//! Where: used for the region's frames (a group is a segment) and chunks (64 in a group).
+//! Invariant: if a group with free pieces has no hint, a thread is about to set the hint. A thread
+//! that clears the bit of a piece owns the piece.
 
 use crate::plant::{self, Fault};
 use crate::sync::{Ordering, fence};
@@ -25,7 +26,7 @@ impl Vacant {
         Ok(Self { free: Words::new(groups)?, hints: Words::new(groups.div_ceil(64))? })
     }
 
-    /// A group's free pieces as bits, a hint.
+    /// The bits of a group's free pieces, which other threads may change at any time.
     pub(crate) fn free(&self, group: u32) -> u64 {
         self.free.word(group as usize).load(Ordering::Relaxed) // a hint
     }
@@ -36,8 +37,8 @@ impl Vacant {
         some & (1 << (group % 64)) != 0
     }
 
-    /// Takes a piece of the lowest group below `before` that has a free one, so that higher groups
-    /// become empty. Returns the group, and the piece's number in it.
+    /// Takes a free piece of the lowest possible group below `before`, so that all pieces of higher
+    /// groups become free. Returns the group, and the piece's number in the group.
     pub(crate) fn take_below(&self, before: u32) -> Option<(u32, u32)> {
         for at in 0..before.div_ceil(64) as usize {
             loop {
@@ -74,10 +75,10 @@ impl Vacant {
         self.set_hint(group);
     }
 
-    /// Gives a piece back. Returns the group's free pieces, including this one.
+    /// Gives a piece back. Returns the bits of all free pieces of the group.
     pub(crate) fn give(&self, group: u32, piece: u32) -> u64 {
         let (word, bit) = (self.free.word(group as usize), 1 << piece);
-        // Release pairs with the Acquire in `take_from`; Acquire with the Release of earlier calls.
+        // Release pairs with Acquire in `take_from`. Acquire pairs with Release in earlier calls.
         let old = word.fetch_or(bit, Ordering::AcqRel);
         debug_assert!(old & bit == 0, "a piece given back twice");
         if old == 0 {
@@ -104,8 +105,8 @@ impl Vacant {
     fn clear_hint(&self, group: u32) {
         let (at, bit) = (group as usize / 64, 1_u64 << (group % 64));
         self.hints.word(at).fetch_and(!bit, Ordering::SeqCst); // pairs with `set_hint`
-        // If another thread gives a piece back meanwhile, this thread sees the piece, or the other
-        // thread sets the hint later.
+        // If another thread gives a piece back meanwhile, either this thread sees the piece, or the
+        // other thread sets the hint after this thread has cleared it.
         fence(Ordering::SeqCst);
         let free = self.free.word(group as usize).load(Ordering::Acquire);
         if free != 0 && !plant::is(Fault::FrameHintLost) {

@@ -1,9 +1,9 @@
 //! A long array of atomic words in reserved address space.
 //!
-//! Where: used by the index (lines, group words, overflow lines) and by frames.
-//! Invariant: a word is zero until first written, and never moves; only touched pages use memory.
+//! Where: used by the store's index and by the tables of frames and of the arena's chunks.
+//! Invariant: a word is zero until it is written, and never moves. Untouched pages use no memory.
 
-/// Returns the low half of a word.
+/// Returns the lower 32 bits of a word.
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
@@ -31,14 +31,13 @@ mod mapped {
         lines: usize,
     }
 
-    // SAFETY: `base` points into `map`, which the struct owns, and the words are atomics, which
-    // threads may share.
+    // SAFETY: `base` points into `map`, which the struct owns. Threads may share atomic words.
     unsafe impl Send for Words {}
-    // SAFETY: as for Send.
+    // SAFETY: threads may share atomic words.
     unsafe impl Sync for Words {}
 
     impl Words {
-        /// Reserves address space for `words` words, all zero.
+        /// Reserves address space for `words` words, which are zero at first.
         ///
         /// # Errors
         /// The system refuses the address space.
@@ -57,8 +56,8 @@ mod mapped {
         #[must_use]
         pub fn word(&self, at: usize) -> &AtomicU64 {
             assert!(at < self.words, "word outside the array");
-            // SAFETY: the word is in bounds, by the assertion above; aligned, because the map
-            // begins with a page; alive as long as `self.map`; and only accessed atomically.
+            // SAFETY: the assertion above keeps the word in bounds. The map is page-aligned and
+            // exists as long as `self`. Words are accessed only atomically.
             unsafe { self.base.add(at).as_ref() }
         }
 
@@ -74,7 +73,7 @@ mod mapped {
             self.words == 0
         }
 
-        /// Returns the eight words of a cache line.
+        /// Returns the eight words of cache line `line`.
         ///
         /// # Panics
         /// `line` is outside the array.
@@ -82,8 +81,8 @@ mod mapped {
         #[must_use]
         pub fn line(&self, line: usize) -> &[AtomicU64; 8] {
             assert!(line < self.lines, "line outside the array");
-            // SAFETY: as in `word`, for each of the eight words, which lie in bounds by the
-            // assertion above; an array has the alignment of its elements.
+            // SAFETY: the assertion above keeps the eight words in bounds. The map is page-aligned
+            // and exists as long as `self`. Words are accessed only atomically.
             unsafe { self.base.add(line * 8).cast::<[AtomicU64; 8]>().as_ref() }
         }
 
@@ -93,42 +92,42 @@ mod mapped {
             crate::prefetch(self.base.as_ptr().wrapping_add(line * 8).cast());
         }
 
-        /// Size of the system's pages.
+        /// Size in bytes of the system's pages.
         #[must_use]
         pub fn page_bytes(&self) -> usize {
             self.map.page_bytes()
         }
 
-        /// Gives whole pages from byte `from` to byte `to` back; they then read as zero.
+        /// Gives the whole pages between bytes `from` and `to` back to the system.
         ///
         /// # Panics
         /// The range is outside the array.
         pub fn give_back(&self, from: usize, to: usize) {
             if from < to {
                 plain_access(self.base.as_ptr().cast::<u8>().wrapping_add(from), to - from, true);
-                // SAFETY: `Map::give_back` asserts that the range is in bounds. The words are
-                // accessed only as atomics, so a thread that reads a word meanwhile sees the old
-                // value or zero, and no safe code relies on either.
+                // SAFETY: `Map::give_back` asserts that the range is in bounds. Words are accessed
+                // only atomically, so a thread that reads a word during this call gets the old
+                // value or zero, which are both valid.
                 unsafe { self.map.give_back(from, to - from) };
             }
         }
 
-        /// Like `give_back`, but also gives back the rest of the page that contains byte `to`.
-        /// Nothing was written to this rest.
+        /// Like `give_back`, but rounds `to` up to the end of a page. Nothing was written between
+        /// `to` and the end of the page.
         pub fn give_back_rest(&self, from: usize, to: usize) {
             let end = to.next_multiple_of(self.page_bytes()).min(self.map.bytes());
             self.give_back(from, end);
         }
 
-        /// Populates the first `bytes` bytes, and locks them until they are given back.
+        /// Populates the first `bytes` bytes, and locks them in memory until they are given back.
         ///
         /// # Errors
-        /// The system refuses (RLIMIT_MEMLOCK), or has no memory for these bytes.
+        /// The system refuses to lock the bytes (RLIMIT_MEMLOCK), or has no memory for the bytes.
         pub fn lock(&self, bytes: usize) -> io::Result<()> {
             self.map.lock(0, bytes.min(self.map.bytes()))
         }
 
-        /// Asks for huge pages for the first `bytes` bytes.
+        /// Asks the system to use huge pages for the first `bytes` bytes.
         pub fn want_huge(&self, bytes: usize) {
             self.map.want_huge(bytes);
         }
@@ -140,7 +139,7 @@ mod modelled {
     use crate::sync::AtomicU64;
     use std::io;
 
-    /// Like `mapped::Words`, but with loom's atomics and on the heap, for small arrays.
+    /// Like `mapped::Words`, but consists of loom's atomics and lies on the heap. For small arrays.
     #[derive(Debug)]
     pub struct Words {
         lines: Vec<[AtomicU64; 8]>,
@@ -148,7 +147,7 @@ mod modelled {
     }
 
     impl Words {
-        /// Makes `words` words, all zero.
+        /// Makes an array of `words` words, which are zero at first.
         ///
         /// # Errors
         /// Never.
@@ -172,7 +171,7 @@ mod modelled {
             self.words == 0
         }
 
-        /// Returns the eight words of a cache line.
+        /// Returns the eight words of cache line `line`.
         pub fn line(&self, line: usize) -> &[AtomicU64; 8] {
             &self.lines[line]
         }
@@ -180,7 +179,7 @@ mod modelled {
         /// Does nothing.
         pub fn prefetch(&self, _line: usize) {}
 
-        /// Larger than any array, so that no range contains a whole page.
+        /// Returns a size that exceeds every array, so that no range contains a whole page.
         pub fn page_bytes(&self) -> usize {
             1 << 40
         }

@@ -1,10 +1,10 @@
 //! A walk through all items: makes a stamp coarse if nobody has accessed its item for hours.
 //!
-//! Where: background work visits a few groups in each round of a column's loop.
-//! Invariant: at most two periods pass between two visits of an item, however the index is resized.
-//! So a stamp that is too young to be made coarse at one visit does not wrap around before the next
-//! visit. If the clock leaps by hours, an old stamp may denote too recent an access.
-//! Source: memcached's LRU crawler (1.6.45); the order of groups is that of a dump.
+//! Where: background work visits a few groups of the index in each round of a column's loop.
+//! Invariant: at most `2 * PERIOD_SECONDS` pass between two visits of an item, even if the index is
+//! resized. So a stamp is made coarse before its seconds wrap around. If the clock jumps forward by
+//! hours, a stamp may wrap around, and then denotes too recent an access.
+//! Source: memcached's LRU crawler (1.6.45). A dump visits groups in the same order.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -20,7 +20,7 @@ const GROUPS_MAX: u32 = 32;
 
 #[derive(Debug)]
 pub(crate) struct Aging {
-    /// The walk is on schedule up to this second.
+    /// The last second in which the walk was found to be on schedule.
     done: AtomicU32,
     walk: Mutex<Walk>,
 }
@@ -28,12 +28,11 @@ pub(crate) struct Aging {
 #[derive(Debug)]
 struct Walk {
     began: u32,
-    /// The place at which the walk continues; `None`: the walk is complete.
+    /// The place at which the walk continues; `None` if the walk is complete.
     next: Option<Place>,
 }
 
 impl Walk {
-    /// True if the walk is behind its schedule for second `now`.
     fn is_behind(&self, now: u32) -> bool {
         let part = f64::from(now.saturating_sub(self.began)) / f64::from(PERIOD_SECONDS);
         self.next.is_some_and(|next| next.part() < part)
@@ -46,10 +45,10 @@ impl Aging {
         Self { done: AtomicU32::new(now), walk: Mutex::new(walk) }
     }
 
-    /// Continues the walk for a slice. True: the walk is behind, so the caller must call again now.
+    /// Visits some groups. If the result is true, the caller must call this function again at once.
     pub(crate) fn walk_slice(&self, view: View<'_>) -> bool {
         let now = view.handle.now;
-        // Relaxed: the second is a hint. (It may come from a column whose clock is ahead.)
+        // Relaxed: `done` is only a hint. Another column, whose clock is ahead, may have stored it.
         if self.done.load(Ordering::Relaxed) >= now {
             return false;
         }
@@ -65,20 +64,19 @@ impl Aging {
             walk.next = view.age_group(next);
             groups += 1;
         }
-        self.done.store(now, Ordering::Relaxed); // as above
+        self.done.store(now, Ordering::Relaxed); // a hint, like the load
         false
     }
 }
 
 impl View<'_> {
-    /// Makes old stamps coarse in the group at `place`. Returns the next group's place.
     fn age_group(self, place: Place) -> Option<Place> {
         let region = &self.store.memory().region;
         self.index.prefetch_at(place, |slot| region.prefetch(slot.loc()));
         let locked = self.index.lock_at(place);
         locked.visit(|slot| {
-            // SAFETY: the slot was read just now, and no quiescent point comes while the view is
-            // borrowed.
+            // SAFETY: the slot was read just now, and while the handle is borrowed for `self`, the
+            // column passes no quiescent point.
             let item = unsafe { self.item(slot.loc()) };
             if let Some(aged) = item.accessed().aged(self.handle.now) {
                 item.set_accessed(aged);

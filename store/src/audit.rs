@@ -1,8 +1,8 @@
 //! The audit of a store: checks that items, slots, segments and counters agree.
 //!
-//! Where: at the end of explored schedules, and in `stats audit`, which only debug builds have.
-//! Invariant: while no column is in an operation, each finding is a fault; otherwise it may be a
-//! false alarm. The audit changes nothing, terminates in any state, and may be repeated.
+//! Where: called after each schedule that shuttle explores, and by `stats audit` of debug builds.
+//! Invariant: while no column executes an operation, each reported fault is real; otherwise it may
+//! be a false alarm. The audit changes nothing, and terminates in any state of the store.
 //! Source: checkers of file systems (McKusick and Kowalski, "Fsck", 1986).
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
@@ -18,18 +18,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const FAULTS_MAX: usize = 64;
 
-/// Sums over the linked items.
 #[derive(Default)]
 struct Sums {
     items: u64,
     bytes: u64,
     probation_bytes: u64,
-    /// The bytes in each chain of frames, by the chain's first frame.
+    /// Number of value bytes in each chain of frames; the key is the chain's first frame.
     chains: BTreeMap<u32, u32>,
 }
 
 impl Store {
-    /// Returns the faults found. A value that a reader holds or that is arriving counts as a fault.
+    /// Returns the faults found. Frames that a reader has pinned, or that a draft has, are faults.
     #[doc(hidden)]
     #[must_use]
     pub fn audit(&self) -> Vec<String> {
@@ -47,7 +46,7 @@ impl Store {
         faults
     }
 
-    /// The end of a segment's last record; 0: the segment is not part of the log.
+    /// Offset at which the segment's records end; 0 if the segment is not part of the log.
     fn records_end(&self, segment: u32) -> u32 {
         let there = self.log.segment(segment);
         let end = match there.state() {
@@ -58,7 +57,7 @@ impl Store {
         end.min(self.memory().region.segment_bytes())
     }
 
-    /// The record at `loc` and its extent, if all of the record lies before `records_end`.
+    /// The record at `loc` and its extent, if the whole record lies before `records_end`.
     fn record_within(&self, loc: u64) -> Option<(Record<'_>, u32)> {
         let region = &self.memory().region;
         let segment = region.segment_of(loc);
@@ -70,9 +69,9 @@ impl Store {
         if left < 4 {
             return None;
         }
-        // SAFETY: this column may read the segment until its next quiescent point. Only the bytes
-        // before an item's key are read here; all values of these bytes are valid, and the mapping
-        // extends beyond the last segment.
+        // SAFETY: this column may read the segment until the column's next quiescent point. This
+        // block reads only the bytes before an item's key. These bytes may have any value. The
+        // mapping extends beyond the last segment, so every read stays within the mapping.
         let record = unsafe { item::record(region, loc, self.layout) };
         let extent = match &record {
             Record::Void(extent) => *extent,
@@ -89,8 +88,8 @@ impl Store {
         }
     }
 
-    /// Checks that each of `slots` names an item, that no two slots name items of one key, and that
-    /// each segment's count of live bytes is the sum of its named items' bytes.
+    /// Checks that each of `slots` names an item, that no two slots name items with the same key,
+    /// and that each segment counts as live the extents of those of its items that slots name.
     fn audit_items(&self, slots: &[Slot], faults: &mut Vec<String>) -> Sums {
         let (mut sums, mut keys) = (Sums::default(), BTreeSet::new());
         let region = &self.memory().region;
@@ -156,8 +155,8 @@ impl Store {
             faults.push(format!("the slot of {:#x} names no item", slot.loc()));
         }
         let (there, state) = (self.log.segment(segment), self.log.segment(segment).state());
-        // The bytes that a pass unlinks are subtracted when their segment is retired or freed. A
-        // segment that the pass could not empty is sealed again, and stays marked as uncounted.
+        // The counters still include the bytes of items that a pass has unlinked, until the segment
+        // is retired or freed. A segment that the pass could not empty stays marked as uncounted.
         if state == Some(State::Draining) || there.is_uncounted() {
             self.add_uncounted(segment, live, sums);
         } else if there.live() != live {
@@ -166,7 +165,7 @@ impl Store {
         }
     }
 
-    /// Adds the segment's bytes that no slot names but that the counters still include.
+    /// Adds the bytes of the segment's unlinked items that the counters still include.
     fn add_uncounted(&self, segment: u32, live: u32, sums: &mut Sums) {
         let bytes = self.log.segment(segment).miscounted().wrapping_sub_unsigned(live);
         sums.bytes = sums.bytes.wrapping_add_signed(bytes.into());
@@ -214,7 +213,7 @@ impl Store {
                 faults.push(format!("{due} {what}, counted {}", counted.cast_signed()));
             }
         }
-        // Each online column may have items that it has not reported yet.
+        // Each online column may have linked or unlinked items that it has not reported yet.
         let online = self.memory().quiescence.online() as u64;
         let unreported = online * ITEMS_LUMP.unsigned_abs();
         let (reported, items) = (self.index.counted(), sums.items.cast_signed());
@@ -230,7 +229,7 @@ impl Store {
         }
     }
 
-    /// Checks that each `Draining` segment has one walk, and that each walk under way has a token.
+    /// Checks that each draining segment belongs to the harvest, a parked drain or a drain token.
     fn audit_walks(&self, faults: &mut Vec<String>) {
         let Ok(parked) = self.parked.try_lock() else { return };
         let Some(gathered) = self.harvest.claimed() else { return };
@@ -244,7 +243,7 @@ impl Store {
             faults.push(format!("{claims} walks are parked or due, through segments {walked:?}"));
         }
         let all = (0..self.memory().segments.count()).filter(draining).count();
-        // Relaxed: the number is only compared. A column holds each token whose walk is not parked.
+        // Relaxed: the number is only compared. Unless a drain is parked, a column holds its token.
         let tokens = self.tokens.load(Ordering::Relaxed).count_ones() as usize;
         let own = tokens.wrapping_sub(parked.len());
         if own > self.memory().quiescence.online() || all != walked.len() + own {

@@ -1,11 +1,11 @@
-//! The calendar: holds the second in which each segment is due, that is, must be searched for
-//! expired items. So no column has to search all segments every second.
+//! The calendar records, for each segment, the second in which the segment is due: a column must
+//! then search it for expired items. So no column has to search all segments every second.
 //!
-//! Where: a column that seals a segment notes its due second; background work takes due segments.
-//! Invariant: while no note is being made, a block's due second is no later than the due second of
-//! any of its segments, and `next` is no later than the due second of any block. A block's second
-//! may be too early, because each segment's own second decides.
-//! Source: timing wheels (Varghese and Lauck, 1987); here with minima, so that no column waits.
+//! Where: a column notes a second when it seals a segment; background work takes due segments.
+//! Invariant: while no column notes a second, the due second of a block (64 segments) is no later
+//! than the due second of any of its segments, and `next` is no later than the due second of any
+//! block. A block's due second may be too early: then a search finds no due segment in the block.
+//! Source: timing wheels (Varghese and Lauck, 1987), lock-free because minima replace the lists.
 //!
 //! ```text
 //!   next: u32      block: u64 for each 64 segments, NEVER - second      segment: its own due, u32
@@ -22,15 +22,13 @@ const NEVER: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Calendar {
-    /// The second in which the next block is due.
+    /// The earliest due second of all blocks, or an earlier second.
     next: CachePadded<AtomicU32>,
-    /// For each block, `NEVER` minus its due second. 0, the content of fresh memory, means never.
+    /// For each block, `NEVER` minus the block's due second. New memory is 0: never due.
     blocks: Words,
 }
 
 impl Calendar {
-    /// Makes a calendar for `segments_max` segments.
-    ///
     /// # Errors
     /// The system refuses the address space.
     pub(crate) fn new(segments_max: u32) -> io::Result<Self> {
@@ -42,22 +40,22 @@ impl Calendar {
         segments.count().div_ceil(BLOCK) as usize * 8
     }
 
-    /// Sets the segment's due second, whatever was noted before.
+    /// Sets the segment's due second to `due`, even if an earlier second was noted before.
     pub(crate) fn note(&self, segments: &Segments, segment: u32, due: u32) {
         segments.get(segment).set_due(due);
         self.announce(segment, due);
     }
 
-    /// Notes that the segment is due at `due`, unless an earlier second was noted.
+    /// Sets the segment's due second to `due`, unless the segment is due earlier already.
     pub(crate) fn note_earlier(&self, segments: &Segments, segment: u32, due: u32) {
         if segments.get(segment).lower_due(due) {
             self.announce(segment, due);
         }
     }
 
-    /// Notes that a claimed segment is sealed again, and due at `due` at the latest. An earlier
-    /// second that was noted while the segment was claimed still holds, and is announced again,
-    /// since `due_in` may have skipped the claimed segment.
+    /// Notes that a segment is sealed again after a claim, and is due in second `due`. If another
+    /// column noted an earlier second during the claim, the earlier second stays, and is announced
+    /// again, since a search in `due_in` may have skipped the claimed segment.
     pub(crate) fn note_unclaimed(&self, segments: &Segments, segment: u32, due: u32) {
         let there = segments.get(segment);
         if there.lower_due(due) || !plant::is(Fault::DueUnannounced) {
@@ -69,22 +67,22 @@ impl Calendar {
         if due == NEVER {
             return;
         }
-        // Release pairs with the Acquire of the exchanges in `due` and `due_in`. A search resets
-        // `next`, then resets a block, then reads its segments; this function stores in the
-        // opposite order. If a store here comes after the search's exchange, the next search finds
-        // the store; if it comes before the exchange, the search sees the segment's second.
+        // Release pairs with the Acquire of the swaps in `due` and `due_in`. A search resets
+        // `next`, then a block's word, then reads the segments' seconds; this column stores in the
+        // opposite order. If the search resets a word after a store by this column, the search then
+        // reads the segment's new second. Otherwise the store stays for the next search.
         self.blocks.word((segment / BLOCK) as usize).fetch_max(early(due), Ordering::Release);
         self.next.fetch_min(due, Ordering::Release);
     }
 
-    /// True if a segment may be due at `now`. May miss a note made at the same time.
+    /// True if a segment may be due at `now`. May overlook a second that is noted at the same time.
     #[inline]
     pub(crate) fn may_be_due(&self, now: u32) -> bool {
         self.next.load(Ordering::Relaxed) <= now // a hint
     }
 
-    /// Returns an open or sealed segment that is due at `now`. Later calls may return the same one,
-    /// until it is drained or noted again.
+    /// Returns an open or sealed segment that is due at `now`. Later calls may return the same
+    /// segment, until a column claims the segment or notes another due second for it.
     pub(crate) fn due(&self, segments: &Segments, now: u32) -> Option<u32> {
         if !self.may_be_due(now) {
             return None;
@@ -96,7 +94,7 @@ impl Calendar {
             if found.is_none() && at.load(Ordering::Relaxed) >= early(now) {
                 found = self.due_in(segments, block, now);
             }
-            // Relaxed, here and above: the exchange of `next` orders these loads.
+            // Relaxed, for both loads of `at`: the swap of `next` orders these loads.
             next = next.max(at.load(Ordering::Relaxed));
         }
         self.next.fetch_min(NEVER - u32::try_from(next).unwrap_or(NEVER), Ordering::Release);
@@ -112,7 +110,7 @@ impl Calendar {
             let there = segments.get(segment);
             let due = there.due();
             if due == NEVER || !(there.is(State::Sealed) || there.is(State::Open)) {
-                continue; // a column that drains the segment and keeps it notes its second again
+                continue; // the column that ends the claim notes the due second again
             }
             if due + u32::from(plant::is(Fault::DueOneLate)) <= now {
                 found = found.or(Some(segment));
@@ -124,14 +122,14 @@ impl Calendar {
     }
 }
 
-/// The seconds from `due` to `NEVER`: the earlier `due` is, the larger is this number.
+/// The number of seconds from `due` to `NEVER`. An earlier `due` gives a larger number.
 fn early(due: u32) -> u64 {
     u64::from(NEVER - due)
 }
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 impl Calendar {
-    /// Checks that `due` will find this sealed segment in its due second.
+    /// Checks that `due` will find a sealed segment in the segment's due second.
     pub(crate) fn audit(&self, segments: &Segments, segment: u32, faults: &mut Vec<String>) {
         let due = segments.get(segment).due();
         let block = self.blocks.word((segment / BLOCK) as usize).load(Ordering::Relaxed);
@@ -159,7 +157,6 @@ mod tests {
         (segments, calendar)
     }
 
-    /// All segments that are due, in order. Notes each of them as never due.
     fn take(segments: &Segments, calendar: &Calendar, now: u32) -> Vec<u32> {
         let due = || {
             let segment = calendar.due(segments, now)?;
@@ -221,14 +218,13 @@ mod tests {
     }
 }
 
-/// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-store --lib`.
+/// Run these tests by `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-store --lib`.
 #[cfg(all(test, loom))]
 mod under_loom {
     use super::*;
     use loom::{sync::Arc, thread};
     use memory::segments::Opening;
 
-    /// A note made while another column searches is found by that search or by the next search.
     #[test]
     fn no_note_is_lost_to_a_look() {
         let mut builder = loom::model::Builder::new();

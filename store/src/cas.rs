@@ -1,8 +1,8 @@
-//! CAS uniques: taken from the store in blocks, handed out one by one.
+//! CAS uniques: a column takes blocks of uniques from the store, and gives each item one unique.
 //!
 //! Where: every item that is written gets a CAS unique, if the store keeps CAS uniques.
-//! Invariant: the store never gives two items the same unique, and a key's uniques rise while the
-//! key has an item, unless a client chooses a unique.
+//! Invariant: unless clients choose uniques, no two items of the store get the same unique, and a
+//! new item gets a higher unique than the old item that it replaces.
 //! Source: memcached's `get_cas_id` (1.6.45), which counts under a lock.
 
 use crate::Store;
@@ -11,11 +11,11 @@ use crate::item::CasWidth;
 use memory::plant::{self, Fault};
 
 const BLOCK: u64 = if cfg!(shuttle) { 4 } else { 64 };
-/// A CAS unique that is further behind the counter than this gets eight bytes when its item is
-/// written.
+/// A CAS unique that is lower than the store's counter by more than this number is written in eight
+/// bytes. Other uniques are written in four bytes.
 const NEAR: u64 = 1 << 30;
 
-/// The uniques that a column has taken from the store but not handed out.
+/// Uniques that a column has taken from the store but not given to items yet.
 #[derive(Debug, Default)]
 pub(crate) struct Uniques {
     block: std::ops::Range<u64>,
@@ -23,10 +23,9 @@ pub(crate) struct Uniques {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum NewCas {
-    /// The store's next unique.
     #[default]
     Next,
-    /// This unique, from a client (meta `E`) or from the item before the change.
+    /// A unique that a client has chosen (meta flag `E`) or that the old item had.
     Given(u64),
 }
 
@@ -37,7 +36,7 @@ impl NewCas {
 }
 
 impl Uniques {
-    /// A new item's CAS unique; 0 if the store keeps none. `old` is the CAS unique of the old item.
+    /// A new item's CAS unique; 0 if the store has no CAS uniques. `old` is the old item's unique.
     #[inline(always)]
     pub(crate) fn unique(&mut self, view: View<'_>, new: NewCas, old: u64) -> u64 {
         match new {
@@ -47,7 +46,7 @@ impl Uniques {
         }
     }
 
-    /// The column's next unique: above `old`, unless a client chose an `old` ahead of the counter.
+    /// The column's next unique, which is above `old` unless `old` is ahead of the store's counter.
     #[inline(always)]
     fn next(&mut self, view: View<'_>, old: u64) -> u64 {
         let counter = view.log.cas_now();
@@ -62,8 +61,8 @@ impl Uniques {
 }
 
 impl Store {
-    /// The width of a CAS unique in an item that is written now. A unique of `NewCas::Next` is
-    /// short.
+    /// The width of a CAS unique in an item that is written now. `NewCas::Next` is always short,
+    /// because the unique will be near the store's counter.
     pub(crate) fn cas_width(&self, cas: NewCas) -> CasWidth {
         let counter = self.log.cas_now();
         match cas {
@@ -110,8 +109,7 @@ mod tests {
         for (chosen, next) in [
             (first, first + 1),
             (first + 1, first + 2),
-            // The client chooses a unique of the column's block that is not handed out yet: the
-            // column takes a new block.
+            // The client chooses the block's last unique, so the column takes a new block.
             (counter - 1, counter),
             (counter + BLOCK, counter + 1),
             (u64::MAX, counter + 2),

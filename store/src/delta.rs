@@ -1,9 +1,9 @@
 //! Arithmetic: incr and decr on decimal text.
 //!
-//! Where: the executor's arithmetic arm.
-//! Invariant: the number is read and written under one lock, or, for a value in frames, written
-//! only if the value has not changed since it was read. If the new digits fit in the old text, the
-//! new text is padded with spaces to the old text's length.
+//! Where: the executor calls `Column::delta` for incr, decr and meta arithmetic.
+//! Invariant: a number is read and written under one lock or, if the value is too long for the log,
+//! is written only if the value is still the one that was read. If the new digits fit in the old
+//! text, spaces pad the new text to the old text's length.
 //! Source: memcached's `do_add_delta`, `process_marithmetic_cmd`, `safe_strtoull` (1.6.45).
 
 use crate::cas::NewCas;
@@ -18,31 +18,30 @@ use crate::verbs::{Delta, DeltaResult, StoreError};
 use memory::frames::is_chunk;
 use memory::plant::{self, Fault};
 
-/// The longest item that is read as a number, in bytes as memcached counts them: memcached keeps a
-/// longer item in several chunks, and refuses arithmetic on it.
+/// Maximum size of an item whose value is read as a number, in bytes as memcached counts them.
+/// memcached keeps a larger item in several chunks, and refuses arithmetic on such an item.
 const COUNTED_BYTES_MAX: u64 = 512 << 10;
 
-/// An item's new number, and the item's properties.
 #[derive(Clone, Copy)]
 struct Sum {
     value: u64,
     exptime: u32,
     vivified: bool,
-    /// True if memcached would link a new item: for a new key, or if the new text is longer.
+    /// True if memcached would link a new item: the key is new, or the new text is longer.
     is_new_item: bool,
 }
 
 enum NoSum {
     Answer(DeltaResult),
-    /// The value is too long for the log, where values are read and replaced under one lock.
+    /// The value is too long for the log, so `delta_in_frames` must change the number.
     IsLong,
 }
 
 impl Column {
-    /// Adds to a number or subtracts from it.
+    /// Adds to the number that is the value of a key, or subtracts from that number.
     ///
     /// # Errors
-    /// `StoreError::NoMemory`: there is no room. `StoreError::Later`: there is no room yet.
+    /// `StoreError::NoMemory`: there is no room. `StoreError::Later`: the caller must try again.
     pub fn delta(&mut self, delta: &Delta<'_>) -> Result<DeltaResult, StoreError> {
         for _ in 0..ATTEMPTS_MAX {
             if let Some(counted) = self.delta_in_log(delta)? {
@@ -55,7 +54,7 @@ impl Column {
         Err(StoreError::Later)
     }
 
-    /// Changes a number in the log. `None`: the value is not in the log.
+    /// Changes a number under one lock. Returns `None` if the value is too long for the log.
     #[inline(always)]
     fn delta_in_log(&mut self, delta: &Delta<'_>) -> Result<Option<DeltaResult>, StoreError> {
         let key = self.handle.view().key(delta.key);
@@ -84,9 +83,9 @@ impl Column {
         }
     }
 
-    /// Changes a number in a value that is too long for the log, because of spaces around the
-    /// number. Builds the new value first, and stores it only if the key, under the lock, still has
-    /// the old value. `None`: another column has changed the value.
+    /// Changes a number in a value that is too long for the log, because there are spaces around
+    /// the number. Builds the new value first, and stores the new value only if, under the lock,
+    /// the key still has the old value. Returns `None` if another column has changed the value.
     #[cold]
     #[inline(never)]
     fn delta_in_frames(&mut self, delta: &Delta<'_>) -> Result<Option<DeltaResult>, StoreError> {
@@ -104,7 +103,7 @@ impl Column {
             Err(answer) => return Ok(Some(answer)),
         };
         let (digits, len) = (Digits::new(value), before.pieces().map(<[u8]>::len).sum::<usize>());
-        // The new text keeps the old text's length, which exceeds the length of any number.
+        // The new text gets the length of the old text, which is longer than any number.
         let spaces = vec![b' '; len.saturating_sub(digits.text().len())];
         let mut draft = self.draft_of_pieces(&[digits.text(), &spaces])?;
         let (new_value, mut exptime) = (draft.value(), 0);
@@ -145,7 +144,6 @@ fn sum(view: View<'_>, delta: &Delta<'_>, old: Option<&LockedItem<'_, '_>>) -> R
     Ok(Sum { value, exptime: item.exptime(), vivified: false, is_new_item: false })
 }
 
-/// The result of the arithmetic on `before`, or the answer to send if there is no result.
 fn compute(
     delta: &Delta<'_>,
     old: &LockedItem<'_, '_>,
@@ -170,7 +168,6 @@ fn is_long(view: View<'_>, old: &LockedItem<'_, '_>) -> bool {
         || item.first_frame().is_some_and(|first| !is_chunk(first))
 }
 
-/// Like `sum`, but for a value that is too long for the log.
 fn read_long(
     view: View<'_>,
     delta: &Delta<'_>,
@@ -210,7 +207,7 @@ fn number_item<'a>(
         };
     };
     let len = old.seen.item.shape().value_bytes as usize;
-    // If the digits fit in the old value, memcached rewrites the item, which keeps its marks.
+    // If the digits fit in the old value, memcached rewrites the item, so the slot's bits stay.
     let in_place = digits_bytes <= len;
     let kept = NewItem::kept(old);
     NewItem {
@@ -223,8 +220,8 @@ fn number_item<'a>(
     }
 }
 
-/// The number at the start of a value, as memcached's `safe_strtoull` reads it: spaces, a sign,
-/// digits, and then a space or the end of the value.
+/// Reads the number at the start of a value like memcached's `safe_strtoull`: optional spaces and
+/// an optional sign, then digits, then a space, a NUL byte or the end of the value.
 fn number(value: &[u8]) -> Option<u64> {
     let space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = value.iter().position(|byte| !space(byte)).unwrap_or(value.len());
@@ -241,7 +238,7 @@ fn number(value: &[u8]) -> Option<u64> {
     let magnitude = digits[..end]
         .iter()
         .try_fold(0_u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))?;
-    // strtoull negates after a minus sign; memcached then refuses a number with its top bit set.
+    // strtoull negates after a minus sign; memcached then refuses a result whose top bit is 1.
     let value = if negative { magnitude.wrapping_neg() } else { magnitude };
     (!negative || value >> 63 == 0).then_some(value)
 }

@@ -1,9 +1,9 @@
 //! A number as decimal text.
 //!
-//! Where: arithmetic makes a `Digits` of each result, and the engine writes it into an item.
+//! Where: arithmetic makes a `Digits` of each result; the engine writes the digits into an item.
 //! Invariant: the text has no sign and no leading zeros.
 
-/// The maximum number of digits of a u64.
+/// Number of decimal digits of `u64::MAX`.
 const DIGITS_MAX: usize = 20;
 
 #[derive(Clone, Copy)]

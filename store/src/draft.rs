@@ -1,10 +1,10 @@
-//! A draft: a large value that is not linked yet, in frames that are filled as its bytes arrive. A
+//! A draft: a large value that no item names yet. Its frames are filled as its bytes arrive. A
 //! value for the arena is copied into chunks as a whole, or stays in the chunks that received it.
 //!
-//! Where: between the connection that receives a body and the put that publishes it.
-//! Invariant: frames are taken as bytes arrive, not for the length that a peer declares; unfilled
-//! frames are given back at once. Values that are arriving hold at most
-//! `Store::in_flight_bytes_max` bytes. Dropping a draft gives its frames back.
+//! Where: a connection fills a draft with a request's bytes; a put stores the draft as a value.
+//! Invariant: a draft takes frames as bytes arrive, whatever length a peer declares, and gives
+//! unfilled frames back at once. The frames of all arriving values have at most
+//! `Store::in_flight_bytes_max` bytes in total. Dropping a draft gives its frames back.
 
 #![allow(unsafe_code, reason = "frames in the mapping")]
 
@@ -22,38 +22,38 @@ use memory::segments::NONE;
 use memory::sync::plain_access;
 use std::sync::Arc;
 
-/// The maximum number of pieces that one call of `Draft::spaces` returns.
+/// Maximum number of pieces of memory that one call of `Draft::spaces` returns.
 pub const SPACES_MAX: usize = 32;
 
-/// A value that is not linked yet. Dropping it gives its frames back.
+/// A large value that no item names yet. Dropping the draft gives the value's frames back.
 #[derive(Debug)]
 pub struct Draft {
     memory: Arc<Memory>,
     value_bytes: u32,
     received_bytes: u32,
-    /// The frames taken form a chain from `first` to `last`; `last` is being filled.
+    /// The first frame of the draft's chain, which ends at `last`, the frame that is being filled.
     first: Option<u32>,
     before_last: Option<u32>,
     last: Option<u32>,
-    /// Frames taken by `spaces` for the next bytes. `filled` chains or releases them.
+    /// Frames that `spaces` has taken for the next bytes. `filled` chains or releases these frames.
     ahead: ArrayVec<u32, SPACES_MAX>,
-    /// The last frame, which `parts` took off the chain because it is not full.
+    /// The last frame, if `parts` took the frame off the chain because the frame is not full.
     rest: Option<u32>,
     frames: u32,
-    /// True if the value comes from a peer, and so counts as arriving.
+    /// True if a peer sends the value: then `Store::in_flight_bytes_max` limits the draft's frames.
     arrives: bool,
-    /// A copy of the whole value, made by `copied` in place of the frames.
+    /// A copy of the whole value. `copied` makes the copy and gives the frames back.
     copied: Option<Vec<u8>>,
 }
 
 impl Column {
-    /// Makes a draft of `value_bytes` bytes. Frames are taken only as bytes arrive.
+    /// Makes a draft of `value_bytes` bytes. The draft takes frames only when bytes arrive.
     #[must_use]
     pub fn draft(&mut self, value_bytes: u32) -> Draft {
         Draft::new(Arc::clone(self.handle.store.memory()), value_bytes)
     }
 
-    /// True if values of this length stay in the chunks of the arena in which they were received.
+    /// True if a value of this length stays in the chunks of the arena that received the value.
     #[must_use]
     pub fn keeps(&self, value_bytes: usize) -> bool {
         let view = self.handle.view();
@@ -61,7 +61,7 @@ impl Column {
             && view.memory().arena().is_some_and(|it| it.keeps())
     }
 
-    /// Makes a complete draft of a value that stays in the pieces of the arena into which it came.
+    /// Makes a complete draft of a value that the arena received in `pieces`, and that stays there.
     ///
     /// # Panics
     /// The pieces' lengths do not add up to `value_bytes`.
@@ -113,8 +113,8 @@ impl Draft {
         }
     }
 
-    /// Makes a complete draft of a value received in one piece of the arena, where it stays.
-    /// `None`: values of this length do not belong in the arena, or the arena cannot keep this
+    /// Makes a complete draft of a value that the arena received in one piece and now keeps.
+    /// Returns `None` if the value is too short for the arena, or if the arena cannot keep the
     /// value.
     pub(crate) fn in_place(view: View<'_>, value: &[u8]) -> Option<Self> {
         let memory = view.memory();
@@ -125,8 +125,8 @@ impl Draft {
         Some(Self::of_kept(memory, value_bytes, [kept]))
     }
 
-    /// Makes a complete draft that copies these pieces into chunks of the arena. `None`: values of
-    /// this length do not belong in the arena, or too few chunks are free. No item is evicted.
+    /// Makes a complete draft by copying `pieces` into chunks of the arena, without evicting items.
+    /// Returns `None` if the value is too short for the arena, or if too few chunks are free.
     pub(crate) fn in_chunks(view: View<'_>, pieces: &[&[u8]]) -> Option<Self> {
         let memory = view.memory();
         let mut lacking = pieces.iter().map(|piece| piece.len()).sum::<usize>();
@@ -149,8 +149,8 @@ impl Draft {
                 }
                 let bytes = room.min(piece.len());
                 plain_access(at, bytes, true);
-                // SAFETY: the chunk is this draft's alone until the draft is published, and has
-                // `room` bytes from `at` on; no slice of these bytes exists.
+                // SAFETY: only this draft uses the chunk until the draft is published. The chunk
+                // has `room` bytes from `at` on, and no slice of these bytes exists.
                 unsafe {
                     at.copy_from_nonoverlapping(piece.as_ptr(), bytes);
                     at = at.add(bytes);
@@ -162,10 +162,10 @@ impl Draft {
         Some(draft)
     }
 
-    /// Makes a draft that copies these pieces into frames.
+    /// Makes a complete draft by copying `pieces` into frames. On an error, gives all frames back.
     ///
     /// # Errors
-    /// Like `space`, and `StoreError::TooLarge` for too many bytes. On an error no frame is kept.
+    /// Like `space`, and `StoreError::TooLarge` if the length of `pieces` exceeds a `u32`.
     pub(crate) fn in_frames(
         handle: &mut Handle,
         room: &mut Room,
@@ -188,12 +188,12 @@ impl Draft {
         Ok(draft)
     }
 
-    /// The free space to fill next, no longer than the value's missing bytes; empty once the value
-    /// is complete. May make room, and is a quiescent point of the column.
+    /// Returns memory for the value's next missing bytes; the memory is empty once the value is
+    /// complete. May evict items to take a frame, and may pass a quiescent point of the column.
     ///
     /// # Errors
-    /// `StoreError::NoMemory`: the value cannot be finished; drop the draft and discard the bytes
-    /// that are still to arrive. `StoreError::Later`: call again after a quiescent point.
+    /// `StoreError::NoMemory`: no frame can be taken, so the caller must drop the draft and discard
+    /// the value. `StoreError::Later`: the caller must call again after a quiescent point.
     pub fn space(&mut self, column: &mut Column) -> Result<&mut [u8], StoreError> {
         self.space_for(&mut column.handle, &mut column.room)
     }
@@ -203,8 +203,8 @@ impl Draft {
         Ok(self.free_pieces().next().unwrap_or_default())
     }
 
-    /// Returns the piece that `space` returns, and then further pieces of at most `bytes_max` bytes
-    /// in all, or fewer if frames run out. The caller must call `filled` afterwards.
+    /// Returns the memory that `space` returns, and then up to `bytes_max` bytes more, or fewer if
+    /// frames run out. The caller must write to the memory and then call `filled`.
     ///
     /// # Errors
     /// Like `space`.
@@ -226,7 +226,6 @@ impl Draft {
         Ok(self.free_pieces())
     }
 
-    /// The free space of the chain's last frame and of the frames in `ahead`.
     fn free_pieces(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let frame_bytes = self.memory.frames.frame_bytes();
         let begun = self.frames * frame_bytes - self.received_bytes;
@@ -236,10 +235,10 @@ impl Draft {
             move |(frame, free)| {
                 let bytes = missing.min(free);
                 missing -= bytes;
-                // SAFETY: the frame is this draft's alone until the draft is published. While the
-                // draft is borrowed, the frame is given out once. The `bytes` bytes from
-                // `frame_bytes - free` on lie within it. The region is mapped, and zero where it
-                // was never written.
+                // SAFETY: only this draft uses the frame until the draft is published. While the
+                // draft is borrowed, the iterator returns each byte once. The `bytes` bytes from
+                // offset `frame_bytes - free` on lie within the frame. The region is mapped, and is
+                // zero where nobody has written.
                 unsafe {
                     let at = memory.frame_at(frame).add((frame_bytes - free) as usize);
                     std::slice::from_raw_parts_mut(at, bytes as usize)
@@ -280,10 +279,10 @@ impl Draft {
         self.last = Some(frame);
     }
 
-    /// Reports that the first `bytes` bytes of `space` or `spaces` have been written.
+    /// Notes that the first `bytes` bytes of the memory from `space` or `spaces` have been written.
     ///
     /// # Panics
-    /// `bytes` exceeds that space.
+    /// `bytes` exceeds the length of that memory.
     pub fn filled(&mut self, bytes: usize) {
         let missing = self.missing_bytes();
         assert!(bytes <= missing, "more bytes than the value has");
@@ -305,7 +304,7 @@ impl Draft {
         }
     }
 
-    /// Number of bytes of the value that have not arrived.
+    /// Number of bytes of the value that have not arrived yet.
     #[must_use]
     pub fn missing_bytes(&self) -> usize {
         (self.value_bytes - self.received_bytes) as usize
@@ -317,10 +316,10 @@ impl Draft {
         self.value_bytes
     }
 
-    /// The complete value, for the item that will name the value's frames.
+    /// Returns the complete value, to be stored as an item's value.
     ///
     /// # Panics
-    /// Bytes are missing.
+    /// Bytes of the value are missing.
     pub(crate) fn value(&mut self) -> NewValue<'_> {
         let value_bytes = self.value_bytes;
         match self.parts() {
@@ -329,8 +328,8 @@ impl Draft {
         }
     }
 
-    /// Returns the complete value's first full frame, and the bytes after the full frames, which go
-    /// to the log: their frame is taken off the chain. A value in chunks stays in its chunks.
+    /// Returns the value's first full frame, and the bytes after the full frames. These bytes go to
+    /// the log, so their frame is taken off the chain. A value in chunks has no bytes for the log.
     fn parts(&mut self) -> (Option<u32>, &[u8]) {
         assert_eq!(self.missing_bytes(), 0, "only a complete draft is published");
         let rest_bytes = match self.frames {
@@ -346,9 +345,10 @@ impl Draft {
             self.rest = self.last;
         }
         let rest: &[u8] = match self.rest {
-            // SAFETY: the draft owns the frame and has filled `rest_bytes` of it. The draft does
-            // not write to the frame again, since no byte is missing. Only `give_back` gives the
-            // frame back; it takes the draft mutably, and the slice borrows the draft.
+            // SAFETY: the draft owns the frame and has filled `rest_bytes` bytes of the frame. No
+            // byte is missing, so the draft does not write to the frame again. Only `give_back`
+            // gives the frame back; `give_back` needs the draft mutably, but the slice borrows the
+            // draft.
             Some(frame) => unsafe {
                 std::slice::from_raw_parts(self.memory.frame_at(frame), rest_bytes)
             },
@@ -357,13 +357,13 @@ impl Draft {
         (self.first, rest)
     }
 
-    /// The whole value in one piece, for `extend`. The first call copies the value and gives its
-    /// frames back, since the extended value needs frames. The copy still counts as arriving.
+    /// Returns the whole value as one slice, for `extend`. The first call copies the value and
+    /// gives its frames back for the extended value. The copied bytes still count as arriving.
     pub(crate) fn copied(&mut self) -> &[u8] {
         if self.copied.is_none() {
             let (memory, value_bytes) = (Arc::clone(&self.memory), self.value_bytes as usize);
             let (first, rest) = self.parts();
-            // SAFETY: the draft owns the frames and has filled them with this many bytes.
+            // SAFETY: the draft owns the frames, and has filled all bytes for which `hold` asks.
             let hold = |first| unsafe { Pinned::hold(&memory, first, value_bytes - rest.len()) };
             let pinned = first.and_then(hold);
             let mut pieces: Vec<&[u8]> = pinned.iter().flat_map(Pinned::pieces).collect();
@@ -374,7 +374,7 @@ impl Draft {
         self.copied.as_deref().unwrap_or(&[])
     }
 
-    /// Bytes that the draft holds outside of the store's memory.
+    /// Number of bytes of the copy that `copied` has made outside of the store's memory.
     #[must_use]
     pub fn copied_bytes(&self) -> usize {
         self.copied.as_ref().map_or(0, Vec::capacity)
@@ -390,7 +390,7 @@ impl Draft {
         }
     }
 
-    /// Leaves the frames to the item, which is linked now and names the frames.
+    /// Leaves the chained frames to the item that names the frames from now on.
     pub(crate) fn published(&mut self) {
         self.first = None;
     }

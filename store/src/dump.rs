@@ -1,9 +1,9 @@
 //! A dump: lists all items, one group of the index at a time.
 //!
-//! Where: an operator's listing of all keys, which takes many rounds of a column's loop.
-//! Invariant: a key that has an item during the whole dump is shown exactly once, whatever is
-//! stored, removed or moved meanwhile. The fields shown of an item are of one version, since the
-//! item's group is locked. Between two steps a dump keeps only its place.
+//! Where: lists all keys for an operator. A dump takes many rounds of a column's loop.
+//! Invariant: a key that has an item during the whole dump is shown exactly once, even if items are
+//! stored, removed or moved meanwhile. The shown fields of an item are all from one version of the
+//! item, since the item's group is locked. Between two steps, a dump keeps only a `DumpPlace`.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -12,7 +12,7 @@ use crate::index::slot::FETCHED;
 use crate::index::visit::Place;
 use crate::read::Fate;
 
-/// The progress of a dump.
+/// The position in the index at which a dump continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DumpPlace(Place);
 
@@ -23,11 +23,11 @@ pub struct DumpEntry<'s> {
     pub key: &'s [u8],
     /// True if the key was given in base64.
     pub key_binary: bool,
-    /// The client's own 32 bits.
+    /// The 32 bits of flags that the client stored with the item.
     pub client_flags: u32,
-    /// The CAS unique; 0 if the store keeps none.
+    /// The CAS unique; 0 if the store has no CAS uniques.
     pub cas: u64,
-    /// The exptime, in seconds of the store's clock; 0 = never.
+    /// The exptime, in seconds of the store's clock; 0 if the item never expires.
     pub exptime: u32,
     /// Seconds since the item's last access.
     pub idle_seconds: u32,
@@ -35,13 +35,13 @@ pub struct DumpEntry<'s> {
     pub fetched: bool,
     /// The length of the item's value.
     pub value_bytes: u32,
-    /// Bytes that the item takes: key, value and overhead.
+    /// Number of bytes that the item takes, including key, value and overhead.
     pub item_bytes: u64,
 }
 
 impl Column {
-    /// Shows the live items of the next group of the index. Returns the place at which the dump
-    /// continues; `None`: no group is left. `show` must be quick: it runs under the group's lock.
+    /// Calls `show` with each live item of the next group of the index, under the group's lock, so
+    /// `show` must be quick. Returns the place at which the dump continues; `None` at the end.
     pub fn dump(
         &mut self,
         DumpPlace(from): DumpPlace,
@@ -51,11 +51,11 @@ impl Column {
         let region = &view.store.memory().region;
         view.index.prefetch_at(from, |slot| region.prefetch(slot.loc()));
         let locked = view.index.lock_at(from);
-        // A group of a contracted index may have items before `from`, which were shown already.
+        // In a contracted index, a group may have items before `from`, which were shown already.
         let is_whole = locked.first_place() >= from;
         locked.visit(|slot| {
-            // SAFETY: the slot was read just now, and no quiescent point comes while the view is
-            // borrowed.
+            // SAFETY: the slot was read just now, and while the handle is borrowed for `view`, the
+            // column passes no quiescent point.
             let item = unsafe { view.item(slot.loc()) };
             let is_new = || Place::of(view.hash.hash(item.key())) >= from;
             if view.fate(&item, slot.loc()) != Fate::Live || !(is_whole || is_new()) {

@@ -1,11 +1,11 @@
-//! The engine of all verbs that change a key's item: take a place in the log, lock the key's group,
-//! let the verb decide, write the item and set its slot, commit the place.
+//! The engine of all verbs that change a key's item. The engine takes a place in the log, locks the
+//! key's group, lets the verb decide, writes the item, sets the slot and commits the place.
 //!
-//! Where: all storage commands, incr, decr, the deletes, and the meta commands that write. A verb
-//! is a closure that gets the key's item and returns a `Decision`.
+//! Where: storage commands, incr, decr, deletes, and the meta commands that write all use the
+//! engine. A verb is a closure that gets the key's item and returns a `Decision`.
 //! Invariant: a decision is made and carried out under one lock, on the same item. Taking a place
-//! is a quiescent point, so a verb that needs a place decides again once it has the place. Every
-//! place is then committed, with the item or as a void.
+//! passes a quiescent point, so a verb that needs a place decides again after the place is taken.
+//! Each place is then committed, either with the item or as a void.
 //! Source: memcached's `do_store_item` and `do_add_delta` (1.6.45), which run under one lock too.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
@@ -25,22 +25,19 @@ use crate::rewrite::looks_rewritable;
 use crate::stamp::Stamp;
 use crate::verbs::StoreError;
 
-/// The maximum number of attempts of an operation. An attempt fails only if another column changes
-/// the key's item meanwhile. After the last attempt the operation returns `StoreError::Later`.
+/// Maximum number of attempts of an operation. An attempt may fail because another column changes
+/// the key's item meanwhile. After the last attempt, the operation returns `StoreError::Later`.
 pub(crate) const ATTEMPTS_MAX: usize = 1 << 10;
-/// Spaces that pad a number; as long as the longest value in the log.
+/// Spaces that pad a number. There are as many spaces as the longest value in the log has bytes.
 static SPACES: [u8; 1 << 15] = [b' '; 1 << 15];
-/// The slot bits that an update in place may keep, besides the counter, which counts the key's
-/// uses.
+/// The slot bits that a new item may keep from the old item. The counter is not among these bits,
+/// because a new item always keeps the counter of the key's uses.
 pub(crate) const KEEP_ALL: u64 = FETCHED | STALE | WON;
 
-/// A verb's decision about the key's item.
 pub(crate) enum Decision<'a, R> {
-    /// Change nothing and return this answer.
     Answer(R),
-    /// Remove the item and return this answer.
     Delete(R),
-    /// Replace the item by this new one. The answer is made from the new item's CAS unique.
+    /// Store this new item and, if the key has an item, remove the old item.
     Write(NewItem<'a>),
 }
 
@@ -53,40 +50,35 @@ pub(crate) enum ChangeResult<R> {
 pub(crate) struct NewItem<'a> {
     pub(crate) value: NewValue<'a>,
     pub(crate) exptime: u32,
-    /// True if the item has room for an exptime even if `exptime` is 0.
+    /// True if the item gets a field for an exptime even if `exptime` is 0.
     pub(crate) has_exptime: bool,
     pub(crate) client_flags: u32,
     pub(crate) key_binary: bool,
     pub(crate) cas: NewCas,
-    /// Bits to keep from the old slot.
     pub(crate) keep_bits: u64,
-    /// Bits to set in the new slot.
     pub(crate) set_bits: u64,
-    /// True if rewriting the old item in place counts as a use of it.
+    /// True if rewriting the old item in place counts as a use of the item.
     pub(crate) is_use: bool,
 }
 
 #[derive(Clone, Copy, Default)]
 pub(crate) enum NewValue<'a> {
-    /// The old item's value.
     #[default]
     Keep,
-    /// These bytes.
     Bytes(&'a [u8]),
-    /// A number's digits, padded with spaces to this length.
+    /// The digits of a number, padded with spaces to this number of bytes.
     Digits(Digits, usize),
-    /// These bytes after the old value, which must be in the log.
+    /// The old value, which must be in the log, followed by these bytes.
     Append(&'a [u8]),
-    /// These bytes before the old value.
+    /// These bytes, followed by the old value, which must be in the log.
     Prepend(&'a [u8]),
-    /// A chain's first frame, the value's last bytes (which go to the log), and the value's length.
+    /// A chain's first frame, the value's last bytes, which go to the log, and the value's length.
     Frames(u32, &'a [u8], u32),
 }
 
-/// The key's live item, if it has one.
 type LiveItem<'o> = Option<&'o LockedItem<'o, 'o>>;
 
-/// An item to be written, which needs a place in the log.
+/// The properties of a new item for which a place in the log is needed.
 #[derive(Clone, Copy)]
 struct PlaceRequest {
     shape: Shape,
@@ -96,12 +88,13 @@ struct PlaceRequest {
 
 impl Column {
     /// Calls `decide` with the live item of `key`, and carries out the decision. `decide` may be
-    /// called several times; the last call counts. The new item is written over the old one if the
-    /// old one can be rewritten and has the same shape; otherwise the new item gets a place in the
-    /// log. `known` has the new item's shape and exptime, if these do not depend on the old item.
+    /// called several times; only the last decision is carried out. The new item is written over
+    /// the old item if the old item can be rewritten and has the same shape; otherwise the new item
+    /// gets a place in the log. `known` has the new item's shape and exptime, unless they depend on
+    /// the old item.
     ///
     /// # Errors
-    /// `StoreError::NoMemory` and `StoreError::Later`: nothing was changed.
+    /// After `StoreError::NoMemory` and `StoreError::Later`, no item was changed.
     #[inline(always)]
     pub(crate) fn change<'a, R>(
         &mut self,
@@ -128,8 +121,8 @@ impl Column {
         Err(StoreError::Later)
     }
 
-    /// Like `change`, but for an item that needs a place. `None`: the caller must try again,
-    /// because the place no longer fits, or because the index lacked a line, which it now has.
+    /// Like `change`, but takes a place for the new item first. Returns `None` if the caller must
+    /// try again, because the item does not fit the place, or because the index lacked a line.
     #[inline(never)]
     fn change_with_place<'a, R>(
         &mut self,
@@ -148,7 +141,7 @@ impl Column {
     }
 }
 
-/// Carries out `decide`'s decision if it needs no place.
+/// Calls `decide`, and carries out the decision if the decision needs no place in the log.
 ///
 /// # Errors
 /// Returns a request for the place that the decision needs.
@@ -185,8 +178,8 @@ fn attempt<'a, R>(
     done
 }
 
-/// Like `attempt`, but for a new item of known shape and exptime. Takes the lock and calls `decide`
-/// only if the old item, read without the lock, seems to be rewritable.
+/// Like `attempt`, but for a new item whose shape and exptime are known. First reads the old item
+/// without the lock. Takes the lock and calls `decide` only if the old item seems to be rewritable.
 #[inline(always)]
 fn attempt_over<'a, R>(
     view: View<'_>,
@@ -204,8 +197,8 @@ fn attempt_over<'a, R>(
         return Err(wanted);
     };
     let locked = view.index.lock(key.hash);
-    // If `revalidate` returns the slot, its item was neither moved nor removed, so `item` is still
-    // the key's item; see `rewrite`.
+    // If `revalidate` returns the slot, the slot's item was neither moved nor removed, so `item` is
+    // still the key's item.
     let Some(at) = locked.revalidate(&found) else { return Err(wanted) };
     let old = view.old(&locked, at, at.slot(), item);
     if !view.can_rewrite(&old, shape) {
@@ -218,7 +211,7 @@ fn attempt_over<'a, R>(
     }
 }
 
-/// Writes a new item over an old one that can be rewritten. `None`: the new CAS unique is too wide.
+/// Writes a new item over a rewritable old item. Returns `None` if the new CAS unique does not fit.
 #[inline(always)]
 fn write_over<R>(
     view: View<'_>,
@@ -240,12 +233,13 @@ fn write_over<R>(
     is_written.then_some(ChangeResult::Written { cas })
 }
 
-/// Like `attempt`, with a place for an item of `shape`. `None`: the item does not fit the place,
-/// the place was taken before a flush, or the decision is to delete, which needs no place.
+/// Like `attempt`, but writes the new item to `place`, which fits an item of `shape`. Returns
+/// `None` if the new item has another shape, if `place` was taken before a flush, or if the
+/// decision is to delete, for which no place is needed.
 ///
 /// # Errors
 /// The index has no line for another slot. On this error and with `None`, no item was changed, and
-/// the place was committed as a void.
+/// `place` was committed as a void.
 #[inline(always)]
 fn write_anew<'a, R>(
     view: View<'_>,
@@ -257,8 +251,8 @@ fn write_anew<'a, R>(
     let mut locked = view.index.lock(key.hash);
     let old = view.find_locked(&locked, key.bytes);
     let live = old.as_ref().filter(|old| old.fate == Fate::Live);
-    // A place taken before a flush belongs to the earlier epoch. An item linked there would be gone
-    // at once, even if it replaces an item stored after the flush.
+    // A place that was taken before a flush belongs to the epoch before the flush. An item linked
+    // in that place would be removed at once, even if it replaces an item stored after the flush.
     let is_current = view.log.segment(place.segment()).epoch() == view.log.epoch();
     let fits = |new: &NewItem<'_>| is_known || new.shape(view, key.bytes, live) == shape;
     let new = match decide(view, live) {
@@ -300,7 +294,6 @@ fn write_anew<'a, R>(
 }
 
 impl View<'_> {
-    /// Empties the slot of an item, and unlocks its group.
     #[inline(always)]
     fn delete(
         self,
@@ -313,8 +306,8 @@ impl View<'_> {
         self.settle_index();
     }
 
-    /// The queue for the key's next item: the old item's queue or, for a new key, the queue that
-    /// the policy chooses. `there` is usually the key's slot; otherwise the queue may be wrong.
+    /// The queue for a new item: the old item's queue or, for a new key, the queue that the policy
+    /// chooses. If slot `there` does not name the old item but another, the queue may be wrong.
     fn queue_for(self, hash: u64, there: Option<Slot>) -> Queue {
         let Some(policy) = self.config.eviction.filter(|_| self.has_probation) else {
             return Queue::Main;
@@ -325,9 +318,9 @@ impl View<'_> {
         }
     }
 
-    /// True if writing over the item at `loc` counts as a use. The write usually counts, since a
-    /// rewritten item keeps its position in the queue. It does not count if the item is young or
-    /// its segment was opened in this second: such a write does not predict later uses.
+    /// True if writing over the item at `loc` counts as a use. Usually the write counts, because a
+    /// rewritten item keeps its position in the queue. If the item is young or its segment was
+    /// opened in this second, the write does not count: such a write does not predict later uses.
     #[inline(always)]
     fn is_use(self, loc: u64) -> bool {
         self.log.segment_of(loc).opened() != self.handle.now && !self.log.is_young(loc)
@@ -335,7 +328,7 @@ impl View<'_> {
 }
 
 impl<'a> NewItem<'a> {
-    /// A new item with the old item's fields and marks.
+    /// A new item that keeps the old item's value, flags, exptime, CAS unique and slot bits.
     pub(crate) fn kept(old: &LockedItem<'_, '_>) -> Self {
         let LinkedItem { item, cas, .. } = old.seen;
         Self {
@@ -348,8 +341,8 @@ impl<'a> NewItem<'a> {
         }
     }
 
-    /// The shape of this item when it replaces `old`. The width of the CAS unique is a part of the
-    /// shape; the unique itself may still be unknown.
+    /// The shape of this item if the item replaces `old`. The CAS unique may still be unknown,
+    /// since the shape depends only on the width of the unique.
     #[inline]
     pub(crate) fn shape(
         &self,
@@ -396,7 +389,7 @@ impl<'a> NewItem<'a> {
             NewValue::Prepend(more) => ([more, old_value()], 0),
             NewValue::Frames(first, rest, _) => ([rest, &[]], first),
         };
-        // Marking an item or adding a field to it is not an access.
+        // A change that keeps the value, such as a new exptime, is not an access.
         let accessed = match (&self.value, item) {
             (NewValue::Keep, Some(item)) => item.accessed(),
             _ => accessed,

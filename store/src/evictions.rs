@@ -1,7 +1,7 @@
 //! Records of the items that a column has evicted, kept for clients that watch evictions.
 //!
-//! Where: an eviction adds a record if a client watches; each loop, the server takes the records.
-//! Invariant: at most the requested number of records is kept; further evictions are only counted.
+//! Where: evictions add records while a client watches; each loop, the server takes all records.
+//! Invariant: at most `most` records are kept; further evictions are only counted.
 
 use crate::column::Column;
 use crate::handle::View;
@@ -10,14 +10,14 @@ use crate::item::Item;
 use std::cell::{Cell, RefCell};
 use std::mem;
 
-/// An item that was dropped to make room.
+/// An item that was evicted to make room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvictionRecord {
     /// The key, 1 to 250 bytes.
     pub key: Box<[u8]>,
     /// True if the item was fetched since it was stored.
     pub fetched: bool,
-    /// The exptime, in seconds of the store's clock; 0 = never.
+    /// The exptime, in seconds of the store's clock; 0 if the item never expires.
     pub exptime: u32,
     /// Seconds since the item's last access.
     pub idle_seconds: u32,
@@ -30,12 +30,12 @@ pub struct EvictionRecord {
 pub(crate) struct Evictions {
     most: Cell<usize>,
     kept: RefCell<Vec<EvictionRecord>>,
-    /// Number of evictions without a record.
+    /// Number of evictions without a record, because `most` records were kept already.
     lost: Cell<u64>,
 }
 
 impl Column {
-    /// Records at most `most` evictions between two calls of `take_evictions`, from now on.
+    /// From now on, records at most `most` evictions between two calls of `take_evictions`.
     pub fn note_evictions(&mut self, most: usize) {
         let evictions = &self.handle.evictions;
         evictions.most.set(most);
@@ -43,7 +43,7 @@ impl Column {
         evictions.lost.set(0);
     }
 
-    /// The evictions recorded since the last call, and the number of evictions without a record.
+    /// Takes the records kept since the last call, and the number of evictions without a record.
     pub fn take_evictions(&mut self) -> (Vec<EvictionRecord>, u64) {
         let evictions = &self.handle.evictions;
         (mem::take(&mut *evictions.kept.borrow_mut()), evictions.lost.take())

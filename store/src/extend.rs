@@ -1,9 +1,9 @@
 //! Append and prepend: a value gets longer, in the log, in frames or in chunks of the arena.
 //!
-//! Where: called by `Column::put`, for the storage commands that the executor runs.
-//! Invariant: the value that is replaced is the one that was extended: a value in the log is read
-//! and replaced under one lock; a value in frames is copied first, and replaced only if, under the
-//! lock, it is still the key's value. Flags and exptime stay.
+//! Where: `Column::put` calls `extend` for append and prepend.
+//! Invariant: the extended value replaces only the value from which it was made. A value in the log
+//! is read and replaced under one lock. A value in frames is copied first, and is replaced only if,
+//! under the lock, the key still has the copied value. Client flags and exptime stay the same.
 //! Source: memcached's `do_store_item` (1.6.45).
 
 use crate::Draft;
@@ -17,7 +17,7 @@ use crate::verbs::{Body, Put, PutResult, StoreError, Verb};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
 
-/// A value that was read under the lock, with its frames pinned; a longer value is made from it.
+/// A value that was read under the lock, to make a new value from. The value's frames are pinned.
 pub(crate) struct OldValue {
     first_frame: Option<u32>,
     pinned: Option<Pinned>,
@@ -62,7 +62,8 @@ impl Column {
                 if !vivifies(put.verb) {
                     return Ok(PutResult::NotStored);
                 }
-                // `NotStored`: another column has added the key, so there is a value to extend.
+                // If another column has added the key, `add` stores nothing: extend the added
+                // value.
                 let add = Put { verb: Verb::Add, cas: 0, ..*put };
                 match self.put_hashed(&add, PrefetchedHash(key.hash), body.again())? {
                     PutResult::NotStored => continue,
@@ -105,7 +106,7 @@ impl Column {
         })
     }
 
-    /// Builds the longer value in frames, and replaces the old value if it is unchanged.
+    /// Builds the longer value in chunks or frames, and stores it if the old value is unchanged.
     fn extend_in_frames(
         &mut self,
         key: Key<'_>,
@@ -141,8 +142,8 @@ impl Column {
         }
     }
 
-    /// Replaces the old value by the value that `longer` returns together with its length. `longer`
-    /// returns `None` if the old value has changed.
+    /// Replaces the old value by the value that `longer` returns. `longer` also returns the length
+    /// of that value, or `None` if the old value has changed.
     fn write_longer<'a>(
         &mut self,
         key: Key<'_>,
@@ -172,8 +173,6 @@ impl Column {
 }
 
 impl View<'_> {
-    /// Reads the value of `key`, to be extended by `more`.
-    ///
     /// # Errors
     /// The answer to the request, if the value may not be extended.
     fn before(
@@ -194,7 +193,8 @@ impl View<'_> {
     }
 }
 
-/// Returns the old item with `value`, which has `value_bytes` bytes, instead of its own value.
+/// Returns a new item with the old item's flags and exptime, and with `value`, whose length is
+/// `value_bytes`.
 ///
 /// # Errors
 /// The answer to the request, if the item may not be stored.

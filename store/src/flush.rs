@@ -1,8 +1,9 @@
-//! Flushes: items stored before a flush are gone, at once or from a given second on.
+//! Flushes: a flush removes all items stored earlier, at once or when a given second comes.
 //!
-//! Where: `flush_all` and the clock's tick begin a new epoch; every lookup checks that its item was
-//! not flushed; background work looks for segments of earlier epochs.
-//! Invariant: no lookup returns an item of an earlier epoch, however late background work is.
+//! Where: `flush_all` begins a new epoch or requests a delayed flush, which begins one later. Each
+//! lookup checks that its item was not flushed. Background work claims segments of earlier epochs.
+//! Invariant: no lookup returns an item of an earlier epoch, even if background work has not
+//! removed it.
 //! Source: memcached's `process_flush_all_command` (1.6.45).
 
 use crate::Store;
@@ -12,7 +13,7 @@ use memory::segments::State;
 
 const LOOKS_MAX: u32 = 4096;
 
-/// The progress of a column's walk through the segments, in search of segments of earlier epochs.
+/// The progress of a column's search for segments of earlier epochs, through all segments.
 #[derive(Debug)]
 pub(crate) struct FlushWalk {
     second: u32,
@@ -28,14 +29,14 @@ impl View<'_> {
     #[cold]
     fn is_flushed_by(self, loc: u64) -> bool {
         let flushed = self.log.flush.now();
-        // From second `at` until `flush_due` flushes, all items are hidden (`oldest_live`).
+        // From second `at` on, all items are hidden, until `flush_due` begins a new epoch.
         let reached = self.handle.now >= flushed.at() + u32::from(plant::is(Fault::FlushOneLate));
         (flushed.at() != 0 && reached)
             || (flushed.is_sweeping() && self.log.segment_of(loc).epoch() != flushed.epoch())
     }
 
-    /// Carries out a delayed flush once its second is over. Called when the clock ticks. Only the
-    /// first column's call flushes, so items stored after that call stay.
+    /// Carries out a delayed flush after the flush's second. Each column calls this function when
+    /// its clock ticks, but only the first call flushes: items stored after that call stay.
     pub(crate) fn flush_due(self) {
         let now = self.handle.now;
         if self.log.flush.change(|word| (1..now).contains(&word.at()).then(|| word.next())) {
@@ -45,7 +46,7 @@ impl View<'_> {
 
     pub(crate) fn flush(self, oldest_live: Option<u32>) {
         match oldest_live {
-            // Second 0 precedes all others: it flushes nothing but cancels a pending flush.
+            // Second 0 cancels a pending flush, and flushes nothing.
             Some(second) if second == 0 || second >= self.handle.now => {
                 self.log.flush.change(|word| Some(word.with_at(second)));
             }
@@ -58,12 +59,12 @@ impl View<'_> {
 }
 
 impl FlushWalk {
-    /// Makes a walk that is complete; the next walk begins in a second after `now`.
+    /// Makes a walk that is complete. The next walk begins when the clock has passed second `now`.
     pub(crate) fn new(now: u32) -> Self {
         Self { second: now, next: u32::MAX }
     }
 
-    /// Lets the harvest claim a slice of the segments of earlier epochs. True: there is more to do.
+    /// Lets the harvest claim some segments of earlier epochs. Returns true if the walk must go on.
     pub(crate) fn walk(&mut self, view: View<'_>) -> bool {
         if !view.log.flush.now().is_sweeping() {
             return false;
@@ -78,7 +79,7 @@ impl FlushWalk {
         }
         let end = count.min(first.saturating_add(LOOKS_MAX));
         let (looked, claimed) = view.harvest.gather_flushed(view, first, end);
-        // Claimed segments still hold items, so the walk begins again until it claims none.
+        // Claimed segments still have items, so the walk starts again until nothing is claimed.
         self.next = if claimed > 0 { 0 } else { first + looked };
         if self.next == count {
             view.end_sweep();
@@ -88,13 +89,13 @@ impl FlushWalk {
 }
 
 impl Store {
-    /// The second in which a pending flush takes effect; 0: no flush is pending.
+    /// The second in which a pending flush takes effect; 0 if no flush is pending.
     #[must_use]
     pub fn flush_pending(&self) -> u32 {
         self.log.flush.now().at()
     }
 
-    /// Seals the open segments. Called after the epoch has changed.
+    /// Seals the open segments. Must be called after the epoch has changed.
     fn flushed(&self) {
         self.log.seal_all();
         self.mrc.flushed();
@@ -111,7 +112,7 @@ impl Store {
             holds && there.epoch() != swept.epoch()
         };
         if !(0..segments.count()).any(earlier) {
-            // If another flush has begun a newer epoch, the sweep goes on for that epoch.
+            // If another flush has begun a newer epoch, lookups must go on comparing epochs.
             let is_same = |epoch| epoch == swept.epoch();
             self.log.flush.change(|word| is_same(word.epoch()).then(|| word.swept()));
         }
@@ -179,8 +180,7 @@ mod tests {
             },
             |store, round| {
                 let word = store.log.flush.now();
-                // The column that comes later may request the flush again, so the flush may be done
-                // twice.
+                // The columns may request the flush one after the other: it may be done twice.
                 assert!((round + 1..=2 * (round + 1)).contains(&word.epoch()), "{word:?}");
                 assert_eq!(word.at(), 0, "done");
             },

@@ -2,37 +2,36 @@
 //!
 //! A free segment is *warm* if it is populated, and *fresh* if it has no memory (`Segments`).
 //!
-//! Where: before an append if few free segments are warm; and in a thread that populates segments.
-//! Invariant: no item is evicted to save memory, and an append does at most a slice of work to save
-//! memory. No append waits: if dead memory cannot be reused yet, because a column has not passed a
-//! quiescent point, the append takes a fresh segment. The sums of bytes are computed again only
-//! after a segment was opened or populated.
+//! Where: called by an append if few free segments are warm, and by the thread that populates
+//! segments.
+//! Invariant: no item is evicted to save memory, and an append does at most one slice of work to
+//! save memory. No append waits: if a column must pass a quiescent point before dead memory can be
+//! reused, the append takes a fresh segment. `assess` runs only if a segment was opened, freed or
+//! populated.
 //! Source: the write cost of log-structured file systems (Rosenblum and Ousterhout, 1992):
-//! compacting a half-dead segment moves one byte per byte gained. Deader segments, which go first,
-//! cost far less.
+//! compacting a half-dead segment moves one byte per byte gained. Segments with more dead bytes
+//! cost far less, and are compacted first.
 
 use crate::Store;
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
 
-/// Fresh segments are taken freely until memory in use is this percentage of the items' bytes.
+/// Memory in use grows without compaction up to this percentage of the items' bytes.
 const FREELY_PERCENT: u64 = 125;
-/// Up to this percentage, mostly dead segments are reused before a fresh segment is taken. Above
-/// this percentage, half-dead segments are reused too.
+/// While memory in use is at most this percentage of the items' bytes, only mostly dead segments
+/// are compacted before a fresh segment is taken. Above it, half-dead segments are compacted too.
 const HALF_DEAD_PERCENT: u64 = 200;
-/// Memory allowed in addition, for half-filled open segments and for items on the move.
+/// Bytes allowed in addition to both percentages, because open segments are partly empty.
 const SLACK_BYTES: u64 = 3 << 20;
 const DEAD_PERCENT_MOSTLY: u64 = 75;
 const DEAD_PERCENT_HALF: u64 = 50;
-/// Bytes of free segments that are kept warm ahead of need.
+/// Number of bytes in free segments that are populated in advance.
 const AHEAD_BYTES: u32 = 4 << 20;
-/// The minimum number of segments that are kept warm ahead of need.
+/// Minimum number of free segments that are populated in advance, if `AHEAD_PART` allows.
 const AHEAD_SEGMENTS_MIN: u32 = 3;
-/// The number of segments kept warm ahead of need is at most the number of present segments divided
-/// by this.
+/// At most one in this number of segments is populated in advance.
 const AHEAD_PART: u32 = 16;
 
-/// The kind of segment that is compacted and reused before a fresh segment is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reuse {
     Nothing = 0,
@@ -40,23 +39,21 @@ enum Reuse {
     HalfDead = 2,
 }
 
-/// The result of the last `assess`, and the state of the work done ahead of need.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
-    /// The result of the last `assess`: {fresh segments: 31 | free segments: 31 | `Reuse`: 2}.
+    /// Segment counts and result of the last `assess`: {fresh: 31 bits | free: 31 | `Reuse`: 2}.
     found: AtomicU64,
-    /// The counts of fresh and free segments, as in `found`, when warm segments were last given
-    /// back. While the counts are unchanged, no segment is populated ahead of need.
+    /// The counts of fresh and free segments when warm segments last gave back their memory, packed
+    /// by `word`. Until a count changes, no segment is populated in advance.
     rested: AtomicU64,
-    /// Bytes of the index that are locked into RAM.
     locked_bytes: AtomicUsize,
 }
 
 const FREE_AT: u32 = 2;
 const FRESH_AT: u32 = 33;
 
-/// The word for `found`. The result of `assess` holds while both counts stay the same: opening a
-/// segment changes the count of free ones, and populating one changes the count of fresh ones.
+/// Packs the counts of fresh and free segments with `first`, like `found`. Opening a segment
+/// changes the count of free segments; populating a segment changes the count of fresh segments.
 fn word(store: &Store, first: Reuse) -> u64 {
     let segments = &store.memory().segments;
     let (fresh, free) = (u64::from(segments.fresh()), u64::from(segments.free()));
@@ -64,7 +61,7 @@ fn word(store: &Store, first: Reuse) -> u64 {
 }
 
 impl Store {
-    /// The result of the last `assess`, renewed if a segment was opened or populated since.
+    /// The result of the last `assess`; calls `assess` again if a count of segments has changed.
     #[inline]
     fn reuse(&self) -> Reuse {
         let found = self.growth.found.load(Ordering::Relaxed); // a hint, here and below
@@ -76,8 +73,8 @@ impl Store {
         }
     }
 
-    /// The percentage of dead bytes from which a segment is reused before a fresh one is taken.
-    /// `None`: a fresh segment may be taken.
+    /// Minimum percentage of dead bytes at which a segment is reused before a fresh segment is
+    /// taken. `None` if a fresh segment may be taken at once.
     #[inline]
     pub(crate) fn dead_percent_to_reuse(&self) -> Option<u64> {
         match self.reuse() {
@@ -101,7 +98,7 @@ impl Store {
         first
     }
 
-    /// Bytes used by the index and by segments that are neither fresh nor granted to the index.
+    /// Bytes of the index, and of all segments that are neither fresh nor granted to the index.
     fn touched_bytes(&self) -> u64 {
         let memory = self.memory();
         let fresh = memory.segments.fresh();
@@ -111,7 +108,7 @@ impl Store {
         u64::from(touched) * segment_bytes + self.index.bytes() as u64
     }
 
-    /// Allows a fresh segment to be taken. Called when no segment is worth compacting.
+    /// Lets appends take fresh segments. Called when no segment is worth compacting.
     pub(crate) fn let_grow(&self) {
         self.growth.found.store(word(self, Reuse::Nothing), Ordering::Relaxed);
     }
@@ -124,33 +121,34 @@ impl Store {
 
     /// True if `populate_one` has work to do. If memory is locked into RAM, `populate_one`
     /// populates all fresh segments and locks the index's new memory. Otherwise `populate_one`
-    /// populates a fresh segment if fewer than `ahead` segments are warm and memory may grow.
+    /// populates a fresh segment if memory may grow and fewer than `ahead()` segments are warm.
     #[inline]
     #[must_use]
     pub fn wants_to_populate(&self) -> bool {
         let memory = self.memory();
         let segments = &memory.segments;
-        // `populate_one` leaves `high` segments free, since appends make room while fewer are free.
+        // More than `high` segments must stay free: while fewer are free, each append makes room.
         let may_take = segments.fresh() > 0 && segments.free() > self.high() + 1;
         if memory.region.is_locked() {
             return may_take || self.index_to_lock().is_some();
         }
         may_take
             && segments.warm() < self.ahead()
-            // Relaxed: a hint, stored by one thread only.
+            // Relaxed: `rested` is a hint that only one thread stores.
             && self.growth.rested.load(Ordering::Relaxed) != word(self, Reuse::Nothing)
             && self.reuse() == Reuse::Nothing
     }
 
-    /// A number that stays the same while no segment is opened or freed; for `give_back_unused`.
+    /// A number that changes when a segment is opened, populated or freed; see `give_back_unused`.
     #[must_use]
     pub fn segments_seen(&self) -> u64 {
         word(self, Reuse::Nothing)
     }
 
     /// Gives the memory of warm segments back to the system, since a store that does not grow does
-    /// not need them. False: a segment was opened or freed since `segments_seen` returned `seen`,
-    /// so the store may grow, and keeps the memory. Only for the thread that calls `populate_one`.
+    /// not need warm segments. Returns false if a segment was opened or freed since `segments_seen`
+    /// returned `seen`: then the store may grow, and keeps its memory. Only the thread that calls
+    /// `populate_one` may call this function.
     #[must_use]
     pub fn give_back_unused(&self, seen: u64) -> bool {
         if seen != self.segments_seen() {
@@ -159,7 +157,7 @@ impl Store {
         let memory = self.memory();
         let warm = memory.segments.warm();
         if warm <= self.ahead() && !memory.region.is_locked() {
-            // More than `high` segments stay free, so no column waits for the one taken here.
+            // More than `high` segments stay free, so no column lacks the segment taken here.
             let mut left = warm;
             while left > 0 && memory.give_back_one(self.high() + 1) {
                 left -= 1;
@@ -169,11 +167,11 @@ impl Store {
         true
     }
 
-    /// Populates a free segment ahead of need, so that no append waits for the system. Called by a
-    /// thread without a column. False: no segment has to be populated.
+    /// Populates a free segment in advance, so that no append waits for the system. A thread
+    /// without a column calls this function. Returns false if no segment has to be populated.
     ///
     /// # Errors
-    /// The system has no memory for the segment.
+    /// The system has no memory for the segment, or refuses to lock memory into RAM.
     pub fn populate_one(&self) -> io::Result<bool> {
         if self.memory().region.is_locked() {
             self.lock_index()?;
@@ -181,11 +179,11 @@ impl Store {
         Ok(self.wants_to_populate() && self.memory().populate_one(self.high() + 1)?)
     }
 
-    /// Populates all memory within the limit and locks it into RAM; `populate_one` does the same
-    /// when the limit is raised. Must be called before the columns start.
+    /// Populates all memory within the store's limit, and locks the memory into RAM. If the limit
+    /// is raised later, `populate_one` does the same. Must be called before the columns start.
     ///
     /// # Errors
-    /// The system refuses (RLIMIT_MEMLOCK), or lacks the memory.
+    /// The system refuses to lock the memory (RLIMIT_MEMLOCK), or has too little memory.
     pub fn lock_memory(&self) -> io::Result<()> {
         let locked = self.memory().lock().and_then(|()| self.lock_index());
         if locked.is_err() {
@@ -195,7 +193,7 @@ impl Store {
         locked
     }
 
-    /// Number of bytes of the index, if it differs by a segment or more from the number locked.
+    /// Bytes of the index, if they differ from the locked bytes by the size of a segment or more.
     fn index_to_lock(&self) -> Option<usize> {
         let bytes = self.index.bytes();
         let locked = self.growth.locked_bytes.load(Ordering::Relaxed); // used by one thread only

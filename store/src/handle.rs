@@ -1,10 +1,10 @@
 //! A column's handle on the store: items are read, linked and unlinked only through this handle.
 //!
-//! Where: every `Column` has one; it is passed to every function that works for the column.
-//! Invariant: no reference into the log crosses a quiescent point, as the borrow checker proves:
-//! each is borrowed from a `View`, which is borrowed from the column's `Handle`. A function that
-//! may pass a quiescent point takes `&mut Handle`; every other function takes a `View`.
-//! Source: the reader of quiescent-state-based reclamation, see `memory::quiescence`.
+//! Where: every `Column` has a handle, which is passed to every function that works for the column.
+//! Invariant: no reference into the log outlives a quiescent point, as the borrow checker proves:
+//! each reference borrows a `View`, which borrows the column's `Handle`. A function that may pass a
+//! quiescent point takes `&mut Handle`; every other function takes a `View`.
+//! Source: a reader in quiescent-state-based reclamation; see `memory::quiescence`.
 
 #![allow(unsafe_code, reason = "announces quiescent points")]
 
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static HANDLES: AtomicU64 = AtomicU64::new(0);
 
-/// A reference, valid until the column's next quiescent point, to a value that is never rewritten.
+/// Names a value that is never rewritten. Valid until the column's next quiescent point.
 #[derive(Clone, Copy, Debug)]
 pub struct ValueRef {
     handle: u64,
@@ -27,22 +27,19 @@ pub struct ValueRef {
     loc: u64,
 }
 
-/// A column's handle on the store, with the state that only this column uses.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) store: Arc<Store>,
     /// The column's number; unique in the store.
     pub(crate) id: usize,
-    /// The handle's number; unique in the process.
     number: u64,
     passes: u64,
     /// The column's clock, in seconds of the store's time.
     pub(crate) now: u32,
-    /// The stamp of an access in second `now`.
     pub(crate) stamp: Stamp,
     /// Number of items linked minus items unlinked, since the last report to the index.
     pub(crate) items: Cell<i64>,
-    /// Bytes of the log that the column has made dead since it last found the store full.
+    /// Number of bytes of the log that the column has made dead since it last found the store full.
     pub(crate) dead_bytes: Cell<u32>,
     /// Number of lookups since the last lookup of a sampled key.
     lookups: Cell<u64>,
@@ -50,7 +47,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Makes the handle of column `id`, online from now on. No two handles have the same `id`.
+    /// Makes the handle of column `id`, and puts the column online. Each `id` has one handle.
     pub(crate) fn new(store: Arc<Store>, id: usize) -> Self {
         let now = store.config.now;
         store.log.set_now(now);
@@ -64,7 +61,7 @@ impl Handle {
         handle
     }
 
-    /// Sets the clock, which never goes back. False: the clock was at `now` or later.
+    /// Sets the clock to `now`, but never back. Returns false if the clock was at `now` or later.
     pub(crate) fn set_now(&mut self, now: u32) -> bool {
         let is_later = now > self.now;
         if is_later {
@@ -78,32 +75,32 @@ impl Handle {
         ValueRef { handle: self.number, passes: self.passes, loc }
     }
 
-    /// Passes a quiescent point: memory that the column may have been reading may be reused.
+    /// Passes a quiescent point, after which memory that the column has read may be reused.
     pub(crate) fn pass(&mut self) {
         self.passes += 1;
-        // SAFETY: only this handle has the column's number, and all that the column has read is
-        // borrowed from the handle: `&mut self` proves that no such borrow is left.
+        // SAFETY: no other handle has the column's number. All that the column has read borrows the
+        // handle, and `&mut self` proves that no such borrow is left.
         unsafe { self.store.memory().quiescence.pass(self.id) };
     }
 
-    /// Passes the last quiescent point before the thread sleeps. `pass` must precede the next
-    /// access.
+    /// Passes the last quiescent point before the thread sleeps. Before the column's next access to
+    /// the store, `pass` must be called.
     pub(crate) fn offline(&mut self) {
         self.passes += 1;
         self.view().report_items();
-        // SAFETY: as in `pass`, `&mut self` proves that no borrow of what was read is left.
+        // SAFETY: `&mut self` proves that nothing that the column has read is still borrowed.
         unsafe { self.store.memory().quiescence.offline(self.id) };
     }
 
-    /// A view, for reads until the column's next quiescent point.
+    /// A view of the store, to be used until the column's next quiescent point.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {
         View { store: &self.store, handle: self }
     }
 }
 
-/// A column's view of the store, from one quiescent point to the next. Everything read through it
-/// is borrowed from the column's handle, which a quiescent point takes mutably.
+/// A column's view of the store between two quiescent points. All that is read through a view
+/// borrows the column's handle. A function that passes a quiescent point takes `&mut Handle`.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'r> {
     pub(crate) store: &'r Store,
@@ -120,8 +117,8 @@ impl Deref for View<'_> {
 }
 
 impl<'r> View<'r> {
-    /// The part of the value that is in the log. `None`: the column has passed a quiescent point
-    /// since the lookup, or the `ValueRef` is another column's.
+    /// Returns the part of the value that is in the log. Returns `None` if the column has passed a
+    /// quiescent point since the lookup, or if another column made the `ValueRef`.
     pub(crate) fn kept(self, ValueRef { handle, passes, loc }: ValueRef) -> Option<&'r [u8]> {
         if (handle, passes) != (self.handle.number, self.handle.passes) {
             return None;
@@ -135,20 +132,20 @@ impl<'r> View<'r> {
         &self.store.counters[self.handle.id]
     }
 
-    /// Adds `more` to the number of linked items; negative for unlinked ones.
+    /// Adds `more` to the number of linked items; `more` is negative if items were unlinked.
     #[inline]
     pub(crate) fn count_items(self, more: i64) {
         self.handle.items.set(self.handle.items.get() + more);
     }
 
-    /// Reports to the index the number of items linked minus items unlinked since the last report.
+    /// Reports to the index how the number of linked items has changed since the last report.
     pub(crate) fn report_items(self) {
         if self.handle.items.get() != 0 {
             self.store.index.count(self.handle.items.take());
         }
     }
 
-    /// Counts a lookup, and reports it to the miss-ratio estimate if the key is sampled.
+    /// Counts a lookup. If the miss-ratio estimate samples the key, also reports the lookup to it.
     #[inline]
     pub(crate) fn sample_lookup(self, hash: u64) {
         self.handle.lookups.set(self.handle.lookups.get() + 1);

@@ -1,11 +1,11 @@
-//! The harvest: claims segments in which items have expired or were flushed, and unlinks those
-//! items, by one pass through the index for many segments or by a walk through each segment.
+//! The harvest claims segments in which items have expired or were flushed, and unlinks these
+//! items: by one pass through the index for many segments, or by a walk through each segment.
 //!
-//! Where: background work, and appends that make room, before they evict anything.
-//! Invariant: a gathered segment is claimed, so it belongs to the harvest alone. A segment whose
-//! items are all dead is retired once no slot names one of them. Under its group's lock, each dead
-//! item is checked again: a touch comes before the check, or finds no item.
-//! Source: a walk costs time per dead item, and a pass costs time per line of the index, like
+//! Where: called by background work, and by appends that make room before they evict items.
+//! Invariant: a gathered segment is claimed, so only the harvest works on the segment. If all items
+//! of a segment are dead, the segment is retired once no slot names any of them. Each dead item is
+//! checked again under its group's lock: a touch comes before the check or finds no item.
+//! Source: a walk takes time for each dead item, and a pass for each line of the index, like
 //! reference counting and mark-sweep (Bacon, Cheng and Rajan, OOPSLA 2004).
 
 #![allow(unsafe_code, reason = "items in the mapping")]
@@ -20,14 +20,14 @@ use memory::plant::{self, Fault};
 use memory::segments::State;
 use memory::sync::{AtomicU32, Mutex, Ordering};
 
-/// The maximum number of segments that are gathered at a time.
+/// Maximum number of segments that the harvest has claimed at a time.
 const GATHERED_MAX: u32 = 4096;
-/// The maximum number of segments that one slice claims, and that one slice retires.
+/// Maximum number of segments that one slice of work claims or retires.
 const SLICE_SEGMENTS: u32 = 64;
-/// The number of lines that a pass visits in the time that a walk takes for one item
-/// (`bench store -- expiry`).
+/// Number of lines that a pass visits in the time in which a walk unlinks one item, as measured by
+/// `bench store -- expiry`.
 const ITEM_LINES: u64 = 6;
-/// The bytes of records that a walk reads in the time that a pass takes for one line.
+/// Number of bytes of records that a walk reads in the time in which a pass visits one line.
 const LINE_BYTES: u32 = 8;
 
 #[derive(Debug)]
@@ -39,14 +39,14 @@ pub(crate) struct Harvest {
 #[derive(Debug)]
 struct Claims {
     dead: Vec<u32>,
-    /// Segments with some dead items, or with frames to be given back.
+    /// Segments to be walked, because some of their items are live or have frames to be given back.
     mixed: Vec<u32>,
-    /// Segments whose live items must move out: a pass has found live items in them, or an earlier
-    /// pass has marked them uncounted.
+    /// Segments whose live items must be moved, because a pass has found live items in the segment
+    /// or has marked the segment as uncounted.
     alive: Vec<u32>,
     marks: Marks,
     dead_bytes: u64,
-    /// The second in which the items in `dead` were found dead.
+    /// The latest second in which a segment was claimed.
     now: u32,
     stage: Stage,
 }
@@ -54,9 +54,8 @@ struct Claims {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Gathering,
-    /// The pass continues at this group.
     Passing(u64),
-    /// No slot names a dead item of the segments in `dead` any more.
+    /// The pass is complete: no slot names a dead item of a segment in `dead`.
     Retiring,
 }
 
@@ -84,7 +83,7 @@ impl Harvest {
         self.waiting.load(Ordering::Relaxed) == 0 // a hint
     }
 
-    /// The claimed segments, for the audit. `None`: another column works on them.
+    /// The claimed segments, for the audit; `None` if another column has the lock.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn claimed(&self) -> Option<Vec<u32>> {
         let gathered = self.gathered.try_lock().ok()?;
@@ -94,8 +93,8 @@ impl Harvest {
         Some(dead.iter().chain(mixed).chain(alive).copied().collect())
     }
 
-    /// Gathers segments that are due, or continues a pass. Returns the used part of `budget`, in
-    /// bytes of records. 0: there is nothing to do, or another column is doing the work.
+    /// Claims due segments, continues a pass, or retires segments. Returns how much of `budget` was
+    /// used; 0 if there is nothing to do, or if another column has the lock.
     pub(crate) fn work(&self, view: View<'_>, budget: u32) -> u32 {
         if !view.index.is_passing() && !view.log.calendar.may_be_due(view.handle.now) {
             return 0;
@@ -110,7 +109,7 @@ impl Harvest {
         work
     }
 
-    /// Claims segments of earlier epochs in `first..end`. Returns the numbers checked and claimed.
+    /// Checks segments `first..end`, and claims those of earlier epochs. Returns both counts.
     pub(crate) fn gather_flushed(&self, view: View<'_>, first: u32, end: u32) -> (u32, u32) {
         let Ok(mut gathered) = self.gathered.try_lock() else { return (0, 0) };
         let gathered = &mut *gathered;
@@ -132,8 +131,8 @@ impl Harvest {
         (looked, claimed)
     }
 
-    /// Takes a claimed segment, and a walk that unlinks its dead items; if there is no walk, its
-    /// live items must be moved out. `None`: no segment waits, or another column has the lock.
+    /// Takes a claimed segment, and a walk that unlinks its dead items. Without a walk, its live
+    /// items must be moved out. Returns `None` if no segment waits or another column has the lock.
     pub(crate) fn next(&self, view: View<'_>) -> Option<(u32, Option<Sweep>)> {
         if self.is_empty() {
             return None;
@@ -171,14 +170,14 @@ impl Claims {
         }
         let segment = self.dead.pop()?;
         let bytes = u64::from(view.log.segment(segment).live());
-        // Other columns may have unlinked items since: the sum is reset with the last segment.
+        // Items unlinked meanwhile make `bytes` too low, so the sum is reset with the last segment.
         self.dead_bytes =
             if self.dead.is_empty() { 0 } else { self.dead_bytes.saturating_sub(bytes) };
         self.marks.set(segment, false);
         walked(segment)
     }
 
-    /// Claims due segments. When no more are due, begins a pass if a pass is worth its cost.
+    /// Claims due segments. When no segment is due any more, may begin a pass.
     fn gather_due(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
             let due = || view.log.due(view.handle.now);
@@ -192,7 +191,6 @@ impl Claims {
         SLICE_SEGMENTS
     }
 
-    /// Claims a segment. False: it cannot be claimed now.
     fn gather(&mut self, view: View<'_>, segment: u32) -> bool {
         let there = view.log.segment(segment);
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
@@ -213,7 +211,7 @@ impl Claims {
         true
     }
 
-    /// Begins a pass if that is cheaper than a walk through each dead segment.
+    /// Begins a pass if a pass is cheaper than a walk through each dead segment.
     fn begin_pass(&mut self, view: View<'_>) -> bool {
         let items = self.dead_bytes / u64::from(view.mean_item_bytes().max(1));
         let pays = items * ITEM_LINES >= view.index.home_lines() && !self.dead.is_empty();
@@ -229,13 +227,13 @@ impl Claims {
         let (mut gone, now) = (ReapedCounts::default(), self.now);
         let is_dead = |slot: Slot| {
             let there = view.log.segment_of(slot.loc());
-            // Usually the segment's latest exptime has passed, but a touch may have raised it.
+            // Usually the segment's latest exptime has passed, but a touch may have made it later.
             let fate = match there.max_exp() <= now {
                 true => Fate::Expired,
                 false if there.epoch() != view.log.epoch() => Fate::Flushed,
-                // SAFETY: the pass calls this closure with a slot that it has just read under the
-                // lock of the slot's group. `view` borrows the column's handle, which a quiescent
-                // point takes mutably, so the column passes none before the item has been read.
+                // SAFETY: the pass calls this closure with a slot that was read under the lock of
+                // the slot's group. `view` borrows the column's handle, so the column passes no
+                // quiescent point before the item has been read.
                 false => view.fate(&unsafe { view.item(slot.loc()) }, slot.loc()),
             };
             gone.note(fate, slot);
@@ -252,7 +250,7 @@ impl Claims {
         u32::try_from(passed.lines).unwrap_or(u32::MAX).saturating_mul(LINE_BYTES).max(1)
     }
 
-    /// Retires segments after a pass, except those from which live items must first be moved out.
+    /// Retires the segments that a pass has emptied. Marks segments with live items as uncounted.
     fn retire_slice(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
             let Some(segment) = self.dead.pop() else {

@@ -1,8 +1,8 @@
 //! Keys and their hashes, which place them in the index.
 //!
-//! Where: the first step of every operation. A batch first hashes and prefetches all keys.
-//! Invariant: each store has random secrets, so that nobody outside can choose keys that collide; a
-//! random seed alone would not prevent that (rapidhash's documentation).
+//! Where: every operation first hashes its key. A batch first hashes and prefetches all its keys.
+//! Invariant: each store has random secrets, so that no client can choose keys whose hashes
+//! collide; a random seed alone would not prevent collisions (rapidhash's documentation).
 //! Source: rapidhash v3 "nano", made for keys up to 48 bytes; longer keys cost little more.
 
 use crate::column::Column;
@@ -19,7 +19,7 @@ pub(crate) struct Key<'k> {
     pub(crate) hash: u64,
 }
 
-/// The hash of a key whose line of the index may have been prefetched.
+/// The hash of a key. The key's line of the index may have been prefetched.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefetchedHash(pub(crate) u64);
 
@@ -33,8 +33,8 @@ impl Column {
         PrefetchedHash(self.handle.store.hash.hash(key))
     }
 
-    /// Returns the hash of `key` and prefetches its line of the index. For a batch: call this for
-    /// all keys, then `prefetch_item` with each hash.
+    /// Returns the hash of `key` and prefetches the key's line of the index. For a batch, call this
+    /// function for all keys, and then `prefetch_item` with each hash.
     #[inline]
     #[must_use]
     pub fn prefetch(&self, key: &[u8]) -> PrefetchedHash {
@@ -69,7 +69,7 @@ pub(crate) struct KeyHash {
 impl KeyHash {
     pub(crate) fn new() -> Self {
         // The system seeds the standard library's hasher. Under shuttle the seed is fixed, so that
-        // a replayed schedule meets the same collisions.
+        // the same keys collide when a schedule is replayed.
         Self::seeded(if cfg!(shuttle) { 1 } else { RandomState::new().build_hasher().finish() })
     }
 
@@ -85,7 +85,7 @@ impl KeyHash {
         }
     }
 
-    /// Like `hash_any`, but inlined, and only for keys of 17 to 48 bytes, the usual ones.
+    /// Like `hash_any`, but inlined, and only for keys of the usual lengths, 17 to 48 bytes.
     #[inline(always)]
     fn hash_usual(&self, key: &[u8]) -> u64 {
         let RapidSecrets { seed, secrets } = &self.secrets;
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Keys with the same hash, made from the secrets: a factor of 0 makes the product 0.
+    /// Makes keys with the same hash: each begins with a secret, so that a factor in `fold` is 0.
     fn colliding(hash: &KeyHash, count: u64) -> Vec<[u8; 32]> {
         let key = |nth: u64| {
             let mut key = [b'k'; 32];
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(hashes(&one, &keys).len(), 1);
         for other in [KeyHash::new(), std::thread::spawn(KeyHash::new).join().expect("hashes")] {
             assert_eq!(hashes(&other, &keys).len(), 1000);
-            // The keys do not cluster either: each tenth of all hashes has about 100 keys.
+            // The hashes do not cluster: each tenth of their range has about 100 of them.
             let mut tenths = [0; 10];
             keys.iter().for_each(|key| {
                 let tenth = (u128::from(other.hash(key)) * 10) >> 64;
@@ -204,7 +204,7 @@ mod tests {
         assert!((0_u32..1000).all(|nth| is_there(&mut column, &nth.to_le_bytes())));
         let stats = store.stats();
         assert_eq!((stats.curr_items, stats.evictions), (2000, 0));
-        // Two lines of the group hold 16 keys, and each overflow line holds seven keys.
+        // Two lines of the group hold 16 colliding keys, and each overflow line holds seven more.
         let lines = (1000 - 16) / 7;
         assert!(stats.hash_overflow_bytes >= usual + lines * LINE_BYTES, "{stats:?}");
         for key in keys.iter().step_by(2) {

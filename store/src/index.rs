@@ -1,9 +1,9 @@
-//! The index: key hash -> slot, read without locks, written under one lock per group of lines.
+//! The index maps a key's hash to a slot. Readers take no lock; writers lock a group of lines.
 //!
 //! Where: a lookup usually probes one line of the index, then reads one item in the log.
-//! Invariant: slots change only under the group's lock, except that a hit updates `cnt` and
-//! `fetched`. A reader reports a miss only if the group's version was even, and if version and
-//! address were the same before and after its probes: then no slot moved meanwhile.
+//! Invariant: slots change only under their group's lock, except that a hit updates `cnt` and
+//! `fetched`. A reader reports a miss only if the group's version was even, and if the version and
+//! the key's address were the same before and after the search: then no slot moved meanwhile.
 //! Source: the KV-Cache paper, section 4.2.2 (a table with 2^m bucket locks); growth by linear
 //! hashing, in groups of 8 to 15 lines so that memory never doubles at once.
 //!
@@ -14,11 +14,11 @@
 //! ```
 //! The hash's low bits choose a key's group. The tag, other bits of the hash, chooses two lines of
 //! the group: the key's home line and its other line. So a line can be added without reading keys.
-//! A slot goes to its home line or, if that is full, to its other line. If both are full, the slot
-//! replaces another slot of its home line that can move to that slot's other line, or else goes to
-//! the group's overflow lines. So lines are nearly full: under steady insertions and removals, just
-//! before a line is added, 70 % of the items are at home, 23 % in their other line and 7 % in
-//! overflow lines, and an item takes 8.7 to 9.0 bytes of the index.
+//! A slot goes to its home line or, if that line is full, to its other line. If both lines are
+//! full, a slot that can move to its own other line leaves the home line and makes room for the new
+//! slot; if no slot can move, the new slot goes to an overflow line. So lines are nearly full:
+//! under steady insertions and removals, just before a line is added, 70 % of the slots are in home
+//! lines, 23 % in other lines and 7 % in overflow lines; an item takes 8.7 to 9.0 bytes.
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
@@ -60,22 +60,21 @@ const SPILLED: u64 = 0xffff << SPILLED_AT;
 const OVERFLOW_AT: u64 = overflow::NUMBER;
 /// The index grows when it has more items than this percentage of its home slots.
 const LOAD_PERCENT_MAX: u64 = 104;
-/// The index begins to contract when it has fewer items than this percentage of its home slots. It
-/// stops at `LOAD_PERCENT_BACK`, or when it grows. A steady number of items keeps the width.
+/// The index begins to contract when it has fewer items than this percentage of its home slots.
+/// Contraction ends at `LOAD_PERCENT_BACK`, or when the index grows.
 const LOAD_PERCENT_MIN: u64 = 55;
 const LOAD_PERCENT_BACK: u64 = 65;
-/// The maximum share of a store's memory for lines. This share suffices for the smallest items,
-/// each of which takes 5 bytes of the log and 7.7 bytes of nearly full lines.
+/// Maximum percentage of a store's memory that lines may take. The percentage suffices even for the
+/// smallest items, each of which takes 5 bytes of the log and 7.7 bytes of nearly full lines.
 const LINES_PERCENT: usize = 66;
-/// There is address space for one overflow line per this many home lines. Just before a line is
-/// added, about one overflow line per twelve home lines is in use.
+/// There is address space for one overflow line for each `OVERFLOW_PART` home lines. Just before a
+/// line is added, about one overflow line for each twelve home lines is in use.
 const OVERFLOW_PART: usize = 4;
 const OVERFLOW_LINES_MIN: usize = 8;
-/// Each time a search has passed this many lines of an overflow chain, it checks that the group's
-/// version is unchanged: the chain may have been unlinked.
+/// After every `RECHECK_LINES` lines of an overflow chain, a search checks that the group's version
+/// is unchanged, because the lines may have left the chain meanwhile.
 const RECHECK_LINES: usize = 16;
 
-/// The width, and the numbers of items at which the index contracts and grows.
 #[derive(Debug)]
 struct PublishedWidth {
     width: AtomicU64,
@@ -83,15 +82,15 @@ struct PublishedWidth {
     most_items: AtomicI64,
 }
 
-/// A slot as a lookup read it, and the word of the index that holds it.
+/// A slot that a lookup has read, and the word of the index that holds the slot.
 pub(crate) struct FoundSlot<'i> {
     pub(crate) slot: Slot,
     at: &'i AtomicU64,
 }
 
 impl FoundSlot<'_> {
-    /// Marks the item as fetched and, if `counts` returns true, raises its counter. Writes nothing
-    /// to a saturated slot. A lost update does no harm.
+    /// Marks the item as fetched and, if `counts` returns true, raises the slot's counter. Writes
+    /// nothing if the slot is marked and the counter is at its maximum.
     #[inline]
     pub(crate) fn bump(&self, counts: impl FnOnce() -> bool) {
         if self.slot.is_saturated() && !plant::is(Fault::SaturatedWritten) {
@@ -110,8 +109,9 @@ impl FoundSlot<'_> {
         self.slot.has(slot::BUSY)
     }
 
-    /// True if the slot is not busy and still names the same bytes: then the item is linked, and
-    /// all that the caller has read of it is of one version. False also if the item was moved.
+    /// True if the slot is not busy and still names the same version of the item: then the item is
+    /// linked, and all bytes that the caller has read are of this version. False if the item was
+    /// moved.
     #[inline]
     pub(crate) fn is_unchanged(&self) -> bool {
         // Pairs with the Release fence in `LockedGroup::rewrite`: a reader of a byte that `rewrite`
@@ -131,23 +131,23 @@ pub(crate) struct Index {
     overflow: Overflow,
     ghost: Ghost,
     width: CachePadded<PublishedWidth>,
-    /// The smallest width to which the index contracts: the initial width, until `forget_start`.
+    /// The smallest width to which the index contracts: the first width, until `forget_start`.
     least: AtomicU64,
     items: CachePadded<AtomicI64>,
     granted: AtomicUsize,
-    /// Held to add or remove a line, to lay out a group, to give memory back or to begin a pass.
+    /// Locked to add or remove a line, lay out a group, give memory back or begin a pass.
     moving: Mutex<MoveState>,
-    /// True while a pass is under way. Then the index does not contract.
+    /// True while a pass is under way, during which the index does not contract.
     passing: AtomicBool,
 }
 
 impl Index {
-    /// Makes an index that may grow within `bytes_max`, with a ghost for the evictions that
-    /// `remembered` selects. The index starts with `lines` lines, and is granted their memory.
+    /// Makes an index with `lines` lines, which count as granted. The index may grow within
+    /// `bytes_max`. Its ghost remembers the evictions that `remembered` selects.
     pub(crate) fn new(bytes_max: usize, lines: u64, remembered: GhostScope) -> io::Result<Self> {
         let width = Width::of_lines(lines);
         let lines = (bytes_max / 8 * LINES_PERCENT / 100).max(2 * index(width.total_lines()) * 8);
-        // A group has at least 64 words of lines, and `may_be_wider` needs room for one more group.
+        // A group has at least 64 words of lines; `may_be_wider` needs room for one more group.
         let groups = lines / 64 + 2;
         let index = Self {
             lines: Words::new(lines.next_multiple_of(8))?,
@@ -170,17 +170,17 @@ impl Index {
         Ok(index)
     }
 
-    /// The number of lines for `items` items without growth, at most those that fit in `bytes`.
+    /// Number of lines for `items` items without growth, but no more than fit in `bytes`.
     pub(crate) fn lines_for(items: u64, bytes: usize) -> u64 {
         let lines = items.saturating_mul(100) / LOAD_PERCENT_MAX / 8 + 1;
         let group_bytes = index(LINES_MIN) * 64 + grow::GROUP_BYTES;
         lines.min(bytes as u64 / group_bytes as u64 * LINES_MIN)
     }
 
-    /// Lets the index contract to `lines` from now on, however wide it was at the start.
+    /// From now on the index may contract to `lines` lines, even if it had more lines at the start.
     pub(crate) fn forget_start(&self, lines: u64) {
         let Ok(_alone) = self.moving.lock() else { return };
-        // Relaxed, like all accesses to `least`: the lock of `moving` is held, except in `new`.
+        // Relaxed, like all accesses to `least`: each holds the lock of `moving`, except in `new`.
         self.least.store(Width::of_lines(lines).pack(), Ordering::Relaxed);
         self.publish(self.width(), LOAD_PERCENT_MIN);
     }
@@ -202,13 +202,13 @@ impl Index {
         self.ghost.lock(groups)
     }
 
-    /// Bytes of the index, including those that the ghost will use once it remembers a key.
+    /// Number of bytes of the index, with the bytes that the ghost uses after an eviction.
     pub(crate) fn bytes(&self) -> usize {
         let width = self.width();
         self.line_bytes(width) + self.ghost.bytes(width.total_groups())
     }
 
-    /// Bytes in use for lines and group words, and for the ghost.
+    /// The bytes in use for lines and group words, and the bytes in use for the ghost.
     pub(crate) fn bytes_by_part(&self) -> (usize, usize) {
         let width = self.width();
         (self.line_bytes(width), self.ghost.touched_bytes(width.total_groups()))
@@ -267,7 +267,7 @@ impl Index {
         self.lines.prefetch(address.line(address.home(tag(hash))));
     }
 
-    /// True if the ghost remembers the key of `hash` as evicted. A hint only.
+    /// True if the ghost seems to remember that the key of `hash` was evicted.
     pub(crate) fn remembers(&self, hash: u64) -> bool {
         self.ghost.knows(self.width().address(hash).group(), hash)
     }
@@ -279,7 +279,7 @@ impl Index {
 
     #[inline]
     fn width_word(&self) -> u64 {
-        // Acquire pairs with the Release in `publish`: new lines are seen zeroed or filled.
+        // Acquire pairs with the Release in `publish`: the new width's lines are visible.
         self.width.width.load(Ordering::Acquire)
     }
 
@@ -291,8 +291,8 @@ impl Index {
         same || plant::is(Fault::WidthNotCompared)
     }
 
-    /// Publishes the width, and the numbers of items above which the index grows and below which it
-    /// contracts (`least_percent` of its home slots). The changed groups must be locked.
+    /// Publishes the width, the number of items above which the index grows, and `least_percent` of
+    /// the home slots, below which the index contracts. The changed groups must be locked.
     fn publish(&self, width: Width, least_percent: u64) {
         let items = |percent| {
             let items = width.total_lines() * 8 * percent / 100;
@@ -300,7 +300,7 @@ impl Index {
         };
         let least = self.least.load(Ordering::Relaxed); // as in `forget_start`
         let fewest = if width.pack() == least { i64::MIN } else { items(least_percent) };
-        // Relaxed: no other data depends on the bounds, and a column may use outdated ones.
+        // Relaxed: no other data depends on the two numbers, and a column may use outdated numbers.
         self.width.fewest_items.store(fewest, Ordering::Relaxed);
         let most = if self.may_be_wider(width) { items(LOAD_PERCENT_MAX) } else { i64::MAX };
         self.width.most_items.store(most, Ordering::Relaxed);
@@ -308,8 +308,8 @@ impl Index {
         self.width.width.store(width.pack(), Ordering::Release);
     }
 
-    /// Finds, without a lock, a slot with the tag of `hash`, probably the key's slot: in the home
-    /// line, then in the other line and overflow lines. `None`: the index lacks the key.
+    /// Finds, without a lock, a slot with the tag of `hash`, probably the key's slot. Searches the
+    /// home line, then the other line and overflow lines. `None` if the index lacks the key.
     #[inline(always)]
     pub(crate) fn likely(&self, hash: u64) -> Option<FoundSlot<'_>> {
         let width = self.width_word();
@@ -318,14 +318,12 @@ impl Index {
         likely(line, tag(hash)).or_else(|| self.likely_elsewhere(hash, width))
     }
 
-    /// The rest of `likely`, if no slot of the home line at `width` has the tag.
     #[cold]
     #[inline(never)]
     fn likely_elsewhere(&self, hash: u64, width: u64) -> Option<FoundSlot<'_>> {
         self.find_validated(hash, width, |_| true)
     }
 
-    /// Finds the slot that `is_it` accepts, without a lock.
     #[inline]
     pub(crate) fn find(
         &self,
@@ -336,15 +334,14 @@ impl Index {
         if is_it(likely.slot) { Some(likely) } else { self.find_exactly(hash, is_it) }
     }
 
-    /// The rest of `find`, if the likely slot names another item.
     #[inline(never)]
     fn find_exactly(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<FoundSlot<'_>> {
         self.find_validated(hash, self.width_word(), is_it)
     }
 
-    /// Searches every line that may hold the slot, first at `width`, then at the current width.
-    /// Returns `None` only if the group's version was even, and the same before and after the
-    /// search, so that no slot moved meanwhile.
+    /// Searches every line that may hold the slot, first by `width`, then by the current width.
+    /// Returns `None` only if the group's version was even, and was the same before and after the
+    /// search, which proves that no slot moved meanwhile.
     #[inline(always)]
     fn find_validated(
         &self,
@@ -360,7 +357,7 @@ impl Index {
             // Acquire pairs with the Release of a dropped `LockedGroup` and of `Group::end_moving`.
             let before = group.load(Ordering::Acquire);
             if before & ODD == 0 {
-                // The home line comes last, since most callers have just searched it.
+                // The home line is searched last, because most callers have just searched it.
                 if before & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
                     let other = self.lines.line(address.line(homes.other(tag)));
                     let mut found = probe(other, tag, &mut is_it);
@@ -386,7 +383,7 @@ impl Index {
         }
     }
 
-    /// Searches the overflow chain of a group whose word was `group`, while `goes_on` returns true.
+    /// Searches the overflow chain of a group whose word is `group`, while `goes_on` is true.
     #[inline(never)]
     fn find_overflow(
         &self,
@@ -420,8 +417,8 @@ impl Index {
                     let home = address.home(tag(hash));
                     return LockedGroup { index: self, hash, address, home, word };
                 }
-                // A step has moved `hash` to another group. Release pairs with the Acquire of the
-                // next `lock_group`, though nothing was changed.
+                // A step has moved `hash` to another group, so this group is unlocked again.
+                // Release pairs with the Acquire of the next `lock_group`.
                 self.groups.word(address.group()).store(word, Ordering::Release);
             }
             wait_a_little(&mut rounds);
@@ -440,7 +437,7 @@ impl Index {
         taken.ok()
     }
 
-    /// True if an overflow line is free or address space is left; otherwise items must be evicted.
+    /// True if an overflow line is free or can be added. If false, items must be evicted.
     pub(crate) fn has_room(&self) -> bool {
         self.overflow.has_room()
     }
@@ -450,17 +447,17 @@ impl Index {
             || (self.overflow.has_room() && self.bytes() + 64 <= self.granted_bytes())
     }
 
-    /// Takes a zeroed overflow line; with `must`, even beyond the memory granted.
+    /// Takes an overflow line with empty slots; if `must`, even beyond the granted memory.
     fn take_overflow(&self, must: bool) -> Option<u64> {
         self.overflow.take(must, || self.bytes() + 64 <= self.granted_bytes())
     }
 }
 
-/// True if the group's version is the same as in `before`: no slot of the group has moved since.
+/// True if the group's version is the same as in the word `before`: no slot has moved since.
 #[inline]
 fn is_same_version(group: &AtomicU64, before: u64) -> bool {
-    // Pairs with the Release fences of `LockedGroup::moving` and `begin_moving`: if a probe saw a
-    // moved slot, this load sees the odd version or a later one.
+    // Pairs with the Release fences of `LockedGroup::moving` and `begin_moving`: if a search saw a
+    // moved slot, the load below sees the odd version or a later version.
     fence(Ordering::Acquire);
     let same = (group.load(Ordering::Relaxed) ^ before) & VERSION == 0;
     same || plant::is(Fault::VersionNotCompared)
@@ -470,10 +467,10 @@ fn bump_version(word: u64) -> u64 {
     (word & !VERSION) | (word.wrapping_add(ODD) & VERSION)
 }
 
-/// Puts `slot` in an empty place of `line`. False: `line` is full.
+/// Stores `slot` in an empty word of `line`. Returns false if `line` is full.
 fn put_in(line: &[AtomicU64], slot: Slot) -> bool {
     for word in line {
-        // Relaxed: slots are stored only under this group's lock, which the caller holds.
+        // Relaxed: only a holder of the group's lock, like the caller, stores slots.
         if word.load(Ordering::Relaxed) == 0 {
             word.store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
             return true;

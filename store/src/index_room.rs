@@ -1,9 +1,9 @@
-//! The index's memory: granted in whole segments, and given back once the index has contracted.
+//! The index's memory: granted in whole segments, and given back after the index has contracted.
 //!
-//! Where: after every verb that adds or removes a key, and in the background.
-//! Invariant: the index uses no more bytes than the segments granted to it have. The pages of these
-//! segments are returned to the system. A segment goes back to the log only once the index has
-//! returned the same number of bytes of its own pages.
+//! Where: called after every verb that adds or removes a key, and by background work.
+//! Invariant: the index uses at most as many bytes as the segments granted to it have. The system
+//! gets back the pages of these segments, since the index has its own pages. A segment returns to
+//! the log only after the index has given back the same number of bytes of its own pages.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -12,11 +12,11 @@ use crate::index::grow::Step;
 use crate::index::slot::Slot;
 use memory::segments::State;
 
-/// A column reports its number of linked items when the number has changed by this much.
+/// A column reports its change of the number of linked items when the change reaches this number.
 pub(crate) const ITEMS_LUMP: i64 = if cfg!(shuttle) { 4 } else { 64 };
 
 impl View<'_> {
-    /// Reports the item count and resizes the index by a step, after a key was added or removed.
+    /// Reports the item count if due, and resizes the index by a step if the index wants that.
     #[inline]
     pub(crate) fn settle_index(self) {
         if self.handle.items.get().abs() >= ITEMS_LUMP {
@@ -32,7 +32,7 @@ impl View<'_> {
     #[inline(never)]
     fn grow_index(self) {
         let hash_of = |slot: Slot| {
-            // SAFETY: the step has just read the slot, under the lock of the slot's group.
+            // SAFETY: the slot was read just now, under the lock of the slot's group.
             self.hash.hash(unsafe { self.item(slot.loc()) }.key())
         };
         if self.index.step(hash_of) == Step::NeedsMemory {
@@ -40,10 +40,10 @@ impl View<'_> {
         }
     }
 
-    /// Grants the index the memory of a free segment. False: no segment can be taken.
+    /// Grants the memory of a free segment to the index. Returns false if no segment can be taken.
     pub(crate) fn grant_index(self) -> bool {
         let memory = self.memory();
-        // Nobody accesses a segment in state `Index`. Its next user writes to it before reading it.
+        // Nobody accesses a segment in state `Index`, and a later user first writes to it.
         let Some(segment) = memory.take_without_memory(self.keep()) else { return false };
         memory.segments.get(segment).set_state(State::Index);
         self.index.grant(memory.region.segment_bytes() as usize);

@@ -1,9 +1,10 @@
 //! An item in the log, byte by byte.
 //!
-//! Where: a slot's `loc` names an item's first byte; walks of a segment step from item to item.
-//! Invariant: once published, an item's key, shape and extent never change. Its exptime and last
-//! access may change; in a short item so may the CAS unique, client flags and value (see
-//! `rewrite`). Writers use atomics under the group's lock; readers may use atomics without it.
+//! Where: a slot's `loc` is the position of an item's first byte; walks go from item to item.
+//! Invariant: once an item is published, its key, shape and extent never change. Its exptime and
+//! last access may change. In a short item, the CAS unique, client flags and value may change too
+//! (see `rewrite`). Writers use atomics under the group's lock, and readers without the lock use
+//! atomics.
 //!
 //! ```text
 //!   form, lengths, options           2 to 4 bytes, little-endian, see `shape`
@@ -17,7 +18,7 @@
 //!   key    klen bytes
 //!   value  the whole value, or its last part, after the full frames
 //! ```
-//! All other state that memcached's semantics need is in the slot (fetched, stale, won).
+//! The slot holds all other state that memcached's commands need: fetched, stale and won.
 
 #![allow(unsafe_code, reason = "reads and writes items in the mapping")]
 
@@ -38,7 +39,7 @@ use std::marker::PhantomData;
 
 pub(crate) const KEY_BYTES_MAX: usize = 250;
 
-/// A placeholder for an exptime that is set later: a time that no clock reaches.
+/// A placeholder for an exptime that is set later. No clock reaches this second.
 pub(crate) const EXPTIME_TO_COME: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +53,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) accessed: Stamp,
 }
 
-/// A reference to an item in the log; valid until its column's next quiescent point.
+/// A reference to an item in the log. Valid until the column's next quiescent point.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'r> {
     at: *const u8,
@@ -62,25 +63,22 @@ pub(crate) struct Item<'r> {
     region: PhantomData<&'r Region>,
 }
 
-/// A record of a segment.
 pub(crate) enum Record<'r> {
     Item(Item<'r>),
-    /// A void, which is a place that got no item, of this extent.
+    /// A void, which is a place that got no item. The number is the void's extent.
     Void(u32),
 }
 
 impl<'r> Item<'r> {
-    /// The item at `loc`.
-    ///
     /// # Safety
-    /// Since the column's last quiescent point, `loc` was in a slot, or a walk of a drainable
-    /// segment came to `loc`.
+    /// Since its last quiescent point, the column has read `loc` from a slot, or has reached `loc`
+    /// in a walk through a drainable segment.
     #[inline]
     pub(crate) unsafe fn at(region: &'r Region, loc: u64, layout: Layout) -> Self {
         let at = region.at(loc).cast_const();
         plain_access(at, 4, false);
-        // SAFETY: an item was written here before the slot was published; its bytes are not reused
-        // before the column's next quiescent point.
+        // SAFETY: an item was written at `loc` before a slot named the item. The item's bytes are
+        // not reused before the column's next quiescent point.
         Self::of(at, unsafe { shape::read(at, layout) })
     }
 
@@ -92,7 +90,7 @@ impl<'r> Item<'r> {
         Self { at, shape, fields_at, key_at, region: PhantomData }
     }
 
-    /// The item at `loc`, if it has this key.
+    /// The item at `loc`, if the item has this key.
     ///
     /// # Safety
     /// See `at`.
@@ -103,13 +101,13 @@ impl<'r> Item<'r> {
         layout: Layout,
         key: &[u8],
     ) -> Option<Self> {
-        // SAFETY: the caller keeps the contract of `at`.
+        // SAFETY: the caller guarantees what `at` requires.
         let item = unsafe { Self::at(region, loc, layout) };
         plain_access(item.key().as_ptr(), key.len(), false);
         is_same(item.key(), key).then_some(item)
     }
 
-    /// Like `with_key`, but `None` also for an item in the long form, which few items have.
+    /// Like `with_key`, but also returns `None` if the item has the long form, which is rare.
     ///
     /// # Safety
     /// See `at`.
@@ -122,7 +120,7 @@ impl<'r> Item<'r> {
     ) -> Option<Self> {
         let at = region.at(loc).cast_const();
         plain_access(at, 4, false);
-        // SAFETY: as in `at`, an item was written here, and its bytes are not reused meanwhile.
+        // SAFETY: as in `at`: an item was written here, and its bytes are not reused meanwhile.
         let item = Self::of(at, unsafe { shape::read_shorter(at, layout) }?);
         plain_access(item.key().as_ptr(), key.len(), false);
         is_same(item.key(), key).then_some(item)
@@ -150,7 +148,7 @@ impl<'r> Item<'r> {
 
     #[inline]
     pub(crate) fn key(&self) -> &'r [u8] {
-        // SAFETY: a key lies within the extent and is never rewritten.
+        // SAFETY: the key lies within the item's extent and is never rewritten.
         unsafe { self.bytes(self.key_at, self.shape.key_bytes) }
     }
 
@@ -161,25 +159,25 @@ impl<'r> Item<'r> {
     /// the item's group, or the item is not short (`Shape::is_short`).
     #[inline]
     pub(crate) unsafe fn log_value(&self) -> &'r [u8] {
-        // SAFETY: within the extent; the caller keeps writers out.
+        // SAFETY: the value lies within the item's extent, and the caller keeps writers out.
         unsafe { self.bytes(self.key_at + self.shape.key_bytes, self.shape.log_bytes) }
     }
 
-    /// Like `log_value`, but `None` for an item that may be rewritten.
+    /// Like `log_value`, but returns `None` if the item may be rewritten.
     #[inline]
     pub(crate) fn lasting_value(&self) -> Option<&'r [u8]> {
         // SAFETY: `rewrite` refuses an item that is not short.
         (!self.shape.is_short()).then(|| unsafe { self.log_value() })
     }
 
-    /// The `bytes` bytes of the item from byte `from` on.
+    /// The item's `bytes` bytes from offset `from` on.
     ///
     /// # Safety
-    /// These bytes lie within the item's extent, and do not change while the slice is in use.
+    /// The bytes lie within the item's extent, and do not change while the slice is in use.
     #[inline]
     unsafe fn bytes(&self, from: u32, bytes: u32) -> &'r [u8] {
-        // SAFETY: the extent was written in full before the item was published, and is not reused
-        // while the item is borrowed (see `at`). The caller guarantees the rest.
+        // SAFETY: the item was written in full before it was published, and its bytes are not
+        // reused while the item is borrowed (see `at`). The caller guarantees the other conditions.
         unsafe { std::slice::from_raw_parts(self.at.add(from as usize), bytes as usize) }
     }
 
@@ -187,8 +185,8 @@ impl<'r> Item<'r> {
     pub(crate) fn first_frame(&self) -> Option<u32> {
         self.shape.is_chained().then(|| {
             let mut bytes = [0; 4];
-            // SAFETY: an item with frames has the number of its first frame before its key, and
-            // this number is never rewritten.
+            // SAFETY: if an item has frames, the four bytes before its key are the number of its
+            // first frame, which is never rewritten.
             bytes.copy_from_slice(unsafe { self.bytes(self.key_at - 4, 4) });
             u32::from_le_bytes(bytes)
         })
@@ -212,57 +210,57 @@ impl<'r> Item<'r> {
     #[inline]
     pub(crate) fn client_flags(&self) -> u32 {
         match self.shape.has_flags() {
-            // SAFETY: the item has the field.
+            // SAFETY: the item has client flags.
             true => unsafe { self.load_4(self.flags_at()) },
             false => 0,
         }
     }
 
-    /// The CAS unique; 0 if the item has none. `base` returns the `cas_base` of its segment.
+    /// The CAS unique; 0 if the item has none. `base` returns the `cas_base` of the item's segment.
     #[inline(always)]
     pub(crate) fn cas(&self, base: impl FnOnce() -> u64) -> u64 {
         match self.shape.cas() {
             CasWidth::None => 0,
-            // SAFETY: the item has the field.
+            // SAFETY: the item has a CAS unique of four bytes.
             CasWidth::Short => base() + u64::from(unsafe { self.load_4(self.fields_at) }),
-            // SAFETY: as in `load_4`, for a field of eight bytes.
+            // SAFETY: the item has a CAS unique of eight bytes; see also `load_4`.
             CasWidth::Long => unsafe { load_8(self.at.add(self.fields_at as usize)) },
         }
     }
 
-    /// The exptime; 0: the item never expires. A touch at the same time may mix old and new bytes,
-    /// so an exptime that has passed must be read again under the lock.
+    /// The exptime; 0 if the item never expires. During a touch, the result may mix old and new
+    /// bytes, so an exptime that has passed must be read again under the group's lock.
     #[inline]
     pub(crate) fn exptime(&self) -> u32 {
         if !self.shape.has_exp() {
             return 0;
         }
-        // SAFETY: the item has the field.
+        // SAFETY: the item has an exptime field.
         match unsafe { self.load_4(self.exp_at()) } {
             EXPTIME_TO_COME => 0,
             exptime => exptime,
         }
     }
 
-    /// Sets the exptime. Two calls at once, without the group's lock, may mix their bytes.
+    /// Sets the exptime, under the group's lock, since two calls at once may mix their bytes.
     ///
     /// # Panics
-    /// The item has no exptime field: the bytes would go to another field or the key.
-    // Inlined: after a check of the shape the assertion costs nothing, and `self` needs no memory.
+    /// The item has no exptime field, so the bytes would overwrite another field or the key.
+    // Inlined: after a caller's check of the shape, the assertion takes no time.
     #[inline(always)]
     pub(crate) fn set_exptime(&self, exptime: u32) {
         assert!(self.shape.has_exp(), "an item that has room for an exptime");
-        // SAFETY: the item has the field.
+        // SAFETY: the item has an exptime field.
         unsafe { self.store(self.exp_at(), exptime.to_le_bytes()) };
     }
 
     #[inline]
     pub(crate) fn accessed(&self) -> Stamp {
-        // SAFETY: as in `load_4`; every item has a stamp, in the two bytes before its fields.
+        // SAFETY: every item has a stamp, in the two bytes before its fields; see also `load_4`.
         Stamp(unsafe { load_2(self.at.add(self.fields_at as usize - 2)) })
     }
 
-    /// Sets the time of the last access. Must be called under the group's lock.
+    /// Sets the stamp of the last access. Must be called under the lock of the item's group.
     #[inline]
     pub(crate) fn set_accessed(&self, stamp: Stamp) {
         // SAFETY: every item has a stamp, in the two bytes before its fields.
@@ -273,34 +271,33 @@ impl<'r> Item<'r> {
     /// A four-byte field of the item's shape begins at byte `from`.
     #[inline]
     unsafe fn load_4(&self, from: u32) -> u32 {
-        // SAFETY: the field lies between the item's first bytes and its key, and so within its
-        // extent, which is mapped and not reused as long as the item is borrowed (see `at`). Once
-        // the item is published, fields are only accessed by the atomics of `pieces`, one field at
-        // a time.
+        // SAFETY: the field lies within the item's extent, which is mapped and not reused while the
+        // item is borrowed (see `at`). After the item is published, columns access its fields only
+        // by the atomics of `pieces`, one field at a time.
         unsafe { load_4(self.at.add(from as usize)) }
     }
 
     /// # Safety
     /// A field of `N` bytes begins at byte `from`. The field is the stamp or a field of the item's
-    /// shape, but not the first frame's number, which is read without atomics.
+    /// shape, but not the first frame's number, which readers load without atomics.
     #[inline]
     unsafe fn store<const N: usize>(&self, from: u32, bytes: [u8; N]) {
         // SAFETY: the field lies within the item's extent, as in `load_4`; the mapping is writable.
         unsafe { copy_in(bytes.as_ptr(), self.at.add(from as usize).cast_mut(), N) };
     }
 
-    /// Copies the value's part in the log to `to`, which must have the same length. Another column
-    /// may rewrite the value meanwhile; the caller checks for that afterwards.
+    /// Copies the part of the value that is in the log to `to`, which must have the same length.
+    /// Another column may rewrite the value meanwhile: the caller must check the slot afterwards.
     #[inline]
     pub(crate) fn copy_value(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.shape.log_bytes as usize, "all of it");
-        // SAFETY: the value's bytes were written before the item was published; since then only
-        // `rewrite` stores to them, by `copy_in` in the same pieces. `to` is as long as the value.
-        // The caller's fence orders the accesses.
+        // SAFETY: the value's bytes were written before the item was published. Since then only
+        // `rewrite` stores to these bytes, by `copy_in`, which cuts the bytes into the same pieces.
+        // `to` is as long as the value's part. The fence in the caller's check orders the accesses.
         unsafe { copy_out(self.value_at(), to.as_mut_ptr(), to.len()) };
     }
 
-    /// Like `copy_value`, but to the end of `out`.
+    /// Like `copy_value`, but appends the bytes to `out`.
     #[inline(always)]
     pub(crate) fn append_value(&self, out: &mut Vec<u8>) {
         let bytes = self.shape.log_bytes as usize;
@@ -313,7 +310,8 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// Overwrites the item's fields. A short CAS unique is stored as its distance from `cas_base`.
+    /// Overwrites the item's value and fields. A short CAS unique is stored as its distance from
+    /// `cas_base`.
     ///
     /// # Panics
     /// The new value has another length, or the item is not short (`Shape::is_short`).
@@ -327,19 +325,19 @@ impl<'r> Item<'r> {
             CasWidth::None => {}
             CasWidth::Short => {
                 let behind = fields.cas.wrapping_sub(cas_base).to_le_bytes();
-                // SAFETY: the item has the field.
+                // SAFETY: the item has a CAS unique of four bytes.
                 unsafe {
                     self.store(self.fields_at, [behind[0], behind[1], behind[2], behind[3]]);
                 }
             }
-            // SAFETY: the item has the field.
+            // SAFETY: the item has a CAS unique of eight bytes.
             CasWidth::Long => unsafe { self.store(self.fields_at, fields.cas.to_le_bytes()) },
         }
         if self.shape.has_exp() {
             self.set_exptime(fields.exptime);
         }
         if self.shape.has_flags() {
-            // SAFETY: the item has the field.
+            // SAFETY: the item has client flags.
             unsafe { self.store(self.flags_at(), fields.client_flags.to_le_bytes()) };
         }
         let [value, more] = fields.value;
@@ -352,8 +350,8 @@ impl<'r> Item<'r> {
             "a value of the old one's length, which readers copy"
         );
         let to = self.value_at().cast_mut();
-        // SAFETY: as in `copy_value`; the mapping is writable, and the group's lock, which the
-        // caller holds, keeps out other writers, and readers that use no atomics.
+        // SAFETY: as in `copy_value`. The mapping is writable. The caller holds the group's lock,
+        // which keeps out other writers, and readers that use no atomics.
         unsafe {
             match more.is_empty() {
                 true => copy_in(value.as_ptr(), to, value.len()),
@@ -367,14 +365,14 @@ impl<'r> Item<'r> {
         self.at.wrapping_add((self.key_at + self.shape.key_bytes) as usize)
     }
 
-    /// All fields, to be written elsewhere; the CAS unique is 0.
+    /// Returns all fields of the item except the CAS unique, which is 0 in the result.
     ///
     /// # Safety
     /// See `log_value`.
     pub(crate) unsafe fn fields(&self) -> Fields<'r> {
         Fields {
             key: self.key(),
-            // SAFETY: the caller keeps the contract of `log_value`.
+            // SAFETY: the caller guarantees what `log_value` requires.
             value: [unsafe { self.log_value() }, &[]],
             cas: 0,
             exptime: self.exptime(),
@@ -385,32 +383,32 @@ impl<'r> Item<'r> {
     }
 }
 
-/// Copies both pieces to `to` as one. Readers copy the whole value at the same time, and both
-/// copies must be cut into the same atomic accesses.
+/// Copies both pieces to `to` by one call of `copy_in`, because readers may copy the whole value
+/// meanwhile, and both copies must use the same atomic accesses.
 ///
 /// # Safety
-/// See `copy_in`, for the bytes of both pieces.
+/// The same as for `copy_in`, for the bytes of both pieces.
 #[inline(never)]
 unsafe fn copy_pieces_in([value, more]: [&[u8]; 2], to: *mut u8) {
     let mut both = [0; REWRITTEN_BYTES_MAX];
     let both = &mut both[..value.len() + more.len()];
     both[..value.len()].copy_from_slice(value);
     both[value.len()..].copy_from_slice(more);
-    // SAFETY: the caller keeps the contract of `copy_in`.
+    // SAFETY: the caller guarantees what `copy_in` requires.
     unsafe { copy_in(both.as_ptr(), to, both.len()) };
 }
 
-/// True if two keys are the same. For most lengths a call of `memcmp` alone would cost as much. No
-/// branch precedes the comparison of all bytes: keys with equal tags are nearly always the same.
+/// True if two keys are the same. For most lengths, a call of `memcmp` alone would take as long. No
+/// branch comes before the comparison of all bytes, since keys with equal tags nearly always match.
 #[inline(always)]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
-    /// The bits that differ between the words at `at`.
+    /// The bits in which the keys' words at offset `at` differ.
     ///
     /// # Safety
-    /// Both keys have a whole `W` at `at`.
+    /// Both keys have all bytes of a `W` from offset `at` on.
     #[inline(always)]
     unsafe fn differ<W: std::ops::BitXor>(one: &[u8], other: &[u8], at: usize) -> W::Output {
-        // SAFETY: the caller guarantees a whole `W` at `at`.
+        // SAFETY: the caller guarantees that all bytes of the word lie within both keys.
         let word = |of: &[u8]| unsafe { of.as_ptr().add(at).cast::<W>().read_unaligned() };
         word(one) ^ word(other)
     }
@@ -418,7 +416,7 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     if bytes != other.len() {
         return false;
     }
-    // SAFETY: both keys have this length, and so a word at each of these offsets.
+    // SAFETY: both keys have `bytes` bytes, so the words at these offsets lie within both keys.
     unsafe {
         let at_ends = || differ::<u128>(one, other, 0) | differ::<u128>(one, other, bytes - 16);
         match bytes {
@@ -432,16 +430,14 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// The record at `loc`.
-///
 /// # Safety
-/// `loc` is the start of a record in a drainable segment that the caller claimed.
+/// A record starts at `loc`, in a drainable segment that the caller has claimed.
 #[inline]
 pub(crate) unsafe fn record(region: &Region, loc: u64, layout: Layout) -> Record<'_> {
     plain_access(region.at(loc), 4, false);
-    // SAFETY: the caller guarantees that a record begins here. The column that reserved its bytes
-    // wrote all of them, an item or a void, before it committed them, and a segment is drainable
-    // only when all its bytes are committed; the Acquire in `Segment::drainable` makes them
+    // SAFETY: the caller guarantees that a record starts at `loc`. The column that reserved the
+    // record's bytes wrote an item or a void before it committed the bytes. A segment is drainable
+    // only when all its bytes are committed; the Acquire in `Segment::drainable` makes the bytes
     // visible. The claim keeps the segment from being reused, and nobody rewrites a record's first
     // bytes.
     unsafe {
@@ -452,10 +448,11 @@ pub(crate) unsafe fn record(region: &Region, loc: u64, layout: Layout) -> Record
     }
 }
 
-/// Writes an item of `shape` at `loc`; a short CAS unique becomes a distance from `cas_base`.
+/// Writes an item of `shape` at `loc`. A short CAS unique is stored as its distance from
+/// `cas_base`.
 ///
 /// # Safety
-/// `shape.extent()` bytes from `loc` are the caller's own: reserved and not yet published.
+/// The caller has reserved the `shape.extent()` bytes from `loc` on, which are not published yet.
 pub(crate) unsafe fn write(
     region: &Region,
     loc: u64,
@@ -472,9 +469,9 @@ pub(crate) unsafe fn write(
     let mut at = region.at(loc);
     let first = shape.first();
     plain_access(at, 4, true);
-    // SAFETY: the `shape.extent()` bytes from `at` are the caller's own. They are at least five:
-    // two first bytes, two of the stamp and, by the assertion above, one of the key. So the word's
-    // four bytes lie within them; the word's bytes beyond `first.bytes` are overwritten below.
+    // SAFETY: the caller has reserved `shape.extent()` bytes from `at` on, at least five: two first
+    // bytes, two of the stamp and, by the assertion above, one of the key. So the word's four bytes
+    // lie within the extent. The word's bytes beyond `first.bytes` are overwritten below.
     at = unsafe {
         at.cast::<u32>().write_unaligned(first.word.to_le());
         at.add(first.bytes as usize)
@@ -482,7 +479,7 @@ pub(crate) unsafe fn write(
     let mut put = |bytes: &[u8]| {
         plain_access(at, bytes.len(), true);
         // SAFETY: the lengths of the word and of the pieces put below add up to `shape.extent()`,
-        // all of it the caller's; no source overlaps these bytes, which are not published yet.
+        // and the caller has reserved these bytes. No source overlaps these unpublished bytes.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len());
             at = at.add(bytes.len());
@@ -514,13 +511,13 @@ pub(crate) unsafe fn write(
     }
 }
 
-/// Makes `extent` bytes at `loc` a void record.
+/// Writes a void of `extent` bytes at `loc`.
 ///
 /// # Safety
-/// See `write`.
+/// The caller has reserved `extent` bytes from `loc` on, at least four, and not published them.
 pub(crate) unsafe fn write_void(region: &Region, loc: u64, extent: u32) {
     let void = shape::void(extent);
     plain_access(region.at(loc), void.len(), true);
-    // SAFETY: the caller's `extent` bytes are at least four.
+    // SAFETY: the caller has reserved at least four bytes at `loc`.
     unsafe { region.at(loc).cast::<[u8; 4]>().write(void) };
 }

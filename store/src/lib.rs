@@ -1,8 +1,8 @@
-//! The store maps keys to items for all threads: reads take no locks, a write locks an index group.
+//! The store: a map from keys to items. A read takes no lock; a write locks a group of the index.
 //!
-//! Where: between the protocols' requests and memory; the store does no I/O and knows no protocol.
-//! Invariant: `Store::memory_bytes` bounds items, index and all per-item state; no operation
-//! scans, grows or frees more than a bounded slice.
+//! Where: the server calls the store, which does no I/O and knows no protocol.
+//! Invariant: `Store::memory_bytes` limits the memory of items, index and all per-item state
+//! together. No operation scans, grows or frees more than a bounded amount of memory.
 //! Source: the KV-Cache paper, sections 4.2.2 and 4.2.3 (lock-free lookups, NbQ-CLOCK).
 
 mod aging;
@@ -87,62 +87,62 @@ use room::Drain;
 use stats::Counters;
 use std::{io, sync::Arc};
 
-/// The percentage of a full store's memory that holds items; the rest is open or free segments.
+/// Percentage of a full store's memory that items take; open and free segments take the rest.
 const ITEMS_PERCENT: u64 = 97;
-/// At the start the index takes at most one byte in `INDEX_START_PART` bytes of memory.
+/// At the start the index takes at most 1 / `INDEX_START_PART` of the memory.
 const INDEX_START_PART: usize = 4;
-/// A store of this size or more asks for huge pages under its index.
+/// A store with this many bytes of memory or more asks for huge pages for its index.
 const HUGE_INDEX_FROM_BYTES: usize = 256 << 20;
 
-/// The settings that a store is made with.
+/// The settings of a new store.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Bounds items, index and all per-item state, until `Column::limit_memory` is called.
+    /// Initial limit, in bytes, of the memory of items, index and all per-item state together.
     pub memory_bytes: usize,
-    /// The largest item, as memcached counts it (`-I`).
+    /// Maximum size of an item in bytes, counted like memcached's `-I`.
     pub item_bytes_max: usize,
-    /// Number of `Column`s that may be taken.
+    /// Maximum number of columns that `Store::column` returns.
     pub columns: usize,
-    /// The eviction policy. `None`: nothing is evicted, and without room no item is stored (`-M`).
+    /// The eviction policy. `None` (`-M`): no item is evicted, and a full store refuses new items.
     pub eviction: Option<Eviction>,
     /// True if items have CAS uniques; false with `-C`.
     pub cas: bool,
-    /// The clock at the start, in seconds.
+    /// The time of the store's clock at the start, in seconds.
     pub now: u32,
 }
 
 /// Settings for the start of a store. These settings cannot be changed later.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
-    /// Number of items that the index holds before it grows, as far as a quarter of the memory
-    /// suffices. The index contracts below this width only if the memory limit is lowered.
+    /// The index starts with lines for this number of items, but with at most a quarter of the
+    /// memory. The index becomes smaller than at the start only if the memory limit is lowered.
     pub items: u64,
-    /// True to ask the system for huge pages under all memory, whatever the store's size.
+    /// If true, the store asks the system for huge pages for all its memory, whatever its size.
     pub huge_pages: bool,
-    /// NUMA nodes of the columns. Each column stores what it can in memory of its own node.
+    /// The NUMA node of each column. A column prefers memory of its own node.
     pub nodes: Nodes,
-    /// An arena for values of `arena_value_bytes_min` bytes or more, while it has free chunks.
+    /// Arena for values of `arena_value_bytes_min` bytes or more, used while it has free chunks.
     pub arena: Option<Arc<Arena>>,
-    /// The shortest value that lies in the arena; at least one byte.
+    /// Minimum length in bytes of a value that is stored in the arena; 0 means 1.
     pub arena_value_bytes_min: usize,
-    /// Seeds the hash of keys, so that a program can count instructions of a repeatable run.
-    /// `None`: the system seeds the hash, so that nobody outside can choose keys that collide.
+    /// Seed for the hash of keys, so that a program can repeat a run exactly. If `None`, the seed
+    /// is random, so that no client can choose keys that collide.
     pub hash_seed: Option<u64>,
 }
 
-/// The one shared store.
+/// The store, which all columns share.
 #[derive(Debug)]
 pub struct Store {
     config: Config,
     layout: Layout,
-    /// A value of at most this many bytes is kept in the log, never in the arena.
+    /// A value of at most this length is stored in the log, even if there is an arena.
     log_bytes_max: u32,
     hash: KeyHash,
     index: Index,
     log: Log,
     limit: CachePadded<Limit>,
     growth: CachePadded<Growth>,
-    /// Drain tokens in use, one bit each.
+    /// Bit `n` is 1 while a column uses the drain token `n`.
     tokens: CachePadded<AtomicU64>,
     /// Unfinished drains of columns whose threads sleep.
     parked: Mutex<Vec<Drain>>,
@@ -150,9 +150,9 @@ pub struct Store {
     expires_unasked: AtomicBool,
     columns_taken: AtomicUsize,
     counters: Box<[CachePadded<Counters>]>,
-    /// True if new items enter the probation queue unless the ghost knows their keys.
+    /// True if the policy puts a new item into the probation queue unless the ghost knows its key.
     has_probation: bool,
-    /// The part of live bytes that probation should have, as the bits of an `f64`.
+    /// Target share (0 to 1) of the probation queue in all live bytes, as the bits of an `f64`.
     share: CachePadded<AtomicU64>,
     mrc: Mrc,
     aging: Aging,
@@ -170,7 +170,7 @@ impl Store {
     /// Makes a store, and reserves its memory.
     ///
     /// # Errors
-    /// A size outside 1 MiB to 1 TiB, or the system refuses the address space.
+    /// The size is below 1 MiB or above 1 TiB, or the system refuses the address space.
     pub fn new(config: &Config) -> Result<Arc<Store>, MakeError> {
         Self::with_start(config, Start::default())
     }
@@ -231,7 +231,7 @@ impl Store {
         }))
     }
 
-    /// Reserves address space, also for more memory than is configured, so that the limit can rise.
+    /// Reserves address space, also for more memory than `config` says, so that the limit can rise.
     fn reserve(config: &Config, start: &Start) -> io::Result<(Memory, Index)> {
         let growth = memory::region::growth();
         let (bytes, columns) = (config.memory_bytes, config.columns.max(1));
@@ -239,8 +239,8 @@ impl Store {
             .with_arena(start.arena.clone());
         let segment_bytes = memory.region.segment_bytes() as usize;
         let bytes_max = memory.segments.count_max() as usize * segment_bytes;
-        // If address space is scarce, the index gets enough of it for items with 6 bytes of key and
-        // value. Smaller items fill the index before the memory (`Room::make_slots`).
+        // If address space is scarce, the index gets enough for items with at least 6 bytes of key
+        // and value. Smaller items fill the index before the memory is full (`Room::make_slots`).
         let bytes_max = if growth > 1 { bytes_max } else { bytes_max / 2 };
         let lines = Index::lines_for(start.items, config.memory_bytes / INDEX_START_PART);
         let index = Index::new(
@@ -251,52 +251,52 @@ impl Store {
         Ok((memory, index))
     }
 
-    /// The minimum number of index lines at the start. These lines take half a segment, and leave
-    /// room in the segment for group words and overflow lines.
+    /// Minimum number of lines of the index at the start. The lines take half a segment, which
+    /// leaves the other half to group words and overflow lines.
     fn lines_least(segment_bytes: usize) -> u64 {
         8 << (segment_bytes / 1024).ilog2()
     }
 
-    /// True if the store asks the system for huge pages under its segments.
+    /// True if the store asks the system for huge pages for its segments.
     #[must_use]
     pub fn wants_huge_pages(&self) -> bool {
         self.memory().region.wants_huge()
     }
 
-    /// Asks the system to back log and frames with memory of the columns' nodes. Must be called
-    /// before the columns start. With one node, this call does nothing.
+    /// Asks the system to take memory for log and frames from the columns' NUMA nodes. Must be
+    /// called before the columns start. If there is only one node, this call does nothing.
     ///
     /// # Errors
-    /// The system does not know the nodes, or does not allow the call. Then memory is taken from
-    /// the node of the column that first uses it.
+    /// The system does not know the nodes, or does not allow the call. Then each page of memory is
+    /// taken from the node of the column that first uses the page.
     pub fn place_memory(&self) -> io::Result<()> {
         self.memory().prefer_nodes()
     }
 
-    /// True if expired items are removed without a request for them or for room. True at first.
+    /// True if background work removes expired items; true for a new store.
     #[must_use]
     pub fn expires_unasked(&self) -> bool {
-        // Relaxed, like the swap below: no other data depends on this switch.
+        // Relaxed, here and in `set_expires_unasked`: no other data depends on the switch.
         self.expires_unasked.load(Ordering::Relaxed)
     }
 
-    /// Switches the unasked removal of expired items on or off, and returns the previous setting.
+    /// Switches the removal of expired items by background work on or off. Returns the old setting.
     pub fn set_expires_unasked(&self, on: bool) -> bool {
         self.expires_unasked.swap(on, Ordering::Relaxed)
     }
 
-    /// Takes the next column.
+    /// Returns the next column.
     ///
     /// # Panics
-    /// More than `Config::columns` are taken: two columns with one number would corrupt each other.
+    /// All `Config::columns` columns exist already; no two columns may have the same number.
     #[must_use]
     pub fn column(self: &Arc<Self>) -> Column {
-        let id = self.columns_taken.fetch_add(1, Ordering::Relaxed); // unique by itself
+        let id = self.columns_taken.fetch_add(1, Ordering::Relaxed); // uniqueness needs no order
         assert!(id < self.counters.len(), "more columns taken than configured");
         Column::new(Arc::clone(self), id)
     }
 
-    /// Sums over all columns. An operation that runs meanwhile may be counted in part.
+    /// Sums the counters of all columns. An operation that runs meanwhile may be counted in part.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
@@ -312,19 +312,19 @@ impl Store {
     }
 
     fn share(&self) -> Share {
-        Share(f64::from_bits(self.share.load(Ordering::Relaxed))) // no other data depends on it
+        Share(f64::from_bits(self.share.load(Ordering::Relaxed))) // a hint
     }
 
-    /// Changes probation's share after a SET of a key that, according to the ghost, left queue
-    /// `from`. If two columns call this at once, one change may be lost.
+    /// Changes the probation queue's target share after a SET of a key that the ghost remembers as
+    /// evicted from queue `from`. If two columns call this function at once, a change may be lost.
     fn rebalance(&self, from: Queue, item_bytes: u64) {
         let Some(policy) = self.config.eviction else { return };
         let all_bytes = self.memory_bytes() as u64;
         let Share(share) = policy.rebalance(self.share(), from, item_bytes, all_bytes);
-        self.share.store(share.to_bits(), Ordering::Relaxed); // as in `share`
+        self.share.store(share.to_bits(), Ordering::Relaxed); // a hint
     }
 
-    /// The approximate mean size of the linked items, frames included.
+    /// Approximate mean bytes of a linked item, with its frames.
     fn mean_item_bytes(&self) -> u32 {
         let (probation_bytes, main_bytes) = self.live_bytes();
         let items = self.sum(|counters| &counters.curr_items).max(1);
@@ -336,32 +336,32 @@ impl Store {
         whole(columns.fold(0, u64::wrapping_add))
     }
 
-    /// Bytes of linked items in probation and in main, frames included; inexact during changes.
+    /// Estimates the bytes of linked items, with their frames, in the probation and the main queue.
     fn live_bytes(&self) -> (u64, u64) {
         let probation = self.sum(|counters| &counters.probation_bytes);
         (probation, self.sum(|counters| &counters.bytes).saturating_sub(probation))
     }
 
-    /// Estimates, from the latest lookups of a sample of keys, the misses per lookup that an LRU
-    /// would have with each of these memory sizes, in bytes. `None` before the first lookup.
+    /// Estimates the misses per lookup of an LRU with each of the memory sizes in `memory_bytes`,
+    /// from the latest lookups of a sample of keys. Returns `None` before the first lookup.
     #[must_use]
     pub fn miss_ratios<const N: usize>(&self, memory_bytes: [u64; N]) -> Option<[f64; N]> {
         self.mrc.miss_ratios(memory_bytes.map(|bytes| bytes / 100 * ITEMS_PERCENT))
     }
 
-    /// One key in this number of keys is sampled for `miss_ratios`.
+    /// Returns n if one key in n is sampled for `miss_ratios`.
     #[must_use]
     pub fn sampled_one_in(&self) -> u64 {
         self.mrc.one_in()
     }
 
-    /// True if the index has more items than its lines should hold, so that it grows.
+    /// True if the index grows, because it has more items than its lines should hold.
     #[must_use]
     pub fn index_is_expanding(&self) -> bool {
         self.index.wants_to_grow()
     }
 
-    /// Bytes of memory in use or reserved for use: the index, and all segments that are not free.
+    /// Bytes of all segments, including the index's, that are neither free nor retired.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
         let segments = &self.memory().segments;
@@ -370,14 +370,13 @@ impl Store {
         taken as usize * self.memory().region.segment_bytes() as usize
     }
 
-    /// Bytes of the arena's chunks that may hold values. These chunks are no part of the store's
-    /// memory.
+    /// Bytes of the arena's chunks that may hold values; `memory_bytes` does not limit these bytes.
     #[must_use]
     pub fn arena_bytes(&self) -> usize {
         self.memory().arena().map_or(0, |arena| arena.value_bytes())
     }
 
-    /// Bytes of a segment.
+    /// Size of a segment in bytes.
     #[must_use]
     pub fn segment_bytes(&self) -> u64 {
         self.memory().region.segment_bytes().into()
@@ -389,23 +388,22 @@ impl Store {
         self.memory().segments.free()
     }
 
-    /// Lets retired segments be reused at once, for tests that must see a reader's bytes change.
+    /// For tests: lets a retired segment be reused at once, even while a reader still reads it.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     pub fn plant_early_reuse(&self) {
         self.memory().quiescence.plant_early_reuse();
     }
 
-    /// While `on`, no retired segment is reused, as if a column hung in the middle of an operation.
-    /// For tests of the columns that wait for that column.
+    /// For tests: while `on`, no retired segment is reused, as if a column hung in an operation.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     pub fn plant_stall(&self, on: bool) {
         self.memory().quiescence.plant_stall(on);
     }
 
-    /// True if a thread holds a free segment outside all lists, to use it, populate it or give its
-    /// memory back. The thread may be preempted then. For tests of `plant_stall`.
+    /// For tests of `plant_stall`: true if a thread has taken a segment off the free lists, to use
+    /// it, populate it or give its memory back, but has not done so yet.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     #[must_use]
@@ -422,7 +420,7 @@ impl Store {
     }
 }
 
-/// A gauge's sum; 0 if one column's subtraction was seen before another column's addition.
+/// Returns a gauge's sum, or 0 while the sum is below 0 because an addition was not seen yet.
 fn whole(sum: u64) -> u64 {
     if sum > i64::MAX as u64 { 0 } else { sum }
 }

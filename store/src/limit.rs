@@ -1,11 +1,10 @@
-//! The limit of memory, which may change while the store serves, and numbers derived from it.
+//! The limit of the store's memory, which may change at any time, and numbers that depend on it.
 //!
-//! Where: `cache_memlimit` sets the limit; idle columns and appends move the memory in use towards
-//! the limit.
-//! Invariant: no request waits for a change. A higher limit applies from the next append on. For a
-//! lower limit, free segments are given back first; then other segments are compacted and drained,
-//! in slices, until the limit is met or no more can be emptied. Segments keep their size.
-//! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`; there only the page mover frees memory.
+//! Where: `cache_memlimit` sets the limit; appends and idle columns then adjust the memory in use.
+//! Invariant: no request waits for a change of the limit. The next append may use the memory of a
+//! higher limit. After a lower limit, free segments are given back first; then columns compact and
+//! drain segments, in slices, until the limit is met or no segment can be emptied.
+//! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`; memcached's page mover frees the memory.
 
 use crate::column::Column;
 use crate::handle::View;
@@ -13,19 +12,18 @@ use crate::policy::room;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 
-/// Segments per drain token, and per appender of a queue. A column uses at most one token, and one
-/// appender of a queue.
+/// There is one drain token for this number of segments, or for twice this number if there are two
+/// queues. Each queue has as many appenders as there are tokens.
 const SEGMENTS_PER_TOKEN: u32 = if cfg!(shuttle) { 8 } else { 32 };
-/// Maximum number of drain tokens: a word has a bit for each.
+/// Maximum number of drain tokens, because each token is a bit of a word.
 const TOKENS_MAX: u32 = 64;
-/// Values being received may take one byte in `IN_FLIGHT_PART` bytes of memory; but two values of
-/// the largest size may always be received if they fit in half of the memory.
+/// Values that are being received may take 1 / `IN_FLIGHT_PART` of the memory in total, or the
+/// bytes of two of the largest items if that is more; but never more than half of the memory.
 const IN_FLIGHT_PART: usize = 4;
-/// Minimum number of segments in addition to the segments of the index. With fewer, no policy can
-/// tell which items to evict.
+/// Minimum number of segments for items; with fewer, no policy can tell which items to evict.
 const SEGMENTS_MIN: u32 = 16;
 const INDEX_BYTES_PER_ITEM: u64 = 11;
-/// The memory is at least `ITEM_PART_MIN` times the largest item.
+/// The memory limit is at least `ITEM_PART_MIN` times the size of the largest item.
 const ITEM_PART_MIN: usize = 2;
 
 #[derive(Debug)]
@@ -33,21 +31,21 @@ pub(crate) struct Limit {
     memory_bytes: AtomicUsize,
     /// Number of drain tokens, and also the number of appenders of each queue.
     tokens: AtomicU32,
-    /// The greatest value that `tokens` may have.
     pub(crate) tokens_most: u32,
     segments_per_token: u32,
-    /// The second in which a column last found that no more segments can be emptied.
+    /// The second in which a column last found that no segment can be emptied.
     pub(crate) stuck: AtomicU32,
     pub(crate) repack_at: AtomicU32,
-    /// Number of values copied since the walk for scattered frames last began at the first segment.
+    /// Number of values copied since repacking last began at the first segment.
     pub(crate) repacked: AtomicU32,
-    /// The result of `lacking` when a walk last copied no value; `u32::MAX` before that.
+    /// The result of `lacking` after the last pass of repacking that copied no value; `u32::MAX` if
+    /// there was no such pass under the present limit.
     pub(crate) in_vain: AtomicU32,
-    /// Held while the limit and the numbers derived from it change; never taken under another lock.
+    /// Held while the limit changes. A thread takes this lock only if it holds no other lock.
     changing: Mutex<()>,
 }
 
-/// The error for a limit too low for the largest item, or beyond the reserved address space.
+/// The new limit is too low for the items, or is above the reserved address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a store is between 16 segments, or twice its largest item, and 16 times its first size")]
 pub struct OutOfBounds;
@@ -59,7 +57,7 @@ impl Limit {
             memory_bytes: AtomicUsize::new(config.memory_bytes),
             tokens: AtomicU32::new(1),
             tokens_most: columns.min(TOKENS_MAX),
-            // Each queue has open segments of its own.
+            // If `has_probation` is true, there are two queues, each with its own open segments.
             segments_per_token: SEGMENTS_PER_TOKEN * if has_probation { 2 } else { 1 },
             stuck: AtomicU32::new(0),
             repack_at: AtomicU32::new(u32::MAX / 2),
@@ -73,12 +71,12 @@ impl Limit {
 
     fn set_tokens(&self, segments: u32) {
         let tokens = (segments / self.segments_per_token).clamp(1, self.tokens_most);
-        self.tokens.store(tokens, Ordering::Relaxed); // no other data depends on it
+        self.tokens.store(tokens, Ordering::Relaxed); // a hint
     }
 }
 
 impl Store {
-    /// The limit of memory as last set, in bytes, for items, index and all per-item state together.
+    /// Present limit, in bytes, of the memory of items, index and all per-item state together.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.limit.memory_bytes.load(Ordering::Relaxed)
@@ -93,7 +91,6 @@ impl Store {
         least.max(ITEM_PART_MIN * self.config.item_bytes_max)..=most
     }
 
-    /// Number of drain tokens, and also the number of appenders of each queue.
     #[inline]
     pub(crate) fn tokens_max(&self) -> u32 {
         self.limit.tokens.load(Ordering::Relaxed)
@@ -105,7 +102,7 @@ impl Store {
         room::keep(self.tokens_max())
     }
 
-    /// Number of free segments below which every append pays for room.
+    /// While fewer segments than this number are free, every append does work to make room.
     #[inline]
     pub(crate) fn high(&self) -> u32 {
         room::high(self.tokens_max())
@@ -117,9 +114,8 @@ impl Store {
         some.min(memory_bytes / 2)
     }
 
-    /// Number of segments that are to be emptied because more are in use than the limit allows. If
-    /// the index alone takes too much, items keep a few segments, since emptying these would not
-    /// suffice.
+    /// Number of segments to empty because more segments are in use than the limit allows. Items
+    /// keep `SEGMENTS_MIN` segments even if the index alone exceeds the limit.
     pub(crate) fn excess(&self) -> u32 {
         let excess = self.memory().excess();
         if excess == 0 {
@@ -137,7 +133,7 @@ impl Store {
         excess.min(self.memory().present().saturating_sub(of_index + SEGMENTS_MIN))
     }
 
-    /// Number of segments to empty for the limit, besides segments that are free or in limbo.
+    /// Number of segments to empty to meet the limit, besides free segments and retired segments.
     pub(crate) fn lacking(&self) -> u32 {
         let segments = &self.memory().segments;
         match self.excess() {
@@ -146,7 +142,7 @@ impl Store {
         }
     }
 
-    /// True if the index contracts, or is about to give memory back.
+    /// True if the index is getting smaller, or has a segment's memory to give back.
     pub(crate) fn index_gives(&self) -> bool {
         let segment_bytes = self.memory().region.segment_bytes() as usize;
         self.index.wants_to_shrink() || self.index.has_to_spare(segment_bytes)
@@ -160,12 +156,12 @@ impl Column {
         self.handle.store.memory_bytes()
     }
 
-    /// Limits the store to `memory_bytes` from now on. If that is more than before, the store may
-    /// use the memory at once. If it is less, items are evicted or moved in slices until the store
-    /// is within the limit; without eviction, only deletes and expiry help.
+    /// Sets the memory limit. The store may use the memory of a higher limit at once. After a lower
+    /// limit, columns move or evict items in slices until the store is within the limit; if the
+    /// store has no eviction policy, memory becomes free only by deletes and expiry.
     ///
     /// # Errors
-    /// `OutOfBounds`: nothing was changed.
+    /// `OutOfBounds`: `memory_bytes` is not one of `Store::limits`, and the limit stays as it was.
     pub fn limit_memory(&mut self, memory_bytes: usize) -> Result<(), OutOfBounds> {
         let Self { handle, room, .. } = self;
         let (memory, limit) = (handle.store.memory(), &handle.store.limit);
@@ -177,7 +173,7 @@ impl Column {
         }
         let _alone = limit.changing.lock();
         memory.allow(segments).map_err(|_| OutOfBounds)?;
-        // Relaxed, here and below: no other data depends on these numbers.
+        // Relaxed, here and below: no other data depends on the limit and its numbers.
         limit.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         if memory_bytes < handle.store.config.memory_bytes {
             let segment_bytes = memory.region.segment_bytes() as usize;
@@ -186,10 +182,10 @@ impl Column {
         limit.set_tokens(segments);
         limit.stuck.store(0, Ordering::Relaxed);
         limit.in_vain.store(u32::MAX, Ordering::Relaxed);
-        // Seals the open segments of appenders that are now in excess, so that drains find them. A
-        // column that gives a token back after this fence sees the lower number of tokens; segments
-        // that a token's holder opened before its own fence are seen here.
-        fence(Ordering::SeqCst); // pairs with the one in `give_token`
+        // `seal_all` seals all open segments, so that drains find those of appenders beyond the new
+        // number. A column that gave its token back before this fence left segments that `seal_all`
+        // sees; a column that does so later sees the new number, and seals its segments itself.
+        fence(Ordering::SeqCst); // pairs with the fence in `give_token`
         handle.store.log.seal_all();
         room.adjust(handle.view());
         Ok(())
@@ -206,7 +202,7 @@ impl View<'_> {
     pub(crate) fn take_allowed(self) {
         let memory = self.memory();
         if memory.present() < memory.allowed() {
-            // If the limit was lowered meanwhile, `adjust` withholds segments.
+            // If the limit was lowered since the comparison, `adjust` withholds segments.
             memory.adjust(self.keep() + 1);
         }
     }

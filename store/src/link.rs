@@ -1,8 +1,8 @@
-//! Links and unlinks items: an item's slot is set or emptied, and the item is counted.
+//! Links and unlinks items: sets or empties an item's slot, and counts the item.
 //!
 //! Where: every verb that writes or deletes an item ends here, and so does every eviction.
-//! Invariant: an item is whole, and counted in its segment, before a slot names it; its bytes count
-//! as dead only when no slot names it any more.
+//! Invariant: an item is complete, and counted in its segment, before a slot names the item. An
+//! item's bytes count as dead only after no slot names the item any more.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -15,7 +15,7 @@ use crate::log::{Place, WrittenPlace};
 use crate::read::Fate;
 use memory::plant::{self, Fault};
 
-/// The fields that differ between a moved item and the item before the move.
+/// The fields that a move changes; `None` keeps the old value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MovedFields {
     pub(crate) cnt: Option<u64>,
@@ -45,7 +45,7 @@ impl ReapedCounts {
         self.unfetched += u32::from(fate == Fate::Expired && !slot.has(FETCHED));
     }
 
-    /// Subtracts the items, but not their bytes, from the store's counts. Returns their number.
+    /// Subtracts the items, but not their bytes, from the counters. Returns the number of items.
     pub(crate) fn count(&self, view: View<'_>) -> u32 {
         let items = self.expired + self.flushed;
         view.count_items(-i64::from(items));
@@ -59,7 +59,8 @@ impl ReapedCounts {
 }
 
 impl View<'_> {
-    /// Links the item in `written`: `slot` replaces the slot at `old` or, without `old`, is added.
+    /// Links the item in `written`: `slot` replaces the slot at `old`, or is added if `old` is
+    /// `None`.
     ///
     /// # Errors
     /// There is no memory for the overflow line that a new slot needs. The item is then not linked.
@@ -90,9 +91,9 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Moves the item at `loc`, if it is still linked, to the place that `place` reserves. `cnt` is
-    /// the new reference counter of an item that a drain spares; compaction keeps an item's
-    /// counter. `first_frame` is the first frame of the value's copy, if repacking made a copy.
+    /// Moves the item at `loc`, if the item is still linked, to the place that `place` reserves.
+    /// `cnt` is the new reference counter of an item that a drain spares; `None` keeps the counter.
+    /// `first_frame` is the first frame of the value's copy, if repacking has made a copy.
     pub(crate) fn relocate(
         self,
         (hash, loc): (u64, u64),
@@ -117,7 +118,7 @@ impl View<'_> {
             self.log.void(place);
             return MoveResult::NoRoom;
         }
-        // The item was flushed meanwhile: in a segment of the new epoch it would be visible again.
+        // If the item was flushed, it would be visible again in a segment of the new epoch.
         let to_epoch = self.log.segment(place.segment()).epoch();
         if to_epoch != from.epoch() && !plant::is(Fault::FlushedMoved) {
             locked.remove(at);
@@ -134,7 +135,7 @@ impl View<'_> {
         let (to, to_loc) = (written.place().segment(), written.place().loc());
         self.log.segment(to).link(shape.extent(), fields.exptime, shape.is_chained());
         if fields.exptime != 0 && self.log.segment(to).due() == u32::MAX {
-            // Compaction fills this segment, and nobody else notes when it is due.
+            // Compaction fills this segment, so no append has noted when its items expire.
             self.log.note_due(to, fields.exptime);
         }
         locked.update(at, |slot| {
@@ -168,7 +169,7 @@ impl View<'_> {
         self.dispose_but_frames(loc, item);
     }
 
-    /// Like `dispose`, but keeps the frames: another item has taken over the reference to them.
+    /// Like `dispose`, but keeps the frames, because another item refers to them now.
     pub(crate) fn dispose_but_frames(self, loc: u64, item: &Item<'_>) {
         let (segment, extent) = (self.memory().region.segment_of(loc), item.extent());
         let dead = &self.handle.dead_bytes;
@@ -190,8 +191,8 @@ impl View<'_> {
         self.settle_index();
     }
 
-    /// Unlinks the item at `loc` if it is dead. Returns its fate and the slot that named it. The
-    /// fate is `Live` if the item was not dead or not linked.
+    /// Unlinks the item at `loc` if the item is dead. Returns the item's fate and slot; the fate is
+    /// `Live` if the item is alive or not linked.
     pub(crate) fn unlink_dead(self, hash: u64, loc: u64) -> (Fate, Slot) {
         let mut locked = self.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else { return (Fate::Live, Slot(0)) };

@@ -1,10 +1,10 @@
-//! The log: two queues of segments, main and probation, their open segments, and shared state.
+//! The log: two queues of segments (main and probation), and the open segments of both queues.
 //!
-//! Where: every item that is stored or moved gets its place here (`append`, `out`); a segment goes
-//! into its queue when it is sealed (`seal`).
-//! Invariant: a segment is drained only when it is sealed and all its places are committed. From
-//! opening to retirement it belongs to the one queue that its birth names.
-//! Source: the KV-Cache paper, section 4.2.3, with a log in place of per-object queue entries.
+//! Where: every item that is stored or moved gets its place from the log (`append`, `out`). A
+//! segment enters its queue when it is sealed (`seal`).
+//! Invariant: a segment is drained only after it was sealed and all its places were committed. A
+//! segment belongs to one queue, which its birth names, from its opening to its retirement.
+//! Source: the KV-Cache paper, section 4.2.3, whose queues hold objects in place of segments.
 
 mod append;
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
@@ -31,15 +31,15 @@ use std::io;
 use std::sync::Arc;
 use timed::{CLASSES, OpenByClass};
 
-/// A new segment's `cas_base` is this far below the next CAS unique: half a short unique's range.
+/// The next CAS unique minus the `cas_base` of a new segment: half of a short unique's range.
 const CAS_REACH: u64 = 1 << 31;
-/// The low bits of a segment's birth give its queue, whether its items expire, and their class. The
-/// other bits, the order, number the queue's segments as they are opened.
+/// The low bits of a segment's birth tell the queue, if the items expire, and the class of their
+/// lifetimes. The high bits (the order) rise with each segment that is opened in the queue.
 const PROBATION: u64 = 1;
 const TIMED: u64 = 2;
 const CLASS_AT: u32 = 2;
 const ORDER_AT: u32 = 8;
-/// The bits of a birth other than the order.
+/// Mask of the bits of a birth below the order.
 const KIND: u64 = (1 << ORDER_AT) - 1;
 
 #[derive(Debug)]
@@ -48,18 +48,17 @@ struct Lane {
     /// The open segment of each appender.
     appenders: Box<[CachePadded<AtomicU32>]>,
     timed: OpenByClass,
-    /// For each drain token, the segments that compaction fills: `[1]` takes items that expire.
+    /// For each drain token, the two segments that compaction fills; `[1]` takes items that expire.
     outs: Box<[[CompactionTarget; 2]]>,
     count: CachePadded<Count>,
 }
 
-/// Counts of a queue's segments, which change when a segment is opened or retired.
 #[derive(Debug)]
 struct Count {
     segments: AtomicU32,
     /// Number of segments ever opened for the queue, except segments that compaction fills.
     opened: AtomicU64,
-    /// A hit raises no counter if the birth of the item's segment has this order or a later one.
+    /// A hit raises an item's counter only if the order of the item's segment is below this number.
     young_from: AtomicU64,
 }
 
@@ -69,15 +68,15 @@ pub(crate) struct Log {
     lanes: [Lane; 2],
     /// The stripe of `Lane::timed` that each appender uses.
     stripe_of: Box<[usize]>,
-    /// The youngest part of a queue, in percent, in which hits do not raise counters.
+    /// Percentage of a queue's segments, the youngest ones, in which hits do not raise counters.
     window_percent: u32,
     pub(crate) calendar: Calendar,
     pub(crate) flush: CachePadded<AtomicFlushWord>,
-    /// Bytes of voids, minus all bytes of retired segments. Add the bytes of all items that columns
-    /// have unlinked to get the dead bytes in the log's segments.
+    /// Bytes of all voids minus bytes of all retired segments, since the start. The dead bytes in
+    /// the log are the sum of this number and the `dead_bytes` of all columns.
     dead_bytes: CachePadded<AtomicU64>,
     cas: CachePadded<AtomicU64>,
-    /// The latest clock of any column, in seconds.
+    /// The latest time of any column's clock, in seconds.
     now: CachePadded<AtomicU32>,
 }
 
@@ -123,7 +122,7 @@ impl Log {
     }
 
     pub(crate) fn set_now(&self, now: u32) {
-        self.now.fetch_max(now, Ordering::Relaxed); // no other data depends on it
+        self.now.fetch_max(now, Ordering::Relaxed); // no other data depends on `now`
     }
 
     fn lane(&self, queue: policy::Queue) -> &Lane {
@@ -134,7 +133,7 @@ impl Log {
         self.lane(self.queue_of(segment))
     }
 
-    /// The queue that a segment is in, or will be once sealed.
+    /// The queue that a segment is in, or will enter when it is sealed.
     #[inline]
     pub(crate) fn queue_of(&self, segment: u32) -> policy::Queue {
         match self.segment(segment).birth() & PROBATION {
@@ -149,7 +148,7 @@ impl Log {
         opened.saturating_sub(self.segment(segment).birth() >> ORDER_AT)
     }
 
-    /// True if the item at `loc` is so new that a hit does not predict later uses.
+    /// True if the item at `loc` is so new that a hit does not predict later hits.
     #[inline]
     pub(crate) fn is_young(&self, loc: u64) -> bool {
         let birth = self.segment_of(loc).birth();
@@ -171,7 +170,7 @@ impl Log {
         self.segment(self.memory.region.segment_of(loc))
     }
 
-    /// Reserves `count` CAS uniques in a row for the caller, and returns the first.
+    /// Reserves `count` consecutive CAS uniques for the caller, and returns the lowest.
     pub(crate) fn take_cas(&self, count: u64) -> u64 {
         self.cas.fetch_add(count, Ordering::Relaxed) // uniqueness needs no order
     }
@@ -187,7 +186,7 @@ impl Log {
     }
 
     fn begin(&self, segment: u32, birth: u64) {
-        // Relaxed: no other data depends on these numbers, and any recent value will do.
+        // Relaxed: no other data depends on the loaded numbers, and any recent value will do.
         let cas_base = self.cas.load(Ordering::Relaxed).saturating_sub(CAS_REACH);
         let now = self.now.load(Ordering::Relaxed);
         self.segment(segment).open(Opening { cas_base, epoch: self.epoch(), birth, now });
@@ -200,7 +199,7 @@ impl Log {
     fn try_reserve(&self, segment: u32, bytes: u32) -> Reservation {
         let (there, segment_bytes) = (self.segment(segment), self.memory.region.segment_bytes());
         let far = there.cas_base() + CAS_REACH + CAS_REACH / 2;
-        // Relaxed: this only asks if `cas` is below `far`; the order of accesses is irrelevant.
+        // Relaxed: the comparison of `cas` with `far` needs no order of accesses.
         let current = there.epoch() == self.epoch() && self.cas.load(Ordering::Relaxed) < far;
         there.reserve(if current { bytes } else { segment_bytes + 1 }, segment_bytes)
     }

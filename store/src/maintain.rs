@@ -1,13 +1,13 @@
 //! Background work: removes dead items that no client asks for, and makes room ahead of need.
 //!
-//! Where: once in each round of a column's loop, and in its idle moments.
-//! Invariant: a lookup never returns a dead item, however far background walks have come. Walks are
-//! cut into slices. A segment is walked once all its items, or possibly many of them, have expired.
+//! Where: a column's thread calls `maintain` once in each round of its loop, and while idle.
+//! Invariant: a lookup never returns a dead item, even if no walk has reached the item yet. Walks
+//! are cut into slices. A segment is walked when all of its items, or probably many, have expired.
 //! Source: memcached's LRU crawler (1.6.45).
 
 use crate::column::Column;
 
-/// Bytes of records in a slice of background work.
+/// A slice of background work walks about this number of bytes of records.
 const SLICE_BYTES: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
 
 impl Column {
@@ -17,7 +17,7 @@ impl Column {
         let view = handle.view();
         view.reclaim();
         view.settle_index();
-        // A pass that has begun is completed even if background expiry was switched off meanwhile.
+        // A pass through the index is completed even if the expiry was switched off meanwhile.
         let harvests = view.expires_unasked() || view.index.is_passing();
         if harvests && view.harvest.work(view, SLICE_BYTES) > 0 {
             return true;

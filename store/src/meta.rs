@@ -1,8 +1,8 @@
-//! Meta get, meta delete, touch and delete. A get reads and changes an item under one lock.
+//! Meta get, meta delete, touch and delete. A meta get reads and changes an item under one lock.
 //!
-//! Where: the executor's arms for mg, md, touch, gat and delete.
-//! Invariant: exptime and marks change in place, under the lock. If the item has no exptime field,
-//! the item is first stored again with such a field.
+//! Where: the server's executor calls these functions for mg, md, touch, gat and delete.
+//! Invariant: an item's exptime and marks change in place, under the lock. An item without an
+//! exptime field is first stored again with an exptime field.
 //! Source: memcached's `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
 
 #![allow(unsafe_code, reason = "shows a value in the log")]
@@ -26,8 +26,7 @@ enum MetaLookup {
 }
 
 impl Column {
-    /// Like `get`, but also sets the exptime. Returns a miss if there is no room for an exptime
-    /// field.
+    /// Like `get`, and sets the exptime. Returns a miss if there is no room for an exptime field.
     ///
     /// # Errors
     /// `StoreError::Later` only.
@@ -41,7 +40,7 @@ impl Column {
         Ok(self.meta_get(&get)?.map(|hit| hit.hit))
     }
 
-    /// Sets the exptime. False on a miss, or if there is no room for an exptime field.
+    /// Sets the exptime. Returns false after a miss, or if there is no room for an exptime field.
     ///
     /// # Errors
     /// `StoreError::Later` only.
@@ -49,7 +48,7 @@ impl Column {
         Ok(self.get_and_touch(key, exptime)?.is_some())
     }
 
-    /// Meta get. If there is no room for an item to vivify, the result is a miss.
+    /// Executes a meta get. Returns a miss if there is no room for the item that `N` vivifies.
     ///
     /// # Errors
     /// `StoreError::Later` only.
@@ -83,7 +82,7 @@ impl Column {
                 Ok(Some(hit)) => return Ok(Some((hit, None))),
                 Ok(None) => {}
                 Err(StoreError::Later) => return Err(StoreError::Later),
-                // Without room for an exptime field or a vivified item, the client gets a miss.
+                // If there is no room for the new item, the client gets a miss.
                 Err(_) => return Ok(None),
             }
         }
@@ -101,8 +100,8 @@ impl Column {
         changed.map(|_| ())
     }
 
-    /// Stores an empty item on a miss. With `get.win` the item is marked as won, so that no other
-    /// client wins it. `None`: another column has stored an item of the key meanwhile.
+    /// Stores an empty item after a miss, marked as won if `get.win` is true, so that only this
+    /// client recaches the item. Returns `None` if another column has stored an item meanwhile.
     fn vivify(
         &mut self,
         key: Key<'_>,
@@ -128,7 +127,7 @@ impl Column {
         let ChangeResult::Written { cas } = changed else { return Ok(None) };
         self.handle.view().counters().total_items.add(1);
         let bytes = new.shape(self.handle.view(), key.bytes, None).all_bytes();
-        // The new item is returned once even if it has expired already.
+        // The new item is returned even if its exptime has already passed.
         let hit = Hit { client_flags: 0, cas, value_bytes: 0, value: Value::Log(&[]) };
         Ok(Some(MetaHit {
             hit,
@@ -144,12 +143,12 @@ impl Column {
         }))
     }
 
-    /// Deletes the key's item. False on a miss.
+    /// Deletes the item of `key`. Returns false if the key has no item.
     pub fn delete(&mut self, key: &[u8]) -> bool {
         self.delete_if(key, None) == DeleteResult::Deleted
     }
 
-    /// Deletes the item of `key` if its CAS unique is `cas`; without `cas`, deletes any item.
+    /// Deletes the item of `key`, unless `cas` is given and differs from the item's CAS unique.
     #[inline(always)]
     fn delete_if(&mut self, key: &[u8], cas: Option<u64>) -> DeleteResult {
         let key = self.handle.view().key(key);
@@ -165,7 +164,7 @@ impl Column {
                 Some(_) => Decision::Delete(DeleteResult::Deleted),
             },
         );
-        // A delete needs no place, so it is never refused.
+        // A delete needs no place in the log, so `change` never returns an error here.
         let Ok(ChangeResult::Answered(deleted)) = changed else { return DeleteResult::NotFound };
         if deleted == DeleteResult::Deleted && self.handle.store.mrc.samples(key.hash) {
             self.handle.store.mrc.deleted(key.hash);
@@ -173,10 +172,10 @@ impl Column {
         deleted
     }
 
-    /// Meta delete.
+    /// Executes a meta delete.
     ///
     /// # Errors
-    /// `StoreError::NoMemory`: no room for the new item. `StoreError::Later`: no room yet.
+    /// `NoMemory`: there is no room for the changed item. `Later`: there is no room yet.
     pub fn meta_delete(&mut self, delete: &MetaDelete<'_>) -> Result<DeleteResult, StoreError> {
         if delete.stale || delete.remove_value {
             return self.mark(delete);
@@ -219,7 +218,7 @@ impl Column {
 }
 
 impl View<'_> {
-    /// Executes all steps of `get` under one lock.
+    /// Executes all steps of `get` while it holds the lock of the key's group.
     fn look(self, key: Key<'_>, get: &MetaGet<'_>, copied: &mut [u8]) -> MetaLookup {
         self.look_locked(key, |locked, old| match old {
             Some(old) => self.look_at(locked, old, get, copied),

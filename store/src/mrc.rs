@@ -1,13 +1,13 @@
-//! Estimates the miss ratio at other memory sizes from a sample of the keys, while serving.
+//! Estimates from a sample of the keys the miss ratios that a cache of another size would have.
 //!
-//! Where: columns report lookups, stores and deletes of sampled keys (one in 64); statistics read
-//! the estimate.
+//! Where: columns report lookups, stores and deletes of sampled keys (at first one in 64);
+//! statistics read the estimate.
 //! Invariant: at most `SAMPLES_MAX` keys are kept, which bounds the estimate's memory and the work
-//! of one call. No lookup waits for the estimate: a lookup that finds it busy is not counted.
+//! of one call. No lookup waits: a lookup is not counted if another thread uses the samples.
 //! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST
 //! 2015. Keys are sampled by their hash, and reuse distances among the samples are scaled up. If
 //! the sample has too many or too few hot keys, the count at the shortest distance is corrected.
-//! The distances are those of an LRU over bytes: the estimate holds for no other policy.
+//! The estimate holds only for a cache that evicts the least recently used items.
 
 mod stack;
 
@@ -15,19 +15,19 @@ use memory::sync::{AtomicU64, Mutex, Ordering};
 use stack::{Recency, Stack};
 
 const RATE_BITS_MIN: u32 = 6;
-/// Maximum number of keys kept. When there are more, about half of the keys are dropped for good.
+/// Maximum number of sampled keys. If there are more, about half of the keys are dropped for good.
 const SAMPLES_MAX: usize = 8192;
-/// Binary logarithm of the number of buckets between two powers of two of the distance.
+/// Binary logarithm of the number of buckets from a reuse distance to twice this distance.
 const PARTS_BITS: u32 = 3;
-/// Binary logarithm of the distance from which on all distances share the last bucket.
+/// All reuse distances of 2^`DISTANCE_BITS_MAX` bytes or more share the last bucket.
 const DISTANCE_BITS_MAX: u32 = 44;
 const BUCKETS: usize = (DISTANCE_BITS_MAX << PARTS_BITS) as usize;
-/// Number of sampled lookups after which all counts are halved.
+/// After this number of sampled lookups all counts are halved, so that recent lookups prevail.
 const HALF_LIFE: u32 = 1 << 13;
 
 #[derive(Debug)]
 pub(crate) struct Mrc {
-    /// Keys whose hashes are below this are sampled.
+    /// A key is sampled if its hash is below this number.
     threshold: AtomicU64,
     samples: Mutex<Samples>,
 }
@@ -36,10 +36,10 @@ pub(crate) struct Mrc {
 struct Samples {
     rate_bits: u32,
     stack: Stack,
-    /// The sampled lookups in each bucket of the reuse distance, each weighted by the number of
-    /// lookups that it represents.
+    /// Number of sampled lookups in each bucket of the reuse distance. A lookup counts twice as
+    /// much each time the share of sampled keys has been halved.
     reused: Box<[u64]>,
-    /// Sampled lookups that would miss at any memory size, with the same weights.
+    /// Number of sampled lookups that would miss at any memory size, weighted like `reused`.
     cold: u64,
     /// Number of lookups, sampled or not.
     all: u64,
@@ -66,8 +66,8 @@ impl Mrc {
         hash < self.threshold.load(Ordering::Relaxed)
     }
 
-    /// Counts a sampled lookup at `now`. Adds `lookups`, the number of all lookups since the last
-    /// call, and sets it to 0.
+    /// Counts a sampled lookup in second `now`. Also adds `lookups`, the number of all lookups
+    /// since the last call, to the count of all lookups, and sets `lookups` to 0.
     pub(crate) fn looked_up(&self, hash: u64, now: u32, lookups: &mut u64) {
         self.with(hash, |samples| {
             samples.all += std::mem::take(lookups);
@@ -90,7 +90,7 @@ impl Mrc {
         }
     }
 
-    /// Misses per lookup for each of these memory sizes, in bytes. `None` before the first lookup.
+    /// Misses per lookup at each of the memory sizes in `bytes`; `None` before the first lookup.
     pub(crate) fn miss_ratios<const N: usize>(&self, bytes: [u64; N]) -> Option<[f64; N]> {
         let samples = self.samples.lock().ok()?;
         if samples.all == 0 {
@@ -107,7 +107,7 @@ impl Mrc {
         self.samples.lock().map_or(0, |samples| bytes(&samples))
     }
 
-    /// One key in this many is sampled.
+    /// Returns n if one key in n is sampled.
     pub(crate) fn one_in(&self) -> u64 {
         // Relaxed: a number for statistics.
         u64::MAX / self.threshold.load(Ordering::Relaxed) + 1
@@ -123,7 +123,7 @@ impl Mrc {
             samples.rate_bits += 1;
             let threshold = threshold(samples.rate_bits);
             samples.stack.keep_below(threshold);
-            self.threshold.store(threshold, Ordering::Relaxed); // as in `samples`
+            self.threshold.store(threshold, Ordering::Relaxed); // a hint
         }
     }
 }
@@ -149,7 +149,7 @@ impl Samples {
         }
     }
 
-    /// Lookups at reuse distances below `bytes`. The bucket that contains `bytes` counts in part.
+    /// Number of lookups at reuse distances below `bytes`, interpolated in the bucket of `bytes`.
     fn hits(&self, bytes: u64) -> f64 {
         let last = bucket(bytes);
         let below: u64 = self.reused[..last].iter().sum();
@@ -246,7 +246,7 @@ mod tests {
         let (mut held, mut misses, mut time) = (0, 0, 0);
         let (all, mut lookups) = (3_000_000, 0);
         for _ in 0..all {
-            // The cube of a uniform number gives a hot head and a long tail.
+            // The cube of a uniform random number makes few keys hot and many keys rare.
             let part = random.below(1 << 20);
             let key = (((((part * part) >> 20) * part) >> 20) * 400_000) >> 20;
             lookups += 1;

@@ -1,13 +1,12 @@
 //! Eviction policies: pure functions that decide which items stay, one small file for each policy.
 //!
-//! Where: the store calls a policy for the queue of each new item, and once for each live item of a
-//! segment being drained. The offline simulator calls the same code, and the code in `room`, so
-//! that it simulates what the store does.
-//! Invariant: a policy has no state, no memory and no clock, and depends on its arguments only. A
-//! policy never raises a counter, and under pressure it eventually evicts some item. To add a
-//! policy, add a file here that implements `Policy`, and its row in `policies!`. Command line,
-//! help, `stats settings`, ghost, simulator and the tests of each policy follow from the row.
-//! Source: the KV-Cache paper, section 4.2.3; each file's own source.
+//! Where: the store asks a policy for the queue of each new item, and for a verdict on each live
+//! item of a drained segment. The offline simulator calls the same code, and the code in `room`.
+//! Invariant: a policy's results depend only on its arguments. A policy never raises a counter, and
+//! under pressure it evicts some item in the end. To add a policy, add a file here that implements
+//! `Policy`, and a row in `policies!`. Command line, help, `stats settings`, ghost, simulator and
+//! the tests of each policy follow from the row.
+//! Source: the KV-Cache paper, section 4.2.3; the source that each file names.
 
 mod clock2q;
 mod fifo;
@@ -15,13 +14,13 @@ mod nbq_clock;
 pub mod room;
 mod s3_fifo;
 
-/// The reference counter's highest value.
+/// Maximum of an item's reference counter, which counts the item's hits.
 pub const CNT_MAX: u8 = 3;
 
 /// One of the two queues of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// The small queue: new items stay here until they prove useful. Some policies do not use it.
+    /// The small queue, for new items. Some policies leave this queue empty.
     Probation,
     /// The large queue.
     Main,
@@ -30,29 +29,29 @@ pub enum Queue {
 /// A policy's decision about an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The item goes to the young end of the main queue with this counter.
+    /// The item stays: it moves to the young end of the main queue, with this reference counter.
     Spare(u8),
     /// The item is evicted.
     Evict,
 }
 
-/// The evicted keys that the ghost remembers.
+/// The evicted keys that the ghost (a record of evictions) remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GhostScope {
     /// No keys.
     None,
-    /// Keys that left probation.
+    /// Keys evicted from the probation queue.
     Probation,
-    /// All keys, with the queue that they left.
+    /// All evicted keys, and for each key the queue that it was evicted from.
     Both,
 }
 
 /// The urgency with which room is needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pressure {
-    /// True if drains spared more bytes than they freed, by over a sixteenth of the memory.
+    /// True if the debt is high: drains have spared far more bytes than they freed (`room::Debt`).
     pub in_debt: bool,
-    /// True if a whole drain under debt has freed nothing.
+    /// True if a drain of a whole segment has freed nothing, and nothing was freed since.
     pub stuck: bool,
 }
 
@@ -65,7 +64,7 @@ pub struct DrainedItem {
     pub cnt: u8,
     /// Bytes of key, value and overhead.
     pub bytes: u32,
-    /// The approximate mean of all live items' bytes; 0: unknown.
+    /// Approximate mean of `bytes` over all live items; 0 if unknown.
     pub mean_bytes: u32,
 }
 
@@ -78,13 +77,13 @@ trait Policy {
 
     fn admit(remembered: bool) -> Queue;
     fn victim(share: Share, probation_bytes: u64, main_bytes: u64) -> Queue;
-    /// The lowest counter with which an item is spared, not evicted, if there is no pressure.
+    /// Without pressure, an item is spared if its counter is at least this number, else evicted.
     fn bar(item: DrainedItem) -> u8;
-    /// The counter that a spared item keeps.
+    /// The reference counter that a spared item has afterwards.
     fn spared_cnt(item: DrainedItem) -> u8;
 
-    /// The lowest counter with which an item is spared while drains are in debt (`Pressure`),
-    /// unless `bar` is higher.
+    /// Under pressure, an item is spared only if its counter is at least this number and at least
+    /// the number that `bar` returns.
     fn bar_in_debt(is_stuck: bool) -> u8 {
         if is_stuck { CNT_MAX + 1 } else { CNT_MAX }
     }
@@ -93,7 +92,6 @@ trait Policy {
         share
     }
 
-    /// Decides what happens to an item.
     fn judge(item: DrainedItem, pressure: Pressure) -> Verdict {
         let debt = if pressure.in_debt { Self::bar_in_debt(pressure.stuck) } else { 0 };
         if item.cnt >= Self::bar(item).max(debt) {
@@ -104,12 +102,12 @@ trait Policy {
     }
 }
 
-/// Probation's target share of all live bytes, 0 to 1.
+/// Target share of the probation queue in all live bytes, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share(pub f64);
 
 impl Share {
-    /// Returns probation if it holds more than its share, otherwise the main queue.
+    /// Returns the probation queue if it holds more than its share, otherwise the main queue.
     fn victim(self, probation_bytes: u64, main_bytes: u64) -> Queue {
         let all_bytes = probation_bytes as f64 + main_bytes as f64;
         let is_over = probation_bytes as f64 > all_bytes * self.0;
@@ -117,7 +115,7 @@ impl Share {
     }
 }
 
-/// Makes `Eviction` from the rows below. Each row has a policy's variant, file, name and help.
+/// Makes `Eviction` from the rows below; a row has a policy's variant, file, name and help.
 macro_rules! policies {
     ($($(#[$doc:meta])* $policy:ident in $file:ident, $name:literal, $help:literal;)+) => {
         /// The eviction policies.
@@ -132,32 +130,31 @@ macro_rules! policies {
             pub const HELP: [&'static str; Eviction::ALL.len()] =
                 [$(concat!($name, ": ", $help)),+];
 
-            /// The evicted keys that the ghost remembers.
+            /// The evicted keys that the ghost remembers for this policy.
             #[must_use]
             pub fn remembered(self) -> GhostScope {
                 match self { $(Eviction::$policy => <$file::$policy as Policy>::REMEMBERED),+ }
             }
 
-            /// The youngest part of each queue, in percent, in which hits do not raise the counter.
+            /// Percentage of a queue's segments, the youngest ones, in which hits raise no counter.
             #[must_use]
             pub fn window_percent(self) -> u64 {
                 match self { $(Eviction::$policy => <$file::$policy as Policy>::WINDOW_PERCENT),+ }
             }
 
-            /// Probation's initial share.
+            /// Initial target share of the probation queue.
             #[must_use]
             pub fn share(self) -> Share {
                 match self { $(Eviction::$policy => <$file::$policy as Policy>::SHARE),+ }
             }
 
-            /// The queue that a new item enters; `remembered` is true if the ghost knows the item's
-            /// key.
+            /// The queue that a new item enters. `remembered`: true if the ghost knows its key.
             #[must_use]
             pub fn admit(self, remembered: bool) -> Queue {
                 match self { $(Eviction::$policy => $file::$policy::admit(remembered)),+ }
             }
 
-            /// The queue to make room in, by both queues' live bytes and probation's `share`.
+            /// The queue to evict from, chosen by the queues' live bytes and probation's `share`.
             #[must_use]
             pub fn victim(self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
                 match self {
@@ -173,8 +170,8 @@ macro_rules! policies {
                 match self { $(Eviction::$policy => $file::$policy::judge(item, pressure)),+ }
             }
 
-            /// Probation's new share after a key that the ghost remembers as evicted from `from` is
-            /// stored again. The new item has `item_bytes` of the `all_bytes` that are live.
+            /// Probation's new target share after a SET of a key that the ghost remembers as
+            /// evicted from `from`. The new item takes `item_bytes` of the `all_bytes` of memory.
             #[must_use]
             pub fn rebalance(
                 self,
@@ -200,7 +197,7 @@ policies! {
     NbqClock in nbq_clock, "nbq-clock", "an item is spared once for each hit, at most 3 times";
     /// A probation queue, a main queue and a ghost.
     S3Fifo in s3_fifo, "s3-fifo", "evicts new items first, unless hit or evicted before";
-    /// Like `S3Fifo`, but hits soon after insertion do not count, and size does.
+    /// Like `S3Fifo`, but hits soon after insertion do not count, and large items need more hits.
     #[default]
     Clock2Q in clock2q, "clock2q", "like s3-fifo, but hits soon after the set do not count";
 }

@@ -1,7 +1,7 @@
 //! Storage: set, add, replace, cas, append, prepend.
 //!
-//! Where: the executor's storage arm. `extend` has append and prepend.
-//! Invariant: the verb's condition is checked under the same lock under which the item is linked. A
+//! Where: the server's executor calls `put` to store a value; `extend` does append and prepend.
+//! Invariant: a column checks the verb's condition and links the item under the same lock. A
 //! refused verb stores nothing; a refused set also deletes the key's old item.
 //! Source: memcached's `process_update_cmd_start` and `do_store_item` (1.6.45).
 
@@ -15,13 +15,13 @@ use crate::verbs::{Body, Put, PutResult, StoreError, Verb};
 use crate::{Draft, Store};
 use memory::plant::{self, Fault};
 
-/// Bytes of memcached's item header, the key's NUL and the value's CRLF, which `-I` counts.
+/// Bytes that `-I` counts for memcached's item header, the key's NUL and the value's CRLF.
 const COUNTED_BYTES: u64 = 48 + 1 + 2;
-/// Bytes that `-I` counts for client flags, and for CAS uniques.
+/// Bytes that `-I` counts for client flags other than 0.
 const COUNTED_FLAGS_BYTES: u64 = 4;
 const COUNTED_CAS_BYTES: u64 = 8;
 
-/// The approximate number of bytes an item takes in log and index, in addition to key and value.
+/// Approximate bytes that an item takes in log and index besides its key and its value.
 const OVERHEAD_BYTES: u32 = 20;
 
 impl Body<'_> {
@@ -47,15 +47,15 @@ impl Column {
     /// Stores `body` as `put` specifies.
     ///
     /// # Errors
-    /// `StoreError`: nothing was stored, because the value is too large or there is no room; `Set`
-    /// then deletes the key's older item. `StoreError::Later` changes nothing.
+    /// `TooLarge` or `NoMemory`: nothing was stored, and after `Set` the key's old item is deleted.
+    /// `Later`: nothing was changed.
     #[inline]
     pub fn put(&mut self, put: &Put<'_>, body: Body<'_>) -> Result<PutResult, StoreError> {
         let hash = self.hashed(put.key);
         self.put_hashed(put, hash, body)
     }
 
-    /// Like `put`, with the hash of `put.key`.
+    /// Like `put`, but the caller passes the hash of `put.key`.
     #[inline]
     pub fn put_hashed(
         &mut self,
@@ -90,7 +90,7 @@ impl Column {
         done
     }
 
-    /// Stores a longer value or one that belongs in the arena, or extends a stored value.
+    /// Stores a value that is too long for the log or belongs in the arena, or extends a value.
     #[inline(never)]
     fn put_any(
         &mut self,
@@ -118,8 +118,8 @@ impl Column {
         done
     }
 
-    /// Checks, before a value has arrived, that its size is accepted. If the size is too large,
-    /// `Set` deletes the key's old item.
+    /// Checks the size of a value that has perhaps not arrived yet. If the value is too large and
+    /// the verb is `Set`, the key's old item is deleted.
     ///
     /// # Errors
     /// `StoreError::TooLarge`.
@@ -134,7 +134,7 @@ impl Column {
         Err(StoreError::TooLarge)
     }
 
-    /// After a refused set, deletes the key's old item, except after `Later`, which is not final.
+    /// Deletes the key's old item after a refused set, but not after `Later`, which is not final.
     #[cold]
     fn drop_refused(&mut self, put: &Put<'_>, refused: StoreError) {
         if put.verb == Verb::Set && refused != StoreError::Later {
@@ -142,8 +142,8 @@ impl Column {
         }
     }
 
-    /// A value of up to this length is given to `put` as bytes. A longer value is received into
-    /// frames, as a `Draft`.
+    /// Callers pass a value of at most this length to `put` as bytes. They receive a longer value
+    /// into frames, as a `Draft`.
     #[must_use]
     pub fn log_value_bytes_max(&self) -> usize {
         self.handle.store.frame_bytes() as usize
@@ -169,8 +169,8 @@ impl Column {
         Ok(stored)
     }
 
-    /// Checks the verb's condition without the lock, before room is made. `Some`: the condition
-    /// does not hold.
+    /// Checks the verb's condition without the lock, before room is made. If the condition does not
+    /// hold, returns the answer for the client.
     #[inline(never)]
     fn refuse_early(&mut self, key: Key<'_>, put: &Put<'_>) -> Option<PutResult> {
         let view = self.handle.view();
@@ -191,7 +191,7 @@ impl Column {
         value_bytes: u32,
     ) -> Result<PutResult, StoreError> {
         let new = move || NewItem {
-            // With `put.stale` the old exptime may stay, which is known only under the lock.
+            // If `put.stale` is true, the old exptime may stay, which is known only under the lock.
             has_exptime: put.stale,
             client_flags: put.client_flags,
             key_binary: put.key_binary,
@@ -241,7 +241,7 @@ impl Column {
 }
 
 impl View<'_> {
-    /// Makes a draft of a value in the arena: in the chunk that received it, or else as a copy.
+    /// Makes a draft of `value` in the arena: in the chunk that holds `value`, or else by a copy.
     fn in_arena(self, value: &[u8]) -> Option<Draft> {
         Draft::in_place(self, value).or_else(|| Draft::in_chunks(self, &[value]))
     }
@@ -271,7 +271,7 @@ impl View<'_> {
 }
 
 impl Store {
-    /// The size of an item, as memcached counts it.
+    /// The size that memcached would count for an item (`-I`).
     pub(crate) fn counted_bytes(&self, key: &[u8], client_flags: u32, value_bytes: u64) -> u64 {
         let flags = if client_flags == 0 { 0 } else { COUNTED_FLAGS_BYTES };
         let cas = if self.config.cas { COUNTED_CAS_BYTES } else { 0 };
@@ -283,17 +283,17 @@ fn extends(verb: Verb) -> bool {
     matches!(verb, Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify)
 }
 
-/// Checks, like memcached's `do_store_item`, that the value may be stored over an item with this
-/// CAS unique and exptime. `Some`: it is stored, but marked stale and with the returned exptime.
+/// Checks if `put` may replace an item with the CAS unique and the exptime in `seen`, like
+/// memcached's `do_store_item`. `Some`: the new item is marked stale and gets this exptime.
 ///
 /// # Errors
-/// The answer, if the value may not be stored.
+/// The answer for the client, if `put` may not store its value.
 #[inline(never)]
 fn condition(put: &Put<'_>, seen: Option<(u64, u32)>) -> Result<Option<u32>, PutResult> {
     match (put.verb, seen) {
         (Verb::Add, Some(_)) | (Verb::Replace, None) => Err(PutResult::NotStored),
         (Verb::Cas, None) => Err(PutResult::NotFound),
-        // 0 is not a CAS unique: it does not match even an item that has none (`-C`).
+        // 0 is no CAS unique, so 0 does not match even an item without a CAS unique (`-C`).
         (Verb::Cas, Some(_)) if put.cas == 0 => Err(PutResult::Exists),
         (Verb::Cas, Some((cas, _))) if put.cas == cas => Ok(None),
         (Verb::Cas, Some((cas, exptime))) if put.stale && put.cas < cas => Ok(Some(exptime)),

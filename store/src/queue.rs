@@ -1,11 +1,11 @@
-//! NbQ: the non-blocking queue of sealed segments, in place of NbQ-CLOCK's queue of objects.
+//! NbQ: the non-blocking queue of sealed segments. (NbQ-CLOCK queues objects instead.)
 //!
-//! Where: the log has a `Queue` for main and one for probation. Sealing pushes a segment, making
-//! room takes segments from the old end, and compaction keeps a compacted segment's position.
-//! Invariant: an entry counts only while its segment's ticket is the entry's position. The column
+//! Where: the log's main queue and probation queue. A column that seals a segment pushes it; a
+//! column that makes room takes the oldest segment. Compaction keeps a segment's position.
+//! Invariant: an entry is valid only while its segment's ticket is the entry's position. The column
 //! that changes a segment's state from `Sealed` to `Draining` owns the segment; the entries only
-//! determine the order. No column waits for another.
-//! Source: the KV-Cache paper, section 4.2.3 (NbQ); here a ring of tickets, there a linked list.
+//! determine the order. No column waits for another column.
+//! Source: the KV-Cache paper, section 4.2.3 (NbQ), with a ring in place of a linked list.
 //!
 //! ```text
 //!   entry, u64:  position (low half):32 | segment:32, or HOLE, or HELD
@@ -25,28 +25,28 @@ const SEARCH_SEGMENTS: usize = 64;
 /// Number of entries that a push moves from the old end to the young end if there are many holes.
 const ROTATE_ENTRIES: usize = 4;
 
-/// A ring gives back the pages of entries that have left it only if it has this many entries for
-/// each segment. (The ring is sized for the largest number of segments that may ever exist.)
+/// Minimum number of a ring's entries per segment if the ring gives the pages of old entries back
+/// to the system. (A ring is sized for the largest number of segments that may ever exist.)
 const SPARE_FACTOR: usize = 16;
-/// A ring with fewer pages than this gives none back.
+/// A ring with fewer pages than this number gives no page back to the system.
 const SPARE_PAGES: u64 = 4;
-/// Number of bits for a queue's positions; the bits above hold the queue's number.
+/// A position of a queue has this number of bits; the bits above hold the queue's number.
 const POSITION_BITS: u32 = 48;
 
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// The entries; 0 where none was written yet.
+    /// The entries; an entry is 0 until it is first written.
     ring: Words,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
 }
 
 impl Queue {
-    /// Makes a queue for `segments_max` segments at most. Each queue of a log has a `number` of its
-    /// own, so that no ticket of one queue is a position in the other.
+    /// Makes a queue for `segments_max` segments at most. The two queues of a log have different
+    /// `number`s, so that no ticket of one queue is a position in the other queue.
     pub(crate) fn new(segments_max: u32, number: u32) -> io::Result<Self> {
         let entries = (segments_max as usize * 4).next_power_of_two();
-        // The first position is not 0, so that no entry of the new ring, all 0, looks written.
+        // Position 0 is not used, because an unwritten entry is 0, like segment 0 at position 0.
         let first = (u64::from(number) << POSITION_BITS) + entries as u64;
         Ok(Self {
             ring: Words::new(entries)?,
@@ -70,32 +70,32 @@ impl Queue {
     /// Adds a segment at the young end. The caller sets its state to `Sealed` afterwards.
     pub(crate) fn push(&self, segments: &Segments, segment: u32) {
         self.append(segments, segment);
-        // If holes stretch the queue to over 3 positions per segment (the ring has 4), entries
-        // move.
+        // The ring has 4 positions per segment. If holes stretch the queue to over 3 positions per
+        // segment, old entries move to the young end, so that the queue gets shorter.
         if self.span() > u64::from(segments.count()) * 3 {
             (0..ROTATE_ENTRIES).for_each(|_| self.rotate(segments));
         }
     }
 
-    /// A hint: the number of positions between the two ends; 0 if the loads are reordered.
+    /// A hint: the number of positions between the two ends; 0 if `tail` seems to be behind `head`.
     fn span(&self) -> u64 {
-        // Relaxed: hints. The old end is read first, since it only moves towards the young end.
+        // Relaxed: hints. `head` is read first, because `head` only moves towards `tail`.
         let head = self.head.load(Ordering::Relaxed);
         self.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
 
-    /// True if the ring is large enough to give back its pages behind the old end: the young end
-    /// must not reach such a page before the page was given back. With S segments, the young end is
-    /// at first less than 4 S ahead of the old end (`push`). Until the column's next quiescent
-    /// point no segment is reused, so each segment is pushed at most once, which moves the young
-    /// end by at most (1 + `ROTATE_ENTRIES`) S. These 9 S are nine sixteenths of the ring; a page
-    /// is at most a quarter.
+    /// True if the ring is large enough to give back pages behind the old end. A column must give a
+    /// page back before the young end comes round to it. Let S be the number of segments. At first
+    /// the young end is less than 4 S positions ahead of the old end (`push`). Until the column
+    /// passes a quiescent point no segment is reused, so each segment is pushed at most once, which
+    /// moves the young end by at most 1 + `ROTATE_ENTRIES` positions. That is 9 S in total, or 9/16
+    /// of the ring; a page is at most 1/4 of the ring.
     fn has_to_spare(&self, segments: u32) -> bool {
         self.ring.len() >= SPARE_FACTOR * segments as usize
             && self.ring.len() as u64 >= SPARE_PAGES * self.page_entries()
     }
 
-    /// The number of entries in a page of the system; a power of two.
+    /// The number of entries in a page of memory; a power of two.
     fn page_entries(&self) -> u64 {
         (self.ring.page_bytes() / size_of::<u64>()) as u64
     }
@@ -107,7 +107,7 @@ impl Queue {
         self.at(position).store(entry(position, segment), Ordering::Release);
     }
 
-    /// Takes the oldest drainable segment, which is then `Draining` and owned by the caller.
+    /// Takes the oldest drainable segment: its state becomes `Draining`, and the caller owns it.
     pub(crate) fn take_oldest(&self, segments: &Segments) -> Option<u32> {
         self.advance(segments);
         let head = self.head.load(Ordering::Relaxed); // a hint
@@ -138,7 +138,7 @@ impl Queue {
         self.advance(segments);
     }
 
-    /// Removes `segment` from the queue, and keeps its position for another segment.
+    /// Removes `segment` from the queue. Keeps the position for another segment, and returns it.
     pub(crate) fn hold(&self, segments: &Segments, segment: u32) -> Option<u64> {
         let position = segments.get(segment).ticket();
         self.change(position, segment, HELD).then_some(position)
@@ -149,8 +149,8 @@ impl Queue {
         self.advance(segments);
     }
 
-    /// Puts `segment` at a position that was kept, or at the young end if that position was lost.
-    /// The caller sets the segment's state to `Sealed` afterwards.
+    /// Puts `segment` at `position`, which `hold` kept, or at the young end if `rotate` has removed
+    /// the kept entry. The caller sets the segment's state to `Sealed` afterwards.
     pub(crate) fn fill(&self, segments: &Segments, position: u64, segment: u32) {
         segments.get(segment).set_ticket(position);
         if !self.change(position, HELD, segment) {
@@ -158,7 +158,7 @@ impl Queue {
         }
     }
 
-    /// Moves the oldest entry to the young end, so that the old end can pass the holes next to it.
+    /// Moves the oldest entry to the young end, so that the old end can pass the holes behind it.
     fn rotate(&self, segments: &Segments) {
         let head = self.head.load(Ordering::Relaxed); // a hint: `change` decides
         match self.segment_at(head) {

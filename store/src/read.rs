@@ -1,9 +1,9 @@
-//! Reads of a key: one index line and one item, without a lock or under the group's lock.
+//! Reads of a key: a read loads one index line and one item, with or without the group's lock.
 //!
 //! Where: GET, and the first lookup of every other verb.
-//! Invariant: an item returned was linked at some moment during the call. An item is found expired
-//! only under the lock, because a touch may be rewriting its exptime. A short value is copied
-//! first, and the copy counts only if the slot names the same bytes afterwards (see `rewrite`).
+//! Invariant: an item returned was linked at some moment during the call. A read decides only under
+//! the lock that an item has expired, because a touch may be changing the exptime. A short value is
+//! copied, and the copy is used only if the slot names the same version afterwards.
 //! Source: the KV-Cache paper, section 4.2.2.
 
 #![allow(unsafe_code, reason = "items and frames in the mapping")]
@@ -20,7 +20,7 @@ use memory::plant::{self, Fault};
 use memory::sync::wait_a_little;
 use std::marker::PhantomData;
 
-/// The state of an item; clients see only live items.
+/// The state of an item. Clients see only live items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Live,
@@ -74,7 +74,7 @@ impl ReadValue {
     }
 }
 
-/// The data that a reply shows before the value. Each function reads one field of the item.
+/// The data that a reply shows before the value. Each method reads one field of the item.
 pub struct Head<'s> {
     view: View<'s>,
     item: Item<'s>,
@@ -110,8 +110,8 @@ impl Head<'_> {
         (!self.item.shape().has_exp()).then_some(0)
     }
 
-    /// Seconds since the last noted access (meta flag `l`). `None`: this access must be noted too,
-    /// under the lock, so that of two concurrent clients only one gets the old time.
+    /// Seconds since the last noted access (meta flag `l`). `None`: the caller must note this
+    /// access under the lock, so that only one of two concurrent clients gets the old time.
     #[inline]
     #[must_use]
     pub fn idle_seconds(&self) -> Option<u32> {
@@ -134,7 +134,7 @@ impl Head<'_> {
         self.slot.has(FETCHED)
     }
 
-    /// True if the item is stale (meta flag `X`). The first reader under the lock may recache it.
+    /// True if the item is stale (meta flag `X`). The first client to read it may recache it.
     #[inline]
     #[must_use]
     pub fn stale(&self) -> bool {
@@ -150,7 +150,7 @@ impl Head<'_> {
 }
 
 impl Column {
-    /// Looks `key` up and counts it as used.
+    /// Looks `key` up, and counts a use of its item.
     #[inline]
     pub fn get(&mut self, key: &[u8]) -> Option<Hit<'_>> {
         let Self { handle, copied, .. } = self;
@@ -164,7 +164,7 @@ impl Column {
             let value_bytes = item.value_bytes().0;
             item.copy_value(&mut copied[..value_bytes as usize]);
             let (client_flags, cas) = (item.client_flags(), view.cas_of(found.slot, &item));
-            // An unchanged slot proves that all bytes read are of one version.
+            // An unchanged slot proves that all bytes were read from one version of the item.
             if found.is_unchanged() {
                 view.note_use(key.hash, &found, &item);
                 let value = Value::Log(&copied[..value_bytes as usize]);
@@ -175,9 +175,9 @@ impl Column {
     }
 
     /// Like `get`, but takes the key's hash and appends a reply to `out`. If the value is short and
-    /// `template` returns the text around it, the whole reply is appended at once. Otherwise `head`
-    /// appends the text before the value and returns the kind of data to follow. If `head` is
-    /// called more than once, its last call counts. If `head` calls the lookup off, nothing is
+    /// `template` returns the text around the value, the whole reply is appended at once. Otherwise
+    /// `head` appends the text before the value, and returns the kind of data to follow. If `head`
+    /// is called again, its earlier text is removed. If `head` calls the lookup off, nothing is
     /// appended and no use is counted.
     #[inline(always)]
     pub fn get_into(
@@ -201,7 +201,7 @@ impl Column {
         {
             let before = out.len();
             item.append_around(out, &template, key);
-            // An unchanged slot proves that the reply is of one version.
+            // An unchanged slot proves that the reply shows one version of the item.
             if found.is_unchanged() {
                 view.sample_lookup(hash);
                 view.note_use(hash, &found, &item);
@@ -233,8 +233,7 @@ fn get_anyhow<'s>(
     Some(Hit { client_flags, cas, value_bytes, value })
 }
 
-/// `Column::get_into` without `template`, for a value of any length. `found`: the key's slot, if
-/// known.
+/// Does the work of `Column::get_into` without `template`. `found`: the key's slot, if known.
 #[inline(never)]
 fn get_found_into<'s>(
     handle: &'s Handle,
@@ -275,17 +274,17 @@ impl<'r> View<'r> {
     #[inline]
     pub(crate) unsafe fn item(self, loc: u64) -> Item<'r> {
         // SAFETY: the caller guarantees that `loc` is recent, and the item is borrowed from the
-        // handle, which the next quiescent point takes mutably.
+        // handle, which a quiescent point borrows mutably.
         unsafe { Item::at(&self.store.memory().region, loc, self.layout) }
     }
 
-    /// The slot's item, if it has this key.
+    /// The item that `slot` names, if the item's key is `key`.
     ///
     /// # Safety
-    /// Like `item`, for the slot's `loc`.
+    /// `slot` was read since the column's last quiescent point.
     #[inline(always)]
     pub(crate) unsafe fn with_key(self, slot: Slot, key: &[u8]) -> Option<Item<'r>> {
-        // SAFETY: the caller's guarantee is that of `item`, for the slot's `loc`.
+        // SAFETY: the caller guarantees that the slot, and so its `loc`, is recent.
         unsafe { Item::with_key(&self.store.memory().region, slot.loc(), self.layout, key) }
     }
 
@@ -294,7 +293,7 @@ impl<'r> View<'r> {
         item.cas(|| self.log.segment_of(slot.loc()).cas_base())
     }
 
-    /// Determines whether clients may see the item at `loc` at this column's time.
+    /// Determines if the item at `loc` is live, at the time of this column's clock.
     #[inline(always)]
     pub(crate) fn fate(self, item: &Item<'_>, loc: u64) -> Fate {
         if self.has_expired(item) {
@@ -310,12 +309,12 @@ impl<'r> View<'r> {
         exptime != 0 && exptime <= now
     }
 
-    /// Returns the item of `found` if it has the key, is live, and has one of the shorter layouts,
-    /// as nearly all items do. The slot may be busy.
+    /// Returns the item of `found` if the item has the key `key`, is live, and has one of the
+    /// shorter layouts, which nearly all items have. The item of a busy slot is returned too.
     #[inline(always)]
     fn shown_at_once(self, found: &FoundSlot<'r>, key: &[u8]) -> Option<Item<'r>> {
         let (region, loc) = (&self.store.memory().region, found.slot.loc());
-        // SAFETY: as in `item`; `found` is borrowed from the handle, as the item is.
+        // SAFETY: `found` borrows the handle, so its slot was read since the last quiescent point.
         let item = unsafe { Item::shorter_with_key(region, loc, self.layout, key) }?;
         let is_shown = !self.has_expired(&item) && !self.is_flushed(loc);
         is_shown.then_some(item)
@@ -328,8 +327,8 @@ impl<'r> View<'r> {
         self.store.index.find(key.hash, |slot| unsafe { self.with_key(slot, key.bytes) }.is_some())
     }
 
-    /// Returns the item of `found` if it is live and its slot is not busy. Otherwise unlinks a dead
-    /// item or waits a little; then the caller must look again.
+    /// Returns the item of `found` if the item is live and its slot is not busy. Otherwise unlinks
+    /// a dead item or waits a little, and returns `None`: the caller must look again.
     fn shown(self, hash: u64, found: &FoundSlot<'r>, rounds: &mut u32) -> Option<Item<'r>> {
         let loc = found.slot.loc();
         // SAFETY: `found` is borrowed from the handle, so its slot was read since the column's last
@@ -346,9 +345,9 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Calls `read` with the key's live item until all bytes read are of one version. If `read`
-    /// returns `None`, because the item is no longer linked, the key is looked up again. `found` is
-    /// the key's slot, if known. Returns the slot, the item and `read`'s result.
+    /// Calls `read` with the key's live item until all bytes were read from one version of the
+    /// item. If `read` returns `None`, because the item is no longer linked, looks the key up
+    /// again. `found` is the key's slot, if known. Returns the slot, the item and the result.
     #[inline]
     fn read<T>(
         self,
@@ -368,15 +367,15 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Finds the key's live item without a lock. The caller may read only the item's exptime and
-    /// the parts that are never rewritten, and the CAS unique in `LinkedItem::cas`.
+    /// Finds the key's live item without a lock. The caller may use `LinkedItem::cas`, and may read
+    /// from the item only its exptime and the parts that are never rewritten.
     pub(crate) fn find_live(self, key: Key<'_>) -> Option<LinkedItem<'r>> {
         let read = self.read(key, None, |slot, item| Some(self.cas_of(slot, &item)));
         read.map(|(FoundSlot { slot, .. }, item, cas)| LinkedItem { slot, item, cas })
     }
 
-    /// Calls `look` with the key's live item, if any, under the lock of the key's group. Returns
-    /// the result and the lock. A dead item is unlinked first.
+    /// Calls `look` with the key's live item, if any, under the lock of the key's group; a dead
+    /// item is unlinked first. Returns the result of `look`, and the lock.
     #[inline(always)]
     pub(crate) fn look_locked<T>(
         self,
@@ -390,7 +389,7 @@ impl<'r> View<'r> {
                 let looked = look(&locked, old.as_ref());
                 return (looked, locked);
             };
-            // Unlinks by location, since another column may set the key after the unlock.
+            // `reap` gets the location, because another column may set the key after the unlock.
             let loc = dead.seen.slot.loc();
             drop(locked);
             self.reap(key.hash, loc);
@@ -453,15 +452,15 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Notes an access, unless one was noted in the last minute. The caller holds the group's lock.
+    /// Notes an access unless one was noted in the last minute. The caller holds the group's lock.
     pub(crate) fn access(self, item: &Item<'_>) {
         if !item.accessed().is_fresh(self.handle.now) {
             item.set_accessed(self.handle.stamp);
         }
     }
 
-    /// Takes the value of the item at `loc`. The caller must prove that a copied value is of one
-    /// version. `None`: the frames were given back, so the item is not linked.
+    /// Takes the value of the item at `loc`. The caller must make sure that a copied value is of
+    /// one version. Returns `None` if the frames were given back, because the item is not linked.
     #[inline]
     pub(crate) fn take(self, loc: u64, item: &Item<'_>, copied: &mut [u8]) -> Option<ReadValue> {
         if item.shape().is_short() {
@@ -476,7 +475,7 @@ impl<'r> View<'r> {
         Some(ReadValue::Lasting(loc, pinned))
     }
 
-    /// Appends a value that may be rewritten to `out`; returns any other value without a copy.
+    /// Appends the item's value to `out` if the value may be rewritten; else returns it uncopied.
     #[inline(always)]
     fn append(self, loc: u64, item: &Item<'r>, out: &mut Vec<u8>) -> Option<AppendedPart<'r>> {
         let Some(log) = item.lasting_value() else {
@@ -494,9 +493,9 @@ impl<'r> View<'r> {
     pub(crate) fn pin(self, item: &Item<'_>, first: u32) -> Option<Pinned> {
         let (value_bytes, log_bytes) = item.value_bytes();
         let framed = (value_bytes - log_bytes) as usize;
-        // SAFETY: `first` and `framed` are the item's. The caller holds the group's lock, or calls
-        // `FoundSlot::is_unchanged` before the value is read, which is false if the item is not
-        // linked.
+        // SAFETY: `first` and `framed` are the item's. Before the value is read, the caller either
+        // holds the group's lock or calls `FoundSlot::is_unchanged`, which returns false if the
+        // item is not linked.
         unsafe { Pinned::hold(self.memory(), first, framed) }
     }
 }

@@ -1,9 +1,10 @@
-//! Moves the frames in use to fewer segments: values whose frames are scattered are copied to free
-//! frames of segments that the store keeps.
+//! Repacking empties segments of frames: it copies the values that have frames in the last segments
+//! to free frames of earlier segments.
 //!
-//! Where: when the memory limit was lowered, before items are evicted for it.
-//! Invariant: a published chain never changes: a new item that names a copy of the whole value
-//! replaces the old item. Each reader references the old chain, and the last reader frees it.
+//! Where: when the memory limit was lowered, before items are evicted to meet the limit.
+//! Invariant: a published chain of frames never changes. Repacking copies the whole chain, and a
+//! new item, which names the copy, replaces the old item. Each reader holds a reference to the old
+//! chain; the last reference to be dropped frees the chain.
 
 #![allow(unsafe_code, reason = "writes frames in the mapping")]
 
@@ -15,22 +16,21 @@ use memory::frames::Pinned;
 use memory::segments::State;
 use memory::sync::Ordering;
 
-/// The longest value that is copied, in bytes. Longer values nearly fill whole segments.
+/// Maximum bytes in frames of a value that is copied. Longer values nearly fill whole segments.
 const COPIED_BYTES_MAX: u32 = 2 << 20;
-/// After a pass that copied nothing, the next pass begins once `lacking` has fallen by 1 /
-/// `IN_VAIN_PART`.
+/// After a pass that copied no value, the next pass begins when the result of `lacking` has fallen
+/// by 1 / `IN_VAIN_PART`.
 const IN_VAIN_PART: u32 = 16;
-/// Maximum number of segments that one call looks at to find one to walk.
+/// Maximum number of segments that one call examines to find a segment to walk.
 const LOOKS_MAX: u32 = 4096;
 
 impl Store {
-    /// Returns the first segment whose frames count as scattered; frames in later segments count
-    /// too. `None` if repacking these frames would free fewer segments than the limit demands.
+    /// Returns a segment: repacking moves the frames in this segment and in all later segments.
+    /// Returns `None` if that would free fewer segments than the limit demands.
     pub(crate) fn scattered(&self) -> Option<u32> {
         let memory = self.memory();
         let lacking = self.lacking();
-        // Relaxed, here and below: hints. At worst a segment is walked twice, or later than
-        // necessary.
+        // Relaxed, here and below: hints. At worst a segment is walked twice or late.
         let in_vain = self.limit.in_vain.load(Ordering::Relaxed);
         if lacking == 0 || lacking > in_vain - in_vain.div_ceil(IN_VAIN_PART) {
             return None;
@@ -39,8 +39,8 @@ impl Store {
         (spare >= lacking).then_some(from)
     }
 
-    /// Claims a segment with scattered frames to walk. Returns the segment and the result of
-    /// `scattered`.
+    /// Claims a segment of items for a walk that repacks values. Returns the claimed segment and
+    /// the result of `scattered`.
     pub(crate) fn claim_to_repack(&self) -> Option<(u32, u32)> {
         let from = self.scattered()?;
         let (memory, limit) = (self.memory(), &self.limit);
@@ -65,8 +65,8 @@ impl Store {
 }
 
 impl View<'_> {
-    /// Copies the value of the item at `loc` if any of its frames lies in a segment from `from` on.
-    /// The new item goes to the segment that `token` fills. Returns the bytes copied.
+    /// Copies the value of the item at `loc` if it has a frame in segment `from` or later. The
+    /// holder of `token` fills the new item's segment. Returns the number of bytes copied.
     pub(crate) fn repack(
         self,
         (hash, loc): (u64, u64),
@@ -103,7 +103,7 @@ impl View<'_> {
     }
 }
 
-/// Copies a chain to free frames of segments before `before`. `None`: too few such frames are free.
+/// Copies a chain to free frames in segments before `before`; `None` if too few frames are free.
 fn copied(store: &Store, pinned: &Pinned, before: u32) -> Option<u32> {
     let memory = store.memory();
     let (mut first, mut last) = (None, None);

@@ -1,27 +1,27 @@
 //! Rewriting in place: a new item of the same shape is written over the old item.
 //!
-//! Where: the engine tries to rewrite before it takes a place in the log, for every verb; every
-//! reader of short values follows the protocol below.
+//! Where: for every verb, the engine tries to rewrite the old item before it takes a place in the
+//! log. Every reader of short values follows the protocol below.
 //! Invariant: only an item's value, CAS unique, exptime, client flags and stamp are rewritten;
-//! never its key, shape or extent. A reader first copies a value of up to `REWRITTEN_BYTES_MAX`
-//! bytes, and the copy counts only if the slot names the same bytes afterwards.
+//! never its key, shape or extent. A reader first copies a value of at most `REWRITTEN_BYTES_MAX`
+//! bytes, and uses the copy only if the slot names the same version afterwards.
 //! Source: a sequence lock (Boehm, "Can seqlocks get along with programming language memory
 //! models?", 2012), with the sequence number in the slot.
 //!
 //! ```text
 //!   writer, under the group's lock        reader, without the lock
-//!     slot: busy                            slot, Acquire; if busy, again
+//!     slot: busy                            slot, Acquire; if busy, retry
 //!     fence Release                         bytes, Relaxed, into a buffer of its own
 //!     bytes, Relaxed                        fence Acquire
-//!     slot: version + 1, Release            slot, Relaxed; if changed, again
+//!     slot: version + 1, Release            slot, Relaxed; if changed, retry
 //! ```
-//! Because of the fences, a reader that has read a byte of a rewrite then finds the slot busy, or
-//! finds a later slot. A reader that has read no such byte has the version that the slot named. No
-//! pair of location and version is reused while a reader may hold the pair: after the last version,
-//! the new item is appended; a moved item begins at version 0 elsewhere; and old bytes are reused
-//! only after every column has passed a quiescent point. Drains, touches and other writers change
-//! or copy items under the lock, so they meet no rewrite. Walks without the lock treat the
-//! rewritten fields as hints.
+//! Because of the fences, a reader that has read a byte of a rewrite then finds the slot busy or
+//! changed. A reader that has read no such byte has the version that the slot named. No pair of
+//! location and version is reused while a reader may hold the pair: an item of the last version is
+//! not rewritten; a moved item begins at version 0 at another location; and bytes are reused only
+//! after every column has passed a quiescent point. Drains, touches and writers change or copy
+//! items under the lock, so they meet no rewrite. Walks without the lock use the rewritten fields
+//! only as hints.
 
 #![allow(unsafe_code, reason = "writes over an item in the mapping")]
 
@@ -32,7 +32,7 @@ use crate::item::{CasWidth, Fields, Item, Shape};
 use crate::read::{Fate, LockedItem};
 use memory::plant::{self, Fault};
 
-/// True if an item of `shape` may be written over a slot's item; without the lock, a guess.
+/// True if an item of `shape` may replace the slot's item in place; a guess without the lock.
 #[inline]
 pub(crate) fn looks_rewritable(slot: Slot, item: &Item<'_>, shape: Shape) -> bool {
     let is_fresh = slot.ver() < VER_MAX || plant::is(Fault::LastVersionRewritten);
@@ -45,12 +45,12 @@ impl View<'_> {
         let slot = old.seen.slot;
         old.fate == Fate::Live
             && looks_rewritable(slot, &old.seen.item, shape)
-            // An item written to a segment of an earlier epoch would be flushed at once.
+            // An item in a segment of an earlier epoch counts as flushed.
             && self.log.segment_of(slot.loc()).epoch() == self.log.epoch()
     }
 
     /// Writes an item over `old`, for which `can_rewrite` holds. `change` makes the new slot, which
-    /// gets the next version. False: the CAS unique does not fit, and nothing was written.
+    /// gets the next version. Returns false, and writes nothing, if the CAS unique does not fit.
     #[inline(always)]
     pub(crate) fn rewrite(
         self,
@@ -65,7 +65,7 @@ impl View<'_> {
         if item.shape().cas() == CasWidth::Short && behind > u64::from(u32::MAX) {
             return false;
         }
-        // The segment's latest exptime is raised before the item's exptime changes: walks trust it.
+        // The segment's latest exptime is raised first: walks rely on it as an upper bound.
         if !plant::is(Fault::LifeNotProlonged) {
             segment.raise_exp(fields.exptime);
         }

@@ -1,11 +1,11 @@
-//! Room for appends: a place for each item, a frame for each piece of a large value, and the work
-//! with which an append pays for them.
+//! Room for appends: an append takes a place for an item, or a frame for a piece of a large value,
+//! and pays with work that makes room for more appends.
 //!
 //! Where: before an append; `maintain` makes room ahead of need.
-//! Invariant: an append does at most one slice of work while a segment is free, and otherwise a
+//! Invariant: an append does at most one slice of work if a segment is free, and otherwise a
 //! bounded number of slices. No append waits here: if other columns hold memory that will be freed,
-//! the append is answered with `Later`.
-//! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK); compaction as in log-structured stores.
+//! the append gets the answer `Later`.
+//! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK); compaction of log-structured stores.
 
 mod choice;
 mod drain;
@@ -27,18 +27,18 @@ use crate::verbs::StoreError;
 use memory::random::Random;
 use memory::sync::{Ordering, spin_loop};
 
-/// Number of appends that do not search for room after a search that found none.
+/// After a search for room has found none, this number of appends do not search.
 const REST_APPENDS: u32 = 64;
-/// Maximum number of slices that an append does while no segment is free; then it gets `Later`.
+/// If no segment is free, an append does at most this number of slices of work, then gets `Later`.
 const SLICES_MAX: u32 = 16;
-/// An append is refused once it has seen this many times that there is no work to do and that no
-/// other column works. One time is not enough: a column may have been between two steps.
+/// An append is refused when it has found, this number of times, that there is no work to do and
+/// that no other column works. Once is not enough: a column may be between two steps.
 const VAIN_LOOKS_MAX: u32 = 4;
-/// Without eviction, after an append found the store full, this many appends are refused at once.
+/// Without eviction, a full store refuses this number of appends before it searches again.
 const FULL_APPENDS: u32 = 256;
 
-/// Bytes of work per appended byte, where a fresh segment would be taken otherwise. In half-dead
-/// segments this work makes room for one and a half times the append's size.
+/// Bytes of work that an append does, for each of its bytes, instead of taking a fresh segment. In
+/// half-dead segments, 3 bytes of work make room for 1.5 bytes.
 const REUSE_FACTOR: u32 = 3;
 
 /// The state that a column keeps between its slices of making room.
@@ -48,11 +48,11 @@ pub(crate) struct Room {
     debt: Debt,
     /// Number of further appends without a search for room (`REST_APPENDS`).
     rest: u32,
-    /// Number of further appends that are refused at once (`FULL_APPENDS`). Ignored once this
-    /// column has made enough bytes dead for a compaction; reset when the clock moves on. Only at 0
-    /// does the column notice bytes that other columns have made dead.
+    /// Number of further appends that are refused at once (`FULL_APPENDS`). It is ignored if this
+    /// column has made enough bytes dead for a compaction, and set to 0 when the clock moves on.
+    /// Above 0, the column overlooks bytes that other columns have made dead.
     pub(crate) full_appends: u32,
-    /// The hash of the last key answered with `Later` because the index lacked a line.
+    /// The hash of the last key whose append got `Later` because the index lacked a line.
     pub(crate) lacks_line: Option<u64>,
     pub(crate) random: Random,
 }
@@ -69,8 +69,8 @@ impl Room {
         }
     }
 
-    /// Pays for room, and returns a place in `queue` for an item of `bytes` that expires at
-    /// `exptime` (0: never). May pass a quiescent point.
+    /// Does the append's share of work, and returns a place in `queue` for an item of `bytes` that
+    /// expires at `exptime` (0: never). May pass a quiescent point.
     ///
     /// # Errors
     /// `NoMemory`: nothing can be freed. `Later`: memory will be freed, or the append has done its
@@ -95,14 +95,14 @@ impl Room {
         })
     }
 
-    /// Pays for an append of `bytes` by making room, if free segments run low.
+    /// If few segments are free, makes room by work in proportion to the `bytes` of the append.
     fn pay(&mut self, handle: &mut Handle, bytes: u32) {
         let high = handle.store.high();
         if handle.store.memory().segments.free() >= high {
             return self.pay_for_reuse(handle, bytes);
         }
         pass_and_reclaim(handle);
-        // Segments that wait for other columns count as free; segments to be withheld do not count.
+        // Retired segments count as free; segments that the limit takes away do not.
         let segments = &handle.store.memory().segments;
         let free = (segments.free() + segments.limbo()).saturating_sub(handle.store.excess());
         if free >= high {
@@ -119,8 +119,8 @@ impl Room {
         }
     }
 
-    /// Pays for an append of `bytes` while enough segments are free: makes dead memory reusable if
-    /// few of them are warm and too much of the touched memory is dead.
+    /// While enough segments are free, makes dead memory reusable if few free segments are
+    /// populated (warm) and too much of the populated memory is dead.
     #[inline]
     fn pay_for_reuse(&mut self, handle: &mut Handle, bytes: u32) {
         if handle.store.memory().segments.warm() <= handle.store.keep()
@@ -134,13 +134,13 @@ impl Room {
     fn reuse(&mut self, handle: &mut Handle, bytes: u32) {
         pass_and_reclaim(handle);
         let segments = &handle.store.memory().segments;
-        // Segments that wait for other columns will be warm when they are freed.
+        // Retired segments are populated, so they will be warm when they are free.
         if segments.warm() + segments.limbo() > handle.store.keep() {
             return;
         }
         let Some(dead_percent) = handle.store.dead_percent_to_reuse() else { return };
         let budget = bytes.saturating_mul(REUSE_FACTOR).clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
-        // Relaxed: only a hint that other columns are making room.
+        // Relaxed: `tokens` is only a hint that other columns are making room.
         if !self.make_reusable(handle.view(), budget, dead_percent)
             && handle.store.tokens.load(Ordering::Relaxed) == 0
         {
@@ -157,7 +157,7 @@ impl Room {
         take(handle.view()).map_or_else(|| self.room_for(handle, take), Ok)
     }
 
-    /// Makes room until `take` succeeds, but does no more than an append's share of work.
+    /// Makes room until `take` succeeds, but by at most `SLICES_MAX` slices of work.
     pub(crate) fn room_for<T>(
         &mut self,
         handle: &mut Handle,
@@ -171,7 +171,7 @@ impl Room {
         }
         let mut vain_looks = 0;
         for _ in 0..SLICES_MAX {
-            // While enough drained segments wait for other columns, evictions would not help.
+            // If enough retired segments will become free, evictions would not help.
             let enough = handle.store.memory().segments.limbo() >= handle.store.high();
             let progress = !enough && self.make_room(handle.view(), SLICE_BYTES_MAX);
             pass_and_reclaim(handle);
@@ -211,8 +211,8 @@ fn pass_and_reclaim(handle: &mut Handle) {
 }
 
 impl Store {
-    /// True if other columns hold memory that may be freed: retired segments, walks, a pass through
-    /// the index, gathered segments. Relaxed: hints suffice, as an append retries after `Later`.
+    /// True if memory may become free soon: there are retired segments, walks, a pass through the
+    /// index or gathered segments. Relaxed: hints suffice, as an append retries after `Later`.
     pub(crate) fn others_make_room(&self) -> bool {
         self.memory().segments.limbo() > 0
             || self.tokens.load(Ordering::Relaxed) != 0

@@ -2,16 +2,15 @@
 //! touch. The fewer such lines, the better the operation scales with the number of cores.
 //!
 //! Where: `RUSTFLAGS="--cfg shuttle" cargo test -p hypostyle-store --lib shared_writes`.
-//! Invariant: every access through `memory::sync`, and every byte of the log, is recorded as the
-//! shipped source makes it. A line that column A writes is shared if column B reads or writes it in
+//! Invariant: the test runs the server's source, and records every access through `memory::sync`
+//! and to the log. A line that column A writes is shared if column B reads or writes the line in
 //! operations of any kind on the same keys, on other keys or on new keys. Lines of the log are
-//! counted separately, because only readers of their keys read them.
+//! counted separately, because only operations on the keys in such a line touch the line.
 //!
-//! Mutexes are not recorded, because the recorded operations lock no mutex. An operation locks a
-//! mutex only to widen the index, lay out a group again, gather segments that are due, or report a
-//! sampled key (one in 64). Under shuttle, blocks of CAS uniques, batches of reported items and
-//! slices of drains are shorter: a line written once in four operations here is written once in 64
-//! in a server.
+//! Mutexes are not recorded: an operation locks a mutex only to widen the index, lay out a group
+//! again, gather segments, or report a sampled key (one in 64). Under shuttle, a column takes CAS
+//! uniques and reports items in smaller blocks, and drains in smaller slices: a line that one
+//! operation in four writes in this test is written by one in 64 in a server.
 //!
 //! Source: Clements et al., "The scalable commutativity rule", SOSP 2013.
 
@@ -31,10 +30,10 @@ use std::sync::Arc;
 const LINE: usize = 64;
 /// Number of operations recorded.
 const LOOKS: u32 = 256;
-/// Number of other items stored before the recording: too many for the smallest store.
+/// Number of other items stored before the recording. The smallest store cannot hold all of them.
 const OTHERS: u32 = 10_000;
-/// The name of the lines of a column's counters. Other columns read these lines not in each
-/// operation, but once for each segment that they open or drain, to sum up the live bytes.
+/// The name of the lines of a column's counters. Other columns read these lines only when they open
+/// or drain a segment, to sum up the live bytes.
 const COUNTERS: &str = "counters";
 const INDEX_LINE: &str = "line of the index";
 const INDEX_GROUP: &str = "group of the index";
@@ -43,7 +42,7 @@ const ENTRY_SECOND: &str = "segment's entry, second line";
 /// The names of the lines that an append writes.
 const APPENDED: [&str; 5] = [COUNTERS, INDEX_GROUP, INDEX_LINE, ENTRY_FIRST, ENTRY_SECOND];
 const VALUE: [u8; 100] = [b'v'; 100];
-/// A value of another length, so that storing it does not rewrite the old item in place.
+/// A value longer than `VALUE`, so that a SET of this value does not rewrite the old item in place.
 const LONGER: [u8; 120] = [b'w'; 120];
 
 struct Scene {
@@ -55,7 +54,7 @@ struct Scene {
     made: u32,
 }
 
-/// The names of the shared lines that an operation writes, and the number of its lines of the log.
+/// The names of the shared lines, and the number of lines of the log, that an operation writes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WrittenLines {
     shared: Vec<String>,
@@ -109,7 +108,7 @@ impl Scene {
         self
     }
 
-    /// Returns the lines that column B touches in all operations on the same, other and new keys.
+    /// Returns the lines that B touches in all kinds of operations on the same, other and new keys.
     fn touched(&mut self) -> BTreeSet<usize> {
         let others: Vec<_> = (0..LOOKS).map(|_| self.fresh()).collect();
         let new: Vec<_> = (0..LOOKS).map(|_| self.fresh()).collect();
@@ -190,8 +189,9 @@ fn recorded(test: impl Fn() + Send + Sync + 'static) {
     Runner::new(RandomScheduler::new_from_seed(0, 1), config).run(test);
 }
 
-/// Runs `looks` and asserts that `mostly` is the most frequent set of shared lines, that their mean
-/// number is at most `shared_mean_max`, and that such operations write `log` lines of the log.
+/// Asserts that the operations of `looks` most often write the shared lines `mostly`, and on
+/// average at most `shared_mean_max` shared lines; and that an operation that writes `mostly` also
+/// writes `log` lines of the log.
 fn writes(
     looks: impl Fn() -> Vec<WrittenLines> + Send + Sync + 'static,
     mostly: &'static [&'static str],
@@ -223,13 +223,12 @@ fn a_get_of_a_saturated_item_writes_nothing() {
         }
         scene.look(get)
     };
-    // A mean of 0 is exact: no operation writes a shared line.
     writes(looks, &[], (0..=0, 0.0));
 }
 
 #[test]
 fn a_get_that_hits_writes_the_slot() {
-    // The index line holds the item's slot, which counts the use.
+    // A hit raises the counter in the item's slot, which lies in a line of the index.
     writes(|| Scene::new(16).filled().look(get), &[INDEX_LINE], (0..=0, 1.0));
 }
 
@@ -243,16 +242,15 @@ fn a_set_in_place_writes_the_slot_and_the_groups_word() {
 
 #[test]
 fn a_set_of_a_new_key_writes_its_segments_entry_too() {
-    // The entry's first line holds the cursor and the committed bytes; it is shared because readers
-    // of the segment's items read the base of CAS uniques and the queue there. The second line
-    // holds the live bytes. Some operations take CAS uniques, report items, or open a segment.
+    // The first line of the segment's entry holds the cursor and the committed bytes; readers of
+    // the segment's items read the base of CAS uniques and the queue in the same line. The second
+    // line holds the live bytes. Some operations take CAS uniques, report items, or open a segment.
     let looks = || Scene::new(16).look(|a, key| set(a, key, &VALUE));
     writes(looks, &APPENDED, (2..=3, 5.6));
 }
 
 #[test]
 fn a_set_with_another_length_writes_no_more_lines_than_one_of_a_new_key() {
-    // All sets replace items of one segment, so the entry's second line is usually that segment's.
     let looks = || Scene::new(16).filled().look(|a, key| set(a, key, &LONGER));
     writes(looks, &APPENDED, (3..=4, 5.6));
 }
@@ -261,8 +259,8 @@ fn a_set_with_another_length_writes_no_more_lines_than_one_of_a_new_key() {
 fn a_set_that_evicts_writes_twice_as_many_lines_in_the_mean() {
     // Each operation writes the lines of a SET of a new key. One operation in ten also does a slice
     // of a drain. The slice writes, for each evicted item, the group's word, the lines of slot and
-    // ghost, and the segment's live bytes, and for segments opened or retired the entries, free
-    // list and queues.
+    // ghost, and the segment's live bytes; for each segment opened or retired, its entry, the free
+    // list and a queue.
     let looks = || {
         let mut scene = Scene::new(1).filled();
         scene.keys = (0..LOOKS).map(|_| scene.fresh()).collect();

@@ -1,7 +1,7 @@
 //! The time of an item's last access, in 16 bits.
 //!
 //! Where: a field of each item, read and set by lookups, and made coarse by `aging`.
-//! Invariant: a stamp is made coarse before its seconds wrap around: a stamp denotes one time.
+//! Invariant: a stamp is made coarse before its seconds wrap around, so that it denotes one time.
 //!
 //! ```text
 //!   15  14 .. 0                      15  14  13 .. 0
@@ -11,7 +11,7 @@
 //! stamp may be a little behind the clock of the column that set the stamp.
 
 const COARSE: u16 = 1 << 15;
-/// Binary logarithm of the seconds in a coarse stamp's unit.
+/// Binary logarithm of the number of seconds in a unit of a coarse stamp.
 const UNIT_LOG: u32 = 8;
 /// Mask of the bits of a unit's number that a coarse stamp keeps.
 const UNITS: u32 = (1 << 14) - 1;
@@ -19,9 +19,9 @@ const UNITS: u32 = (1 << 14) - 1;
 pub(crate) const COARSE_FROM_SECONDS: u32 = SECONDS / 4;
 /// Number of seconds after which the seconds in a stamp wrap around.
 const SECONDS: u32 = 1 << 15;
-/// Age in seconds of the oldest access that a stamp can denote unless it is coarse.
+/// Maximum age in seconds of an access that a stamp can denote without being coarse.
 pub(crate) const SECONDS_MAX: u32 = SECONDS - 1 - AHEAD_SECONDS as u32;
-/// Seconds after a noted access in which no other access is noted (memcached's
+/// After a noted access to an item, no access is noted for this number of seconds (memcached's
 /// `ITEM_UPDATE_INTERVAL`).
 const NOTED_SECONDS: u16 = 60;
 /// Maximum number of seconds that a stamp may be ahead of a column's clock.
@@ -36,11 +36,11 @@ impl Stamp {
         Self(low(now))
     }
 
-    /// Returns false if an access at `now` need not be noted. True may be wrong if the column's
-    /// clock is behind the stamp, and for a minute after the seconds have wrapped around.
+    /// Returns false only if an access at `now` need not be noted. True may be wrong: if the
+    /// column's clock is behind the stamp, and for a minute after the seconds have wrapped around.
     #[inline(always)]
     pub(crate) fn may_be_late(self, now: Stamp) -> bool {
-        // A coarse stamp is never near `now`: its bit 15 is 1 and its bit 14 is 0.
+        // The result is true for a coarse stamp, because its bit 15 is 1 and its bit 14 is 0.
         now.0.wrapping_sub(self.0) > NOTED_SECONDS
     }
 
@@ -50,7 +50,7 @@ impl Stamp {
         self.0 & COARSE == 0 && self.seconds_before(now) <= NOTED_SECONDS.into()
     }
 
-    /// Seconds from the access to second `now`; if the stamp is coarse, up to 255 seconds too few.
+    /// Seconds from the access to second `now`. Up to 255 seconds too few if the stamp is coarse.
     pub(crate) fn seconds_before(self, now: u32) -> u32 {
         if self.0 & COARSE == 0 {
             let ahead = u32::from(AHEAD_SECONDS);
@@ -62,7 +62,7 @@ impl Stamp {
         ((units << UNIT_LOG) + now % unit_seconds).saturating_sub(unit_seconds - 1)
     }
 
-    /// The coarse stamp that replaces this one, if the access was long ago.
+    /// Returns a coarse stamp for the same access, if this stamp is not coarse and is old enough.
     pub(crate) fn aged(self, now: u32) -> Option<Self> {
         let seconds = self.seconds_before(now);
         let is_due = self.0 & COARSE == 0 && seconds >= COARSE_FROM_SECONDS;

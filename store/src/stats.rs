@@ -1,13 +1,13 @@
-//! The store's counters, per column, and their sums.
+//! The counters of each column, and their sums over all columns.
 //!
-//! Where: changed by every operation, and read by `stats`.
-//! Invariant: a column's counters have one writer, so they need no atomic addition.
+//! Where: every operation changes counters, and `stats` reads the sums.
+//! Invariant: only the column itself writes its counters, so they need no atomic addition.
 
 use crate::policy::Queue;
 use memory::sync::Counter;
 
-/// The value of a statistic to show after a `stats reset`; `earlier` is its value at the reset. A
-/// `count` shows the increase since the reset, a `gauge` the present value.
+/// The value of a statistic to show after a `stats reset`; `earlier` is the value at the reset. A
+/// `count` shows the increase since the reset; a `gauge` shows the present value.
 macro_rules! since {
     (count, $now:expr, $earlier:expr) => {
         $now.wrapping_sub($earlier)
@@ -17,7 +17,7 @@ macro_rules! since {
     };
 }
 
-/// Makes each row a column's counter, its sum over the columns and its rule for `stats reset`.
+/// Makes, for each row, a counter of each column, a sum in `Stats`, and a rule for `stats reset`.
 macro_rules! counters {
     ($($(#[$doc:meta])* $kind:ident $name:ident,)+) => {
         #[derive(Debug, Default)]
@@ -31,12 +31,12 @@ macro_rules! counters {
             }
         }
 
-        /// The store's own counters, summed over its columns.
+        /// The sums of all columns' counters, and numbers that describe the index.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             /// Bytes that the index takes now.
             pub hash_bytes: u64,
-            /// Bytes of the index's overflow lines; there are many if keys collide.
+            /// Bytes of the index's overflow lines. Keys that collide need many overflow lines.
             pub hash_overflow_bytes: u64,
             /// Binary logarithm of the index's number of slots, rounded down.
             pub hash_power_level: u32,
@@ -55,7 +55,7 @@ macro_rules! counters {
     };
 }
 
-/// Maximum number of evictions in `eviction_age`'s mean; at this number both sums are halved.
+/// When `late_evictions` reaches this number, both terms of the mean in `eviction_age` are halved.
 const LATE_EVICTIONS: u64 = 1 << 14;
 
 impl Counters {
@@ -89,8 +89,8 @@ impl Counters {
 }
 
 impl Stats {
-    /// The mean age in seconds of the latest evicted items: since their segments were opened, that
-    /// is, since the items were stored or last spared. 0: no item was evicted.
+    /// Mean age of recently evicted items, in seconds: the time since the item's segment was
+    /// opened, that is, since the item was stored or last spared. 0 if no item was evicted.
     #[must_use]
     pub fn eviction_age(&self) -> u64 {
         self.late_eviction_seconds / self.late_evictions.max(1)
@@ -104,10 +104,10 @@ counters! {
     gauge bytes,
     /// Bytes of linked items in the probation queue.
     gauge probation_bytes,
-    /// Bytes of the log in items that this column has unlinked. The log counts voided bytes itself,
-    /// and subtracts the bytes of retired segments.
+    /// Bytes of the log that items unlinked by this column take. In `Stats`: all dead bytes of the
+    /// log, that is, with voids and without retired segments.
     gauge dead_bytes,
-    /// All items that were ever linked.
+    /// Items that requests have stored, in new or in old places.
     count total_items,
     /// Live items dropped to make room.
     count evictions,
@@ -119,16 +119,15 @@ counters! {
     count evicted_nonzero,
     /// Items written in place over an old item of the same shape.
     count rewritten,
-    /// Items stored under keys that the ghost remembered from an eviction.
+    /// Items stored under keys that the ghost remembered as evicted.
     count ghost_hits,
     /// Expired or flushed items whose memory or key is used again.
     count reclaimed,
-    /// Items dropped that were never fetched: expired ones by background work, or dead ones when
-    /// room was made.
+    /// Never-fetched items dropped as expired by background work, or as dead to make room.
     count expired_unfetched,
     /// Expired items dropped by the background walk.
     count crawler_reclaimed,
-    /// Items looked at by the background walk.
+    /// Items that the background walk has examined.
     count crawler_items_checked,
     /// Lookups that found an expired item.
     count get_expired,
@@ -154,10 +153,10 @@ counters! {
     count compacted_segments,
     /// Segments drained to make room.
     count drained_segments,
-    /// Segments looked at to find one to compact or drain.
+    /// Segments that were examined to find one to compact or drain.
     count segment_looks,
-    /// Number of evictions over which `eviction_age` takes the mean.
+    /// Number of recent evictions that `eviction_age` averages.
     gauge late_evictions,
-    /// Sum of the ages in seconds of the `late_evictions`.
+    /// Sum of the ages, in seconds, of the items counted in `late_evictions`.
     gauge late_eviction_seconds,
 }

@@ -1,11 +1,11 @@
-//! The background walk through a segment: unlinks expired and flushed items, leaves all others.
+//! The background walk through a segment, which unlinks expired and flushed items.
 //!
-//! Where: segments that are due by the calendar, and segments of an earlier epoch if they are too
-//! few for a pass through the index. Each segment is walked in slices.
-//! Invariant: an item is found dead under its group's lock, so that a touch either comes first or
-//! finds no item. The exptime alone shows that an item is live, whether it is linked or not.
-//! Source: memcached's LRU crawler (1.6.45), by segments; batches as in AMAC (Kocberber et al.,
-//! VLDB 2015).
+//! Where: background work walks segments that the calendar lists as due. It also walks segments of
+//! an earlier epoch, if there are too few of them for a pass through the index.
+//! Invariant: an item is found dead only under the lock of its group, so that a touch either comes
+//! before or finds no item. An item with an exptime in the future is left alone.
+//! Source: memcached's LRU crawler (1.6.45), which walks lists of items; batches as in AMAC
+//! (Kocberber et al., VLDB 2015).
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
 
@@ -20,18 +20,18 @@ use memory::segments::{Segment, State};
 const BATCH: usize = 32;
 /// Distance in bytes from the current record to the record that is prefetched.
 const RECORDS_AHEAD_BYTES: u64 = 1 << 10;
-/// A segment is walked again once one byte in `DEAD_PART` bytes has expired.
+/// A segment is walked again when items with 1 / `DEAD_PART` of its bytes have expired.
 const DEAD_PART: u32 = 8;
-/// Number of classes of the seconds until an exptime: one for each power of two.
+/// Number of classes of the time until an item expires: one for each power of two of seconds.
 const SPANS: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct Sweep {
     segment: u32,
     all: bool,
-    /// The segment's earliest exptime before the walk; no linked item expires before it.
+    /// The segment's earliest exptime before the walk: no linked item had an earlier exptime.
     from: u32,
-    /// Bytes of items that expire later, by the binary logarithm of the seconds until they expire.
+    /// Bytes of items that will expire, indexed by the binary logarithm of the seconds until then.
     ahead: [u32; SPANS],
     /// The latest exptime of the items that `ahead` counts.
     last: u32,
@@ -43,7 +43,7 @@ type BatchedItem<'r> = (u64, u64, Item<'r>);
 #[derive(Default)]
 struct SweptItems {
     items: ReapedCounts,
-    /// The items' bytes: `extent` in the log alone, `bytes` with their frames.
+    /// Bytes of the items: `extent` counts bytes in the log, `bytes` also counts bytes in frames.
     extent: u32,
     bytes: u64,
 }
@@ -55,7 +55,7 @@ impl Sweep {
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
             return None;
         }
-        // The segment is not due until the walk ends and notes the next time.
+        // Takes the segment out of the calendar until the walk ends and notes the next due second.
         view.log.note_due(segment, u32::MAX);
         Some(Self::begin(view, segment))
     }
@@ -67,7 +67,8 @@ impl Sweep {
         Self { segment, all, from: there.reset_min_exp(), ahead: [0; SPANS], last: 0 }
     }
 
-    /// Continues the walk at `at` for about `budget` bytes. Returns the bytes walked and freed.
+    /// Continues the walk at `at` for about `budget` bytes. Returns the bytes walked and bytes
+    /// freed.
     pub(crate) fn slice(&mut self, view: View<'_>, at: &mut u32, budget: u32) -> (u32, u64) {
         let region = &view.memory().region;
         let (start, end) = (region.start(self.segment), view.log.segment(self.segment).end());
@@ -77,8 +78,8 @@ impl Sweep {
         while *at < end && *at - first < budget {
             let loc = start + u64::from(*at);
             region.prefetch(loc + RECORDS_AHEAD_BYTES);
-            // SAFETY: the segment was drainable when it was claimed, so records cover it up to
-            // `end`, and `at` steps from one to the next.
+            // SAFETY: the segment was drainable when it was claimed, so records cover the segment
+            // up to `end`, and `at` steps from one record to the next.
             let item = match unsafe { item::record(region, loc, view.layout) } {
                 Record::Void(extent) => {
                     *at += extent;
@@ -93,7 +94,7 @@ impl Sweep {
             }
             let hash = view.hash.hash(item.key());
             view.index.prefetch_to_unlink(hash);
-            // The new item replaces the item prefetched longest ago, which is looked up now.
+            // Replaces the item that was prefetched longest ago, which is looked up below.
             let before = batch[count % BATCH].replace((hash, loc, item));
             if let Some((hash, loc, _)) = &batch[(count + BATCH / 2) % BATCH] {
                 view.index.prefetch_elsewhere(*hash, *loc);
@@ -179,7 +180,7 @@ impl Sweep {
     /// Ends the claim on the segment after the walk, and notes when the segment is due again.
     pub(crate) fn swept(&self, view: View<'_>) {
         let segment_bytes = view.memory().region.segment_bytes();
-        // `unclaim` keeps an earlier second that was noted when an item's exptime was lowered.
+        // `unclaim` keeps an earlier second, noted when an item's exptime was lowered.
         view.log.unclaim(self.segment, self.due(view.handle.now, segment_bytes));
     }
 
@@ -188,8 +189,8 @@ impl Sweep {
         view.log.segment(self.segment).lower_min_exp(self.from);
     }
 
-    /// Returns the second by which one byte in `DEAD_PART` of the segment, or every item with an
-    /// exptime, will have expired, so that another walk is worthwhile. `None`: no item will expire.
+    /// Returns the second in which another walk is worthwhile, because 1 / `DEAD_PART` of the
+    /// segment, or every item with an exptime, will have expired. `None`: no item will expire.
     fn due(&self, now: u32, segment_bytes: u32) -> Option<u32> {
         let mut bytes = 0;
         let mut spans = self.ahead.iter().zip(1..);

@@ -1,14 +1,14 @@
-//! The use of the store's memory, to the byte.
+//! Counts the bytes of the store's memory by their use.
 //!
 //! Where: `stats memory` looks at a bounded number of segments, tests look at all segments, and
 //! `stats` looks at none.
-//! Invariant: each byte that the store has from the system counts in one number. Address space that
-//! was never touched, or whose memory was given back, counts in no number.
+//! Invariant: each byte of memory that the system has given to the store counts in one field of
+//! `Usage`. Address space without memory counts in no field.
 
 use crate::Store;
 use memory::segments::{Segment, State};
 
-/// The maximum number of segments that an estimate looks at while the column's clients wait.
+/// Maximum number of segments that an estimate examines while the column's clients wait.
 const LOOKS_MAX: u32 = 1 << 12;
 
 /// Bytes of memory by use, and segments by state.
@@ -24,19 +24,19 @@ pub struct Usage {
     pub segments_sealed: u64,
     /// Number of segments cut into frames.
     pub segments_frames: u64,
-    /// Number of free segments, touched or not.
+    /// Number of free segments, with or without memory.
     pub segments_free: u64,
-    /// Number of segments that wait until no column can be reading them.
+    /// Number of retired segments, which a column may still be reading.
     pub segments_limbo: u64,
     /// Number of segments whose memory was granted to the index.
     pub segments_index: u64,
-    /// Number of segments withheld, because the limit was lowered.
+    /// Number of segments withheld from use, because the limit was lowered.
     pub segments_withheld: u64,
     /// Bytes of the log that linked items take.
     pub live_bytes: u64,
     /// Bytes of the log that dead items take.
     pub dead_bytes: u64,
-    /// Bytes of memory after a segment's last item: still to be filled, or too few for an item.
+    /// Bytes of memory after the last items of segments: for more items, or too few for an item.
     pub tail_bytes: u64,
     /// Bytes of frames in use.
     pub frame_bytes: u64,
@@ -44,7 +44,7 @@ pub struct Usage {
     pub frame_free_bytes: u64,
     /// Bytes of memory in free segments.
     pub free_bytes: u64,
-    /// Bytes of memory in segments that wait until no column can be reading them.
+    /// Bytes of memory in retired segments, which a column may still be reading.
     pub limbo_bytes: u64,
     /// Bytes of the index: lines, overflow lines and group words.
     pub index_bytes: u64,
@@ -52,7 +52,7 @@ pub struct Usage {
     pub ghost_bytes: u64,
     /// Bytes of the tables of segments, frames, queues and calendar, and of the sampled keys.
     pub table_bytes: u64,
-    /// Bytes of the arena's chunks that hold values, in addition to all bytes above.
+    /// Bytes of the arena's chunks that hold values. `sum_bytes` does not include these bytes.
     pub arena_bytes: u64,
     /// Bytes of the arena's free chunks.
     pub arena_free_bytes: u64,
@@ -82,7 +82,7 @@ impl Usage {
         let (open, sealed) = (segment.is(State::Open), segment.is(State::Sealed));
         if open || sealed || segment.is(State::Draining) {
             let filled = if open { segment.committed() } else { segment.end().min(segment_bytes) };
-            // Unlinking an item that a pass has already counted makes `live` wrap for a moment.
+            // `live` wraps around for a moment if an unlinked item was already counted by a pass.
             let live = segment.live();
             let live = if live > segment_bytes { 0 } else { u64::from(live) * times };
             let filled = (u64::from(filled) * times).max(live);
@@ -114,8 +114,8 @@ impl Usage {
 }
 
 impl Store {
-    /// Returns the present use of memory, by a look at each segment. A change that a column makes
-    /// meanwhile may be in one number and not yet in another.
+    /// Returns the present use of memory, and examines each segment for it. A change that a column
+    /// makes meanwhile may be counted in one field and not yet in another field.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage_in_looks(u32::MAX)
@@ -128,9 +128,8 @@ impl Store {
         self.usage_in_looks(LOOKS_MAX)
     }
 
-    /// Returns each NUMA node's number in the system, and an estimate of the memory in the node's
-    /// segments, from as many segments as `usage_estimate` looks at. Empty on a machine with one
-    /// node.
+    /// Returns each NUMA node's number in the system, and estimates the memory in its segments.
+    /// Looks at as many segments as `usage_estimate`. The list is empty if there is only one node.
     #[must_use]
     pub fn node_bytes_estimate(&self) -> Vec<(usize, u64)> {
         let (segments, nodes) = (&self.memory().segments, self.memory().segments.nodes());

@@ -1,9 +1,9 @@
 //! The requests that the store takes and its answers: plain data, no protocol.
 //!
-//! Where: between a codec's `Request` and the index. The commands of all protocols are reduced to
-//! these few verbs, so a value set by one protocol is read by all.
-//! Invariant: times are whole seconds of the store's own clock (`u32`, 0 = never expires); nothing
-//! here that borrows from the log outlives the `Column` that it came from.
+//! Where: the server's executor reduces the commands of all protocols to these few verbs, so that a
+//! value set by one protocol can be read by all protocols.
+//! Invariant: times are whole seconds of the store's clock; an exptime of 0 means never. A result
+//! that borrows from the log does not outlive the `Column` that returned it.
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
 //! `process_mdelete_cmd` (1.6.45).
 
@@ -21,13 +21,13 @@ pub enum Verb {
     Replace,
     /// Stores if `Put::cas` equals the item's CAS unique (`cas`).
     Cas,
-    /// Appends the value to the existing one; flags and exptime stay (`append`).
+    /// Appends the value to the old value; flags and exptime stay (`append`).
     Append,
-    /// Prepends the value to the existing one; flags and exptime stay (`prepend`).
+    /// Prepends the value to the old value; flags and exptime stay (`prepend`).
     Prepend,
-    /// Like `Append`, but stores the value alone on a miss (meta `MA` with `N`).
+    /// Like `Append`, but if the key has no item, stores the value alone (meta set, `MA` and `N`).
     AppendVivify,
-    /// Like `Prepend`, but stores the value alone on a miss.
+    /// Like `Prepend`, but if the key has no item, stores the value alone (meta set, `MP` and `N`).
     PrependVivify,
 }
 
@@ -36,8 +36,8 @@ pub enum Verb {
 pub enum Body<'a> {
     /// The whole value, in the receive buffer.
     Bytes(&'a [u8]),
-    /// A complete value that was received straight into the store's frames. Storing it consumes the
-    /// draft; after a refusal the draft may be passed again.
+    /// A complete value that was received straight into the store's frames. A draft can be stored
+    /// only once; after a refusal the draft may be passed again.
     Draft(&'a mut Draft),
 }
 
@@ -48,18 +48,18 @@ pub struct Put<'a> {
     pub verb: Verb,
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// True if the key was given in base64 (meta `b`), so that replies show it in base64, too.
+    /// True if the key was given in base64 (meta `b`), so that replies also show it in base64.
     pub key_binary: bool,
     /// The 32 bits of flags that the client stores with an item.
     pub client_flags: u32,
     /// The exptime, in seconds of the store's clock; 0 = never.
     pub exptime: u32,
-    /// The CAS unique that the item must have; 0 = none was given.
+    /// The CAS unique that the item must have; 0: the request has none.
     pub cas: u64,
     /// The CAS unique that the new item gets (meta `E`); `None` = the store's next unique.
     pub cas_in: Option<u64>,
-    /// With `Verb::Cas`: if the item's CAS unique is higher than `cas`, the value is stored as
-    /// stale (meta `I`).
+    /// If true and the verb is `Cas`, the value also replaces an item with a higher CAS unique than
+    /// `cas`, and the new item is marked stale (meta `I`).
     pub stale: bool,
 }
 
@@ -83,18 +83,18 @@ impl<'a> Put<'a> {
 /// The result of a `Put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutResult {
-    /// Stored.
+    /// The value was stored.
     Stored {
         /// The CAS unique of the new item; 0 if the store keeps none.
         cas: u64,
-        /// The length of the whole value; after append or prepend, of the joined value.
+        /// The length of the new value; after append or prepend, the length of the joined value.
         value_bytes: u32,
     },
     /// The verb's condition does not hold (`NOT_STORED`).
     NotStored,
-    /// The CAS unique differs (`EXISTS`).
+    /// The item's CAS unique is not that of the request (`EXISTS`).
     Exists,
-    /// `Verb::Cas` on a miss (`NOT_FOUND`).
+    /// The verb is `Cas`, and the key has no item (`NOT_FOUND`).
     NotFound,
 }
 
@@ -105,9 +105,9 @@ pub enum StoreError {
     TooLarge,
     /// There is no room, and none can be made (with `-M`, or while slow readers hold all memory).
     NoMemory,
-    /// There is no room yet: other columns hold memory that will be freed, or more must be drained
-    /// than one request's share of the work. Nothing was changed, and a draft may be passed again.
-    /// The caller tries again after a quiescent point, and after its other work if there is any.
+    /// There is no room yet: other columns hold memory that will be freed, or the request has done
+    /// its share of work. Nothing was changed, and a draft may be passed again. The caller tries
+    /// again after a quiescent point, and after other work if it has any.
     Later,
 }
 
@@ -116,7 +116,7 @@ pub enum StoreError {
 pub enum Value<'s> {
     /// A value in the log, to be copied before the column's next call.
     Log(&'s [u8]),
-    /// The value's frames, pinned until dropped, and the rest of the value, which is in the log.
+    /// The value's beginning in frames, which stay pinned until dropped, and its end in the log.
     Frames(Pinned, &'s [u8]),
 }
 
@@ -141,7 +141,7 @@ pub struct Word {
 }
 
 impl Word {
-    /// Makes a word of the first `bytes` bytes of `text`, the lowest byte first; at most eight.
+    /// Makes a word of the low `bytes` bytes of `text`, eight at most; the lowest byte comes first.
     #[inline(always)]
     #[must_use]
     pub const fn new(text: u64, bytes: u32) -> Word {
@@ -155,7 +155,7 @@ impl Word {
 pub struct ReplyTemplate {
     /// The words at the beginning.
     pub before: [Word; 4],
-    /// True if the key is shown.
+    /// True if the reply shows the key, after the words in `before`.
     pub key: bool,
     /// The words right before the value.
     pub between: [Word; 2],
@@ -163,21 +163,21 @@ pub struct ReplyTemplate {
     pub behind: Word,
 }
 
-/// The part of a reply that follows the output of a lookup's `head`.
+/// The part of a reply that follows the text of `head`, a parameter of `Column::get_into`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadResult {
     /// The value.
     Value,
     /// Nothing: the reply is complete.
     NoValue,
-    /// Nothing: the lookup is called off, and the output of `head` is removed.
+    /// Nothing: the lookup is called off, and the text of `head` is removed.
     CallOff,
 }
 
-/// The result of a lookup that `head` may call off.
+/// The result of `Column::get_into`, whose parameter `head` may call the lookup off.
 #[derive(Debug)]
 pub enum LookupResult<'s> {
-    /// No such key.
+    /// The key has no item.
     Miss,
     /// `head` called the lookup off: nothing is appended, and no use is counted.
     CalledOff,
@@ -188,29 +188,29 @@ pub enum LookupResult<'s> {
 /// The part of a reply that a hit has appended to a buffer.
 #[derive(Debug)]
 pub enum AppendedPart<'s> {
-    /// The value, and the words of `ReplyTemplate`.
+    /// The whole reply: the words of `ReplyTemplate`, and the value.
     FromTemplate,
-    /// The output of `head`, and the whole value if `head` asked for it.
+    /// The text of `head`, and the whole value if `head` asked for the value.
     Whole,
-    /// The output of `head`. The value is to follow, and is never rewritten: its bytes, and a
-    /// handle by which `Column::kept` finds them later.
+    /// The text of `head`. The caller must append the value. The fields: the value's bytes, which
+    /// are never rewritten, and a handle by which `Column::kept` finds the bytes later.
     Lasting(&'s [u8], ValueRef),
-    /// The output of `head`. The value is to follow, like `Value::Frames`.
+    /// The text of `head`. The caller must append the value; for the fields see `Value::Frames`.
     Frames(Pinned, &'s [u8]),
 }
 
 /// A part of `MetaGet` that changes the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaStep {
-    /// `T`: sets this exptime.
+    /// `T`: sets the item's exptime to this second.
     Touch(u32),
-    /// `N`: on a miss, makes an empty item with this exptime, which this request may recache.
+    /// `N`: on a miss, makes an empty item with this exptime; this request may recache the item.
     Vivify(u32),
     /// `R`: if the item expires before this time, the first request wins the right to recache it.
     Recache(u32),
 }
 
-/// Meta get (`mg`).
+/// A meta get request (`mg`).
 #[derive(Debug)]
 pub struct MetaGet<'a> {
     /// The key, 1 to 250 bytes.
@@ -221,10 +221,9 @@ pub struct MetaGet<'a> {
     pub cas_in: Option<u64>,
     /// True if the request counts as a use of the item; false with `u`.
     pub bump: bool,
-    /// True if the request may win the right to recache; false for `me` and for an `mg` that is
-    /// bound to fail.
+    /// True if the request may win the right to recache; false for `me` and for failing requests.
     pub win: bool,
-    /// Changes to make, at most one of each, in the order given.
+    /// The changes to make, in this order; at most one of each kind.
     pub steps: &'a [MetaStep],
 }
 
@@ -237,7 +236,7 @@ pub struct MetaHit<'s> {
     pub key_binary: bool,
     /// The exptime before any step; 0 = never.
     pub exptime: u32,
-    /// Seconds from the last access to this one, to within 60 s (`l`).
+    /// Seconds from the item's last access to this request, exact to 60 s (`l`).
     pub idle_seconds: u32,
     /// True if the item had been fetched before this request (`h`).
     pub fetched: bool,
@@ -253,7 +252,7 @@ pub struct MetaHit<'s> {
     pub item_bytes: u32,
 }
 
-/// Meta delete (`md`).
+/// A meta delete request (`md`).
 #[derive(Debug)]
 pub struct MetaDelete<'a> {
     /// The key, 1 to 250 bytes.
@@ -275,24 +274,24 @@ pub struct MetaDelete<'a> {
 /// The result of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteResult {
-    /// Deleted, emptied or marked.
+    /// The item was deleted, emptied or marked stale.
     Deleted,
     /// The key has no item.
     NotFound,
-    /// The CAS unique differs.
+    /// The item's CAS unique is not that of the request.
     Exists,
 }
 
-/// Arithmetic (`incr`, `decr`, `ma`).
+/// An arithmetic request (`incr`, `decr`, `ma`).
 #[derive(Debug)]
 pub struct Delta<'a> {
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
     /// True to add, false to subtract.
     pub incr: bool,
-    /// The amount; adding wraps, subtracting stops at 0.
+    /// The number to add or subtract. A sum wraps around at 2^64; a difference is at least 0.
     pub delta: u64,
-    /// The CAS unique that the item must have; 0 = none was given.
+    /// The CAS unique that the item must have; 0: the request has none.
     pub cas: u64,
     /// `E`: the CAS unique that the new item gets.
     pub cas_in: Option<u64>,
@@ -307,14 +306,14 @@ pub struct Delta<'a> {
 pub struct Vivify {
     /// The number to store.
     pub initial: u64,
-    /// The exptime.
+    /// The new item's exptime.
     pub exptime: u32,
 }
 
 /// The result of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeltaResult {
-    /// The number was changed, or a new one stored.
+    /// The number was changed, or an item with a new number was stored.
     Stored {
         /// The new number.
         value: u64,
@@ -327,7 +326,7 @@ pub enum DeltaResult {
     },
     /// The key has no item.
     NotFound,
-    /// The CAS unique differs.
+    /// The item's CAS unique is not that of the request.
     Exists,
     /// The value is no decimal number of 64 bits.
     NonNumeric,

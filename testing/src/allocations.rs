@@ -1,7 +1,7 @@
 //! Counts the allocations of a test's threads.
 //!
-//! Where: under a test that drives a server or a generator in its own process, with `Counting` as
-//! its global allocator.
+//! Where: in tests that run a server or a load generator in their own process. `Counting` is the
+//! global allocator of such a test program.
 //! Invariant: each call that allocates or reallocates is counted once. Calls by a thread that has
 //! called `leave_this_thread_out` are not counted.
 #![allow(unsafe_code, reason = "an allocator that counts")]
@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The system's allocator, and a count of its calls.
+/// An allocator that counts its calls and passes each call to the system's allocator.
 #[derive(Debug)]
 pub struct Counting;
 
@@ -20,19 +20,19 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// The backtrace of the first allocation since the last call of `count` began.
+/// The backtrace of the first allocation during the last call of `count`.
 static FIRST: Mutex<Option<Backtrace>> = Mutex::new(None);
 
 thread_local! {
     static IS_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`. Returns the number of allocations meanwhile, and the backtrace of the first one.
-/// The allocations of another thread are counted exactly if `work` joins this thread, or receives
-/// an answer that this thread sent over a socket.
+/// Runs `work`. Returns the number of allocations meanwhile, and the backtrace of the first
+/// allocation. The allocations of another thread are counted exactly if `work` joins that thread,
+/// or receives an answer that the thread sent over a socket.
 pub fn count(work: impl FnOnce()) -> (u64, String) {
-    // Relaxed, paired with `add`. If `work` joins a thread or waits for its answer, this orders the
-    // thread's increments before the second load.
+    // Relaxed, paired with `add`. If `work` joins a thread or waits for the thread's answer, the
+    // second load sees the thread's increments.
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     IS_WATCHED.store(true, Ordering::Relaxed);
     work();
@@ -48,14 +48,13 @@ pub fn leave_this_thread_out() {
 }
 
 fn add() {
-    // A thread that is ending has already destroyed `IS_LEFT_OUT`. The allocations that the thread
-    // makes afterwards are not counted.
+    // If an ending thread has already destroyed `IS_LEFT_OUT`, its allocations are not counted.
     if IS_LEFT_OUT.try_with(Cell::get).unwrap_or(true) {
         return;
     }
     ALLOCATIONS.fetch_add(1, Ordering::Relaxed); // paired with the loads in `count`
     if IS_WATCHED.swap(false, Ordering::Relaxed) {
-        // The capture of the backtrace allocates too. These allocations must not be counted.
+        // The allocations that `force_capture` makes must not be counted.
         IS_LEFT_OUT.set(true);
         if let Ok(mut first) = FIRST.lock() {
             *first = Some(Backtrace::force_capture());
@@ -68,24 +67,24 @@ fn add() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add();
-        // SAFETY: `System` requires of us only what this function requires of its caller.
+        // SAFETY: `System` requires only what this function requires of its caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         add();
-        // SAFETY: `System` requires of us only what this function requires of its caller.
+        // SAFETY: `System` requires only what this function requires of its caller.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         add();
-        // SAFETY: `System` requires of us only what this function requires of its caller.
+        // SAFETY: `System` requires only what this function requires of its caller.
         unsafe { System.realloc(memory, layout, bytes) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: `System` requires of us only what this function requires of its caller.
+        // SAFETY: `System` requires only what this function requires of its caller.
         unsafe { System.dealloc(memory, layout) }
     }
 }

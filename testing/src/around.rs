@@ -1,26 +1,26 @@
-//! Skips tests that cannot run here, runs other programs, and finds processes.
+//! Skips tests that cannot run on this machine, runs other programs, and finds processes.
 //!
-//! Where: tests that start other programs. Invariant: a test that cannot run counts as skipped, and
-//! in CI as failed.
+//! Where: tests that start other programs. Invariant: a test that cannot run is skipped, but fails
+//! in CI.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// Reports that a test cannot run here, and the reason. In CI (`CI=true`) the test fails instead.
+/// Reports that the calling test cannot run, and why. In CI (`CI=true`) the test fails instead.
 ///
 /// # Panics
 /// In CI.
 pub fn skip(reason: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
     let test = std::thread::current();
-    // A script counts these lines. The test harness captures prints, but not this write. Because
-    // one write writes the whole line, other output does not get into the line.
+    // A script counts these lines. The test harness captures prints, but not this write. The whole
+    // line is one write, so that no other output gets into the line.
     let line = format!("SKIPPED {}: {reason}\n", test.name().unwrap_or_default());
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// Runs a program with `text` on its standard input, and returns its output. `None` if the program
-/// is not installed; the test is then reported as skipped.
+/// Runs the program `words[0]` with `text` as standard input, and returns the program's output. If
+/// the program is not installed, reports the test as skipped and returns `None`.
 ///
 /// # Panics
 /// The system cannot wait for the program, or the program does not read all of the text.
@@ -41,7 +41,7 @@ pub fn piped(words: &[&str], text: &str) -> Option<Output> {
     Some(output)
 }
 
-/// True if there is a process with this id that is not a zombie.
+/// True if process `pid` exists and is not a zombie.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Forges datagrams with any sender's address, and Ethernet frames that no kernel sends.
+//! Forges datagrams with a false sender's address, and Ethernet frames that no kernel would send.
 //!
 //! Where: in tests that check which senders and requests a server answers.
-//! Invariant: packets leave their namespace only by the interface `WIRE`.
-//! Source: raw(7): a socket of `IPPROTO_RAW` sends packets with their IP headers; packet(7).
+//! Invariant: packets leave their namespace only through the interface `WIRE`.
+//! Source: raw(7), where sockets of `IPPROTO_RAW` send packets with their IP headers; packet(7).
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
 use std::io;
@@ -22,17 +22,18 @@ use crate::namespace::{Namespace, WIRE};
 const HOPS: u8 = 64;
 
 impl Namespace {
-    /// Sends a datagram with the sender's address `from`, which this namespace need not have. The
-    /// kernel must have a route to `to`; a datagram to an IPv6 multicast group leaves by `WIRE`.
+    /// Sends a datagram with the sender's address `from`, even if this namespace has another
+    /// address. The kernel must have a route to `to`. Datagrams to IPv6 multicast groups leave
+    /// through `WIRE`.
     ///
     /// # Panics
-    /// One address is IPv4 and the other IPv6, or there is no route.
+    /// One address is IPv4 and the other address is IPv6, or there is no route.
     pub fn forge(&self, from: SocketAddr, to: SocketAddr, payload: &[u8]) {
         let sent = self.on(|| send(from, to, &packet(from, to, payload)));
         sent.unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
     }
 
-    /// Opens a socket that sends Ethernet frames by this namespace's end of the link.
+    /// Opens a socket that sends Ethernet frames through this namespace's end of the link.
     ///
     /// # Panics
     /// The system refuses the socket.
@@ -42,11 +43,11 @@ impl Namespace {
         Frames(opened.unwrap_or_else(|error| panic!("no packet socket: {error}")))
     }
 
-    /// Makes an Ethernet frame from this namespace's interface to that of `other`. The frame holds
-    /// a datagram from `from` to `to`, which may be any two addresses of one family.
+    /// Makes an Ethernet frame from this namespace's interface to the interface of `other`. The
+    /// frame holds a datagram from address `from` to address `to`. Both have the same family.
     ///
     /// # Panics
-    /// One address is IPv4 and the other IPv6.
+    /// One address is IPv4 and the other address is IPv6.
     #[must_use]
     pub fn frame(
         &self,
@@ -69,7 +70,7 @@ impl Namespace {
 pub struct Frames(OwnedFd);
 
 impl Frames {
-    /// Sends a frame, from its Ethernet header on.
+    /// Sends `frame`, which begins with an Ethernet header.
     ///
     /// # Panics
     /// The interface refuses the frame.

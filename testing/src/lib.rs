@@ -1,8 +1,9 @@
 //! Tools for tests and benches of several crates: random numbers from a seed, an allocator that
-//! counts, network namespaces, schedules of threads, skipping of tests, and runs of programs.
+//! counts its calls, network namespaces, random schedules of threads, skipping of tests, and runs
+//! of programs.
 //!
-//! Where: a dev-dependency of the other crates; no shipped program contains it.
-//! Invariant: nothing here depends on another crate of the tree.
+//! Where: a dev-dependency of the other crates; no shipped program contains this crate.
+//! Invariant: this crate depends on no other crate of the tree.
 
 pub mod allocations;
 mod around;

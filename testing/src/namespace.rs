@@ -1,14 +1,14 @@
-//! Network namespaces: two for each test, like two hosts that are joined by a link.
+//! Two network namespaces for a test, like two hosts that are joined by a link.
 //!
 //! ```text
 //! | near: wire, 10.77.0.1, fd77::1 | ------ veth ------ | wire, 10.77.0.2, fd77::2: far |
 //! ```
 //!
-//! With `HYPOSTYLE_WIRE=DRIVER` in the environment, the link is two network cards of this driver,
-//! connected outside of this machine, and tests use the link one after the other (`tests/vm`).
+//! If the environment has `HYPOSTYLE_WIRE=DRIVER`, the link consists of two network cards of this
+//! driver, which are connected outside of this machine. See `tests/vm`.
 //!
-//! Where: in tests of packets. A test makes a pair, uses `on` to start its server at one end, and
-//! uses `on` to start its clients at the other end:
+//! Where: in tests that send packets. A test makes a pair of namespaces, and uses `on` to start its
+//! server in one namespace and its clients in the other namespace:
 //!
 //! ```no_run
 //! # use testing::namespace::{Veth, pair};
@@ -19,11 +19,10 @@
 //! near.ip("link set wire mtu 1500");
 //! ```
 //!
-//! Invariant: nothing outside the namespaces changes. The namespaces have no names. The kernel
-//! removes a namespace and its link when the last thread or process in the namespace has ended and
-//! the last descriptor for the namespace is closed, however the test ends.
-//! Source: namespaces(7), network_namespaces(7); `ip netns exec` (iproute2) mounts `/sys` in this
-//! way.
+//! Invariant: nothing outside the namespaces changes. The kernel removes a namespace and its link
+//! when the last thread or process in the namespace has ended and the last descriptor for the
+//! namespace is closed, even if the test crashes.
+//! Source: namespaces(7), network_namespaces(7); `ip netns exec` also mounts `/sys`.
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs::File;
@@ -37,19 +36,19 @@ use std::time::{Duration, Instant};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// The interface's name at each end.
+/// Name of the interface at each end of the link.
 pub const WIRE: &str = "wire";
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Longest wait for one packet of a link.
+/// Time after which a link or a network card that is not ready is tried again.
 const LINK_WAIT: Duration = Duration::from_millis(20);
 
-/// The link between two namespaces.
+/// The properties of a link between two namespaces.
 #[derive(Clone, Copy, Debug)]
 pub struct Veth {
-    /// Number of send queues and number of receive queues at each end.
+    /// Number of send queues at each end, and also the number of receive queues.
     pub queues: u32,
-    /// Maximum length of a packet, from its IP header on; IPv6 needs 1,280.
+    /// Maximum length in bytes of a packet with its IP header. IPv6 needs at least 1,280.
     pub mtu: u32,
 }
 
@@ -59,25 +58,25 @@ impl Default for Veth {
     }
 }
 
-/// A network namespace with the end `WIRE` of a link, and with a loopback of its own.
+/// A network namespace with a loopback interface, and with one end of a link, `WIRE`.
 #[derive(Debug)]
 pub struct Namespace {
     network: File,
-    /// The mount namespace, with a `/sys` that shows this network.
+    /// The mount namespace, whose `/sys` shows the interfaces of this network namespace.
     mounts: File,
-    /// The interface's IPv4 address, in a network of 24 bits.
+    /// The IPv4 address of `WIRE`, whose network has a prefix of 24 bits.
     pub v4: Ipv4Addr,
-    /// The interface's IPv6 address, in a network of 64 bits.
+    /// The IPv6 address of `WIRE`, whose network has a prefix of 64 bits.
     pub v6: Ipv6Addr,
-    /// The interface's Ethernet address.
+    /// The Ethernet address of `WIRE`.
     pub mac: [u8; 6],
 }
 
-/// Makes two namespaces joined by a link. `None` if this process may not make them or there is no
-/// program `ip`; the test is then reported as skipped.
+/// Makes two namespaces joined by a link. If this process or this machine cannot make such
+/// namespaces, reports the test as skipped and returns `None`.
 ///
 /// # Panics
-/// The system cannot make such a link.
+/// The system cannot make the link.
 #[must_use]
 pub fn pair(veth: Veth) -> Option<[Namespace; 2]> {
     if Command::new("ip").arg("-V").output().is_err() {
@@ -117,7 +116,7 @@ pub fn pair(veth: Veth) -> Option<[Namespace; 2]> {
     Some(ends)
 }
 
-/// Waits until the previous test has returned its cards. Returns the two cards of `driver`.
+/// Returns the two network cards of `driver`. Waits until the previous test has returned the cards.
 fn cards(driver: &str) -> [String; 2] {
     let of_driver = |name: &String| {
         let path = std::fs::read_link(format!("/sys/class/net/{name}/device/driver"));
@@ -136,7 +135,7 @@ fn cards(driver: &str) -> [String; 2] {
     }
 }
 
-/// Waits until the link carries packets both ways, which takes some time after it is up.
+/// Waits until the link carries packets in both directions. A new link drops packets at first.
 fn await_link(ends: [&Namespace; 2]) {
     await_packets(ends, ends.map(|end| end.v4.into()));
     await_packets(ends, ends.map(|end| end.v6.into()));
@@ -164,7 +163,7 @@ impl Namespace {
     fn new(number: u8) -> io::Result<Namespace> {
         let namespace = on_a_thread(|| -> io::Result<Namespace> {
             unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
-            // Mounts made from here on are visible in this namespace only.
+            // Later mounts are visible only in the new mount namespace.
             let none = None::<&str>;
             mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
             mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)?;
@@ -183,15 +182,14 @@ impl Namespace {
     fn join(&self, other: &Namespace, mtu: u32) {
         let [mac, there] =
             [self.mac, other.mac].map(|mac| mac.map(|it| format!("{it:02x}")).join(":"));
-        // Without `addrgenmode none`, the kernel would generate an address and verify it for a
-        // second.
+        // Without `addrgenmode none`, the kernel would test a generated address for a second.
         self.ip(&format!("link set {WIRE} address {mac} mtu {mtu} addrgenmode none"));
         self.ip(&format!("address add {}/24 broadcast + dev {WIRE}", self.v4));
         self.ip(&format!("address add {}/64 dev {WIRE} nodad", self.v6));
         self.ip(&format!("link set {WIRE} up"));
-        // The kernel adds this route only together with an address that the kernel generates.
+        // The kernel itself adds this route only if it generates an address.
         self.ip(&format!("-6 route add multicast ff00::/8 dev {WIRE} table local"));
-        // Static entries make neighbour discovery unnecessary.
+        // With static entries, the kernel needs no neighbour discovery.
         for ip in [IpAddr::from(other.v4), other.v6.into()] {
             self.ip(&format!("neighbour add {ip} lladdr {there} dev {WIRE} nud permanent"));
         }
@@ -204,8 +202,7 @@ impl Namespace {
     /// `work` panics.
     pub fn on<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         on_a_thread(|| {
-            // `setns` to a mount namespace fails for a thread that shares its working directory
-            // with other threads.
+            // `setns` to a mount namespace fails in a thread that shares its working directory.
             let entered = unshare(CloneFlags::CLONE_FS)
                 .and_then(|()| setns(&self.network, CloneFlags::CLONE_NEWNET))
                 .and_then(|()| setns(&self.mounts, CloneFlags::CLONE_NEWNS));
@@ -214,7 +211,7 @@ impl Namespace {
         })
     }
 
-    /// Runs iproute2's `ip` in this namespace and returns its output. Spaces separate `arguments`.
+    /// Runs the program `ip` in this namespace and returns its output. Spaces separate `arguments`.
     ///
     /// # Panics
     /// The program fails.
@@ -226,21 +223,20 @@ impl Namespace {
         self.on(|| run(program, arguments))
     }
 
-    /// The path by which `ip` finds the namespace while it exists.
     fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.network.as_raw_fd())
     }
 
-    /// Puts a bridge before this end of the link. The bridge gets this end's name and addresses,
-    /// and an MTU of 1,500. This end is renamed to `port` and becomes a port of the bridge. Packets
-    /// pass until `hold_egress` holds the queue of `port`.
+    /// Puts a bridge between this namespace and the link. The bridge gets the name and the
+    /// addresses of the interface `WIRE`, and an MTU of 1,500. The old interface is renamed to
+    /// `port` and becomes a port of the bridge. `hold_egress` can then hold packets at `port`.
     ///
     /// ```text
     /// | wire (a bridge), 10.77.0.2, fd77::2 | -- | port, with a queue | -- veth -- other
     /// ```
     ///
     /// # Panics
-    /// The system has no bridge.
+    /// The system cannot make a bridge.
     pub fn add_egress_queue(&self, other: &Namespace) {
         self.ip(&format!("address flush dev {WIRE}"));
         self.ip(&format!("link set {WIRE} down"));
@@ -252,11 +248,11 @@ impl Namespace {
         await_link([self, other]);
     }
 
-    /// Holds the egress queue: after one or two packets the kernel queues all packets that are
-    /// sent, until `release_egress`.
+    /// Holds the egress queue: the kernel sends one or two more packets, then queues all packets
+    /// until `release_egress` is called.
     ///
     /// # Panics
-    /// The system has no such queue (`tbf`).
+    /// The system has no queues of the kind `tbf`.
     pub fn hold_egress(&self) {
         self.command("tc", "qdisc add dev port root tbf rate 8bit burst 2000 limit 100mb");
     }
@@ -281,8 +277,8 @@ impl Namespace {
         self.command("tc", "qdisc change dev port root tbf rate 10gbit burst 10mb limit 100mb");
     }
 
-    /// Returns one of the kernel's counters for this network, such as `InDatagrams` of the layer
-    /// `Udp`: the sum for IPv4 and IPv6.
+    /// Returns the kernel's counter `name` of `layer` for this network, such as `InDatagrams` of
+    /// `Udp`. The result is the sum for IPv4 and IPv6.
     ///
     /// # Panics
     /// The kernel has no such counter.
@@ -294,7 +290,7 @@ impl Namespace {
                 .unwrap_or_else(|error| panic!("{path}: {error}"))
         };
         let (of_v4, of_v6) = (read("snmp"), read("snmp6"));
-        // The row of a layer's names is followed by the row of its values.
+        // The row after the names of a layer's counters has the values of these counters.
         let mut rows =
             of_v4.lines().filter_map(|line| line.strip_prefix(layer)?.strip_prefix(": "));
         let (names, values) = (rows.next().unwrap_or(""), rows.next().unwrap_or(""));
@@ -320,7 +316,6 @@ impl Namespace {
     }
 }
 
-/// Runs a program and returns its output. Spaces separate `arguments`.
 fn run(program: &str, arguments: &str) -> String {
     let output = Command::new(program).args(arguments.split(' ')).output();
     let output = output.unwrap_or_else(|error| panic!("{program} {arguments}: {error}"));
@@ -402,7 +397,7 @@ mod tests {
         assert_eq!(near.on(|| std::fs::read_to_string(variable).unwrap()), "7\n");
         assert_ne!(far.on(|| std::fs::read_to_string(variable).unwrap()), "7\n");
         assert_eq!(std::fs::read_to_string(variable).unwrap(), before);
-        // Closing the last descriptor of one end removes the link from both ends.
+        // When the last descriptor of `far` is closed, the kernel removes the link from both ends.
         drop(far);
         while near.on(interfaces).1.contains(&WIRE.to_owned()) {
             thread::yield_now();

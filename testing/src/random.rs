@@ -1,10 +1,10 @@
 //! Random numbers from a seed.
 //!
-//! Where: in tests and benches, which draw the numbers in a fixed order.
+//! Where: used by tests and benches.
 //! Invariant: the same seed gives the same numbers on every machine.
 //! Source: SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
 
-/// The number added to the state before each draw.
+/// The number that is added to the state before each draw.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A sequence of random numbers.
@@ -12,13 +12,13 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 pub struct Random(u64);
 
 impl Random {
-    /// Makes the sequence of a seed.
+    /// Makes the sequence that belongs to `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number.
+    /// Draws the next number.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "there is no end to iterate to")]
     pub fn next(&mut self) -> u64 {
@@ -26,43 +26,43 @@ impl Random {
         mixed(self.0)
     }
 
-    /// A number below `end`; 0 if `end` is 0.
+    /// Draws a number below `end`. Returns 0 if `end` is 0.
     #[inline]
     pub fn below(&mut self, end: u64) -> u64 {
         u64::try_from((u128::from(self.next()) * u128::from(end)) >> 64).unwrap_or(0)
     }
 
-    /// A number below `end`.
+    /// Draws a number below `end`.
     #[inline]
     pub fn number(&mut self, end: u32) -> u32 {
         u32::try_from(self.below(end.into())).unwrap_or(0)
     }
 
-    /// A number below `end`.
+    /// Draws a number below `end`.
     #[inline]
     pub fn index(&mut self, end: usize) -> usize {
         usize::try_from(self.below(end as u64)).unwrap_or(0)
     }
 
-    /// A number at least 0 and below 1.
+    /// Draws a number that is at least 0 and below 1.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         unit(self.next())
     }
 
-    /// True once in `cases` draws on average.
+    /// Returns true in one of `cases` calls on average.
     #[inline]
     pub fn one_in(&mut self, cases: u64) -> bool {
         self.below(cases) == 0
     }
 
-    /// Returns one of the elements of `from`, each with the same probability.
+    /// Returns an element of `from`. All elements have the same probability.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.index(from.len())].clone()
     }
 
-    /// Returns one of the values in `shares`, each with a probability in proportion to its share.
-    /// The sum of the shares must be above 0.
+    /// Returns a value from `shares`, which lists values and their shares. A value's probability is
+    /// proportional to the value's share. The sum of the shares must be above 0.
     pub fn share<T: Copy>(&mut self, shares: &[(T, u64)]) -> T {
         let mut rest = self.below(shares.iter().map(|(_, share)| share).sum());
         for &(one, share) in shares {
@@ -89,7 +89,7 @@ pub fn hash(id: u64, salt: u64) -> u64 {
     mixed(id.wrapping_add(salt.wrapping_mul(0xd1b5_4a32_d192_ed03)).wrapping_add(STEP))
 }
 
-/// Returns the upper 53 bits of `number`, divided by 2^53: at least 0, and below 1.
+/// Returns the upper 53 bits of `number`, divided by 2^53. The result is at least 0 and below 1.
 #[inline]
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "53 bits are what an f64 has")]

@@ -1,16 +1,14 @@
 //! Runs tests under random schedules: the scheduler picks a thread at each access to shared memory.
 //!
-//! Where: in `make explore`. With `--cfg shuttle`, each access to shared memory calls the
-//! scheduler.
-//! Invariant: a schedule, and the random numbers of the test under this schedule, depend only on
-//! one seed. The report of a failure names the seed. (A schedule of Shuttle's own PCT scheduler
-//! also depends on the schedules before it.)
+//! Where: in `make explore`, which builds the tests with `--cfg shuttle`.
+//! Invariant: a schedule depends only on its seed, and so do the test's random numbers. The report
+//! of a failure names the seed. (In shuttle's own PCT scheduler, earlier schedules matter too.)
 //! Source: shuttle (github.com/awslabs/shuttle); "A Randomized Scheduler with Probabilistic
 //! Guarantees of Finding Bugs" (Burckhardt et al., ASPLOS 2010).
 //!
-//! Environment: `EXPLORE_SCHEDULES` and `EXPLORE_SECONDS` limit the number and the time of each
-//! test's schedules; `EXPLORE_FROM` is the seed of the first schedule; `EXPLORE_SEED` runs only the
-//! schedule of that seed.
+//! Environment: `EXPLORE_SCHEDULES` limits the number of each test's schedules, and
+//! `EXPLORE_SECONDS` limits each test's time. `EXPLORE_FROM` is the seed of the first schedule. If
+//! `EXPLORE_SEED` is set, only the schedule of that seed runs.
 
 #![allow(clippy::panic, clippy::print_stdout, reason = "a test fails by panicking, and prints")]
 
@@ -23,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use crate::Random;
 
-/// Number of priorities. Threads whose numbers are equal modulo this number share a priority.
+/// Number of priorities. Threads with equal numbers modulo `TASKS_MAX` share a priority.
 const TASKS_MAX: usize = 16;
 const STACK_BYTES: usize = 512 << 10;
-/// Maximum number of accesses in one schedule.
+/// Maximum number of accesses in one schedule. A test with more accesses fails.
 const STEPS_MAX: usize = 20_000_000;
 
 /// A summary of the explored schedules.
@@ -36,7 +34,7 @@ pub struct Explored {
     pub schedules: usize,
     /// The seed of the first schedule.
     pub first: u64,
-    /// Seconds that the schedules took.
+    /// Number of seconds that the schedules took in total.
     pub seconds: u64,
 }
 
@@ -47,7 +45,7 @@ fn given(name: &str) -> Option<u64> {
 
 /// Runs `test` under random schedules for `seconds`, unless the environment sets another limit.
 /// Each schedule is drawn from a seed, which is also passed to `test`. If `test` panics or returns
-/// false, `explore` calls `show`, which prints the test's actions for the seed, and fails.
+/// false, calls `show` with the seed, to print the test's actions, and panics.
 ///
 /// # Panics
 /// The test failed.
@@ -93,7 +91,7 @@ pub fn explore(
     panic!("schedule {count} failed; again: make explore SEED={seed} KIND={test}");
 }
 
-/// Like `explore`, but for a test that draws its actions from its seed; prints a summary.
+/// Like `explore`, but passes `test` random numbers instead of a seed, and prints a summary.
 ///
 /// # Panics
 /// The test failed.
@@ -116,20 +114,19 @@ struct Budget {
 
 #[derive(Debug)]
 enum Strategy {
-    /// A random thread runs next at one of `one_in` accesses; otherwise the running thread goes on.
+    /// A random thread runs next at one in `one_in` accesses. Otherwise the running thread goes on.
     Random { one_in: u64 },
-    /// The thread of highest priority runs. At a few accesses, the running thread gets the lowest
-    /// priority.
+    /// The thread with the highest priority runs. At the accesses in `changes`, the running thread
+    /// gets the lowest priority.
     Pct { priorities: [u64; TASKS_MAX], lowest: u64, changes: Vec<u64> },
 }
 
-/// Draws one schedule from each seed.
 #[derive(Debug)]
 struct Seeded {
     next: u64,
     budget: Budget,
     current: Arc<AtomicU64>,
-    /// True after the test has returned false: no more schedules are drawn.
+    /// True after the test has returned false. Then no more schedules are drawn.
     found: Arc<AtomicBool>,
     random: Random,
     strategy: Strategy,
@@ -153,8 +150,8 @@ fn draw(random: &mut Random) -> Strategy {
     }
     let depth = random.below(6);
     let steps = 1 << (8 + random.below(7));
-    // Drawn priorities are at least 2^32, so that a thread that loses its priority can get a lower
-    // one than all other threads have.
+    // Drawn priorities are at least 2^32, so that a number below 2^32 is a lower priority than the
+    // priorities of all other threads.
     let priorities = std::array::from_fn(|_| (1 << 32) + random.below(1 << 32));
     let changes = (0..depth).map(|_| random.below(steps)).collect();
     Strategy::Pct { priorities, lowest: 1 << 32, changes }

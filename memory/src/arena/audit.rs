@@ -7,8 +7,8 @@ use super::{Arena, GROUP};
 use std::collections::BTreeSet;
 
 impl Arena {
-    /// Appends a message for each faulty chunk to `faults`. `used` has the chunks of all items. A
-    /// chunk that belongs to no item but is still read or sent counts as faulty.
+    /// Appends a message for each faulty chunk to `faults`. `used` contains the chunks of all
+    /// items. A chunk that belongs to no item but has references counts as faulty.
     pub(crate) fn audit(&self, used: &BTreeSet<u32>, faults: &mut Vec<String>) {
         let mut ring_chunks = 0;
         for chunk in 0..self.chunks {

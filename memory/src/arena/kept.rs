@@ -1,4 +1,4 @@
-//! Keeps received bytes in their chunk, as a value or a part of a value.
+//! Lets received bytes stay in their chunk, where they become a value or a part of a value.
 //!
 //! ```text
 //! received chunk  -- keep -->     a chain with two references: the receiver's and `KeptBytes`'
@@ -6,11 +6,11 @@
 //! spare           -- recycle -->  a ring chunk; the receiver drops its reference to the chain
 //! ```
 //!
-//! Where: between an inbox, which returns received bytes, and the value that these bytes become.
+//! Where: an inbox returns received bytes, and a draft makes a value of the bytes without a copy.
 //! Invariant: `keep` and `recycle` exchange one chunk for another, so a ring's number of chunks
-//! never changes. Kept bytes do not change: a ring can get their chunk only after the last
-//! reference to it is dropped, and each reader of the packet has a reference.
-//! Source: the KV-Cache paper, section 4.1.3 (packet buffers that are values).
+//! never changes. Kept bytes do not change: a ring gets their chunk only after the chunk's last
+//! reference is dropped, and each reader of the packet has a reference.
+//! Source: the KV-Cache paper, section 4.1.3 (packet buffers that hold values).
 
 #![allow(unsafe_code, reason = "slices of chunks")]
 
@@ -20,7 +20,7 @@ use crate::sync::Ordering;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Received bytes that stay in their chunk until this value is dropped.
+/// Received bytes that stay in their chunk while the `KeptBytes` exists.
 #[derive(Debug)]
 pub struct KeptBytes {
     arena: Arc<Arena>,
@@ -31,7 +31,7 @@ impl Arena {
     /// Keeps received bytes in their chunk. `None` if `keeps` is false, if the bytes lie outside
     /// the arena, if their chunk has kept bytes already, or if no chunk is free for the ring.
     ///
-    /// The receiver of the bytes must pass their chunk to `recycle` afterwards.
+    /// The receiver of the bytes must pass the bytes' chunk to `recycle` afterwards.
     #[inline]
     #[must_use]
     pub fn keep(self: &Arc<Self>, bytes: &[u8]) -> Option<KeptBytes> {
@@ -43,7 +43,8 @@ impl Arena {
         is_kept.then(|| KeptBytes { arena: Arc::clone(self), chunk })
     }
 
-    /// Like `keep`. The chunk then has two references: the caller's, and one that `recycle` drops.
+    /// Like `keep`. If it returns true, the chunk has a reference that belongs to the caller, and a
+    /// reference that `recycle` drops.
     pub(super) fn keep_in(&self, chunk: u32, (offset, bytes): (usize, usize)) -> bool {
         if bytes > self.chunk_bytes - offset || self.chains.snapshot(chunk).0 > 0 {
             return false;
@@ -54,14 +55,14 @@ impl Arena {
             return false;
         }
         let extent = u64::from(spare) << 32 | (offset as u64) << 16 | bytes as u64;
-        // Relaxed, paired with the loads in `extent` and `recycle`: the receiver, which calls
-        // `recycle`, gave the bytes to this thread and synchronises with it before that call.
+        // Relaxed, paired with the loads in `extent` and `recycle`: the receiver passed the bytes
+        // to this thread, and synchronises with this thread before it calls `recycle`.
         self.extents.word(chunk as usize).store(extent, Ordering::Relaxed);
         true
     }
 
-    /// Ends the receiver's use of a chunk. Returns the chunk to receive into next: the same chunk,
-    /// or a free one if bytes of this one are kept.
+    /// Ends the receiver's use of `chunk`. Returns the chunk into which the receiver receives next:
+    /// `chunk` itself, or a free chunk if bytes in `chunk` are kept.
     #[inline]
     #[must_use]
     pub fn recycle(&self, chunk: u32) -> u32 {
@@ -79,7 +80,7 @@ impl KeptBytes {
     /// Keeps only the bytes in `range`.
     ///
     /// # Panics
-    /// The range does not lie within the bytes.
+    /// The range does not lie within the kept bytes.
     pub fn cut(&mut self, range: Range<usize>) {
         let (offset, bytes) = self.arena.extent(self.chunk);
         assert!(
@@ -93,9 +94,9 @@ impl KeptBytes {
         &self.arena
     }
 
-    /// Returns the chunk, which is a chain of one chunk. The caller gets a reference to it.
+    /// Returns the chunk, which is a chain of its own. The caller gets a reference to the chain.
     pub(crate) fn into_chunk(self) -> u32 {
-        // `hold` adds the caller's reference. The drop of `self` drops the reference of `self`.
+        // `hold` adds a reference for the caller, because the drop of `self` drops one reference.
         let is_held = self.arena.hold(self.chunk);
         debug_assert!(is_held, "`self` holds a reference");
         self.chunk
@@ -108,7 +109,7 @@ impl Deref for KeptBytes {
     fn deref(&self) -> &[u8] {
         let (at, bytes) = self.arena.piece(self.chunk);
         // SAFETY: the extent lies within the chunk, and all bytes of the mapping are initialised.
-        // Nobody writes to the chunk while it has references, and this value has one.
+        // No thread writes to a chunk that has references, and this `KeptBytes` has a reference.
         unsafe { std::slice::from_raw_parts(at, bytes) }
     }
 }

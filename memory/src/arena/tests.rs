@@ -1,6 +1,6 @@
-//! Tests of the arena, without a store: taking, holding, chaining and giving back chunks.
+//! Tests of the arena without a store: chunks are taken, held, chained and given back.
 //!
-//! Invariant: at the end of each test, the audit finds every chunk free.
+//! Invariant: after a test has given its chunks back, the audit finds no fault.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -52,13 +52,13 @@ fn a_descriptor_keeps_its_chunk_and_those_behind_it_when_the_value_goes() {
     arena.chain(chunks[0], Some(chunks[1]));
     arena.chain(chunks[1], Some(chunks[2]));
     for &chunk in &chunks {
-        // SAFETY: the chunk was taken by this test.
+        // SAFETY: this test has taken the chunk.
         unsafe { arena.at(chunk).write_bytes(7, 2048) };
     }
     assert!(arena.hold(chunks[1]));
     assert_eq!(arena.release(chunks[0]), 1, "the other two are still being sent");
     let read = |chunk: u32, at: usize| {
-        // SAFETY: nobody writes to the chunk, because this test holds all chunks that are in use.
+        // SAFETY: no other thread writes to the chunk, because only this test uses the arena.
         unsafe { arena.at(chunk).add(at).read() }
     };
     assert_eq!((read(chunks[1], 0), read(chunks[2], 2047)), (7, 7));
@@ -106,14 +106,14 @@ fn a_value_is_read_from_where_it_lies_in_its_chunks() {
         let taken = arena.value_chunk_of(memory.frame_at(chunk)).expect("a value's").0;
         arena.set_extent(taken, offset, bytes);
         assert_eq!(arena.extent(taken), (offset, bytes));
-        // SAFETY: the chunk is this test's own until it is published.
+        // SAFETY: only this test uses the chunk.
         unsafe { memory.frame_at(chunk).add(offset).write_bytes(number, bytes) };
         value.extend(std::iter::repeat_n(number, bytes));
         chunks.push(chunk);
     }
     chunks.windows(2).for_each(|two| memory.chain(two[0], two[1]));
     for step in [1, 976, 1472, 2049, usize::MAX] {
-        // SAFETY: the chain is this test's own.
+        // SAFETY: only this test uses the chain.
         let mut pinned = unsafe { Pinned::hold(&memory, chunks[0], value.len()) }.expect("held");
         let mut read = Vec::new();
         while pinned.bytes_left() > 0 {
@@ -129,10 +129,10 @@ fn a_value_is_read_from_where_it_lies_in_its_chunks() {
     assert_eq!((arena.free(), faults(&arena, &[])), (8, vec![]));
 }
 
-/// Writes bytes to a chunk, as if a ring had received them there, and returns them.
+/// Writes `text` to a chunk, as if a ring had received it, and returns the bytes in the chunk.
 fn received(arena: &Arena, chunk: u32, offset: usize, text: &[u8]) -> &'static [u8] {
-    // SAFETY: the chunk belongs to a ring, and only the test writes to it. The test reads the bytes
-    // only until it recycles the chunk, and the arena lives longer than that.
+    // SAFETY: only the calling test uses the arena. The test reads the returned bytes only while
+    // the arena exists, and only before it writes to the chunk again or recycles the chunk.
     unsafe {
         let at = arena.at(chunk).add(offset);
         at.copy_from(text.as_ptr(), text.len());
@@ -183,7 +183,7 @@ fn what_is_kept_outlives_its_keeper_while_the_packet_is_read() {
     let shown = received(&arena, 0, 42, b"a request, and its value");
     drop(arena.keep(&shown[19..]).expect("a free chunk"));
     assert_eq!((arena.free(), shown), (0, &b"a request, and its value"[..]));
-    // Keeping the bytes twice would make two `KeptBytes` but one reference.
+    // If bytes were kept twice, two `KeptBytes` would share one reference.
     assert!(arena.keep(shown).is_none());
     assert_eq!((arena.recycle(0), arena.free()), (1, 1));
     let shown = received(&arena, 1, 0, b"the next");
@@ -209,7 +209,7 @@ fn what_is_kept_becomes_frames_of_a_value() {
     assert_eq!(arena.recycle(0), 3);
     let frames: Vec<u32> = kept.into_iter().map(|kept| memory.frame_of(kept)).collect();
     frames.windows(2).for_each(|two| memory.chain(two[0], two[1]));
-    // SAFETY: the chain is this test's own.
+    // SAFETY: only this test uses the chain.
     let pinned = unsafe { Pinned::hold(&memory, frames[0], 34) }.expect("held");
     assert_eq!(pinned.pieces().collect::<Vec<_>>().concat(), b"the first, the second and the last");
     assert_eq!([arena.recycle(1), arena.recycle(2)], [4, 5]);

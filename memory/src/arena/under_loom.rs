@@ -1,6 +1,6 @@
-//! Tests of the arena under every interleaving that loom distinguishes.
+//! Tests of the arena under loom, which explores the interleavings of the tests' threads.
 //!
-//! Where: `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
+//! Where: run by `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
 //! Invariant: the tests run the shipped source.
 
 use super::*;
@@ -36,7 +36,7 @@ fn a_reader_with_a_stale_number_frees_nothing_of_the_chunks_next_owner() {
         let reader = {
             let (arena, linked) = (arena.clone(), linked.clone());
             thread::spawn(move || {
-                // Like a lookup, takes a reference and then checks that the item is still linked.
+                // A lookup also takes a reference first, and then checks that the item is linked.
                 let head = linked.load(Ordering::Acquire);
                 if head != NONE && arena.hold(head) {
                     if linked.load(Ordering::Acquire) == head {
@@ -60,8 +60,8 @@ fn a_reader_with_a_stale_number_frees_nothing_of_the_chunks_next_owner() {
     });
 }
 
-/// A value is dropped and its chunks are taken again while its second chunk is being sent. The
-/// second chunk must not be taken before it was sent.
+/// A value is dropped while its second chunk is being sent. The second chunk must not be taken
+/// before it has been sent.
 #[test]
 fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
     model(|| {
@@ -86,7 +86,8 @@ fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
     });
 }
 
-/// One thread gives a chunk back while another clears the hint. The next `take` finds the chunk.
+/// One thread gives a chunk back while a second thread clears the group's hint. The second thread's
+/// next `take` must find the chunk.
 #[test]
 fn a_chunk_given_back_during_a_look_is_found_by_the_next() {
     model(|| {
@@ -135,7 +136,7 @@ fn what_is_kept_is_nobody_elses_before_value_and_packet_have_gone() {
         let other = {
             let (arena, is_read) = (arena.clone(), is_read.clone());
             thread::spawn(move || {
-                // Another column shortens and publishes the value, which is then replaced.
+                // This thread shortens and publishes the value. Then the value is replaced.
                 arena.set_extent(0, 310, 80);
                 arena.release(0);
                 if let Some(taken) = arena.take() {
@@ -152,7 +153,7 @@ fn what_is_kept_is_nobody_elses_before_value_and_packet_have_gone() {
     });
 }
 
-/// A reader has the number of a chunk that went to a ring later and now keeps another value.
+/// A reader has an outdated number: the chunk went to a ring, which received another value into it.
 #[test]
 fn a_reader_with_a_stale_number_frees_nothing_that_is_kept() {
     model(|| {

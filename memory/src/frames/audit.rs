@@ -1,4 +1,4 @@
-//! Checks that each frame is either in one chain or free.
+//! Checks that each frame is either free or in exactly one chain.
 //!
 //! Where: called by the store's audit, in tests and debug builds, while no column runs.
 //! Invariant: the check changes nothing, and terminates even if a chain is cyclic.
@@ -8,8 +8,8 @@ use crate::segments::{NONE, State};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Memory {
-    /// Appends the faults found to `faults`. `chains` maps the head of each item's chain to the
-    /// chain's length in bytes. A reference held by a reader or an arriving value is a fault.
+    /// Appends a message for each fault to `faults`. `chains` maps the head of each item's chain to
+    /// the chain's length in bytes. References by readers and by arriving values count as faults.
     pub fn audit_frames(&self, chains: &BTreeMap<u32, u32>, faults: &mut Vec<String>) {
         let mut used = BTreeSet::new();
         for (head, bytes) in chains {
@@ -45,7 +45,7 @@ impl Memory {
         }
     }
 
-    /// Checks the frames of one segment. `used` has the frames of all chains.
+    /// Checks the frames of `segment`. `used` contains the frames of all chains.
     fn audit_cut(&self, segment: u32, used: &BTreeSet<u32>, faults: &mut Vec<String>) {
         let frames = &self.frames;
         let free = frames.vacant.free(segment);

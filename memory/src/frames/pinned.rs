@@ -1,7 +1,7 @@
 //! A reader's reference to the body of a large value.
 //!
-//! Where: a hit returns a `Pinned` to the connection, which sends the body from its frames.
-//! Invariant: the frames keep their contents while a `Pinned` lives, even if the item is unlinked.
+//! Where: a connection sends the frames of a large value while the value is pinned.
+//! Invariant: while a `Pinned` exists, its frames do not change, even if the item is unlinked.
 
 #![allow(unsafe_code, reason = "reads frames in the mapping")]
 
@@ -9,26 +9,25 @@ use super::Memory;
 use crate::segments::NONE;
 use std::sync::Arc;
 
-/// A reference to a large value's body, with a read position. Any thread may read the body.
+/// A reference to the body of a large value, and a read position in the body.
 #[derive(Debug)]
 pub struct Pinned {
     memory: Arc<Memory>,
     head: u32,
     bytes: usize,
-    /// Number of bytes from the read position to the end.
     left: usize,
-    /// The frame at the read position, and the number of its bytes before that position.
+    /// The frame that contains the read position, and the position's offset in the frame.
     at: (u32, usize),
 }
 
 impl Pinned {
-    /// Takes a reference to the chain at `head`, whose frames hold `bytes` bytes. `None` if the
-    /// chain is free, because its item is no longer linked.
+    /// Takes a reference to the chain that begins with frame `head` and holds `bytes` bytes.
+    /// Returns `None` if the chain is free, which means that its item was unlinked.
     ///
     /// # Safety
-    /// `head` and `bytes` come from one item or draft. If another thread may unlink the item, the
-    /// caller checks after this call, before reading, that the item is still linked. If it is not,
-    /// the frames may belong to another value, and the caller drops the reference.
+    /// `head` and `bytes` belong to the same item or draft. If another thread may unlink the item,
+    /// the caller checks after this call that the item is still linked. If the item is unlinked,
+    /// the frames may belong to another value, so the caller drops the `Pinned` without reading.
     #[must_use]
     pub unsafe fn hold(memory: &Arc<Memory>, head: u32, bytes: usize) -> Option<Self> {
         let pinned =
@@ -36,26 +35,26 @@ impl Pinned {
         memory.hold(head).then(pinned)
     }
 
-    /// Iterates over the bytes from the read position to the end, one piece per frame.
+    /// Iterates over the bytes from the read position on. Each step returns the bytes of one frame.
     #[must_use]
     pub fn pieces(&self) -> Pieces<'_> {
         Pieces { memory: &self.memory, at: self.at, left: self.left }
     }
 
-    /// Moves the read position by `bytes`, at most to the end. All frames stay pinned.
+    /// Moves the read position forward by `bytes`, at most to the end. All frames stay pinned.
     pub fn advance(&mut self, bytes: usize) {
         let mut pieces = Pieces { memory: &self.memory, at: self.at, left: self.left };
         pieces.skip_bytes(bytes.min(self.left));
         (self.at, self.left) = (pieces.at, pieces.left);
     }
 
-    /// Number of bytes from the read position to the end.
+    /// Number of bytes from the read position to the end of the body.
     #[must_use]
     pub fn bytes_left(&self) -> usize {
         self.left
     }
 
-    /// True if a frame of the body lies in segment `from` or higher, in a segment with free frames.
+    /// True if a frame of the body lies in a segment that has free frames and a number >= `from`.
     #[must_use]
     pub fn is_scattered(&self, from: u32) -> bool {
         let frames = &self.memory.frames;
@@ -115,11 +114,10 @@ impl<'p> Iterator for Pieces<'p> {
 
     fn next(&mut self) -> Option<&'p [u8]> {
         let (at, bytes) = self.next_piece()?;
-        // SAFETY: the frame is in the chain to which a `Pinned` holds a reference, by the contract
-        // of `hold`. The frame was filled before the chain was published, nobody writes to it
-        // afterwards, and it is not freed while the reference lives. The piece does not outlive the
-        // reference, because it borrows the `Pinned`. `next_piece` returns only those bytes of the
-        // frame that belong to the value.
+        // SAFETY: by the contract of `hold`, the frame is in the chain to which the `Pinned` holds
+        // a reference. The frame was filled before the chain was published, nobody writes to the
+        // frame afterwards, and the frame is not freed while the reference exists. `piece` borrows
+        // the `Pinned`, so the reference outlives `piece`. The bytes of `piece` are the value's.
         let piece = unsafe { std::slice::from_raw_parts(at, bytes) };
         self.left -= bytes;
         self.at = (self.memory.next(self.at.0), 0);

@@ -1,4 +1,4 @@
-//! Checks that each segment is in the list that its state names.
+//! Checks that each segment is in the list that belongs to the segment's state.
 //!
 //! Where: called by the store's audit, in tests and debug builds, while no column runs.
 //! Invariant: the check changes nothing, and terminates even if a list is cyclic.
@@ -18,8 +18,8 @@ impl Segment {
 }
 
 impl Segments {
-    /// Appends the faults of the lists to `faults`. A free, retired or withheld segment must be
-    /// once in the list of its state, and in no other. Each list's length must equal its counter.
+    /// Appends a message for each fault to `faults`. A free, retired or withheld segment must be
+    /// once in the list of its state, and in no other list. A list's length must equal its counter.
     pub fn audit(&self, faults: &mut Vec<String>) {
         let warm: Vec<&AtomicU64> = self.heads.iter().map(|heads| &*heads.warm).collect();
         let fresh: Vec<&AtomicU64> = self.heads.iter().map(|heads| &*heads.fresh).collect();
@@ -62,7 +62,7 @@ impl Segments {
         }
     }
 
-    /// A list's segments, at most `count() + 1` of them, in case the list is cyclic.
+    /// Iterates over a list's segments. Ends after `count() + 1`, because the list may be cyclic.
     fn list<'s>(&'s self, list: &AtomicU64) -> impl Iterator<Item = u32> + use<'s> {
         // Acquire, here and below, pairs with the Release in `push`.
         let mut next = low(list.load(Ordering::Acquire));

@@ -1,11 +1,11 @@
-//! One segment's entry: its state, its fill, and the number of its live bytes.
+//! The entry of a segment: the segment's state, and the numbers of its used and live bytes.
 //!
-//! Where: columns use entries to reserve room, count unlinked items and choose a segment to drain.
-//! Invariant: a thread whose `change` of the state succeeds owns the segment. A segment is
-//! drainable when it is sealed and its committed bytes equal its end.
+//! Where: columns use entries to reserve room, to count unlinked items and to choose what to drain.
+//! Invariant: a thread owns a segment if its call of `change` returned true. A segment is drainable
+//! when it is sealed and all bytes before its end are committed.
 //!
-//! Every append writes the first of an entry's two cache lines. Every unlink writes the second
-//! cache line, which a column reads when it chooses a segment to drain.
+//! An entry has two cache lines. Every append writes line 0. Every unlink writes line 1, and a
+//! column reads line 1 when it chooses a segment to drain.
 //!
 //! ```text
 //!   line 0: cursor 8 | end 4 | committed 4 | cas_base 8 | epoch 4 | free-list link 4 | birth 8
@@ -20,25 +20,25 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The value of `end` while a segment is open.
 pub const UNSEALED: u32 = u32::MAX;
-/// The use of a segment.
+/// The state of a segment, which tells how the segment is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// Unused, in a free list.
+    /// Unused. The segment is in a free list.
     Free = 0,
-    /// Columns append to it.
+    /// Columns append items to the segment.
     Open = 1,
-    /// Full, and in its queue.
+    /// Full. The segment waits in its queue until a column drains it.
     Sealed = 2,
-    /// One column walks it and moves or drops its items.
+    /// A column goes through the segment, and moves or drops the segment's items.
     Draining = 3,
-    /// Retired: it waits until no column can be reading it.
+    /// Retired. The segment waits until no column can be reading it.
     Limbo = 4,
-    /// Cut into frames.
+    /// The segment is cut into frames.
     Frames = 5,
-    /// Its memory was given back to the system, so that the index may use the same amount.
+    /// The segment's memory was given back to the system, so that the index may use more memory.
     Index = 6,
-    /// Its memory was given back to the system, because the limit was lowered.
+    /// The segment's memory was given back to the system, because the limit was lowered.
     Withheld = 7,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct LifeFields {
     uncounted: AtomicU32,
 }
 
-/// One segment's entry.
+/// The entry of a segment.
 #[derive(Debug)]
 pub struct Segment {
     pub(super) appended: AppendFields,
@@ -84,11 +84,11 @@ const _: () = assert!(size_of::<Segment>() == 128, "two cache lines");
 /// The properties that a segment gets when it is opened, and keeps until it is free again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Opening {
-    /// The base to which the short CAS uniques of its items are added.
+    /// An item with a short CAS unique stores the distance of the CAS unique from this number.
     pub cas_base: u64,
-    /// The flush epoch.
+    /// The flush epoch in which the segment is opened.
     pub epoch: u32,
-    /// The segment's queue and its sequence number in that queue, packed by the log.
+    /// The segment's queue, and the segment's number in that queue, packed into one number.
     pub birth: u64,
     /// The second in which the segment is opened.
     pub now: u32,
@@ -97,11 +97,11 @@ pub struct Opening {
 /// The result of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reservation {
-    /// The bytes from this offset in the segment are the caller's.
+    /// The caller owns the requested bytes. The number is the offset of the bytes in the segment.
     At(u32),
-    /// The segment has no room. This call has sealed it, and the caller must queue it.
+    /// The segment has no room. This call has sealed the segment, and the caller must queue it.
     Sealed,
-    /// The segment has no room; another call has sealed it.
+    /// The segment has no room, and another call has sealed the segment.
     Full,
 }
 
@@ -136,11 +136,11 @@ impl Segment {
         }
     }
 
-    /// Opens a segment for appends. The caller has taken it off the free list.
+    /// Opens a segment for appends. The caller has taken the segment off the free list.
     pub fn open(&self, opening: Opening) {
         let (appended, lived) = (&self.appended, &self.lived);
-        // Relaxed: the Release store of the cursor publishes these fields, and so does the Release
-        // with which a thread shares the segment's number.
+        // Relaxed: a Release store publishes these fields: the store of the cursor below, or the
+        // store that shares the segment's number.
         appended.end.store(UNSEALED, Ordering::Relaxed);
         appended.committed.store(0, Ordering::Relaxed);
         appended.cas_base.store(opening.cas_base, Ordering::Relaxed);
@@ -155,27 +155,26 @@ impl Segment {
         lived.has_frames.store(0, Ordering::Relaxed);
         lived.uncounted.store(0, Ordering::Relaxed);
         self.set_state(State::Open);
-        // The cursor is stored last, because a column may still know this segment's number from an
-        // earlier use of the segment. Until this store, the column's `reserve` finds the segment
-        // full; afterwards it finds all fields set. Release pairs with the Acquire in `reserve`.
+        // The cursor is stored last, because another column may have this segment's number from an
+        // earlier use of the segment. Before this store, that column's call of `reserve` returns
+        // `Full`. After this store, it sees all fields. Release pairs with Acquire in `reserve`.
         appended.cursor.store(0, Ordering::Release);
     }
 
-    /// Reserves `bytes` bytes in an open segment of `segment_bytes` bytes. If the segment has no
-    /// room, seals it instead.
+    /// Reserves `bytes` bytes in an open segment of `segment_bytes` bytes. If there is no room for
+    /// the bytes, seals the segment instead.
     pub fn reserve(&self, bytes: u32, segment_bytes: u32) -> Reservation {
-        // AcqRel: Acquire pairs with the Release in `open`. The cursor itself orders reservations.
+        // AcqRel: Acquire pairs with the Release in `open`. The cursor's value orders reservations.
         let old = self.appended.cursor.fetch_add(u64::from(bytes), Ordering::AcqRel);
         if old + u64::from(bytes) <= u64::from(segment_bytes) {
             return Reservation::At(u32::try_from(old).unwrap_or(u32::MAX));
         }
         match u32::try_from(old) {
-            // Exactly one reservation crosses the segment's end. The items end where that
-            // reservation begins.
+            // Exactly one reservation crosses the segment's end. The segment's items end at the
+            // beginning of this reservation.
             Ok(end) if end <= segment_bytes => {
-                // SeqCst pairs with `commit`: of the thread that seals and the thread that commits
-                // last, at least one sees the other's write. Release pairs with the Acquire in
-                // `drainable` and `end`.
+                // SeqCst pairs with `commit`: this thread sees the last commit, or the last commit
+                // sees this store. Release pairs with Acquire in `drainable` and `end`.
                 self.appended.end.store(end, Ordering::SeqCst);
                 Reservation::Sealed
             }
@@ -183,10 +182,11 @@ impl Segment {
         }
     }
 
-    /// Commits `bytes` reserved bytes that are written. True for a sealed segment's last commit.
+    /// Commits `bytes` reserved bytes, which are written now. Returns true if the segment is sealed
+    /// and no other reservation is left to commit.
     pub fn commit(&self, bytes: u32) -> bool {
-        // Release pairs with the Acquire in `drainable`: the column that drains sees the bytes.
-        // SeqCst, here and in the load, pairs with `reserve`.
+        // Release pairs with the Acquire in `drainable`: the column that drains the segment sees
+        // the bytes. SeqCst, here and in the load below, pairs with `reserve`.
         let now = self.appended.committed.fetch_add(bytes, Ordering::SeqCst) + bytes;
         now == self.appended.end.load(Ordering::SeqCst)
     }
@@ -200,29 +200,29 @@ impl Segment {
         end != UNSEALED && (all || self.appended.committed.load(Ordering::Acquire) == end)
     }
 
-    /// The offset at which the segment's items end, or `UNSEALED`.
+    /// The offset at which the segment's items end; `UNSEALED` while the segment is open.
     #[must_use]
     pub fn end(&self) -> u32 {
         self.appended.end.load(Ordering::Acquire) // pairs with the Release in `reserve`
     }
 
-    /// Number of committed bytes: of items, and of voids, which are places that got no item.
+    /// Number of committed bytes of items and of voids (reserved ranges that got no item).
     #[must_use]
     pub fn committed(&self) -> u32 {
         self.appended.committed.load(Ordering::Relaxed) // a hint
     }
 
-    /// Number of bytes requested from `reserve`. May exceed the segment's size.
+    /// Number of bytes that were requested from `reserve`. It may exceed the segment's size.
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.appended.cursor.load(Ordering::Relaxed) // a hint
     }
 
-    /// The `cas_base` given to `open`.
+    /// The `cas_base` with which the segment was opened.
     #[inline]
     #[must_use]
     pub fn cas_base(&self) -> u64 {
-        // Relaxed: set before the segment's items were published.
+        // Relaxed: `open` sets the field before the segment's items are published.
         self.appended.cas_base.load(Ordering::Relaxed)
     }
 
@@ -233,7 +233,7 @@ impl Segment {
         self.appended.epoch.load(Ordering::Relaxed) // set before the segment's items were published
     }
 
-    /// The `birth` given to `open`.
+    /// The `birth` with which the segment was opened.
     #[inline]
     #[must_use]
     pub fn birth(&self) -> u64 {
@@ -249,7 +249,7 @@ impl Segment {
     /// Notes that the segment's first `bytes` bytes are populated.
     #[inline]
     pub fn touch(&self, bytes: u32) {
-        // Relaxed, here and in the two functions below: the number orders nothing.
+        // Relaxed, as in `touched` and `set_untouched`: the number orders no other data.
         if self.lived.touched.load(Ordering::Relaxed) < bytes {
             self.lived.touched.fetch_max(bytes, Ordering::Relaxed);
         }
@@ -261,7 +261,7 @@ impl Segment {
         self.lived.touched.load(Ordering::Relaxed)
     }
 
-    /// Notes that the segment's owner has given its memory back to the system.
+    /// Notes that the owner has given the segment's memory back to the system.
     pub fn set_untouched(&self) {
         self.lived.touched.store(0, Ordering::Relaxed);
     }
@@ -272,25 +272,25 @@ impl Segment {
         self.lived.live.load(Ordering::Relaxed) // a hint while other columns link and unlink
     }
 
-    /// Counts an item of `bytes` that expires at `exptime` (0: never), before its slot is set.
+    /// Counts an item of `bytes` bytes with `exptime` (0: never). Called before the item is linked.
     pub fn link(&self, bytes: u32, exptime: u32, has_frames: bool) {
         self.raise_exp(exptime);
         if has_frames {
-            // Relaxed: the store is published with the item's slot, and by the commit.
+            // Relaxed: the item's slot in the index publishes the store, and so does the commit.
             self.lived.has_frames.store(1, Ordering::Relaxed);
         }
-        // Relaxed: the sum is exact for a reader that holds every lock under which it changes.
+        // Relaxed: a reader that holds all locks under which the sum changes reads the exact sum.
         self.lived.live.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// True if any item of the segment has ever had frames.
+    /// True if an item of the segment has or had frames.
     #[must_use]
     pub fn has_frames(&self) -> bool {
         self.lived.has_frames.load(Ordering::Relaxed) != 0 // as in `link`, after all commits
     }
 
-    /// Counts all items as unlinked and returns their bytes. If another column has unlinked an item
-    /// and counts it only later, `live` becomes negative then; see `miscounted`.
+    /// Counts all items as unlinked, and returns the number of their bytes. If another column has
+    /// unlinked an item but calls `unlink` only later, `live` becomes negative; see `miscounted`.
     pub fn unlink_all(&self) -> u32 {
         self.lived.live.swap(0, Ordering::AcqRel) // as in `unlink`
     }
@@ -315,16 +315,16 @@ impl Segment {
         self.lived.live.load(Ordering::Acquire).cast_signed()
     }
 
-    /// Counts an item of `bytes` as unlinked. True if it was the segment's last linked item.
+    /// Counts an item of `bytes` bytes as unlinked. Returns true if no linked item is left.
     pub fn unlink(&self, bytes: u32) -> bool {
-        // AcqRel, paired with itself: the last unlink comes after all others.
+        // AcqRel, paired with itself: the thread of the last unlink sees all earlier unlinks.
         self.lived.live.fetch_sub(bytes, Ordering::AcqRel) == bytes
     }
 
     /// Extends the range of exptimes to `exptime` (0: never). Called before an item gets `exptime`.
     pub fn raise_exp(&self, exptime: u32) {
         let exptime = if exptime == 0 { u32::MAX } else { exptime };
-        // Relaxed: these are hints for background walks, which read them again every second.
+        // Relaxed: the two exptimes are hints for background walks, which come again every second.
         if self.lived.max_exp.load(Ordering::Relaxed) < exptime {
             self.lived.max_exp.fetch_max(exptime, Ordering::Relaxed);
         }
@@ -333,38 +333,38 @@ impl Segment {
         }
     }
 
-    /// The earliest exptime of the segment's items, or an earlier one; `u32::MAX` if none expires.
+    /// A lower bound of the exptimes of the segment's items; `u32::MAX` if no item expires.
     #[must_use]
     pub fn min_exp(&self) -> u32 {
         self.lived.min_exp.load(Ordering::Relaxed) // a hint
     }
 
-    /// The latest exptime of the segment's items, or a later one; `u32::MAX` if one never expires.
+    /// An upper bound of the exptimes of the segment's items; `u32::MAX` if an item never expires.
     #[must_use]
     pub fn max_exp(&self) -> u32 {
         self.lived.max_exp.load(Ordering::Relaxed) // a hint
     }
 
-    /// Resets and returns the earliest exptime, before a walk reads all exptimes.
+    /// Resets the earliest exptime and returns the old value. Called before a walk reads all items.
     pub fn reset_min_exp(&self) -> u32 {
-        // Relaxed: the fence orders the swap, which loses no exptime that another column sets.
+        // Relaxed: the fence below orders the swap, so that no exptime from another column is lost.
         let earliest = self.lived.min_exp.swap(u32::MAX, Ordering::Relaxed);
         fence(Ordering::SeqCst); // pairs with the one in `shorten_exp`
         earliest
     }
 
-    /// Lowers the earliest exptime to one that a walk has found.
+    /// Lowers the earliest exptime to `exptime`, which a walk has found in an item.
     pub fn lower_min_exp(&self, exptime: u32) {
         if self.lived.min_exp.load(Ordering::Relaxed) > exptime {
             self.lived.min_exp.fetch_min(exptime, Ordering::Relaxed);
         }
     }
 
-    /// Lowers the earliest exptime to `exptime`, after an item's exptime was lowered to it.
+    /// Lowers the earliest exptime to `exptime`. Called after an item has got `exptime`.
     ///
-    /// Calling `raise_exp` before would not be enough: a walk may reset the earliest exptime after
-    /// that call, and then read the item's old exptime. With a fence on both sides, either this
-    /// call lowers what the walk has reset, or the walk reads the item's new exptime.
+    /// A call of `raise_exp` before the item's change would not be enough: a walk could reset the
+    /// earliest exptime after that call, and then read the item's old exptime. Because both threads
+    /// have a fence, either this call comes after the reset, or the walk reads the new exptime.
     pub fn shorten_exp(&self, exptime: u32) {
         if !plant::is(Fault::ShortenedUnfenced) {
             fence(Ordering::SeqCst); // pairs with the one in `reset_min_exp`
@@ -372,7 +372,7 @@ impl Segment {
         self.lower_min_exp(exptime);
     }
 
-    /// The second in which a walk must next look for expired items; `u32::MAX` if no walk has to.
+    /// The second in which a walk must next look for expired items; `u32::MAX` if no walk must.
     #[must_use]
     pub fn due(&self) -> u32 {
         self.lived.due.load(Ordering::Relaxed) // the calendar has the number too, and orders it
@@ -383,8 +383,7 @@ impl Segment {
         self.lived.due.store(due, Ordering::Relaxed); // as in `due`
     }
 
-    /// Lowers the second of the next walk to `due`. False if that second was `due` or earlier
-    /// already.
+    /// Lowers the second of the next walk to `due`. Returns false if it was not later than `due`.
     pub fn lower_due(&self, due: u32) -> bool {
         self.lived.due.fetch_min(due, Ordering::Relaxed) > due // as in `due`
     }
@@ -417,15 +416,16 @@ impl Segment {
         self.lived.state.load(Ordering::Acquire) == state as u32 // pairs with `set_state`, `change`
     }
 
-    /// Sets the state; only the segment's owner may call this.
+    /// Sets the state. Only the segment's owner may call this function.
     pub fn set_state(&self, state: State) {
         self.lived.state.store(state as u32, Ordering::Release); // pairs with `is`, `change`
     }
 
-    /// Changes the state, which makes the caller the owner; false if the state was not `from`.
+    /// Changes the state from `from` to `to` and makes the caller the segment's owner. Returns
+    /// false if the state was not `from`.
     pub fn change(&self, from: State, to: State) -> bool {
         let (from, to) = (from as u32, to as u32);
-        // AcqRel pairs with itself and with `set_state`.
+        // AcqRel pairs with itself and with the Release in `set_state`.
         let state = &self.lived.state;
         state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

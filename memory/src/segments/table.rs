@@ -12,8 +12,8 @@ use std::io;
 #[cfg(not(loom))]
 use std::ptr::NonNull;
 
-/// The entries. An entry that was never used is all zeroes, which means a free segment, and takes
-/// no memory. `open` sets every field that must not be 0, such as `end`.
+/// The entries. An entry that was never used is zero, and takes no memory; a state of 0 means a
+/// free segment. `open` sets every field that must not be 0, such as `end`.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(super) struct Table {
@@ -22,8 +22,7 @@ pub(super) struct Table {
     _map: Map,
 }
 
-// SAFETY: the entries consist of atomics, which threads may share, in a mapping that the struct
-// owns.
+// SAFETY: threads may share the entries, which are atomics in a mapping that the struct owns.
 #[cfg(not(loom))]
 unsafe impl Send for Table {}
 // SAFETY: threads may share the entries, which consist of atomics.
@@ -45,8 +44,7 @@ impl std::ops::Deref for Table {
 
     fn deref(&self) -> &[Segment] {
         // SAFETY: the map has room for `entries` entries, is readable and writable, is page-aligned
-        // and lives as long as `self`. A `Segment` consists of atomic integers, for which zeroes
-        // are valid.
+        // and lives as long as `self`. A `Segment` consists of atomic integers, which may be 0.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.entries) }
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of one segment's entry, and of the lists of segments.
 //!
-//! Where: without a store, on one thread; `under_loom` tests races.
-//! Invariant: each number on which a column bases a decision is the expected one.
+//! Where: the tests use no store and only one thread; the tests in `under_loom` look for races.
+//! Invariant: the tests check every number on which a column bases a decision.
 
 #![allow(unsafe_code, reason = "a column passes its quiescent point")]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -109,7 +109,7 @@ fn a_retired_segment_is_free_when_every_column_has_passed() {
     assert_eq!(segments.take(1), None, "one is kept");
     segments.get(0).open(Opening::default());
     assert_eq!(segments.get(0).reserve(2000, 1000), Reservation::Sealed);
-    // SAFETY: nothing is read.
+    // SAFETY: no thread has a reference into a segment.
     unsafe { quiescence.pass(0) };
     segments.retire(0, &quiescence);
     assert!(segments.limbo() == 1 && segments.get(0).is(State::Limbo));
@@ -119,7 +119,7 @@ fn a_retired_segment_is_free_when_every_column_has_passed() {
         reclaimed
     };
     assert_eq!(reclaim(), [], "the column may still read it");
-    // SAFETY: nothing is read.
+    // SAFETY: no thread has a reference into a segment.
     unsafe { quiescence.offline(0) };
     assert_eq!((reclaim(), segments.limbo(), segments.free()), (vec![0], 0, 2));
 }

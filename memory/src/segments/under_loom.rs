@@ -1,6 +1,6 @@
-//! Tests of segments under every interleaving that loom distinguishes.
+//! Tests of segments under loom, which explores the interleavings of the tests' threads.
 //!
-//! Where: `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
+//! Where: run by `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
 //! Invariant: the tests run the shipped source.
 
 use super::*;
@@ -66,7 +66,7 @@ fn a_segment_is_handed_out_once() {
 }
 
 /// A pop stalls while another thread takes the first and the second segment of the list and gives
-/// the first back. The stalled pop must not make the second one the head of the list.
+/// the first segment back. The stalled pop must not make the second segment the head.
 #[test]
 fn a_stalled_take_gives_out_nothing_that_is_taken() {
     model(|| {
@@ -136,7 +136,7 @@ fn the_last_kept_segment_is_taken_by_nobody() {
 }
 
 /// A touch lowers an item's exptime while a walk searches for the earliest exptime. In every
-/// interleaving the segment's earliest exptime is no later than the item's.
+/// interleaving, the segment's earliest exptime must not be later than the item's exptime.
 #[test]
 fn a_touch_during_a_walk_is_not_forgotten() {
     loom::model(|| {

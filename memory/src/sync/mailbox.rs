@@ -1,15 +1,15 @@
-//! A bounded mailbox: passes messages from any thread to one thread, its owner.
+//! A bounded mailbox: passes messages from any thread to one thread, the mailbox's owner.
 //!
 //! Where: columns give connections to each other through mailboxes, outside the path of a request.
 //! Invariant: each accepted message is taken out once, in the order of `put`. If the mailbox is
-//! full or closed, the sender keeps the message. Nothing allocates after `new`. The lock is held
-//! only while one message is moved or two vectors are swapped.
+//! full or closed, the sender keeps the message. `put` does not allocate, and `take` allocates only
+//! if the vector that it gets is too small. The lock is held only while messages are moved.
 
 use std::mem;
 
 use super::{Mutex, MutexGuard, lock_soon};
 
-/// A mailbox. Any thread puts messages in; the owner takes them all out.
+/// A mailbox. Any thread may put messages in, and the owner takes all messages out.
 #[derive(Debug)]
 pub struct Mailbox<T>(Mutex<Inside<T>>);
 
@@ -32,10 +32,10 @@ impl<T> Mailbox<T> {
         lock_soon(&self.0)
     }
 
-    /// Puts `message` in. The caller must then wake the owner, which calls `take` once per wake.
+    /// Puts `message` in. The caller must then wake the owner, so that the owner calls `take`.
     ///
     /// # Errors
-    /// Returns `message` if there is no room, or if the mailbox is closed.
+    /// Returns `message` if the mailbox is full or closed.
     pub fn put(&self, message: T) -> Result<(), T> {
         let mut inside = self.lock();
         if inside.is_closed || inside.messages.len() >= inside.messages_max {
@@ -45,8 +45,8 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Moves all messages into `messages`, which must be empty and whose memory the mailbox takes
-    /// over. The owner clears the wake before this call, so that a later `put` wakes it again.
+    /// Moves all messages into `messages`, which must be empty. The mailbox gets the vector's old
+    /// memory. The owner must clear its wake-up flag before this call, so that no wake-up is lost.
     pub fn take(&self, messages: &mut Vec<T>) {
         debug_assert!(messages.is_empty(), "messages left in the vector would be put in again");
         let mut inside = self.lock();
@@ -91,7 +91,7 @@ mod under_loom {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// A mailbox, and a flag that wakes its owner, like an eventfd.
+    /// A mailbox, and a flag that wakes the mailbox's owner, as an eventfd would.
     #[derive(Clone)]
     struct Owned(Arc<(Mailbox<u32>, AtomicBool)>);
 
@@ -100,15 +100,15 @@ mod under_loom {
             Owned(Arc::new((Mailbox::new(messages_max), AtomicBool::new(false))))
         }
 
-        /// Puts messages in and wakes the owner. Returns the sum of the messages that are refused.
+        /// Puts messages in and wakes the owner. Returns the sum of the refused messages.
         fn give(&self, messages: [u32; 2]) -> u32 {
             let kept = messages.into_iter().filter(|message| self.0.0.put(*message).is_err()).sum();
-            // One swap, like a write to an eventfd. Release pairs with the Acquire in `look`.
+            // A swap acts like a write to an eventfd. Release pairs with the Acquire in `look`.
             self.0.1.swap(true, Ordering::Release);
             kept
         }
 
-        /// Takes all messages if there was a wake. Returns their sum.
+        /// If the flag is set, takes all messages. Returns the sum of the messages.
         fn look(&self, last: &mut u32) -> u32 {
             let mut taken = Vec::new();
             if self.0.1.swap(false, Ordering::Acquire) {
@@ -120,7 +120,6 @@ mod under_loom {
         }
     }
 
-    /// Each message is taken once and in order, or kept by its sender. None is left at the end.
     #[test]
     fn a_letter_is_taken_once_and_no_wake_is_lost() {
         loom::model(|| {
@@ -136,8 +135,6 @@ mod under_loom {
         });
     }
 
-    /// A message that comes while the owner closes the mailbox is kept by its sender, or is
-    /// returned by `close`.
     #[test]
     fn a_letter_that_comes_while_the_owner_stops_is_not_lost() {
         loom::model(|| {

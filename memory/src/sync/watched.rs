@@ -1,9 +1,9 @@
-//! The standard library's atomics, with a scheduling point and a record of each access.
+//! Atomics that record each access, and let a scheduler choose the next thread at each access.
 //!
 //! Where: replaces the standard library's atomics under `--cfg shuttle`, only in tests.
-//! Invariant: a type here has the layout of the type that it replaces, so that it may also lie in a
-//! mapping. All accesses are `SeqCst`; loom tests the effects of weaker orderings.
-//! Source: shuttle, whose own atomics are larger than the values they hold.
+//! Invariant: each type has the layout of the standard type, so that values may lie in a mapping.
+//! All accesses are `SeqCst`, because loom tests the effects of weaker orderings.
+//! Source: the atomics of shuttle, which are larger than the values that they contain.
 
 use shuttle::sync::atomic::AtomicBool as Point;
 use std::cell::{Cell, RefCell};
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::SeqCst;
 /// An access to shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Access {
-    /// The first byte's address.
+    /// The address of the first byte.
     pub at: usize,
     /// Number of bytes.
     pub bytes: usize,
@@ -26,7 +26,7 @@ thread_local! {
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` without scheduling points, several times faster. No other thread may be running.
+/// Runs `work` without scheduling points, which saves time. No other thread may run meanwhile.
 pub fn alone<T>(work: impl FnOnce() -> T) -> T {
     let before = ALONE.replace(true);
     let done = work();
@@ -34,14 +34,14 @@ pub fn alone<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Runs `work` and returns the accesses that any thread made meanwhile.
+/// Runs `work`. Returns its result, and the accesses that all threads made meanwhile.
 pub fn watch<T>(work: impl FnOnce() -> T) -> (T, Vec<Access>) {
     WATCHED.with(|watched| watched.replace(Some(Vec::new())));
     let done = work();
     (done, WATCHED.with(RefCell::take).unwrap_or_default())
 }
 
-/// Records an access that is about to be made, and lets another thread run first.
+/// Records an access that the caller will make. Before the access, another thread may run.
 #[inline(never)]
 pub fn access(at: usize, bytes: usize, is_write: bool) {
     note(at, bytes, is_write);
@@ -50,12 +50,12 @@ pub fn access(at: usize, bytes: usize, is_write: bool) {
 
 fn point() {
     if !ALONE.get() {
-        // This load has no effect other than a scheduling point: no other thread sees the atomic.
+        // At this load, shuttle may run another thread. The load has no other effect.
         Point::new(false).load(SeqCst);
     }
 }
 
-/// Records an access, without a scheduling point.
+/// Records an access like `access`, but lets no other thread run first.
 pub fn note(at: usize, bytes: usize, is_write: bool) {
     WATCHED.with_borrow_mut(|watched| {
         if let Some(watched) = watched {
@@ -64,14 +64,14 @@ pub fn note(at: usize, bytes: usize, is_write: bool) {
     });
 }
 
-/// A fence is a scheduling point too.
+/// Lets another thread run. No fence is needed, because all accesses are `SeqCst`.
 pub fn fence(_order: Ordering) {
     point();
 }
 
 macro_rules! atomic {
     ($name:ident, $value:ty) => {
-        /// The standard library's type, with a scheduling point and a record of each access.
+        /// Like the standard type, but records each access and lets another thread run before it.
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub struct $name(std::sync::atomic::$name);
@@ -123,8 +123,7 @@ macro_rules! atomic {
                 self.0.compare_exchange(current, new, SeqCst, SeqCst)
             }
 
-            /// Like `fetch_update` of the standard library: loads, then exchanges until it
-            /// succeeds.
+            /// Like `fetch_update` of the standard library: retries the exchange until it succeeds.
             ///
             /// # Errors
             /// `change` returned `None`. The error is the value that `change` got.

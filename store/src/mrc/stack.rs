@@ -1,18 +1,18 @@
 //! The sampled keys in the order of their last use, and the bytes between two uses of a key.
 //!
 //! Where: `mrc` reports lookups and stores of sampled keys to the stack, under `mrc`'s lock.
-//! Invariant: each use takes the next place, and a key has only the place of its last use. The tree
-//! holds sums of the bytes of the keys in the places. When all places are used, the keys move to
-//! the first places; between two such moves come at least half as many uses as there may be keys.
+//! Invariant: each use of a key takes the next place, and a key has only the place of its last use.
+//! A tree holds sums of the bytes of the keys. When all places are used up, the keys move to the
+//! first places; at least `keys` / 2 uses come before the next such move (`Stack::new`).
 //! Source: Olken, "Efficient methods for calculating the success function of fixed space
 //! replacement policies" (1981), with Fenwick's tree of partial sums, over blocks of places.
 //!
-//! The stack is packed, because it is a large part of a small store's memory: a place takes 16
-//! bytes, an entry of the table from keys to places takes 2, and a block's sum takes 8.
+//! The stack is compact, because it is a large part of a small store's memory: a place takes 16
+//! bytes, an entry of the table from keys to places takes 2 bytes, and a block's sum takes 8 bytes.
 
-/// Number of places in a block. Inside a block, bytes are added up one by one.
+/// Number of places in a block. In a block, the bytes of the places are added up one by one.
 const BLOCK: usize = 16;
-/// The value of an empty entry of `at`.
+/// The value of an empty entry of `Stack::at`.
 const NOWHERE: u16 = u16::MAX;
 const PAGE_BYTES: usize = 4 << 10;
 /// Multiplier that spreads the hashes, which are all small: 2^64 over the golden ratio (Knuth, The
@@ -24,7 +24,7 @@ pub(super) enum Recency {
     /// The key is not in the stack, or its item has expired.
     New,
     Reused {
-        /// Bytes of the sampled keys used since the key's last use, and of the key itself.
+        /// Bytes of the items whose keys were used since the key's last use, and of the key's item.
         bytes_between: u64,
     },
 }
@@ -35,22 +35,21 @@ pub(super) struct Stack {
     hashes: Box<[u64]>,
     /// The stored item of the key in each place: {exptime: 32, bytes: 32}.
     stored: Box<[u64]>,
-    /// Partial sums of the blocks' bytes, from index 1 on.
+    /// Fenwick tree of the bytes in each block; index 0 is unused.
     sums: Box<[u64]>,
-    /// The place of each key: a hash table, linearly probed, of which at most half, plus 1, is
-    /// used.
+    /// Hash table from keys to places, linearly probed; at most half of it, plus 1 entry, is used.
     at: Box<[u16]>,
     keys: usize,
     /// The place of the next use.
     now: usize,
-    /// The greatest value that `now` ever had; later places have never been touched in memory.
+    /// The greatest value that `now` ever had; the memory of later places was never touched.
     now_max: usize,
 }
 
 impl Stack {
-    /// Makes a stack for `keys` keys and one more. `keys` is below 40,000.
+    /// Makes a stack for at most `keys` + 1 keys. `keys` must be below 40,000.
     pub(super) fn new(keys: usize) -> Self {
-        // Half as many places as there may be keys are free after the keys have moved.
+        // After the keys have moved to the first places, at least `keys` / 2 places are free.
         let places = (keys + 1) * 3 / 2;
         debug_assert!(places < usize::from(NOWHERE), "places have 16 bits");
         Self {
@@ -74,7 +73,7 @@ impl Stack {
         places + size_of_val(&*self.sums) + size_of_val(&*self.at)
     }
 
-    /// Notes a use at time `now`, which makes the key of `hash` the youngest.
+    /// Notes a use of the key of `hash` in second `now`. The key becomes the youngest key.
     pub(super) fn touch(&mut self, hash: u64, now: u32) -> Recency {
         let hash = hash.max(1);
         let Some(at) = self.find(hash) else {
@@ -90,7 +89,7 @@ impl Stack {
         if expired { Recency::New } else { Recency::Reused { bytes_between } }
     }
 
-    /// Notes the storing of an item, which makes the key of `hash` the youngest.
+    /// Notes that an item of the key of `hash` was stored. The key becomes the youngest key.
     pub(super) fn store(&mut self, hash: u64, bytes: u32, exptime: u32) {
         self.remove(hash);
         self.push(hash.max(1), (u64::from(exptime) << 32) | u64::from(bytes));
@@ -131,7 +130,7 @@ impl Stack {
         (at + 1) & (self.at.len() - 1)
     }
 
-    /// Gives the next place to a key that has none.
+    /// Gives the next place to a key that has no place.
     fn push(&mut self, hash: u64, stored: u64) {
         if self.now == self.hashes.len() {
             self.restart(u64::MAX);
@@ -149,7 +148,7 @@ impl Stack {
         self.add(place, bytes_of(stored));
     }
 
-    /// Removes the key of entry `at` of the table, from the table and from its place.
+    /// Removes the key of the table's entry `at` from the table and from the key's place.
     fn take(&mut self, at: usize) {
         let place = usize::from(self.at[at]);
         self.add(place, bytes_of(self.stored[place]).wrapping_neg());

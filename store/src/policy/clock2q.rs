@@ -1,21 +1,21 @@
-//! Clock2Q: a probation and a main queue like in 2Q. Each is a CLOCK in whose youngest part hits do
-//! not count. The shares of the queues follow the keys that return after eviction.
+//! Clock2Q: a probation queue and a main queue, both CLOCKs. Hits in the youngest part of a queue
+//! do not count. Keys that return after eviction change the shares of the queues.
 //!
-//! Where: see `policy`. Invariant: size matters only between items of different sizes.
+//! Where: see `policy`. Invariant: if all items have the same size, sizes change no decision.
 //! Source: Clock2Q+ (2025): hits soon after an insertion come in bursts and do not predict later
-//! hits, so hits in the first part of probation do not count. This file adds the same rule for the
-//! main queue, counters of two bits, and, like GDSF, an item's size relative to the mean: with
-//! equal hits, one large item is worth less than the small items that would fit in its room. The
-//! share of probation is ARC's p: it grows when a key returns that had left probation, and shrinks
-//! when a key returns that had left the main queue. The constants were tuned with `kvblaster
-//! simulate`; small changes matter little.
+//! hits, so hits in the youngest part of probation do not count. This file adds the same rule for
+//! the main queue, counters of two bits, and a rule like that of GDSF: a large item needs more hits
+//! than the small items that would fit in its room. The share of probation is ARC's p: the share
+//! grows when a key returns that was evicted from probation, and shrinks when a key returns that
+//! was evicted from the main queue. The constants were tuned with `kvblaster simulate`; small
+//! changes matter little.
 
 use super::{DrainedItem, GhostScope, Policy, Queue, Share};
 
 /// The smallest and the largest share of the probation queue in all live bytes.
 const PROBATION_LEAST: f64 = 0.05;
 const PROBATION_MOST: f64 = 0.9;
-/// A returning item moves probation's share by `STEP` times its own share of all live bytes.
+/// An item that returns changes probation's share by `STEP` times the item's part of the memory.
 const STEP: f64 = 0.5;
 
 pub(super) struct Clock2Q;
@@ -63,7 +63,7 @@ fn extra_hits(item: DrainedItem) -> u8 {
     u8::from(4 * bytes > 5 * mean_bytes) + u8::from(2 * bytes > 5 * mean_bytes)
 }
 
-/// True if the item is so small that it may stay for a round in the main queue without a hit.
+/// True if the item is so small that it may stay in the main queue for a round without a hit.
 fn is_small(item: DrainedItem) -> bool {
     2 * u64::from(item.bytes) < u64::from(item.mean_bytes)
 }

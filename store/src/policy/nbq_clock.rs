@@ -1,6 +1,6 @@
-//! NbQ-CLOCK: a drain spares (does not evict) items that were used since they were last examined.
+//! NbQ-CLOCK: a drain spares (does not evict) an item that was used since the last drain met it.
 //!
-//! Where: see `policy`. Invariant: an item is spared at most as many times as its counter's value.
+//! Where: see `policy`. Invariant: each time an item is spared, its counter falls by one.
 //! Source: the KV-Cache paper, section 4.2.3.
 
 use super::{DrainedItem, GhostScope, Policy, Queue, Share};

@@ -1,34 +1,33 @@
-//! Rules for making room: an append's work, the segment to compact, and when items are evicted.
+//! Rules for making room: how much work an append does, and which items are moved or evicted.
 //!
-//! Where: the store's `room`, `log` and `rewrite` use these rules, and so does the simulator's
-//! model.
+//! Where: the store's `room`, `log` and `rewrite` use the rules, and so does the simulator's model.
 //! Invariant: like `policy`, this module has no memory and no clock; the caller passes all counts.
 
 use super::{Pressure, Queue};
 
-/// Minimum bytes of records in a slice of work.
+/// Minimum budget of a slice of work, in bytes of records.
 pub const SLICE_BYTES_MIN: u32 = if cfg!(shuttle) { 256 } else { 2 << 10 };
-/// Maximum bytes of records in a slice of work.
+/// Maximum budget of a slice of work, in bytes of records.
 pub const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
 /// A segment is worth compacting if at least this percentage of it is dead. This number equals
 /// `DEAD_PERCENT_MAX`, so some segment qualifies whenever compaction comes before eviction.
 pub const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
-/// The longest value that may be rewritten in place while others read it.
+/// Maximum bytes of a value that may be rewritten in place while other columns read it.
 pub const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 };
-/// Number of times an item is rewritten in place before it is appended again.
+/// Number of times that an item is rewritten in place; after that, a new version is appended.
 pub const VERSION_MAX: u8 = 7;
 
-/// Ratio of an append's work to its size. The ratio rises by `PAY_FACTOR_MORE` at most if segments
-/// run out.
+/// Bytes of work that an append does for each of its bytes. If few segments are free, up to
+/// `PAY_FACTOR_MORE` bytes are added.
 const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
 /// Compaction comes before eviction while more than this percentage of all bytes is dead.
 const DEAD_PERCENT_MAX: u64 = 3;
-/// The dead part of a wholly dead segment, in the units of `worth`.
+/// `worth` measures the dead part of a segment in units of 1 / `WORTH_PARTS` of the segment.
 const WORTH_PARTS: u64 = 1 << 10;
 /// A debt above 1 / `DEBT_PART` of all memory puts a policy under pressure to evict.
 const DEBT_PART: u64 = 16;
-/// Freeing one byte pays the debt of `DEBT_PAID` spared bytes, which drains moved, not evicted.
+/// Each freed byte pays the debt of `DEBT_PAID` spared bytes, which drains moved, not evicted.
 const DEBT_PAID: u64 = 3;
 
 /// Number of free segments that only drains may take. At most `drains` drains run at a time.
@@ -38,14 +37,14 @@ pub fn keep(drains: u32) -> u32 {
     drains + 1
 }
 
-/// Number of free segments below which appends do work to make room; `drains` as in `keep`.
+/// Appends work to make room while fewer segments than this are free. `drains`: see `keep`.
 #[inline]
 #[must_use]
 pub fn high(drains: u32) -> u32 {
     2 * drains + 3
 }
 
-/// The ratio of an append's work to its size, while fewer than `high` segments are free.
+/// Bytes of work for each byte of an append, while `free` segments are free, fewer than `high`.
 #[inline]
 #[must_use]
 pub fn pay_factor(free: u32, high: u32) -> u32 {
@@ -60,12 +59,12 @@ pub fn is_too_dead(dead_bytes: u64, all_bytes: u64) -> bool {
 }
 
 /// The worth of a segment's compaction; 0 if too little of the segment is dead. `age` is the number
-/// of segments of its queue that were opened since its items were stored.
+/// of segments opened in the same queue since the segment's items were stored.
 ///
 /// The cost-benefit formula (Rosenblum and Ousterhout, 1992) is `(1 - u) * age / (1 + u)`, where
-/// `u` is the live part: old items are unlikely to be overwritten soon, so the room gained lasts.
-/// Here `1 - u` is cubed: without the cube, 1.5 times as many bytes are moved if all keys are
-/// overwritten alike, and no fewer if some keys are hot (`bench store -- overwrite --hot-percent`).
+/// `u` is the live part. Age counts because old items are unlikely to be overwritten soon, so the
+/// room gained lasts. Here `1 - u` is cubed: without the cube, 1.5 times as many bytes are moved if
+/// all keys are overwritten equally often (`bench store -- overwrite --hot-percent`).
 #[must_use]
 pub fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
     if dead_bytes * 100 < segment_bytes * COMPACT_DEAD_PERCENT_MIN {
@@ -75,7 +74,7 @@ pub fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
     dead.pow(3).saturating_mul(age + 1) / (2 * WORTH_PARTS - dead)
 }
 
-/// The search for the sealed segment whose compaction is worth most; among equals, the first.
+/// A search for the segment whose compaction is worth most; among equals, the first one wins.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompactionChoice {
     best: Option<u32>,
@@ -83,7 +82,7 @@ pub struct CompactionChoice {
 }
 
 impl CompactionChoice {
-    /// Looks at one more `segment`; `worth` is the result of the function of that name.
+    /// Adds a segment to the search. `worth` is the result of the function `worth`.
     #[inline]
     pub fn look(&mut self, segment: u32, worth: u64) {
         if worth > self.worth {
@@ -91,7 +90,7 @@ impl CompactionChoice {
         }
     }
 
-    /// The best of the segments looked at, if any is worth compacting.
+    /// The segment most worth compacting, if any segment is worth compacting.
     #[inline]
     #[must_use]
     pub fn best(&self) -> Option<u32> {
@@ -99,7 +98,7 @@ impl CompactionChoice {
     }
 }
 
-/// The queue `victim`, then the other queue, to be used if `victim` has no sealed segment.
+/// Both queues in the order to try: the second queue is used if `victim` has no sealed segment.
 #[must_use]
 pub fn either(victim: Queue) -> [Queue; 2] {
     match victim {
@@ -108,9 +107,8 @@ pub fn either(victim: Queue) -> [Queue; 2] {
     }
 }
 
-/// Hits on items in the youngest segments of a queue do not count. Returns the order of the oldest
-/// such segment. `birth` is the order of the segment opened last, and the queue has `segments`
-/// segments.
+/// Hits on items in the youngest `window_percent` of a queue's `segments` segments do not count.
+/// Returns the order of the oldest such segment. `birth` is the order of the last opened segment.
 #[inline]
 #[must_use]
 pub fn young_from(birth: u64, segments: u32, window_percent: u32) -> u64 {
@@ -139,7 +137,7 @@ impl Debt {
         self.bytes += bytes;
     }
 
-    /// Notes that an item was freed.
+    /// Notes that an item of `bytes` bytes was freed.
     #[inline]
     pub fn freed(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(DEBT_PAID * bytes);

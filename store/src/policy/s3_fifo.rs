@@ -1,4 +1,4 @@
-//! S3-FIFO: a small queue for new items, a large one for items that were used there, and a ghost.
+//! S3-FIFO: a small queue for new items, a large queue for items used since, and a ghost.
 //!
 //! Where: see `policy`. Invariant: the probation queue is drained while it holds more than its
 //! share, so that items that are never used again pass through only a tenth of the memory.
@@ -6,7 +6,7 @@
 
 use super::{DrainedItem, GhostScope, Policy, Queue, Share};
 
-/// An item with `PROMOTED_FROM` or more uses in probation goes to the main queue.
+/// A drain moves an item with this number of uses or more from probation to the main queue.
 const PROMOTED_FROM: u8 = 2;
 
 pub(super) struct S3Fifo;

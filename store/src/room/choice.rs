@@ -1,8 +1,8 @@
 //! Chooses the segment to walk next: one with expired items, one worth compacting, or the oldest.
 //!
-//! Where: making room, when no walk is under way.
-//! Invariant: a segment is claimed by changing its state from `Sealed` to `Draining`, so that it
-//! has one owner. A segment is claimed for compaction only if there is room for all its live items.
+//! Where: a column that makes room calls `claim` when it has no walk to continue.
+//! Invariant: a column claims a segment by changing its state from `Sealed` to `Draining`, so that
+//! the segment has one owner. A compaction starts only if there is room for all live items.
 //! Source: cost and benefit, see `policy::room::worth`.
 
 use super::Room;
@@ -17,16 +17,16 @@ use memory::segments::{Segment, State};
 const EXPIRED_PART: u64 = 8;
 /// Upper bound of the bytes of an item's key and fields.
 const ITEM_HEAD_BYTES_MAX: u32 = 300;
-/// Maximum number of segments looked at to find one to compact.
+/// Maximum number of segments that a search examines to find a segment to compact.
 const CANDIDATES_MAX: u32 = 1024;
-/// Maximum number of sealed segments in a sample.
+/// Maximum number of sealed segments that a search examines if there are too many segments.
 const CANDIDATES_SAMPLED: u32 = 64;
 /// Maximum number of attempts to claim a segment: another column may claim a chosen segment first.
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
 
 struct Choice {
     best: Option<u32>,
-    /// An estimate of all dead bytes. A segment's end that is too small for an item does not count:
+    /// Estimated dead bytes of all segments. The unused end of a segment does not count, because
     /// compaction leaves such ends too, and would otherwise never stop.
     dead_bytes: u64,
     /// A segment in which many items have probably expired.
@@ -34,7 +34,7 @@ struct Choice {
 }
 
 impl Room {
-    /// Claims the next segment to drain. Moved items go to the segment that `token` fills.
+    /// Claims the next segment to walk. Compaction will move its items to the segment of `token`.
     pub(super) fn claim(&mut self, view: View<'_>, token: u32) -> Option<(u32, Aim)> {
         if let Some(harvested) = harvested(view) {
             return Some(harvested);
@@ -62,8 +62,7 @@ impl Room {
             let Some(segment) = best.filter(|_| much || view.config.eviction.is_none()) else {
                 break;
             };
-            // Nothing is evicted if other columns claim segments, or if retired segments will
-            // become free.
+            // No eviction: other columns claim segments, or retired segments will be free.
             if attempt == CLAIM_ATTEMPTS_MAX || (!room(segment) && segments.limbo() > 0) {
                 return None;
             }
@@ -81,14 +80,14 @@ impl Room {
         let [first, then] = either(policy.victim(view.share(), probation_bytes, main_bytes));
         let oldest = || view.log.take_oldest(first).or_else(|| view.log.take_oldest(then));
         let oldest = oldest().or_else(|| {
-            // No segment is in a queue: all items are in open segments, some perhaps with frames.
+            // Both queues are empty, so all items, perhaps with many frames, are in open segments.
             view.log.seal_all();
             oldest()
         });
         oldest.map(|segment| (segment, Aim::Evict))
     }
 
-    /// Like `claim`, but only for a segment of which at least `dead_percent` is dead.
+    /// Like `claim`, but claims a segment only if at least `dead_percent` percent of it is dead.
     pub(super) fn claim_dead(
         &mut self,
         view: View<'_>,
@@ -113,7 +112,7 @@ impl Room {
         None
     }
 
-    /// The segment most worth compacting, of a sample of sealed segments from a random segment on.
+    /// Finds the segment most worth compacting in a sample: sealed segments from a random one on.
     fn choose_dead(&mut self, view: View<'_>, dead_percent: u64) -> Option<u32> {
         let segments = &view.memory().segments;
         let count = segments.count();
@@ -138,8 +137,8 @@ impl Room {
         deadest.best()
     }
 
-    /// Called if nothing may be evicted: claims a segment with expired items. Claims each segment
-    /// at most once a second.
+    /// Claims a segment with expired items. Called if nothing may be evicted. Claims no segment
+    /// twice in the same second.
     fn claim_expired(&mut self, view: View<'_>) -> Option<(u32, Aim)> {
         let count = view.memory().segments.count();
         let first = if count <= CANDIDATES_MAX { 0 } else { self.random.below(count) };
@@ -182,7 +181,7 @@ impl Room {
     }
 }
 
-/// The next segment that the harvest has gathered.
+/// Takes the next segment that the harvest has gathered.
 pub(super) fn harvested(view: View<'_>) -> Option<(u32, Aim)> {
     let (segment, sweep) = view.harvest.next(view)?;
     Some((segment, sweep.map_or(Aim::Compact, Aim::Sweep)))
@@ -205,7 +204,7 @@ impl Store {
             || self.log.out_room(token as usize, segment) >= segments.get(segment).live()
     }
 
-    /// Dead bytes of a sealed segment, without its unused end if no item would fit there.
+    /// Dead bytes of a sealed segment, without the unused end if no item would fit in it.
     fn dead_bytes(&self, there: &Segment) -> u64 {
         let segment_bytes = u64::from(self.memory().region.segment_bytes());
         let left_over_max = u64::from(self.frame_bytes() + ITEM_HEAD_BYTES_MAX);

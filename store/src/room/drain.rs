@@ -1,9 +1,9 @@
 //! A walk through a claimed segment, in slices, and the segment's next state.
 //!
-//! Where: making room and background work continue their column's walk; a column that sleeps parks
-//! its walk.
+//! Where: columns continue walks when they make room and in background work. A column that sleeps
+//! leaves its walk to other columns.
 //! Invariant: records cover a drainable segment up to its end, and the walk steps from record to
-//! record; each walk holds one of the store's tokens, and gives the token back when it ends.
+//! record. Each walk holds one of the store's tokens until the walk ends.
 //! Source: the KV-Cache paper, section 4.2.3.
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
@@ -24,11 +24,10 @@ pub(super) enum Aim {
     Evict,
     /// Unlinks dead items and leaves other items where they are.
     Sweep(Sweep),
-    /// Copies values with frames in the segment of this number or a later one; leaves other items.
+    /// Copies values that have frames in this segment or a later segment; leaves other items.
     Repack(u32),
 }
 
-/// A walk through a claimed segment.
 #[derive(Debug)]
 pub(crate) struct Drain {
     pub(crate) segment: u32,
@@ -42,11 +41,11 @@ pub(crate) struct Drain {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SliceEnd {
-    /// Before the segment's end.
+    /// The slice ended before the segment's end.
     Part,
-    /// At the segment's end.
+    /// The slice ended at the segment's end.
     Whole,
-    /// At an item that must be moved, but for which there is no room.
+    /// The slice ended at an item that must be moved, but for which there is no room.
     NoRoom,
 }
 
@@ -55,7 +54,7 @@ impl Drain {
         self.token as usize
     }
 
-    /// Continues the walk for about `budget` bytes. Returns the bytes walked.
+    /// Continues the walk by about `budget` bytes of work. Returns the bytes of work done.
     pub(super) fn slice(
         &mut self,
         view: View<'_>,
@@ -75,8 +74,8 @@ impl Drain {
                 return (done.max(1), SliceEnd::Whole);
             }
             let loc = memory.region.start(self.segment) + u64::from(self.at);
-            // SAFETY: the segment was drainable when it was claimed, so records cover it up to
-            // `end`, and `at` steps from one to the next.
+            // SAFETY: the segment was drainable when it was claimed, so records cover the segment
+            // up to `end`, and `at` steps from one record to the next.
             let extent = match unsafe { item::record(&memory.region, loc, view.layout) } {
                 Record::Void(extent) => extent,
                 Record::Item(item) => {
@@ -84,7 +83,7 @@ impl Drain {
                     if !self.drain_item(view, debt, &item, loc) {
                         return (done, SliceEnd::NoRoom);
                     }
-                    // Freed frames count as work; otherwise far too much would be evicted.
+                    // Freed frames count as work; otherwise a slice would evict far too many items.
                     let freed = self.freed_bytes - before;
                     done = done.saturating_add(u32::try_from(freed).unwrap_or(budget));
                     item.extent()
@@ -140,7 +139,7 @@ impl Store {
             let token = (!taken).trailing_zeros();
             (token < self.tokens_max()).then(|| taken | (1 << token))
         };
-        // Acquire pairs with the Release in `give_token`: the last holder's stores are visible.
+        // Acquire pairs with the Release in `give_token`, so the last holder's stores are visible.
         let old = self.tokens.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
         Some((!old).trailing_zeros())
     }

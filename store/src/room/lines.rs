@@ -1,8 +1,8 @@
-//! Room in the index: another line for a key that needs one, and fewer lines for few items.
+//! Room in the index: adds a line for a key that needs one, and removes lines if items are few.
 //!
-//! Where: an append whose key finds no place in the index; background work.
-//! Invariant: a segment granted to the index goes back to the log once the index has returned as
-//! many bytes to the system and no column can be reading those bytes any more.
+//! Where: appends call `make_index_room` for an overflow line; background work contracts the index.
+//! Invariant: the log gets a segment back from the index only after the index has returned as many
+//! bytes to the system, and no column can be reading these bytes any more.
 //! Source: none.
 
 use super::Room;
@@ -18,7 +18,7 @@ const SLICE_STEPS: u32 = 32;
 const LOOKS_MAX: u32 = 256;
 
 impl Room {
-    /// Does a slice of the index's contraction, in the background. True: there is more to do.
+    /// Makes the index smaller by a slice of work. Returns true if there is more to do.
     pub(crate) fn contract_index(&mut self, view: View<'_>) -> bool {
         if view.index.is_passing() {
             return false;
@@ -37,7 +37,7 @@ impl Room {
         gave || view.index.wants_to_shrink()
     }
 
-    /// Takes a segment's memory back from the index. False: the index needs all its memory.
+    /// Takes a segment's memory back from the index. Returns false if the index needs its memory.
     fn ungrant_index(&mut self, view: View<'_>) -> bool {
         let memory = view.memory();
         let bytes = memory.region.segment_bytes() as usize;
@@ -88,16 +88,16 @@ impl Room {
         made
     }
 
-    /// Evicts items to free overflow lines if there is no address space for more lines; small items
-    /// use the address space up before they fill the memory. Returns why the key is refused.
+    /// Evicts items to free overflow lines, if no address space is left for more lines: small items
+    /// use the address space up before they fill the memory. Returns the error for the key.
     #[cold]
     fn make_slots(&mut self, view: View<'_>) -> StoreError {
         let is_made = self.make_room(view, SLICE_BYTES_MAX) || view.others_make_room();
         if is_made { StoreError::Later } else { StoreError::NoMemory }
     }
 
-    /// Makes room for a line if the index lacked one for the key of `hash`, before a place is taken
-    /// for the key: otherwise each attempt would leave a void in the log.
+    /// If the index lacked a line for the key of `hash` before, makes room for the line before a
+    /// place in the log is taken: otherwise each attempt would leave a void in the log.
     #[inline]
     pub(crate) fn make_line_first(
         &mut self,

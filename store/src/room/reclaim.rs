@@ -1,8 +1,8 @@
-//! Frees drained segments once no column can be reading them.
+//! Frees retired segments as soon as no column can be reading them.
 //!
-//! Where: whenever a column looks for room, and in idle moments.
-//! Invariant: a segment is reused only once all columns have passed a quiescent point since it was
-//! retired. Debug builds overwrite a segment first, so that tests notice late readers.
+//! Where: a column calls `reclaim` when it looks for room, and while it is idle.
+//! Invariant: a retired segment is reused only after all columns have passed a quiescent point.
+//! Debug builds overwrite the segment first, so that tests notice a reader that reads too late.
 //! Source: quiescent-state-based reclamation, see `memory::quiescence`.
 
 #![allow(unsafe_code, reason = "overwrites segments in the mapping")]
@@ -18,7 +18,7 @@ impl View<'_> {
             return;
         }
         memory.segments.reclaim(&memory.quiescence, |segment| {
-            // Corrects the counters: a pass may unlink bytes uncounted, or count bytes twice.
+            // Corrects the counters: a pass may unlink items uncounted, or count items twice.
             let (bytes, queue) =
                 (self.log.segment(segment).miscounted(), self.log.queue_of(segment));
             let (counters, more) = (self.counters(), bytes.unsigned_abs());
@@ -37,9 +37,9 @@ impl View<'_> {
 fn poison(store: &Store, segment: u32) {
     if cfg!(debug_assertions) {
         let region = &store.memory().region;
-        // SAFETY: all columns have passed a quiescent point since the segment was retired, and it
-        // is not free yet, so only this call uses it. (A planted fault breaks this, and a test must
-        // notice that.)
+        // SAFETY: all columns have passed a quiescent point since the segment was retired, and the
+        // segment is not free yet, so only this call uses it. (A planted fault breaks this rule,
+        // and a test must notice the fault.)
         unsafe {
             let at = region.at(region.start(segment));
             plain_access(at, region.segment_bytes() as usize, true);

@@ -1,10 +1,10 @@
-//! Decides, for each item that a walk meets, whether to drop, evict or move the item. A move
-//! instead of an eviction spares the item.
+//! Decides if a walk drops, evicts or moves an item that it meets. (To spare an item is to move it
+//! instead of evicting it.)
 //!
-//! Where: each item of a segment that is compacted or drained.
-//! Invariant: an item's slot is found by location, and changes under its group's lock. At the end
-//! of a walk no slot names an item in its segment. A moved item is whole, and linked at its new
-//! place, before its old bytes count as dead.
+//! Where: a walk calls `drain_item` for each item of its segment.
+//! Invariant: an item's slot is found by location, and changed under the lock of its group. After a
+//! segment was compacted or drained, no slot names an item in the segment. A moved item is
+//! complete, and linked at its new place, before its old bytes count as dead.
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK).
 
 #![allow(unsafe_code, reason = "items in the mapping")]
@@ -20,7 +20,7 @@ use crate::read::Fate;
 use memory::plant::{self, Fault};
 
 impl Drain {
-    /// Drops, evicts, spares or moves the item at `loc`. False: there is no room to move it.
+    /// Drops, evicts, spares or moves an item. Returns false if there is no room to move the item.
     pub(super) fn drain_item(
         &mut self,
         view: View<'_>,
@@ -85,7 +85,7 @@ impl Drain {
         policy.judge(item, debt.pressure(view.memory_bytes() as u64))
     }
 
-    /// Unlinks an item that is dead. False: the item is not dead, or no longer linked.
+    /// Unlinks an item that is dead. Returns false if the item is not dead, or no longer linked.
     fn drop_dead(
         &mut self,
         view: View<'_>,
@@ -102,7 +102,7 @@ impl Drain {
         true
     }
 
-    /// Evicts the item at a location, if it is still linked, and notes its key in the ghost.
+    /// Evicts the item at `loc`, if the item is still linked, and notes its key in the ghost.
     fn evict(&mut self, view: View<'_>, debt: &mut Debt, (hash, loc, bytes): (u64, u64, u64)) {
         let mut locked = view.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else { return };
@@ -156,7 +156,7 @@ mod tests {
         let loc = view.index.find(hash, |_| true).expect("linked").slot.loc();
         column.flush(None);
         let view = column.handle.view();
-        // SAFETY: the slot was read after the column's last quiescent point, its creation.
+        // SAFETY: the column has passed no quiescent point since the slot was read.
         let item = unsafe { view.item(loc) };
         let place = |bytes| view.log.reserve(Queue::Main, (0, 0), bytes, 0);
         let drained = view.relocate((hash, loc), &item, MovedFields::default(), place);

@@ -1,8 +1,8 @@
-//! Work that makes room: continues a column's walk through a segment, or begins the next one.
+//! Work that makes room: continues a column's walk through a segment, or begins the next walk.
 //!
-//! Where: an append that pays, and idle moments.
+//! Where: appends make room if few segments are free, and columns make room while they are idle.
 //! Invariant: a walk begins only while a free segment is kept for the items that it moves. A column
-//! has one walk at a time; while it sleeps, any other column may continue the walk.
+//! has one walk at a time; while the column sleeps, any other column may continue the walk.
 //! Source: the KV-Cache paper, section 4.2.3.
 
 use super::Room;
@@ -13,7 +13,7 @@ use crate::policy::room::SLICE_BYTES_MAX;
 use memory::sync::Ordering;
 
 impl Room {
-    /// Makes room by walking about `budget` bytes of records. False: there is nothing to do.
+    /// Makes room by walking about `budget` bytes of records. Returns false if there is no work.
     pub(crate) fn make_room(&mut self, view: View<'_>, budget: u32) -> bool {
         self.work_off(view, budget, |room| {
             room.take_parked(view) || room.begin(view, |room, token| room.claim(view, token))
@@ -33,7 +33,7 @@ impl Room {
         })
     }
 
-    /// Makes room ahead of need, if free segments run low. False: there is nothing to do.
+    /// Makes room ahead of need, if few segments are free. Returns false if there is no work.
     pub(crate) fn make_ahead(&mut self, view: View<'_>, budget: u32) -> bool {
         let segments = &view.memory().segments;
         let is_low = segments.free() + segments.limbo() < view.high();
@@ -48,7 +48,7 @@ impl Room {
     fn work_off(&mut self, view: View<'_>, budget: u32, start: impl Fn(&mut Self) -> bool) -> bool {
         let mut done = 0;
         while done < budget {
-            // Gathered segments come first: their dead items make room without cost to live items.
+            // Gathered segments come first, because dropping their dead items costs no live item.
             let harvested = view.harvest.work(view, budget - done);
             if harvested > 0 {
                 done = done.saturating_add(harvested);
@@ -72,8 +72,8 @@ impl Room {
         if !self.take_parked(view) {
             return false;
         }
-        // A walk that evicts may have freed enough: evicted items may have had frames in any
-        // segment.
+        // A walk that evicts may have made enough room before its end, because an evicted item may
+        // have had frames in another segment.
         let segments = &view.memory().segments;
         let has_room = segments.free() + segments.limbo() >= view.high();
         if has_room && view.lacking() == 0 {
@@ -99,7 +99,7 @@ impl Room {
         self.begin(view, |_, _| harvested(view))
     }
 
-    /// Begins a walk through the segment that `claim` returns. False: no segment, or no free token.
+    /// Begins a walk through a segment from `claim`. Returns false if no segment or token is free.
     fn begin(
         &mut self,
         view: View<'_>,
@@ -124,7 +124,7 @@ impl Room {
         true
     }
 
-    /// Does a slice of the work that brings the store within the limit. True: more is left to do.
+    /// Does a slice of work to bring the store within its limit. Returns true if work is left.
     pub(crate) fn adjust(&mut self, view: View<'_>) -> bool {
         let memory = view.memory();
         if memory.present() == memory.allowed() {
@@ -138,7 +138,7 @@ impl Room {
         if view.excess() == 0 {
             return memory.excess() > 0 && view.index_gives();
         }
-        // Segments that wait for other columns suffice, or an attempt in this second has failed.
+        // Stops if retired segments suffice, or if an attempt in this second has failed.
         if view.lacking() == 0 || stuck.load(Ordering::Relaxed) == view.handle.now {
             return false;
         }
@@ -172,9 +172,9 @@ impl Room {
         }
     }
 
-    /// Takes over a parked walk if the column has none. False: there is no walk to continue.
+    /// Takes over a parked walk if the column has none. Returns false if it still has none.
     fn take_parked(&mut self, view: View<'_>) -> bool {
-        // Relaxed: a hint; each parked walk has a token.
+        // Relaxed: a hint. While no token is taken, no walk is parked.
         if self.drain.is_none()
             && view.tokens.load(Ordering::Relaxed) != 0
             && let Ok(mut parked) = view.parked.try_lock()
