@@ -1,8 +1,8 @@
-//! Fuzzes the parser of a connection that speaks any protocol, with any bytes, cut anywhere.
+//! Fuzzes a session, the parser of a connection, in binary and automatic mode with random bytes.
 //!
 //! Where: `cargo fuzz run --sanitizer none binary -- -dict=fuzz/binary.dict -max_total_time=20`.
-//! The first two bytes of the input give the lengths of the pieces; the rest is the stream.
-//! Invariant: no panic; a step consumes only bytes that are there; the cuts do not change the
+//! The input's first two bytes give two lengths of pieces; the rest is the stream of bytes.
+//! Invariant: no panic; a step consumes only bytes that have arrived; the pieces do not change the
 //! requests in a binary stream; a request that is parsed, written and parsed again stays the same.
 //! Source: the invariants of `protocol/src/session.rs`, checked in `protocol/tests/stream`.
 #![no_main]

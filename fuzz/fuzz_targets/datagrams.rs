@@ -1,4 +1,4 @@
-//! Fuzzes the assembly of requests, with any datagrams, from any senders, at any times.
+//! Fuzzes the assembly of requests from datagrams, with random datagrams, senders and times.
 //!
 //! Where: `cargo fuzz run --sanitizer none datagrams -- -max_total_time=20`.
 //! Invariant: no panic; each datagram has the result that a model predicts; the memory is bounded.
@@ -12,7 +12,7 @@ mod script;
 
 use libfuzzer_sys::fuzz_target;
 
-/// The first parts of fifteen requests from each of nine hosts: the most requests that may wait.
+/// Returns the first datagrams of 135 requests from nine hosts: more requests than may wait.
 fn flood() -> impl Iterator<Item = u8> {
     (0..135).flat_map(|at| [at % 9 * 2 + 1, at / 9 << 4, 0, 2, 1])
 }

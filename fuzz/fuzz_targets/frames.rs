@@ -1,8 +1,8 @@
-//! Fuzzes the reading of packets, with any bytes as an Ethernet frame of IPv4 or IPv6 and UDP.
+//! Fuzzes `wire::read`, with random bytes as an Ethernet frame with an IPv4 or IPv6 packet and UDP.
 //!
 //! Where: `cargo fuzz run --sanitizer none frames -- -max_total_time=20`.
-//! Invariant: no panic; the packet that is read lies within the frame; a second implementation
-//! accepts its checksums; a packet that is written back is read as the same packet.
+//! Invariant: no panic; a packet that is read lies within the frame, and `check_sums` below accepts
+//! the packet's checksums; a packet that is written back is read as the same packet.
 //! Source: the invariant of `net/src/wire.rs`; RFC 1071, section 1.
 #![no_main]
 
@@ -13,7 +13,7 @@ const ETHERNET_BYTES: usize = wire::ETHERNET_BYTES;
 const UDP_BYTES: usize = 8;
 
 fuzz_target!(|data: &[u8]| {
-    // Random bytes rarely have a correct checksum, so the first byte selects checksums to correct.
+    // Random bytes rarely have correct checksums, so the first byte tells which ones to correct.
     let Some((right, data)) = data.split_first() else { return };
     let mut frame = data.to_vec();
     if right & 1 != 0 {
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(ends.reversed().reversed(), ends);
 });
 
-/// The Internet checksum, added up 16 bits at a time: the first method of RFC 1071.
+/// Returns the one's complement sum of all 16-bit words (RFC 1071, section 1).
 fn sum(parts: &[&[u8]]) -> u16 {
     let bytes = parts.concat();
     bytes.chunks(2).fold(0_u16, |sum, pair| {

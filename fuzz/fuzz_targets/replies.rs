@@ -1,7 +1,7 @@
-//! Fuzzes the client's half: text replies, binary answers, RESP both ways, UDP headers.
+//! Fuzzes the parsers of text replies, binary answers, RESP replies and commands, and UDP headers.
 //!
 //! Where: `cargo fuzz run --sanitizer none replies -- -max_total_time=20`.
-//! Invariant: no panic; a reply is never longer than the bytes that are there; a text reply that is
+//! Invariant: no panic; no parser consumes more bytes than the input has; a text reply that is
 //! parsed, written and parsed again stays the same.
 //! Source: the invariants of `protocol/src/reply.rs`, `protocol/src/binary/frame.rs` and
 //! `protocol/src/resp.rs`.

@@ -1,9 +1,9 @@
-//! Fuzzes the text protocol's parser, classic and meta, with any bytes, cut anywhere.
+//! Fuzzes a session, the parser of a connection, in text mode (classic and meta) with random bytes.
 //!
 //! Where: `cargo fuzz run --sanitizer none text -- -dict=fuzz/text.dict -max_total_time=20`. The
-//! first two bytes of the input give the lengths of the pieces; the rest is the stream.
-//! Invariant: no panic; a step consumes only bytes that are there; the requests in the stream do
-//! not depend on the cuts.
+//! input's first two bytes give two lengths of pieces; the rest is the stream of bytes.
+//! Invariant: no panic; a step consumes only bytes that have arrived; the requests in the stream do
+//! not depend on the pieces.
 //! Source: the invariants of `protocol/src/session.rs`, checked in `protocol/tests/stream`.
 #![no_main]
 
@@ -19,8 +19,8 @@ fuzz_target!(|data: &[u8]| {
     let whole = feed(ProtocolMode::Ascii, [stream]);
     for piece_bytes in [usize::from(*first) + 1, usize::from(*second) * 16 + 1] {
         let cut = feed(ProtocolMode::Ascii, stream.chunks(piece_bytes));
-        // A line of keys that arrives whole is checked before any key is answered; a longer line is
-        // checked while it arrives.
+        // If a line of keys arrives whole, the session checks all keys before it yields any. A
+        // longer line is checked while it arrives, so its requests depend on the pieces.
         assert!(stream.len() >= LINE_BYTES_MAX || whole.agrees(&cut));
     }
 });

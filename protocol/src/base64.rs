@@ -1,9 +1,9 @@
-//! Base64 of keys (meta flag `b`), with memcached's leniency.
+//! Base64 of keys (meta flag `b`). Accepts the same malformed texts as memcached.
 //!
-//! Where: the executor decodes such a key before looking it up, and encodes it to show it.
-//! Invariant: works in fixed buffers; decoding yields at most 3/4 of the length of its input.
-//! Source: memcached 1.6.45 `base64.c`: bytes outside the alphabet are skipped, and the first block
-//! with padding ends the text.
+//! Where: the executor decodes a base64 key for the lookup; the answer encodes the key again.
+//! Invariant: `decode` does not allocate, and its result has at most 3/4 of its input's length.
+//! Source: memcached 1.6.45 `base64.c`: its decoder skips bytes outside the alphabet, and stops
+//! after the first block with padding.
 
 use crate::KEY_BYTES_MAX;
 
@@ -30,7 +30,7 @@ impl DecodedKey {
     }
 }
 
-/// Decodes `text`; `None` if memcached would refuse it.
+/// Decodes `text`. Returns `None` if memcached would refuse `text`.
 #[must_use]
 pub fn decode(text: &[u8]) -> Option<DecodedKey> {
     let symbols = || text.iter().filter_map(|&byte| Some((byte, sextet(byte)?)));

@@ -23,19 +23,19 @@ pub const MAGIC_REQUEST: u8 = 0x80;
 pub const MAGIC_REPLY: u8 = 0x81;
 /// Size of a frame's header.
 pub const HEADER_BYTES: usize = 24;
-/// The exptime of an increment or decrement that creates no item on a miss.
+/// An increment or decrement with this exptime creates no item on a miss.
 pub const EXPTIME_NO_CREATE: u32 = u32::MAX;
-/// Longest body; a frame that claims a longer one ends its connection.
+/// Maximum length of a body. A frame whose header states a longer body ends the connection.
 pub const BODY_BYTES_MAX: u32 = 1 << 30;
 
-/// The fields of a binary request's header that its answer repeats.
+/// The fields of a binary request's header that the answer needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// The opcode as sent. A quiet command has an opcode of its own.
+    /// The opcode as sent. A command and its quiet form have different opcodes.
     pub opcode: u8,
-    /// True if the client wants no answer in the ordinary case (`q`).
+    /// True if a miss of a lookup, or a success of another command, gets no answer (`q`).
     pub quiet: bool,
-    /// The client's own 32 bits (opaque).
+    /// The opaque: 32 bits that the client chooses and the answer repeats.
     pub opaque: u32,
 }
 
@@ -54,9 +54,9 @@ pub struct Header {
     pub data_type: u8,
     /// An answer's status, or a request's virtual bucket.
     pub status: u16,
-    /// Length of extras, key and value.
+    /// Length of extras, key and value together.
     pub body_bytes: u32,
-    /// The client's own 32 bits (opaque).
+    /// The opaque: 32 bits that the client chooses and the answer repeats.
     pub opaque: u32,
     /// The CAS unique.
     pub cas: u64,

@@ -1,8 +1,8 @@
 //! The table of all commands.
 //!
 //! Where: the session finds a line's command in the table; the fuzzer's dictionary is made from it.
-//! Invariant: a command exists if and only if it has a row. To add one, write a row here, an arm in
-//! the server's executor, and a transcript. The most frequent commands come first.
+//! Invariant: a command exists if and only if it has a row. To add a command, write a row here, an
+//! arm in the server's executor, and a transcript. The most frequent commands come first.
 //! Source: memcached 1.6.45 `process_request`, `text_cmd_entries`.
 
 /// One row of the table.
@@ -10,7 +10,7 @@
 pub struct Command {
     /// The command's name on the wire.
     pub name: &'static str,
-    /// The form of the command's line.
+    /// The parts of the command's line.
     pub shape: Shape,
     /// A description of the arguments, for people and for the fuzzer.
     pub usage: &'static str,
@@ -46,17 +46,17 @@ pub enum Shape {
     Touch,
     /// A key and flags; `ms` has a length and a value as well.
     Meta(MetaVerb),
-    /// No arguments; any words are ignored.
+    /// No arguments; words after the name are ignored.
     MetaNoop,
-    /// No arguments; any words are ignored.
+    /// No arguments; words after the name are ignored.
     Quit,
-    /// No arguments; any words are ignored.
+    /// No arguments; words after the name are ignored.
     Version,
     /// Any number of words.
     Stats,
-    /// Any number of words. Like the commands above, `watch` is found only at the start of a line.
+    /// Any number of words. No spaces may precede `watch` or a command above.
     Watch,
-    /// Optionally an exptime. Like the commands below, `flush_all` is also found after spaces.
+    /// Optionally an exptime. Spaces may precede `flush_all` and all commands below.
     FlushAll,
     /// A number.
     Verbosity,
@@ -64,9 +64,8 @@ pub enum Shape {
     Operator(Operator),
 }
 
-/// A storage command, by its name in the protocols. `store::Verb` is independent of protocols: it
-/// has two more verbs, which only `ms` uses, but no `cas`, which in the store is a set with a CAS
-/// unique.
+/// A storage command. The store has the type `store::Verb` instead: it has two more verbs, which
+/// only `ms` uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreVerb {
     /// `set`.
@@ -106,7 +105,7 @@ pub enum MetaVerb {
     Debug,
 }
 
-/// Commands for operators, in memcached's order.
+/// A command for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `shutdown`.
@@ -126,8 +125,8 @@ pub enum Operator {
 }
 
 impl Shape {
-    /// True if spaces may precede the command: memcached finds these commands by the line's first
-    /// token, and all other commands by the line's first bytes.
+    /// True if spaces may precede the command: memcached finds such a command by the line's first
+    /// token, and any other command by the line's first bytes.
     #[must_use]
     pub fn after_spaces(self) -> bool {
         matches!(self, Shape::FlushAll | Shape::Verbosity | Shape::Operator(_))
@@ -263,7 +262,7 @@ pub const COMMANDS: [Command; 32] = [
     row("extstore", Shape::Operator(Operator::Extstore), "words", &["extstore max_sleep 1"]),
 ];
 
-/// Each name of up to eight bytes, packed into a word; 0 for a longer name.
+/// The commands' names, each packed into a word; 0 for a name of over eight bytes.
 const PACKED: [u64; COMMANDS.len()] = {
     let mut packed = [0; COMMANDS.len()];
     let mut index = 0;
@@ -293,7 +292,7 @@ pub fn find(name: &[u8]) -> Option<Shape> {
         let wanted = pack(name);
         let index = PACKED.iter().position(|&packed| packed == wanted)?;
         let command = &COMMANDS[index];
-        // A name padded with NUL bytes packs into the same word.
+        // A name that is followed by NUL bytes packs into the same word as the name alone.
         return (command.name.len() == name.len()).then_some(command.shape);
     }
     COMMANDS.iter().find(|command| command.name.as_bytes() == name).map(|command| command.shape)

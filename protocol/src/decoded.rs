@@ -1,4 +1,4 @@
-//! The result of looking for a message at the start of the input, in any protocol.
+//! The result of looking for a message at the start of the input; all protocols use the same type.
 //!
 //! Where: returned to a client that reads replies, and to a test server that reads RESP commands.
 //! Invariant: the length covers the whole message, line ends included.
@@ -11,6 +11,6 @@ pub enum Decoded<T> {
     More,
     /// A message, and its length in bytes.
     Whole(T, usize),
-    /// Bytes that are not valid in this protocol.
+    /// The input is not valid in the protocol.
     Broken,
 }

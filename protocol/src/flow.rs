@@ -1,4 +1,4 @@
-//! Flows, which steer requests to columns, and the function that assigns each key a column.
+//! Flows, which steer requests to columns (a server's threads), and the column of each key.
 //!
 //! ```text
 //! h = 2166136261
@@ -8,15 +8,14 @@
 //! column = (h xor h >> 16) modulo columns
 //! ```
 //!
-//! Where: used by clients, which choose a flow by this function. A server shows the function's name
-//! and version but never calls it: any column can answer for any key.
-//! Invariant: the function has no seed, and its result for a key never changes: a better function
-//! would have another name or version. The function is unrelated to the hash that places keys in
-//! the index. It takes five lines in any language with 32-bit numbers; the tests below have test
-//! vectors.
-//! Source: FNV-1a of 32 bits (Fowler, Noll, Vo) and the finish of MurmurHash3 (Appleby, `fmix32`).
-//! CRC-32 and FNV-1a alone are unsuitable: clients place keys on servers by these hashes, modulo
-//! the number of servers, so that all keys of one server would belong to a few columns.
+//! Where: a client chooses a request's flow by this function. A server shows the function's name
+//! and version but never calls the function, because any column can answer for any key.
+//! Invariant: the function has no seed, and its result for a key never changes: a changed function
+//! would need another name or version. The function does not place keys in the store's index. The
+//! tests below have test vectors for clients in other languages.
+//! Source: FNV-1a of 32 bits (Fowler, Noll, Vo) and the final mix of MurmurHash3 (Appleby,
+//! `fmix32`). FNV-1a alone would be unsuitable, and so would CRC-32: clients choose a server by
+//! such a hash modulo the number of servers, so all keys of one server would map to a few columns.
 
 use std::num::NonZeroU16;
 
@@ -28,7 +27,7 @@ pub const VERSION: u32 = 1;
 /// The flow of a request that any column may execute.
 pub const ANY: u16 = 0;
 
-/// Returns the column of a key, below `columns`.
+/// Returns the index of a key's column if there are `columns` columns.
 #[inline]
 #[must_use]
 pub fn column(key: &[u8], columns: NonZeroU16) -> u16 {
@@ -37,7 +36,7 @@ pub fn column(key: &[u8], columns: NonZeroU16) -> u16 {
     column
 }
 
-/// Returns the flow that steers to a column; `ANY` for column 65,535, whose flow would not fit.
+/// Returns the flow that steers to `column`; `ANY` for 65,535, whose flow does not fit 16 bits.
 #[inline]
 #[must_use]
 pub fn to_column(column: u16) -> u16 {
@@ -66,7 +65,7 @@ mod tests {
         NonZeroU16::new(count).unwrap()
     }
 
-    /// The excess of the columns' chi-square over its mean, in standard deviations.
+    /// Returns how far the chi-square of the counts exceeds its mean, in standard deviations.
     fn unevenness(columns: u16, place: impl Fn(&[u8]) -> u16, keys: &[Vec<u8>]) -> f64 {
         let mut counts = vec![0_u32; columns.into()];
         keys.iter().for_each(|key| counts[usize::from(place(key))] += 1);
@@ -94,7 +93,7 @@ mod tests {
         }
         assert_eq!(column(b"user:1000000:profile", columns(u16::MAX)), 21_899);
         assert_eq!([0, 1, 65_534, 65_535].map(to_column), [1, 2, 65_535, ANY]);
-        // FNV-1a's own test vectors, by its authors.
+        // Test vectors that the authors of FNV-1a published.
         assert_eq!(
             (fnv1a(b""), fnv1a(b"a"), fnv1a(b"foobar")),
             (0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968)

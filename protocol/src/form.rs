@@ -30,7 +30,7 @@ pub enum GetForm {
     Text {
         /// True for `gets` and `gats`: the CAS unique is shown.
         cas: bool,
-        /// True for the last key of the line: `END` follows its answer.
+        /// True for the last key of the line: `END` follows the answer for this key.
         last: bool,
     },
     /// A binary frame.
@@ -114,13 +114,13 @@ impl Form {
         }
     }
 
-    /// True if this form can list items (`stats cachedump`).
+    /// True if an answer in this form can list items (`stats cachedump`): only text can.
     #[must_use]
     pub fn lists_items(self) -> bool {
         matches!(self, Form::Text { .. })
     }
 
-    /// True if `stats` with these non-empty `arguments` requests the statistics called `name`. Like
+    /// True if `stats` with the non-empty `arguments` asks for the statistics called `name`. Like
     /// in memcached, a text argument may be a prefix of the name, and a binary argument may be
     /// longer than the name.
     #[must_use]
@@ -136,7 +136,7 @@ fn first_word(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == b' ').find(|word| !word.is_empty()).unwrap_or_default()
 }
 
-/// Evaluates `$then`, where `$show` is the `Show` of `$get`'s form; compiles `$then` once per form.
+/// Evaluates `$then` with `$show` as the writer for `$get`'s form; compiled once per form.
 #[macro_export]
 macro_rules! shown_by {
     ($get:expr, $show:ident => $then:expr) => {{

@@ -1,11 +1,11 @@
-//! Parses bytes into a `Request`, and writes a request's outcome as bytes: memcached's text
-//! protocol (classic and meta) and its binary protocol. For a load generator, the crate also parses
-//! replies into `Reply` and `Frame`, and has the UDP header, flows, and RESP.
+//! Implements memcached's text protocol (classic and meta) and binary protocol: parses bytes into a
+//! `Request`, and writes the outcome of a request as bytes. The crate also parses replies for a
+//! load generator, and has the UDP header, flows and RESP.
 //!
 //! Where: between the datapath, which receives and sends bytes, and the server's executor.
-//! Invariant: no I/O, no allocation, no copying on the server's side: a `Request` borrows from the
-//! input. The requests that a `Session` makes of a stream do not depend on where the stream is cut.
-//! The texts of a protocol's answers are only in the protocol's own `write` file.
+//! Invariant: the crate does no I/O. Parsing a request neither allocates nor copies: a `Request`
+//! borrows from the input. The requests in a stream do not depend on the pieces in which the stream
+//! arrives. The texts of a protocol's answers are only in the protocol's own `write` file.
 //! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c`,
 //! `mcmc.c` (1.6.45).
 

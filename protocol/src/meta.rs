@@ -1,9 +1,9 @@
 //! The flags of a meta command.
 //!
-//! Where: the executor parses the flags before it acts, and reads them again to answer in order.
-//! Invariant: flags that parse without error are known, and no letter occurs twice. A command
-//! ignores flags that mean nothing to it, as in memcached.
-//! Source: memcached 1.6.45 `_meta_flag_preparse`; `process_mget_cmd` and its siblings.
+//! Where: the executor parses the flags. The code that writes the answer reads the flags again.
+//! Invariant: if `Flags::parse` succeeds, all flags are known, and no letter occurs twice. A
+//! command ignores flags that mean nothing to it, as in memcached.
+//! Source: memcached 1.6.45 `_meta_flag_preparse`; `process_mget_cmd` and similar functions.
 
 pub mod write;
 
@@ -18,10 +18,10 @@ use crate::request::{Args, Meta};
 /// Maximum number of tokens of a line, including the command and the key.
 const TOKENS_MAX: usize = 20;
 
-/// Longest opaque token, its letter included.
+/// Maximum length of an opaque token (flag `O`), including its letter.
 pub const OPAQUE_BYTES_MAX: usize = 32;
 
-/// A meta command's flags. Times are as sent.
+/// A meta command's flags. Exptimes are as the client sent them.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags {
     /// `b`: the key was given in base64.
@@ -30,11 +30,11 @@ pub struct Flags {
     pub vivify: Option<i64>,
     /// `T`: the new exptime.
     pub exptime: Option<i64>,
-    /// `R`: win the right to renew the item if it expires within this time.
+    /// `R`: win the right to renew the item if the item expires within this time.
     pub recache: Option<i64>,
     /// `v`: return the value.
     pub value: bool,
-    /// `q`: give no answer in the ordinary case.
+    /// `q`: a miss of `mg`, or a success of another command, gets no answer.
     pub quiet: bool,
     /// `u`: do not bump the item.
     pub no_bump: bool,
@@ -56,7 +56,7 @@ pub struct Flags {
     pub initial: u64,
     /// True if any of the flags `h l N R T` is given: memcached then locks the item, and bumps it.
     pub locked: bool,
-    /// True if the token of `O` is too long, which memcached notices only when it answers.
+    /// True if the token of `O` is too long; memcached notices this only when it answers.
     pub opaque_too_long: bool,
 }
 
@@ -85,8 +85,8 @@ impl Default for Flags {
 }
 
 impl Flags {
-    /// Reads the flags of `meta`. Fails if they contain a mistake; the client gets this refusal
-    /// even in quiet mode (`q`).
+    /// Reads the flags of `meta`. Fails if a flag is wrong; the client gets the refusal even in
+    /// quiet mode (`q`).
     pub fn parse(meta: &Meta<'_>) -> Result<Flags, Refusal> {
         let before = if meta.verb == MetaVerb::Set { 3 } else { 2 };
         if meta.key.len() > KEY_BYTES_MAX {
@@ -109,7 +109,7 @@ impl Flags {
                 Err(Refusal::FlagInvalid) => {
                     return Err(by_verb(meta.verb, Refusal::FlagInvalid));
                 }
-                // The last mistake is reported, but a wrong `F` only if there is no other mistake.
+                // The last mistake is reported, but a wrong `F` only if it is the only mistake.
                 Err(Refusal::BadFormat) => wrong = wrong.or(Some(Refusal::BadFormat)),
                 Err(refusal) => wrong = Some(refusal),
             }
@@ -154,9 +154,9 @@ impl Flags {
         }
     }
 
-    /// Returns the changes that the flags of `meta` make to the item, in order. memcached creates a
-    /// missing item before it reads the flags, and stops at an opaque token that is too long: an
-    /// `N` after that token creates the item, but does not set its exptime.
+    /// Returns the changes that the flags of `meta` make to the item, in the flags' order.
+    /// memcached creates a missing item before it reads the flags, and stops reading at an opaque
+    /// token that is too long. So an `N` after that token creates the item, but sets no exptime.
     pub fn changes(&self, meta: &Meta<'_>) -> impl Iterator<Item = Change> {
         let is_end = |token: &[u8]| self.opaque_too_long && token[0] == b'O';
         let seen = || meta.flags.tokens().take_while(move |token| !is_end(token));
@@ -185,7 +185,7 @@ impl Flags {
             b'u' => self.no_bump = true,
             b'x' => self.remove_value = true,
             b'I' => self.stale = true,
-            // A NUL byte means that there is no mode.
+            // A NUL byte as the mode's letter means that there is no mode.
             b'M' => {
                 self.mode = Some(text.first().copied().unwrap_or(b' ')).filter(|mode| *mode > 0)
             }
@@ -205,14 +205,14 @@ impl Flags {
     }
 }
 
-/// A change of an item that a flag requests. Times are as sent.
+/// A change of an item that a flag requests. Exptimes are as the client sent them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// `T`: gives the item this exptime.
     Touch(i64),
     /// `N`: creates a missing item with this exptime.
     Vivify(i64),
-    /// `R`: the first client to request the item wins if the item expires within this time.
+    /// `R`: if the item expires within this time, the first client to ask wins the right to renew.
     Recache(i64),
 }
 
@@ -247,13 +247,13 @@ impl<'a> Meta<'a> {
     }
 }
 
-/// The flags of an `mg` that only looks an item up and counts a use of the item. No flag changes
-/// the item, or has a number on which the answer depends.
+/// The flags of an `mg` that only looks an item up and counts the use: no flag changes the item,
+/// and no flag takes a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupFlags {
     /// `v`: return the value.
     pub value: bool,
-    /// `q`: give no answer in the ordinary case.
+    /// `q`: a miss gets no answer.
     pub quiet: bool,
 }
 
@@ -292,7 +292,7 @@ impl LookupFlags {
 
 const LOOKUP_FLAGS_MAX: usize = 10;
 
-/// Returns the bit for a letter's place in the alphabet, the same for upper and lower case.
+/// Returns the bit that stands for a letter; upper and lower case have the same bit.
 const fn bit(letter: u8) -> u32 {
     1 << (letter & 0x1f)
 }

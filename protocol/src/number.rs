@@ -1,11 +1,11 @@
-//! Decimal numbers, by the rules that memcached has for each field.
+//! Reads decimal numbers by memcached's rules, which differ from field to field.
 //!
 //! Where: called for every number on a command line.
-//! Invariant: a number that memcached 1.6.45 refuses is `None`; other numbers are truncated to the
-//! same bits as in memcached.
-//! Source: memcached 1.6.45 `mcmc_toktou32`, `mcmc_toktou64`, `mcmc_tokto32` (strict, whole token)
-//! and `safe_strtoul`, `safe_strtol` (C's `strtoul` and `strtol`, which allow white space and a
-//! sign before the digits; only for flags and exptime of storage commands).
+//! Invariant: a number that memcached 1.6.45 refuses gives `None`; any other number is truncated to
+//! the same bits as in memcached.
+//! Source: memcached 1.6.45 `mcmc_toktou32`, `mcmc_toktou64`, `mcmc_tokto32` (strict: the whole
+//! token is a number) and `safe_strtoul`, `safe_strtol` (loose: white space and a sign may precede
+//! the digits; only for flags and exptime of storage commands).
 
 /// Maximum number of characters of a strict 32-bit number, sign included.
 const U32_BYTES_MAX: usize = 11;
@@ -51,15 +51,15 @@ pub fn strict_i32(token: &[u8]) -> Option<i32> {
     };
     let mut sum = 0i64;
     for &byte in digits {
-        // At most 11 digits: no overflow in 64 bits.
+        // The token has at most 11 digits, so the sum fits into 64 bits.
         sum = sum * 10 + i64::from(digit(byte)?);
     }
     i32::try_from(if negative { -sum } else { sum }).ok()
 }
 
 /// Reads a number like `safe_strtoul`, truncated to 32 bits. Refuses a number that does not fit 64
-/// bits, and a negative number that wraps around to 2^63 or more. `text` begins at the token and
-/// includes the rest of the line, because C skips white space.
+/// bits, and a negative number that wraps around to 2^63 or more. `text` is the line from the token
+/// on, because `strtoul` reads beyond a token of white space.
 #[must_use]
 pub fn loose_u32(text: &[u8]) -> Option<u32> {
     let (negative, magnitude) = scan(text)?;
@@ -70,7 +70,7 @@ pub fn loose_u32(text: &[u8]) -> Option<u32> {
     if wrapped >> 63 == 1 { None } else { Some(truncated(wrapped)) }
 }
 
-/// Reads a number like `safe_strtol`, truncated to 32 bits. Refuses a number of over 64 bits.
+/// Reads a number like `safe_strtol`, truncated to 32 bits. Refuses a number that exceeds an `i64`.
 #[must_use]
 pub fn loose_i32(text: &[u8]) -> Option<i32> {
     let (negative, magnitude) = scan(text)?;
@@ -86,13 +86,13 @@ pub fn loose_i32(text: &[u8]) -> Option<i32> {
     Some(truncated(magnitude).cast_signed())
 }
 
-/// Returns the low 32 bits, which are all that C assigns to a 32-bit variable.
+/// Returns the low 32 bits, as a C assignment to a 32-bit variable does.
 #[expect(clippy::cast_possible_truncation, reason = "memcached truncates")]
 fn truncated(number: u64) -> u32 {
     number as u32
 }
 
-/// Reads sign and magnitude like C's `strtoul`; only white space, NUL or the end may follow.
+/// Reads sign and magnitude like C's `strtoul`. Only white space or NUL may follow the digits.
 fn scan(text: &[u8]) -> Option<(bool, u64)> {
     let mut rest = text;
     while let [byte, tail @ ..] = rest {

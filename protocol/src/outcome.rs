@@ -1,8 +1,8 @@
 //! The result of a request, before a protocol formats it.
 //!
-//! Where: the executor gives an `Outcome` to the request's `Form`, whose protocol writes it.
-//! Invariant: each outcome has one answer in every protocol, and writing the answer needs only the
-//! request's form. Answers that show a value, a number or a statistic have functions of their own.
+//! Where: the executor passes an `Outcome` to the request's `Form`, which writes the answer.
+//! Invariant: an outcome and a form determine the answer. Other functions write the answers that
+//! show a value, a number or a statistic.
 //! Source: the answers of memcached 1.6.45.
 
 /// The result of a request that shows no value.
@@ -14,9 +14,9 @@ pub enum Outcome {
     Deleted,
     /// The item has its new exptime.
     Touched,
-    /// The command is carried out, and its answer shows nothing else.
+    /// The command is carried out, and the answer says nothing else.
     Done,
-    /// A no-operation. Its answer also shows that all requests before it are answered.
+    /// A no-operation is done. Its answer shows that all earlier requests are answered.
     Noop,
     /// The client ends the connection.
     Quit,
@@ -33,11 +33,11 @@ pub enum Outcome {
 /// Why a request was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The verb's condition does not hold.
+    /// `add` found an item, or another storage command found none.
     NotStored,
     /// The item has another CAS unique.
     Exists,
-    /// There is no such key.
+    /// No item has the requested key.
     NotFound,
     /// The value to increment or decrement is not a number.
     NonNumeric,
@@ -45,7 +45,7 @@ pub enum Refusal {
     TooLarge,
     /// There is no room for a value.
     NoMemory,
-    /// There is no room for a number with more digits, or for the empty item that `md x` leaves.
+    /// There is no room for a longer number, or for the empty item that `md x` leaves.
     NoMemoryDelta,
     /// There is no room for the initial number of an increment or decrement.
     NoMemoryVivify,
@@ -61,7 +61,7 @@ pub enum Refusal {
     BadFormat,
     /// A retrieval line has a key over 250 bytes.
     KeyTooLong,
-    /// There is no such command, or the command does not accept these words.
+    /// No command has the given name, or the command does not accept the request's words.
     UnknownCommand,
     /// The connection's first byte begins a request in RESP; the connection closes.
     Resp,
@@ -69,17 +69,17 @@ pub enum Refusal {
     TooManyConnections,
     /// The reply would be longer than a reply over UDP may be.
     ReplyTooLong,
-    /// A request in several datagrams is longer than such a request may be.
+    /// A request in several datagrams is longer than the limit for such requests.
     MessageTooLong,
-    /// The requests before this one have used up the limit of requests and keys for one message.
+    /// The earlier requests of a UDP message have used up the message's limit of requests and keys.
     MessageSpent,
-    /// The answer takes several turns, and a message over UDP gets only one.
+    /// The answer needs several rounds of the server's loop, but a UDP message gets only one.
     ConnectionOnly,
     /// Commands for operators are not accepted in datagrams (without `-o udp_admin`).
     OperatorOnly,
     /// `flush_all` is switched off (`-F`).
     FlushOff,
-    /// There are no such statistics.
+    /// No statistics have the requested name.
     StatsUnknown,
     /// `stats detail` is switched off (`-X`).
     StatsDetailOff,
@@ -123,13 +123,13 @@ pub enum Refusal {
     WatchOff,
     /// The number of watching connections has reached its maximum.
     WatchTooMany,
-    /// Slabs are not reassigned here.
+    /// The server does not reassign slabs.
     SlabsOff,
-    /// The slab classes to reassign between do not exist.
+    /// `slabs reassign` names a slab class that does not exist.
     SlabsClass,
-    /// The slab class to reassign from has no page to spare.
+    /// The class from which `slabs reassign` would take a page has no free page.
     SlabsNoSpare,
-    /// The slab classes to reassign between are the same.
+    /// `slabs reassign` names the same slab class twice.
     SlabsSame,
     /// The window of `slabs automove` is too short or too long.
     AutomoveWindow,
@@ -141,10 +141,8 @@ pub enum Refusal {
     CrawlerOff,
     /// The number of dumps under way has reached its maximum.
     CrawlerBusy,
-    /// There is no such slab class to crawl.
+    /// `lru_crawler` names a slab class that does not exist.
     CrawlerClass,
-    /// The arguments name no slab class to crawl.
-    CrawlerIdle,
     /// The crawler cannot carry out the request.
     CrawlerUnable,
     /// `lru_crawler metadump` is switched off (`-X`).
@@ -153,11 +151,11 @@ pub enum Refusal {
     MgdumpOff,
     /// The crawler cannot be started.
     CrawlerStart,
-    /// The crawler's pause would be too long.
+    /// The pause that `lru_crawler sleep` sets is too long.
     CrawlerSleep,
-    /// The memory limit would be too small.
+    /// The memory limit that `cache_memlimit` sets is too small.
     LimitTooSmall,
-    /// The memory limit is so large that it was probably meant in bytes; its unit is megabytes.
+    /// The memory limit is huge: the operator probably gave bytes, but the unit is megabytes.
     LimitInBytes,
     /// The store cannot have this memory limit.
     LimitOutOfBounds,

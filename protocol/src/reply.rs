@@ -1,7 +1,7 @@
-//! Reads a server's reply lines, on the client's side.
+//! Reads the replies that a server sends to a client in the text protocol.
 //!
-//! Where: a load generator's half of the text protocol.
-//! Invariant: reading never panics; an unfinished line of over `LINE_BYTES_MAX` bytes is refused.
+//! Where: a load generator reads the replies of the text protocol here.
+//! Invariant: `decode` never panics, and refuses an unfinished line of over `LINE_BYTES_MAX` bytes.
 //! Source: memcached's `protocol.txt`.
 
 use crate::KEY_BYTES_MAX;
@@ -10,10 +10,10 @@ use crate::number;
 use crate::request::Args;
 pub use crate::short::number;
 
-/// Longest line of a reply.
+/// Maximum length of an unfinished line; `decode` refuses a longer one.
 pub const LINE_BYTES_MAX: usize = 2048;
 
-/// One reply. The answer to a retrieval is any number of `Value`s and an `End`.
+/// One reply. A retrieval gets any number of `Value`s and then the line `END`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
     /// A key's value.
@@ -34,7 +34,7 @@ pub enum Reply<'a> {
         /// The value.
         value: &'a [u8],
     },
-    /// Two letters (`HD EN NS EX NF`) and flags.
+    /// An answer to a meta command without a value: two letters (`HD EN NS EX NF`) and flags.
     Meta {
         /// The letters.
         code: [u8; 2],
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(bad, Some(Reply::ClientError(b"bad data chunk")));
         assert!(matches!(one(b"EN\r\n"), Some(Reply::Meta { code: [b'E', b'N'], .. })));
         assert_eq!(one(b""), None);
-        // Spaces between flags carry no meaning.
+        // The number of spaces between flags has no meaning.
         assert_eq!(one(b"HD  s1   c2 \r\n"), one(b"HD s1 c2\r\n"));
         assert_ne!(one(b"HD s1 c2\r\n"), one(b"HD s1c2\r\n"));
         assert_ne!(one(b"HD s1 c2\r\n"), one(b"HD s1\r\n"));

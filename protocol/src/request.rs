@@ -1,9 +1,9 @@
-//! A client's request in any of the protocols, as plain data borrowed from its bytes.
+//! A client's request in any of the protocols, as plain data that borrows from the received bytes.
 //!
-//! Where: `Session` yields requests, the executor carries them out, a load generator encodes them.
-//! Invariant: no field has been interpreted beyond parsing. Exptimes are as sent: 0 means never, a
-//! negative exptime has passed already, an exptime up to 30 days is relative, and a larger one is a
-//! Unix time. Keys have 1 to 250 bytes.
+//! Where: `Session` yields requests, and the executor carries them out.
+//! Invariant: all fields are as the client sent them. An exptime of 0 means never, a negative
+//! exptime has passed already, an exptime up to 30 days is relative, and a larger exptime is a Unix
+//! time. Keys have 1 to 250 bytes, except in `Meta`.
 //! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c` (1.6.45).
 
 use crate::binary::Tag;
@@ -36,7 +36,7 @@ pub enum Request<'a> {
     Noop(Form),
     /// `flush_all`.
     FlushAll {
-        /// The exptime as sent: 0 if none was given, `None` if it is not a number.
+        /// The exptime as sent: 0 if the client gave none, `None` if the exptime is not a number.
         exptime: Option<i64>,
         /// The form of the answer.
         form: Form,
@@ -75,7 +75,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the header fields that an answer repeats; `None` for a text request.
+    /// Returns the binary header's fields that the answer needs; `None` for a text request.
     #[must_use]
     pub fn tag(&self) -> Option<Tag> {
         let form = match *self {
@@ -119,11 +119,11 @@ pub struct Store<'a> {
     pub client_flags: u32,
     /// The exptime as sent.
     pub exptime: i64,
-    /// The CAS unique that the item must have; 0 for any. Any binary storage command may have one.
+    /// The CAS unique that the item must have; 0 for any. All binary storage commands have it.
     pub cas: u64,
     /// The form of the answer.
     pub form: Form,
-    /// The value; empty in a `Step::Body`, because it has not arrived.
+    /// The value; empty in a `Step::Body`, because the value has not arrived.
     pub value: &'a [u8],
     /// False if the bytes after the value were not `\r\n` (`bad data chunk`).
     pub terminated: bool,
@@ -151,13 +151,13 @@ pub struct Delta<'a> {
     pub delta: u64,
     /// The CAS unique that the item must have; 0 for any.
     pub cas: u64,
-    /// The item to create if there is no such key; `None` if none is to be created.
+    /// The item that a miss creates; `None` if a miss creates no item.
     pub initial: Option<Initial>,
     /// The form of the answer.
     pub form: Form,
 }
 
-/// The item that a binary increment or decrement creates if there is no such key.
+/// The item that a binary increment or decrement creates on a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Initial {
     /// The item's number.
@@ -166,16 +166,16 @@ pub struct Initial {
     pub exptime: i64,
 }
 
-/// A meta command. Its flags are still text; `meta::Flags::parse` reads them.
+/// A meta command. Its flags are plain text, which `meta::Flags::parse` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta<'a> {
     /// The verb.
     pub verb: MetaVerb,
-    /// The key as sent: with flag `b` it is in base64. `meta::Flags::parse` checks its length.
+    /// The key as sent (base64 if flag `b` is set). `meta::Flags::parse` checks the key's length.
     pub key: &'a [u8],
     /// The flag tokens, as sent.
     pub flags: Args<'a>,
-    /// The value of `ms`; empty in a `Step::Body`, because it has not arrived.
+    /// The value of `ms`; empty in a `Step::Body`, because the value has not arrived.
     pub value: &'a [u8],
     /// For `ms`, false if the bytes after the value were not `\r\n` (`bad data chunk`).
     pub terminated: bool,

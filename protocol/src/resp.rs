@@ -6,15 +6,15 @@
 //! ```
 //!
 //! Where: a load generator writes `Command`s and reads `Reply`s; a test server does the reverse.
-//! Invariant: reading written bytes gives the message back; any bytes are read without a panic, and
-//! no read waits for more than the limits below. The reply for an array is only its head: the
-//! elements are read as replies of their own, so that a long array need not arrive at once.
+//! Invariant: a message that is written and read again stays the same; no bytes make a read panic;
+//! no message may exceed the limits below. A `Reply::Array` is only the head of an array: the
+//! elements are read as further replies, so that a long array need not arrive at once.
 //! Source: the RESP specification, version 2; Redis' `networking.c` for the limits.
 
 pub use crate::decoded::Decoded;
 use crate::reply::number;
 
-/// Longest line; simple strings, errors and lengths are lines.
+/// Maximum length of a line (simple string, error, number or length); a longer line is refused.
 pub const LINE_BYTES_MAX: usize = 4096;
 /// Longest bulk string (`proto-max-bulk-len`).
 pub const BULK_BYTES_MAX: usize = 512 << 20;
@@ -32,13 +32,13 @@ pub enum Reply<'a> {
     Integer(i64),
     /// `$`: a value.
     Bulk(&'a [u8]),
-    /// `$-1` or `*-1`: no such value.
+    /// `$-1` or `*-1`: the value does not exist.
     Null,
     /// `*`: an array of this many elements, which follow as replies.
     Array(u32),
 }
 
-/// Appends a command's head; `words` bulk strings must follow.
+/// Appends the head of a command; the caller must then append `words` bulk strings.
 #[inline]
 pub fn command(words: usize, out: &mut Vec<u8>) {
     out.push(b'*');
@@ -54,7 +54,7 @@ pub fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the head of a bulk string. Its `bytes` bytes and a line end must follow.
+/// Appends the head of a bulk string; the caller must then append `bytes` bytes and a line end.
 #[inline]
 pub fn bulk_head(bytes: usize, out: &mut Vec<u8>) {
     out.push(b'$');
@@ -126,7 +126,7 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// Reads the command at the start of `input`, an array of bulk strings.
+    /// Reads a command, which is an array of bulk strings, at the start of `input`.
     #[must_use]
     pub fn decode(input: &'a [u8]) -> Decoded<Command<'a>> {
         let (words, head) = match Reply::decode(input) {
@@ -151,7 +151,7 @@ impl<'a> Command<'a> {
         self.words
     }
 
-    /// False for every command, since each has a name.
+    /// Always false, because each command has a name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words == 0
@@ -173,7 +173,7 @@ impl<'a> Command<'a> {
 #[inline]
 fn line(input: &[u8]) -> Decoded<&[u8]> {
     let near = &input[..input.len().min(LINE_BYTES_MAX)];
-    // Lines are mostly a few digits, so a loop costs less than a call of a search function.
+    // Most lines are a few digits, so a loop costs less than a call of a search function.
     let Some(end) = near.iter().position(|&byte| byte == b'\n') else {
         return if near.len() == LINE_BYTES_MAX { Decoded::Broken } else { Decoded::More };
     };

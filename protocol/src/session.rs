@@ -1,8 +1,8 @@
-//! One connection's parser: turns a stream of bytes, cut anywhere, into requests.
+//! Turns the bytes of one connection, which may arrive in any pieces, into requests.
 //!
 //! Where: the connection calls `next` on the received bytes until `next` yields `More`.
-//! Invariant: every step except `More` and `Body` consumes bytes, or gives the answer of a
-//! `swallow` of 0 bytes. Consumed bytes are not needed again. Given `LINE_BYTES_MAX` bytes or more,
+//! Invariant: every step except `More`, `Body` and `Close` consumes bytes, unless `swallow` was
+//! called with 0 bytes. Consumed bytes are not needed again. Given `LINE_BYTES_MAX` bytes or more,
 //! `next` never yields `More`.
 //! Source: memcached 1.6.45 `try_read_command_negotiate`, `conn_swallow`.
 
@@ -17,7 +17,7 @@ use crate::request::{Get, Meta, Request};
 use crate::step::{Step, with_value};
 use crate::text::quick;
 
-/// Maximum number of spaces before `get` or `gets` in a line that has not ended.
+/// Maximum number of spaces before `get` or `gets` in a line that is longer than others may be.
 const SPACES_MAX: usize = 100;
 
 const RESP_ARRAY: u8 = b'*';
@@ -44,18 +44,18 @@ enum State {
     /// The client has sent nothing.
     Start,
     Line,
-    /// Within a retrieval line, before a key. `found` is true once a key was yielded.
+    /// Within a retrieval line, before a key. `found` is true if the line already yielded a key.
     Keys {
         cas: bool,
         exptime: Option<i64>,
         found: bool,
     },
-    /// Within a refused value or its line end, after which `answer` is given.
+    /// Within a refused value or the line end after it. `next` yields `answer` after these bytes.
     Value {
         bytes: u64,
         answer: Answer,
     },
-    /// Within a refused line, after which `refusal` is given.
+    /// Within a refused line. `next` yields `refusal` after the line's end.
     Rest {
         refusal: Refusal,
     },
@@ -79,8 +79,8 @@ impl Session {
         Session { state }
     }
 
-    /// Makes the state at the start of a UDP message. `message` is the message or only its first
-    /// part, and is not empty: with `ProtocolMode::Auto` the first byte decides the protocol.
+    /// Makes the state at the start of a UDP message. `message`, its whole or its first part, must
+    /// not be empty, because in `ProtocolMode::Auto` the first byte decides the protocol.
     #[must_use]
     pub fn of_message(mode: ProtocolMode, message: &[u8]) -> Session {
         Session::new(match mode {
@@ -96,7 +96,7 @@ impl Session {
         matches!(self.state, State::Start | State::Line | State::Frame)
     }
 
-    /// Returns the next step for `input`, which is everything received and not yet consumed.
+    /// Returns the next step. `input` is all bytes that are received and not yet consumed.
     #[inline]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         match self.state {
@@ -107,7 +107,7 @@ impl Session {
         }
     }
 
-    /// Returns the retrieval that `next` would yield, or `None` if this short cut does not apply.
+    /// Returns the retrieval that `next` would yield; `None` if the caller must call `next`.
     #[inline(always)]
     pub fn next_get<'a>(&mut self, input: &'a [u8]) -> Option<(Get<'a>, usize)> {
         match self.state {
@@ -118,8 +118,8 @@ impl Session {
         }
     }
 
-    /// Returns the request that `next` would yield if all of `input` is one request of one key:
-    /// `get`, `mg` with flag `v` only, or `set` with its value.
+    /// Returns the request if all of `input` is one `get`, one `mg` with only the flag `v`, one
+    /// `set` with its value, or one binary GET. `next` would yield the same request.
     #[inline(always)]
     #[must_use]
     pub fn single_request<'a>(&self, input: &'a [u8]) -> Option<Request<'a>> {
@@ -143,8 +143,8 @@ impl Session {
         matches!(self.state, State::Value { bytes: 0, .. })
     }
 
-    /// Refuses a `Body`: once the caller has consumed `header_bytes`, the next `bytes` bytes (value
-    /// and line end) are skipped, then `answer` is yielded as a `Request::Answer`.
+    /// Refuses a `Body`. The caller consumes `header_bytes` bytes; `next` then skips `bytes` bytes
+    /// (value and line end) and yields `answer` as a `Request::Answer`.
     pub fn swallow(&mut self, bytes: u64, answer: Answer) {
         self.state = State::Value { bytes, answer };
     }
@@ -168,7 +168,7 @@ impl Session {
                 self.state = State::Frame;
                 self.frame(input)
             }
-            // No memcached command begins with this byte. The refusal is an error in RESP.
+            // No memcached command begins with `*`. The refusal is an error in RESP.
             State::Start if input[0] == RESP_ARRAY => {
                 let answer = Form::LINE.refused(Refusal::Resp);
                 Step::Request(Request::LastAnswer(answer), input.len())

@@ -1,17 +1,16 @@
 //! A few bytes of text, built in a register and appended at once.
 //!
-//! Where: used by the writers of frequent replies for the text around a key and a value.
-//! Invariant: a text has at most `BYTES_MAX` bytes; its word is zero after the text's end.
-//! Source: none. An append of a constant length compiles to a store, any other append to a call.
+//! Where: frequent replies consist of short texts around a key and a value.
+//! Invariant: a text has at most `BYTES_MAX` bytes; the bytes after the text's end are zero.
+//! Source: none. An append of constant length compiles to a store, but any other append to a call.
 
-/// Longest text.
 const BYTES_MAX: usize = size_of::<u64>();
 
 /// The first number that has too many digits for `ShortText::digits`.
 const NUMBER_END: u32 = 10_000;
 
-/// For each number below a thousand, its digits, the first in the lowest byte, and the number of
-/// digits in the highest byte. A table needs no branches, which would often be mispredicted.
+/// The digits of each number below 1,000, the first digit in the lowest byte; the highest byte is
+/// the number of digits. The table avoids branches, which the processor would often mispredict.
 static NUMBERS: [u32; 1000] = {
     let mut numbers = [0; 1000];
     let mut number = 0;
@@ -30,7 +29,7 @@ static NUMBERS: [u32; 1000] = {
     numbers
 };
 
-/// Text of at most `BYTES_MAX` bytes, packed into a word with the first byte lowest.
+/// Text of at most `BYTES_MAX` bytes, packed into a word whose lowest byte is the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShortText {
     text: u64,
@@ -58,7 +57,7 @@ impl ShortText {
         ShortText::word(word, N as u32)
     }
 
-    /// Makes a text of a number's digits; `None` if it has more than four.
+    /// Makes a text of a number's digits; `None` if the number has more than four digits.
     #[inline(always)]
     pub(crate) fn digits(number: u32) -> Option<ShortText> {
         if number >= NUMBER_END {
@@ -76,7 +75,7 @@ impl ShortText {
         Some(ShortText::word(u64::from(first + u32::from(b'0')) | (rest << 8), 4))
     }
 
-    /// Returns this text followed by `more`. Together they must not be longer than `BYTES_MAX`.
+    /// Returns this text followed by `more`. Both together must not be longer than `BYTES_MAX`.
     #[inline(always)]
     pub(crate) fn then(self, more: ShortText) -> ShortText {
         let bytes = self.bytes + more.bytes;
@@ -91,14 +90,14 @@ impl ShortText {
         out.truncate(end);
     }
 
-    /// The text's bytes, first byte lowest.
+    /// Returns the text's bytes as a word whose lowest byte is the first.
     #[inline(always)]
     #[must_use]
     pub fn text(self) -> u64 {
         self.text
     }
 
-    /// Number of bytes.
+    /// Number of bytes of the text.
     #[inline(always)]
     #[must_use]
     pub fn bytes(self) -> u32 {

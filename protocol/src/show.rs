@@ -11,9 +11,9 @@ use crate::short::ShortText;
 const BEFORE: usize = 4;
 const BETWEEN: usize = 2;
 
-/// The texts around a value that is short enough to be appended together with them. The executor
-/// copies a `Surround` to a `store::ReplyTemplate`, which has the same fields, because neither
-/// crate depends on the other; the copy compiles to nothing.
+/// The texts around a value in an answer that the store writes at once. The executor copies a
+/// `Surround` to a `store::ReplyTemplate`, because neither crate depends on the other. Both types
+/// have the same fields, so the copy compiles to nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Surround {
     /// The first texts of the answer.
@@ -43,7 +43,7 @@ pub trait FoundItem {
     fn exptime(&self) -> Option<u32> {
         None
     }
-    /// The exptime that the request sets on any item that it finds.
+    /// The exptime that the request sets on any item that is found.
     fn touched(&self) -> Option<u32> {
         None
     }
@@ -75,7 +75,7 @@ pub trait FoundItem {
 
 /// Writes the answer for one key, in one form of retrieval.
 pub trait Show: Copy {
-    /// True if `stats detail` counts such lookups. memcached does not count meta commands.
+    /// True if `stats detail` counts lookups in this form. memcached does not count meta commands.
     const COUNTS_FOR_PREFIX: bool;
 
     /// The key of the request.
@@ -83,10 +83,10 @@ pub trait Show: Copy {
     /// Returns the texts around the value. `None` if a number has too many digits, or if the answer
     /// shows more than a `Surround` can hold; the caller then uses `head` and `end`.
     fn surround(&self, found: &impl FoundItem) -> Option<Surround>;
-    /// Appends the part before the value; true if the value follows. `None` if a field is not known
-    /// without the item's lock; the caller then removes the appended bytes.
+    /// Appends the bytes before the value; returns true if the value follows. `None` if a field is
+    /// not known without the item's lock; the caller then removes the appended bytes.
     fn head(&self, found: &impl FoundItem, out: &mut Vec<u8>) -> Option<bool>;
-    /// Appends the answer's part after the value, or after `head` if no value follows.
+    /// Appends the bytes after the value, or after `head` if no value follows.
     fn end(&self, out: &mut Vec<u8>);
     /// Appends the answer to a miss.
     fn miss(&self, out: &mut Vec<u8>);

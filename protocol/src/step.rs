@@ -1,7 +1,7 @@
 //! The steps in which a session consumes its input.
 //!
 //! Where: the parsers return steps to the connection, which carries them out.
-//! Invariant: a request with a value is yielded with the whole value, or as a `Body` without any.
+//! Invariant: a request is yielded with its whole value, or as a `Body` with an empty value.
 //! Source: memcached 1.6.45 `conn_nread`, `conn_swallow`.
 
 use crate::request::Request;
@@ -15,8 +15,8 @@ pub enum Step<'a> {
     Request(Request<'a>, usize),
     /// A storage command whose value has not arrived in full. Nothing is consumed. The caller waits
     /// for all `header_bytes + value_bytes + end_bytes` bytes and calls `next` again; or consumes
-    /// them itself and checks the last `end_bytes` bytes by `is_value_end`; or refuses the command
-    /// by `Session::swallow`.
+    /// these bytes itself and checks the last `end_bytes` bytes by `is_value_end`; or refuses the
+    /// command by `Session::swallow`.
     Body {
         /// A `Store` or `Meta` with an empty value.
         request: Request<'a>,
@@ -56,7 +56,7 @@ pub(crate) fn with_value<'a>(
     Step::Request(request, header_bytes + value.len() + end.len())
 }
 
-/// True if `end` is the right line end of a value. Its length is the `end_bytes` of `Step::Body`.
+/// True if `end`, the `end_bytes` bytes after a value (see `Step::Body`), is a valid line end.
 #[inline]
 #[must_use]
 pub fn is_value_end(end: &[u8]) -> bool {

@@ -1,7 +1,7 @@
-//! The text protocol: lines.
+//! The modules of the text protocol, and the limits on the length of its lines.
 //!
 //! Where: `quick` and `parse` read requests, `write` writes answers; `head` shortens a long line.
-//! Invariant: no line exceeds the limits below.
+//! Invariant: the session never needs more than `LINE_BYTES_MAX` bytes of a line at once.
 //! Source: memcached's `protocol.txt`; its read buffer (`READ_BUFFER_SIZE`).
 
 pub mod event;
@@ -21,5 +21,4 @@ pub const LINE_BYTES_MAX: usize = 16384;
 /// Longest unfinished line other than `get` or `gets`. A longer one closes the connection.
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
-/// Length of the line end after a value.
 pub(crate) const LINE_END_BYTES: u32 = 2;

@@ -5,14 +5,14 @@
 //! | id     | number  | of   | flow | a request, or a part of its answer
 //! ```
 //!
-//! Where: before the protocol's bytes in every datagram. A load generator uses the header too.
+//! Where: every datagram of the server and of a load generator begins with this header.
 //! Invariant: `read` returns the header that `bytes` wrote, and refuses only datagrams shorter than
 //! a header: the caller decides which numbers and totals are valid. All fields are big-endian.
 //! Source: memcached's `protocol.txt`, "UDP protocol"; `try_read_udp`, `build_udp_header` (1.6.45).
 //! memcached answers any datagram with a total of 1 and a payload, whatever its number. memcached
-//! ignores the header's last two bytes; here they are the flow (KV-Cache paper, section 4.1.2).
+//! ignores the header's last two bytes, which are the flow here (KV-Cache paper, section 4.1.2).
 //! memcached sends each value of a multiget as a separate answer, with the same id and numbers from
-//! 0. To a quiet request without an answer, it sends an empty datagram with number 0 and total 0.
+//! 0. If a quiet request gets no answer, memcached sends an empty datagram with number and total 0.
 
 use crate::binary::MAGIC_REPLY;
 
@@ -56,7 +56,7 @@ impl Header {
         [a, b, c, d, e, f, g, h]
     }
 
-    /// Splits a datagram into its header and its payload; `None` if it is shorter than a header.
+    /// Splits a datagram into its header and its payload; `None` if the datagram is shorter.
     #[inline]
     #[must_use]
     pub fn read(datagram: &[u8]) -> Option<(Header, &[u8])> {
@@ -74,8 +74,8 @@ impl Header {
     }
 }
 
-/// True if a message is a server's answer: text that begins with a capital letter or a digit, as no
-/// command does, or a frame with the magic of answers. If servers answered such messages, two
+/// True if a message looks like a server's answer: a frame with `MAGIC_REPLY`, or text that begins
+/// with a capital letter or a digit, as no command does. If servers answered such messages, two
 /// servers could answer each other for ever (CVE-2024-2169).
 #[inline]
 #[must_use]

@@ -1,7 +1,7 @@
-//! Compares answers assembled from the texts of `Show::surround` with answers written in pieces.
+//! Compares answers made of the texts of `Show::surround` with answers that `head` and `end` write.
 //!
 //! Where: integration tests, which use only the crate's public interface.
-//! Invariant: if `Show::surround` returns texts, their answer equals `head`, the value and `end`.
+//! Invariant: an answer made of the texts of `Show::surround` equals the answer in pieces.
 //! Source: none; a fast path must not change an answer.
 
 mod item;
@@ -15,7 +15,7 @@ use protocol::{ShortText, Tag, binary};
 
 const KEY: &[u8] = b"a key";
 
-/// Assembles an answer from the texts around the value, as the store does. `None` without texts.
+/// Assembles an answer from the texts of `surround`, as the store does; `None` if there are none.
 fn in_one_go(show: &impl Show, item: &Item, value: &[u8]) -> Option<Vec<u8>> {
     let around = show.surround(item)?;
     let mut out = Vec::new();
@@ -43,7 +43,7 @@ fn by_pieces(show: &impl Show, item: &Item, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Asserts that both ways give the same answer or, without `fits`, that there are no texts.
+/// Asserts that `in_one_go` gives the answer of `by_pieces`, or no answer if `fits` is false.
 fn agree(show: &impl Show, item: &Item, fits: bool) {
     assert_eq!(show.key(), KEY);
     let value = vec![b'v'; item.value_bytes as usize];

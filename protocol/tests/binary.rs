@@ -1,8 +1,8 @@
 //! Tests that the binary codec decodes its own encoding, and decodes streams that are cut anywhere.
 //!
 //! Where: integration tests, which use only the crate's public interface.
-//! Invariant: decoding undoes encoding; the requests of a stream do not depend on its cuts; frames
-//! whose lengths do not fit end the connection.
+//! Invariant: decoding undoes encoding; the pieces of a stream do not change its requests; a frame
+//! whose lengths do not fit its command ends the connection.
 //! Source: memcached 1.6.45 `protocol_binary.h`.
 
 mod encode;
@@ -162,7 +162,7 @@ proptest! {
     }
 }
 
-/// Reads the answer that is all of `bytes`. Asserts that half of the bytes are incomplete.
+/// Decodes `bytes`, which must be one answer. Asserts that half of the bytes are incomplete.
 fn read_whole(bytes: &[u8]) -> Result<Frame<'_>, TestCaseError> {
     prop_assert_eq!(Frame::decode(&bytes[..bytes.len() / 2]), Decoded::More);
     match Frame::decode(bytes) {
@@ -171,7 +171,7 @@ fn read_whole(bytes: &[u8]) -> Result<Frame<'_>, TestCaseError> {
     }
 }
 
-/// Generates a frame whose lengths mostly fit its command. One in four states too short a body.
+/// Generates a frame; most lengths fit the command. One frame in four states too short a body.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let opcode = prop_oneof![8 => 0..=0x25u8, 1 => any::<u8>()];
     let extras = prop_oneof![Just(0u8), Just(4), Just(8), Just(20), any::<u8>()];

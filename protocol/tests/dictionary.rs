@@ -1,4 +1,4 @@
-//! The fuzzer's dictionaries are made from the command tables.
+//! Makes the fuzzer's dictionaries from the command tables.
 //!
 //! Where: writes and checks `fuzz/text.dict` and `fuzz/binary.dict`.
 //! Invariant: the dictionaries have every command of the tables.

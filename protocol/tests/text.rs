@@ -1,7 +1,7 @@
 //! Tests that the text codec decodes its own encoding, and decodes streams that are cut anywhere.
 //!
 //! Where: integration tests, which use only the crate's public interface.
-//! Invariant: decoding undoes encoding; the requests of a stream do not depend on its cuts.
+//! Invariant: decoding undoes encoding; the pieces of a stream do not change its requests.
 //! Source: memcached's `protocol.txt`.
 
 mod encode;
@@ -19,7 +19,7 @@ use stream::feed;
 
 const VERSION: &str = "Version(Text { noreply: false })";
 
-/// The answer to a key over 250 bytes, with a second line end.
+/// The answer to a key over 250 bytes. memcached sends its line end twice.
 const KEY_TOO_LONG: &str = "CLIENT_ERROR bad command line format\r\n\r\n";
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
@@ -224,7 +224,7 @@ fn an_over_long_key_ends_an_endless_line() {
     let events = feed(ProtocolMode::Auto, line.as_bytes().chunks(1000));
     assert_eq!(events.list.len(), 10_000 + 2);
     assert_eq!(events.list[10_000], KEY_TOO_LONG);
-    // A line that arrives whole is checked before any key is answered.
+    // If a line arrives whole, the session checks all keys before it yields the first key.
     let events = feed(ProtocolMode::Auto, [line.as_bytes()]);
     assert_eq!(events.list, [KEY_TOO_LONG, VERSION]);
 }

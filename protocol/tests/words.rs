@@ -1,7 +1,7 @@
-//! Tests of details untested elsewhere: operators' actions, and the text beside values in answers.
+//! Tests details that other tests miss: operators' actions, and the text around values in answers.
 //!
 //! Where: integration tests of the crate's public interface. `make mutants` found these details.
-//! Invariant: each word that memcached accepts is accepted, and no other.
+//! Invariant: the parser accepts a word if and only if memcached accepts the word.
 //! Source: memcached 1.6.45 `process_lru_crawler_command`, `process_lru_command`, `proxy_request`.
 
 mod item;
@@ -179,8 +179,8 @@ fn ma_answers_with_the_time_that_its_item_has_left() {
     assert_eq!(said(|out| asked("T1 N1 t", false).number(&kept, false, 50, out)), "HD t-1\r\n");
 }
 
-/// An item with all fields known. With `is_marked`, it is stale, an earlier client has won the
-/// right to renew it, and this client wins that right too.
+/// Returns an item with all fields known. If `is_marked` is true, the item is stale, an earlier
+/// client has won the right to renew the item, and this client wins the right too.
 fn known(exptime: u32, fetched: bool, is_marked: bool) -> Item {
     Item {
         client_flags: 3,
@@ -250,7 +250,7 @@ fn a_line_is_said_unless_its_client_wants_no_reply() {
         (StatsEnd, "END\r\n", ""),
         (StatsReset, "RESET\r\n", ""),
         (Refused(Refusal::NotFound), "NOT_FOUND\r\n", ""),
-        // memcached sends a second line end after this line.
+        // After the refusal of a long key, memcached sends a second line end.
         (Refused(Refusal::KeyTooLong), "CLIENT_ERROR bad command line format\r\n\r\n", "\r\n"),
     ] {
         for (noreply, due) in [(false, line), (true, without)] {

@@ -5,7 +5,7 @@
 
 /// A cache that is filled on a miss: a requested key that is not found is stored.
 pub trait Cache {
-    /// Requests `key`, and returns true on a hit. With `rewrites`, a hit stores the value again.
+    /// Requests `key`, and returns true on a hit. If `rewrites`, a hit stores the value again.
     fn request(&mut self, key: u32, rewrites: bool) -> bool;
 
     /// Bytes of the items in the cache.
@@ -15,20 +15,20 @@ pub trait Cache {
 /// The items and the capacity for which a cache is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape<'w> {
-    /// The bytes of each key's item, by key.
+    /// The size in bytes of each key's item, indexed by key.
     pub item_bytes: &'w [u32],
     /// The maximum number of bytes in the cache.
     pub capacity_bytes: u64,
 }
 
 impl Shape<'_> {
-    /// The bytes of a key's item.
+    /// Returns the size in bytes of a key's item.
     #[must_use]
     pub fn bytes_of(&self, key: u32) -> u64 {
         u64::from(self.item_bytes[key as usize])
     }
 
-    /// True if the item is not larger than the cache.
+    /// True if the key's item is not larger than the cache.
     #[must_use]
     pub fn fits(&self, key: u32) -> bool {
         self.bytes_of(key) <= self.capacity_bytes

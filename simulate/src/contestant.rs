@@ -1,7 +1,7 @@
 //! The policies that can be simulated, by name.
 //!
 //! Where: `jobs::Plan` lists the policies to simulate. Invariant: every policy of `store::policy`
-//! can be simulated, in the engine by its name, and in the real store by `live:NAME`.
+//! can be simulated: its name selects the engine, and `live:NAME` selects the real store.
 
 use crate::cache::{Cache, Shape};
 use crate::engine::{Engine, Settings};
@@ -31,7 +31,7 @@ pub enum Reference {
     Lru,
     /// memcached's segmented LRU.
     Memcached,
-    /// CLOCK with two bits.
+    /// CLOCK with counters of two bits.
     Clock,
     /// SIEVE.
     Sieve,
@@ -39,7 +39,7 @@ pub enum Reference {
     Arc,
     /// LIRS.
     Lirs,
-    /// The optimum, by Belady.
+    /// Belady's optimal policy.
     Belady,
 }
 
@@ -63,7 +63,7 @@ impl SimulatedPolicy {
     /// The policy with which all other policies are compared.
     pub const BASELINE: SimulatedPolicy = SimulatedPolicy::Reference(Reference::Lru);
 
-    /// Returns all references, and the store's policies in the engine, but not in the real store.
+    /// Returns all policies except those in the real store.
     #[must_use]
     pub fn all() -> Vec<SimulatedPolicy> {
         let references = Reference::ALL.iter().map(|(_, one)| SimulatedPolicy::Reference(*one));

@@ -1,11 +1,11 @@
 //! Simulates the server's eviction: its segments, queues, ghost and use counters.
 //!
-//! Where: the simulated cache for each of the store's policies. `store::policy`, which the server
-//! runs too, decides how much an append drains, which segment is drained, and what happens to an
-//! item. The engine carries out these decisions, like the store's module `room`.
-//! Invariant: the segments' bytes never exceed the capacity; an item is evicted only to make room.
-//! The engine does not model threads, expiry, frames or the index; an item's size includes its
-//! share of the index.
+//! Where: an `Engine` is the simulated cache for one of the store's policies. `store::policy`,
+//! which the server runs too, decides how much an append drains, which segment is drained, and what
+//! happens to an item. The engine carries out these decisions, like the store's module `room`.
+//! Invariant: the bytes that the budget counts never exceed the capacity; an item is evicted only
+//! to make room. The engine does not model threads, expiry, frames or the index; an item's size
+//! includes its share of the index.
 
 mod ghost;
 mod lane;
@@ -20,12 +20,12 @@ use store::policy::room::{
 };
 use store::policy::{CNT_MAX, DrainedItem, Eviction, GhostScope, Queue, Share, Verdict};
 
-/// The segment size for which the store's `SLICE_BYTES_MIN` was chosen. The engine scales its
-/// minimum slice of drain work with the size of its own segments.
+/// The segment size for which the store's `SLICE_BYTES_MIN` was chosen. For segments of another
+/// size, the engine changes this minimum in proportion.
 const SLICES_OF_BYTES: u64 = 256 << 10;
-/// Number of drains at the same time, as in a store with one column.
+/// Maximum number of drains at the same time, as in a store with one column (thread).
 const DRAINS: u32 = 1;
-/// One segment in this number is kept free: at least two segments, and at most `high(DRAINS)`.
+/// The engine keeps one in this number of segments free, but at least 2 and at most `high(DRAINS)`.
 const SEGMENTS_PER_FREE: u64 = 16;
 const NONE: u32 = u32::MAX;
 
@@ -45,12 +45,12 @@ pub struct Settings {
     pub segments: Option<u32>,
     /// The bytes that the budget counts.
     pub budget: Budget,
-    /// Number of keys that the ghost remembers for each item that fits the cache.
+    /// Number of keys that the ghost remembers for each item for which the cache has room.
     pub ghost: f64,
 }
 
 impl Default for Settings {
-    /// The server's settings. Its ghost remembers 0.52 to 0.98 keys per item, 0.71 on average.
+    /// The server's settings. The server's ghost remembers 0.52 to 0.98 keys per item, mean 0.71.
     fn default() -> Self {
         Settings { segments: Some(256), budget: Budget::Memory, ghost: 0.71 }
     }
@@ -72,7 +72,7 @@ struct Segment {
     room_bytes: u64,
     used_bytes: u64,
     live_bytes: u64,
-    /// The segment's position in its queue.
+    /// The segment's position in its queue: the oldest segment has the lowest ticket.
     ticket: u64,
     /// Number of segments of the queue that were opened before the segment's items arrived.
     birth: u64,
@@ -103,12 +103,12 @@ pub struct Engine<'w> {
     has_ghost: bool,
     window_percent: u32,
     share: Share,
-    /// Bytes of a segment. With one segment per item, the bytes of a mean item.
+    /// Bytes of a segment. If each item has its own segment, a mean item's bytes.
     segment_bytes: u64,
     is_itemwise: bool,
     /// Number of free segments below which appends do work to free memory.
     high: u32,
-    /// Number of free segments that only drains may take.
+    /// Number of free segments that appends leave to drains.
     keep: u32,
     items: Vec<Item>,
     segments: Vec<Segment>,
@@ -118,9 +118,9 @@ pub struct Engine<'w> {
     ghost: Ghost,
     tickets: u64,
     live_items: u64,
-    /// Bytes of the capacity that no segment takes.
+    /// Bytes of the capacity that belong to no segment.
     unused_bytes: u64,
-    /// Bytes in sealed segments that no item takes.
+    /// Bytes of dead items in sealed segments.
     dead_bytes: u64,
     drain: Option<Drain>,
     debt: Debt,
@@ -188,7 +188,7 @@ impl<'w> Engine<'w> {
         self.items[key as usize].segment != NONE
     }
 
-    /// Deletes the key's item; false if there is none.
+    /// Deletes the key's item; returns false if the key has no item.
     pub fn remove(&mut self, key: u32) -> bool {
         let held = self.holds(key);
         if held {
@@ -197,7 +197,7 @@ impl<'w> Engine<'w> {
         held
     }
 
-    /// Bytes that segments take, with live items or without.
+    /// Bytes of all segments in use, including bytes of dead items.
     #[must_use]
     pub fn segment_bytes_in_use(&self) -> u64 {
         self.shape.capacity_bytes - self.unused_bytes
@@ -234,7 +234,7 @@ impl<'w> Engine<'w> {
         self.store(queue, key, 0);
     }
 
-    /// Rewrites an item in place, or stores it again, with its counter, at its queue's young end.
+    /// Rewrites an item in place, or appends the item again to its queue, with the same counter.
     fn rewrite(&mut self, key: u32) {
         let item = self.items[key as usize];
         let is_short = self.shape.bytes_of(key) <= REWRITTEN_BYTES_MAX as u64;
@@ -270,8 +270,8 @@ impl<'w> Engine<'w> {
         if free >= self.high {
             return;
         }
-        // The store also has a maximum for this budget. The engine has no maximum, because its
-        // segments may have large items.
+        // The store has a maximum for this budget. The engine has none, because one item of a
+        // segment may be larger than the maximum.
         let least = u64::from(SLICE_BYTES_MIN) * self.segment_bytes / SLICES_OF_BYTES;
         let mut budget = (bytes * u64::from(pay_factor(free, self.high))).max(least);
         while budget > 0 {
@@ -355,7 +355,7 @@ impl<'w> Engine<'w> {
         Some(number)
     }
 
-    /// Puts a segment in its queue: at its ticket's position, or without a ticket at the young end.
+    /// Puts a segment into its queue by its ticket. A segment without a ticket gets the newest one.
     fn seal(&mut self, number: u32) {
         let next = self.tickets;
         let segment = self.segment(number);
@@ -417,7 +417,7 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// Takes one step of a segment's drain, or ends the drain. False if no segment can be drained.
+    /// Drains the next item of a segment, or ends the drain. False if there is nothing to drain.
     fn step(&mut self) -> bool {
         let Some(mut drain) = self.drain.or_else(|| self.start()) else { return false };
         let Some(key) = self.segment(drain.segment).entries.get(drain.entry).copied() else {
@@ -448,7 +448,8 @@ impl<'w> Engine<'w> {
         self.drain
     }
 
-    /// The segment most worth compacting, if many bytes are dead and its items have room elsewhere.
+    /// Returns the segment that is most worth compacting. `None` if few bytes are dead, or if the
+    /// segment's live items have no room in another segment.
     fn most_dead(&self) -> Option<u32> {
         let all_bytes = self.shape.capacity_bytes;
         if self.budget == Budget::Live || !is_too_dead(self.dead_bytes, all_bytes) {
@@ -478,7 +479,7 @@ impl<'w> Engine<'w> {
         out.is_some_and(|out| out.used_bytes + segment.live_bytes <= out.room_bytes)
     }
 
-    /// The oldest segment of the queue that the policy names, or else of the other queue.
+    /// Returns the oldest segment of the queue that the policy names, or else of the other queue.
     fn oldest(&mut self) -> Option<u32> {
         let victim =
             self.policy.victim(self.share, self.probation.live_bytes, self.main.live_bytes);
@@ -520,7 +521,7 @@ impl<'w> Engine<'w> {
         self.put(out, key, cnt);
     }
 
-    /// Carries out the policy's decision about an item. Returns true if the item was freed.
+    /// Carries out the policy's decision about an item. Returns true if the item left the cache.
     fn judge(&mut self, key: u32, drain: Drain) -> bool {
         let bytes = self.shape.bytes_of(key);
         let drained = DrainedItem {
@@ -545,8 +546,8 @@ impl<'w> Engine<'w> {
         !is_moved
     }
 
-    /// Gives the position of the compacted segment in the queue to the segment that compaction
-    /// fills, unless that segment already has an older position.
+    /// Gives the segment that compaction fills the compacted segment's position in the queue,
+    /// unless the filled segment already has an older position.
     fn inherit(&mut self, number: u32) {
         let (queue, ticket) = (self.segment(number).queue, self.segment(number).ticket);
         if let Some(out) = self.lane(queue).out {

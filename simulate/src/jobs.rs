@@ -12,7 +12,7 @@ use crate::sizes::{Items, mix};
 use crate::spread::spread;
 use crate::trace::{Trace, TraceError};
 
-/// Salt that makes the choice of rewritten hits independent of all other hashes.
+/// Salt that makes the choice of hits that rewrite independent of all other hashes.
 const REWRITE_SALT: u64 = 0x5e77;
 
 /// The simulations to run.
@@ -24,13 +24,13 @@ pub struct Plan {
     pub policies: Vec<SimulatedPolicy>,
     /// Sizes of the items.
     pub items: Items,
-    /// The settings of our engine.
+    /// The settings of the `Engine`.
     pub settings: Settings,
     /// Percentage of the hits that rewrite the value.
     pub set_percent: u64,
-    /// Number of keys that replace each key of a trace.
+    /// Number of new keys that replace each key of a trace.
     pub copies: u32,
-    /// Number of simulations at a time.
+    /// Number of simulations that run at a time.
     pub threads: usize,
 }
 
@@ -51,7 +51,7 @@ pub enum SimulateError {
     Small {
         /// The name of the trace.
         trace: String,
-        /// The size, as written.
+        /// The size as the user wrote it.
         size: String,
         /// The size in bytes.
         bytes: u64,
@@ -72,7 +72,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The reduction of misses against the baseline, in percent; `size` and `policy` are indices.
+    /// Percentage by which a policy reduces the baseline's misses; `size` and `policy` are indices.
     #[must_use]
     pub fn reduction_percent(&self, size: usize, policy: usize) -> f64 {
         let misses = &self.sizes[size].1;
@@ -86,7 +86,6 @@ struct Replay {
     capacities: Vec<u64>,
 }
 
-/// One simulation, by the indices of its replay, size and policy.
 #[derive(Clone, Copy)]
 struct Job {
     replay: usize,

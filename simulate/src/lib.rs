@@ -1,4 +1,4 @@
-//! Simulates caches: shows how often given requests hit, by eviction policy and by cache size.
+//! Simulates caches: computes the hit ratios of given requests by eviction policy and cache size.
 //!
 //! ```text
 //!                                        +-> Engine, with the store's own decisions
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! [`jobs`] replays traces of keys against many policies and sizes: each key has one size, a missed
-//! key is stored, and no item expires. [`stream`] sends requests of any origin to the real store.
-//! Each request has a key, sizes, a TTL, an operation and a time. The store's clock shows the time
-//! of the request, so that the requests of an hour take only the time that the store needs to
-//! execute them. The results are hit ratios by memory size:
+//! key is stored, and no item expires. [`stream`] sends requests from any iterator to the real
+//! store; each request has a key, sizes, a TTL, an operation and a time. The store's clock shows
+//! the time of the request, so a simulated hour takes only the time in which the store executes the
+//! hour's requests. This example compares the hit ratios at two memory sizes:
 //!
 //! ```
 //! use simulate::sizes::{Size, mix};
@@ -32,9 +32,9 @@
 //! # Ok::<(), MakeError>(())
 //! ```
 //!
-//! Where: beside the server, whose store it uses; `kvblaster simulate` is its command line.
+//! Where: this crate uses the server's store; `kvblaster simulate` is this crate's command line.
 //! Invariant: no network, no clock, no randomness except the store's hash. The same requests give
-//! the same misses, except for small random differences in the real store.
+//! the same misses, but the misses in the real store vary a little with the hash.
 
 pub mod cache;
 pub mod contestant;

@@ -1,9 +1,9 @@
 //! The real store in this process, used like the store of a server with one column.
 //!
-//! Where: used by `stream`, and by simulations of `live:NAME`, which are compared with the engine.
-//! Invariant: the store's memory, index included, is bounded as with `-m`, and the store itself
-//! chooses the size of its segments. The store's clock has the time of the requests and never goes
-//! back. The store's hash is random, so misses differ a little from run to run.
+//! Where: `stream` uses this store, and so do simulations of `live:NAME`.
+//! Invariant: the store's memory, index included, is bounded like the server's by `-m`, and the
+//! store itself chooses the size of its segments. The store's clock has the time of the requests
+//! and never goes back. The store's hash is random, so misses differ a little from run to run.
 
 use crate::cache::Cache;
 use crate::sizes::{Items, Size};
@@ -12,17 +12,16 @@ use std::sync::Arc;
 use store::policy::Eviction;
 use store::{Body, Column, Config, MakeError, Put, PutResult, Store, StoreError, Verb};
 
-/// Least memory of a store.
+/// Minimum memory of a store.
 pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
-/// Longest value that is stored: the server's `-I`.
+/// Maximum bytes of an item, like the server's `-I 1m`.
 const ITEM_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a key that hold its number; a number of more than 32 bits takes twice as many.
+/// Bytes in a key for the key's number; a number of more than 32 bits takes twice as many.
 const NUMBER_BYTES: usize = 4;
 /// Number of requests between quiescent points, and between slices of background work.
 const BATCH_REQUESTS: u64 = 64;
-/// Nanoseconds in a second of the store's clock.
 const SECOND_NS: u64 = 1_000_000_000;
-/// Maximum number of slices of background work when a new second begins: enough to finish the work.
+/// Maximum number of slices of background work at a new second, enough to finish the work.
 const TURNS_MAX: u32 = 1 << 10;
 /// Number of attempts after which a request that finds no room is given up.
 const ASKS_MAX: u32 = 1 << 10;
@@ -36,13 +35,13 @@ pub enum Answer {
     Miss,
     /// The item is stored.
     Stored,
-    /// Not stored: the operation requires that the key has an item, or that it has none.
+    /// Not stored, because `Add` found an item, or `Replace` or `Append` found none.
     NotStored,
     /// Not stored: the item is larger than the store accepts. The key's old item is deleted.
     Refused,
 }
 
-/// A store, and the clock of its requests.
+/// A store, whose clock has the times of the requests.
 #[derive(Debug)]
 pub struct LiveStore {
     store: Arc<Store>,
@@ -55,7 +54,7 @@ pub struct LiveStore {
 }
 
 impl LiveStore {
-    /// Makes an empty store of `memory_bytes`, 1 MiB to 1 TiB. Memory is taken as the store fills.
+    /// Makes an empty store of `memory_bytes`, 1 MiB to 1 TiB; its memory use grows as it fills.
     pub fn new(memory_bytes: u64, policy: Eviction) -> Result<Self, MakeError> {
         let now_s = 1;
         let store = Store::new(&Config {
@@ -77,13 +76,13 @@ impl LiveStore {
         &self.store
     }
 
-    /// Number of items that were too large for the store, both of sets and of fetches that missed.
+    /// Number of items that the store refused as too large, in sets and in fetches that missed.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Sends the store a request, at the request's time.
+    /// Sets the store's clock to the request's time, and executes the request.
     pub fn execute(&mut self, request: &Request) -> Answer {
         self.turn(request.at_ns);
         self.name(request.key, request.size);
@@ -132,8 +131,8 @@ impl LiveStore {
         let number_bytes = if is_short { NUMBER_BYTES } else { 2 * NUMBER_BYTES };
         self.key.clear();
         self.key.extend_from_slice(&number.to_le_bytes()[..number_bytes]);
-        // Different numbers give different keys. Only a number above 2^62 has eight bytes that end
-        // in `kkkk`, like a padded short number.
+        // Different numbers below 2^62 give different keys: a 4-byte number is padded with `kkkk`,
+        // and no 8-byte number below 2^62 ends in `kkkk`.
         self.key.resize((size.key as usize).max(number_bytes), b'k');
     }
 
@@ -172,7 +171,7 @@ impl LiveStore {
     }
 }
 
-/// Repeats a request until there is room, with a quiescent point between attempts.
+/// Repeats a request until the store has room, with a quiescent point between attempts.
 fn retry<R>(
     column: &mut Column,
     mut ask: impl FnMut(&mut Column) -> Result<R, StoreError>,
@@ -188,7 +187,7 @@ fn retry<R>(
     done
 }
 
-/// A live store for requests that have only a key. `items` gives the sizes of each key's item.
+/// A live store for requests that have only a key. `items` has the sizes of the items.
 #[derive(Debug)]
 pub struct KeyedStore<'w> {
     live: LiveStore,
@@ -196,7 +195,7 @@ pub struct KeyedStore<'w> {
 }
 
 impl<'w> KeyedStore<'w> {
-    /// Like `LiveStore::new`; `items` gives the sizes of the items.
+    /// Makes a store like `LiveStore::new`; `items` has the sizes of the items.
     pub fn new(memory_bytes: u64, policy: Eviction, items: &'w Items) -> Result<Self, MakeError> {
         Ok(KeyedStore { live: LiveStore::new(memory_bytes, policy)?, items })
     }

@@ -1,4 +1,4 @@
-//! Requests made for tests: Zipf, scans, loops, and mixes of them.
+//! Makes requests for tests: Zipf, scans, loops, and mixtures of them.
 //!
 //! Where: unit tests only. Invariant: the same arguments give the same requests.
 
@@ -15,13 +15,13 @@ pub(crate) fn zipf(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     let mut one = || {
         let at = random.unit() * all;
         let key = u32::try_from(sums.partition_point(|sum| *sum <= at)).unwrap();
-        // Keys of similar frequency get numbers far apart.
+        // Keys of similar frequency get numbers that are far apart.
         u32::try_from(u64::from(key) * 7919 % u64::from(keys)).unwrap()
     };
     (0..count).map(|_| one()).collect()
 }
 
-/// Requests the keys from `from` up to `from + keys`, again and again, `count` requests in all.
+/// Requests the `keys` keys from `from` on, again and again, until there are `count` requests.
 pub(crate) fn cycle(from: u32, keys: u32, count: usize) -> Vec<u32> {
     (from..from + keys).cycle().take(count).collect()
 }
@@ -43,7 +43,7 @@ pub(crate) fn mixture(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     requests
 }
 
-/// Mostly repeats requests for recently requested keys, for the most recent ones most often.
+/// Makes requests that mostly repeat recently requested keys, the most recent keys most often.
 pub(crate) fn recency(count: usize, depth: f64, seed: u64) -> Vec<u32> {
     let (mut stack, mut requests, mut fresh) = (Vec::new(), Vec::new(), 0);
     let mut random = Random::new(seed);
@@ -64,7 +64,7 @@ pub(crate) fn recency(count: usize, depth: f64, seed: u64) -> Vec<u32> {
     requests
 }
 
-/// Requests each key twice. The second request comes `distance` keys after the first.
+/// Requests each key twice. The second request comes `distance` keys after the first request.
 pub(crate) fn twice(count: u32, distance: u32) -> Vec<u32> {
     let pair = |key: u32| std::iter::once(key).chain(key.checked_sub(distance));
     (0..count).flat_map(pair).collect()

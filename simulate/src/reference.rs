@@ -1,6 +1,6 @@
 //! Small models of other caches' policies, one file each, with which our policies are compared.
 //!
-//! Where: beside the engine. Invariant: a model works on single items, not on segments.
+//! Where: `contestant` makes these models. Invariant: a model evicts single items, not segments.
 
 mod arc;
 mod belady;

@@ -1,7 +1,7 @@
 //! The size of a cache: a percentage of the keys, a number of objects, or bytes.
 //!
 //! Where: `jobs::Plan` lists the sizes to simulate. Invariant: `64m` means bytes, `5000` means
-//! objects, and `1%` means that percentage of the trace's distinct keys.
+//! objects, and `1%` means 1 % of the trace's distinct keys.
 
 use crate::cache::Shape;
 use std::fmt;
@@ -22,7 +22,7 @@ enum Unit {
 }
 
 impl CacheSize {
-    /// The size in bytes, for a trace with these items.
+    /// Returns the size in bytes, for a trace with these items.
     #[must_use]
     pub fn bytes(&self, item_bytes: &[u32]) -> u64 {
         let shape = Shape { item_bytes, capacity_bytes: 0 };

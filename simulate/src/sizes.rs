@@ -1,6 +1,6 @@
 //! Sizes of items, derived from their keys, because traces record no sizes.
 //!
-//! Where: once per simulation, before caches are made. Invariant: a key has one size in all runs.
+//! Where: `jobs` computes the sizes before it makes caches. Invariant: a key's size never changes.
 //! Source: ETC: Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS
 //! 2012, section 5: key sizes are generalized extreme value, value sizes generalized Pareto.
 
@@ -8,9 +8,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Bytes per item that the store should need besides key and value, index and ghost included.
+/// Expected bytes that an item takes in the store besides key and value, with index and ghost.
 pub const OVERHEAD_BYTES: u32 = 18;
-/// Bytes of each item if all items are equal.
+/// Bytes of each item under `Items::Equal`.
 pub const EQUAL_BYTES: u32 = 64;
 /// Maximum bytes of a key, and of a value.
 const KEY_BYTES_MAX: u32 = 250;
@@ -19,9 +19,9 @@ const VALUE_BYTES_MAX: u32 = 1 << 20;
 /// The distribution of sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Items {
-    /// All sizes are equal, so that capacities count objects.
+    /// All sizes are equal, so that a capacity is a number of objects.
     Equal,
-    /// Keys and values are uniform in ranges.
+    /// The sizes of keys and of values are uniform in these ranges.
     Ranges {
         /// Bytes of a key.
         key: RangeInclusive<u32>,
@@ -42,7 +42,7 @@ pub struct Size {
 }
 
 impl Items {
-    /// The sizes of the key and the value of `key`.
+    /// Returns the sizes of the item of `key`.
     #[must_use]
     pub fn size(&self, key: u32) -> Size {
         let hash = mix(u64::from(key) ^ SIZE_SALT);
@@ -58,7 +58,7 @@ impl Items {
         }
     }
 
-    /// The bytes that an item takes.
+    /// Returns the bytes that the item of `key` takes, overhead included.
     #[must_use]
     pub fn bytes(&self, key: u32) -> u32 {
         let size = self.size(key);
@@ -66,7 +66,7 @@ impl Items {
         size.key + size.value + overhead
     }
 
-    /// True if all sizes are equal, so that capacities count objects.
+    /// True if all sizes are equal, so that a capacity is a number of objects.
     #[must_use]
     pub fn is_equal(&self) -> bool {
         *self == Items::Equal

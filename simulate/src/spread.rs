@@ -1,7 +1,7 @@
-//! Spreads jobs over threads. Each thread takes the next job when it has finished one.
+//! Spreads jobs over threads. A thread that has finished a job takes the next job.
 //!
-//! Where: below `jobs` and `stream`. Invariant: results are in the order of the jobs. If a job
-//! fails, no new jobs start and the whole run returns its error; no result is left out silently.
+//! Where: `jobs` and `stream` call `spread`. Invariant: results are in the order of the jobs. If a
+//! job fails, no new jobs start, and `spread` returns the job's error and no results.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,8 +24,7 @@ pub(crate) fn spread<T: Send, E: Send>(
             }
             match job(at) {
                 Ok(result) => {
-                    // If the lock is poisoned, another thread has panicked, so `scope` will panic
-                    // too.
+                    // If the lock is poisoned, a thread has panicked, so `scope` panics at its end.
                     if let Ok(mut results) = results.lock() {
                         results[at] = Some(result);
                     }

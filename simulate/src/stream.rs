@@ -1,7 +1,7 @@
 //! Requests of any origin, with sizes, TTLs and times, sent to the real store on a virtual clock.
 //!
-//! Where: for callers that want the hit ratio of a workload at given memory sizes. Invariant: no
-//! request is stored, so a sequence of requests may have any length.
+//! Where: for callers that want the hit ratio of a workload at given memory sizes. Invariant: this
+//! module keeps no requests, so a sequence of requests may have any length.
 //! Source: samples of keys: Waldspurger et al., "Cache Modeling and Optimization using Miniature
 //! Simulations", USENIX ATC 2017.
 
@@ -20,13 +20,13 @@ const SAMPLE_SALT: u64 = 0x5a3b_1e00;
 pub enum Operation {
     /// Looks the key up.
     Get,
-    /// Looks the key up, and stores its item on a miss: cache-aside.
+    /// Looks the key up, and stores the key's item on a miss (cache-aside).
     Fetch,
     /// Stores the key's item.
     Set,
-    /// Stores the key's item if there is none.
+    /// Stores the key's item if the key has none.
     Add,
-    /// Stores the key's item if there is one already.
+    /// Stores the key's item if the key has one already.
     Replace,
     /// Appends the request's value to the value of the existing item.
     Append,
@@ -45,7 +45,7 @@ pub struct Request {
     pub ttl_s: u32,
     /// The operation.
     pub operation: Operation,
-    /// Nanoseconds since the first request. The store's clock does not go back for an earlier time.
+    /// Nanoseconds since the first request. A decrease does not set the store's clock back.
     pub at_ns: u64,
 }
 
@@ -73,7 +73,7 @@ pub struct RunResult {
 }
 
 impl RunResult {
-    /// All lookups in the counted time.
+    /// Returns the lookups in the whole counted time.
     #[must_use]
     pub fn lookups(&self) -> LookupCounts {
         let [first, second] = self.halves;
@@ -129,21 +129,21 @@ pub fn curve<R: IntoIterator<Item = Request>>(
     spread(memory_bytes.len(), threads, one, |_| ())
 }
 
-/// Returns a predicate for `Iterator::filter` that keeps the requests for one of `one_in` keys. In
-/// a store with one `one_in`-th of the memory, these requests have about the hit ratio that all
-/// requests have in all of the memory. With few segments or few keys, the two ratios differ more.
+/// Returns a predicate for `Iterator::filter` that keeps the requests for one key in `one_in`. The
+/// kept requests have about the hit ratio of all requests if the store's memory is divided by
+/// `one_in`, too. With few segments or few keys, the two ratios differ more.
 pub fn sampled(one_in: u64) -> impl Fn(&Request) -> bool {
     let one_in = one_in.max(1);
     move |request| request.key == chosen(request.key / one_in, one_in)
 }
 
-/// The keys below `keys` that `sampled(one_in)` chooses, in ascending order.
+/// Returns the keys below `keys` that `sampled(one_in)` keeps, in ascending order.
 pub fn sample(one_in: u64, keys: u64) -> impl Iterator<Item = u64> {
     let one_in = one_in.max(1);
     (0..keys.div_ceil(one_in)).map(move |nth| chosen(nth, one_in)).filter(move |key| *key < keys)
 }
 
-/// The key that is chosen among the `one_in` keys from `nth * one_in` on, found without a search.
+/// Returns the one key that is kept of the `one_in` keys from `nth * one_in` on.
 fn chosen(nth: u64, one_in: u64) -> u64 {
     nth * one_in + mix(nth ^ SAMPLE_SALT) % one_in
 }

@@ -1,7 +1,7 @@
 //! A file's bytes, decompressed if they are compressed with zstd.
 //!
-//! Where: below `trace`. Invariant: zstd frames in a row are read as one file; a damaged frame is
-//! an error.
+//! Where: `trace` reads files through this module. Invariant: a file may have many zstd frames; a
+//! damaged frame is an error.
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::io::{self, BufRead, Read};
@@ -15,7 +15,7 @@ pub enum DecompressingReader<R: BufRead> {
     Plain(R),
     /// The reader is in a zstd frame.
     Frame(Box<StreamingDecoder<R, FrameDecoder>>),
-    /// The reader is past the last zstd frame.
+    /// The reader has reached the end of the last zstd frame.
     End,
 }
 

@@ -1,8 +1,8 @@
-//! Values in the arena that the rings share: a chunk stays in use while any reader may read it.
+//! Tests of values in the arena, which the rings share: a chunk stays in use while it may be read.
 //!
 //! Where: the whole store, under a virtual clock, without rings.
-//! Invariant: a held value keeps its bytes, whatever happens to the item; a chunk is free again
-//! once its item and all holders are gone, and nothing is evicted for lack of chunks.
+//! Invariant: a held value keeps its bytes, even if its item goes. A chunk is free again once its
+//! item and all its readers are gone. Nothing is evicted for lack of chunks.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test")]
 
@@ -184,7 +184,7 @@ fn a_full_arena_evicts_nothing_and_takes_values_again() {
     for key in 0..40 {
         assert!(world.get(key) == Some(value(key + 2000)));
     }
-    // A value that needs too many chunks is stored elsewhere, and gives back the chunks it took.
+    // A value for which too few chunks are free is stored elsewhere, and its chunks are given back.
     world.set(100, &bytes(100, 100_000));
     assert!(world.get(100) == Some(bytes(100, 100_000)));
     (0..41_u32).chain([100]).for_each(|key| _ = world.column.delete(&key.to_le_bytes()));

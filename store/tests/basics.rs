@@ -186,7 +186,7 @@ fn items_expire_and_touch_prolongs(eviction: Eviction) {
     column.set_now(100_000);
     assert!(get(&mut column, b"a").is_some());
     let stats = store.stats();
-    // In memcached too, an item that a lookup finds expired is counted only in `get_expired`.
+    // In memcached too, `get_expired` alone counts an item that a lookup finds expired.
     assert_eq!((stats.get_expired, stats.expired_unfetched, stats.curr_items), (2, 0, 1));
 }
 
@@ -274,7 +274,7 @@ fn counts_where_spaces_lie_in_frames(store: &Store, column: &mut Column) {
         assert_eq!(column.delta(&delta(1, 0)), Ok(DeltaResult::NonNumeric));
     }
     assert_eq!(store.stats().total_items, items + 3 * 5);
-    // memcached splits such a value into chunks, and refuses to increment it.
+    // memcached splits a value of this length into chunks, and refuses to increment it.
     set(column, b"n", &[&b"5"[..], &[b' '; 512 << 10]].concat());
     assert_eq!(column.delta(&delta(1, 1)), Ok(DeltaResult::NonNumeric));
 }
@@ -475,7 +475,7 @@ fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
     assert_eq!((stats.rewritten, stats.total_items, stats.curr_items), (21, 26, 2));
     let extent = 5 + 4 + 4 + 4 + 1 + 1024;
     assert_eq!(stats.dead_bytes, 3 * extent, "{stats:?}");
-    // These sets append: the value is too long, the item's shape differs, or the item was flushed.
+    // These sets append, because the value is too long, the shape differs, or the item was flushed.
     set(&mut column, b"long", &long);
     put(&mut column, &pattern(1023, 1), 5, 300);
     put(&mut column, &pattern(1023, 1), 0, 300);

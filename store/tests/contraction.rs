@@ -1,8 +1,8 @@
 //! The index's memory follows the number of items, down as well as up.
 //!
-//! Where: one column, driven as by the server's loop.
-//! Invariant: an item that is not deleted is found; memory that the index gave up holds items
-//! again.
+//! Where: one column, whose functions the test calls in the same order as the server's loop.
+//! Invariant: a lookup finds each item that is not deleted; items can use memory that the index
+//! gave up.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use store::{Body, Column, Config, Put, Store, Verb};
 const MEMORY_BYTES: usize = 64 << 20;
 const SEGMENT_BYTES: usize = MEMORY_BYTES / 256;
 const ITEMS: u32 = 500_000;
-/// Maximum number of slices until no background work is left.
+/// Maximum number of slices of background work; more slices mean that the work never ends.
 const SLICES_MAX: u32 = 100_000;
 
 fn store() -> (Arc<Store>, Column) {

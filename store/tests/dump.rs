@@ -1,6 +1,6 @@
 //! A dump shows each present item once, however the store changes during the dump.
 //!
-//! Where: one column that dumps and changes the store by turns, and several threads.
+//! Where: one column that dumps and changes the store in turns; in one test also other threads.
 //! Invariant: an item that is present during a whole dump is shown exactly once, while the index
 //! grows and contracts. An item is shown with its own exptime, flags and CAS unique.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -13,7 +13,7 @@ use store::policy::Eviction;
 use store::{Body, Column, Config, DumpPlace, Put, Store, Verb};
 
 const STAYING: u32 = 20_000;
-/// Number of keys set and deleted in turn: enough for the index to grow to several times its size.
+/// Number of keys set and deleted in turn: enough to make the index several times as large.
 const PASSING: u32 = 150_000;
 
 fn store(columns: usize) -> Arc<Store> {
@@ -79,10 +79,9 @@ fn each_key_is_shown_once_while_the_index_grows() {
     assert_each_once(&shown);
 }
 
-/// A dump under way: its place, and the number of times that it has shown each key.
 type DumpState = (Option<DumpPlace>, HashMap<u32, u32>);
 
-/// Returns dumps that have taken 0, 1, 2 and so on up to all steps.
+/// Returns the states of a dump: before its first step, and after each step.
 fn begun(column: &mut Column) -> Vec<DumpState> {
     let mut all: Vec<DumpState> = vec![(Some(DumpPlace::default()), HashMap::new())];
     while let Some((Some(at), shown)) = all.last() {
@@ -93,7 +92,7 @@ fn begun(column: &mut Column) -> Vec<DumpState> {
     all
 }
 
-/// Ends all dumps, and checks that each has shown each key below `stay` once.
+/// Continues each dump to its end, and checks that it has shown each key below `stay` once.
 fn end(column: &mut Column, begun: Vec<DumpState>, stay: u32) {
     for (mut at, mut shown) in begun {
         let from = at;
@@ -182,6 +181,6 @@ fn each_key_is_shown_once_beside_threads_that_store_and_delete() {
             shown.retain(|number, _| *number < STAYING);
             assert_each_once(&shown);
         }
-        done.store(true, Ordering::Relaxed); // as above
+        done.store(true, Ordering::Relaxed); // publishes no other data
     });
 }

@@ -1,4 +1,4 @@
-//! Expired items: when their memory is free again, the cost of finding them, and timely touches.
+//! Tests when the memory of expired items is free again, what it costs to find them, and touches.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -101,7 +101,7 @@ fn what_has_expired_is_free_within_its_second_for_a_few_looks_an_item(eviction: 
         }
         idle(&mut column, START + second);
         let (stats, used) = (store.stats(), store.used_bytes() as u64);
-        // Live items, the index, and 12 % of memory for up to 50 classes that have live items.
+        // Live items, the index, and 12 % of the memory for segments of up to 50 classes.
         let most = live * item_bytes + stats.hash_bytes + (64 << 20) * 12 / 100;
         assert!(used <= most, "{used} bytes, not {most}, for {live} items in second {second}");
         assert!(stats.curr_items >= live, "nothing goes before its time");
@@ -113,8 +113,8 @@ fn what_has_expired_is_free_within_its_second_for_a_few_looks_an_item(eviction: 
     assert!(looks <= u64::from(ITEMS) * 4, "{looks} looks for {ITEMS} items");
 }
 
-/// Live items take half of the memory, and sets fill it many times over. The store frees expired
-/// items before live ones, whether the column is ever idle or not.
+/// Live items take half of the memory, and sets fill the memory many times over. The store must
+/// free expired items before it evicts live items, even if the column is never idle.
 fn what_expires_makes_room_and_nothing_is_evicted(eviction: Eviction) {
     for is_idle in [true, false] {
         let (store, mut column) = one(eviction, 8);
@@ -188,7 +188,7 @@ fn a_life_prolonged_is_not_ended_by_the_walk(eviction: Eviction) {
     assert_eq!(store.stats().get_expired, 0, "all of it unprompted");
 }
 
-/// At 1 MiB there are too few segments for many classes: items of different exptimes share
+/// At 1 MiB there are too few segments for many classes, so items of different exptimes share
 /// segments.
 fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
     let (store, mut column) = one(eviction, 1);
@@ -244,7 +244,7 @@ fn what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not(e
     assert_eq!((store.stats().curr_items, store.stats().bytes), (0, 0));
 }
 
-/// Touched items cannot be moved, for lack of room: their segments stay until there is room.
+/// While there is no room, touched items cannot be moved, so their segments stay.
 #[test]
 fn what_dies_together_and_cannot_be_rid_of_what_lives_is_rid_of_it_later() {
     const ITEMS: u32 = 60_000;
@@ -261,7 +261,7 @@ fn what_dies_together_and_cannot_be_rid_of_what_lives_is_rid_of_it_later() {
     early.set_now(START + 10);
     late.online();
     late.set_now(START + 9);
-    // From here on the late column passes no quiescent point: memory of moved items is not freed.
+    // From here on column `late` passes no quiescent point, so memory of moved items is not freed.
     let (mut kept, mut key) = (0, 0);
     while early.maintain() {
         early.quiesce();
@@ -315,7 +315,7 @@ fn frames_of_what_a_lookup_finds_expired_are_free_again(eviction: Eviction) {
     assert_eq!(store.usage().frame_bytes, 0);
 }
 
-/// Sets in place extend the lives of items in segments that are due at the items' first exptime.
+/// Items get a later exptime by sets in place, but their segments are walked at the first exptime.
 fn a_life_prolonged_by_a_set_in_place_is_not_ended_with_its_segment(eviction: Eviction) {
     const ITEMS: u32 = 50_000;
     let (store, mut column) = one(eviction, 16);

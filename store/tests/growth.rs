@@ -2,7 +2,7 @@
 //! never touched, and moves nothing while it only grows.
 //!
 //! Where: the whole store, one column, under a virtual clock.
-//! Invariant: the store's memory stays within twice the bytes of its items, plus a few MiB.
+//! Invariant: the store's memory stays within twice the bytes of its items, plus `BESIDE_BYTES`.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -48,8 +48,8 @@ struct Load {
     sets: u32,
 }
 
-/// Fills a store and overwrites items at random. Returns the maximum excess of its memory over
-/// twice its items' bytes, and the percentage of stored bytes that it moved.
+/// Fills a store and overwrites items at random. Returns the maximum of the memory in use minus
+/// twice the items' bytes, and the percentage of the stored bytes that the store moved.
 fn overwrite(memory_mb: usize, eviction: Option<Eviction>, load: &Load) -> (i64, usize) {
     let (store, mut column) = make(memory_mb, eviction);
     let mut random = 1_u32;
@@ -143,8 +143,8 @@ fn faults() -> u64 {
     stat.rsplit(')').next().unwrap().split(' ').nth(8).unwrap().parse().unwrap()
 }
 
-/// Stores 32 MiB of new keys and checks that memory is never far ahead of need. If `helped`, waits
-/// after each slice for another thread to populate memory. Returns this thread's page faults.
+/// Stores 32 MiB of new keys, and checks that the store takes little more memory than needed. If
+/// `helped`, another thread populates memory after each slice. Returns this thread's page faults.
 fn grow(helped: bool) -> u64 {
     const SLICE: u32 = 16;
     let (store, mut column) = make(64, Some(Eviction::default()));
@@ -159,7 +159,7 @@ fn grow(helped: bool) -> u64 {
             }
         })
     };
-    // These sets touch memory that is taken only once, such as the index and tables.
+    // These sets touch memory that is taken only once, for example the index's.
     (0..2000).for_each(|key| set(&mut column, key, 1000, 0));
     let before = faults();
     for first in (2000..32_000).step_by(SLICE as usize) {
@@ -196,7 +196,7 @@ fn an_empty_store_takes_nothing_ahead_of_need() {
         assert!(usage.log_bytes() <= 5 << 20, "{usage:?}");
         (0..10_000).for_each(|key| set(&mut column, key % 10, 1000, 0));
         while store.populate_one().expect("memory") {}
-        // Three or more of the largest segments may be open or ahead of need.
+        // Three or more segments of the largest size may be open or taken ahead of need.
         let usage = store.usage();
         assert!(usage.log_bytes() <= 8 << 20, "{usage:?}");
     }

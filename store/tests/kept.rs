@@ -1,8 +1,8 @@
-//! Values that stay where they were received.
+//! Tests of values that stay in the chunk in which they were received.
 //!
 //! Where: the whole store, under a virtual clock, with a ring that overwrites each free chunk.
 //! Invariant: a value that can stay in place is not copied. Its bytes stay until its item and all
-//! readers are gone; then its chunk is free again. The ring always has the same number of chunks.
+//! its readers are gone; then its chunk is free. The number of the ring's chunks is constant.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test")]
 
@@ -161,7 +161,7 @@ fn of_two_values_in_one_chunk_the_second_is_copied() {
     assert_eq!((world.used(), world.counted()), (2, (600, 700)));
     assert!(world.column.delete(&1_u32.to_le_bytes()));
     assert_eq!((world.used(), world.get(2)), (1, Some(other)));
-    // The second value replaces the first while the ring still has the request with both.
+    // The second value replaces the first value while the ring's chunk still has both.
     let World { ring, column, .. } = &mut world;
     ring.receive(BEFORE, &[one.clone(), one.clone()].concat(), |both| {
         put(column, Verb::Set, 1, &both[..600]);
@@ -285,8 +285,8 @@ fn items_that_are_moved_and_evicted_keep_and_give_back_their_chunks() {
     assert_eq!((world.store.stats().curr_items, world.used()), (0, 0));
 }
 
-/// Makes a `Draft`, a value that is not stored yet, from a request that arrived in three packets,
-/// as the server does, and stores the value.
+/// The request arrives in three packets. Its value first becomes a `Draft`, a value that is not
+/// stored yet, as in the server.
 #[test]
 fn a_value_of_many_pieces_lies_in_as_many_chunks_and_is_read_in_order() {
     let mut world = world(8, 40);

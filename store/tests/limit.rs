@@ -1,8 +1,8 @@
 //! The memory limit, changed while the store serves requests.
 //!
 //! Where: the whole store, under a virtual clock.
-//! Invariant: the memory in use follows the limit by itself, up at once and down in steps; no item
-//! that fits is lost, and no request is refused for lack of room while anything may be evicted.
+//! Invariant: if the limit rises, more memory may be used at once; if it falls, the memory in use
+//! falls in steps. No item that fits is lost. No request is refused while any item may be evicted.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -49,7 +49,7 @@ fn set(column: &mut Column, key: u32, bytes: usize) -> Result<PutResult, StoreEr
     stored
 }
 
-/// Does all background work, over some seconds, so that the store retries work it gave up.
+/// Does all background work in each of three seconds, so that the store retries work it gave up.
 fn settle(column: &mut Column, now: &mut u32) {
     for _ in 0..3 {
         *now += 1;
@@ -64,7 +64,7 @@ fn settle(column: &mut Column, now: &mut u32) {
     }
 }
 
-/// Bytes of all segments that are not withheld, as the store reports them.
+/// Bytes of all segments in use or free, but at least of the segments that the limit allows.
 fn present_bytes(store: &Store) -> u64 {
     let usage = store.usage();
     let present = usage.segments_allowed.max(

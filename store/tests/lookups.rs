@@ -106,7 +106,7 @@ fn what_stands_around_a_value_stands_there_whatever_their_lengths() {
             [b"there8 bytes behind: ", key, b" = <", &value, b">;"].concat()
         };
         assert_eq!(out, expected, "{value_bytes} bytes");
-        // The key is deleted, since a later key with the same tag would take another code path.
+        // The key is deleted, because a later key with the same tag would take another code path.
         assert!(column.delete(&key));
     }
 }

@@ -1,7 +1,7 @@
-//! Compares the miss ratios that a store estimates for other sizes with the ratios of such stores.
+//! Compares a store's estimated miss ratios for other sizes with measured miss ratios.
 //!
-//! Where: the store alone, refilled on every miss.
-//! Invariant: the estimate is that of LRU; the store's policies miss somewhat less.
+//! Where: the store alone; after each miss the test sets the key.
+//! Invariant: the estimate is for LRU; the store's policies miss somewhat less than LRU.
 //! Source: `Store::miss_ratios`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -54,7 +54,7 @@ fn other_sizes_miss_about_as_often_as_was_said() {
     let measured = misses(&mut column, &mut Random::new(1));
     let said = shared.miss_ratios(sizes.map(|bytes| bytes as u64)).unwrap();
     // A policy that counts uses misses up to a tenth less than LRU if keys keep their popularity.
-    // The sample differs in each run, with a standard error of about 0.01.
+    // The estimate comes from a random sample, and has a standard error of about 0.01.
     let near = |said: f64, measured: f64| (-0.06..0.13).contains(&(said - measured));
     assert!(near(said[1], measured), "{said:?} and {measured}");
     for (bytes, said) in [(sizes[0], said[0]), (sizes[2], said[2])] {

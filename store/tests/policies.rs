@@ -1,4 +1,4 @@
-//! The differences between the policies: keys left after a scan, and keys that the ghost knows.
+//! Tests how policies differ: which keys are left after a scan, and which keys the ghost knows.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -11,12 +11,12 @@ use store::{Body, Column, Config, MetaGet, Put, PutResult, Store, Verb};
 const ROOM: u32 = 17_000;
 const VALUE: [u8; 200] = [7; 200];
 const USED: u32 = ROOM / 10;
-/// Number of keys tested. At least `MOST` must behave as expected, and up to `FEW` may not: the
-/// ghost takes about one new key in a hundred for a key that it remembers.
+/// Number of tested keys. At least `MOST` must behave as expected and at most `FEW` otherwise,
+/// because the ghost mistakes about one new key in a hundred for a remembered key.
 const KEYS: u32 = 24;
 const MOST: usize = 18;
 const FEW: usize = 6;
-/// The first key of a scan, which sets each of its keys once.
+/// The first key of a scan. A scan sets each of its keys once.
 const SCAN: u32 = 1 << 20;
 
 fn store(eviction: Eviction) -> (Arc<Store>, Column) {
@@ -39,7 +39,6 @@ fn set(column: &mut Column, key: u32) {
     column.quiesce();
 }
 
-/// True if the key has an item; the lookup does not count as a use.
 fn has(column: &mut Column, key: u32) -> bool {
     let key = &key.to_le_bytes();
     let look =
@@ -88,7 +87,7 @@ fn only_with_probation_it_outlives_a_long_one() {
 #[test]
 fn who_comes_back_soon_is_kept_and_who_is_new_must_prove_himself() {
     let (store, mut column) = store(Eviction::S3Fifo);
-    // These keys fill the main queue; probation keeps only its share.
+    // These keys fill the main queue, so that probation keeps only its share of memory.
     let used = fill(&mut column, ROOM, 3);
     let scan = SCAN + 100_000;
     (scan..scan + 2 * ROOM).for_each(|key| set(&mut column, key));
@@ -187,7 +186,7 @@ fn evictions_have_an_age_and_dead_bytes_are_counted() {
     for (name, eviction) in Eviction::ALL {
         let (store, mut column) = store(eviction);
         assert_eq!((store.stats().eviction_age(), store.stats().dead_bytes), (0, 0), "{name}");
-        // A thousand items are set each second, so the age is a second per thousand items that fit.
+        // A thousand items are set each second: the age is a second per thousand items that fit.
         for key in 0..4 * ROOM {
             column.set_now(100 + key / 1000);
             set(&mut column, SCAN + key);

@@ -1,4 +1,4 @@
-//! Memory under pressure: operations end, memory stays in bounds, and held memory comes back.
+//! Tests of full memory: operations end, memory stays in bounds, and held memory is freed later.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -13,8 +13,8 @@ use store::{
     Body, Column, Config, MetaGet, Pinned, Put, PutResult, Store, StoreError, Value, Verb,
 };
 
-/// Maximum time, on a busy machine, for a test's operations that must all be refused: 50 times the
-/// longest wait of one operation for other columns.
+/// Maximum time for all the refused operations of a test, on a busy machine: 50 times the longest
+/// time that one operation waits for other columns.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 each::policies! {
@@ -190,7 +190,7 @@ fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up(eviction: Evi
     }
 }
 
-/// Holds a hit in one column while another fills the memory. Returns true if the hit is unchanged.
+/// Holds a hit in one column while another column fills the memory. True if the hit is unchanged.
 fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
     let (store, mut columns) = make(&config(eviction, 3, 2));
     let (reader, writer) = columns.split_at_mut(1);
@@ -214,7 +214,7 @@ fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
     }
     let Value::Log(value) = hit.value else { panic!("in the log") };
     let same = value.iter().all(|byte| *byte == 5);
-    // Memory that the reader keeps from being freed does not cause ever more evictions.
+    // While the reader keeps memory from being freed, the store must not evict ever more items.
     assert!(plant || store.stats().curr_items > 1500, "{:?}", store.stats());
     reader.quiesce();
     set(writer, b"again", &[6; 500]).expect("the reader has moved on");
@@ -239,7 +239,7 @@ fn many_columns_mixed_sizes_and_stalled_bodies_at_2_mib(eviction: Eviction) {
         let column = &mut columns[i as usize % 64];
         column.online();
         if i % 40 == 0 {
-            // Only one piece of this value arrives: its draft waits, and holds no other memory.
+            // Only one piece of this value arrives, so its draft waits, and holds no other memory.
             let mut draft = column.draft(200_000);
             if let Ok(space) = draft.space(column) {
                 let bytes = space.len();
@@ -296,7 +296,7 @@ fn segments_that_are_never_full_are_not_compacted_for_ever(eviction: Eviction) {
     assert!(stats.compacted_bytes < stats.evictions * 1830 / 10, "{stats:?}");
 }
 
-/// AppendVivify extends the item or, if making room for that evicts the item, creates it again.
+/// AppendVivify extends the item. If room for that comes from the item's eviction, creates it anew.
 fn what_its_own_extension_evicts_is_made_again(eviction: Eviction) {
     let (store, mut columns) = make(&config(eviction, 2, 1));
     let column = &mut columns[0];
@@ -321,7 +321,6 @@ fn what_its_own_extension_evicts_is_made_again(eviction: Eviction) {
     assert!(made_again > 0, "no item was evicted by its own extension");
 }
 
-/// True if the key has an item; the lookup does not count as a use.
 fn is_there(column: &mut Column, key: &[u8]) -> bool {
     let get = MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
     column.meta_get(&get).expect("no steps").is_some()

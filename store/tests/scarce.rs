@@ -1,5 +1,5 @@
-//! If address space is scarce, the smallest items fill the index before they fill the memory: then
-//! items are evicted or refused, as if memory were full.
+//! If address space is scarce, the index is full of very small items before the memory is full.
+//! Then items are evicted or refused, as if the memory were full.
 //!
 //! Where: a process with a limit of its address space.
 //! Invariant: only evicted items are lost, and the index takes no more than its part of the memory.
@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store::policy::Eviction;
 use store::{Body, Column, Config, Put, PutResult, Store, StoreError, Verb};
 
-/// A limit of the address space, far above the test's need: only the existence of a limit counts.
+/// Limit of the address space. The test needs far less; only the existence of a limit matters.
 const LIMIT_BYTES: u64 = 64 << 30;
 const MEMORY_BYTES: usize = 2 << 20;
 /// Twice as many keys as the index has address space for.

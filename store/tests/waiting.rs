@@ -1,5 +1,5 @@
-//! A request that finds no room is refused at once or answered with `Later`, having changed
-//! nothing: nobody waits in the store, whatever other columns do.
+//! A request that finds no room is refused at once or answered with `Later`, and changes nothing.
+//! No column ever waits in the store, whatever other columns do.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -20,7 +20,7 @@ each::policies! {
     a_whole_draft_is_kept_until_there_is_room_for_its_item,
 }
 
-/// Maximum segments looked at per refusal: 10 passes over 512 segments per 256 refusals, plus 4.
+/// Maximum number of segments examined per refusal: 10 passes over 512 in 256 refusals, plus 4.
 const LOOKS_A_REFUSAL_MAX: u64 = 24;
 
 fn config(eviction: Option<Eviction>, columns: usize) -> Config {
@@ -40,13 +40,13 @@ fn set(column: &mut Column, key: u32, value: &[u8]) -> Result<PutResult, StoreEr
     column.put(&Put::new(Verb::Set, &key.to_le_bytes()), Body::Bytes(value))
 }
 
-/// Sets new keys from `first` on until one is refused. Returns that key and the reason.
+/// Sets new keys from `first` on until a set is refused. Returns the refused key and the error.
 fn fill(column: &mut Column, first: u32) -> (u32, StoreError) {
     let refused = |key| Some((key, set(column, key, &[1; 700]).err()?));
     (first..first + 100_000).find_map(refused).expect("memory is bounded")
 }
 
-/// Sets `count` new keys, each of which is refused. Returns the number of segments looked at.
+/// Sets `count` new keys; each set must be refused. Returns the number of segments examined.
 fn refuse(store: &Store, column: &mut Column, count: u32) -> u64 {
     let before = store.stats().segment_looks;
     for key in 0..count {
@@ -68,7 +68,7 @@ fn without_eviction_a_refusal_costs_a_constant_whatever_the_others_do() {
     others[0].online();
     let looks = refuse(&store, first, 5000);
     assert!(looks <= 5000 * LOOKS_A_REFUSAL_MAX, "{looks} beside one that is online");
-    // The online column overwrites items with longer values: it has a walk for room under way.
+    // The online column overwrites items with longer values, and so begins a walk for room.
     for round in 0..200 {
         let key = round % (key / 2);
         let _refused = set(&mut others[0], key, &vec![2; 700 + round as usize]);
@@ -103,8 +103,8 @@ fn refuse_once(column: &mut Column) {
 
 #[test]
 fn without_eviction_what_a_column_deletes_itself_is_room_at_once() {
-    // Deletes neighbouring items, which frees whole segments. Then deletes every fourth item, which
-    // frees no segment.
+    // The first round deletes neighbouring items, which frees whole segments. The second round
+    // deletes every fourth item, which frees no segment.
     for (last_part, step) in [(4, 1), (1, 4)] {
         let (_, mut columns) = make(&config(None, 1));
         let column = &mut columns[0];
@@ -121,11 +121,11 @@ fn without_eviction_what_a_column_deletes_itself_is_room_at_once() {
     }
 }
 
-/// Fills until even the smallest items are refused, since a column that passes no quiescent point
-/// holds all memory that could become free. Returns a key that has an item.
+/// Fills the store until even the smallest items are refused: a column that passes no quiescent
+/// point holds all memory that could become free. Returns a key that has an item.
 fn stall(column: &mut Column) -> u32 {
-    /// With two queues, one may be full before the other: a key that resembles an evicted key may
-    /// be refused while other keys are not.
+    /// This number of refusals shows that no queue has room: if one of two queues has room, only
+    /// keys that the ghost seems to remember are refused.
     const REFUSED_IN_A_ROW: u32 = 32;
     let (key, refused) = fill(column, 0);
     assert_eq!(refused, StoreError::Later);

@@ -1,7 +1,7 @@
-//! Reads a server's frames, on the client's side.
+//! Reads the frames that a server sends to a client.
 //!
-//! Where: a load generator's half of the binary protocol.
-//! Invariant: reading never panics. It waits for no more bytes than a frame's header states, and
+//! Where: a load generator reads the answers of the binary protocol here.
+//! Invariant: `decode` never panics, waits for no more bytes than a frame's header states, and
 //! refuses a body over `BODY_BYTES_MAX`.
 //! Source: memcached 1.6.45 `protocol_binary.h`.
 
@@ -14,9 +14,9 @@ use super::{BODY_BYTES_MAX, HEADER_BYTES, Header, MAGIC_REPLY};
 pub struct Frame<'a> {
     /// The header.
     pub header: Header,
-    /// The extras: the client flags, if the answer shows a value.
+    /// The extras: client flags in the answer to a lookup that found an item; otherwise empty.
     pub extras: &'a [u8],
-    /// The key, if the command's answer shows it; a statistic's name in an answer to `stat`.
+    /// The key if the answer shows the key; in an answer to `stat`, a statistic's name.
     pub key: &'a [u8],
     /// The value, or an error's text.
     pub value: &'a [u8],

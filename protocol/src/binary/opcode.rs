@@ -1,8 +1,8 @@
 //! The table of all binary commands.
 //!
-//! Where: `binary::parse` finds a frame's command here; `binary::write` finds the fields to show.
-//! Invariant: a binary command exists if and only if it has a row. To add one, write a row here, an
-//! arm in the server's executor, and a transcript.
+//! Where: `binary::parse` finds a frame's command here; `binary::write` finds which fields to show.
+//! Invariant: a binary command exists if and only if it has a row. To add a command, write a row
+//! here, an arm in the server's executor, and a transcript.
 //! Source: memcached 1.6.45 `protocol_binary.h`, `dispatch_bin_command`.
 
 use crate::command::StoreVerb;
@@ -14,13 +14,13 @@ pub struct Opcode {
     pub code: u8,
     /// The command's name, for people.
     pub name: &'static str,
-    /// The form of its frame.
+    /// The parts of the command's frame.
     pub shape: Shape,
-    /// True if the command gives no answer to a miss, or to a success that shows no value.
+    /// True if a miss of a lookup, or a success of another command, gets no answer.
     pub quiet: bool,
 }
 
-/// The parts of a command's frame. A number in parentheses is the extras' length.
+/// The parts of a command's frame. A number in parentheses is the length of the extras.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A key.
@@ -70,13 +70,13 @@ const fn quiet(code: u8, name: &'static str, shape: Shape) -> Opcode {
     Opcode { code, name, shape, quiet: true }
 }
 
-/// The opcodes of GET: plain, quiet on a miss (Q), with the key in the answer (K), and both (KQ).
+/// The opcodes of GET. With Q, a miss gets no answer; with K, the answer shows the key.
 pub(crate) const GET: u8 = 0x00;
 pub(crate) const GETQ: u8 = 0x09;
 pub(crate) const GETK: u8 = 0x0c;
 pub(crate) const GETKQ: u8 = 0x0d;
 
-/// All binary commands, by code.
+/// All binary commands, in the order of their codes.
 pub const OPCODES: [Opcode; 35] = [
     loud(GET, "get", Shape::Get { key: false }),
     loud(0x01, "set", Shape::Store(StoreVerb::Set)),
@@ -117,7 +117,7 @@ pub const OPCODES: [Opcode; 35] = [
 
 const CODE_END: usize = 0x25;
 
-/// Index of each code's row; an index past the table for a code without a row.
+/// Maps a code to the index of its row in `OPCODES`, or to `u8::MAX` if no row has the code.
 const ROWS: [u8; CODE_END] = {
     let mut rows = [u8::MAX; CODE_END];
     let mut row: u8 = 0;

@@ -1,8 +1,8 @@
 //! Parses one frame into its request.
 //!
-//! Where: called by the session at the start of each frame.
+//! Where: the session calls `parse` at the start of each frame.
 //! Invariant: the result depends on the frame alone. A frame whose lengths do not fit its command
-//! ends the connection. For any other refused frame, as many bytes are skipped as in memcached.
+//! ends the connection. After any other refused frame, `parse` skips the same bytes as memcached.
 //! Source: memcached 1.6.45 `try_read_command_binary`, `dispatch_bin_command`.
 
 use super::opcode::{self, Shape};
@@ -19,11 +19,11 @@ pub(crate) enum ParsedFrame<'a> {
     More,
     /// A request, and the frame's length.
     Request(Request<'a>, usize),
-    /// A storage command without its value, the value's offset, and the value's length.
+    /// A storage command whose value is not read yet, and the value's offset and length.
     Value(Request<'a>, usize, u32),
-    /// Consumes this number of bytes, skips a second number of bytes as they arrive, then answers.
+    /// Consume the first number of bytes, skip the second number of bytes, then give the answer.
     Swallow(usize, u32, Answer),
-    /// Skips this number of bytes, gives this answer, and ends the connection.
+    /// Skip this number of bytes, give this answer, and end the connection.
     Last(usize, Answer),
     /// The bytes do not begin a frame: the connection closes.
     Close,
@@ -79,8 +79,8 @@ fn misshapen(header: &Header) -> Option<Refusal> {
 fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<ParsedFrame<'a>> {
     let (key, form) = (head.key, Form::Binary(head.tag));
     let (keyed, extras_bytes) = (!key.is_empty(), head.extras.len());
-    // True if the body ends with the key. If a command does not check this, the rest of the body is
-    // parsed as the next frame, as in memcached.
+    // True if the body ends with the key. If a match arm does not check `ends`, the rest of the
+    // body is parsed as the next frame, as in memcached.
     let ends = head.header.body_bytes as usize + HEADER_BYTES == head.bytes;
     let is_bare = !keyed && extras_bytes == 0 && ends;
     let request = match shape {

@@ -1,7 +1,7 @@
 //! A short cut for GET in its four forms, which make up nearly all binary traffic.
 //!
-//! Where: tried by the session before the general parser.
-//! Invariant: yields the same request as the general parser, or nothing; a test compares the two.
+//! Where: the session calls `get` before the general parser (`parse`).
+//! Invariant: `get` returns the request that `parse` would return, or `None`; a test compares both.
 //! Source: memcached 1.6.45 `try_read_command_binary`.
 
 use super::{HEADER_BYTES, MAGIC_REQUEST, Tag, opcode};
@@ -9,7 +9,7 @@ use crate::KEY_BYTES_MAX;
 use crate::form::GetForm;
 use crate::request::Get;
 
-/// Returns the GET at the start of `input` and its length, if it is whole and has only a key.
+/// Returns a whole GET at the start of `input` that has only a key, and the length of its frame.
 #[inline(always)]
 pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
     let (header, rest) = input.split_first_chunk::<HEADER_BYTES>()?;

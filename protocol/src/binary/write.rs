@@ -1,6 +1,6 @@
 //! Writes all of a server's answers in the binary protocol.
 //!
-//! Where: called through `Form`, and through `Show` for the part before a value.
+//! Where: `Form` calls these functions; lookups use `Value` through the trait `Show`.
 //! Invariant: each function appends one whole frame. Exception: if `Show::head` returns true, the
 //! caller completes the frame by appending the value.
 //! Source: memcached 1.6.45 `add_bin_header`, `write_bin_error`, `process_bin_get_or_touch`.
@@ -38,7 +38,7 @@ fn status(refusal: Refusal) -> (u16, &'static str) {
         Refusal::NoMemory => (0x82, "Out of memory allocating item"),
         Refusal::NoMemoryDelta => (0x82, "Out of memory incrementing value"),
         Refusal::NoMemoryVivify => (0x82, "Out of memory allocating new item"),
-        // The frame does not fit its command, or the refusal is only for text requests.
+        // All other refusals: a frame that does not fit its command, and refusals of text requests.
         _ => (0x04, "Invalid arguments"),
     }
 }
@@ -92,7 +92,7 @@ pub(crate) fn number(out: &mut Vec<u8>, tag: Tag, number: u64, cas: u64) {
     }
 }
 
-/// Appends one statistic. The list ends with an empty frame, which `say` appends.
+/// Appends one statistic. After the last statistic, `say` appends an empty frame.
 pub(crate) fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: Arguments<'_>) {
     let start = out.len();
     frame(out, header(tag), &[name.as_bytes()]);
@@ -106,7 +106,7 @@ pub(crate) fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: Arguments<'_>
     out[start..start + HEADER_BYTES].copy_from_slice(&head.to_bytes());
 }
 
-/// The answer for the key of a GET, GAT or TOUCH, in any of their forms.
+/// Writes the answer to a GET, GAT or TOUCH of any opcode.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'k> {
     /// The key, 1 to 250 bytes.
@@ -116,7 +116,7 @@ pub struct Value<'k> {
 }
 
 impl Value<'_> {
-    /// Returns no bytes if the command's answer does not show the key.
+    /// Returns the key, or no bytes if the command's answer does not show the key.
     fn shown_key(&self) -> &[u8] {
         match opcode::find(self.tag.opcode).map(|opcode| opcode.shape) {
             Some(Shape::Get { key: true } | Shape::GetAndTouch { key: true }) => self.key,
@@ -147,7 +147,7 @@ impl Show for Value<'_> {
 
     #[inline(always)]
     fn surround(&self, found: &impl FoundItem) -> Option<Surround> {
-        // Never called for TOUCH or any form of GAT, which take the item's lock.
+        // The caller uses `surround` only for GET: GAT and TOUCH look the item up under its lock.
         let key = matches!(self.tag.opcode, opcode::GETK | opcode::GETKQ);
         let key_bytes = if key { self.key.len() } else { 0 };
         let header = self.header(key_bytes, found.value_bytes(), found.cas());

@@ -1,7 +1,7 @@
-//! Writes a server's answers to meta commands. Errors are answered as for other text requests.
+//! Writes a server's answers to meta commands. The answers to errors are in `text::write`.
 //!
-//! Where: called by the executor, during a lookup without a lock or after a lookup under the lock.
-//! Invariant: flags are answered in the order they were given, and `W`, `X` and `Z` follow them.
+//! Where: the executor answers here, during a lookup without a lock or after a lookup with a lock.
+//! Invariant: an answer has its flags in the order of the request's flags; `W`, `X`, `Z` come last.
 //! Source: memcached 1.6.45 `process_mget_cmd`, `process_mset_cmd`, `process_mdelete_cmd`,
 //! `process_marithmetic_cmd`, `process_meta_command`.
 
@@ -31,16 +31,16 @@ pub struct Number {
     pub vivified: Option<u32>,
 }
 
-/// The fields of a meta command that its answer needs.
+/// The fields of a meta command that the answer needs.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestFields<'a> {
     /// The flags, as sent.
     pub flags: Args<'a>,
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// True if the key was given in base64 (`b`), and so is shown in base64.
+    /// True if the client sent the key in base64 (`b`); the answer then shows the key in base64.
     pub key_binary: bool,
-    /// True if the client wants no answer in the ordinary case (`q`).
+    /// True if a miss of `mg`, or a success of another command, gets no answer (`q`).
     pub quiet: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a> RequestFields<'a> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the answer to `ma`, with the number as a value if `with_value`.
+    /// Appends the answer to `ma`. If `with_value` is true, the answer has the number as its value.
     pub fn number(&self, number: &Number, with_value: bool, now: u32, out: &mut Vec<u8>) {
         if self.quiet {
             return;
@@ -187,7 +187,7 @@ impl Show for Get<'_> {
     }
 }
 
-/// The answer to an `mg` whose only flag is `v`. Takes less work than `Get` for nearly all items.
+/// Writes the answer to an `mg` whose only flag is `v`, with less work than `Get` for most items.
 #[derive(Clone, Copy, Debug)]
 pub struct GetValue<'k> {
     /// The key, 1 to 250 bytes.
@@ -245,7 +245,7 @@ impl Show for GetValue<'_> {
     }
 }
 
-/// Appends the answer to `me`. The item takes `item_bytes`; on a miss, `found` is `None`.
+/// Appends the answer to `me`. `found` is `None` on a miss; the item takes `item_bytes` of memory.
 pub fn debug(
     key: &[u8],
     found: Option<&impl FoundItem>,
@@ -261,7 +261,7 @@ pub fn debug(
         out.extend_from_slice(key);
     }
     out.extend_from_slice(b" exp=");
-    // The time left is a signed 32-bit number, as in memcached: more than 68 years become negative.
+    // The time left is a signed 32-bit number, as in memcached, so over 68 years become negative.
     let exptime = found.exptime().unwrap_or(0);
     number(out, if exptime == 0 { -1 } else { exptime.wrapping_sub(now).cast_signed() });
     number_after(out, b" la=", found.idle_seconds().unwrap_or(0));
@@ -274,7 +274,7 @@ pub fn debug(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the time left (`t`). If the item has expired, the number wraps around, as in memcached.
+/// Appends flag `t`: the seconds until the item expires. An expired item's number wraps around.
 fn seconds_left(out: &mut Vec<u8>, exptime: u32, now: u32) {
     if exptime == 0 {
         out.extend_from_slice(b" t-1");

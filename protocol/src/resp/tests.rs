@@ -1,6 +1,6 @@
 //! Tests of RESP in both directions.
 //!
-//! Where: unit tests of `resp`. Invariant: a message that is cut at any byte is `More`.
+//! Where: unit tests of `resp`. Invariant: a message without its end reads as `More`.
 
 use super::*;
 use proptest::prelude::*;

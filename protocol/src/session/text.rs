@@ -1,6 +1,6 @@
-//! Parses lines: whole commands, and retrieval lines that are answered while they arrive.
+//! Parses lines: whole commands, and retrieval lines, whose keys are yielded as they arrive.
 //!
-//! Where: handles the session's states of the text protocol.
+//! Where: `Session::next` calls these functions in the states of the text protocol.
 //! Invariant: a line that has arrived whole is parsed once; only the keys of a retrieval line are
 //! yielded before the line's end arrives.
 //! Source: memcached 1.6.45 `try_read_command_ascii`, `process_get_command`.
@@ -61,7 +61,7 @@ impl Session {
             return Step::More;
         }
         if spaces > 0 {
-            // memcached waits for the end of such a line, then refuses it as an unknown command.
+            // If spaces precede `get`, memcached refuses the line as unknown after the line's end.
             self.state = State::Rest { refusal: Refusal::UnknownCommand };
             return Step::Skip(input.len());
         }
@@ -69,7 +69,7 @@ impl Session {
         Step::Skip(if cas { 5 } else { 4 })
     }
 
-    /// Returns the next key of a retrieval line, if one space or the line's end follows it.
+    /// Returns the next key of a retrieval line, if one space or the line's end follows the key.
     #[inline]
     pub(super) fn plain_key<'a>(
         &mut self,

@@ -1,15 +1,15 @@
 //! Writes the lines that report events to watchers.
 //!
-//! Where: a column appends these lines while it works, if a connection watches the events.
+//! Where: a column (a server's thread) appends these lines if a connection watches the events.
 //! Invariant: every line is as in memcached 1.6.45, and none is longer than `LINE_BYTES_MAX`.
-//! Source: memcached 1.6.45 `default_entries`, `_logger_parse_ige` and its neighbours.
+//! Source: memcached 1.6.45 `default_entries`, `_logger_parse_ige` and similar functions.
 
 use std::fmt::Display;
 use std::io::Write;
 
 use super::list::escape;
 
-/// Longest line: a key with three characters for each byte, and numbers.
+/// Longest line: a key with three characters for each byte, and 256 bytes for all other fields.
 pub const LINE_BYTES_MAX: usize = 3 * crate::KEY_BYTES_MAX + 256;
 
 /// The time of an event, and its number.
@@ -89,8 +89,8 @@ pub fn item(out: &mut Vec<u8>, stamp: Stamp, key: &[u8], value_bytes: u32, what:
     let _ = writeln!(out, " size={value_bytes}");
 }
 
-/// Appends the event that a connection was opened, or closed if there is a `reason`. `peer` is the
-/// client's address and port; `None` for a Unix socket.
+/// Appends the event that a connection was opened; with a `reason`, that it was closed. `peer` is
+/// the client's address and port; `None` for a Unix socket.
 pub fn connection(
     out: &mut Vec<u8>,
     stamp: Stamp,

@@ -1,6 +1,6 @@
 //! Writes a short form of the line before a value.
 //!
-//! Where: a connection keeps this line in place of the client's line while a large value arrives.
+//! Where: while a large value arrives, the connection keeps the short line, not the client's line.
 //! Invariant: a `Session` reads the same request from the short line as from the client's line.
 //! Source: memcached's `protocol.txt`.
 
@@ -14,9 +14,9 @@ use crate::short::number;
 pub const HEAD_BYTES_MAX: usize = 1 << 10;
 
 impl Request<'_> {
-    /// Appends a short form of `header`, the bytes of this storage command before its value. A
-    /// frame's header is short already and is copied. The flags of an `ms` must have been parsed
-    /// without error, so that no flag exceeds `OPAQUE_BYTES_MAX`.
+    /// Appends a short form of `header`, the bytes before this storage command's value. A binary
+    /// header is short already and is copied. The flags of an `ms` must have been parsed without
+    /// error: then cutting a flag to `OPAQUE_BYTES_MAX` bytes keeps the flag's meaning.
     pub fn short_head(&self, header: &[u8], value_bytes: u32, out: &mut Vec<u8>) {
         match self {
             Request::Store(store) => match store.form {

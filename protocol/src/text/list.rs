@@ -27,11 +27,11 @@ pub struct Line<'k> {
     pub fetched: bool,
     /// Length of the value.
     pub value_bytes: u32,
-    /// Number of bytes that the item takes.
+    /// Number of bytes of memory that the item takes.
     pub item_bytes: u64,
 }
 
-/// Longest line: a key with three characters for each byte, and numbers.
+/// Longest line: a key with three characters for each byte, and 256 bytes for all other fields.
 pub const LINE_BYTES_MAX: usize = 3 * crate::KEY_BYTES_MAX + 256;
 
 /// Appends a line of `metadump`.
@@ -62,7 +62,7 @@ pub fn request(line: &Line<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a line of `stats cachedump`. False if the key is binary: memcached hides such keys.
+/// Appends a line of `stats cachedump`, or returns false for a binary key, which memcached hides.
 pub fn item(line: &Line<'_>, out: &mut Vec<u8>) -> bool {
     if line.key_binary {
         return false;
@@ -88,7 +88,7 @@ pub struct PrefixCounts {
     pub gets: u64,
     /// Number of lookups that found an item.
     pub hits: u64,
-    /// Number of values received.
+    /// Number of values that clients sent.
     pub sets: u64,
     /// Number of deletes, successful or not.
     pub deletes: u64,
@@ -97,7 +97,7 @@ pub struct PrefixCounts {
 /// Appends a line of `stats detail dump`.
 pub fn prefix(prefix: &[u8], counts: &PrefixCounts, out: &mut Vec<u8>) {
     out.extend_from_slice(b"PREFIX ");
-    // Binary keys may hold bytes that would end the word or the line.
+    // Keys of the binary protocol may contain bytes that would end the word or the line.
     if prefix.iter().all(|byte| !byte.is_ascii_whitespace() && !byte.is_ascii_control()) {
         out.extend_from_slice(prefix);
     } else {

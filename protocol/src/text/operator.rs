@@ -2,8 +2,8 @@
 //!
 //! Where: the executor calls `read` for a `Request::Operator`. The parser does not call `read`,
 //! because the errors of a command depend on the features that are switched on.
-//! Invariant: the result depends on one command's words alone, not on any state. A setting that has
-//! no effect here is checked as memcached checks it, and read as `Control::Nothing`.
+//! Invariant: the result depends on one command's words alone, not on any state. `read` checks a
+//! setting that has no effect in this server as memcached does, and returns `Control::Nothing`.
 //! Source: memcached 1.6.45 `process_slabs_command`, `process_lru_command`,
 //! `process_lru_crawler_command`, `process_memlimit_command`, `process_shutdown_command`,
 //! `process_extstore_command`, `process_watch_command`.
@@ -42,15 +42,15 @@ const STORAGE_NUMBERS: [&[u8]; 8] = [
 /// The action that an operator requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Nothing: the setting has no effect here.
+    /// Nothing: the setting has no effect in this server.
     Nothing,
     /// Sets the memory limit, in megabytes.
     LimitMemory(u32),
-    /// Allows the crawler to run (true), or forbids it.
+    /// Allows the crawler to run if true, or forbids the crawler if false.
     Crawler(bool),
-    /// Removes expired items; `None` if one of the classes cannot exist.
+    /// Removes expired items; `None` if the command names a class that cannot exist.
     Crawl(Option<Classes>),
-    /// Lists all items; `None` if one of the classes cannot exist.
+    /// Lists all items; `None` if the command names a class that cannot exist.
     Dump(Listing, Option<Classes>),
     /// Moves a page from one slab class to another; `None` if the words are not numbers.
     Reassign(Option<(i32, i32)>),
@@ -76,7 +76,7 @@ pub enum Classes {
     All,
     /// All items, in the order of the hash table.
     Hash,
-    /// The items of the listed slab classes. True if the list has class 1, the class of all items.
+    /// The items of the listed slab classes. True if the list has class 1, which has all items.
     Listed(bool),
 }
 
@@ -106,7 +106,7 @@ impl Streams {
     pub const SYSEVENTS: Streams = Streams(1 << 4);
     /// Connections opened and closed.
     pub const CONNEVENTS: Streams = Streams(1 << 5);
-    /// Events of proxies; there is no proxy here.
+    /// Events of proxies, which this server never has.
     pub const PROXY: Streams = Streams(1 << 6);
     /// Items deleted.
     pub const DELETIONS: Streams = Streams(1 << 7);
@@ -228,7 +228,7 @@ fn lru_crawler(args: Args<'_>) -> Result<Control, Refusal> {
     }
 }
 
-/// Returns the classes named by the second word; `None` if one of them cannot exist.
+/// Returns the classes that the second word names; `None` if one of them cannot exist.
 fn classes(args: Args<'_>) -> Option<Classes> {
     let word = args.token(1)?;
     match word {

@@ -1,6 +1,6 @@
 //! Parses one whole command line into its request.
 //!
-//! Where: the session calls this for every line that its short cuts do not handle.
+//! Where: the session calls `parse` for every line that its short cuts do not handle.
 //! Invariant: the result depends on one whole line alone, not on any state.
 //! Source: memcached 1.6.45 `process_request`, `process_command_ascii`, `process_update_cmd_start`
 //! and similar functions, as far as they look only at the line.
@@ -15,19 +15,18 @@ use crate::request::{Delete, Delta, Meta, Request, Store};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedLine<'a> {
-    /// A request without a value.
+    /// A request that has no value.
     Request(Request<'a>),
     /// A request with a value of this length, which follows the line.
     Value(Request<'a>, u32),
-    /// A value of this length follows the line, and is skipped before this answer is given.
+    /// Skip a value of this length, which follows the line, then give this answer.
     Swallow(u32, Answer),
-    /// A retrieval whose keys begin at this offset of the line. No key is too long.
+    /// A retrieval whose keys begin at offset `keys_at` of the line. No key is too long.
     Keys { cas: bool, exptime: Option<i64>, keys_at: usize },
     /// The line begins an HTTP request, not a command: the connection closes.
     Close,
 }
 
-/// Shortest line that may be a command, its line end included.
 const LINE_BYTES_MIN: usize = 4;
 
 /// Refuses a line. The client gets the refusal even with `noreply`.
@@ -94,7 +93,7 @@ fn by_shape(shape: Shape, line: &[u8]) -> ParsedLine<'_> {
     }
 }
 
-/// Parses a line whose command memcached finds by the first token. Refuses all other commands.
+/// Parses a line whose command memcached finds by the first token. Refuses any other line.
 fn by_first_token(line: &[u8]) -> ParsedLine<'_> {
     let tokens = Tokens::cut(line);
     let shape = tokens.get(0).and_then(command::find).filter(|shape| shape.after_spaces());
@@ -133,7 +132,7 @@ fn keys(
     let mut start = 0;
     for end in memchr::memchr_iter(b' ', text).chain([text.len()]) {
         if end - start > KEY_BYTES_MAX {
-            // Like in memcached, `noreply` counts only for the refusal of the first key.
+            // Like in memcached, `noreply` suppresses only the refusal of the first key.
             let form = if start == 0 { form } else { Form::LINE };
             return refused_to(form, Refusal::KeyTooLong);
         }
@@ -142,7 +141,7 @@ fn keys(
     ParsedLine::Keys { cas, exptime, keys_at }
 }
 
-/// Reads a value's length; `None` if memcached refuses it under any limit on values.
+/// Reads a value's length; `None` if memcached refuses the length whatever its item limit is.
 fn value_bytes(token: Option<&[u8]>) -> Option<u32> {
     let bytes = number::strict_i32(token?)?;
     u32::try_from(bytes).ok().filter(|_| bytes <= i32::MAX - 2)
@@ -213,7 +212,7 @@ fn touch<'a>(tokens: &Tokens<'a>) -> ParsedLine<'a> {
 
 fn meta(line: &[u8], verb: MetaVerb) -> ParsedLine<'_> {
     let first_flag = if verb == MetaVerb::Set { 3 } else { 2 };
-    // The flags of `me` are checked like those of `mg`, although `me` reads only the first.
+    // The flags of `me` are checked like flags of `mg`, although `me` reads only its first flag.
     let tokens = Tokens::cut_meta(line, first_flag);
     let Some(key) = tokens.get(1) else { return refused(Refusal::BadFormat) };
     let flags = tokens.args_from(first_flag);

@@ -1,8 +1,8 @@
-//! Short cuts for the lines that make up nearly all traffic, in one pass over each line.
+//! Short cuts: fast parsers of the lines that make up nearly all traffic, in one pass over a line.
 //!
-//! Where: tried by the session before the general parser.
-//! Invariant: yields the same request as the general parser, or nothing; a test compares the two.
-//! Command names are patterns here, because comparing with constants is faster than a table.
+//! Where: the session calls the short cuts before the general parser (`parse`).
+//! Invariant: a short cut returns the request that `parse` would return, or `None`; a test compares
+//! both. Command names are patterns here, because comparing with constants is faster than a table.
 //! Source: the forms of memcached's `protocol.txt`.
 
 use super::{COMMAND_BYTES_MAX, LINE_END_BYTES, scan};
@@ -12,14 +12,13 @@ use crate::form::{Form, GetForm};
 use crate::request::{Args, Delete, Delta, Get, Meta, Request, Store};
 use crate::step::{Step, with_value};
 
-/// Maximum number of digits of a number that is read here, so that it cannot overflow.
+/// Maximum number of digits of a number that the short cuts read; nine digits fit into 32 bits.
 const DIGITS_MAX: usize = 9;
 
-/// The first four bytes of `get` and `gets` lines, as numbers.
 const GET: u32 = u32::from_le_bytes(*b"get ");
 const GETS: u32 = u32::from_le_bytes(*b"gets");
 
-/// Maximum number of flags, and of their bytes, in a meta command that is read here.
+/// Maximum number of flags, and of their bytes, in a meta command that the short cuts read.
 const FLAGS_MAX: usize = 10;
 const FLAGS_BYTES_MAX: usize = COMMAND_BYTES_MAX;
 
@@ -43,7 +42,7 @@ pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
     Some((Get { key, exptime: None, form: GetForm::Text { cas, last: true } }, bytes))
 }
 
-/// Reads a `get` of one key, if that is all of `input`.
+/// Reads a `get` of one key, if `input` contains nothing else.
 #[inline(always)]
 pub(crate) fn only_get(input: &[u8]) -> Option<Get<'_>> {
     let (name, rest) = input.split_first_chunk()?;
@@ -69,16 +68,16 @@ fn is_key(text: &[u8]) -> bool {
 pub(crate) fn keys(input: &[u8]) -> Option<(bool, usize)> {
     let (cas, rest) = retrieval(input)?;
     let mut keys = &rest[..memchr::memchr(b'\n', rest)?];
-    // Skip to the last space within the length of the longest key. Without a space, the key is too
-    // long.
+    // Advance to the last space among the next `KEY_BYTES_MAX + 1` bytes. If they have no space,
+    // the key is too long.
     while keys.len() > KEY_BYTES_MAX {
         keys = &keys[memchr::memrchr(b' ', &keys[..=KEY_BYTES_MAX])? + 1..];
     }
     Some((cas, input.len() - rest.len()))
 }
 
-/// Reads a key within a retrieval line; returns it, its length with the separator after it, and
-/// true if it is the last key. `None` unless one space and a key, or the line's end, follows.
+/// Reads a key in a retrieval line. Returns the key, the length of key and separator, and true for
+/// the line's last key. `None` unless the line's end, or one space and a further key, follows.
 #[inline]
 pub(crate) fn key_of_many(input: &[u8]) -> Option<(&[u8], usize, bool)> {
     let (key, rest) = key(input)?;
@@ -125,7 +124,7 @@ fn only_key(text: &[u8]) -> Option<(&[u8], usize)> {
 
 fn delete(rest: &[u8]) -> Option<Step<'_>> {
     let (key, bytes) = only_key(rest)?;
-    // memcached reads this word both as the key and as `noreply`, and so does the general parser.
+    // In `delete noreply`, memcached and `parse` read the word as the key and as `noreply`.
     if key == b"noreply" {
         return None;
     }
@@ -199,7 +198,7 @@ fn set<'a>(input: &'a [u8], rest: &'a [u8]) -> Option<Step<'a>> {
     Some(with_value(input, Request::Store(store), header_bytes, value_bytes, LINE_END_BYTES))
 }
 
-/// Reads a `set` with its value, if that is all of `input`.
+/// Reads a `set` with its value, if `input` contains nothing else.
 #[inline(always)]
 pub(crate) fn only_set(input: &[u8]) -> Option<Store<'_>> {
     let (store, value_bytes, rest) = set_line(input.strip_prefix(b"set ")?)?;
@@ -230,7 +229,7 @@ fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
             }
             [b'\r', b'\n', behind @ ..] | [b'\n', behind @ ..] => {
                 let text = &text[..text.len() - rest.len()];
-                // With longer flags the line could exceed `LINE_BYTES_MAX`.
+                // With more bytes of flags, the line could exceed `LINE_BYTES_MAX`.
                 if text.len() > FLAGS_BYTES_MAX {
                     return None;
                 }
@@ -331,8 +330,8 @@ mod tests {
         }
     }
 
-    /// Returns the requests, and the offset at which each ends. With `way` 0, tries `next_get`
-    /// before `next`; with 1, calls only `next`; with 2, parses the first line without short cuts.
+    /// Returns the requests and the offsets of their ends. `way` 0 tries `next_get` before `next`;
+    /// `way` 1 calls only `next`; `way` 2 parses the first line without short cuts.
     fn requests(input: &[u8], way: u32) -> Vec<(Request<'_>, usize)> {
         let (mut session, mut at, mut got) = (Session::new(ProtocolMode::Ascii), 0, Vec::new());
         loop {

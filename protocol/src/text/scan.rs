@@ -1,16 +1,15 @@
 //! Finds the end of a word in a line, sixteen bytes at a time.
 //!
-//! Where: used by the session's short cuts to find the end of a key.
+//! Where: the session's short cuts find the end of a key by `blank`.
 //! Invariant: the result is that of a loop over single bytes; a test compares the two.
 //! Source: "Determine if a word has a byte less than n", S. E. Anderson, Bit Twiddling Hacks.
 
-/// Number of bytes compared at a time.
 const STEP: usize = 16;
 
 /// A word whose bytes are all 1.
 const ONES: u64 = u64::MAX / 0xff;
 
-/// Returns the index of the first byte that is at most 0x20 (a space). Nearly all words end there.
+/// Returns the index of the first byte up to 0x20: a space, a line end or another control byte.
 #[inline(always)]
 pub(crate) fn blank(text: &[u8]) -> Option<usize> {
     let (mut at, mut rest) = (0, text);
@@ -21,7 +20,7 @@ pub(crate) fn blank(text: &[u8]) -> Option<usize> {
         (at, rest) = (at + STEP, behind);
     }
     match text.last_chunk::<STEP>() {
-        // The last step begins before `at`, so that it is whole. Some bytes are compared twice.
+        // The last chunk of `text` begins before `at`, so some bytes are compared twice.
         Some(step) => step_has_blank(step).then(|| text.len() - STEP + first(step)),
         None => rest.iter().position(|&byte| byte <= b' ').map(|place| at + place),
     }
@@ -36,7 +35,7 @@ pub(crate) fn has_blank(text: &[u8]) -> bool {
     let mut lowest = *last;
     let (steps, _) = text.as_chunks::<STEP>();
     for step in steps {
-        // This compiles to one instruction.
+        // Taking the lower of each two bytes compiles to one instruction.
         lowest.iter_mut().zip(step).for_each(|(lowest, &byte)| *lowest = byte.min(*lowest));
     }
     step_has_blank(&lowest)
@@ -48,7 +47,7 @@ fn step_has_blank(step: &[u8; STEP]) -> bool {
     step.iter().fold(false, |found, &byte| found | (byte <= b' '))
 }
 
-/// Returns the index of the first byte that is at most 0x20. There must be one.
+/// Returns the index of the first byte that is at most 0x20; `step` must have such a byte.
 #[inline(always)]
 fn first(step: &[u8; STEP]) -> usize {
     let (low, high) = step.split_at(STEP / 2);
@@ -58,7 +57,7 @@ fn first(step: &[u8; STEP]) -> usize {
     }
 }
 
-/// Returns a word whose lowest set bit is in the first byte up to 0x20; zero if there is none.
+/// Returns a word whose lowest set bit is in the first byte up to 0x20; zero if no byte is.
 #[inline(always)]
 fn blanks(half: &[u8]) -> u64 {
     let word = half.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));

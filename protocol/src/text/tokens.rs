@@ -1,6 +1,6 @@
 //! Cuts a command line into tokens.
 //!
-//! Where: used for every line that the session's short cuts do not handle.
+//! Where: the general parser cuts every line that the session's short cuts do not handle.
 //! Invariant: only spaces separate tokens; tokens after the first `TOKENS_MAX` are ignored.
 //! Source: memcached 1.6.45 `_mcmc_tokenize_meta`, `_process_token_len`.
 
@@ -39,7 +39,7 @@ impl<'a> Tokens<'a> {
                 at += 1;
                 continue;
             }
-            // Keys may be long, so their end is searched for by `memchr`; other tokens are short.
+            // Token 1 is mostly a key, which may be long. `memchr` is fast for long tokens only.
             let rest = &line[at..end];
             let length = match tokens.count {
                 1 => memchr::memchr(b' ', rest),
@@ -79,7 +79,7 @@ impl<'a> Tokens<'a> {
         self.get(self.count.checked_sub(1)?)
     }
 
-    /// Returns the text from token `index` to the line's end: C functions read past a token's end.
+    /// Returns the text from token `index` to the line's end, as C functions read beyond a token.
     pub(crate) fn text_from(&self, index: usize) -> Option<&'a [u8]> {
         let (start, _) = *self.spans[..self.count].get(index)?;
         Some(&self.line[usize::from(start)..])
@@ -98,7 +98,6 @@ impl<'a> Tokens<'a> {
         self.spans[..self.count].get(index).map(|&(start, _)| usize::from(start))
     }
 
-    /// True if the client wants no reply: the last token is `noreply`.
     pub(crate) fn noreply(&self) -> bool {
         self.last() == Some(b"noreply")
     }

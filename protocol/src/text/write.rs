@@ -1,6 +1,6 @@
 //! Writes a server's answers in the text protocol, except the codes and flags of meta commands.
 //!
-//! Where: called through `Form`, and through `Show` for the text around a value.
+//! Where: `Form` calls these functions; lookups use `Value` through the trait `Show`.
 //! Invariant: every line is, byte for byte, the line that memcached 1.6.45 sends.
 //! Source: memcached 1.6.45 `proto_text.c`, `proto_parser.c`, `make_ascii_get_suffix`.
 
@@ -11,7 +11,7 @@ use crate::outcome::{Outcome, Refusal};
 use crate::short::{ShortText, number as digits};
 use crate::show::{FoundItem, Show, Surround};
 
-/// Appends a request's outcome; with `noreply`, appends nothing.
+/// Appends a request's outcome. Appends nothing if `noreply` is true.
 #[inline(always)]
 pub(crate) fn say(out: &mut Vec<u8>, outcome: Outcome, noreply: bool) {
     let line = match outcome {
@@ -35,7 +35,7 @@ fn refuse(out: &mut Vec<u8>, refusal: Refusal, noreply: bool) {
         out.extend_from_slice(line(refusal).as_bytes());
     }
     if refusal == Refusal::KeyTooLong {
-        // memcached sends a second line end after this line, which `noreply` does not suppress.
+        // After the refusal of a long key, memcached sends a second line end, even with `noreply`.
         out.extend_from_slice(b"\r\n");
     }
 }
@@ -96,7 +96,6 @@ pub fn line(refusal: Refusal) -> &'static str {
         Refusal::LruFactor => "ERROR hot/warm age factors must be greater than 0\r\n",
         Refusal::CrawlerBusy => "BUSY currently processing crawler request\r\n",
         Refusal::CrawlerClass => "BADCLASS invalid class id\r\n",
-        Refusal::CrawlerIdle => "NOTSTARTED no items to crawl\r\n",
         Refusal::CrawlerUnable => "ERROR an unknown error happened\r\n",
         Refusal::MetadumpOff => "ERROR metadump not allowed\r\n",
         Refusal::MgdumpOff => "ERROR key dump not allowed\r\n",
@@ -113,7 +112,7 @@ pub fn line(refusal: Refusal) -> &'static str {
     }
 }
 
-/// One key's answer to a retrieval. If `CAS`, it shows the CAS unique; if `LAST`, `END` follows.
+/// Writes a key's answer: with the CAS unique if `CAS` is true, with `END` if `LAST` is true.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'k, const CAS: bool, const LAST: bool> {
     /// The key, 1 to 250 bytes.
@@ -172,7 +171,6 @@ impl<const CAS: bool, const LAST: bool> Show for Value<'_, CAS, LAST> {
     }
 }
 
-/// Appends the result of `incr` or `decr`; with `noreply`, appends nothing.
 pub(crate) fn number(out: &mut Vec<u8>, number: u64, noreply: bool) {
     if !noreply {
         digits(out, number);

@@ -15,7 +15,7 @@ use protocol::{
     Store, StoreVerb, Tag,
 };
 
-/// The first exptime that is a Unix time.
+/// The lowest exptime that is a Unix time.
 const EXPTIME_PAST: i64 = 60 * 60 * 24 * 30 + 1;
 
 /// Appends the request's bytes: a whole line for a text `Get`, no bytes for an answer.
@@ -63,7 +63,7 @@ pub(crate) fn request(request: &Request<'_>, out: &mut Vec<u8>) {
                 _ => Shape::Operator(command),
             };
             let mut words: Vec<&[u8]> = args.tokens().collect();
-            // `line` appends `noreply` again.
+            // Remove `noreply`, because `line` appends it.
             words.pop_if(|last| form == Form::Text { noreply: true } && *last == b"noreply");
             line(shape, &words, &[], form, out);
         }
@@ -91,7 +91,7 @@ pub(crate) fn get_line<'k>(
     line(shape, &words, &[], Form::LINE, out);
 }
 
-/// Appends the line of a command: name, words, numbers and, if `form` has it, `noreply`.
+/// Appends the line of a command: name, words, numbers and, if `form` says so, `noreply`.
 fn line(shape: Shape, words: &[&[u8]], numbers: &[i128], form: Form, out: &mut Vec<u8>) {
     let command = COMMANDS.iter().find(|command| command.shape == shape).unwrap();
     out.extend_from_slice(command.name.as_bytes());
@@ -151,7 +151,7 @@ fn frame(request: &Request<'_>, tag: Tag, out: &mut Vec<u8>) {
     [&extras, key, value].iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Returns the bytes of an exptime; a negative one becomes a Unix time long past.
+/// Returns the bytes of an exptime; a negative exptime becomes a Unix time long past.
 fn seconds(exptime: i64) -> [u8; 4] {
     let exptime = if exptime < 0 { EXPTIME_PAST } else { exptime };
     u32::try_from(exptime).unwrap_or(u32::MAX).to_be_bytes()

@@ -1,12 +1,12 @@
 //! A found item, for tests of answers.
 //!
-//! Where: the tests of answers include this file, which takes the place of the store.
+//! Where: the tests of answers include this file, because they have no store.
 //! Invariant: each method of the trait returns the field of the same name.
 //! Source: none.
 
 use protocol::show::FoundItem;
 
-/// The fields that not every lookup knows are `None` or false by default.
+/// By default, the fields that only some lookups know are `None` or false.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Item {
     pub(crate) client_flags: u32,

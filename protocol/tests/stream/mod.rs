@@ -1,24 +1,24 @@
 //! Feeds a stream of bytes, cut into pieces, to a session as a connection does.
 //!
 //! Where: the codec tests and the fuzz targets both include this file.
-//! Invariant: a step consumes only available bytes, and at least one, except `More` and `Body`.
+//! Invariant: no step consumes more bytes than the input has; a `Skip` or `Request` consumes some.
 //! Source: the invariants of `protocol/src/session.rs`.
 
 use protocol::{Get, GetForm, LINE_BYTES_MAX, ProtocolMode, Request, Session, Step, meta};
 
-/// A stream's events. The end of a line is an event of its own, because a key may be yielded before
-/// it is known to be the line's last.
+/// A stream's events. The end of a retrieval line is a separate event, because the session may
+/// yield the last key before the line's end arrives.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Events {
-    /// One entry per request, in order.
+    /// The requests and the ends of retrieval lines, in order.
     pub(crate) list: Vec<String>,
     /// True if the server would have closed the connection.
     pub(crate) closed: bool,
 }
 
 impl Events {
-    /// True if `cut`, the same stream in other pieces, has the same events. `cut` may end early,
-    /// because the cuts decide if an over-long line closes the connection.
+    /// True if `cut`, the events of the same stream in other pieces, equals `self`. `cut` may end
+    /// early with a close, because the pieces decide if an over-long line closes the connection.
     pub(crate) fn agrees(&self, cut: &Events) -> bool {
         let begins = self.list.get(..cut.list.len()).is_some_and(|begin| begin == cut.list);
         begins && (cut.closed || cut == self)

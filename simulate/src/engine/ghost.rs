@@ -1,9 +1,9 @@
-//! The ghost: remembers which keys were evicted recently. A word has six tags of ten bits. If the
-//! policy remembers the keys that leave either queue, each queue has three tags of each word.
+//! The ghost: remembers which keys were evicted recently. A word has six tags of ten bits; a tag is
+//! for a key. If the policy remembers evictions from both queues, each queue has three of the tags.
 //!
-//! Where: in the engine, like the store's `index::ghost`. Invariant: a word holds the youngest tags
-//! of each queue. The store has 10 words for 8 to 15 index lines; the engine chooses the number of
-//! words.
+//! Where: the engine uses this ghost as the store uses `index::ghost`. Invariant: a word holds the
+//! youngest tags of each queue. The store has 10 words for 8 to 15 index lines; the engine chooses
+//! the number of words.
 
 use store::policy::{GhostScope, Queue};
 
@@ -13,7 +13,7 @@ const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
 pub(super) struct Ghost {
     words: Vec<u64>,
-    /// Number of low tags in a word for keys that left probation; the other tags are for main.
+    /// Number of a word's tags for keys that left probation; the higher tags are for main.
     probation_tags: u32,
 }
 
@@ -56,7 +56,7 @@ impl Ghost {
         None
     }
 
-    /// The first bit of a queue's tags in a word, and the number of tags.
+    /// Returns the first bit of a queue's tags in a word, and the number of tags.
     fn part(&self, queue: Queue) -> (u32, u32) {
         match queue {
             Queue::Probation => (0, self.probation_tags),

@@ -1,7 +1,7 @@
 //! One of the two queues: its sealed segments, by age, and its open segments.
 //!
-//! Where: in the engine, like `Lane` in the store's `log`. Invariant: tickets are unique, so that
-//! the order of `sealed` is the queue's order.
+//! Where: the engine uses a `Lane` as the store's `log` does. Invariant: tickets are unique, so
+//! that the order of `sealed` is the queue's order.
 
 use std::collections::BTreeSet;
 
@@ -16,6 +16,6 @@ pub(super) struct Lane {
     pub(super) segments: u32,
     /// Number of segments ever opened for appends.
     pub(super) opened: u64,
-    /// Hits in segments whose birth is this number or higher do not count.
+    /// A hit in a segment does not count if the segment's birth is at least this number.
     pub(super) young_from: u64,
 }

@@ -83,8 +83,8 @@ fn nothing_is_lost_while_there_is_room() {
         for (items, rewrites) in [("equal", false), ("equal", true), ("30/1-100", true)] {
             let item_bytes = drawn(items, KEYS as usize);
             let all_bytes: u64 = item_bytes.iter().map(|bytes| u64::from(*bytes)).sum();
-            // The capacity in percent of the items' bytes: open, free and dead segments need room
-            // too, most of all if there are few segments.
+            // The capacity in percent of the items' bytes. `Memory` needs more than 100, because
+            // open, free and dead segments take room, most of all if there are few segments.
             let room = match (settings.budget, settings.segments) {
                 (Budget::Live, _) => 100,
                 (Budget::Memory, Some(16)) => 150,
@@ -197,7 +197,7 @@ fn the_same_run_gives_the_same_misses() {
     }
 }
 
-/// Misses of each policy, in the order of `Eviction::ALL`.
+/// Returns the misses of each policy, in the order of `Eviction::ALL`.
 fn misses_of_all(requests: &[u32], capacity_items: u64) -> Vec<u64> {
     let item_bytes = drawn("equal", keys_of(requests));
     let shape = Shape { item_bytes: &item_bytes, capacity_bytes: capacity_items * 64 };
@@ -215,8 +215,8 @@ fn the_default_is_never_much_worse_than_the_floor() {
         ("mixture", mixture(20_000, 200_000, 2)),
         ("loop", cycle(0, 5000, 100_000)),
         ("recency", recency(100_000, 300.0, 3)),
-        // A known weakness, which nbq-clock shares: with room for slightly more than 900 keys, the
-        // default policy misses more often than fifo.
+        // The default policy and nbq-clock have a known weakness: with room for slightly more than
+        // 900 keys, they miss more often than fifo.
         ("twice", twice(100_000, 900)),
     ];
     let at = |wanted| Eviction::ALL.iter().position(|(_, policy)| *policy == wanted).unwrap();

@@ -2,15 +2,14 @@
 //! evicted keys) balance the sizes of the two lists.
 //!
 //! Where: a model for comparisons with our policies. Invariant: the items of the two lists fit the
-//! capacity. These items, together with the items whose keys are in the ghosts, have at most twice
-//! the capacity.
+//! capacity. Listed items and items whose keys are in the ghosts have at most twice the capacity.
 //! Source: Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003,
 //! figure 4; with bytes in place of pages.
 
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};
 
-/// The lists: T1 for items used once, T2 for items used more often, and B1 and B2, their ghosts.
+/// T1 lists items used once, T2 items used more often; B1 and B2 are the ghosts of T1 and T2.
 const T1: usize = 0;
 const T2: usize = 1;
 const B1: usize = 2;

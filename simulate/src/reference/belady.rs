@@ -1,9 +1,9 @@
-//! Belady's MIN: evicts the item whose next use is latest, even the newest. MIN knows all requests.
+//! Belady's MIN: evicts the item whose next use is latest, even if the item is the newest.
 //!
-//! Where: a model for comparisons with our policies. Invariant: with items of one size, no cache
-//! misses less. With other sizes the result is good, but not optimal.
-//! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", 1966; with
-//! bypassing, because a cache need not keep an item that it has just fetched.
+//! Where: a model for comparisons with our policies. Invariant: if all items have one size, no
+//! policy misses less often. If sizes differ, MIN misses rarely, but is not optimal.
+//! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", 1966; but an
+//! item that was just fetched may be evicted at once, because a cache need not keep it.
 
 use crate::cache::{Cache, Shape};
 use std::collections::BTreeSet;

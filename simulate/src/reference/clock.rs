@@ -1,8 +1,8 @@
 //! CLOCK with counters of two bits: evicts the oldest item if its counter is 0. Otherwise
 //! decrements the counter and makes the item the newest.
 //!
-//! Where: a model for comparisons with our policies. Invariant: counters are at most 3. With
-//! counters of one bit, this would be the textbooks' CLOCK, also known as second chance.
+//! Where: a model for comparisons with our policies. Invariant: counters are at most 3. CLOCK with
+//! counters of one bit is also known as second chance.
 
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};

@@ -10,11 +10,10 @@
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};
 
-/// Resident HIRs get one byte in `HIR_PART` bytes of the capacity, but at least the mean item's
-/// bytes.
+/// The capacity divided by this number is the room for resident HIRs (at least one mean item).
 const HIR_PART: u64 = 100;
 
-/// The kind of a key; `Nothing` is neither in the stack nor in the queue.
+/// The kind of a key. A key of kind `Nothing` is neither in the stack nor in the queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Nothing,
@@ -117,7 +116,7 @@ impl<'w> Lirs<'w> {
         }
         let bytes = self.bytes_of(key);
         self.make_room(bytes);
-        // Making room may have removed the key from the stack.
+        // `make_room` may have removed the key from the stack.
         let came_back = self.kinds[key as usize] == Kind::Ghost;
         if came_back || self.lir_bytes + bytes <= self.lir_bytes_max {
             self.promote(key);

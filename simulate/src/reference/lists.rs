@@ -1,7 +1,7 @@
 //! Doubly linked lists of keys. All lists share one pair of arrays.
 //!
 //! Where: used by most of the references. Invariant: a key is in at most one list, and `bytes` of a
-//! list is the sum of the sizes of its keys' items.
+//! list is the sum of the sizes of the list's items.
 
 use crate::cache::Shape;
 
@@ -42,7 +42,7 @@ impl<'w, const L: usize> Lists<'w, L> {
         self.key(self.before[key as usize])
     }
 
-    /// Moves a key from the list that it is in, if any, to the front of `list`.
+    /// Moves a key to the front of `list`, and removes the key from any other list.
     pub(super) fn push(&mut self, list: usize, key: u32) {
         self.take(key);
         let end = self.end(list);

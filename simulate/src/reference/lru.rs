@@ -1,4 +1,4 @@
-//! LRU: evicts the least recently used item. The baseline of all comparisons.
+//! LRU: evicts the least recently used item. LRU is the baseline of all comparisons.
 //!
 //! Where: a model for comparisons with our policies. Invariant: the list is in the order of last
 //! uses.

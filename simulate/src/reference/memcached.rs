@@ -1,7 +1,7 @@
 //! memcached's segmented LRU: HOT, WARM and COLD, within one slab class.
 //!
-//! Where: a model for comparisons with our policies. Invariant: items are evicted only from COLD,
-//! unless COLD is empty.
+//! Where: a model for comparisons with our policies. Invariant: if COLD has items, the model evicts
+//! from COLD.
 //! Source: memcached's `doc/new_lru.txt`; the shares and ages are 1.6.45's defaults. In this model
 //! the background thread is always up to date, and one request is one second of the clock.
 
@@ -56,8 +56,8 @@ impl<'w> Memcached<'w> {
         }
     }
 
-    /// Moves the oldest item of `list` (HOT or WARM): to WARM if it was used again, or to COLD if
-    /// it is too old or the list too large. Returns true if the item moved.
+    /// Moves the oldest item of `list` (HOT or WARM): to WARM if the item was used again, to COLD
+    /// if the item is too old or the list is too large. Returns true if the item moved.
     fn pull(&mut self, list: usize, percent: u64, age_max: u64) -> bool {
         let Some(key) = self.lists.back(list) else { return false };
         let limit_bytes = self.live_bytes() * percent / 100;

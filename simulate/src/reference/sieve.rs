@@ -1,4 +1,4 @@
-//! SIEVE: a hand goes from old to new items, and evicts unused items; no item moves.
+//! SIEVE: a pointer (the hand) goes from old to new items, and evicts unused items.
 //!
 //! Where: a model for comparisons with our policies. Invariant: neither hits nor the hand move an
 //! item.

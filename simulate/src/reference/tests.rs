@@ -1,7 +1,7 @@
 //! Compares the references with known results, on sequences short enough to follow by hand.
 //!
-//! Where: tests of `reference`. Invariant: no policy misses less than `Belady`, which a test checks
-//! by trying all choices.
+//! Where: tests of `reference`. Invariant: no policy misses less often than `Belady`, whose misses
+//! a test compares with the best of all possible choices.
 
 use super::*;
 use crate::cache::{Cache, Shape};
@@ -12,7 +12,7 @@ use crate::sizes::{EQUAL_BYTES, Items};
 use store::policy::Eviction;
 use testing::Random;
 
-/// The textbooks' sequence (Silberschatz, Galvin and Gagne: "Operating System Concepts").
+/// The request sequence of a textbook (Silberschatz et al., "Operating System Concepts").
 const TEXTBOOK: [u32; 20] = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1];
 /// Belady's anomaly: FIFO with four frames misses more than with three.
 const ANOMALY: [u32; 12] = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5];
@@ -32,8 +32,8 @@ fn fifo(count: u64) -> Engine<'static> {
     Engine::new(frames(count), Eviction::Fifo, settings)
 }
 
-/// Returns the keys from 0 to 15 that are in the cache after `requests`. For each key, a new cache
-/// gets the requests and is then asked for the key.
+/// Returns which of the keys 0 to 15 are in the cache after `requests`. For each key, a new cache
+/// gets the requests and then a request for the key.
 fn held<C: Cache>(make: impl Fn() -> C, requests: &[u32]) -> Vec<u32> {
     let is_held = |key: &u32| {
         let mut cache = make();
@@ -54,7 +54,7 @@ fn lru_and_fifo_miss_as_the_textbook_says() {
     assert_eq!(misses(Lru::new(frames(4)), &ANOMALY), 8);
 }
 
-/// The fewest possible misses, found by trying every choice.
+/// Returns the fewest possible misses. Tries every choice of the key to evict.
 fn fewest(requests: &[u32], frames: usize, held: &mut Vec<u32>) -> usize {
     let Some((key, rest)) = requests.split_first() else { return 0 };
     if held.contains(key) {
@@ -135,7 +135,7 @@ fn clock_spares_once_a_use() {
 fn sieve_leaves_what_it_spares_in_its_place() {
     let sieve = || Sieve::new(frames(3));
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4]), [1, 3, 4]);
-    // The hand is at 3 and moves towards newer keys, so that it evicts 3 and not the older 1.
+    // The hand is at 3 and moves towards newer keys, so SIEVE evicts 3 before 1, which is older.
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5]), [1, 4, 5]);
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5, 6]), [1, 5, 6]);
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 4, 5, 6, 7]), [4, 6, 7]);
@@ -145,7 +145,7 @@ fn sieve_leaves_what_it_spares_in_its_place() {
 fn arc_keeps_what_was_used_twice_and_learns_from_its_ghosts() {
     let arc = || Arc::new(frames(4));
     assert_eq!(held(arc, &[1, 2, 1, 2, 3, 4, 5, 6, 7]), [1, 2, 6, 7]);
-    // Ghost hits of keys used once make T1 longer, at the cost of T2.
+    // A request for a key in B1, the ghost of T1, increases the target size of T1.
     let mut cache = arc();
     [1, 2, 1, 2, 3, 4, 5, 6].iter().for_each(|key| {
         cache.request(*key, false);
@@ -158,10 +158,10 @@ fn arc_keeps_what_was_used_twice_and_learns_from_its_ghosts() {
 #[test]
 fn lirs_does_as_worked_by_hand() {
     let lirs = || Lirs::new(frames(3));
-    // Table 1 of the LIRS paper, with room for two LIRs and one HIR; keys 1 to 5 are its blocks A
-    // to E. A and D become LIRs; B and C become HIRs. B is used again while it is in the stack, and
-    // becomes a LIR in place of A, the oldest LIR. Then A, now a HIR, is used twice, and becomes a
-    // LIR in place of B.
+    // Table 1 of the LIRS paper, with room for two LIRs and one HIR; keys 1 to 5 are the paper's
+    // blocks A to E. A and D become LIRs; B and C become HIRs. B is used again while B is in the
+    // stack, and becomes a LIR in place of A, the oldest LIR. Then A, now a HIR, is used twice, and
+    // becomes a LIR in place of B.
     let references = [1, 4, 2, 3, 2, 1, 4, 1, 5];
     let mut cache = lirs();
     let hits = references.map(|key| cache.request(key, false));
@@ -170,8 +170,8 @@ fn lirs_does_as_worked_by_hand() {
     assert_eq!(misses(lirs(), &cycle(1, 5, 50)), 50 - 2 * 9);
 }
 
-/// LIRS as the LIRS paper describes it, with vectors in place of linked lists. The newest key of
-/// the stack is last, and true marks a LIR. The key of the queue that is evicted next is first.
+/// LIRS as the LIRS paper describes it, with vectors in place of linked lists. In `stack`, the
+/// newest key is last, and true marks a LIR. In `queue`, the key that is evicted next is first.
 struct PlainLirs {
     frames: usize,
     stack: Vec<(u32, bool)>,
@@ -190,7 +190,7 @@ impl PlainLirs {
         if let Some(at) = place {
             self.stack.remove(at);
         }
-        // In a cold cache with room for LIRs, all keys become LIRs.
+        // While the LIRs have room, a missed key becomes a LIR.
         let lir = was_lir || place.is_some() || (!hit && lirs < self.frames - 1);
         self.queue.retain(|other| *other != key);
         self.stack.push((key, lir));

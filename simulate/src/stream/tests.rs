@@ -1,4 +1,4 @@
-//! Compares streams with known results: TTLs by the clock, hit ratios by formula, samples.
+//! Compares streams with known results: lives of items with TTLs, hit ratios, and samples.
 //!
 //! Where: tests of `stream`. Invariant: a tolerance is several standard errors of the numbers.
 

@@ -1,6 +1,6 @@
 //! Reads whole traces, and traces with each possible fault.
 //!
-//! Where: tests of `trace`. Invariant: each fault gives an error that names it.
+//! Where: tests of `trace`. Invariant: each fault gives an error that names the fault.
 
 use super::*;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};

@@ -17,8 +17,8 @@ struct IndexAudit<'f, H> {
 }
 
 impl Index {
-    /// Returns all slots, and appends the faults found to `faults`. `hash_of` returns the hash of
-    /// the key of the item that a slot names, if there is such an item.
+    /// Returns all slots, and appends each fault to `faults`. `hash_of` returns the hash of the key
+    /// of a slot's item, or `None` if the slot names no item.
     pub(crate) fn audit(
         &self,
         hash_of: impl FnMut(Slot) -> Option<u64>,
@@ -103,7 +103,6 @@ impl Index {
         }
     }
 
-    /// Checks that each overflow line is in a chain or free.
     fn audit_overflow<H>(&self, met: &mut IndexAudit<'_, H>) {
         let cut = self.overflow.cut();
         for at in self.overflow.free_lines().take(cut) {

@@ -1,9 +1,9 @@
 //! The ghost: remembers which keys were evicted recently, with ten bits for each key.
 //!
-//! Where: each group of the index has a part of the ghost. An eviction that the policy wants to
-//! remember adds a tag; the key's next insertion removes the tag. Some policies have no ghost.
+//! Where: each group of the index has `WORDS` words of the ghost. An eviction that the policy wants
+//! to remember adds a tag; the key's next insertion removes the tag. Some policies have no ghost.
 //! Invariant: a word changes only under its group's lock; a lookup without the lock gives a hint.
-//! The ghost takes about 0.6 % of unknown keys for remembered ones, and forgets some keys. Such an
+//! The ghost mistakes about 0.6 % of other keys for remembered keys, and forgets some keys. Such an
 //! error makes the policy decide wrongly, but loses no item.
 //! Source: S3-FIFO's ghost queue (Yang et al., SOSP 2023), as a FIFO of tags in each word.
 //!
@@ -15,11 +15,11 @@
 //!
 //! Every group has `WORDS` words, whatever its number of lines: a tag does not tell the line of its
 //! key, so a key's word must stay the same when the group gets more lines. When a group splits,
-//! both halves get a copy of its words, so growth forgets nothing; newer tags push out the tags of
-//! the other half's keys. A group of 8 lines has room for 0.9 tags per item, a group of 15 lines
-//! for half a tag; the ghost takes 1.2 to 0.7 bytes per item. When two groups merge, each word
-//! keeps the younger half of both words' tags. No word is written before the first eviction is
-//! remembered.
+//! each new group gets a copy of the words, so growth forgets nothing; in each copy, newer tags
+//! push out the tags of keys that are now in the other group. A group of 8 lines has room for 0.9
+//! tags per item, a group of 15 lines for half a tag; the ghost takes 1.2 to 0.7 bytes per item.
+//! When two groups merge, each word keeps the younger half of the tags of two words. No word is
+//! written before the first eviction is remembered.
 
 use super::index;
 use crate::policy::{GhostScope, Queue};
@@ -32,10 +32,10 @@ const TAG_BITS: u32 = 10;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const TAGS: u32 = 6;
 const ALL_MASK: u64 = (1 << (TAG_BITS * TAGS)) - 1;
-/// The lowest bit of each tag is set in `LOWEST`, the highest in `HIGHEST`.
+/// In `LOWEST` the lowest bit of each tag is set; in `HIGHEST`, the highest bit of each tag.
 const LOWEST: u64 = 0x0004_0100_4010_0401;
 const HIGHEST: u64 = LOWEST << (TAG_BITS - 1);
-/// The position of the tag in the hash, below the bits of a slot's tag.
+/// The position of the ghost's tag in the hash: just below the bits of a slot's tag.
 const TAG_AT: u32 = 64 - super::slot::TAG_BITS - TAG_BITS;
 
 #[derive(Debug)]
@@ -87,29 +87,28 @@ impl Ghost {
         if self.used().is_some() { self.bytes(groups) } else { 0 }
     }
 
-    /// The words; `None` while all of them are zero.
     fn used(&self) -> Option<&Words> {
         // Relaxed: the flag is set under a group's lock before the group's words are written, so a
-        // later holder of that lock sees it. Without the lock, it is a hint.
+        // later holder of the lock sees the flag. Without the lock, the flag is a hint.
         self.words.as_ref().filter(|_| self.is_used.load(Ordering::Relaxed))
     }
 
-    /// True if the key of `hash` is remembered. Without the group's lock, this is a hint.
+    /// True if the key of `hash` is remembered. Without the group's lock, the result is a hint.
     pub(super) fn knows(&self, group: usize, hash: u64) -> bool {
         let Some(words) = self.used() else { return false };
-        let word = words.word(at(group, hash)).load(Ordering::Relaxed); // a hint
+        let word = words.word(at(group, hash)).load(Ordering::Relaxed); // only a hint
         find(word, tag(hash)).is_some()
     }
 
     /// Remembers that the key of `hash` left queue `from`, if the policy wants that. If the queue's
-    /// places in the word are full, its oldest tag is dropped. The caller holds the group's lock.
+    /// places in the word are full, drops the oldest tag. The group must be locked.
     pub(super) fn push(&self, group: usize, hash: u64, from: Queue) {
         match (self.remembered, from) {
             (GhostScope::None, _) | (GhostScope::Probation, Queue::Main) => return,
             (GhostScope::Probation | GhostScope::Both, _) => {}
         }
         if !self.is_used.load(Ordering::Relaxed) {
-            self.is_used.store(true, Ordering::Relaxed); // as in `used`
+            self.is_used.store(true, Ordering::Relaxed); // ordered by the group's lock
         }
         self.change(group, hash, |mut tags| {
             let part = match from {
@@ -126,17 +125,17 @@ impl Ghost {
         self.knows(group, hash).then(|| self.change(group, hash, |tags| tags)).flatten()
     }
 
-    /// Removes the key's tag and applies `change` to the other tags. Returns the removed tag's
+    /// Removes the key's tag, and applies `change` to the word's other tags. Returns the tag's
     /// queue.
     fn change(&self, group: usize, hash: u64, change: impl FnOnce(Tags) -> Tags) -> Option<Queue> {
         let word = self.words.as_ref()?.word(at(group, hash));
         let probation_mask = (1 << self.probation_bits) - 1;
-        // Relaxed, here and below: words change only under the lock, which orders changes.
+        // Relaxed, here and below: words change only under the group's lock, which orders changes.
         let before = word.load(Ordering::Relaxed);
         let (in_probation, probation) = without(before & probation_mask, tag(hash));
         let (in_main, main) = without(before >> self.probation_bits, tag(hash));
         let Tags { probation, main } = change(Tags { probation, main });
-        // The oldest tag is shifted out at the upper end of its part.
+        // The masks drop a queue's oldest tag, if `change` has shifted it out of the queue's bits.
         let after = (probation & probation_mask) | ((main << self.probation_bits) & ALL_MASK);
         word.store(after, Ordering::Relaxed);
         match (in_probation, in_main) {
@@ -146,7 +145,7 @@ impl Ghost {
         }
     }
 
-    /// Copies the tags of group `from` to group `to`, under the locks of both.
+    /// Copies the tags of group `from` to group `to`, under the locks of both groups.
     pub(super) fn copy(&self, from: usize, to: usize) {
         let Some(words) = self.used() else { return };
         for word in 0..WORDS {
@@ -156,14 +155,14 @@ impl Ghost {
         }
     }
 
-    /// Merges group `from` into `to`, under both locks. Each word keeps the younger half of the
-    /// tags of both groups.
+    /// Merges the tags of group `from` into group `to`, under both locks. Each word of `to` keeps
+    /// the younger half of its tags, and gets the younger half of the tags of a word of `from`.
     pub(super) fn merge(&self, to: usize, from: usize) {
         let Some(words) = self.used() else { return };
         let split =
             |word: u64| [(word & low_bits(self.probation_bits)), word >> self.probation_bits];
-        // If a word has an odd number of places, even words keep one tag more of `to`, odd words
-        // one more of `from`.
+        // If a queue has three places in a word, words with an even number get two tags from `to`
+        // and one from `from`; words with an odd number get one from `to` and two from `from`.
         for word in 0..WORDS {
             let at = words.word(to * WORDS + word);
             // Relaxed, here and below: the locks of both groups order the accesses.
@@ -180,7 +179,7 @@ impl Ghost {
         }
     }
 
-    /// The number of bits of a word's part: part 0 is for probation, part 1 for the main queue.
+    /// Number of bits for a queue's tags in a word: part 0 is probation, part 1 is the main queue.
     fn part_bits(&self, part: usize) -> u32 {
         if part == 0 { self.probation_bits } else { TAG_BITS * TAGS - self.probation_bits }
     }
@@ -198,7 +197,7 @@ fn low_bits(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// The word of a key, chosen, like the home line, by hash bits that are not in `tag`.
+/// The word of a key, chosen by the bits of a slot's tag, which are not in the ghost's tag.
 fn at(group: usize, hash: u64) -> usize {
     group * WORDS + index((super::slot::tag(hash) * WORDS as u64) >> super::slot::TAG_BITS)
 }
@@ -207,7 +206,6 @@ fn tag(hash: u64) -> u64 {
     ((hash >> TAG_AT) & TAG_MASK).max(1)
 }
 
-/// The bit position in `word` of the tag that equals `tag`.
 fn find(word: u64, tag: u64) -> Option<u32> {
     // A tag equal to `tag` is zero in `differs`. Only the lowest bit of `zeros` is reliable.
     let differs = word ^ (tag * LOWEST);

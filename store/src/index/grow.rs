@@ -2,9 +2,9 @@
 //!
 //! Where: a column that links or unlinks an item takes a step if the index wants to grow or shrink.
 //! Invariant: only one column takes a step at a time. While a group's slots move, the group's
-//! version is odd, and a reader that missed its slot searches again. Whenever the version is even,
-//! each slot is in exactly one place.
-//! Source: linear hashing (Litwin, 1980), by groups that grow from 8 to 15 lines before they split.
+//! version is odd, and a reader that does not find its key searches again. Whenever the version is
+//! even, each slot is in exactly one place.
+//! Source: linear hashing (Litwin, 1980); a bucket is a group, which grows from 8 to 15 lines.
 
 use super::layout::Layout;
 use super::overflow::SLOTS;
@@ -17,22 +17,22 @@ use memory::quiescence::Quiescence;
 use memory::sync::{Ordering, fence};
 use memory::words::Words;
 
-/// The maximum net number of overflow lines that a step takes, if all slots share a home line.
+/// Maximum number of overflow lines that a step adds, reached if all slots share a home line.
 const STEP_LINES_MAX: usize = 18;
-/// Bytes of a group's word and of its part of the ghost.
+/// Bytes of a group's word and of the group's words in the ghost.
 pub(super) const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
-/// The lines that a step back touches are prefetched this many steps before that step.
+/// Lines that a step back reads are prefetched this number of steps before that step.
 const AHEAD_STEPS: u64 = 8;
-/// From this many bytes of lines on, huge pages are requested for all of the lines' address space.
-/// In a smaller index, a partly used huge page would be a large share of the memory in use, so a
-/// huge page is requested only once all its lines are in use; the kernel then merges the small
-/// pages.
+/// If the lines take at least this number of bytes, huge pages are requested for all of the lines'
+/// address space. In a smaller index, a partly used huge page would be a large share of the memory
+/// in use, so a huge page is requested only once all its lines are in use; the kernel then merges
+/// the small pages.
 const HUGE_AHEAD_FROM_BYTES: usize = 16 << 20;
 const HUGE_BYTES: usize = 2 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The index has one line more or, after a step back, one less.
+    /// The index has one line more or, after a step back, one line less.
     Done,
     /// No step can be taken now.
     NotNow,
@@ -47,9 +47,9 @@ pub(super) struct MoveState {
     rest: [Vec<u64>; 2],
     /// The overflow lines from which the slots in `rest` came.
     chain: Vec<u64>,
-    /// The largest width since memory was last given back.
+    /// The largest width of the index after it last gave memory back to the system.
     pub(super) widest: Width,
-    /// Once all columns have passed this epoch, nobody reads beyond this width.
+    /// An epoch and a width: once all columns have passed the epoch, none reads beyond the width.
     left: Option<(u64, Width)>,
     /// Bytes of lines for which huge pages were requested. `None`: huge pages are not wanted.
     pub(super) huge_bytes: Option<usize>,
@@ -75,8 +75,8 @@ impl MoveState {
         }
     }
 
-    /// Lays out the slots of `groups` again, in the first `lines_each` lines of the first group or,
-    /// with `HALVES`, of both groups. `planes` gives the groups' lines.
+    /// Lays out the slots of `groups` again: in the first `lines_each` lines of the first group or,
+    /// if `HALVES`, of each of the two groups. `planes` is the address of all lines of `groups`.
     pub(super) fn lay_out<const HALVES: bool>(
         &mut self,
         groups: &mut [&mut Group<'_>],
@@ -95,7 +95,7 @@ impl MoveState {
             let mut at = group.word & OVERFLOW_AT;
             while at != 0 {
                 for word in index.overflow.slots(at) {
-                    let slot = Slot(word.load(Ordering::Relaxed)); // as in `Layout::read`
+                    let slot = Slot(word.load(Ordering::Relaxed)); // the group is locked
                     if slot.0 != 0 {
                         let half = HALVES && half_of(slot) != 0;
                         self.rest[usize::from(half)].push(slot.0);
@@ -117,7 +117,7 @@ impl MoveState {
             layout.write(plane, line);
         }
         for at in self.chain.drain(..) {
-            // Relaxed: the Release in `Overflow::give` publishes the zeroes to `take`'s Acquire.
+            // Relaxed: the Release in `Overflow::give` publishes the zeros to the next `take`.
             index.overflow.slots(at).iter().for_each(|word| word.store(0, Ordering::Relaxed));
             index.overflow.give(at);
         }
@@ -132,7 +132,7 @@ fn huge_bytes(line_bytes: usize) -> usize {
     }
 }
 
-/// Puts slots in the overflow lines of `chain`, and then in new ones. Returns the first line.
+/// Puts `slots` into the lines of `chain`, and the rest into new lines. Returns the first line.
 fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
     let mut first = 0;
     for slots in slots.chunks(SLOTS) {
@@ -163,7 +163,7 @@ impl Index {
         self.items.load(Ordering::Relaxed) < self.width.fewest_items.load(Ordering::Relaxed)
     }
 
-    /// Adds a line. `hash_of` hashes a slot's key, under the lock of the slot's group.
+    /// Adds a line. `hash_of`, called under the group's lock, returns the hash of a slot's key.
     pub(crate) fn step(&self, hash_of: impl FnMut(Slot) -> u64) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
@@ -183,7 +183,7 @@ impl Index {
             group.end_moving();
         } else {
             let bit = width.groups_log;
-            // A column that read its address in a wider index may still hold this group's lock.
+            // A column that computed its address in a wider index may still hold this group's lock.
             let Some(mut upper) = self.begin_moving(width.stepped + (1 << bit)) else {
                 group.end_moving();
                 return Step::NotNow;
@@ -206,7 +206,7 @@ impl Index {
             && index(width.total_groups()) < self.groups.len()
     }
 
-    /// Splits a group that would get 16 lines into two groups of 8.
+    /// Splits a group that would get 16 lines into two groups of 8 lines.
     fn split(
         &self,
         [group, upper]: [&mut Group<'_>; 2],
@@ -224,12 +224,12 @@ impl Index {
         moving.lay_out::<true>(&mut [group, upper], planes, LINES_MIN, half_of);
     }
 
-    /// Prefetches lines for later steps back: the lines that `fold` reads in the step `AHEAD_STEPS`
-    /// ahead, and the lines to which `fold` moves slots in the step half as far ahead.
+    /// Prefetches lines for later steps back: the lines that `fold` will read `AHEAD_STEPS` steps
+    /// from now, and the lines to which `fold` will move slots half this number of steps from now.
     pub(crate) fn prefetch_to_step_back(&self) {
         let width = self.width();
         let ahead = |steps: u64| {
-            // `None`: that step is in the next round over the groups, so nothing is prefetched.
+            // `None` if that step is in the next round over the groups: then nothing is prefetched.
             let group = width.stepped.checked_sub(steps)?;
             let merges = width.lines == LINES_MAX;
             Some((Address { group, groups_log: width.groups_log, lines: width.lines + 1 }, merges))
@@ -240,7 +240,7 @@ impl Index {
             (first..planes.lines).for_each(|line| self.lines.prefetch(planes.line(line)));
         }
         if let Some((planes, false)) = ahead(AHEAD_STEPS / 2) {
-            // Relaxed, here and below: an old value only prefetches the wrong lines.
+            // Relaxed, here and below: if the value is old, useless lines are prefetched.
             let word = self.groups.word(planes.group()).load(Ordering::Relaxed);
             let last = planes.lines - 1;
             if must_lay_out(word, last) {
@@ -295,17 +295,17 @@ impl Index {
         self.used(self.width(), lump) + 2 * lump <= self.granted_bytes()
     }
 
-    /// Bytes that the index uses once the memory beyond `width` is returned. Only whole huge pages
-    /// are returned, since the kernel would refill a huge page that was returned in part.
+    /// Bytes that the index uses once the memory beyond `width` is returned to the system. Only
+    /// whole huge pages are returned: the kernel would refill a page that is returned in part.
     fn used(&self, width: Width, lump: usize) -> usize {
         let lines = index(width.total_lines()) * 64;
         let now = index(self.width().total_lines()) * 64;
         self.bytes().saturating_sub(now) + lines.next_multiple_of(2 * lump)
     }
 
-    /// Returns the memory beyond the index's width to the system. True: the index can do without
-    /// `lump` bytes of its granted memory. Then `take` is called, and if it returns true, these
-    /// bytes are no longer granted.
+    /// Returns the memory beyond the index's width to the system. Returns true if the index can do
+    /// without `lump` bytes of its granted memory. In this case `take` is called, and if `take`
+    /// returns true, these bytes are no longer granted to the index.
     pub(crate) fn give_back(
         &self,
         lump: usize,
@@ -322,7 +322,7 @@ impl Index {
             if !quiescence.passed(epoch) && !plant::is(Fault::GivenBackAtOnce) {
                 return false;
             }
-            // `step` clears `left`, so no reader was sent beyond that width since the epoch began.
+            // The index has not grown since `left` was set, as `step` would have cleared `left`.
             let widest = moving.widest;
             let lines = [left, widest].map(|width| index(width.total_lines()) * 64);
             let groups = [left, widest].map(|width| index(width.total_groups()));
@@ -334,7 +334,7 @@ impl Index {
         let spares = self.used(moving.widest, lump) + 2 * lump <= self.granted_bytes();
         // The lock of `moving` is still held, so no other column takes the same bytes.
         if spares && take() {
-            self.granted.fetch_sub(lump, Ordering::Relaxed); // as in `granted_bytes`
+            self.granted.fetch_sub(lump, Ordering::Relaxed); // a limit, which orders nothing
         }
         spares
     }
@@ -343,14 +343,14 @@ impl Index {
     fn begin_moving(&self, group: u64) -> Option<Group<'_>> {
         let word = self.lock_group(index(group))?;
         let group = Group { index: self, at: index(group), word: bump_version(word) };
-        // Relaxed: the fence orders this store; see `LockedGroup::moving`.
+        // Relaxed: the fence below orders this store.
         self.groups.word(group.at).store(group.word | LOCK, Ordering::Relaxed);
         fence(Ordering::Release);
         Some(group)
     }
 }
 
-/// True if a slot that is at home in a group's last line may be elsewhere.
+/// True if a slot whose home line is the group's last line may be in another line.
 fn must_lay_out(word: u64, last: u64) -> bool {
     word & ((1 << (u64::from(SPILLED_AT) + last)) | OVERFLOW_AT) != 0
 }
@@ -362,9 +362,9 @@ pub(super) struct Group<'i> {
 }
 
 impl Group<'_> {
-    /// Moves the slots of the group's last line to the group's other lines. False: the group must
-    /// be laid out again, since a slot at home in the last line may be elsewhere, or a slot found
-    /// no place. Each slot is then still in exactly one place.
+    /// Moves the slots of the group's last line to the group's other lines. Returns false if the
+    /// group must be laid out again, because a slot of the last line found no room, or a slot whose
+    /// home line is the last line may be in another line. Each slot is still in exactly one place.
     fn fold(&mut self, planes: Address) -> bool {
         let last = planes.lines - 1;
         if must_lay_out(self.word, last) {
@@ -372,7 +372,7 @@ impl Group<'_> {
         }
         let (homes, lines) = (Homes::of(last), &self.index.lines);
         for word in lines.line(planes.line(last)) {
-            // Relaxed: only hits store slots without this group's lock.
+            // Relaxed: without this group's lock only hits store slots.
             let slot = Slot(word.load(Ordering::Relaxed));
             if slot.0 == 0 {
                 continue;
@@ -389,7 +389,6 @@ impl Group<'_> {
         true
     }
 
-    /// Makes the version even, and unlocks the group.
     fn end_moving(self) {
         let word = bump_version(self.word);
         debug_assert_eq!(word & ODD, 0);

@@ -1,13 +1,13 @@
-//! Lays a group out again: chooses each slot's line, so that most slots are at home.
+//! Lays out a group again: chooses each slot's line, so that most slots are in their home line.
 //!
-//! Where: in a step of growth or contraction, and after one removal in 64, on a copy of the group.
-//! Invariant: after a layout each slot is in one line or in the list of slots without a place. A
-//! slot at home stays there, unless it makes room by moving to its other line.
+//! Where: on a copy of the group, in a step of growth or contraction and after one removal in 64.
+//! Invariant: after a layout each slot is in one line, or in the list of slots that found no room.
+//! A slot that is in its home line moves to its other line only to make room for another slot.
 //! Source: bucketized cuckoo hashing (Dietzfelbinger and Weidling, 2007), with one displacement.
 //!
-//! Each line of a group is in a different plane (see `width`), and a step keeps the group's planes,
-//! so the layout works on planes. If a group is split in two, the even planes are the lines of the
-//! lower half, and the odd planes are the lines of the upper half.
+//! Plane n consists of line n of each group (see `width`). When a group splits in two halves, lines
+//! do not move: line n of the lower half is in plane 2n, as counted before the split, and line n of
+//! the upper half is in plane 2n + 1. So a layout numbers lines by their plane before the split.
 
 use super::slot::Slot;
 use super::width::Homes;
@@ -16,17 +16,17 @@ use memory::sync::{AtomicU64, Ordering};
 const PLANES: usize = 16;
 const SLOTS: usize = 8;
 
-/// A layout in progress: of one group or, with `HALVES`, of the two groups that a split makes.
+/// A layout in progress: of one group or, if `HALVES`, of the two groups into which a group splits.
 pub(super) struct Layout<const HALVES: bool> {
     homes: Homes,
-    /// Number of lines of the group or, with `HALVES`, of each half.
+    /// Number of lines of the group or, if `HALVES`, of each half.
     lines_each: u64,
     lines: [[u64; SLOTS]; PLANES],
-    /// A bit for each empty slot of each plane.
+    /// A byte for each plane, with a bit for each empty slot.
     free: [u8; PLANES],
-    /// A bit for each slot of each plane that has changed since it was read.
+    /// A byte for each plane, with a bit for each slot that `write` must store.
     changed: [u8; PLANES],
-    /// A bit for each plane that is the home of a slot in another plane.
+    /// A bit for each plane, set if the plane is the home of a slot that is in another plane.
     spilled: u64,
 }
 
@@ -52,7 +52,7 @@ impl<const HALVES: bool> Layout<HALVES> {
         plane::<HALVES>(half, self.homes.other(Slot(slot).tag()))
     }
 
-    /// Reads the slots of a plane. Slots with another home line go to their half's list in `rest`.
+    /// Copies a plane's slots. Slots whose home is another plane go to their half's list in `rest`.
     pub(super) fn read(
         &mut self,
         plane: usize,
@@ -65,11 +65,11 @@ impl<const HALVES: bool> Layout<HALVES> {
         let mut free = 0_u8;
         let mut changed = 0_u8;
         for at in 0..SLOTS {
-            // Relaxed: only hits, whose uses may get lost, store slots without this group's lock.
+            // Relaxed: without the group's lock only hits store slots; a lost hit does no harm.
             let slot = line[at].load(Ordering::Relaxed);
             let half = if HALVES && slot != 0 { half_of(Slot(slot)) } else { 0 };
             if self::plane::<HALVES>(half, homes.home(Slot(slot).tag())) == plane {
-                // An empty slot has tag 0, whose home may be this plane.
+                // An empty slot comes here if this plane is the home of tag 0.
                 kept[at] = slot;
                 free |= u8::from(slot == 0) << at;
             } else if slot == 0 {
@@ -84,8 +84,8 @@ impl<const HALVES: bool> Layout<HALVES> {
         self.changed[plane] = changed;
     }
 
-    /// Finds places for the slots in `rest`: at home, in their other line, or at home after another
-    /// slot there has moved to its own other line. Slots without a place stay in `rest`.
+    /// Puts each slot in `rest` into its home line, or else into its other line, or else into its
+    /// home line in place of a slot that moves to its own other line. Other slots stay in `rest`.
     pub(super) fn place(&mut self, half: u64, rest: &mut Vec<u64>) {
         rest.retain(|slot| !self.put(self.home(half, *slot), *slot));
         rest.retain(|slot| !self.put_away(half, *slot));
@@ -125,7 +125,7 @@ impl<const HALVES: bool> Layout<HALVES> {
         false
     }
 
-    /// Writes the slots of a plane that have changed. The groups' versions must be odd.
+    /// Stores the changed slots of a plane to `line`. The groups' versions must be odd.
     pub(super) fn write(&self, plane: usize, line: &[AtomicU64; SLOTS]) {
         let mut changed = self.changed[plane];
         while changed != 0 {
@@ -136,7 +136,7 @@ impl<const HALVES: bool> Layout<HALVES> {
         }
     }
 
-    /// A bit for each line of a half that is the home of a slot in another line.
+    /// A bit for each line of a half, set if the line is the home line of a slot in another line.
     pub(super) fn spilled(&self, half: u64) -> u64 {
         let away = |line: u64| (self.spilled >> plane::<HALVES>(half, line)) & 1;
         (0..self.lines_each).fold(0, |bits, line| bits | (away(line) << line))

@@ -14,9 +14,9 @@ use crate::policy::Queue;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, Ordering, fence};
 
-/// A removal lays its group out again if the removed key's hash has none of these bits, which is
-/// true of one removal in 64, unless all slots are at home. These layouts keep about as many slots
-/// at home as the layouts of growth do.
+/// A removal lays its group out again if none of these bits is set in the key's hash, which is true
+/// of one removal in 64, unless all slots are in their home line. These layouts keep about as many
+/// slots in their home line as the layouts of growth do.
 const TIDY_BITS: u64 = 63 << 35;
 
 /// The error that no memory is left for an overflow line.
@@ -34,13 +34,12 @@ impl SlotRef<'_> {
     }
 }
 
-/// A locked group, and the hash for which it was locked.
 pub(crate) struct LockedGroup<'i> {
     pub(super) index: &'i Index,
     pub(super) hash: u64,
     pub(super) address: Address,
     pub(super) home: u64,
-    /// The group's word without the lock's bit; stored to unlock the group.
+    /// The group's word without the lock's bit. `drop` stores this word, which unlocks the group.
     pub(super) word: u64,
 }
 
@@ -61,9 +60,9 @@ impl<'i> LockedGroup<'i> {
             .or_else(|| self.index.find_overflow(self.word, tag, &mut is_it, || true))
     }
 
-    /// The slot that was found before the group was locked, if it still names the same item. Only
-    /// one slot names an item. That slot is in the group of the item's key, which is this group,
-    /// and the lock keeps the slot in place.
+    /// The slot that was found before the group was locked, if the slot still names the same item.
+    /// Then no other slot names the item, and this slot is in the group of the item's key, which is
+    /// this group. So the lock keeps the slot in place.
     #[inline(always)]
     pub(crate) fn revalidate(&self, found: &FoundSlot<'i>) -> Option<SlotRef<'i>> {
         let at = SlotRef(found.at);
@@ -75,8 +74,8 @@ impl<'i> LockedGroup<'i> {
         self.find(|slot| slot.loc() == loc)
     }
 
-    /// Changes a slot in place. If a hit counts a use in the slot meanwhile, without the lock,
-    /// `change` is called again, so that the use is not lost.
+    /// Changes a slot in place. A hit may count a use in the slot meanwhile, because it needs no
+    /// lock: then `change` is called again, so that the use is not lost.
     pub(crate) fn update(&self, at: SlotRef<'_>, mut change: impl FnMut(Slot) -> Slot) {
         let change = |old: u64| Some(change(Slot(old)).0);
         // Release pairs with the Acquire of `probe`: a reader that sees the slot sees the item.
@@ -86,7 +85,7 @@ impl<'i> LockedGroup<'i> {
     }
 
     /// Marks the slot as busy, calls `write`, and stores the slot that `change` returns. `write`
-    /// stores to the item by atomics, since readers may read the bytes meanwhile.
+    /// must store to the item by atomics, since readers may read the item's bytes meanwhile.
     #[inline(always)]
     pub(crate) fn rewrite(
         &self,
@@ -95,7 +94,7 @@ impl<'i> LockedGroup<'i> {
         write: impl FnOnce(),
     ) {
         // Relaxed: the fence orders this store, which the load in `FoundSlot::is_unchanged` reads.
-        // Uses counted so far are kept; while the slot is busy, hits count no uses.
+        // Uses counted before are kept; while the slot is busy, hits count no uses.
         let bit = if plant::is(Fault::BusyNotSet) { 0 } else { slot::BUSY };
         let busy = Slot(at.0.fetch_or(bit, Ordering::Relaxed) | slot::BUSY);
         fence(Ordering::Release); // pairs with the Acquire fence in `FoundSlot::is_unchanged`
@@ -124,12 +123,12 @@ impl<'i> LockedGroup<'i> {
         Ok(())
     }
 
-    /// Puts a slot in its home line by moving another slot that is at home there to that slot's
-    /// other line. False: no slot of the home line can move.
+    /// Puts a slot into its home line, and moves another slot from the home line to that slot's
+    /// other line to make room. Returns false if no slot of the home line can move.
     fn displace(&mut self, slot: Slot) -> bool {
         for word in self.line(self.home) {
             // Relaxed, here and below: slots change only under this lock, except that a hit counts
-            // a use without the lock. Such a use may get lost, which does no harm.
+            // a use without the lock. If such a use gets lost, no harm is done.
             let there = Slot(word.load(Ordering::Relaxed));
             if self.address.home(there.tag()) != self.home {
                 continue;
@@ -147,7 +146,7 @@ impl<'i> LockedGroup<'i> {
         false
     }
 
-    /// Puts a slot in the first overflow line, or in a new line before it. False: no line is left.
+    /// Puts a slot into the first overflow line, or into a new first line. False: no line is left.
     fn push_overflow(&mut self, slot: Slot) -> bool {
         let overflow = &self.index.overflow;
         let first = self.word & OVERFLOW_AT;
@@ -161,9 +160,9 @@ impl<'i> LockedGroup<'i> {
         true
     }
 
-    /// Empties a slot, and refills it from an overflow line if a slot of that line may move to it.
-    /// Under steady insertions and removals the index thus takes half a byte less per item than if
-    /// only one removal in four refilled its slot.
+    /// Empties a slot. If a slot of an overflow line may move to the emptied place, moves it. If
+    /// only one removal in four did so, the index would take half a byte more per item under steady
+    /// insertions and removals.
     #[inline]
     pub(crate) fn remove(&mut self, at: SlotRef<'_>) {
         at.0.store(0, Ordering::Release); // pairs with the Acquire of `probe`
@@ -182,8 +181,8 @@ impl<'i> LockedGroup<'i> {
         self.hash & TIDY_BITS == 0
     }
 
-    /// Fills an empty slot with a slot of an overflow line, and the gap in that line with a slot of
-    /// the first overflow line.
+    /// Moves a slot of an overflow line to the place of an emptied slot, and then a slot of the
+    /// first overflow line to the gap in that overflow line.
     #[inline(never)]
     fn fill(&mut self, empty: SlotRef<'_>) {
         let hole = match self.line_of(empty) {
@@ -196,7 +195,7 @@ impl<'i> LockedGroup<'i> {
         let overflow = &self.index.overflow;
         let first = self.word & OVERFLOW_AT;
         self.moving(|locked| {
-            // Relaxed, here and below: this column holds the group's lock; see `displace`.
+            // Relaxed, here and below: this column holds the group's lock.
             let moved = hole.load(Ordering::Relaxed);
             if moved != 0 {
                 empty.0.store(moved, Ordering::Release); // pairs with the Acquire of `probe`
@@ -218,7 +217,7 @@ impl<'i> LockedGroup<'i> {
         });
     }
 
-    /// The line of the group that `at` is in; `None` for an overflow line.
+    /// The number of the group's line that has `at`; `None` if an overflow line has `at`.
     pub(super) fn line_of(&self, at: SlotRef<'_>) -> Option<u64> {
         let lines = [self.home, self.address.other(tag(self.hash))];
         let is_in =
@@ -226,14 +225,14 @@ impl<'i> LockedGroup<'i> {
         lines.into_iter().find(is_in)
     }
 
-    /// A slot of an overflow line that may move to `line`, preferably one whose home is `line`.
+    /// A slot of an overflow line that may move to `line`, preferably one with home `line`.
     fn overflown_to(&self, line: u64) -> Option<&'i AtomicU64> {
         let overflow = &self.index.overflow;
         let mut second = None;
         let mut at = self.word & OVERFLOW_AT;
         while at != 0 {
             for word in overflow.slots(at) {
-                let slot = Slot(word.load(Ordering::Relaxed)); // as in `fill`
+                let slot = Slot(word.load(Ordering::Relaxed)); // the group is locked
                 if slot.0 == 0 {
                     continue;
                 }
@@ -263,12 +262,11 @@ impl<'i> LockedGroup<'i> {
         });
     }
 
-    /// Records, in the ghost, that the key has left queue `from`.
     pub(crate) fn remember(&self, from: Queue) {
         self.index.ghost.push(self.address.group(), self.hash, from);
     }
 
-    /// If the ghost remembers the key, forgets it and returns the queue that the key left.
+    /// If the ghost remembers the key, forgets the key and returns the queue that the key left.
     pub(crate) fn recall(&self) -> Option<Queue> {
         self.index.ghost.take(self.address.group(), self.hash)
     }
@@ -280,8 +278,8 @@ impl<'i> LockedGroup<'i> {
         }
         self.word = bump_version(self.word);
         let group = self.index.groups.word(self.address.group());
-        // Relaxed: ordered by the fence, which pairs with the Acquire fence of `is_same_version`: a
-        // reader that has seen a moved slot sees this version or a later one.
+        // Relaxed: the fence orders this store, and pairs with the Acquire fence of
+        // `is_same_version`. A reader that has seen a moved slot sees this version or a later one.
         group.store(self.word | LOCK, Ordering::Relaxed);
         fence(Ordering::Release);
         moves(self);

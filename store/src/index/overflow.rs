@@ -14,7 +14,7 @@ use memory::words::Words;
 use std::io;
 
 pub(super) const SLOTS: usize = 7;
-/// One line in `SPARE_PART`, at most `SPARE_LINES_MAX` lines, is kept for `take` with `must`.
+/// Some lines are kept for `take` with `must`: one line in `SPARE_PART`, at most `SPARE_LINES_MAX`.
 const SPARE_PART: usize = 16;
 const SPARE_LINES_MAX: usize = 64;
 /// The bits of a line's number, in a link or a group's word.
@@ -25,7 +25,7 @@ pub(super) struct Overflow {
     lines: Words,
     /// Number of lines cut from `lines`, counting line 0, which is never used.
     cut: AtomicUsize,
-    /// The list of free lines: {number of changes: 32 | first line: 32}.
+    /// The list of free lines: its number of changes (upper 32 bits) and its first line (lower 32).
     free: AtomicU64,
 }
 
@@ -41,17 +41,17 @@ impl Overflow {
     }
 
     pub(super) fn has_free(&self) -> bool {
-        self.free.load(Ordering::Relaxed) & NUMBER != 0 // a hint
+        self.free.load(Ordering::Relaxed) & NUMBER != 0 // the result is a hint
     }
 
-    /// True if a line was given back, or address space for a new one is left.
+    /// True if a line is free, or if there is address space for a new line.
     pub(super) fn has_room(&self) -> bool {
-        self.has_free() || self.cut.load(Ordering::Relaxed) < self.room(false) // a hint
+        self.has_free() || self.cut.load(Ordering::Relaxed) < self.room(false) // only a hint
     }
 
-    /// Number of lines that may be cut. The last few lines are for callers with `must`, which would
-    /// lose a slot without a line: a group that is laid out again may need one line more than it
-    /// had.
+    /// Maximum number of lines that `take` cuts. The last few lines are kept for callers with
+    /// `must`, which would otherwise lose a slot: a layout of a group may need one line more than
+    /// before.
     fn room(&self, must: bool) -> usize {
         let room = self.lines.len() / 8;
         if must { room } else { room - (room / SPARE_PART).min(SPARE_LINES_MAX) }
@@ -65,7 +65,7 @@ impl Overflow {
         self.lines.lock(self.bytes())
     }
 
-    /// Line `at`, to be probed for a tag. Its last word, the link, matches no tag.
+    /// Line `at`, which `probe` can search for a tag, since the link in the last word has no tag.
     pub(super) fn line(&self, at: u64) -> &[AtomicU64; 8] {
         self.lines.line(index(at))
     }
@@ -78,33 +78,33 @@ impl Overflow {
         &self.line(at)[..SLOTS]
     }
 
-    /// The next line of the chain; 0: `at` is the last.
+    /// The line that follows line `at` in its chain; 0 if `at` is the last line.
     pub(super) fn next(&self, at: u64) -> u64 {
-        self.link(at).load(Ordering::Acquire) // pairs with `set_next`
+        self.link(at).load(Ordering::Acquire) // pairs with the Release in `set_next`
     }
 
     /// Makes line `next` follow line `at`. The caller holds the group's lock.
     pub(super) fn set_next(&self, at: u64, next: u64) {
-        self.link(at).store(next, Ordering::Release); // pairs with `next`
+        self.link(at).store(next, Ordering::Release); // pairs with the Acquire in `next`
     }
 
     fn link(&self, at: u64) -> &AtomicU64 {
         &self.line(at)[SLOTS]
     }
 
-    /// Takes a zeroed line: one that was given back or, if `must` or `may_cut` allows, a new one.
+    /// Takes a zeroed line: a free line or, if `must` or if `may_cut` returns true, a new line.
     pub(super) fn take(&self, must: bool, may_cut: impl FnOnce() -> bool) -> Option<u64> {
         let pop = |head: u64| {
             let at = head & NUMBER;
-            let next = || self.link(at).load(Ordering::Relaxed); // the exchange orders it
+            let next = || self.link(at).load(Ordering::Relaxed); // ordered by `fetch_update`
             (at != 0).then(|| changed(head) | next())
         };
         // Acquire pairs with the Release in `give`. The count of changes makes the exchange fail if
-        // the line was taken and given back since the head was read.
+        // another column took the first line and gave it back after this column read the head.
         let popped = self.free.fetch_update(Ordering::Acquire, Ordering::Acquire, pop);
         if let Ok(head) = popped {
             let at = head & NUMBER;
-            self.link(at).store(0, Ordering::Relaxed); // published with the line
+            self.link(at).store(0, Ordering::Relaxed); // published when the line is linked
             return Some(at);
         }
         if !must && !may_cut() {
@@ -112,14 +112,14 @@ impl Overflow {
         }
         let room = self.room(must);
         let cut = |cut: usize| (cut < room).then(|| cut + 1);
-        // Relaxed: no other data depends on the number.
+        // Relaxed: no other data depends on the number of lines.
         let at = self.cut.fetch_update(Ordering::Relaxed, Ordering::Relaxed, cut).ok()?;
         u64::try_from(at).ok()
     }
 
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(super) fn cut(&self) -> usize {
-        self.cut.load(Ordering::Relaxed) // for the audit
+        self.cut.load(Ordering::Relaxed) // no column works during an audit
     }
 
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
@@ -135,7 +135,7 @@ impl Overflow {
     pub(super) fn give(&self, at: u64) {
         let link = self.link(at);
         let push = |head: u64| {
-            link.store(head & NUMBER, Ordering::Relaxed); // published by the exchange
+            link.store(head & NUMBER, Ordering::Relaxed); // published by `fetch_update`
             Some(changed(head) | at)
         };
         // Release pairs with the Acquire in `take`.
@@ -144,7 +144,7 @@ impl Overflow {
     }
 }
 
-/// The upper half of the next head: the number of changes, one more than in `head`.
+/// The upper half of the list's next head: the number of changes in `head`, plus 1.
 fn changed(head: u64) -> u64 {
     (head >> 32).wrapping_add(u64::from(!plant::is(Fault::OverflowTagKept))) << 32
 }
@@ -155,8 +155,8 @@ mod under_loom {
     use super::*;
     use loom::{sync::Arc, thread};
 
-    /// A line is in one chain, even if a column stalls in `take` while another column takes the
-    /// first two free lines and gives the first one back.
+    /// Two columns never get the same line, even if a column stalls in `take` while another column
+    /// takes the first two free lines and gives the first line back.
     #[test]
     fn a_stalled_take_gives_out_no_line_that_is_taken() {
         let mut builder = loom::model::Builder::new();

@@ -4,8 +4,8 @@
 //! Where: the harvest, when many of the items that the index names are dead.
 //! Invariant: a pass misses no slot: it handles each group as a whole, under the group's lock.
 //! During a pass the index may grow, which sends slots to groups that the pass has not reached yet.
-//! The index does not contract, because that would send slots to groups that the pass has left.
-//! After a pass, no slot names an item that was dead when the pass began.
+//! The index does not contract, because contraction would send slots to groups that the pass has
+//! left. After a pass, no slot names an item that was dead when the pass began.
 //! Source: the sweep of a mark-sweep garbage collector, applied to the roots.
 
 #![allow(unsafe_code, reason = "a table is read without a check of its bounds, slot by slot")]
@@ -16,11 +16,11 @@ use super::width::Address;
 use super::{Index, OVERFLOW_AT, SPILLED_AT, index, put_in};
 use memory::sync::{AtomicU64, Ordering};
 
-/// Lines are prefetched `AHEAD_GROUPS` groups ahead, first overflow lines `AHEAD_OVERFLOW` groups.
+/// Lines are prefetched this number of groups before the pass reaches their group.
 const AHEAD_GROUPS: u64 = 6;
 const AHEAD_OVERFLOW: u64 = 3;
 
-/// The set of dead segments: a byte for each, 1 if dead, padded with 0s to a power of two.
+/// The set of dead segments: a byte for each segment is 1 if the segment is dead; the rest are 0.
 #[derive(Debug)]
 pub(crate) struct Marks {
     marks: Box<[u8]>,
@@ -40,8 +40,8 @@ impl Marks {
         }
     }
 
-    /// A bit for each slot that names an item in a dead segment. Empty slots seem to name segment
-    /// 0.
+    /// A bit for each slot that names an item in a dead segment. An empty slot is taken for a slot
+    /// that names an item in segment 0.
     #[inline(always)]
     fn named(&self, line: &[AtomicU64]) -> u32 {
         line.iter().rev().fold(0, |named, word| {
@@ -56,15 +56,15 @@ impl Marks {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PassProgress {
-    /// The group to go on with; `None`: the pass is complete.
+    /// The group with which the pass continues; `None` if the pass is complete.
     pub(crate) next: Option<u64>,
     pub(crate) lines: u64,
 }
 
 impl Index {
-    /// Begins a pass: until `end_pass` the index does not contract. False: no pass can begin now.
+    /// Begins a pass, during which the index does not contract. False: no pass can begin now.
     pub(crate) fn begin_pass(&self) -> bool {
-        // `step_back` reads the flag under the same lock, so no step is under way now.
+        // `step_back` reads the flag under the same lock, so no step back is under way now.
         let Ok(_moving) = self.moving.try_lock() else { return false };
         self.passing.store(true, Ordering::Relaxed);
         true
@@ -75,8 +75,7 @@ impl Index {
         self.passing.store(false, Ordering::Relaxed);
     }
 
-    /// True while a pass is under way. A hint, except in `step_back`, which holds the lock of
-    /// `moving`.
+    /// True while a pass is under way. Without the lock of `moving`, the result is a hint.
     #[inline]
     pub(crate) fn is_passing(&self) -> bool {
         self.passing.load(Ordering::Relaxed)
@@ -86,8 +85,8 @@ impl Index {
         self.width().total_lines()
     }
 
-    /// Continues a pass from `group` for about `lines_max` lines. Empties each slot that names an
-    /// item in a dead segment if `is_dead`, called under the group's lock, returns true.
+    /// Continues a pass from `group`, for about `lines_max` lines. Empties each slot that names an
+    /// item in a dead segment, if `is_dead`, which is called under the group's lock, returns true.
     pub(crate) fn pass(
         &self,
         mut group: u64,
@@ -97,8 +96,8 @@ impl Index {
     ) -> PassProgress {
         let mut lines = 0;
         while lines < lines_max {
-            // The number of groups is read after the last group was unlocked: if a group split
-            // before the pass reached it, this number includes the group to which its slots went.
+            // The number of groups is read after the previous group was unlocked, so that it
+            // includes each group to which a split moved slots that the pass had not reached.
             if group >= self.width().total_groups() {
                 return PassProgress { next: None, lines };
             }
@@ -113,7 +112,7 @@ impl Index {
         PassProgress { next: Some(group), lines }
     }
 
-    /// Prefetches a later group, which is likely to have as many lines as this one.
+    /// Prefetches a later group, which probably has as many lines as the group at `here`.
     #[inline]
     fn prefetch_to_pass(&self, here: Address) {
         let ahead = Address { group: here.group + AHEAD_GROUPS, ..here };
@@ -127,7 +126,7 @@ impl Index {
     }
 }
 
-/// Empties the slots of dead items in a line, under the group's lock. True: a slot was emptied.
+/// Empties the slots of dead items in a line, under the group's lock. True if a slot was emptied.
 #[inline(always)]
 fn empty(line: &[AtomicU64], marks: &Marks, is_dead: &mut impl FnMut(Slot) -> bool) -> bool {
     let mut named = marks.named(line);
@@ -135,9 +134,9 @@ fn empty(line: &[AtomicU64], marks: &Marks, is_dead: &mut impl FnMut(Slot) -> bo
     while named != 0 {
         let word = &line[named.trailing_zeros() as usize];
         named &= named - 1;
-        let slot = Slot(word.load(Ordering::Relaxed)); // as in `named`
+        let slot = Slot(word.load(Ordering::Relaxed)); // the group is locked
         if slot.0 != 0 && is_dead(slot) {
-            word.store(0, Ordering::Release); // as in `LockedGroup::remove`
+            word.store(0, Ordering::Release); // pairs with the Acquire of `probe`
             emptied = true;
         }
     }
@@ -156,8 +155,8 @@ impl LockedGroup<'_> {
         }
     }
 
-    /// Empties the slots of dead items in overflow lines. Moves the slot of a live item to its home
-    /// line or other line, if that line has lost a slot: `emptied` has a bit for each such line.
+    /// Empties the slots of dead items in overflow lines. Then moves slots from overflow lines to
+    /// the lines of the group in which slots were emptied: `emptied` has a bit for each such line.
     #[inline(never)]
     fn pass_overflow(
         &mut self,
@@ -179,14 +178,14 @@ impl LockedGroup<'_> {
         }
     }
 
-    /// Moves slots from overflow lines to their home line or other line, if that line's bit is set
+    /// Moves slots from overflow lines to their home line or other line, if the line's bit is set
     /// in `emptied`. Must be called within `LockedGroup::moving`.
     fn take_home(&mut self, emptied: u64) {
         let overflow = &self.index.overflow;
         let mut at = self.word & OVERFLOW_AT;
         while at != 0 {
             for word in overflow.slots(at) {
-                // Relaxed: this column holds the group's lock; see `LockedGroup::displace`.
+                // Relaxed: this column holds the group's lock.
                 let slot = Slot(word.load(Ordering::Relaxed));
                 if slot.0 == 0 {
                     continue;
@@ -202,8 +201,8 @@ impl LockedGroup<'_> {
         }
     }
 
-    /// Fills empty slots of all overflow lines but the first with slots of the first line. When the
-    /// first line is empty, the next line becomes the first. Must be called within `moving`.
+    /// Fills empty slots of later overflow lines with slots of the first line. When the first line
+    /// is empty, the next line becomes the first line. Must be called within `LockedGroup::moving`.
     fn close_holes(&mut self) {
         let overflow = &self.index.overflow;
         let mut first = self.word & OVERFLOW_AT;
@@ -235,7 +234,7 @@ impl LockedGroup<'_> {
         }
     }
 
-    /// Gives back the empty first overflow line. Returns the next one.
+    /// Gives back the first overflow line, which must be empty. Returns the new first line.
     fn drop_first(&mut self, first: u64) -> u64 {
         let next = self.index.overflow.next(first);
         self.word = (self.word & !OVERFLOW_AT) | next;

@@ -1,4 +1,4 @@
-//! Searches one line for the slots that have a tag.
+//! Searches one line for the slots that have a given tag.
 //!
 //! Where: the first step of every lookup.
 //! Invariant: a search meets each slot that has the tag and is in the line during the whole search.
@@ -19,7 +19,7 @@ pub(super) fn probe<'i>(
     let mut tagged = tagged(line, tag);
     while let Some(at) = first(line, tagged) {
         tagged &= tagged - 1;
-        // Acquire pairs with the Release that put the slot there: the whole item is visible.
+        // Acquire pairs with the Release that stored the slot, so the whole item is visible.
         let slot = Slot(at.load(Ordering::Acquire));
         if slot.same_tag(Slot::tagged(tag)) && is_it(slot) {
             return Some(FoundSlot { slot, at });
@@ -32,7 +32,7 @@ pub(super) fn probe<'i>(
 #[inline(always)]
 pub(super) fn likely(line: &[AtomicU64; 8], tag: u64) -> Option<FoundSlot<'_>> {
     let at = first(line, tagged(line, tag))?;
-    let slot = Slot(at.load(Ordering::Acquire)); // as in `probe`
+    let slot = Slot(at.load(Ordering::Acquire)); // pairs with the Release that stored the slot
     // The slot may have been emptied since its tag was compared.
     (slot != Slot(0)).then_some(FoundSlot { slot, at })
 }
@@ -48,7 +48,7 @@ use at_once as tagged;
 #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
 use one_by_one as tagged;
 
-/// A bit for each slot that seems to have this tag: bit 0 for the first, bit 2 for the second, ...
+/// A number in which bit 2n is set if slot n of `line` seems to have this tag.
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
 #[inline(always)]
 fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
@@ -63,9 +63,9 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
     const UPPER: i32 = 0b11_01_11_01;
     let (one, two, three, four): (__m128, __m128, __m128, __m128);
     // SAFETY: the block reads the 64 bytes of `line`, which are borrowed, and assumes nothing about
-    // their values. To the rest of the program these are relaxed loads of atomics: the processor
-    // reads each aligned half of a slot in one piece. Neither the compiler nor the processor moves
-    // a load of an `asm` block before an Acquire load or behind an Acquire fence.
+    // their values. For the rest of the program the reads are relaxed loads of atomics, because the
+    // processor reads each aligned half of a slot in one piece. Neither the compiler nor the
+    // processor moves an `asm` block's load before an Acquire load or behind an Acquire fence.
     unsafe {
         asm!(
             "movups {one}, [{line}]",
@@ -86,7 +86,7 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
         let upper = _mm_castps_si128(_mm_shuffle_ps::<UPPER>(one, two));
         _mm_cmpeq_epi32(_mm_and_si128(upper, _mm_set1_epi32(tags)), _mm_set1_epi32(tag))
     };
-    // SAFETY: like `same`, this needs only SSE2 and touches no memory.
+    // SAFETY: the intrinsics need only SSE2, and touch no memory.
     let mask = unsafe { _mm_movemask_epi8(_mm_packs_epi32(same(one, two), same(three, four))) };
     let all = if is(Fault::LastSlotNotSeen) { 0x1555 } else { 0x5555 };
     mask.cast_unsigned() & all
@@ -126,13 +126,12 @@ mod tests {
         }
     }
 
-    /// Under shuttle only `one_by_one` runs.
+    /// Under Miri and shuttle `tagged` is `one_by_one` itself, so the test compares nothing.
     #[test]
     fn at_once_and_one_by_one_see_the_same_slots_whatever_a_line_holds() {
         let mut random = Random::new(27);
         for _ in 0..if cfg!(miri) { 1_000 } else { 200_000 } {
-            // The tags are either few, so that slots share tags, or arbitrary. Some slots are
-            // empty.
+            // A mask of few bits makes slots share tags.
             let few = random.next() & 3;
             let tags = random.pick(&[3, 0xff, TAG_MASK]);
             let line: [AtomicU64; 8] = std::array::from_fn(|_| {

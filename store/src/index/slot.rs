@@ -7,8 +7,8 @@
 //!   63    61   60    59    58     57      56..55    54..40       39..0
 //!   ver:3      busy  won   stale  fetched cnt:2     tag:15       loc:40
 //! ```
-//! `cnt` is NbQ-CLOCK's reference counter; the meta flags h, X and Z show `fetched`, `stale` and
-//! `won`; `busy` and `ver` show a rewrite in place (see `rewrite`) to readers without a lock.
+//! `cnt` is NbQ-CLOCK's reference counter. A meta reply shows `fetched`, `stale` and `won` by h, X
+//! and Z. `busy` and `ver` tell readers without a lock of a rewrite in place (see `rewrite`).
 
 use crate::policy;
 
@@ -19,21 +19,18 @@ const LOC_MASK: u64 = (1 << LOC_BITS) - 1;
 pub(super) const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
 pub(crate) const CNT_MAX: u64 = policy::CNT_MAX as u64;
-/// The item was fetched since it was stored.
 pub(crate) const FETCHED: u64 = 1 << 57;
-/// The item was marked stale by `md I` or a stale `ms I`.
+/// Bit that is set if a client has marked the item as stale (`md` or `ms` with flag I).
 pub(crate) const STALE: u64 = 1 << 58;
-/// A client was told to recache the item.
+/// Bit that is set if a client was told to recache the item.
 pub(crate) const WON: u64 = 1 << 59;
 pub(crate) const BUSY: u64 = 1 << 60;
 const VER_AT: u32 = 61;
-/// The highest version, at which an item is no longer rewritten.
+/// Maximum version: an item with this version is not rewritten in place any more.
 pub(crate) const VER_MAX: u64 = policy::room::VERSION_MAX as u64;
-/// The bits that name the item: its location and its key's tag.
 const ITEM_MASK: u64 = LOC_MASK | (TAG_MASK << LOC_BITS);
-/// The bits that name the item and the version of its bytes.
 const NAME_MASK: u64 = ITEM_MASK | BUSY | (VER_MAX << VER_AT);
-/// The bits that the item keeps when it moves.
+/// The bits, besides the tag, that stay the same when the item moves to another location.
 const STATE_MASK: u64 = (CNT_MAX << CNT_AT) | FETCHED | STALE | WON;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,7 +67,7 @@ impl Slot {
         (self.0 >> CNT_AT) & CNT_MAX
     }
 
-    /// The slot after a use: sets `fetched`, and with `counts` raises the counter up to `CNT_MAX`.
+    /// The slot after a use: `fetched` is set and, if `counts`, `cnt` rises by 1 up to `CNT_MAX`.
     #[inline]
     pub(crate) fn used(self, counts: bool) -> Self {
         let more = if counts && self.cnt() < CNT_MAX { 1 << CNT_AT } else { 0 };
@@ -108,7 +105,7 @@ impl Slot {
         (self.0 ^ other.0) & NAME_MASK == 0
     }
 
-    /// The slot after a rewrite: keeps the counter and `keep_bits`, and gets `set_bits`.
+    /// The slot after a rewrite: `cnt` and the bits in `keep_bits` stay, and `set_bits` are set.
     pub(crate) fn rewritten(self, keep_bits: u64, set_bits: u64) -> Self {
         debug_assert!(self.ver() < VER_MAX);
         let kept = self.0 & (NAME_MASK | (CNT_MAX << CNT_AT) | keep_bits);

@@ -29,9 +29,9 @@ mod alone {
     use memory::quiescence::Quiescence;
     use std::collections::{BTreeSet, HashSet};
 
-    /// The numbers of slots at home, in their other line, and in overflow lines. Checks that no
-    /// slot is stored elsewhere or twice, and that the bit of a slot's home line is set in the
-    /// group's word if the slot is not at home.
+    /// Counts the slots in home lines, in other lines and in overflow lines. Checks that no slot is
+    /// elsewhere or stored twice, and that the bit of a slot's home line is set in the group's word
+    /// if the slot is not in its home line.
     fn count_checked(index: &Index) -> [usize; 3] {
         let width = index.width();
         let mut counts = [0; 3];
@@ -129,7 +129,6 @@ mod alone {
         assert!(home > 45_000 && overflown < 6_000, "{home}, {other}, {overflown}");
     }
 
-    /// Grows and contracts twice, line by line, through several splits.
     #[test]
     fn it_contracts_as_it_grew_and_keeps_every_item() {
         let index = Index::new(8 << 20, 16, GhostScope::Both).expect("address space");
@@ -151,7 +150,7 @@ mod alone {
                     assert_eq!(count_checked(&index).iter().sum::<usize>(), left);
                 }
             }
-            // Free overflow lines are not given back.
+            // Free overflow lines are counted: the index never gives them back.
             assert!(index.bytes() < start + most / 8, "{start}, {most}, {}", index.bytes());
             assert_eq!(index.step_back(), Step::NotNow, "it is as at the start");
         }
@@ -190,7 +189,7 @@ mod alone {
         }
     }
 
-    /// The 150 keys of one home line fill other lines and overflow lines too.
+    /// 150 keys with the same home line fill other lines and overflow lines too.
     #[test]
     fn keys_that_crowd_are_all_found_and_let_go() {
         let index = Index::new(1 << 20, 8, GhostScope::None).expect("address space");
@@ -244,7 +243,7 @@ mod alone {
     #[test]
     fn without_memory_an_insert_is_refused_and_nothing_lost() {
         let index = Index::new(1 << 20, 8, GhostScope::None).expect("address space");
-        // The memory of exactly one overflow line makes `has_line` true.
+        // `has_line` becomes true once the memory for one overflow line is granted.
         let index_with_a_line = Index::new(1 << 20, 8, GhostScope::None).expect("address space");
         let missing = index_with_a_line.bytes() + 64 - index_with_a_line.granted_bytes();
         assert!(!index_with_a_line.has_line());
@@ -268,7 +267,7 @@ mod alone {
         assert_eq!(index.bytes(), plain + ghost::WORDS * 8, "its memory is counted");
         index.grant(4 << 20);
         let count = 60_000;
-        // The keys are few enough that no word has to forget one.
+        // There are few keys, so no word of the ghost has to forget a key.
         let gone = count..count + 12;
         gone.clone().for_each(|loc| index.lock(hash_of(loc)).remember(Queue::Probation));
         for loc in 0..count {
@@ -282,11 +281,10 @@ mod alone {
         assert!(gone.clone().all(|loc| index.lock(hash_of(loc)).recall().is_some()));
         assert!(!gone.clone().any(|loc| index.remembers(hash_of(loc))));
         let known = (0..count).filter(|loc| index.remembers(hash_of(*loc))).count();
-        // All groups inherit twelve tags from the first group, one or two tags in each word.
+        // Each group has a copy of the twelve tags, so some other keys seem to be remembered too.
         assert!(known < 130, "{known} that were never remembered");
     }
 
-    /// Marks of segments of 1,024 keys; every third segment is dead.
     fn thirds() -> Marks {
         let mut marks = Marks::new(1024, 10);
         (0..1024).step_by(3).for_each(|segment| marks.set(segment, true));
@@ -333,7 +331,6 @@ mod alone {
         }
     }
 
-    /// Keys of one home line fill overflow lines. A pass removes a few, most or all of these keys.
     #[test]
     fn a_pass_leaves_overflow_lines_full_but_for_the_first() {
         let home = |loc: &u64| hash_of(*loc) >> 61 == 3;

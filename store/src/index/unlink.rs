@@ -1,27 +1,26 @@
-//! Empties the slots of many items that die together, at a low cost per item.
+//! Empties the slots of many items that expire together, at a low cost per item.
 //!
 //! Where: the walk through a segment whose items have expired.
-//! Invariant: the group's lock is held; a slot that is not found quickly is left to `LockedGroup`.
-//! Source: the lookup in `LockedGroup::find`, by location.
+//! Invariant: a slot is emptied under its group's lock. Slots in overflow lines are not found here.
+//! Source: a shorter form of `LockedGroup::find_loc`.
 
 use super::slot::{Slot, tag};
 use super::width::Address;
 use super::{Index, OVERFLOW_AT, probe};
 use memory::sync::{AtomicU64, Ordering};
 
-/// The result of an attempt to empty a slot.
 pub(crate) enum UnlinkResult {
     /// The item's slot, which is now empty.
     Gone(Slot),
     /// The item is not dead.
     Kept,
-    /// The slot is in neither of the item's two lines, or another column holds the group's lock.
+    /// The item's two lines lack the slot, the width has changed, or the group's lock is not free.
     Elsewhere,
 }
 
 impl Index {
-    /// Empties the slot of the item at `loc`, if the slot is in its home line or other line and
-    /// `is_dead`, called under the group's lock, returns true. Does not search overflow lines.
+    /// Empties the slot of the item at `loc` if `is_dead` returns true. `is_dead` is called under
+    /// the group's lock. Searches the item's home line and other line, but no overflow lines.
     #[inline]
     pub(crate) fn unlink_near(
         &self,
@@ -40,11 +39,11 @@ impl Index {
         {
             unlinked = UnlinkResult::Kept;
             if is_dead() {
-                found.at.store(0, Ordering::Release); // as in `LockedGroup::remove`
+                found.at.store(0, Ordering::Release); // pairs with the Acquire of `probe`
                 unlinked = UnlinkResult::Gone(found.slot);
             }
         }
-        // Release pairs with the same loads as the store in `LockedGroup::drop`.
+        // Release pairs with the Acquire of `lock_group` and of `find_validated`.
         self.groups.word(address.group()).store(word, Ordering::Release);
         unlinked
     }
@@ -62,8 +61,8 @@ impl Index {
         self.lines.prefetch(address.line(address.home(tag)));
     }
 
-    /// If the item at `loc` is not at home (one in five), prefetches its other line and the first
-    /// overflow line. Called once the home line is in the cache.
+    /// If the slot of the item at `loc` is not in its home line, prefetches its other line and the
+    /// first overflow line. `prefetch_to_unlink` must have prefetched the home line before.
     #[inline]
     pub(crate) fn prefetch_elsewhere(&self, hash: u64, loc: u64) {
         let (address, tag) = (self.width().address(hash), tag(hash));

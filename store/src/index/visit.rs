@@ -1,18 +1,18 @@
 //! Visits all slots, group by group, in an order that growth and contraction do not change.
 //!
 //! Where: a dump, which is made in many steps, between requests.
-//! Invariant: slots are visited in the order of their keys' hashes read backwards, bit by bit. A
-//! group has the hashes that end in its number, so in that order its hashes are contiguous, and so
-//! are the hashes of each group into which it splits. Therefore a visit that has reached a place in
-//! this order has met every slot before that place and none after it, whatever the widths
-//! meanwhile.
+//! Invariant: slots are visited in the order of their keys' hashes with all bits reversed. A group
+//! has the hashes whose lowest bits are the group's number: after the reversal these hashes are
+//! contiguous, in the group and, after a split, in each new group. So a visit that has reached a
+//! place has met every slot before the place and no slot after it, even if the index has grown or
+//! contracted meanwhile.
 
 use super::locked::LockedGroup;
 use super::slot::Slot;
 use super::{Index, OVERFLOW_AT};
 use memory::sync::{AtomicU64, Ordering};
 
-/// A place in the order of visits.
+/// A place in the order of visits: a hash with all bits reversed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(u64);
 
@@ -21,7 +21,7 @@ impl Place {
         Self(hash.reverse_bits())
     }
 
-    /// The fraction of all places before this one, from 0 to 1.
+    /// The fraction of all places that come before this place, from 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "about")]
     pub(crate) fn part(self) -> f64 {
         self.0 as f64 / u64::MAX as f64
@@ -33,12 +33,12 @@ impl Index {
         self.lock(place.0.reverse_bits())
     }
 
-    /// Prefetches the lines of the group at `place`, and calls `near` with each of its slots, to
-    /// prefetch more. The group is not locked, so a prefetch may be useless.
+    /// Loads the lines of the group at `place` into the cache, and calls `near` with each slot of
+    /// these lines, so that `near` can prefetch the slot's item. The group is not locked.
     pub(crate) fn prefetch_at(&self, place: Place, mut near: impl FnMut(Slot)) {
         let address = self.width().address(place.0.reverse_bits());
         for line in 0..address.lines {
-            // Relaxed: the slots only choose what to prefetch.
+            // Relaxed: the slots only choose items to prefetch.
             let words = self.lines.line(address.line(line)).iter();
             let slots = words.map(|word| Slot(word.load(Ordering::Relaxed)));
             slots.filter(|slot| slot.0 != 0).for_each(&mut near);
@@ -51,7 +51,7 @@ impl LockedGroup<'_> {
         Place::of(self.address.group)
     }
 
-    /// The place after the group's last hash; `None` at the end.
+    /// The place after the group's last hash; `None` if no place comes after this group.
     pub(crate) fn next_place(&self) -> Option<Place> {
         let hashes = 1_u64.checked_shl(u64::BITS - self.address.groups_log)?;
         self.first_place().0.checked_add(hashes).map(Place)

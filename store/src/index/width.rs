@@ -3,26 +3,26 @@
 //! Where: the first step of every lookup and of every change.
 //! Invariant: the address of a hash follows from the hash and the width. A key's two lines follow
 //! from the address and the tag. So a slot can be moved without reading its key, except by a split.
-//! Source: linear hashing (Litwin, 1980), by groups of 8 to 15 lines so that memory never doubles
-//! at once; two lines for each key as in d-left hashing (Broder and Mitzenmacher, 2001).
+//! Source: linear hashing (Litwin, 1980), with groups of 8 to 15 lines as buckets, so that memory
+//! never doubles at once; two lines for each key: d-left hashing (Broder and Mitzenmacher, 2001).
 
 use super::index;
 use super::slot::TAG_BITS;
 
-/// The minimum and the maximum number of lines of a group. A group that would get more is split.
+/// Minimum and maximum number of lines of a group. A group that would get more lines is split.
 pub(super) const LINES_MIN: u64 = LEAST as u64;
 pub(super) const LINES_MAX: u64 = MOST as u64;
 const LEAST: usize = 8;
 const MOST: usize = 15;
 
-/// The tags are divided into this many parts; all tags of a part have one home line.
+/// The tags are divided into this number of parts. All tags of a part have the same home line.
 const PARTS: usize = 256;
-/// The home line of each part: a row for groups of 8 lines, one for 9, and so on to 15. When a
-/// group gets one more line, the only tags that move are the tags whose home becomes the new line.
+/// The home line of each part: one row for groups of 8 lines, one row for groups of 9 lines, and so
+/// on up to 15. When a group gets a line, a tag's home line changes only to the new line.
 static HOMES: [[u8; PARTS]; 8] = homes();
 
-/// The width of the index: it has `2^groups_log` groups of `lines` lines, of which the first
-/// `stepped` have one line more or, where that would be 16, are two groups of 8.
+/// The width of the index: `2^groups_log` groups of `lines` lines. The first `stepped` groups have
+/// one line more; instead of a group of 16 lines, there are two groups of 8 lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
     pub(super) groups_log: u32,
@@ -31,7 +31,7 @@ pub(super) struct Width {
 }
 
 impl Width {
-    /// The width of `lines` lines, or of `LINES_MIN` if that is more.
+    /// The width of an index with `lines` lines, but at least `LINES_MIN` lines.
     pub(super) fn of_lines(lines: u64) -> Self {
         let total = lines.max(LINES_MIN);
         let groups_log = (total / LINES_MIN).ilog2();
@@ -56,7 +56,7 @@ impl Width {
         (1 << self.groups_log) + if self.lines == LINES_MAX { self.stepped } else { 0 }
     }
 
-    /// The width with one line more, which the next group gets.
+    /// The width after one more step of growth, which adds a line to the next group.
     pub(super) fn wider(mut self) -> Self {
         self.stepped += 1;
         if self.stepped == 1 << self.groups_log {
@@ -88,7 +88,7 @@ impl Width {
     pub(super) fn address(self, hash: u64) -> Address {
         let group_of = |groups_log: u32| hash & ((1 << groups_log) - 1);
         let group = group_of(self.groups_log);
-        // No branch: lookups meet both widths at random, so a branch would be mispredicted.
+        // A sum, since a branch would be mispredicted: groups of both sizes come at random.
         let lines = self.lines + u64::from(group < self.stepped);
         if lines > LINES_MAX {
             let groups_log = self.groups_log + 1;
@@ -98,7 +98,6 @@ impl Width {
     }
 }
 
-/// The address of a hash: its group, and the number of lines over which the group is spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) group: u64,
@@ -122,8 +121,8 @@ impl Address {
         Homes::of(self.lines)
     }
 
-    /// The index of a group's line. Lines are ordered by plane, which has one line of each group,
-    /// so that an added line comes after all others.
+    /// The position of a group's line among all lines. Plane n has line n of each group, and plane
+    /// follows plane, so that a line added to the index comes after all other lines.
     #[inline]
     pub(super) fn line(self, home: u64) -> usize {
         index((home << self.groups_log) + self.group)
@@ -134,7 +133,7 @@ impl Address {
     }
 }
 
-/// The map from a tag to its home line and its other line, in a group of a given number of lines.
+/// The home line and the other line of each tag, in a group with a given number of lines.
 #[derive(Clone, Copy)]
 pub(super) struct Homes {
     row: &'static [u8; PARTS],
@@ -152,7 +151,7 @@ impl Homes {
         u64::from(self.row[index(tag >> (TAG_BITS - PARTS.ilog2())) % PARTS])
     }
 
-    /// The other line of a tag, never the home line: chosen by the tag's lowest bits.
+    /// The other line of a tag, chosen by the tag's lowest bits. It is never the home line.
     #[inline]
     pub(super) fn other(self, tag: u64) -> u64 {
         let (home, other) = (self.home(tag), u64::from(self.row[index(tag) % PARTS]));
@@ -161,7 +160,7 @@ impl Homes {
     }
 }
 
-/// Eight lines share the parts in order; each further line takes parts from the fullest lines.
+/// Eight lines share the parts in order; a further line takes parts from the lines with most parts.
 const fn homes() -> [[u8; PARTS]; 8] {
     let mut homes = [[0; PARTS]; 8];
     let mut parts = [0; MOST];
@@ -178,7 +177,7 @@ const fn homes() -> [[u8; PARTS]; 8] {
         let mut row = homes[lines - LEAST - 1];
         let (mut taken, mut at) = (0, 0);
         while taken < PARTS / lines {
-            // Searches the fullest line's parts in steps of seven, to spread the parts taken.
+            // Searches the parts in steps of seven, so that the taken parts are spread.
             let (mut fullest, mut line) = (0, 1);
             while line < lines - 1 {
                 if parts[line] > parts[fullest] {
@@ -231,7 +230,7 @@ mod tests {
             for tag in 1..=TAG_MASK {
                 let [before, after] = [lines, lines + 1].map(|lines| Homes::of(lines).home(tag));
                 assert!(before == after || after == lines, "{tag}");
-                // Removing that line moves no tag, unless it was the tag's home or other line.
+                // If the new line is removed, only tags that had this line get another line.
                 let [before_other, other] =
                     [lines, lines + 1].map(|lines| Homes::of(lines).other(tag));
                 assert!(after == lines || other == lines || other == before_other, "{tag}");

@@ -1,4 +1,4 @@
-//! Copies a value straight into a reply, together with the parts of the reply around it.
+//! Copies a value from the log straight into a reply, with the texts before and after the value.
 //!
 //! Where: nearly every hit, see `read`.
 //! Invariant: room for all pieces is reserved at once; the buffer ends with the last byte written.
@@ -11,8 +11,8 @@ use crate::verbs::{ReplyTemplate, Word};
 const WORDS_BYTES: usize = 7 * size_of::<u64>();
 
 impl Item<'_> {
-    /// Appends the value, all of which is in the log, and the words of `around`, with `key` if
-    /// `around.key` is set. If the item is rewritten meanwhile, the caller finds out afterwards.
+    /// Appends the words of `around`, the value (all of which must be in the log) and, if
+    /// `around.key`, the key. The caller must check afterwards that the item was not rewritten.
     #[inline(always)]
     pub(crate) fn append_around(&self, out: &mut Vec<u8>, around: &ReplyTemplate, key: &[u8]) {
         let value_bytes = self.shape.log_bytes as usize;
@@ -20,10 +20,10 @@ impl Item<'_> {
         let ReplyTemplate { before: [one, two, three, four], between: [five, six], behind, .. } =
             *around;
         out.reserve(WORDS_BYTES + key_bytes + value_bytes);
-        // SAFETY: there is room for seven words, the key and the value after the end of `out`, and
-        // each step writes one of these and advances by no more than it has written. The value is
-        // copied as in `copy_value`, and the key is borrowed: nobody stores its bytes. All bytes
-        // between `start` and `end` have been written.
+        // SAFETY: there is room for seven words, the key and the value after the end of `out`. Each
+        // step writes one of them, and advances `at` by no more than the step wrote. `copy_out`
+        // reads the value by atomics, since another column may rewrite it; nobody stores to the
+        // key, which is borrowed. All bytes between `start` and `end` have been written.
         unsafe {
             let start = out.as_mut_ptr().add(out.len());
             let mut at = put(put(put(put(start, one), two), three), four);
@@ -60,8 +60,8 @@ mod tests {
     use super::super::shape::{CasWidth, DecodedPrefix, Shape};
     use super::*;
 
-    /// Uses memory outside the mapping, for Miri, which reports an access to the borrowed key
-    /// through a pointer that allows stores.
+    /// The item is outside the mapping, so that Miri can check it: Miri reports an access to the
+    /// borrowed key through a pointer that allows stores.
     #[test]
     fn a_value_stands_between_its_words_behind_a_key_that_is_borrowed() {
         let mut log = *b"....keyvalue";

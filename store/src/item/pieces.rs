@@ -1,13 +1,13 @@
 //! Copies of bytes that another column may be rewriting: a value, or a field of a header.
 //!
 //! Where: readers copy by `copy_out`, writers by `copy_in`; see `rewrite`.
-//! Invariant: shared bytes are accessed by relaxed atomics only, and no two accesses to one byte
-//! differ in size. On x86-64 all accesses are of one byte. Elsewhere, and under shuttle, where
-//! other threads may run between two pieces, bytes are cut into aligned pieces that cover each byte
-//! once; address and length alone determine the cut. Each load may see any store of `copy_in` and
-//! `cut::copy_in` to its piece. The fences around the copies, in `LockedGroup::rewrite` and
-//! `FoundSlot::is_unchanged`, decide which loads and stores belong together.
-//! Source: Boehm, as in `rewrite`; on "bytewise atomic memcpy" see C++'s P1478.
+//! Invariant: all accesses to shared bytes are relaxed atomics, and all accesses to one byte have
+//! the same size. On x86-64 this size is one byte. Elsewhere, and under shuttle, where other
+//! threads may run between two pieces, bytes are cut into aligned pieces that cover each byte once;
+//! the address and the length alone determine the pieces. A load may see any store of `copy_in` to
+//! the same piece. The fences around the copies, in `LockedGroup::rewrite` and
+//! `FoundSlot::is_unchanged`, order the loads and stores of different pieces.
+//! Source: see `rewrite`; for a "bytewise atomic memcpy", see P1478, a proposal for C++.
 
 #![allow(unsafe_code, reason = "atomics over bytes in the mapping")]
 
@@ -19,10 +19,10 @@ pub(super) use whole::{
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, shuttle)))))]
 pub(super) use cut::{copy_in, copy_out, copy_still, load_2, load_4, load_8};
 
-/// A loop of relaxed loads and stores of single bytes, in the processor's own instructions.
+/// Copies by wide instructions, which act like relaxed loads and stores of single bytes.
 ///
-/// A compiler does not merge atomics into wider accesses. Assembler code can: x86-64 never tears a
-/// byte in an access of any width, and orders wide accesses like accesses of one byte.
+/// A compiler does not merge atomics into wider accesses. Assembler code can: on x86-64 no access
+/// tears a byte, and a wide access is ordered like accesses of one byte.
 #[cfg(all(target_arch = "x86_64", not(any(miri, shuttle))))]
 mod whole {
     use memory::plant::{Fault, is};
@@ -44,14 +44,14 @@ mod whole {
 
     macro_rules! load {
         ($name:ident, $number:ty, $move:literal) => {
-            /// The number in the bytes that `copy` would copy from `from`.
+            /// Loads a number from the bytes at `from`.
             ///
             /// # Safety
-            /// Like `copy`, for `from`.
+            /// The bytes at `from` may be loaded as atomics of one byte.
             #[inline(always)]
             pub(in super::super) unsafe fn $name(from: *const u8) -> $number {
                 let piece: $number;
-                // SAFETY: as in `copy`, with one access.
+                // SAFETY: the load acts like atomics of single bytes, which the caller allows.
                 unsafe {
                     asm!(
                         $move,
@@ -70,7 +70,7 @@ mod whole {
     load!(load_8, u64, "mov {piece}, [{from}]");
 
     /// Copies `bytes` bytes, some of them twice, since steps overlap. Meanwhile other threads may
-    /// load both ranges, and store to one of them, but not to both.
+    /// load both ranges, and may store to one range, but not to both.
     ///
     /// # Safety
     /// The bytes at `from` may be loaded, and the bytes at `to` stored, both as atomics of one
@@ -80,10 +80,10 @@ mod whole {
         let bytes = if is(Fault::LastPieceNotCopied) && bytes > 64 { bytes & !7 } else { bytes };
         let bytes = if is(Fault::PieceCopiedBeyond) { bytes + 64 } else { bytes };
         // SAFETY: every access lies within the `bytes` bytes: each branch has checked that there
-        // are enough for its steps, from the start on and up to the end, and the loop leaves no
-        // more than the last steps copy. The assembler does only what relaxed atomics of single
-        // bytes may do: each byte is loaded and stored, twice at most, and x86-64 tears none. SSE2
-        // is part of x86-64.
+        // are enough bytes for its steps, which go on from the start and back from the end; the
+        // loop leaves no more bytes than the last four steps copy. The assembler does only what
+        // relaxed atomics of single bytes may do: it loads and stores each byte at most twice, and
+        // x86-64 tears no byte. SSE2 is part of x86-64.
         unsafe {
             let (from_end, to_end) = (from.add(bytes), to.add(bytes));
             if bytes >= 32 {
@@ -115,7 +115,7 @@ mod whole {
     }
 }
 
-/// Atomics as large as their addresses allow, for processors without `whole`.
+/// Copies by atomics as large as their addresses allow, for builds without `whole`.
 #[cfg(any(all(test, not(loom)), not(all(target_arch = "x86_64", not(any(miri, shuttle))))))]
 mod cut {
     use memory::plant::{Fault, is};
@@ -150,11 +150,11 @@ mod cut {
     /// Copies `bytes` bytes that other threads may be storing by `copy_in`.
     ///
     /// # Safety
-    /// The bytes at `from` may be loaded by atomics of the pieces' sizes. The pointer `from` must
-    /// allow stores too, since atomics are made from it. The bytes at `to` are the caller's own.
+    /// The bytes at `from` may be loaded by atomics of the pieces' sizes. `from` must allow stores
+    /// too, since atomics are made from it. Only the caller accesses the bytes at `to`.
     #[inline]
     pub(in super::super) unsafe fn copy_out(from: *const u8, mut to: *mut u8, bytes: usize) {
-        // Relaxed loads of the pieces pair with the stores in `copy_in`, see above.
+        // Relaxed: the fences around the copy order these loads, which see stores of `copy_in`.
         let relaxed = Ordering::Relaxed;
         let bytes = if is(Fault::PieceLoadedBeyond) { bytes + 1 } else { bytes };
         pieces(from, bytes, |from, piece| {
@@ -189,11 +189,11 @@ mod cut {
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
 
-    /// A little-endian number, copied by `copy_out`.
+    /// Defines a function that loads a little-endian number by `copy_out`.
     macro_rules! load {
         ($name:ident, $number:ty) => {
             /// # Safety
-            /// Like `copy_out`, for `from`.
+            /// The number's bytes at `from` fulfil the conditions of `copy_out`.
             #[inline]
             pub(in super::super) unsafe fn $name(from: *const u8) -> $number {
                 let mut bytes = [0; size_of::<$number>()];
@@ -211,15 +211,15 @@ mod cut {
     /// Copies `bytes` bytes to a place from which other threads may be loading by `copy_out`.
     ///
     /// # Safety
-    /// The bytes at `to` may be stored by atomics of the pieces' sizes. The bytes at `from` are the
-    /// caller's own.
+    /// The bytes at `to` may be stored by atomics of the pieces' sizes. Only the caller accesses
+    /// the bytes at `from`.
     #[inline]
     pub(in super::super) unsafe fn copy_in(mut from: *const u8, to: *mut u8, bytes: usize) {
-        // Relaxed stores of the pieces pair with the loads in `copy_out`, see above.
+        // Relaxed: the fences around the copy order these stores, which `copy_out` loads.
         let relaxed = Ordering::Relaxed;
         pieces(to, bytes, |to, piece| {
             plain_access(to, piece, true);
-            // SAFETY: as in `copy_out`, with `from` and `to` exchanged.
+            // SAFETY: the caller's guarantee holds for each piece, which is aligned.
             unsafe {
                 match piece {
                     1 => AtomicU8::from_ptr(to).store(from.read(), relaxed),
@@ -248,7 +248,7 @@ mod tests {
     use super::{copy_in, copy_out, copy_still, load_2, load_4, load_8};
     use testing::Random;
 
-    /// A copy from a pointer that must allow stores too, see `cut::copy_out`.
+    /// A function that copies bytes from a pointer that allows stores too (see `cut::copy_out`).
     type Copy = unsafe fn(*const u8, *mut u8, usize);
 
     #[test]
@@ -297,12 +297,12 @@ mod tests {
         assert_eq!(got, (due, due));
     }
 
-    /// Under shuttle only `cut` runs.
+    /// Under Miri and shuttle all copies are those of `cut`, so this test compares nothing.
     #[test]
     fn whole_and_cut_copy_the_same_whatever_the_bytes_and_wherever_they_lie() {
         const ROOM: usize = 4096;
         let mut random = Random::new(27);
-        // Under Miri only `cut` runs, and so slowly that 5,000 rounds would take minutes.
+        // Under Miri, 5,000 rounds would take minutes.
         for _ in 0..if cfg!(miri) { 20 } else { 5_000 } {
             let mut given: Vec<u64> = (0..ROOM / 8).map(|_| random.next()).collect();
             let most = random.pick(&[4, 40, 300, ROOM]);

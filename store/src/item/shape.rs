@@ -12,8 +12,8 @@
 //!   long   000:3  klen:8  opts:5   vlen:16   u32   vlen 65535: a u32 follows
 //!   void   000:3  klen:8  extent:21          u32   klen 0; its extent, these four bytes included
 //! ```
-//! The store's configuration determines if items have a CAS unique; an item's options only mark a
-//! unique of eight bytes.
+//! The store's configuration determines if items have a CAS unique; an item's options only tell
+//! that the unique has eight bytes.
 
 #![allow(unsafe_code, reason = "reads an item's first bytes in the mapping")]
 
@@ -22,32 +22,31 @@ use memory::frames::is_chunk;
 
 pub(crate) const EXP: u8 = 1;
 pub(crate) const FLAGS: u8 = 2;
-/// The item's CAS unique has eight bytes.
 const CAS8: u8 = 4;
-/// The key was given in base64.
+/// Option: the client sent the key in base64.
 pub(crate) const KEY_BINARY: u8 = 8;
-/// The value is in frames, except for its last part, or whole in chunks. Only in the long form.
+/// Option, only in the long form: the value is in frames, except for its last part, or in chunks.
 const CHAINED: u8 = 16;
 
-/// The low bits of each form. The lowest bit that is 1 tells the form; in the long form all are 0.
+/// The low bits of each form: the lowest bit that is 1 tells the form. In the long form all are 0.
 const SHORT: u32 = 0b1;
 const MEDIUM: u32 = 0b10;
 const WIDE: u32 = 0b100;
 const LONG: u32 = 0b000;
-/// The maximum lengths of a key and of a value in a form.
+/// Maximum length of a key (`KLEN`) and of a value (`VLEN`) in the form that the name begins with.
 const SHORT_KLEN_MAX: u32 = (1 << 6) - 1;
 const SHORT_VLEN_MAX: u32 = (1 << 9) - 1;
 const MEDIUM_VLEN_MAX: u32 = (1 << 12) - 1;
 /// The marker, in the long form, that the value's length follows.
 const VLEN_FOLLOWS: u32 = (1 << 16) - 1;
 const VOID_EXTENT_AT: u32 = 11;
-/// Bytes of the smallest void, which is one word and smaller than an item, and of the largest void
-/// whose extent the word can encode.
+/// Bytes of the smallest void, which is one word and smaller than any item, and of the largest
+/// void, whose extent just fits in the word.
 pub(super) const VOID_BYTES_MIN: u32 = 4;
 pub(super) const VOID_BYTES_MAX: u32 = (1 << (32 - VOID_EXTENT_AT)) - 1;
 const STAMP_BYTES: u32 = 2;
 
-/// Bytes of the optional fields for each `opts`, without the first four bytes of a CAS unique.
+/// Bytes of the optional fields for each `opts`; of a CAS unique, the first four are not counted.
 const FIELDS: [u8; 32] = {
     let mut table = [0; 32];
     let mut opts = 0;
@@ -66,7 +65,7 @@ const FIELDS: [u8; 32] = {
 pub(crate) enum CasWidth {
     /// The item has no CAS unique (`-C`).
     None,
-    /// Four bytes: a distance from the segment's base.
+    /// Four bytes: the distance of the unique from the segment's `cas_base`.
     Short,
     /// Eight bytes: the unique itself.
     Long,
@@ -98,7 +97,7 @@ impl Shape {
         plain.with_cas(cas)
     }
 
-    /// The shape with the field or mark of `bit` if `on`, otherwise without that field or mark.
+    /// The shape with option `bit` set if `on` is true, and cleared if not.
     #[inline]
     pub(crate) fn with(self, bit: u8, on: bool) -> Self {
         Self { opts: if on { self.opts | bit } else { self.opts & !bit }, ..self }
@@ -189,7 +188,6 @@ impl Shape {
     }
 }
 
-/// The bytes before an item's stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Prefix {
     pub(super) word: u32,
@@ -206,7 +204,6 @@ impl Prefix {
     }
 }
 
-/// The decoded first bytes of an item.
 #[derive(Clone, Copy)]
 pub(super) struct DecodedPrefix {
     pub(super) shape: Shape,
@@ -228,26 +225,26 @@ impl DecodedPrefix {
 /// Reads the first bytes of the item at `at`.
 ///
 /// # Safety
-/// An item was written there; its bytes are not reused meanwhile. (First bytes are not rewritten.)
+/// An item was written at `at`, and the item's bytes are not reused during the call.
 #[inline]
 pub(super) unsafe fn read(at: *const u8, layout: Layout) -> DecodedPrefix {
-    // SAFETY: the caller's guarantee; an item in none of the shorter forms is in the long form.
+    // SAFETY: the caller's guarantee. An item that has none of the shorter forms has the long form.
     unsafe { read_shorter(at, layout).unwrap_or_else(|| read_long(at, layout)) }
 }
 
-/// Like `read`, but `None` for an item in the long form. In the other forms the value is in the
-/// log.
+/// Like `read`, but returns `None` for an item in the long form. In all other forms the whole value
+/// is in the log.
 ///
 /// # Safety
 /// See `read`.
 #[inline(always)]
 pub(super) unsafe fn read_shorter(at: *const u8, layout: Layout) -> Option<DecodedPrefix> {
-    // SAFETY: every form has two bytes.
+    // SAFETY: every form has at least two bytes.
     let word = u32::from(u16::from_le(unsafe { at.cast::<u16>().read_unaligned() }));
     if word & SHORT != 0 {
         return Some(DecodedPrefix::new(layout, ((word >> 1) & SHORT_KLEN_MAX, word >> 7, 0), 2));
     }
-    // SAFETY: every other form has three bytes.
+    // SAFETY: every form but the short form has at least three bytes.
     let word = word | (u32::from(unsafe { at.add(2).read() }) << 16);
     if word & MEDIUM != 0 {
         let lengths = ((word >> 2) & SHORT_KLEN_MAX, (word >> 8) & MEDIUM_VLEN_MAX, word >> 20);
@@ -263,7 +260,7 @@ pub(super) unsafe fn read_shorter(at: *const u8, layout: Layout) -> Option<Decod
 /// See `read`.
 #[inline(never)]
 unsafe fn read_long(at: *const u8, layout: Layout) -> DecodedPrefix {
-    // SAFETY: the long form has four bytes; `VLEN_FOLLOWS` in them means that four more follow.
+    // SAFETY: the long form has four bytes; if it says `VLEN_FOLLOWS`, four more bytes follow.
     let (word, follows) = unsafe {
         let word = u32::from_le(at.cast::<u32>().read_unaligned());
         (word, || u32::from_le(at.add(4).cast::<u32>().read_unaligned()))
@@ -275,9 +272,9 @@ unsafe fn read_long(at: *const u8, layout: Layout) -> DecodedPrefix {
     };
     if read.shape.is_chained() {
         let first_frame_at = read.key_at as usize - 4;
-        // SAFETY: by the caller's guarantee `write` has written an item here, and it puts the first
-        // frame's number right before the key. `key_at` counts that number because the options have
-        // `CHAINED`, so it is at least 4. The number is never rewritten.
+        // SAFETY: by the caller's guarantee an item is at `at`. The item is `CHAINED`, so `write`
+        // stored the number of its first frame in the four bytes before the key, and `key_at` is at
+        // least 4. The number is never rewritten.
         let first_frame = unsafe { at.add(first_frame_at).cast::<u32>().read_unaligned() };
         read.shape.log_bytes = match is_chunk(u32::from_le(first_frame)) {
             true => 0,
@@ -287,13 +284,13 @@ unsafe fn read_long(at: *const u8, layout: Layout) -> DecodedPrefix {
     read
 }
 
-/// The extent of the void at `at`. `None`: an item is there.
+/// The extent of the void at `at`; `None` if an item is there.
 ///
 /// # Safety
-/// A record was written there.
+/// A record (an item or a void) was written at `at`.
 pub(super) unsafe fn void_extent(at: *const u8) -> Option<u32> {
     const FORM_AND_KLEN: u32 = (1 << VOID_EXTENT_AT) - 1;
-    // SAFETY: every record has two bytes.
+    // SAFETY: every record has at least two bytes.
     let low = u32::from(u16::from_le(unsafe { at.cast::<u16>().read_unaligned() }));
     // SAFETY: a void has four bytes.
     let word = || u32::from_le(unsafe { at.cast::<u32>().read_unaligned() });
@@ -349,8 +346,8 @@ mod tests {
             for shape in shapes(layout) {
                 let first = shape.first();
                 assert_eq!(first.word.checked_shr(8 * first.bytes).unwrap_or(0), 0, "{shape:?}");
-                // Fills the bytes behind with ones, then with zeros. Of these bytes, `read` reads
-                // only the first frame's number, which tells if the value is in the arena.
+                // Fills the bytes behind with ones, then with zeros. `read` ignores all of them
+                // except the first frame's number, which tells if the value is in the arena.
                 let chunked = shape.is_chained().then(|| (shape.in_frames(0), 7 | 1 << 31));
                 let framed = [Some((shape, 7_u32)), chunked].into_iter().flatten();
                 for ((shape, first_frame), behind) in framed.flat_map(|it| [(it, 0xff), (it, 0)]) {
@@ -429,7 +426,7 @@ mod tests {
         let plain = Shape::new(20, 20, CasWidth::Short);
         assert_eq!(plain.extent(), 48);
         assert_eq!(Shape::new(20, 20, CasWidth::None).extent(), 44);
-        // An exptime or client flags take five more bytes, one of them for the form.
+        // An exptime, like client flags, takes four bytes, and the longer form takes one byte.
         assert_eq!([plain.with(EXP, true).extent(), plain.with(FLAGS, true).extent()], [53, 53]);
     }
 }

@@ -36,7 +36,6 @@ fn shapes(layout: Layout) -> impl Iterator<Item = Shape> {
     })
 }
 
-/// Writes an item of `shape` and `fields` at `loc`, and a void after the item.
 fn written<'r>(
     region: &'r Region,
     loc: u64,
@@ -55,7 +54,7 @@ fn written<'r>(
 }
 
 fn is_followed_by_its_void(region: &Region, loc: u64, layout: Layout, shape: Shape) -> bool {
-    // SAFETY: `written` wrote a void there.
+    // SAFETY: `written` wrote a void behind the item.
     let void = unsafe { record(region, loc + u64::from(shape.extent()), layout) };
     matches!(void, Record::Void(70_000))
 }
@@ -142,7 +141,7 @@ fn what_is_rewritten_is_read_at_every_place_and_length() {
     }
 }
 
-/// Must panic in release builds too; otherwise the exptime would overwrite the key's first bytes.
+/// `set_exptime` must panic in release builds too: else it would overwrite the key's first bytes.
 #[test]
 #[should_panic(expected = "an item that has room for an exptime")]
 fn an_exptime_is_written_over_nothing_else() {

@@ -1,9 +1,9 @@
-//! Appends items to the open segment of their queue and, if they expire, of their class.
+//! Appends each item to the open segment of its queue and, if the item expires, of its class.
 //!
 //! Where: used for each item that a verb writes, or that a drain moves instead of evicting it.
 //! Invariant: a segment takes items only in the flush epoch for which it was opened. An appender
-//! may hold the number of a segment that has since been drained and opened for another appender.
-//! Such a number is harmless: a place reserved there is valid, or the segment is full.
+//! may hold the number of a segment that was later drained and opened for another appender. Such a
+//! number is harmless: a reservation in the segment either fails or is valid.
 //! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021), see `timed`.
 
 use super::timed::class_of;
@@ -15,15 +15,15 @@ use memory::sync::Ordering;
 
 /// The exptimes of items that do not expire, or whose exptime is set later.
 const NEVER: [u32; 2] = [0, EXPTIME_TO_COME];
-/// One segment in `TIMED_PART` may be open for items that expire, or one in `TIMED_PART_WHILE_FREE`
-/// while more than one segment in `FREE_PART` is free.
+/// One segment in `TIMED_PART` may be open for items that expire. While more than one segment in
+/// `FREE_PART` is free, one in `TIMED_PART_WHILE_FREE` may be open for such items.
 pub(super) const TIMED_PART: u32 = 16;
 const TIMED_PART_WHILE_FREE: u32 = 8;
 const FREE_PART: u32 = 8;
 
 impl Log {
-    /// Reserves `bytes` in an open segment of `queue` for an item with this exptime (0: never). If
-    /// no such segment has room and more than `keep` segments are free, opens another segment.
+    /// Reserves `bytes` bytes in an open segment of `queue`, for an item with this exptime (0:
+    /// never). If no such segment has room, opens another, if more than `keep` are free.
     pub(crate) fn reserve(
         &self,
         queue: policy::Queue,
@@ -53,7 +53,7 @@ impl Log {
         let open = &self.lane(queue).appenders[appender];
         let kind = kind(queue);
         loop {
-            // Acquire pairs with the Release below: the fields that `open` has set are visible.
+            // Acquire pairs with the Release below: the fields set by `open` are visible.
             let segment = open.load(Ordering::Acquire);
             if segment != NONE
                 && self.segment(segment).birth() & KIND == kind
@@ -66,22 +66,22 @@ impl Log {
             let (opened, before) = (Ordering::AcqRel, Ordering::Relaxed);
             match open.compare_exchange(segment, fresh, opened, before) {
                 Ok(_) => self.displaced(segment, fresh),
-                // `fresh` is sealed, not given back: another column may have appended to it
-                // already, by a number that it read during an earlier use of the segment.
+                // `fresh` is sealed, not given back: another column may know its number from an
+                // earlier use of the segment, and may already have appended to it.
                 Err(_) => self.seal(fresh),
             }
         }
     }
 
     /// Seals `segment`, which an appender has replaced because it was full or another appender's.
-    /// If it was meanwhile drained and opened again for this appender, nobody else would seal it.
+    /// If the segment was then opened again for this appender, no other column would seal it.
     fn displaced(&self, segment: u32, by: u32) {
         if segment != NONE && segment != by {
             self.seal(segment);
         }
     }
 
-    /// Like `reserve` for an item that expires: uses its class, or a class that expires later.
+    /// Like `reserve`, for an item that expires: uses its class, or a class of longer lives.
     fn reserve_timed(
         &self,
         queue: policy::Queue,
@@ -91,7 +91,7 @@ impl Log {
     ) -> Option<Place> {
         let timed = &self.lane(queue).timed;
         let stripe = self.stripe_of[appender];
-        let now = self.now.load(Ordering::Relaxed); // no other data depends on it
+        let now = self.now.load(Ordering::Relaxed); // orders no other data
         let own = class_of(exptime.saturating_sub(now));
         let mut class = own;
         loop {
@@ -103,8 +103,7 @@ impl Log {
                 {
                     return Some(place);
                 }
-                // The segment is full or belongs to another class: this class has no open segment
-                // now.
+                // The segment is full or of another class, so this class has no open segment.
                 if timed.replace(stripe, class, segment, NONE) {
                     self.displaced(segment, NONE);
                 }
@@ -114,13 +113,13 @@ impl Log {
                 && let Some(fresh) = self.open(queue, appender, kind, keep)
             {
                 if !timed.replace(stripe, class, NONE, fresh) {
-                    self.seal(fresh); // as in `reserve_untimed`
+                    self.seal(fresh); // another column may have appended to it
                 }
-                // The segment's other items will expire with this one, or a little later.
+                // Later items of the segment will expire in second `exptime` or a little later.
                 self.note_due(fresh, exptime);
                 continue;
             }
-            // Each round closes a class's segment, or goes on to a class that expires later.
+            // The loop ends, since each round closes a class's segment or goes on to a later class.
             class = timed.at_least(stripe, class + u32::from(segment == NONE))?;
         }
     }
@@ -149,8 +148,8 @@ impl Log {
         Some(segment)
     }
 
-    /// Reserves `bytes` in a segment. `None`: the segment is full or of an earlier epoch, and is
-    /// now sealed.
+    /// Reserves `bytes` bytes in a segment. Returns `None` if the segment is full or of an earlier
+    /// epoch; the segment is then sealed.
     fn reserve_in(&self, segment: u32, bytes: u32) -> Option<Place> {
         match self.try_reserve(segment, bytes) {
             Reservation::At(offset) => Some(self.place(segment, offset, bytes)),
@@ -162,8 +161,8 @@ impl Log {
         }
     }
 
-    /// Seals one open segment of items that expire, if more are open than allowed while memory is
-    /// short. Then a drain can take the segment and free its unused part.
+    /// Seals the oldest open segment of items that expire, if more than one segment in `TIMED_PART`
+    /// is open for such items. Then a drain can take the segment and free its unused bytes.
     pub(crate) fn trim_timed(&self) {
         let all = self.memory.present();
         let open = || self.lanes.iter().flat_map(|lane| lane.timed.all());
@@ -190,7 +189,6 @@ mod tests {
     use memory::nodes::Nodes;
     use memory::segments::State::{Draining, Frames, Open, Sealed};
 
-    /// Number of segments of each node that hold items or their frames.
     fn held(store: &Store) -> [usize; 2] {
         let segments = &store.memory().segments;
         [0, 1].map(|node| {
@@ -229,7 +227,7 @@ mod tests {
             let [mut one, mut other] = [store.column(), store.column()];
             other.offline();
             let value = vec![7; value_bytes];
-            // Each `set` stores a quarter of the memory, which is half of a node's memory.
+            // A quarter of the memory is half of a node's memory.
             let quarter = u32::try_from((4 << 20) / value_bytes).unwrap();
             set(&mut one, 0..quarter, exptime, &value);
             let [none, some] = held(&store);

@@ -10,9 +10,9 @@ use memory::sync::Ordering;
 use std::collections::BTreeSet;
 
 impl Log {
-    /// Appends faults of the log's segments to `faults`. A column must be filling each open
-    /// segment; a sealed segment must be all committed and in its queue; each queue's count must be
-    /// right.
+    /// Appends the faults of the log's segments to `faults`. Each open segment must be in use by a
+    /// column. Each sealed segment must be committed as a whole and be in its queue. Each queue's
+    /// number of segments must be right.
     pub(crate) fn audit(&self, faults: &mut Vec<String>) {
         let named = self.named();
         let mut counts = [0_u32; 2];
@@ -43,7 +43,7 @@ impl Log {
             }
         }
         for (lane, count) in self.lanes.iter().zip(counts) {
-            let counted = lane.count.segments.load(Ordering::Relaxed); // a count
+            let counted = lane.count.segments.load(Ordering::Relaxed); // no column works now
             if counted != count {
                 faults.push(format!("a queue has {count} segments, counted {counted}"));
             }

@@ -10,7 +10,7 @@ use super::Log;
 use memory::segments::State;
 use memory::sync::Ordering;
 
-/// Minimum number of seconds between a segment's last walk and a walk for a lowered exptime.
+/// A segment with a lowered exptime is walked at least this number of seconds after its last walk.
 const WALK_SECONDS_MIN: u32 = 60;
 
 impl Log {
@@ -20,8 +20,8 @@ impl Log {
         }
     }
 
-    /// The second in which a sealed segment is to be walked. By then all its items have expired if
-    /// they expire nearly together, otherwise about an eighth of them. `None`: no item expires.
+    /// The second in which a sealed segment is to be walked; `None` if no item expires. By then all
+    /// items have expired if their exptimes are close together, else about an eighth of the items.
     pub(crate) fn first_due(&self, segment: u32) -> Option<u32> {
         let there = self.segment(segment);
         let (first, last) = (there.min_exp(), there.max_exp());
@@ -39,9 +39,9 @@ impl Log {
     pub(crate) fn unclaim(&self, segment: u32, due: Option<u32>) {
         let there = self.segment(segment);
         there.set_state(State::Sealed);
-        // If a pass has left the segment uncounted, no unlink notices that its last item is gone.
-        // So the segment is due at once, and the harvest has its live items moved.
-        let now = self.now.load(Ordering::Relaxed); // no other data depends on it
+        // If a pass has left the segment uncounted, no unlink notices that the last item is gone.
+        // So the harvest walks the segment in the next second, and moves its live items.
+        let now = self.now.load(Ordering::Relaxed); // orders no other data
         let soon = there.is_uncounted().then_some(now + 1);
         let due = due.into_iter().chain(soon).min();
         self.calendar.note_unclaimed(&self.memory.segments, segment, due.unwrap_or(u32::MAX));
@@ -52,10 +52,10 @@ impl Log {
         self.calendar.note(&self.memory.segments, segment, due);
     }
 
-    /// A segment to be walked in second `now`; it stays due until it is claimed or noted again.
+    /// A segment to be walked in second `now`; it stays due until a column claims or notes it.
     pub(crate) fn due(&self, now: u32) -> Option<u32> {
         loop {
-            // Each round returns a segment, or notes an open one for later.
+            // Each round returns a segment, or notes a later second for an open segment.
             let segment = self.calendar.due(&self.memory.segments, now)?;
             let there = self.segment(segment);
             if !there.is(State::Open) {

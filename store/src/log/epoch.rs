@@ -1,6 +1,6 @@
 //! The flush word: determines which items a flush has removed, or will remove in a given second.
 //!
-//! Where: every lookup checks the item that it found; an opened segment gets the word's epoch.
+//! Where: every lookup checks the found item against this word; an opened segment gets its epoch.
 //! Invariant: one word holds the epoch, the pending flush, and a bit that is set while segments of
 //! an earlier epoch may be left. Each change of the word is atomic. A segment has the epoch in
 //! which it was opened, and takes no item in a later epoch.
@@ -29,7 +29,7 @@ impl FlushWord {
         (self.0 >> EPOCH_AT) as u32
     }
 
-    /// The second in which a pending flush removes all items stored until then; 0 if none is
+    /// The second in which a pending flush removes all items stored until then; 0 if no flush is
     /// pending.
     pub(crate) fn at(self) -> u32 {
         ((self.0 & AT) >> AT_AT) as u32
@@ -70,7 +70,7 @@ impl AtomicFlushWord {
         self.now().0 & (AT | SWEEPING) != 0
     }
 
-    /// Sets the word to the result of `change`. False: `change` returned `None`; nothing is set.
+    /// Sets the word to the result of `change`. False: `change` returned `None`.
     pub(crate) fn change(&self, mut change: impl FnMut(FlushWord) -> Option<FlushWord>) -> bool {
         let mut change = |word| change(FlushWord(word)).map(|word| word.0);
         if plant::is(Fault::FlushInTwoSteps) {

@@ -1,12 +1,12 @@
 //! A place in the log: bytes reserved for one item until they are committed.
 //!
 //! Where: `Log::reserve` and `Log::reserve_out` make a place for each item that is appended.
-//! Invariant: a place is the only right to write its bytes, and it ends in exactly one commit: of
-//! the item written there (`WrittenPlace`), or of a void. Both commits consume the place.
+//! Invariant: only the owner of a place may write the place's bytes. A place ends in exactly one
+//! commit, which consumes the place: of the item written there (`WrittenPlace`), or of a void.
 //!
 //! Dropping a place fails an assertion in debug builds, in which the tests, the explored schedules
 //! and the soak test run; in a release build the check would cost time in each append. A dropped
-//! place costs memory, not soundness: its segment is never wholly committed, so never drained.
+//! place wastes memory, but is sound: a segment is drained only after all its places are committed.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -29,7 +29,7 @@ pub(crate) struct Place {
 pub(crate) struct WrittenPlace(Place);
 
 impl Place {
-    /// Makes a place of `bytes` bytes at `loc` in `segment`, just reserved by the caller.
+    /// Makes a place. The caller has just reserved the `bytes` bytes at `loc` in `segment`.
     pub(super) fn new(segment: u32, loc: u64, bytes: u32) -> Self {
         Self { segment, loc, bytes }
     }
@@ -72,7 +72,7 @@ impl Drop for Place {
 }
 
 impl Log {
-    /// Writes an item of `shape` to a place of its extent, in a store of this `layout`.
+    /// Writes an item of `shape` to `place`, which must have the item's extent.
     pub(crate) fn write(
         &self,
         place: Place,
@@ -83,9 +83,9 @@ impl Log {
         assert_eq!(shape.extent(), place.bytes, "a place for exactly this item");
         assert_eq!(shape.cas() != CasWidth::None, layout.cas, "as all of the store's items");
         let base = self.segment(place.segment).cas_base();
-        // SAFETY: the bytes are those of a place. They were reserved by adding to their segment's
-        // cursor, so no other place has any of them; no slot names them and no walk comes to them
-        // before they are committed, which consumes the place. Their number is `extent`.
+        // SAFETY: no other place has any of the bytes, since they were reserved by adding to the
+        // segment's cursor. No slot names the bytes, and no walk reaches them, before a commit,
+        // which consumes the place. The number of bytes is the item's extent.
         unsafe { item::write(&self.memory.region, place.loc, shape, fields, base) };
         WrittenPlace(place)
     }
@@ -95,12 +95,12 @@ impl Log {
         self.committed(written.0);
     }
 
-    /// Commits a place that gets no item, as a void.
+    /// Commits a place that gets no item: writes a void there.
     pub(crate) fn void(&self, place: Place) {
-        // SAFETY: the bytes are a place's, as in `write`; every item's extent, and so every
-        // place, is larger than a void's four bytes.
+        // SAFETY: the bytes belong to a place (see `write`). A place has the extent of an item,
+        // which is larger than a void's four bytes.
         unsafe { item::write_void(&self.memory.region, place.loc, place.bytes) };
-        self.dead_bytes.fetch_add(place.bytes.into(), Ordering::Relaxed); // a sum
+        self.dead_bytes.fetch_add(place.bytes.into(), Ordering::Relaxed); // a sum orders nothing
         self.committed(place);
     }
 
@@ -108,7 +108,7 @@ impl Log {
     fn committed(&self, place: Place) {
         let (segment, bytes) = place.end();
         if self.segment(segment).commit(bytes) {
-            // The due second must allow for items linked after the segment was sealed.
+            // Items that were linked after the segment was sealed may be due earlier or later.
             self.note_first_due(segment);
             self.retire_if_dead(segment);
         }

@@ -2,8 +2,8 @@
 //!
 //! Where: an append to a full segment, a flush and a change of the limit seal segments; the last
 //! commit and the last unlink in a segment retire it.
-//! Invariant: one caller seals a segment, and one retires it. The caller whose change leaves a
-//! segment sealed, wholly committed and without a live item retires the segment at once.
+//! Invariant: exactly one caller seals a segment, and exactly one caller retires it. The caller
+//! that leaves a segment sealed, all committed and without a live item retires the segment at once.
 //! Source: none.
 
 use super::{CLASS_AT, KIND, Lane, Log, TIMED};
@@ -19,7 +19,6 @@ impl Log {
         }
     }
 
-    /// Seals the appenders' segments for which `which` is true.
     fn seal_open(&self, which: impl Fn(&Segment) -> bool) {
         let appenders = self.lanes.iter().flat_map(|lane| &lane.appenders);
         // Acquire pairs with the Release in `reserve_untimed`.
@@ -37,8 +36,8 @@ impl Log {
         }
     }
 
-    /// Closes a segment by reserving more bytes than it has. True: this call has sealed the
-    /// segment, and the caller must queue it.
+    /// Closes a segment by reserving more bytes than it has. Returns true if this call has sealed
+    /// the segment: then the caller must queue it.
     pub(super) fn close(&self, segment: u32) -> bool {
         let segment_bytes = self.memory.region.segment_bytes();
         self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reservation::Sealed
@@ -62,10 +61,10 @@ impl Log {
         }
     }
 
-    /// Retires the segment if it is sealed and has no live item. Called after a sealing, commit or
-    /// unlink; the fence makes the last of these callers see the others' changes.
+    /// Retires the segment if it is sealed and has no live item. Called after each sealing, commit
+    /// and unlink; because of the fence, the last caller sees the changes of all earlier callers.
     pub(crate) fn retire_if_dead(&self, segment: u32) {
-        fence(Ordering::SeqCst); // pairs with itself in the other callers
+        fence(Ordering::SeqCst); // pairs with the fence of the other callers
         let there = self.segment(segment);
         // The order of these checks matters: an item counts as live before its place is committed,
         // so once all places are committed the live bytes only fall.

@@ -1,13 +1,13 @@
-//! Open segments for items that expire, grouped by life, which is the time until an item expires:
-//! the items of a segment expire together, and the segment is freed without moving any item.
+//! Open segments for items that expire. A segment gets items of similar life (the time until an
+//! item expires), so that its items expire together, and it is freed without moving any item.
 //!
 //! Where: the log asks here for the segment to which an item with an exptime is appended.
-//! Invariant: an item goes to a segment of its class or of a class of longer lives, so no segment
-//! outlasts its class. If no such segment is open, the item goes to a segment of items that do not
-//! expire.
+//! Invariant: an item goes to a segment of its class or of a class of longer lives, so no item of a
+//! segment lives longer than the segment's class says. If no such segment is open, the item goes to
+//! a segment of items that do not expire.
 //! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021).
 //!
-//! The lives in one class differ by a quarter at most. The memory of a segment comes back when its
+//! The lives in one class differ by a quarter at most. The memory of a segment is freed when its
 //! last item has expired; if the segment was filled at once, its items have by then been dead for a
 //! ninth of their lives on average. Each life below 8 seconds has a class of its own; longer lives
 //! have three classes for each doubling, and the last class has all lives from 38 days on.
@@ -16,9 +16,9 @@ use memory::nodes::Nodes;
 use memory::segments::NONE;
 use memory::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Number of classes. A word has a bit for each.
+/// Number of classes: one for each bit of a word.
 pub(super) const CLASSES: u32 = 64;
-/// Lives below this many seconds have a class each.
+/// Each life of fewer seconds than this number has a class of its own.
 const SINGLE_SECONDS: u32 = 8;
 /// The first class that covers a third of an octave. An octave is a doubling of the life.
 const FIRST_PART: u32 = SINGLE_SECONDS - 1;
@@ -36,7 +36,7 @@ pub(super) fn class_of(seconds: u32) -> u32 {
     (FIRST_PART + 3 * (octave - SINGLE_SECONDS.ilog2()) + part).min(CLASSES - 1)
 }
 
-/// The stripe of each appender. If there are enough `stripes`, no stripe belongs to two nodes.
+/// The stripe of each appender. If there are enough `stripes`, no two nodes share a stripe.
 pub(super) fn stripes_of(nodes: &Nodes, appenders: u32, stripes: u32) -> Box<[usize]> {
     let (of_nodes, stripes) = (nodes.count(), stripes as usize);
     let mut seen = vec![0; of_nodes];
@@ -57,7 +57,7 @@ pub(super) fn stripes_of(nodes: &Nodes, appenders: u32, stripes: u32) -> Box<[us
 #[derive(Debug)]
 pub(super) struct OpenByClass {
     open: Box<[AtomicU32]>,
-    /// For each stripe, a word with a bit for each class that has an open segment: a hint.
+    /// For each stripe, a word with a bit for each class that seems to have an open segment.
     some: Box<[AtomicU64]>,
 }
 
@@ -75,22 +75,22 @@ impl OpenByClass {
     }
 
     pub(super) fn of(&self, stripe: usize, class: u32) -> u32 {
-        // Acquire pairs with the Release in `replace`: the fields that `open` has set are visible.
+        // Acquire pairs with the Release in `replace`, so the segment's fields are visible.
         self.at(stripe, class).load(Ordering::Acquire)
     }
 
-    /// The first class from `class` on that has an open segment.
+    /// The first class, from `class` on, that seems to have an open segment.
     pub(super) fn at_least(&self, stripe: usize, class: u32) -> Option<u32> {
-        let some = self.some[stripe].load(Ordering::Relaxed); // a hint
+        let some = self.some[stripe].load(Ordering::Relaxed); // only a hint
         let longer = some & u64::MAX.checked_shl(class).unwrap_or(0);
         (longer != 0).then(|| longer.trailing_zeros())
     }
 
     pub(super) fn count(&self, stripe: usize) -> u32 {
-        self.some[stripe].load(Ordering::Relaxed).count_ones() // a hint
+        self.some[stripe].load(Ordering::Relaxed).count_ones() // only a hint
     }
 
-    /// Replaces a class's open segment `before` by `segment`. False: another column was faster.
+    /// Replaces `before`, a class's open segment, by `segment`. False: `before` is not open now.
     pub(super) fn replace(&self, stripe: usize, class: u32, before: u32, segment: u32) -> bool {
         // AcqRel: Release pairs with the Acquire in `of`.
         let at = self.at(stripe, class);
@@ -102,7 +102,6 @@ impl OpenByClass {
         replaced
     }
 
-    /// Removes `segment`, which is sealed, as the open segment of `class`.
     pub(super) fn close(&self, class: u32, segment: u32) {
         for stripe in 0..self.stripes() {
             self.replace(stripe, class, segment, NONE);
@@ -118,7 +117,7 @@ impl OpenByClass {
     /// the bit may stay wrong until the class's next segment is opened or sealed.
     fn mark(&self, stripe: usize, class: u32) {
         let some = &self.some[stripe];
-        // Relaxed: a hint.
+        // Relaxed: the bit is only a hint.
         match self.at(stripe, class).load(Ordering::Relaxed) {
             NONE => some.fetch_and(!(1 << class), Ordering::Relaxed),
             _ => some.fetch_or(1 << class, Ordering::Relaxed),

@@ -15,7 +15,7 @@ pub(crate) fn policy(test: impl Fn(Eviction) + Sync) {
     }
 }
 
-/// Defines a test for each name; it runs the function of that name under each policy.
+/// Defines a test for each name. The test runs the function of this name under each policy.
 macro_rules! policies {
     ($($test:ident,)+) => {
         mod under_each_policy {

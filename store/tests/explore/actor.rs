@@ -22,14 +22,14 @@ use store::{
     Word,
 };
 
-/// Bytes of the longest value that the ring receives; longer values are stored without it.
+/// Bytes of the longest value that the ring receives. Longer values do not use the ring.
 const RECEIVED_BYTES_MAX: usize = 1700;
 
 pub(crate) struct World {
     pub(crate) script: Script,
     pub(crate) moment: AtomicU64,
-    /// Each call with its lane and its key; a call without a key concerns all keys. The first lanes
-    /// are the columns', the next lane is the keeper's, and the last lanes are for evictions.
+    /// Each call with its lane and its key; a call without a key concerns all keys. Each column has
+    /// a lane, then comes the keeper's lane, and the last lanes are for evictions.
     pub(crate) calls: Mutex<Vec<(usize, Option<usize>, Call)>>,
     pub(crate) clocks: Vec<AtomicU32>,
     pub(crate) latest: Mutex<Vec<(u64, u32)>>,
@@ -85,7 +85,7 @@ impl World {
         self.wrong.lock().unwrap().push(what);
     }
 
-    /// Generates a value: `act.number` in decimal, or else bytes that no other value has.
+    /// Generates a value: `act.number` in decimal or, if `None`, bytes that no other value has.
     fn value(&self, act: &PutAct) -> Vec<u8> {
         let made = self.made.fetch_add(1, SeqCst);
         let bytes = usize::try_from(act.bytes).unwrap();
@@ -142,7 +142,6 @@ fn whole(value: &Value<'_>) -> Vec<u8> {
     }
 }
 
-/// Records a touch that found no item as a meta get that missed.
 fn missed(exptime: u32) -> Event {
     Event::MetaGet { steps: vec![MetaStep::Touch(exptime)], win: false, hit: None }
 }
@@ -229,7 +228,7 @@ impl Actor {
         }
     }
 
-    /// Sets a filler key, which has no recorded history. False: there is no room.
+    /// Sets a filler key, which has no recorded history. Returns false if there is no room.
     pub(crate) fn fill(&mut self, key: u32, bytes: usize, exptime: u32) -> bool {
         let (name, value) = (fill_name(key), fill_value(key, bytes));
         let put = Put { exptime, ..Put::new(Verb::Set, &name) };
@@ -246,7 +245,7 @@ impl Actor {
             KeyAct::Get(look) => Event::Get(self.get(key, *look)),
             KeyAct::Touch(exptime) => match self.column.touch(&name(key), *exptime) {
                 Ok(true) => Event::Touched(*exptime),
-                // A touch that found no room is recorded as a miss too: the item is unchanged.
+                // A touch that finds no room is recorded as a miss too: the item is unchanged.
                 Ok(false) | Err(_) => missed(*exptime),
             },
             KeyAct::GetAndTouch(exptime) => self.get_and_touch(key, *exptime),
@@ -398,7 +397,7 @@ impl Actor {
                 }
                 _ => self.column.put(&put, Body::Bytes(&value)),
             },
-            // The server also deletes the key's item, when it discards the rest of the value.
+            // When the server discards the rest of a refused value, it deletes the key's item too.
             Some(Err(refused)) => {
                 if act.verb == Verb::Set && refused != StoreError::Later {
                     self.column.delete(&name);
@@ -417,7 +416,7 @@ impl Actor {
         Event::Put { verb: act.verb, given, cas, cas_in: act.cas_in, stale: act.stale, result }
     }
 
-    /// Makes a draft of a value that arrives in pieces; returns `None` if it arrives whole.
+    /// Makes a draft of a value that arrives in pieces. `None` if the value arrives in one piece.
     fn arrived(&mut self, act: &PutAct, value: &[u8]) -> Option<Result<Draft, StoreError>> {
         if !act.draft || (value.len() as u64) <= FRAME_BYTES {
             return None;

@@ -2,9 +2,9 @@
 //!
 //! Where: after each schedule, for each key.
 //! Invariant: an event comes after every event that ended before it began, and the events of a lane
-//! keep their order. An item that the latest clock hides may disappear at any time. A call during
-//! which a flush for a later second is requested may see the request or not: a column whose clock
-//! has reached that second checks for the flush first, and makes its write visible later.
+//! keep their order. An item that the latest clock hides may disappear at any time. If a flush for
+//! a later second is requested during a call, the call may see the request or not: a column whose
+//! clock has reached that second checks for a flush first, and makes its write visible later.
 //! Source: "Testing and Verifying Concurrent Objects" (Wing and Gong, 1993), with a set of visited
 //! states (Lowe, 2017).
 
@@ -25,7 +25,7 @@ const STATES_MAX: usize = 1 << 20;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Explained,
-    /// No order explains the answers; holds each lane's number of calls in the longest attempt.
+    /// No order explains the answers. Holds each lane's number of calls in the longest attempt.
     Wrong(Vec<usize>),
     Undecided,
 }

@@ -2,7 +2,7 @@
 //! and that the store's audits and gauges show no fault in the end.
 //!
 //! Where: run by `make explore`; without `--cfg shuttle` this file compiles to nothing.
-//! Invariant: see `testing::schedules`.
+//! Invariant: a schedule depends only on its seed (see `testing::schedules`).
 //! Source: shuttle (github.com/awslabs/shuttle); see `linear` for the search.
 
 #![cfg(shuttle)]
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use testing::schedules::{self, Explored};
 
-/// Seconds for each kind, unless `EXPLORE_SECONDS` or `EXPLORE_SCHEDULES` sets another limit.
+/// Seconds for which each kind is explored, unless an environment variable sets another limit.
 const SECONDS: u64 = 60;
 
 fn explore(kind: Kind) {

@@ -140,7 +140,7 @@ impl Item {
         is_it.then(|| Item { cas: Some(cas), ..self.clone() })
     }
 
-    /// The item, if it may have the CAS unique `cas`; with `None`, the item in any case.
+    /// The item, if it may have the CAS unique `cas`. If `cas` is `None`, the item in any case.
     fn matches(&self, cas: Option<u64>) -> Option<Item> {
         cas.map_or_else(|| Some(self.clone()), |cas| self.seen_with(cas))
     }
@@ -156,7 +156,7 @@ impl Item {
 }
 
 impl Rules {
-    /// The states to which the event may lead from `state`; empty if it cannot have happened.
+    /// The states to which the event may lead from `state`. Empty if the event is impossible there.
     pub(crate) fn after(self, state: &State, now: u32, event: &Event) -> Vec<State> {
         let there = state.item.as_ref().filter(|_| !is_hidden(state, now));
         let to = |item: Option<Item>| vec![State { item, ..state.clone() }];
@@ -253,7 +253,7 @@ impl Rules {
                     won: item.won,
                     ..given.clone()
                 }),
-                // The item's CAS unique is unknown: it was `cas` or, with `stale`, a higher one.
+                // The item's CAS unique is unknown: it was `cas` or, if `stale`, a higher unique.
                 None if !stale => Some(given.clone()),
                 None => {
                     let stale =
@@ -333,7 +333,7 @@ impl Rules {
         new
     }
 
-    /// The CAS unique of an item if no answer gave it: 0 if the store keeps none, else `None`.
+    /// The CAS unique of an item that no answer has shown: 0 if the store keeps none, else unknown.
     fn none_yet(self) -> Option<u64> {
         (!self.has_cas).then_some(0)
     }
@@ -439,7 +439,7 @@ impl Rules {
     }
 }
 
-/// The item's value as a number, if it is one. A value in frames (over 512 bytes) does not count.
+/// The item's value as a number, if it is one. In this model a value of over 512 bytes is not.
 fn number(item: &Item) -> Option<u64> {
     let text = std::str::from_utf8(&item.value).ok()?;
     let digits = text.split(' ').next()?;

@@ -101,7 +101,7 @@ fn note_evictions(world: &Arc<World>) {
     })));
 }
 
-/// Sets the script's filler keys, and does the first operation on each checked key in between.
+/// Sets the script's filler keys, and meanwhile does the first operation on each checked key.
 fn prepare(keeper: &mut Actor, store: &Store) {
     let world = Arc::clone(&keeper.world);
     let script = &world.script;
@@ -217,7 +217,7 @@ fn histories(world: &World) -> u64 {
     undecided
 }
 
-/// Formats a history that no order explains, its calls sorted by beginning.
+/// Formats a history that no order explains, with its calls in the order in which they began.
 fn describe(key: usize, history: &[Vec<Call>], furthest: &[usize]) -> String {
     let mut lines = Vec::new();
     for (lane, calls) in history.iter().enumerate() {

@@ -103,14 +103,14 @@ pub(crate) enum Act {
     /// Holds the frames of a key's value until `Unpin`.
     Pin(usize),
     Unpin,
-    /// Flushes all keys in this many seconds; `None` flushes now.
+    /// Flushes all keys in this number of seconds; `None` flushes all keys now.
     Flush(Option<u32>),
     CallOff,
     Tick,
     Quiesce,
     Maintain(u32),
     Sleep,
-    /// Limits the memory to this many segments.
+    /// Limits the memory to this number of segments.
     Limit(usize),
     /// Sets filler keys: the first key, the number of keys, and the bytes of each value.
     Fill(u32, u32, usize),
@@ -127,12 +127,12 @@ pub(crate) struct Script {
     pub(crate) cas: bool,
     pub(crate) segments: usize,
     pub(crate) keys: usize,
-    /// The filler keys that are set first: their maximum number and maximum value length.
+    /// The filler keys that are set first: their maximum number, and their values' maximum length.
     pub(crate) fill: (u32, usize),
-    /// One filler key in `fill_large` has a large value, and one in `fill_timed` expires.
+    /// One filler key in this number has a large value, and one filler key in `fill_timed` expires.
     pub(crate) fill_large: u64,
     pub(crate) fill_timed: u64,
-    /// One in this number of filler sets is followed by the deletion of a random filler key.
+    /// After one in this number of filler sets, a random filler key is deleted.
     pub(crate) fill_holes: u64,
     /// The first operation on each checked key, done while the filler keys are set.
     pub(crate) first: Vec<KeyAct>,
@@ -141,8 +141,8 @@ pub(crate) struct Script {
     pub(crate) acts: Vec<Vec<Act>>,
     /// True if clients choose some of the CAS uniques.
     pub(crate) own_cas: bool,
-    /// The arena, if any: its number of chunks, the bytes of the shortest value in it, and true if
-    /// values stay where they were received.
+    /// The arena, if there is one: its number of chunks, the minimum bytes of a value in it, and
+    /// true if values stay where they were received.
     pub(crate) arena: Option<(u32, usize, bool)>,
     pub(crate) seed: u64,
 }
@@ -156,7 +156,7 @@ struct Mix {
     limits: bool,
     /// True if most operations set later exptimes while background work walks the segments.
     prolongs: bool,
-    /// The length of all values, if they have the same length.
+    /// The length of all values, if all values have the same length.
     fixed: Option<u64>,
     fill: u64,
     fill_keys: u32,

@@ -1,4 +1,4 @@
-//! Checks the promises of the memory limit: after each operation, and when background work is done.
+//! Checks that the memory limit is kept: after each operation, and when background work is done.
 //!
 //! Invariant: an item is evicted only if room was short; once no background work is left, no more
 //! memory is in use than the limit allows.
@@ -10,11 +10,11 @@ use store::{OutOfBounds, Usage};
 const HEAD_BYTES: usize = 64;
 /// Number of segments that may be empty, kept free, or open for a queue or a class.
 const OPEN_SEGMENTS: usize = 16;
-/// Open segments for items that expire may take the memory divided by this number.
+/// Open segments for items that expire may take at most the memory divided by this number.
 const TIMED_PART: usize = 8;
 /// Minimum number of segments that a limit leaves to items.
 const SEGMENTS_MIN: usize = 16;
-/// Rounds of background work, a second apart; each retries work that an earlier round gave up.
+/// Rounds of background work. The clock advances a second before each, so that work is retried.
 const ROUNDS: usize = 4;
 
 #[derive(Default)]
@@ -92,7 +92,7 @@ impl Run {
             ("bytes in probation", stats.probation_bytes, stats.bytes),
             ("bytes", stats.bytes, usage.live_bytes + usage.frame_bytes + usage.arena_bytes),
             ("percent", stats.probation_percent, 100),
-            // `stats` counts bytes as they die; `usage` sums the dead bytes of all segments.
+            // `stats` counts dead bytes all the time; `usage` sums the dead bytes of all segments.
             ("dead bytes counted", stats.dead_bytes, usage.dead_bytes),
             ("dead bytes found", usage.dead_bytes, stats.dead_bytes),
         ];

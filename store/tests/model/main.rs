@@ -1,7 +1,7 @@
 //! Compares every reply of a column with the reply of a simple map under a virtual clock.
 //!
-//! Invariant: if memory is short, a miss is allowed only if the store counted an eviction since the
-//! item was last seen; a wrong, expired, flushed or resurrected value is never allowed.
+//! Invariant: a miss of an item is allowed only if the store counted an eviction since the item was
+//! last seen. A wrong, expired, flushed or resurrected value is never allowed.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -55,8 +55,8 @@ fn check(config: &Config, cases: u32, drawn: DrawSettings) {
     check_in(config, None, cases, drawn);
 }
 
-/// Like `check`, but with an arena if `chunks` is given: the arena's number of chunks, the bytes of
-/// the shortest value in it, and true if values stay where they were received.
+/// Like `check`, but with an arena if `chunks` is given: the arena's number of chunks, the minimum
+/// number of bytes of its values, and true if its values stay where they were received.
 fn check_in(config: &Config, chunks: Option<(u32, usize, bool)>, cases: u32, drawn: DrawSettings) {
     let requested = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = requested.unwrap_or(cases);
@@ -77,7 +77,7 @@ fn drawn(large_kb: usize, fills: bool) -> DrawSettings {
     DrawSettings { large: large_kb << 10, fills, limits_from: None }
 }
 
-/// Also draws changes of the memory limit, down to `from` tenths of the first limit.
+/// Adds changes of the memory limit to `drawn`, down to `from` tenths of the first limit.
 fn limits(from: u8, drawn: DrawSettings) -> DrawSettings {
     DrawSettings { limits_from: Some(from), ..drawn }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Item {
     pub(crate) won: bool,
     /// The second of the item's last recorded use.
     pub(crate) used: u32,
-    /// True if the item may be gone, since a flush was called off after it had taken effect.
+    /// True if the item may be gone: a flush that hid it was called off, or a set was refused.
     pub(crate) maybe: bool,
     /// The store's count of evictions when the item was last seen.
     pub(crate) evictions: u64,
@@ -102,7 +102,7 @@ impl Exp {
 }
 
 impl Cas {
-    /// Returns this CAS unique as a number, relative to `cas`, the CAS unique of the item.
+    /// Returns the number of this CAS unique, if the item's CAS unique is `cas`.
     pub(crate) fn of(self, cas: u64) -> u64 {
         match self {
             Self::None => 0,
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// The last recorded use after a read now: the store records a use at most once a minute.
+    /// The item's last recorded use after a read now: the store records at most one use a minute.
     pub(crate) fn read(&self, item: &Item) -> u32 {
         if self.now - item.used > 60 { self.now } else { item.used }
     }
@@ -190,7 +190,7 @@ impl World {
         key.len() + value_bytes + 51 + flags + cas
     }
 
-    /// The result of storing an item with the requested CAS unique, or else with a new one.
+    /// The result of storing `item` with the CAS unique `cas_in` or, if `None`, a new unique.
     fn stored(&self, mut item: Item, cas_in: Option<u64>) -> Outcome {
         let fresh = cas_in.is_none() && self.cas;
         item.cas = if self.cas { cas_in.unwrap_or(0) } else { 0 };
@@ -357,7 +357,7 @@ impl World {
     }
 }
 
-/// Parses a number like C's `strtoull`, for the forms that values of this test have.
+/// Parses a number as C's `strtoull` does; sufficient for the values that this test uses.
 fn number(value: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(value).ok()?.trim_start_matches(' ');
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -3,9 +3,9 @@
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 use store::Verb;
 
-/// A small number of keys, so that many operations share a key.
+/// Number of keys: small, so that many operations share a key.
 pub(crate) const KEYS: usize = 6;
-/// Number of columns, used in turn by the one thread.
+/// Number of columns. One thread uses all of them in turn.
 pub(crate) const COLUMNS: usize = 3;
 
 /// An exptime, relative to the time of the operation.
@@ -29,11 +29,10 @@ pub(crate) enum Cas {
 pub(crate) enum Val {
     Text(&'static str),
     Number(u64),
-    /// A text of this many letters.
     Letters(usize),
-    /// Letters that fill this number of frames, plus a few more or fewer.
+    /// Letters that fill this number of frames, plus or minus a few bytes.
     Frames(usize, i8),
-    /// A number, padded with spaces to the bytes of this many frames, plus a few more or fewer.
+    /// A number, padded with spaces to this number of frames, plus or minus a few bytes.
     Padded(u64, usize, i8),
 }
 
@@ -102,18 +101,18 @@ pub(crate) enum KeyOp {
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Key(usize, KeyOp),
-    /// Flushes in this many seconds. `None`: now; -2: a second ago; -1: calls the last flush off.
+    /// Flushes in this many seconds; `None` flushes now, -2 a second ago. -1 calls the flush off.
     Flush(Option<i8>),
     Tick(u32),
     Use(usize),
     Sleep(usize),
     Maintain(u8),
-    /// Sets this many other keys, with values of this length.
+    /// Sets other keys: the number of keys, and the number of bytes of each value.
     Fill(u16, u16),
     /// Holds the frames of a key's value until `Unpin` or the end of the run.
     Pin(usize),
     Unpin,
-    /// Sets the memory limit to this many tenths of the first limit.
+    /// Sets the memory limit to this number of tenths of the first limit.
     Limit(u8),
     Settle,
 }
@@ -152,7 +151,7 @@ fn seldom_cas() -> BoxedStrategy<Cas> {
     prop_oneof![4 => Just(Cas::None), 1 => cas()].boxed()
 }
 
-/// Draws the CAS unique of meta flag `E`: mostly none; else small, huge, or near the store's own.
+/// Draws the CAS unique for meta flag `E`: usually none, else a small number or any number.
 fn cas_in() -> BoxedStrategy<Option<u64>> {
     prop_oneof![
         8 => Just(None),

@@ -12,7 +12,7 @@ use store::{
     MetaStep, Pinned, Put, PutResult, Start, Store, StoreError, Value, Verb, Vivify,
 };
 
-/// Number of other keys, which `Op::Fill` sets in turn.
+/// Number of other keys. `Op::Fill` sets them in turn.
 const FILL_KEYS: u32 = 900;
 
 pub(crate) struct Run {
@@ -97,7 +97,7 @@ impl Run {
         self.check_room()
     }
 
-    /// The column in use, online. It need not wait for the other columns, which are offline.
+    /// The column in use, online. All other columns are offline, so this column waits for none.
     pub(crate) fn column(&mut self) -> &mut Column {
         for at in (0..COLUMNS).filter(|at| *at != self.at) {
             if !std::mem::replace(&mut self.asleep[at], true) {
@@ -133,7 +133,7 @@ impl Run {
         };
         self.column().flush(at);
         if self.flush_at.take().is_some_and(|at| now >= at) {
-            // The items that the flush hid are back, unless an access found them dead meanwhile.
+            // The items that the flush hid are back, unless a column has accessed and deleted them.
             self.items.values_mut().for_each(|item| item.maybe = true);
         }
         match at {
@@ -266,8 +266,8 @@ impl Run {
         }))
     }
 
-    /// True if an operation found no room, as may happen without eviction; a set then deletes the
-    /// item.
+    /// True if an operation was refused for lack of room, which may happen without eviction. A
+    /// refused set may have deleted the item.
     fn refused(&mut self, key: &[u8], op: &KeyOp, reply: &Reply) -> bool {
         let there = self.items.contains_key(key);
         let touches = matches!(op, KeyOp::Gat(_) | KeyOp::Touch(_));
@@ -284,7 +284,6 @@ impl Run {
 
     fn check_idle(&self, idle: u32, item: &Item) -> Result<(), String> {
         let truth = self.world.now - item.used;
-        // Idle times over 32,000 seconds are not compared: background work seldom runs here.
         let error_max = if truth <= 8192 { 0 } else { 255 };
         match truth > 32_000 || (idle <= truth && idle + error_max >= truth) {
             true => Ok(()),
@@ -317,8 +316,7 @@ impl Run {
     /// Checks that a CAS unique chosen by the store is new, and higher than the unique of `old`.
     fn check_fresh(&self, cas: u64, old: Option<&Item>) -> Result<(), String> {
         let low = old.map_or(0, |old| old.cas);
-        // A client may choose a unique above the store's count; the store's next unique may be
-        // lower.
+        // If a client chose the unique of `old`, the store's next unique may be lower.
         let lower = cas <= low && low < 1 << 40 && !self.uniques.contains(&(low | 1 << 63));
         if cas == 0 || self.uniques.contains(&cas) || lower {
             return Err(format!("CAS unique {cas} after {low} is not new"));
@@ -333,7 +331,6 @@ impl Run {
         };
         let old = self.items.get(key).cloned();
         if outcome.fresh && outcome.reply == Reply::Deleted {
-            // The item was marked stale, and the reply did not give its new unique.
             let dead = item.exptime != 0 && item.exptime <= self.world.now;
             match self.probe(key) {
                 Some(cas) => {
@@ -348,7 +345,7 @@ impl Run {
         if changed && outcome.fresh {
             self.uniques.insert(item.cas);
         } else if changed {
-            // A client chose the unique: bit 63 excludes it from the check of the order.
+            // Bit 63 marks a unique that a client chose: the store's next unique may be lower.
             self.uniques.insert(item.cas | 1 << 63);
         }
         item.evictions = self.store.stats().evictions;
@@ -408,7 +405,7 @@ impl Run {
         let segment =
             if self.world.frame_bytes == 16 << 10 { 256 << 10 } else { self.world.frame_bytes * 8 };
         let hash = usize::try_from(stats.hash_bytes).unwrap();
-        // Open segments: segments of the columns, and an eighth of memory for expiring items.
+        // Each column has open segments; those for expiring items take an eighth of the memory.
         let open = segment * (2 + 2 * COLUMNS) + self.memory_bytes / 8;
         let most = hash.next_multiple_of(segment) + open;
         match self.store.used_bytes() <= most {

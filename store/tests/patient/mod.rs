@@ -4,8 +4,8 @@
 
 use store::{Column, StoreError};
 
-/// Maximum number of attempts. Other threads pass a quiescent point every few operations, so a
-/// request refused this often shows that a thread hangs.
+/// Maximum number of attempts. Other threads pass a quiescent point every few operations, so this
+/// number of refusals shows that a thread hangs.
 const ASKS_MAX: u32 = 1 << 20;
 
 pub(crate) fn at_last<R>(

@@ -13,7 +13,6 @@ use memory::arena::Arena;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A ring, with the chunks into which only this ring receives.
 pub(crate) struct Ring {
     arena: Arc<Arena>,
     chunks: VecDeque<u32>,
@@ -26,7 +25,7 @@ impl Ring {
         Self { arena: Arc::clone(arena), chunks: (number * each..(number + 1) * each).collect() }
     }
 
-    /// Receives `bytes` at offset `at` of a chunk, where they must fit, and passes them to `show`.
+    /// Receives `bytes` at offset `at` of a chunk, which must have room, and passes them to `show`.
     pub(crate) fn receive<T>(
         &mut self,
         at: usize,
@@ -47,8 +46,8 @@ impl Ring {
         let shown = chunks.map(|_| {
             let ((at, bytes), chunk) = packets.next().unwrap();
             assert!(at + bytes.len() <= self.arena.chunk_bytes());
-            // SAFETY: nobody but this ring uses the chunk before `recycle` below; and the bytes
-            // fit, as asserted.
+            // SAFETY: nobody but this ring uses the chunk before `recycle` below, and the bytes fit
+            // in the chunk, as the assertion has checked.
             unsafe {
                 let there = self.arena.at(chunk).add(at);
                 there.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());

@@ -1,4 +1,4 @@
-//! Columns whose clocks are a second apart: an item dead to one column is alive to another.
+//! Columns whose clocks are a second apart: an item may be dead by one clock and alive by another.
 //!
 //! Invariant: an index slot points to its item, whichever column drained or moved the segment.
 
@@ -45,7 +45,7 @@ fn what_is_drained_while_a_flush_is_called_off_is_all_gone_or_all_there(eviction
         };
         let steps = if id == 0 { 0 } else { STEPS };
         let all = (0..steps).try_for_each(|_| step(column));
-        // This runs after a refused set too: the first column loops until the count is 0.
+        // Done after a failed step too, because the first column loops until the count is 0.
         at_work.fetch_sub(usize::from(id != 0), Ordering::SeqCst);
         all
     });

@@ -1,7 +1,7 @@
 //! Flushes and clock changes while other threads set and touch items.
 //!
 //! Invariant: once a flush has ended, no item set before the flush began is seen, but items set
-//! after it ended are seen; an item with an exptime is seen until that time, and not later.
+//! after the flush ended are seen. An item is seen until its exptime, and not later.
 
 use crate::patient::at_last;
 use crate::value;
@@ -26,7 +26,7 @@ struct OwnedKey {
     ended: u64,
 }
 
-/// The first phase by which a flush that began after `phase` has ended; flush k is phase 2k + 1.
+/// The first phase by which a flush that begins after `phase` is over. Flush k is phase 2k + 1.
 fn surely_flushed(phase: u64) -> u64 {
     phase.next_multiple_of(2) + 2
 }
@@ -128,7 +128,7 @@ fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
                 0 => {
                     let value = value::make(key, 1, 100);
                     let never = Put::new(Verb::Set, &name);
-                    // Half of the items are set without an exptime; a touch adds the field.
+                    // Half of the items are set without an exptime: a touch must add the field.
                     let set = if round % 2 == 0 { never } else { Put { exptime, ..never } };
                     at_last(column, |column| column.put(&set, Body::Bytes(&value)))
                         .map_err(|e| format!("{e:?}"))?;

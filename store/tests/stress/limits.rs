@@ -13,13 +13,13 @@ const SEGMENTS_MIN: u64 = 16;
 /// Seconds of the clock within which background work must end.
 const SECONDS: u32 = 4;
 
-/// Changes and checks the limit; only the first thread's `Limits` does anything.
+/// Changes and checks the limit. Only the `Limits` of the first thread does so.
 pub(crate) struct Limits {
     store: Arc<Store>,
-    /// Limits to choose from, in eighths of a megabyte; an empty list leaves the limit unchanged.
+    /// Limits to choose from, in eighths of a megabyte. If the list is empty, the limit stays.
     eighths: &'static [usize],
-    /// Maximum number of segments in use. This number falls with the use, and rises only when the
-    /// limit is changed.
+    /// Maximum number of segments that may be in use. The maximum falls whenever fewer segments are
+    /// in use, and rises only when the limit is changed.
     most: u64,
 }
 
@@ -61,7 +61,7 @@ impl Limits {
     }
 }
 
-/// Checks, once no other thread works, that the last limit is kept, or the limit `least` if given.
+/// Checks that the memory in use has come down to the limit, or to the limit `least` if given.
 pub(crate) fn settle(store: &Arc<Store>, column: &mut Column, least: Option<usize>, now: u32) {
     if let Some(eighths) = least {
         column.limit_memory(eighths << 17).unwrap_or_else(|error| panic!("{error}"));

@@ -1,4 +1,4 @@
-//! Threads over one store, each with its own column; their reads are checked against their writes.
+//! Threads over one store, each with its own column. The tests compare reads with writes.
 //!
 //! Invariant: a fault that any thread finds fails the test. The machine decides how the threads
 //! interleave, but not how much they do. `STRESS_SEED`, a number, changes the random operations.
@@ -69,8 +69,8 @@ pub(crate) fn at_once(
     })
 }
 
-/// Checks, once all threads have ended, that nothing is lost or leaks. If `least` is given, sets
-/// that limit first, in eighths of a megabyte.
+/// Checks, once all threads have ended, that no item is lost and no memory leaks. If `least` is
+/// given, first sets the limit to this number of eighths of a megabyte.
 pub(crate) fn settle(
     store: &Arc<Store>,
     least: Option<usize>,

@@ -1,4 +1,4 @@
-//! Keys as registers: each is written by one thread, version after version, and read by all.
+//! Keys as registers: one thread writes each key, version after version, and all threads read it.
 //!
 //! Invariant: a read that begins after a write was acknowledged sees the written version, a later
 //! version, or nothing; a deleted or replaced value never comes back. Without evictions only a
@@ -26,11 +26,10 @@ each::policies! {
 }
 
 const KEYS: u32 = 240;
-/// Number of keys that are set now and then, so that others are evicted.
+/// Number of keys that are set now and then, so that other keys are evicted.
 const FILL_KEYS: u32 = 40_000;
 
 struct Register {
-    /// The version whose write began last, and the version that was acknowledged last.
     begun: AtomicU64,
     acknowledged: AtomicU64,
 }
@@ -128,8 +127,7 @@ impl Run {
         match at_last(column, |column| column.put(&put, Body::Bytes(&value))) {
             Ok(PutResult::Stored { .. }) => register.acknowledged.store(version, Ordering::SeqCst),
             Ok(PutResult::NotStored) if verb != Verb::Set => {}
-            // A refused set has deleted the older value, so reads must not see the older value any
-            // more.
+            // A refused set has deleted the older value, so later reads must not see that value.
             Err(StoreError::NoMemory) if verb == Verb::Set => {
                 register.acknowledged.store(version, Ordering::SeqCst);
             }
@@ -230,7 +228,7 @@ fn what_is_rewritten_in_place_is_seen_whole(eviction: Eviction) {
         let run = Run { fixed: true, ..Run::new(&config, 12_000, false, fill) };
         run.check();
         let stats = run.store.stats();
-        // Not every set rewrites: deletes, touches and, at 2 MiB, evictions come in between.
+        // Not every set rewrites: deletes, touches and (at 2 MiB) evictions come in between.
         let part = if fill { 10 } else { 2 };
         assert!(stats.rewritten > 4 * 12_000 * 3 / 10 / part, "{stats:?}");
     }
@@ -257,7 +255,7 @@ fn under_changing_limits_nothing_torn_foreign_or_old_is_seen(eviction: Eviction)
     }
 }
 
-/// The checks above must fail if memory is reused, or given back, while readers still use it.
+/// The checks must fail if memory is reused, or given back, while readers still use it.
 #[test]
 #[cfg(debug_assertions)]
 fn planted_early_reuse_is_caught() {

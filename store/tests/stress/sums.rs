@@ -19,10 +19,10 @@ each::policies! {
 
 const KEYS: u32 = 5;
 const ROUNDS: usize = 1200;
-/// First limit in MiB, later limits in eighths of a MiB, and the length bound of other values.
+/// First limit in MiB, later limits in eighths of a MiB, and the bound of other values' lengths.
 const LIMITS: [(usize, &[usize], u64); 3] =
     [(2, &[], 600), (64, &[], 600), (8, &[36, 64, 40, 100], 2400)];
-/// Number of other keys, overwritten all the time: fewer than the smallest memory holds.
+/// Number of other keys, which are overwritten all the time. Even the smallest memory holds more.
 const CHURN_KEYS: u64 = 2000;
 
 fn churn(column: &mut Column, random: &mut Random, longest: u64) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Values that identify themselves by their key, version, length, and bytes derived from these.
+//! Values that contain their key, version and length; all other bytes are derived from these three.
 
 use store::{Hit, Value};
 

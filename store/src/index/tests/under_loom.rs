@@ -10,9 +10,9 @@ use loom::{sync::Arc, thread};
 fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    // Operations before the threads start count as branches too.
+    // Loom counts operations before the threads start as branches too.
     builder.max_branches = 20_000;
-    // To explore a step against a reader in full would take hours; faults show up early.
+    // To explore all interleavings would take hours, but a fault shows up in seconds.
     builder.max_duration = Some(std::time::Duration::from_secs(20));
     builder.check(test);
 }
@@ -23,7 +23,7 @@ fn small() -> Arc<Index> {
     Arc::new(index)
 }
 
-/// Inserts nine keys of one home line. One is in its other line, so its lookup probes two lines.
+/// Inserts nine keys with the same home line, which has eight slots: one key is in its other line.
 fn crowd(index: &Index) -> Vec<u64> {
     let home = |loc: &u64| hash_of(*loc) >> 61 == 0;
     let crowd: Vec<u64> = (0..).filter(home).take(9).collect();
@@ -31,8 +31,8 @@ fn crowd(index: &Index) -> Vec<u64> {
     crowd
 }
 
-/// Fills two lines with keys that belong in these lines only, and puts one more such key in an
-/// overflow line. Returns two keys: removing the first makes room for the second.
+/// Fills lines 0 and 1 with keys that have no third line, and puts one more such key in an overflow
+/// line. Returns a key of line 1, whose removal makes room, and the spilled key.
 fn spilled(index: &Index) -> (u64, u64) {
     let pair = |home: u64| (0..).filter(move |loc| lines_of(*loc, 8) == [home, 1 - home]).take(9);
     let full: Vec<u64> = pair(0).take(8).chain(pair(1).take(8)).collect();
@@ -48,14 +48,14 @@ fn lines_of(loc: u64, lines: u64) -> [u64; 2] {
     [homes.home(tag), homes.other(tag)]
 }
 
-/// A key that is there throughout is found, whatever a step moves meanwhile. The tests up to
-/// `a_removal_hides_no_other_key` fail if `find_validated` does not compare versions.
+/// A reader finds a key that is in the index all the time, even if a step moves the key's slot. The
+/// tests up to `a_removal_hides_no_other_key` fail if `find_validated` does not compare versions.
 #[test]
 fn a_step_hides_no_key() {
     model(2, || {
         let index = small();
         let crowd = crowd(&index);
-        // The key is in its other line before the step, and in the new line after it.
+        // The key is in its other line before the step, and in the new line after the step.
         let goes = |loc: &u64| lines_of(*loc, 8)[0] == 0 && lines_of(*loc, 9)[0] == 8;
         let goes = (0..).filter(goes).find(|loc| !crowd.contains(loc)).expect("some");
         insert(&index, goes).expect("room");
@@ -86,7 +86,7 @@ fn contracts(count: usize) {
     model(2, move || {
         let index = small();
         assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
-        // Keys at home in the removed line. The ninth key moves from its other line to a third.
+        // The removed line is the home of these keys. The ninth key moves to a third line.
         let ninth = |loc: &u64| lines_of(*loc, 9)[0] == 8;
         let moves = |loc: &u64| lines_of(*loc, 9)[1] != lines_of(*loc, 8)[0];
         let crowd: Vec<u64> = (0..).filter(ninth).filter(moves).take(count).collect();
@@ -101,8 +101,8 @@ fn contracts(count: usize) {
     });
 }
 
-/// A writer may lock the upper group just before a merge removes that group, or after a split has
-/// made it again. In both cases only one column holds its lock.
+/// A writer may lock the upper group just before a merge removes the group, or just after a split
+/// has made the group again. In both cases only one column holds the group's lock.
 #[test]
 fn a_group_that_went_and_came_back_is_locked_by_one() {
     let upper = |loc: &u64| hash_of(*loc) & 1 == 1;
@@ -130,7 +130,7 @@ fn a_group_that_went_and_came_back_is_locked_by_one() {
 fn an_insertion_hides_no_key_that_makes_place() {
     model(2, || {
         let index = small();
-        // The ninth key's other line is full; the other line of the first eight keys is empty.
+        // The ninth key's two lines are full; the other line of the first eight keys is empty.
         let keys = |home: u64, other: u64| {
             (0..).filter(move |loc| lines_of(*loc, 8) == [home, other]).take(8)
         };
@@ -181,8 +181,8 @@ fn pass(index: &Index, is_dead: impl Fn(u64) -> bool) {
     }
 }
 
-/// A complete pass leaves no dead slot, even if a split sends the slot to a group that did not
-/// exist when the pass began. Fails if the pass reads the number of groups only at its beginning.
+/// A complete pass leaves no dead slot, even if a split moves a dead slot to a group that did not
+/// exist when the pass began. Fails if the pass reads the number of groups only once.
 #[test]
 fn a_pass_misses_nothing_that_a_split_moves() {
     let upper: Vec<u64> = (0..).filter(|loc| hash_of(*loc) & 1 == 1).take(2).collect();
@@ -201,8 +201,8 @@ fn a_pass_misses_nothing_that_a_split_moves() {
     });
 }
 
-/// The index does not contract during a pass: that would send a slot back to a group that the pass
-/// has left. Fails if `step_back` does not check for a pass.
+/// The index does not contract during a pass, because contraction would move slots to a group that
+/// the pass has left. Fails if `step_back` does not check for a pass.
 #[test]
 fn a_pass_misses_nothing_that_would_come_back() {
     let upper: Vec<u64> = (0..).filter(|loc| hash_of(*loc) & 1 == 1).take(2).collect();
@@ -225,8 +225,8 @@ fn a_pass_misses_nothing_that_would_come_back() {
     });
 }
 
-/// A key is found although a pass moves it from an overflow line to an emptied slot of its own
-/// line. Fails if the pass does not make the version odd.
+/// A reader finds a key although a pass moves the key from an overflow line to one of its two
+/// lines. Fails if the pass does not make the version odd.
 #[test]
 fn a_pass_hides_no_key() {
     model(3, || {
@@ -244,7 +244,6 @@ fn a_pass_hides_no_key() {
     });
 }
 
-/// A key that is pushed to the ghost during a split is remembered in its own half.
 #[test]
 fn a_split_forgets_no_key() {
     let key = (0..).find(|loc| hash_of(*loc) & 1 == 1).expect("every other");
@@ -266,7 +265,7 @@ fn a_split_forgets_no_key() {
     });
 }
 
-/// An item of two words, always written with the same value, under the slot of `loc`.
+/// An item of two words. Each write stores the same number to both words.
 struct Item {
     index: Arc<Index>,
     loc: u64,
@@ -279,7 +278,7 @@ impl Item {
         Arc::new(Self { index, loc, words: [word(), word()] })
     }
 
-    /// Like `View::rewrite`: writes the version's number to both words.
+    /// Like `View::rewrite`: writes the number of the new version to both words.
     fn rewrite(&self) {
         let locked = self.index.lock(hash_of(self.loc));
         let at = locked.find_loc(self.loc).expect("there");
@@ -305,8 +304,8 @@ impl Item {
     }
 }
 
-/// A copy is whole and of the slot's version, or it is refused. Fails without one of the fences,
-/// the `busy` bit or the check of the slot after the copy.
+/// A reader's copy has both words of the slot's version, or is refused. Fails without one of the
+/// fences, without the `busy` bit, or without the check of the slot after the copy.
 #[test]
 fn a_copy_of_what_is_rewritten_is_whole_or_refused() {
     model(3, || {
@@ -351,7 +350,6 @@ fn nor_is_it_taken_for_whole_when_its_slot_moves() {
     });
 }
 
-/// Two writers insert a key if they do not find it. Only one of them inserts it.
 #[test]
 fn writers_of_a_key_exclude_each_other() {
     model(3, || {

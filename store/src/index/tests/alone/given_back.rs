@@ -1,4 +1,4 @@
-//! The memory that the index gives back to the system, with pages of all sizes.
+//! Tests that the index gives memory back to the system, with pages of several sizes.
 //!
 //! Where: one column, after most items were removed.
 //! Invariant: no memory is given back that a column may still read or that is still in use.
@@ -17,7 +17,6 @@ fn memory_goes_back_when_all_columns_have_passed_and_not_before() {
     }
 }
 
-/// Gives memory back in lumps of `lump` bytes. `lump` is at least the system's page size.
 fn give_memory_back(lump: usize) {
     let index = Index::new(8 << 20, 1, GhostScope::Probation).expect("address space");
     index.grant(2 << 20);
@@ -37,7 +36,7 @@ fn give_memory_back(lump: usize) {
         assert!(!give_back(&index), "the column may still look");
     }
     pass();
-    // The index grows in between: the memory that it now uses must not be given back.
+    // The index grows meanwhile, and must keep the memory that it now uses.
     assert_eq!(step(&index), Step::Done);
     assert!(!give_back(&index));
     pass();
@@ -46,7 +45,7 @@ fn give_memory_back(lump: usize) {
         lumps += 1;
     }
     assert!(lumps * lump > 20 * (16 << 10), "{lumps}");
-    // Memory that was given back is zero: group words there have lost their versions.
+    // Memory that was given back reads as zero, so the group words in it have no versions.
     let page_words = index.groups.page_bytes() / 8;
     let left = super::index(index.width().total_groups()).next_multiple_of(page_words);
     let zero = |at: usize| index.groups.word(at).load(Ordering::Relaxed) == 0;
