@@ -10,49 +10,49 @@ use std::time::Duration;
 /// one entry that a list or a count examines, or 64 bytes of written replies.
 pub const TURN_STEPS_MAX: u64 = 1 << 13;
 
-/// Maximum number of steps for one message. This limit allows for the steps of a turn, for writing
-/// `UDP_REPLY_BYTES_MAX` bytes of replies, and for writing one more value.
+/// Maximum number of steps for one message. This limit is enough for the steps of a turn, for
+/// writing `UDP_REPLY_BYTES_MAX` bytes of replies, and for writing one more value.
 pub const MESSAGE_STEPS_MAX: u64 = 1 << 15;
 
-/// Maximum number of steps that one loop spends on datagrams. A loop has at most
-/// `DATAGRAM_TURNS_MAX` turns for datagrams, and each turn may exceed `MESSAGES_TURN_BYTES` by one
+/// Maximum number of steps that one pass of a column's loop spends on datagrams. A pass has at most
+/// `DATAGRAM_TURNS_MAX` turns for datagrams. Each of these turns may take as many steps as one
 /// message.
 pub const LOOP_STEPS_MAX: u64 = DATAGRAM_TURNS_MAX as u64 * MESSAGE_STEPS_MAX;
 
-/// Maximum number of events that one loop takes from the kernel. This limit bounds the duration of
-/// the loop.
+/// Maximum number of events that one pass of the loop takes from the kernel. This limit bounds the
+/// duration of the pass.
 pub const EVENTS_MAX: usize = 256;
 
-/// Maximum number of connections that one loop accepts from one listener, so that new connections
-/// do not delay open connections.
+/// Maximum number of connections that one pass of the loop accepts from one listener. The limit
+/// keeps new connections from delaying open connections.
 pub const ACCEPTS_MAX: usize = 64;
 
 /// Size of a receive buffer in bytes, which is also the maximum that one read receives. The buffer
 /// holds 32 pipelined requests of a kilobyte and fits into the L2 cache. `receive_bytes` computes a
-/// larger size if requests need it.
+/// larger size if requests need a larger buffer.
 pub const RECEIVE_BYTES: usize = 64 << 10;
 
-/// Maximum number of bytes of a large value that one turn reads directly into new frames. In
-/// addition, the turn fills the frame that is already in use.
+/// Maximum number of bytes of a large value that one turn reads directly into new frames (parts of
+/// a segment). In addition, the turn fills the frame that earlier turns have filled in part.
 pub const VALUE_READ_BYTES_MAX: usize = 256 << 10;
 
 /// Maximum number of bytes that a read receives after the end of a large value. The next read has
-/// the same limit. The reason is that another large value may follow, which should be read directly
-/// into its frames.
+/// the same limit. The reason is that another large value may follow, whose bytes should be
+/// received directly into frames.
 pub const BEHIND_VALUE_BYTES: usize = 4 << 10;
 
 /// When the replies of a turn reach this many bytes, the column sends them, and the connection
-/// continues in the next loop. So if a peer does not read, at most this many bytes plus one reply
-/// wait for this peer.
+/// continues in the next pass of the loop. So at most this many bytes plus one reply wait for a
+/// peer that does not read.
 pub const OUT_BYTES_MAX: usize = 128 << 10;
 
 /// Maximum number of bytes in the reply to one request, without the value. Only a reply to `stats`
-/// may be longer; for such a reply the buffer grows.
+/// may be longer; the buffer then grows.
 pub const REPLY_BYTES_MAX: usize = 4 << 10;
 
 /// If a value in the log has at least this many bytes, the server sends it without a copy. The
-/// server copies shorter values, because an additional piece of a vectored write costs more than
-/// the copy.
+/// server copies shorter values, because an additional piece of a vectored write costs more than a
+/// copy of a short value.
 pub const KEPT_BYTES_MIN: usize = 8 << 10;
 
 /// Maximum number of large values that the replies of one turn send without a copy.
@@ -73,8 +73,8 @@ pub const STATS_REQUESTS: u32 = 50;
 /// not count. A multiget with more keys takes several turns.
 pub const KEYS_TURN_MAX: u32 = 2048;
 
-/// Size of a small spare buffer in bytes. If the input that is left between two turns fits into
-/// such a buffer, the column copies it there.
+/// Size of a small spare buffer in bytes. If the unused input of a connection's turn fits into such
+/// a buffer, the column copies the input into the buffer until the connection's next turn.
 pub const SPARE_SMALL_BYTES: usize = 4 << 10;
 
 /// Maximum number of small spare buffers that a column keeps.
@@ -105,8 +105,9 @@ pub fn receive_bytes(log_value_bytes_max: usize) -> usize {
 
 /// Bytes that the connections of one column may hold outside the store: incomplete requests,
 /// commands whose large value has not arrived, and replies that the peer does not read. All columns
-/// together have an eighth of `-m`, at least 32 MiB. Above its share, a column closes the
-/// connection that has made no progress for longest; above half of it, only a stalled connection.
+/// together have an eighth of `-m`, at least 32 MiB. A column that exceeds its share closes the
+/// connection that has made no progress for the longest time. A column that exceeds half of its
+/// share closes only stalled connections.
 #[must_use]
 pub fn kept_bytes_max(memory_bytes: usize, columns: usize) -> usize {
     (memory_bytes / 8).max(32 << 20) / columns.max(1)
@@ -118,16 +119,18 @@ pub fn kept_bytes_max(memory_bytes: usize, columns: usize) -> usize {
 pub const PRESSED_TURN_BYTES: usize = 8 << 10;
 
 /// Bytes of frames that the arriving values of a column may hold: an eighth of `-m` for all columns
-/// together. Above that, the column drops stalled values. It also drops them if the store, which
-/// gives arriving values a quarter of `-m`, has no frame left for the column.
+/// together. Above this limit, the column drops stalled values. The column also drops stalled
+/// values if the store, which gives arriving values a quarter of `-m`, has no frame left for the
+/// column.
 #[must_use]
 pub fn arriving_bytes_share(memory_bytes: usize, columns: usize) -> usize {
     memory_bytes / 8 / columns.max(1)
 }
 
 /// Bytes of frames that the waiting replies of a column may pin: half of `-m` for all columns
-/// together, and at least one item. Above that, the column closes the connection that has made no
-/// progress for longest; above half of it, only a stalled connection.
+/// together, and at least one item. A column that exceeds this limit closes the connection that has
+/// made no progress for the longest time. A column that exceeds half of this limit closes only
+/// stalled connections.
 #[must_use]
 pub fn pinned_bytes_max(memory_bytes: usize, columns: usize, item_bytes_max: usize) -> usize {
     (memory_bytes / 2 / columns.max(1)).max(item_bytes_max)
@@ -149,11 +152,11 @@ pub const ARRIVAL_STEP_BYTES: usize = 16 << 10;
 pub const ARRIVAL_WAIT_MS_MAX: u64 = 2000;
 
 /// A column sleeps for this time if its only work is to retry requests that wait for room in the
-/// store. Other columns, whose work may free room, finish a loop in less time.
+/// store. Other columns, whose work may free room, finish a pass of the loop in less time.
 pub const ROOM_RETRY: Duration = Duration::from_micros(200);
 
-/// In one loop, a column retries the requests of at most this many connections that wait for room
-/// in the store. The connection that has waited longest comes first.
+/// In one pass of the loop, a column retries the requests of at most this many connections that
+/// wait for room in the store. The connection that has waited longest comes first.
 pub const ROOM_RETRIES_MAX: usize = 16;
 
 /// Maximum number of milliseconds that a request waits for room in the store. After this time the
@@ -163,14 +166,14 @@ pub const ROOM_WAIT_MS_MAX: u64 = 2000;
 /// While values arrive, a column searches for stalled values once in this many milliseconds.
 pub const ARRIVALS_CHECK_MS: u64 = 1000;
 
-/// A column adds up the durations of its loops to measure how long a connection has stalled or
-/// waited. One loop counts as at most this many milliseconds, so that time in which the column did
-/// not run does not count against the connection.
+/// A column adds up the durations of the passes of its loop to measure how long a connection has
+/// stalled or waited. One pass of the loop counts as at most this many milliseconds, so that time
+/// in which the column did not run does not count against the connection.
 pub const LOOP_MS_MAX: u64 = 50;
 
 /// A connection is stalled if its waiting replies or its incomplete request have made no progress
-/// for this many milliseconds. Stalled connections may be closed once half of a column's share of
-/// memory is used. Other connections may be closed only once the whole share is used.
+/// for this many milliseconds. The column may close stalled connections if more than half of its
+/// share of memory is used. It may close other connections only if the whole share is used.
 pub const STALLED_MS: u64 = 2000;
 
 /// If a search finds no stalled connection to close, the column waits this many milliseconds before
@@ -182,7 +185,8 @@ pub const RELIEF_REST_MS: u64 = 100;
 pub const TURNS_AHEAD: usize = 8;
 
 /// Number of requests that are parsed before the first of them is executed, so that the processor
-/// prefetches the memory that they access. A processor has about this many line fill buffers.
+/// can prefetch the memory that these requests access. A processor has about this many line fill
+/// buffers.
 pub const REQUESTS_AHEAD: usize = 16;
 
 /// Maximum number of bytes in a request that arrives in several datagrams.
@@ -192,18 +196,17 @@ pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 pub const PARTS_MAX: usize = 128;
 
 /// A request may arrive in several datagrams. A part of such a request stays in its chunk if the
-/// part has at least this many bytes or is the last part. Shorter parts are copied, so that they
-/// occupy no chunks.
+/// part has at least this many bytes or is the last part. The column copies shorter parts out of
+/// their chunks, so that they occupy no chunks.
 pub const KEPT_PART_BYTES_MIN: usize = 256;
 
-/// Limits how many chunks the incomplete requests of one address may keep at one column. This
-/// number is (the arena's chunks for values) / (columns x `KEPT_OF_ONE_PART`). Parts that arrive
-/// beyond the limit are copied.
+/// At one column, the incomplete requests of one address may keep this number of chunks: (the
+/// arena's chunks for values) / (columns x `KEPT_OF_ONE_PART`). Once these requests keep this
+/// number of chunks, the column copies further parts.
 pub const KEPT_OF_ONE_PART: usize = 64;
 
-/// Lower bound of the limit of `KEPT_OF_ONE_PART`: the incomplete requests of one address may
-/// always keep this many chunks at a column. This many chunks hold one request of the maximum
-/// length.
+/// At one column, the incomplete requests of one address may always keep this many chunks, even if
+/// `KEPT_OF_ONE_PART` gives a lower limit. This many chunks hold one request of the maximum length.
 pub const KEPT_OF_ONE_MIN: usize = 64;
 
 /// Maximum number of incomplete requests in several datagrams that a column keeps.
@@ -211,7 +214,7 @@ pub const ASSEMBLIES_MAX: usize = 128;
 
 /// Maximum number of incomplete requests of one address that a column keeps, so that there is room
 /// for the requests of other addresses. The limit is large, because all requests of a host may be
-/// incomplete while other columns take datagrams.
+/// incomplete while other columns help and take some of the datagrams.
 pub const ASSEMBLIES_OF_ONE_MAX: usize = 48;
 
 /// Number of milliseconds that an incomplete request waits for its missing datagrams. After this
@@ -219,16 +222,16 @@ pub const ASSEMBLIES_OF_ONE_MAX: usize = 48;
 pub const PARTS_WAIT_MS_MAX: u64 = 1000;
 
 /// Maximum number of requests in one message. The next request is refused, and the rest of the
-/// message is dropped. Requests are counted as for `-R`. 1,024 requests take about half a
-/// millisecond.
+/// message is dropped. Requests are counted as for `-R` (so one `stats` counts as 50). 1,024
+/// requests take about half a millisecond.
 pub const MESSAGE_REQUESTS_MAX: u32 = 1024;
 
-/// Each request in a message adds this many bytes to the size of the message that counts towards
+/// For each of its requests, a message counts as this many bytes more towards
 /// `MESSAGES_TURN_BYTES`.
 pub const REQUEST_COST_BYTES: usize = 64;
 
-/// Each key of a retrieval line, except the last key, adds this many bytes to the size of the
-/// message that counts towards `MESSAGES_TURN_BYTES`.
+/// For each key of a `get` line or a similar line, except the last key, a message counts as this
+/// many bytes more towards `MESSAGES_TURN_BYTES`.
 pub const KEY_COST_BYTES: usize = 16;
 
 /// Maximum number of bytes in a reply over UDP if only known networks may send requests and `-o
@@ -240,52 +243,52 @@ pub const UDP_REPLY_BYTES_MAX: usize = 1 << 20;
 /// of 1,400 bytes.
 pub const UDP_REPLY_OPEN_BYTES_MAX: usize = 64 << 10;
 
-/// If any network may send requests, the bytes of an answer up to this many times the bytes of its
-/// request are free. Further bytes are charged to the sender's network. RFC 9000, section 8.1, has
+/// If any network may send requests, an answer may be up to this many times as long as its request
+/// without a charge. Further bytes are charged to the sender's network. RFC 9000, section 8.1, has
 /// the same factor.
 pub const AMPLIFIED_TIMES_FREE: usize = 3;
 
-/// Maximum number of bytes that may be charged to a network in a second. This is a hundredth of a
-/// gigabit link, and enough for tests by hand. After the answer that exceeds the limit, the network
-/// gets no long answer in the same second.
+/// Maximum number of bytes that may be charged to a network in a second. This is about a hundredth
+/// of a gigabit link, and enough for tests by hand. After the answer that exceeds the limit, the
+/// network gets no further answer with charged bytes in the same second.
 pub const AMPLIFIED_BYTES_SECOND_MAX: u32 = 1 << 20;
 
 /// Number of entries in the table of bytes charged to networks. All columns share the table.
 /// Networks that share an entry share its limit.
 pub const CHARGES: usize = 4096;
 
-/// Maximum number of datagrams, or bursts of datagrams, that one receive brings. Each has a slot of
-/// `SLOT_BYTES_MAX` bytes.
+/// Maximum number of datagrams, or bursts of datagrams, that one receive brings. Each datagram or
+/// burst has a slot of `SLOT_BYTES_MAX` bytes.
 pub const DATAGRAMS_RECEIVED_MAX: usize = net::BATCH_MAX;
 
-/// While datagrams keep arriving, a loop takes at most this many turns for them.
+/// While datagrams keep arriving, one pass of the loop takes at most this many turns for datagrams.
 pub const DATAGRAM_TURNS_MAX: usize = 4;
 
-/// A column counts as behind if one loop receives at least this many datagrams. In that case some
-/// of the datagrams arrived while the column executed earlier datagrams.
+/// A column counts as behind if one pass of the loop receives at least this many datagrams. In that
+/// case some of the datagrams arrived while the column executed earlier datagrams.
 pub const BEHIND_DATAGRAMS: usize = 16;
 
-/// A column also counts as behind if a loop takes at least this many nanoseconds and one receive in
-/// it brought at least a quarter of `BEHIND_DATAGRAMS` datagrams.
+/// A column also counts as behind if a pass of the loop takes at least this many nanoseconds and
+/// one receive in this pass brought at least a quarter of `BEHIND_DATAGRAMS` datagrams.
 pub const BEHIND_NS: u64 = 100_000;
 
-/// Other columns may take datagrams from a column that was behind in this many loops in a row.
+/// Other columns may take datagrams from a column that was behind in this many passes of its loop
+/// in a row.
 pub const BEHIND_LOOPS: u32 = 2;
 
 /// While other columns take datagrams from a column, the column receives at most as many datagrams
-/// at once as it executes in this many nanoseconds. It leaves the rest of the datagrams in the
-/// socket.
+/// at once as it executes in this many nanoseconds. It leaves the other datagrams in the socket.
 pub const SHARED_NS: u64 = BEHIND_NS;
 
 /// After other columns have taken datagrams from a column, the column expects for this many
-/// nanoseconds that they take more.
+/// nanoseconds that other columns take more datagrams.
 pub const HELPED_NS: u64 = 2_000_000;
 
 /// A column that is behind wakes a sleeping column at most once in this many nanoseconds.
 pub const STEAL_WAKE_NS: u64 = 1_000_000;
 
-/// Number of failed attempts in a row to take datagrams from other columns, after which a column
-/// sleeps. An attempt takes about a microsecond.
+/// A column sleeps after this many failed attempts in a row to take datagrams from other columns.
+/// An attempt takes about a microsecond.
 pub const STEAL_TRIES_MAX: u32 = 64;
 
 /// Length of a period in milliseconds. At the end of each period, a column publishes its load of
@@ -300,9 +303,10 @@ pub const MIGRATION_BUSY: u32 = 900;
 /// thousandths of the period.
 pub const MIGRATION_SPARE: u32 = 800;
 
-/// A column gives connections away if it was saturated for this many periods in a row while other
-/// columns had time to spare. For the same number of periods after that, the column gives no
-/// connections away, and the columns that took its connections take no more connections.
+/// A column (a thread with its own event loop) gives connections away if it was saturated for this
+/// many periods in a row while other columns had time to spare. For the same number of periods
+/// after a move, the column gives no connections away, and the columns that took its connections
+/// take no more connections.
 pub const MIGRATION_PERIODS: u32 = 2;
 
 /// A connection that has moved stays in its new column for at least this many milliseconds.
@@ -313,7 +317,7 @@ pub const MIGRATION_REST_MS: u64 = 5000;
 pub const MIGRATIONS_MAX: usize = 512;
 
 /// Maximum number of candidates from which a column chooses the connections that it gives away. The
-/// candidates are its busiest connections.
+/// candidates are the column's busiest connections.
 pub const MIGRATION_CANDIDATES_MAX: usize = 1024;
 
 /// A connection's load is the number of bytes that it receives and sends, plus this many bytes for
@@ -321,17 +325,16 @@ pub const MIGRATION_CANDIDATES_MAX: usize = 1024;
 pub const TURN_COST_BYTES: u64 = 4096;
 
 /// A turn for a column's datagrams ends after this many bytes of messages, so that the column's
-/// connections get their turns too. `MESSAGE_COST_BYTES` is added for each message, because a turn
-/// may have many short messages.
+/// connections get their turns too. Each message counts as `MESSAGE_COST_BYTES` more than its
+/// length, because a turn may have many short messages.
 pub const MESSAGES_TURN_BYTES: usize = 256 << 10;
 
-/// Each message adds this many bytes to its own length for the size that counts towards
-/// `MESSAGES_TURN_BYTES`.
+/// Each message counts towards `MESSAGES_TURN_BYTES` as this many bytes more than its length.
 pub const MESSAGE_COST_BYTES: usize = 64;
 
 /// Maximum number of milliseconds that a datagram waits for room in the store. After this time, its
-/// request is refused. This limit is less than `ROOM_WAIT_MS_MAX`, because the datagrams behind it
-/// wait as well.
+/// request is refused. This limit is less than `ROOM_WAIT_MS_MAX`, because all later datagrams wait
+/// as well.
 pub const DATAGRAM_WAIT_MS_MAX: u64 = 50;
 
 /// When this many answers to datagrams wait to be sent, the column sends them before it executes
@@ -349,8 +352,8 @@ pub const DATAGRAM_PIECES_SENT_MAX: usize = 1024;
 /// holds a burst. The kernel may grant fewer bytes.
 pub const UDP_BUFFER_BYTES: usize = 4 << 20;
 
-/// Maximum number of packets in memory for one queue of an interface. Half of them are for
-/// receiving and half are for sending.
+/// Maximum number of packets in memory for one queue of an interface. Half of these packets are for
+/// receiving, and half are for sending.
 pub const RING_CHUNKS_MAX: u32 = 4096;
 
 /// The packets of all queues take at most `-m` divided by this number.
@@ -360,17 +363,18 @@ pub const RING_PART: usize = 4;
 /// together.
 pub const DUMPS_MAX: usize = 4;
 
-/// On average, a busy column samples one loop in this many, chosen at random.
+/// On average, a busy column samples one of this many passes of its loop, chosen at random.
 pub const LOOPS_SAMPLED_ONE_IN: u32 = 128;
 
-/// If a column ran no loop for this many milliseconds, its next loop is sampled too.
+/// If this many milliseconds have passed since the last pass of its loop, a column also samples the
+/// next pass.
 pub const REST_MS: u64 = 10;
 
-/// Maximum number of requests that are sampled in one round of the loop.
+/// Maximum number of requests that are sampled in one pass of the loop.
 pub const SAMPLED_LOOP_MAX: u32 = 256;
 
-/// Number of keys that each column keeps for `stats hot`. A key with more than 1/`HOT_KEYS_MAX` of
-/// the sampled requests is always among them.
+/// Number of keys that each column keeps for `stats hot`. If a key has more than 1/`HOT_KEYS_MAX`
+/// of the sampled requests, the key is always among these keys.
 pub const HOT_KEYS_MAX: usize = 128;
 
 /// Maximum number of keys that `stats hot` lists, from all columns together.
@@ -380,12 +384,12 @@ pub const HOT_KEYS_TOLD: usize = 20;
 /// many such keys.
 pub const BIG_KEYS_MAX: usize = 16;
 
-/// Each time a column has taken this many samples, all earlier samples count half as much in `stats
-/// hot`.
+/// Each time a column has taken this many samples, `stats hot` counts all earlier samples half as
+/// much as before.
 pub const HOT_SAMPLES: u32 = 1 << 14;
 
-/// A dump is stalled if it takes fewer than `DUMP_STEPS_MIN` steps in this many seconds. A stalled
-/// dump ends if another dump needs its place.
+/// A dump is stalled if it takes fewer than `DUMP_STEPS_MIN` steps in this many seconds. If another
+/// dump needs the place of a stalled dump, the stalled dump ends.
 pub const DUMP_STALLED_SECONDS: u32 = 10;
 
 /// A dump keeps its place if it takes at least this many steps in `DUMP_STALLED_SECONDS`. This many
@@ -400,7 +404,8 @@ pub const ERRAND_STEPS_AT_ONCE: usize = 4;
 /// memcached).
 pub const PREFIXES_MAX: usize = 1 << 16;
 
-/// Number of shelves that hold the prefixes for `stats detail`. Each shelf has a lock.
+/// Number of parts (shelves) into which the table of prefixes for `stats detail` is divided. Each
+/// shelf has a lock.
 pub const PREFIX_SHELVES: usize = 256;
 
 /// Maximum number of bytes that the prefixes of `stats detail` and their counts take, in all
@@ -418,27 +423,27 @@ pub const PREFIXES_TOLD_MAX: usize = 1 << 12;
 /// has a row for each MiB.
 pub const SIZES_FINE_BYTES: u64 = 1 << 20;
 
-/// `stats conns` asks each column for its list of connections page by page. Maximum number of
-/// connections in one page.
+/// Maximum number of connections in one page. `stats conns` asks each column for its list of
+/// connections page by page.
 pub const CONNECTIONS_TOLD_MAX: usize = 256;
 
 /// Maximum number of page requests of `stats conns` that are open at a time, in all columns
 /// together. Further page requests wait.
 pub const PAGE_REQUESTS_MAX: usize = 64;
 
-/// Maximum number of page requests of `stats conns` that a column answers in one loop.
+/// Maximum number of page requests of `stats conns` that a column answers in one pass of the loop.
 pub const PAGES_ANSWERED_MAX: usize = 4;
 
 /// Maximum number of index groups that one step of a dump or of a count examines. A group has at
 /// most about 150 items.
 pub const DUMP_STEP_GROUPS: usize = 64;
 
-/// A step of a count ends when it has counted at least this many items and has finished the index
-/// group.
+/// A step of a count of items ends at the end of the index group in which it reaches this many
+/// items.
 pub const CENSUS_STEP_ITEMS: usize = 1024;
 
-/// A step of a dump ends when it has written this many bytes of lines. These are about 150 lines,
-/// which take a few tens of microseconds.
+/// A step of a dump ends when it has written this many bytes of lines. So a step writes about 150
+/// lines, which takes a few tens of microseconds.
 pub const DUMP_STEP_BYTES: usize = 16 << 10;
 
 /// Maximum number of bytes of lines in the answer to `stats cachedump` (as in memcached).
@@ -448,14 +453,17 @@ pub const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
 /// together (as in memcached).
 pub const WATCHERS_MAX: usize = 20;
 
-/// Maximum number of evictions that a column records in one loop, for the connections that watch.
+/// Maximum number of evictions that a column records in one pass of the loop, for connections that
+/// watch evictions.
 pub const EVICTIONS_NOTED_MAX: usize = 1024;
 
 /// If an errand has nothing to do at the moment, its next step begins after this time.
 pub const ERRAND_RETRY: Duration = Duration::from_millis(10);
 
-/// Maximum time that a server that ends gracefully waits for requests and replies under way.
+/// If a server ends gracefully, this is the maximum time for which it waits for requests and
+/// replies under way.
 pub const END_GRACEFULLY: Duration = Duration::from_secs(5);
 
-/// Time between two checks for requests and replies under way, in a server that ends gracefully.
+/// While a server ends gracefully, it checks once in this time whether requests and replies are
+/// still under way.
 pub const END_LOOK: Duration = Duration::from_millis(1);
