@@ -1,28 +1,28 @@
 //! Counts of the system calls that a column makes.
 //!
-//! Where: outside the path of a request; each wrapper of this crate counts its system calls here.
-//! Invariant: only the column's own thread writes its `Calls`, so an increment needs no locked
-//! instruction, only a load and a store. Any thread may read the counts.
+//! Where: functions of this crate add to `Calls` when they wait, accept, receive or send.
+//! Invariant: only the column's thread adds to the column's `Calls`. An addition is therefore a
+//! load and a store, without a locked instruction. Any thread may read the counts.
 
 use memory::sync::Counter;
 
-/// Numbers of system calls that a column has made, by kind.
+/// Numbers of system calls that a column has made, one number for each kind of call.
 #[derive(Debug, Default)]
 pub struct Calls {
-    /// `epoll_wait`.
+    /// Number of calls of `epoll_wait` and `epoll_pwait2`.
     pub waits: Counter,
-    /// `epoll_ctl`.
+    /// Number of calls of `epoll_ctl`.
     pub controls: Counter,
-    /// Calls that receive: `recv`, `readv`, `recvmmsg` and others.
+    /// Number of calls that receive: `recv`, `readv`, `recvmmsg` and others.
     pub reads: Counter,
-    /// Calls that send: `send`, `sendmsg`, `sendmmsg` and others.
+    /// Number of calls that send: `send`, `sendmsg`, `sendmmsg` and others.
     pub writes: Counter,
-    /// `accept4`.
+    /// Number of calls of `accept4`.
     pub accepts: Counter,
 }
 
 impl Calls {
-    /// Number of all calls.
+    /// The sum of all five numbers.
     #[must_use]
     pub fn sum(&self) -> u64 {
         let Calls { waits, controls, reads, writes, accepts } = self;

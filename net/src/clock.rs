@@ -1,6 +1,6 @@
 //! Two clocks: the system's monotonic clock, and the processor time of a thread.
 //!
-//! Where: a load generator reads the first clock once per batch, and the second once per report.
+//! Where: the server and the load generator measure times with these clocks.
 //! Invariant: neither clock goes back; both count nanoseconds.
 //! Source: clock_gettime(2).
 #![allow(
@@ -8,8 +8,8 @@
     reason = "rustix finds the vdso by itself, in a way that crashes under valgrind; libc's works"
 )]
 
-/// Reads the clock of `Instant::now`, in nanoseconds. Takes a tenth of the instructions of
-/// `Instant::now`.
+/// Reads the clock of `Instant::now`, in nanoseconds. `Instant::now` executes ten times as many
+/// instructions.
 #[inline]
 #[must_use]
 pub fn monotonic_ns() -> u64 {

@@ -44,8 +44,8 @@ impl Stream {
         }
     }
 
-    /// Returns the result of connecting, and clears the socket's error. Call `outcome` once the
-    /// stream is writable.
+    /// Returns the result of connecting, and clears the socket's error. Call `outcome` after the
+    /// stream has become writable.
     pub fn outcome(&self) -> io::Result<()> {
         Ok(sockopt::socket_error(self)??)
     }

@@ -1,10 +1,10 @@
-//! Waits for sockets by epoll.
+//! Waits with epoll until sockets are ready.
 //!
 //! Where: the start of each iteration of a column's loop.
-//! Invariant: a stream is registered edge-triggered. The stream's reader reads until a read returns
-//! fewer bytes than requested, because the socket is then drained. A reader that stops earlier must
-//! remember to read later. In return, the kernel does not check a reported connection again at the
-//! next wait, and no registration has to change while the replies fit the socket's buffer.
+//! Invariant: each stream is registered edge-triggered. Therefore the kernel does not check a
+//! reported stream again at the next wait, and no registration changes while the replies fit the
+//! socket's buffer. A reader must therefore read until a read returns fewer bytes than requested
+//! (the socket is then empty), or must read later without a new event.
 //! Source: epoll(7), "Questions and answers", on short reads.
 #![allow(
     unsafe_code,
@@ -21,7 +21,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::calls::Calls;
 
-/// The readiness that a descriptor is watched for.
+/// The readiness for which a descriptor is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// A stream has bytes to read, or its peer has shut down its side. Edge-triggered.
@@ -34,7 +34,7 @@ pub enum Interest {
     Accept,
     /// An eventfd or a timerfd is readable. Level-triggered.
     Wake,
-    /// A connection waits at a listener of several columns; the kernel wakes one. Level-triggered.
+    /// A connection waits at a listener of several columns; the kernel wakes some. Level-triggered.
     AcceptShared,
 }
 
@@ -60,7 +60,7 @@ pub enum Timeout {
     Zero,
     /// `wait` sleeps at most for this span, rounded up to whole milliseconds.
     Within(Duration),
-    /// Like `Within`, but as exact as the kernel's timers allow, to send at planned times.
+    /// `wait` sleeps at most for this span, as exactly as the kernel's timers allow.
     Exactly(Duration),
     /// `wait` sleeps until there is an event.
     Never,
@@ -69,13 +69,13 @@ pub enum Timeout {
 /// The readiness of a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// The token given to `add` or `change`.
+    /// The number that was given to `add` or `change` with the descriptor.
     pub token: u64,
     /// True if there are bytes to read, or if a read would return end of file or an error.
     pub readable: bool,
-    /// True if there is room to write.
+    /// True if there is room to write, or if a write would return an error.
     pub writable: bool,
-    /// True if the peer has shut down its side or the connection broke. Reads will reach the end.
+    /// True if the peer has shut down its side, or if the connection broke.
     pub ended: bool,
 }
 
@@ -84,7 +84,7 @@ pub struct Event {
 pub struct Epoll {
     fd: OwnedFd,
     events: Box<[MaybeUninit<epoll::Event>]>,
-    /// False once the system has refused `epoll_pwait2`.
+    /// False after `epoll_pwait2` has failed: `Timeout::Exactly` is then rounded like `Within`.
     is_exact: bool,
 }
 
@@ -108,7 +108,7 @@ impl Epoll {
     }
 
     /// Watches `descriptor`; its events carry `token`. Closing the descriptor ends the watch. Fails
-    /// by `ENOMEM`, or by `ENOSPC` past `fs.epoll.max_user_watches`.
+    /// if no memory is left, or if the user already has `fs.epoll.max_user_watches` watches.
     pub fn add(
         &self,
         descriptor: impl AsFd,
@@ -120,8 +120,8 @@ impl Epoll {
         Ok(epoll::add(&self.fd, descriptor, EventData::new_u64(token), on.flags())?)
     }
 
-    /// Changes the readiness to watch for; fails if `descriptor` is not watched. The next `wait`
-    /// reports the readiness if it exists already.
+    /// Changes the readiness for which `descriptor` is watched; fails if it is not watched. If the
+    /// descriptor is ready already, the next `wait` reports the readiness.
     pub fn change(
         &self,
         descriptor: impl AsFd,
@@ -133,7 +133,7 @@ impl Epoll {
         Ok(epoll::modify(&self.fd, descriptor, EventData::new_u64(token), on.flags())?)
     }
 
-    /// Stops watching `descriptor`; fails if it is not watched.
+    /// Stops watching `descriptor`; fails if the descriptor is not watched.
     pub fn remove(&self, descriptor: impl AsFd, calls: &Calls) -> io::Result<()> {
         calls.controls.add(1);
         Ok(epoll::delete(&self.fd, descriptor)?)
@@ -166,8 +166,8 @@ impl Epoll {
         }
     }
 
-    /// Waits to the nanosecond by `epoll_pwait2`. If that call fails (Linux before 5.11 lacks it; a
-    /// filter may reject it), this instance waits for whole milliseconds from then on.
+    /// Waits to the nanosecond by `epoll_pwait2`. If this call fails (Linux before 5.11 lacks it,
+    /// and a seccomp filter may reject it), all later waits are rounded up to whole milliseconds.
     fn wait_exactly(&mut self, most: Duration) -> io::Result<&[epoll::Event]> {
         let limit = libc::timespec {
             tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::from(i32::MAX)),
@@ -194,7 +194,7 @@ impl Epoll {
                 }
             };
         };
-        // SAFETY: the kernel has written the first `got` events, of at most `room`.
+        // SAFETY: the kernel has written the first `got` events, and `got` is at most `room`.
         Ok(unsafe { std::slice::from_raw_parts(events.cast_const().cast(), got) })
     }
 }
@@ -220,7 +220,7 @@ fn decode(event: &epoll::Event) -> Event {
     }
 }
 
-/// Rounds `span` up to whole milliseconds, because rustix then uses the older system call.
+/// Rounds `span` up to whole milliseconds, because rustix calls `epoll_pwait2` for other spans.
 fn timespec(span: Duration) -> Timespec {
     let up_ms = span.subsec_nanos().div_ceil(1_000_000);
     Timespec {

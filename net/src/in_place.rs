@@ -1,11 +1,11 @@
 //! Sends bytes on a stream without copying them, through a pipe or by reference (`MSG_ZEROCOPY`).
 //!
-//! Where: beside `stream`, for a test server that compares the pipe with references. The cache
-//! itself sends with `writev`, which makes the kernel copy the bytes once.
+//! Where: only in the load generator's test server, which compares a pipe with sends by reference.
+//! The cache itself sends with `sendmsg`, which makes the kernel copy the bytes once.
 //! Invariant: only bytes that are never written and never freed are sent, because no event reports
-//! when the kernel has read the last bytes that a pipe gave to a socket. Nothing blocks.
+//! when the kernel has read the last bytes that a pipe gave to a socket. No call blocks.
 //! Source: vmsplice(2), splice(2); `Documentation/networking/msg_zerocopy.rst` of Linux;
-//! `struct sock_extended_err` of its `errqueue.h`.
+//! `struct sock_extended_err` of `linux/errqueue.h`.
 #![allow(unsafe_code, reason = "vmsplice; a socket's option and errors that rustix does not know")]
 
 use std::io;
@@ -26,7 +26,7 @@ use crate::udp::control::{CONTROL_BYTES, Control};
 const PIPE_BYTES: usize = 256 << 10;
 const COMPLETIONS_MAX: usize = 64;
 
-/// A pipe that feeds a socket.
+/// A pipe through which bytes go to a socket without a copy.
 #[derive(Debug)]
 pub struct Pipe {
     reads: OwnedFd,
@@ -49,7 +49,7 @@ impl Pipe {
         self.bytes
     }
 
-    /// Puts bytes from the start of `from` into the pipe. Returns their number; 0 for a full pipe.
+    /// Fills the pipe from the start of `from`. Returns the number of bytes; 0 if the pipe is full.
     pub fn fill(&mut self, from: &'static [u8], calls: &Calls) -> io::Result<usize> {
         calls.writes.add(1);
         let pieces = [IoSliceRaw::from_slice(from)];
@@ -66,8 +66,8 @@ impl Pipe {
         }
     }
 
-    /// Moves bytes from the pipe to the socket. The caller must send more bytes afterwards: until
-    /// then, the kernel may hold back bytes that do not fill a packet.
+    /// Moves bytes from the pipe to the socket. The caller must send more bytes afterwards, because
+    /// the kernel may hold back bytes that do not fill a packet until more bytes follow.
     #[must_use]
     pub fn drain(&mut self, to: &Stream, calls: &Calls) -> WriteResult {
         calls.writes.add(1);
@@ -82,12 +82,12 @@ impl Pipe {
     }
 }
 
-/// Numbers of sends by reference that the kernel has reported as completed.
+/// Numbers of completed sends by reference, as the kernel has reported them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completions {
     /// Number of completed sends.
     pub sends: u64,
-    /// Number of completed sends whose bytes the kernel has copied nevertheless.
+    /// Number of completed sends whose bytes the kernel has copied.
     pub copied: u64,
 }
 
@@ -105,8 +105,8 @@ impl Stream {
     }
 
     /// Sends bytes from the start of `bytes` by reference. The caller must send more bytes
-    /// afterwards, for the same reason as after `Pipe::drain`. If the kernel has no memory for
-    /// another report, the bytes are copied.
+    /// afterwards, because the kernel may hold back bytes that do not fill a packet. Copies the
+    /// bytes if the kernel has no memory for one more completion report.
     #[must_use]
     pub fn refer(&self, bytes: &'static [u8], calls: &Calls) -> WriteResult {
         calls.writes.add(1);
@@ -118,7 +118,7 @@ impl Stream {
         }
     }
 
-    /// Counts the completions reported since the last call, in at most `COMPLETIONS_MAX` messages.
+    /// Reads at most `COMPLETIONS_MAX` reports of completions that came since the last call.
     #[must_use]
     pub fn completions(&self, calls: &Calls) -> Completions {
         let mut completions = Completions::default();
@@ -153,7 +153,7 @@ impl Stream {
     }
 }
 
-/// Reads a `sock_extended_err` with the numbers of the first and the last completed send.
+/// Reads a `sock_extended_err`, which has the numbers of the first and the last completed send.
 ///
 /// ```text
 /// 0       4        5      6      7     8       12
@@ -167,7 +167,7 @@ fn read_completion(error: &[u8]) -> Option<Completions> {
         return None;
     }
     let (first, last) = (number(8)?, number(12)?);
-    // The kernel numbers sends with 32 bits, which wrap around.
+    // The kernel numbers the sends with a 32-bit counter, which wraps around.
     let referred = u64::from(last.wrapping_sub(first)) + 1;
     Some(Completions {
         sends: referred,

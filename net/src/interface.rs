@@ -1,7 +1,7 @@
 //! A network interface, as the kernel describes it.
 //!
-//! Where: when sockets are opened, this module finds the length of the longest datagram. `xdp`
-//! reads the interface's abilities at start, and its state later.
+//! Where: when the server opens sockets, the MTU gives the length of the longest datagram. `xdp`
+//! reads an interface's abilities at start, and its state later.
 //! Invariant: the interface is only read, never changed. An interface is identified by its index,
 //! because its name may change and another interface may get the name.
 //! Source: rtnetlink(7); `linux/if_link.h`, `linux/if_addr.h`.
@@ -44,11 +44,11 @@ const CARRIER: u32 = 1 << 16;
 pub struct OwnAddress {
     /// The address.
     pub ip: IpAddr,
-    /// The name of the interface that has it.
+    /// The name of the interface that has the address.
     pub interface: String,
     /// Maximum length of an IP packet on that interface, in bytes (its MTU).
     pub mtu: usize,
-    /// Broadcast addresses: the network's last address, and the configured address if it differs.
+    /// The network's last address, and the configured broadcast address if it is another address.
     pub broadcasts: Vec<Ipv4Addr>,
 }
 
@@ -75,7 +75,7 @@ fn addresses(netlink: &Netlink) -> io::Result<Vec<(u32, IpAddr, Vec<Ipv4Addr>)>>
     Ok(all)
 }
 
-/// Reads a `struct ifaddrmsg`: prefix length at 1, interface index at 4, attributes at the end.
+/// Reads a `struct ifaddrmsg`: prefix length at byte 1, interface index at byte 4, then attributes.
 fn address(body: &[u8]) -> Option<(u32, IpAddr, Vec<Ipv4Addr>)> {
     let (header, attributes) = body.split_first_chunk::<IP_BYTES>()?;
     let find = |wanted| {
@@ -133,7 +133,7 @@ impl Interface {
         found.ok_or(io::Error::from_raw_os_error(libc::ENODEV))
     }
 
-    /// Reads a `struct ifinfomsg`: hardware type at 2, index at 4, flags at 8, then attributes.
+    /// Reads a `struct ifinfomsg`: hardware type at byte 2, index at 4, flags at 8, attributes.
     fn read(body: &[u8]) -> Option<Interface> {
         const ETHERNET: [u8; 2] = 1_u16.to_ne_bytes();
         let (header, attributes) = body.split_first_chunk::<LINK_BYTES>()?;
@@ -183,11 +183,10 @@ fn name_on(index: u32, kind: &str, body: &[u8]) -> Option<String> {
     Interface::read(body).filter(|it| is_on_it && it.kind == kind).map(|it| it.name)
 }
 
-/// Returns the id of an interface's XDP program; 0 if no program is attached.
 fn program(value: &[u8]) -> u32 {
     let find = |wanted| Attributes(value).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
     let is_there = find(XDP_PLACE).and_then(<[u8]>::first).is_some_and(|place| *place != 0);
-    // The attribute has no id if several programs are attached in several places.
+    // If programs are attached in several places, the kernel gives no id; the result is `u32::MAX`.
     let id = find(XDP_PROGRAM).map(number);
     if is_there { id.unwrap_or(u32::MAX) } else { 0 }
 }
@@ -207,7 +206,7 @@ mod tests {
     use super::*;
     use testing::namespace::{Veth, pair};
 
-    /// Reads the kernel's message after `ip link add link wire name wire.5 type vlan id 5`.
+    /// The messages are like the kernel's after `ip link add link wire name wire.5 type vlan id 5`.
     #[test]
     fn a_vlan_is_known_by_what_it_is_on() {
         let link_message = |kind: &[u8]| {
@@ -240,7 +239,7 @@ mod tests {
         });
     }
 
-    /// Reads messages like the kernel's after `ip address add 10.1.2.3/20 dev wire`.
+    /// The messages are like the kernel's after `ip address add 10.1.2.3/20 dev wire`.
     #[test]
     fn an_address_is_told_with_what_stands_for_all_of_its_network() {
         let broadcasts_of =

@@ -1,13 +1,13 @@
 //! The network: TCP and Unix sockets for servers and clients, UDP, AF_XDP, epoll.
 //!
-//! Where: a request's path begins and ends here. A column sleeps in `epoll`, accepts connections
-//! from its `listener`, reads requests from a `stream` and writes replies to it. `udp` receives and
-//! sends datagrams; `xdp` does the same with packets that bypass the kernel's stack, and `wire`
-//! reads and writes these packets. `wake` wakes a column from another thread; `timer` wakes a
-//! column once a second. A load generator also uses `connect`, `clock` and `nic`; its null server,
-//! which stores nothing, uses `in_place`.
-//! Invariant: only `Epoll::wait` blocks; no call raises SIGPIPE; every system call made for a
-//! connection is counted in the column's `Calls`.
+//! Where: the server receives requests and sends replies through this crate. A column (one of the
+//! server's threads) sleeps in `epoll`, accepts connections from its `listener`, reads requests
+//! from a `stream` and writes replies to it. `udp` receives and sends datagrams. `xdp` receives and
+//! sends packets that bypass the kernel's stack; `wire` reads and writes the headers of these
+//! packets. `wake` and `timer` end a column's sleep. A load generator also uses `connect`; the load
+//! generator's test server, which stores nothing, also uses `in_place`.
+//! Invariant: while a column serves, only `Epoll::wait` blocks, and each system call that accepts,
+//! receives or sends is counted in the column's `Calls`. No call raises SIGPIPE.
 
 mod calls;
 mod clock;

@@ -1,10 +1,10 @@
 //! TCP and Unix listeners, which accept connections.
 //!
-//! Where: the listeners are opened before a column's loop begins; the loop accepts connections.
+//! Where: the server opens its listeners at start; a column's loop accepts connections.
 //! Invariant: an accepted stream is non-blocking; a TCP stream inherits `TCP_NODELAY` and
-//! `SO_KEEPALIVE` from its listener, so that accepting costs one system call. Opening fails on a
-//! TCP port of another server, although our own columns share a port. A Unix socket's file is
-//! removed only if no server answers on it, or by the listener that made it.
+//! `SO_KEEPALIVE` from its listener, so that accepting costs one system call. Opening fails if
+//! another server uses the TCP port, although our own columns share a port. A Unix socket's file is
+//! removed only if no server answers on the socket, or by the listener that made the file.
 //! Source: memcached `server_socket`, `server_socket_unix`.
 
 use std::ffi::OsStr;
@@ -27,7 +27,7 @@ use rustix::net::{
 use crate::calls::Calls;
 use crate::stream::Stream;
 
-/// Maximum number of attempts to lock a directory that another process has locked.
+/// Maximum number of attempts to lock a directory. Then the server goes on without the lock.
 const LOCK_ATTEMPTS_MAX: usize = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -62,7 +62,7 @@ pub struct Listener {
     file: Option<FileId>,
 }
 
-/// The identity of a file, which does not change when another file gets the path.
+/// The identity of a file: another file at the same path has another identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -88,7 +88,7 @@ impl ReservedPort {
     /// Reserves the port of `address`; for port 0 the system chooses a free port. Drop the
     /// reservation when all listeners are open. `SO_REUSEPORT` alone would share the port with
     /// another server of the same user. Fails if another socket listens on the port, permission is
-    /// missing, or the machine lacks the address or its protocol.
+    /// missing, or the machine lacks the address or the IP version.
     pub fn take(address: SocketAddr) -> io::Result<ReservedPort> {
         let fd = tcp_socket(address)?;
         bind(&fd, &address)?;
@@ -102,9 +102,9 @@ impl ReservedPort {
         self.address
     }
 
-    /// Opens one of several listeners on the reserved port, over which the kernel spreads
-    /// connections. At most `backlog` connections (`-b`), and at most `net.core.somaxconn`, wait to
-    /// be accepted. Fails like `take`.
+    /// Opens a listener on the reserved port. The kernel spreads connections over all listeners of
+    /// the port. At most `backlog` connections (option `-b`), and at most `net.core.somaxconn`,
+    /// wait to be accepted. Fails for the same reasons as `take`.
     pub fn listen(&self, backlog: i32) -> io::Result<Listener> {
         let fd = tcp_socket(self.address)?;
         sockopt::set_socket_reuseport(&fd, true)?;
@@ -150,10 +150,11 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Listens on a Unix socket at `path`, whose file gets the permissions `mode` (`-a`). Removes a
-    /// socket file on which no server answers. The process's umask changes during the call: no
-    /// other thread may create files meanwhile. Fails if `path` is longer than 107 bytes, is not
-    /// writable, or names another kind of file or a socket on which a server answers.
+    /// Listens on a Unix socket at `path`, whose file gets the permissions `mode` (option `-a`).
+    /// Removes an older socket file at `path` if no server answers on it. Changes the process's
+    /// umask during the call, so no other thread may create files meanwhile. Fails if `path` is
+    /// longer than 107 bytes, is not writable, or names a file of another kind or a socket on which
+    /// a server answers.
     pub fn unix(path: &Path, mode: u32, backlog: i32) -> io::Result<Listener> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -203,10 +204,10 @@ impl Listener {
     }
 }
 
-/// Locks the directory of a socket's file until the returned descriptor is dropped: if two servers
-/// start with one path, the second one finds that the first one listens. `None` if the directory
-/// cannot be read or stays locked (some programs lock directories to keep files from being cleaned
-/// up).
+/// Locks the directory of a socket's file until the returned descriptor is dropped. If two servers
+/// start with the same path, the lock makes the second server see that the first server listens.
+/// Returns `None` if the directory cannot be read or stays locked (some programs lock directories
+/// to keep files from being cleaned up).
 fn lock_directory(path: &Path) -> Option<OwnedFd> {
     let named = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -228,7 +229,7 @@ fn remove_unanswered(path: &Path, endpoint: &Endpoint) -> io::Result<()> {
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::CONNREFUSED) => std::fs::remove_file(path),
             Some(Errno::NOENT) => Ok(()),
-            // The socket's backlog is full, or it is no stream socket: a server uses the path.
+            // The backlog is full, or the socket is no stream socket: a server uses the path.
             Some(Errno::AGAIN | Errno::INPROGRESS | Errno::PROTOTYPE) => Err(in_use()),
             // We lack the permission to connect, or this process could not connect. A server may
             // still answer on the path, so the file stays.

@@ -3,10 +3,10 @@
 //! ```text
 //! 0       4      6       8          12    16
 //! | bytes | kind | flags | sequence | pid | body | attribute | attribute | ...
-//! attribute: | bytes: 2 | kind: 2 | value ... |       both begin at multiples of four
+//! attribute: | bytes: 2 | kind: 2 | value ... |   messages and attributes begin at multiples of 4
 //! ```
 //!
-//! Where: at start, and when an interface's state is requested.
+//! Where: called at start, and when the state of an interface is requested.
 //! Invariant: the kernel answers for the network namespace in which the socket was opened. Only
 //! received bytes are read; a wrong length ends the reading. No call waits: the kernel answers
 //! while the request is sent, or while the answer is received.
@@ -22,9 +22,9 @@ use rustix::net::{
 
 const HEADER_BYTES: usize = 16;
 const ALIGN_BYTES: usize = 4;
-/// Maximum number of bytes per receive: the kernel splits a dump into pieces of 32 KiB.
+/// Size of the buffer for a receive. The kernel splits a long answer into pieces of 32 KiB.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
-/// Maximum number of receives for one dump. A dump that needs more is an error.
+/// Maximum number of receives for one answer. An answer that needs more receives is an error.
 const MESSAGES_MAX: usize = 100_000;
 
 const REQUEST: u16 = 0x1;
@@ -102,13 +102,12 @@ impl Netlink {
     }
 }
 
-/// Reads an error message: a negative error number, or 0 for success.
+/// Reads an error message, which holds a negative error number, or 0 for success.
 fn error(body: &[u8]) -> io::Result<()> {
     let number = body.first_chunk::<4>().map_or(0, |number| i32::from_ne_bytes(*number));
     if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(number.wrapping_neg())) }
 }
 
-/// Iterates over the messages of an answer, and returns the kind and the body of each.
 struct Messages<'a>(&'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {
@@ -130,7 +129,7 @@ impl<'a> Iterator for Attributes<'a> {
     type Item = (u16, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        /// Selects the bits of a kind that are not flags.
+        /// The bits of an attribute's kind; the two other bits of the field are flags.
         const KIND_MASK: u16 = 0x3fff;
         let ([b0, b1, k0, k1], _) = self.0.split_first_chunk::<4>()?;
         let bytes = usize::from(u16::from_ne_bytes([*b0, *b1]));

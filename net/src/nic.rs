@@ -1,10 +1,10 @@
 //! A network interface's settings, as `ethtool` shows them: offloads, coalescing, rings, queues.
 //!
-//! Where: outside a packet's path. A load generator records the settings with its measurements.
+//! Where: `xdp` reads settings at start; a load generator records them with its measurements.
 //! Invariant: settings are only read (except in a test), with commands that need no privilege.
 //! Settings that the driver does not know are left out. The code is unsafe because the kernel fills
 //! a buffer to which a structure points.
-//! Source: linux/ethtool.h, SIOCETHTOOL; `dev_ethtool` lists the commands that need no privilege.
+//! Source: `linux/ethtool.h`, SIOCETHTOOL; Linux's `dev_ethtool` lists the unprivileged commands.
 
 #![allow(unsafe_code, reason = "rustix has no safe SIOCETHTOOL")]
 
@@ -13,14 +13,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// Number of 32-bit words in the buffer. The largest structure of the commands has 23 words.
+/// Number of 32-bit words in the buffer for an answer. The longest answer has 23 words.
 const WORDS: usize = 32;
 const GET_COALESCE: u32 = 0x0e;
 const GET_RINGS: u32 = 0x10;
 const GET_FLAGS: u32 = 0x25;
 const GET_CHANNELS: u32 = 0x3c;
 
-/// Commands that the kernel answers with one number, in the word after the command.
+/// Commands that the kernel answers with one number, and the names of the settings.
 const FIGURES: [(u32, &str); 6] = [
     (0x14, "rx-checksum"),
     (0x16, "tx-checksum"),
@@ -29,10 +29,10 @@ const FIGURES: [(u32, &str); 6] = [
     (0x23, "gso"),
     (0x2b, "gro"),
 ];
-/// Bits of the answer to `GET_FLAGS`.
+/// Bits of the answer to `GET_FLAGS`, and the names of the settings.
 const FLAGS: [(u32, &str); 4] =
     [(1 << 8, "rx-vlan"), (1 << 15, "lro"), (1 << 27, "ntuple"), (1 << 28, "rx-hash")];
-/// Settings in the longer answers: the command, the index of the word and the setting's name.
+/// For each setting in a longer answer: the command, the index of the word, and the setting's name.
 const WORDS_OF: [(u32, usize, &str); 11] = [
     (GET_COALESCE, 1, "rx-usecs"),
     (GET_COALESCE, 2, "rx-frames"),
@@ -47,7 +47,7 @@ const WORDS_OF: [(u32, usize, &str); 11] = [
     (GET_CHANNELS, 8, "combined-channels"),
 ];
 
-/// The settings of the interface `name`, each with the name that `ethtool` uses.
+/// Returns the settings of the interface `name`, under the names that `ethtool` uses.
 #[must_use]
 pub fn nic_settings(name: &str) -> Vec<(&'static str, u32)> {
     let opened =
@@ -79,7 +79,7 @@ fn order(socket: &OwnedFd, name: &str, command: [u32; 2]) -> Option<[u32; WORDS]
     // SAFETY: `ifreq` is an array of characters and a union of integers and pointers. All zeros are
     // a valid value for each of them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last character stays 0, because it ends the name.
+    // The last character of `ifr_name` stays 0, because a 0 ends the name.
     if name.is_empty() || name.len() >= request.ifr_name.len() {
         return None;
     }

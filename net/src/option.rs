@@ -1,7 +1,7 @@
 //! Sets socket options that rustix does not support.
 //!
-//! Where: when a socket is made, before it sends or receives.
-//! Invariant: the kernel reads at most the bytes of the value.
+//! Where: called for a new socket, before the socket sends or receives.
+//! Invariant: the kernel reads only the value, and the memory to which pointers in the value point.
 //! Source: setsockopt(2).
 #![allow(unsafe_code, reason = "setsockopt, which takes any option's value")]
 
@@ -16,7 +16,7 @@ pub(crate) fn switch_on(
     set_option(socket, level, option, &1_i32)
 }
 
-/// Sets an option; the kernel reads the value in its memory layout.
+/// Sets an option. A `T` must have the memory layout that the kernel expects of the option's value.
 pub(crate) fn set_option<T>(
     socket: impl AsFd,
     level: libc::c_int,

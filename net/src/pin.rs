@@ -1,13 +1,13 @@
 //! Pins a thread to a processor, and reads the processors that a thread may run on.
 //!
-//! Where: once, at a column's start.
+//! Where: called once, when a column's thread starts.
 //! Invariant: only the calling thread is pinned.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Binds the calling thread to processor `cpu`. Fails if the process may not use such a processor.
+/// Binds the calling thread to processor `cpu`. Fails if the process may not use this processor.
 pub fn pin_thread(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));

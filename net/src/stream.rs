@@ -1,6 +1,6 @@
 //! The socket of a connection.
 //!
-//! Where: requests enter the column here, and replies leave it.
+//! Where: a column reads requests from a stream, and writes replies to it.
 //! Invariant: no call blocks. A call makes exactly one system call, repeated only after a signal.
 //! From the result, the caller knows if another call can read or write more.
 
@@ -66,7 +66,7 @@ impl Stream {
         }
     }
 
-    /// Reads into `pieces` in order. At most 1,024 pieces (`IOV_MAX`), not all of them empty.
+    /// Reads into `pieces`, in order. There may be at most 1,024 pieces (`IOV_MAX`), not all empty.
     #[must_use]
     pub fn read_vectored(&self, pieces: &mut [IoSliceMut<'_>], calls: &Calls) -> ReadResult {
         loop {
@@ -78,7 +78,7 @@ impl Stream {
         }
     }
 
-    /// Writes from `bytes`, which must not be empty.
+    /// Writes bytes from the start of `bytes`, which must not be empty.
     #[inline]
     #[must_use]
     pub fn write(&self, bytes: &[u8], calls: &Calls) -> WriteResult {
@@ -91,7 +91,7 @@ impl Stream {
         }
     }
 
-    /// Writes from `pieces` in order. At most 1,024 pieces (`IOV_MAX`).
+    /// Writes `pieces`, in order. There may be at most 1,024 pieces (`IOV_MAX`).
     #[must_use]
     pub fn write_vectored(&self, pieces: &[IoSlice<'_>], calls: &Calls) -> WriteResult {
         loop {
@@ -110,7 +110,7 @@ impl Stream {
         let _gone = rustix::net::shutdown(&self.0, Shutdown::Write);
     }
 
-    /// The peer's address, for a log line. Fails if the peer has closed the connection.
+    /// The peer's address; `None` for a Unix socket. Fails if the peer has closed the connection.
     pub fn peer(&self) -> io::Result<Option<std::net::SocketAddr>> {
         let address = rustix::net::getpeername(&self.0)?;
         Ok(address.and_then(|any| std::net::SocketAddr::try_from(any).ok()))

@@ -7,9 +7,9 @@
 //!
 //! Where: used by a server's columns, by a load generator, and by the test servers that check the
 //! load generator. `steer` makes a server's sockets; a `Peer` holds the addresses for a reply.
-//! Invariant: no call blocks; a call receives at most `BATCH_MAX` bursts; a datagram that cannot be
-//! sent is reported, never kept.
-//! Source: udp(7); memcached's `server_socket` for an IPv6 socket that takes only IPv6.
+//! Invariant: no call blocks; one call receives at most `BATCH_MAX` bursts; the caller learns of
+//! each datagram that could not be sent.
+//! Source: udp(7); memcached's `server_socket`, which restricts an IPv6 socket to IPv6.
 #![allow(unsafe_code, reason = "rustix lacks UDP_GRO, IPV6_RECVPKTINFO and SO_MEMINFO")]
 
 pub(crate) mod control;
@@ -42,9 +42,9 @@ pub const BATCH_MAX: usize = 64;
 /// `net.core.rmem_max` and `net.core.wmem_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Buffer for datagrams that have arrived and are not yet read; 0 for the system's default.
+    /// Size of the buffer for datagrams that have arrived and are not yet read; 0 for the default.
     pub receive_bytes: usize,
-    /// Buffer for datagrams that have not left the machine yet; 0 for the system's default.
+    /// Size of the buffer for datagrams that have not left the machine yet; 0 for the default.
     pub send_bytes: usize,
 }
 
@@ -66,7 +66,7 @@ impl AsFd for Datagrams {
 
 impl Datagrams {
     /// Makes a socket on a free port that sends to `peer` and receives only from `peer`. Fails if
-    /// there is no route or no descriptor left.
+    /// there is no route to `peer`, or if no descriptor is left.
     pub fn connect(peer: SocketAddr, sizes: Sizes) -> io::Result<Datagrams> {
         let fd = udp_socket(peer, sizes)?;
         connect(&fd, &peer)?;
@@ -74,20 +74,20 @@ impl Datagrams {
     }
 
     /// Makes a socket at `address` that receives from every sender. Port 0 stands for a free port.
-    /// Fails if the port is taken, or if the machine lacks the address or its protocol.
+    /// Fails if the port is taken, or if the machine lacks the address or the IP version.
     pub fn bind(address: SocketAddr, sizes: Sizes) -> io::Result<Datagrams> {
         let fd = udp_socket(address, sizes)?;
         bind(&fd, &address)?;
         Ok(Datagrams(fd))
     }
 
-    /// Our own address and port.
+    /// The socket's local address and port.
     pub fn address(&self) -> io::Result<SocketAddr> {
         SocketAddr::try_from(getsockname(&self.0)?).map_err(io::Error::from)
     }
 
-    /// Number of datagrams dropped because of a full buffer since the socket was made. A burst that
-    /// the kernel has joined counts as one datagram. The number wraps around.
+    /// Number of datagrams that the kernel has dropped since the socket was made, because the
+    /// buffer was full. A joined burst counts as one datagram. The number wraps around.
     pub fn dropped(&self) -> io::Result<u32> {
         /// `SK_MEMINFO_DROPS` and `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
         const DROPS: usize = 8;
@@ -110,8 +110,8 @@ impl Datagrams {
     }
 }
 
-/// Makes a socket. If `address` is unspecified, the kernel reports each datagram's destination
-/// address, so that the reply can leave from that address.
+/// Makes a socket. If `address` is unspecified (`0.0.0.0` or `::`), the kernel reports the
+/// destination of each datagram, so that the reply can leave from the destination's address.
 fn udp_socket(address: SocketAddr, sizes: Sizes) -> io::Result<OwnedFd> {
     let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -135,7 +135,7 @@ fn udp_socket(address: SocketAddr, sizes: Sizes) -> io::Result<OwnedFd> {
         }
         _ => {}
     }
-    // Linux before 5.0 lacks this option, and delivers each datagram separately.
+    // Linux before 5.0 lacks this option, and delivers the datagrams of a burst separately.
     let _ = switch_on(&fd, libc::SOL_UDP, libc::UDP_GRO);
     Ok(fd)
 }

@@ -1,6 +1,6 @@
 //! Ends a column's sleep from another thread, by an eventfd.
 //!
-//! Where: outside the path of a request. Each column is woken when the server stops.
+//! Where: another thread wakes a column that has new work, or that must end.
 //! Invariant: a `wake` before the sleep is not lost: the eventfd stays readable until `clear`.
 
 use std::io;
@@ -19,15 +19,15 @@ impl AsFd for Waker {
 }
 
 impl Waker {
-    /// Makes a waker, to be registered with `Interest::Wake` in the epoll of the thread to wake.
-    /// Fails if no descriptor is left.
+    /// Makes a waker. Register the waker with `Interest::Wake` in the `Epoll` of the thread that it
+    /// shall wake. Fails if no descriptor is left.
     pub fn new() -> io::Result<Waker> {
         Ok(Waker(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Ends the thread's current sleep, or its next one. Several calls before `clear` count as one.
     pub fn wake(&self) {
-        // The write fails only if the counter is full (2^64 - 2); the eventfd is then readable.
+        // The write fails only if the counter has its maximum; the eventfd is readable already.
         let _already_readable = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 

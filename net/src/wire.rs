@@ -7,8 +7,8 @@
 //! 0          14                     54     62
 //! ```
 //!
-//! Where: `xdp` uses this module to read received packets and to write packets to send; the
-//! kernel's network stack sees neither. The module makes no system calls.
+//! Where: `xdp` reads the headers of received packets and writes the headers of packets to send,
+//! because the kernel's stack sees neither of these packets. This module makes no system calls.
 //! Invariant: a packet that is read is one whole datagram from one machine to one machine, has the
 //! length that its headers state, and has valid checksums. A written packet can be read back.
 //! Source: RFC 1122, sections 3.2.1 and 4.1.3, on what a host drops.
@@ -27,7 +27,6 @@ pub(crate) use checksum::Sum;
 use ethernet::NetworkProtocol;
 use memory::plant::{Fault, is};
 
-/// The protocol number of UDP in IP headers.
 const UDP: u8 = 17;
 /// The hop limit (TTL) of packets that are written.
 const HOPS: u8 = 64;
@@ -36,7 +35,7 @@ const HOPS: u8 = 64;
 pub const HEADERS_BYTES_V4: usize = ethernet::HEADER_BYTES + ipv4::HEADER_BYTES + udp::HEADER_BYTES;
 /// Size of all headers of a packet over IPv6.
 pub const HEADERS_BYTES_V6: usize = ethernet::HEADER_BYTES + ipv6::HEADER_BYTES + udp::HEADER_BYTES;
-/// Size of the Ethernet header, which an interface's MTU does not count.
+/// Size of the Ethernet header, which is not part of an interface's MTU.
 pub const ETHERNET_BYTES: usize = ethernet::HEADER_BYTES;
 
 /// An Ethernet address.
@@ -54,9 +53,9 @@ impl Mac {
 /// The Ethernet addresses of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Macs {
-    /// The address of the sender or of its router.
+    /// The Ethernet address of the sender, or of the last router.
     pub from: Mac,
-    /// The address of the receiver or of its router.
+    /// The Ethernet address of the receiver, or of the next router.
     pub to: Mac,
 }
 
@@ -91,7 +90,7 @@ pub struct Ports {
 /// The addresses and ports of a packet's sender and receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// The addresses on this link.
+    /// The Ethernet addresses of sender and receiver, or of their routers.
     pub macs: Macs,
     /// The IP addresses of sender and receiver.
     pub ips: Ips,
@@ -120,8 +119,8 @@ impl Ends {
         SocketAddr::new(ip, self.ports.to)
     }
 
-    /// Returns the ends of an answer. The answer goes to the MAC address from which the packet
-    /// came, so that no route and no neighbour is looked up.
+    /// Returns the ends of an answer to this packet. The answer goes to the Ethernet address from
+    /// which the packet came, so that no route and no neighbour is looked up.
     #[inline]
     #[must_use]
     pub fn reversed(&self) -> Ends {
@@ -147,18 +146,18 @@ impl Ends {
     }
 }
 
-/// The UDP checksums that are accepted.
+/// The UDP checksums that `read` accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sums {
     /// Checksums over the whole packet.
     Whole,
-    /// Checksums over the whole packet or over the pseudo header alone. If a packet stays on its
-    /// machine, the sending kernel sums only the pseudo header and leaves the payload to a network
-    /// card, but there is no card on the packet's path.
+    /// Checksums over the whole packet or over the pseudo header alone. If a packet stays on one
+    /// machine, the kernel sums only the pseudo header and leaves the payload to a network card,
+    /// but the packet passes no card.
     PartialToo,
 }
 
-/// The headers of a packet that was read.
+/// The result of reading a packet's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// The sender and the receiver.
@@ -192,12 +191,12 @@ pub enum Rejected {
     Length,
     /// The UDP checksum is wrong, or is missing over IPv6.
     Checksum,
-    /// The sender's address is not that of a single other machine, so that no answer is possible.
+    /// The sender's address does not belong to one other machine, so that no answer is possible.
     Sender,
 }
 
 impl Rejected {
-    /// All reasons, each at the index of its discriminant.
+    /// All reasons; the index of a reason is its discriminant.
     pub const ALL: [Rejected; 12] = [
         Rejected::Short,
         Rejected::Group,
@@ -241,7 +240,7 @@ pub fn read_parted<'f>(
     Ok(Packet { ends: Ends { macs, ips, ports }, payload_bytes })
 }
 
-/// True if the sender's address is that of one machine, and differs from the receiver's.
+/// True if the sender's address belongs to one machine and differs from the receiver's address.
 fn is_from_another(ips: &Ips) -> bool {
     match *ips {
         Ips::V4 { from, to } => {
@@ -258,9 +257,9 @@ fn is_from_another(ips: &Ips) -> bool {
     }
 }
 
-/// Writes the headers of a packet in front of its payload, which fills `frame` from
-/// `ends.header_bytes()` to its end. Returns false if the frame has no room for the headers or is
-/// longer than an IP packet can be; its bytes are then undefined.
+/// Writes the headers of a packet in front of the payload, which fills `frame` from
+/// `ends.header_bytes()` to the end. Returns false if the frame has no room for the headers or is
+/// longer than an IP packet can be; the bytes of `frame` are then undefined.
 #[inline]
 #[must_use]
 pub fn write(frame: &mut [u8], ends: &Ends) -> bool {
@@ -268,8 +267,8 @@ pub fn write(frame: &mut [u8], ends: &Ends) -> bool {
 }
 
 /// Like `write`, but for a packet that continues with `beyond_bytes` bytes after `frame`. `rest` is
-/// the sum of these bytes. The caller has added each part of them to `rest` by `Sum::add_behind`,
-/// with the part's offset in the packet.
+/// the sum of these bytes; the caller has added each part of these bytes by `Sum::add_behind`, with
+/// the part's offset in the packet.
 #[inline]
 #[must_use]
 pub(crate) fn write_before(frame: &mut [u8], beyond_bytes: usize, rest: Sum, ends: &Ends) -> bool {
@@ -277,8 +276,8 @@ pub(crate) fn write_before(frame: &mut [u8], beyond_bytes: usize, rest: Sum, end
 }
 
 /// Like `write`, but for a packet that continues with `beyond_bytes` bytes after `frame`. The UDP
-/// checksum covers only the pseudo header. Returns the checksum's place for the kernel, which
-/// completes it.
+/// checksum covers only the pseudo header; the kernel completes the checksum at the returned
+/// `SumAt`.
 #[inline]
 #[must_use]
 pub fn write_partly(frame: &mut [u8], beyond_bytes: usize, ends: &Ends) -> Option<SumAt> {

@@ -1,4 +1,4 @@
-//! AF_XDP: passes packets between a queue and a column, bypassing the kernel's network stack.
+//! AF_XDP: passes packets between an interface's queue and a column, bypassing the kernel's stack.
 //!
 //! ```text
 //! interface -> program -> queue's socket -> Inbox  | datagram | datagram | ...
@@ -6,9 +6,9 @@
 //! interface <------------ queue's socket <- Outbox | datagram | datagram | ...
 //! ```
 //!
-//! Where: beside `udp`, whose `Inbox` and `Outbox` resemble those of this module. `open`, which
-//! needs root, makes a `Port` for each queue; a column uses one port. A client gets the route to
-//! its server from `reach`, and then sends to a `Peer` made of the route's ends. An echo server:
+//! Where: used instead of `udp`. `open`, which needs root, makes a `Port` for each queue; a column
+//! uses one port. A client calls `reach` to find the way to its server, and then sends to a `Peer`
+//! made of the `Ends` that `reach` returns. An echo server:
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -47,9 +47,9 @@
 //! # }
 //! ```
 //!
-//! Invariant: only UDP to our addresses and ports is taken. Each count and descriptor from the
-//! kernel is checked against the chunks and entries that were given to the kernel, and each
-//! descriptor for the kernel is valid. No chunk of a port is ever lost.
+//! Invariant: only UDP packets to our addresses and ports are taken. Counts and descriptors from
+//! the kernel are checked against the chunks (buffers for packets) and ring entries that the kernel
+//! has; descriptors for the kernel are valid. No chunk of a port is ever lost.
 //! Source: the KV-Cache paper, section 4; `Documentation/networking/af_xdp.rst` of Linux.
 
 mod bpf;

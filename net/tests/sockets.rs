@@ -1,6 +1,6 @@
 //! Tests of the crate against the kernel: the result of each call in each state of a socket.
 //!
-//! Where: outside the path of a request, on socket pairs and loopback.
+//! Where: on socket pairs and loopback, in the test's process.
 //! Invariant: no network other than loopback is used; every wait ends by a deadline.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use net::{
     SecondTimer, Stream, Timeout, Waker, WriteResult, pin_thread, thread_cpus,
 };
 
-/// Longest wait. A test that takes longer counts as hanging.
+/// Longest wait for an event. A longer wait fails the test.
 const DEADLINE: Duration = Duration::from_secs(60);
 const SOON: Timeout = Timeout::Within(DEADLINE);
 
@@ -91,7 +91,6 @@ fn an_edge_is_reported_once_and_the_end_with_it() {
     theirs.shutdown(std::net::Shutdown::Write).unwrap();
     let events = wait(&mut epoll, SOON);
     assert!(events[0].readable && events[0].ended);
-    // `change` reports readiness that exists already.
     epoll.change(&ours, 8, Interest::Write, &calls).unwrap();
     let events = wait(&mut epoll, SOON);
     assert!(events[0].token == 8 && events[0].writable && !events[0].readable);
@@ -110,7 +109,7 @@ fn a_wait_ends_by_its_timeout_and_not_before() {
 fn an_exact_wait_is_not_rounded_up_to_a_millisecond() {
     let mut epoll = Epoll::new(1).unwrap();
     let least = Duration::from_micros(150);
-    // Tries until one sleep takes less than a millisecond; a busy machine lengthens most sleeps.
+    // A busy machine lengthens most sleeps, so the test repeats until one sleep is short enough.
     let until = Instant::now() + DEADLINE;
     let mut shortest = DEADLINE;
     while shortest >= Duration::from_millis(1) {
@@ -144,7 +143,6 @@ fn a_ring_before_the_wait_is_not_lost() {
 fn a_second_timer_fires_again_and_again() {
     let calls = Calls::default();
     let mut epoll = Epoll::new(8).unwrap();
-    // The timer fires at each whole second since the system started.
     let timer = SecondTimer::new(rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 }).unwrap();
     epoll.add(&timer, 7, Interest::Wake, &calls).unwrap();
     for _ in 0..2 {
@@ -179,7 +177,7 @@ fn listeners_share_a_port_among_themselves_only() {
     assert!(ReservedPort::take(other.local_addr().unwrap()).is_err());
 }
 
-/// Accepts a connection once a listener reports it; the client may be connected before that.
+/// Accepts a connection; repeats the attempt, because the client may be connected earlier.
 fn accept(listeners: &[Listener], calls: &Calls) -> Stream {
     let until = Instant::now() + DEADLINE;
     loop {
@@ -221,7 +219,7 @@ fn of_servers_that_start_at_once_on_one_unix_path_one_gets_it() {
     std::fs::create_dir(&directory).unwrap();
     let path = directory.join("socket");
     for round in 0..ROUNDS {
-        // No server answers on the path any more.
+        // Leaves a socket file on which no server answers.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let start = std::sync::Barrier::new(SERVERS);
         let take = || {

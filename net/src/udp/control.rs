@@ -25,8 +25,8 @@ pub(crate) struct Control(pub(crate) [u8; CONTROL_BYTES]);
 impl Control {
     pub(crate) const EMPTY: Control = Control([0; CONTROL_BYTES]);
 
-    /// Writes a message after the first `bytes` bytes; returns the new number of bytes. A message
-    /// that does not fit is left out.
+    /// Writes a message after the first `bytes` bytes, unless the message does not fit. Returns the
+    /// new number of bytes.
     pub(super) fn push(&mut self, bytes: usize, level: i32, kind: i32, value: &[u8]) -> usize {
         let len = HEAD_BYTES + value.len();
         let end = bytes + len.next_multiple_of(ALIGN_BYTES);
@@ -44,7 +44,6 @@ impl Control {
     }
 }
 
-/// The messages that are not yet read.
 pub(crate) struct Messages<'a>(&'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! slot   | datagram        |          one datagram, or
-//!        | d0 | d1 | d2 | d3 |        a burst: of equal length except the last, from one sender
+//!        | d0 | d1 | d2 | d3 |        a burst from one sender: equal lengths except the last
 //! ```
 //!
-//! Where: an inbox holds requests for a column's next turn, or answers for a load generator.
+//! Where: an inbox holds the requests that a column executes next, or a load generator's answers.
 //! Invariant: `datagrams` shows only whole datagrams. A datagram that is longer than its slot is
-//! counted as cut and not shown. A burst that is longer than its slot is shown up to the cut.
+//! counted as cut and not shown. A burst that is longer than its slot is shown without its cut end.
 //! Source: recvmmsg(2); udp(7), `UDP_GRO`.
 #![allow(unsafe_code, reason = "rustix lacks recvmmsg, which is called as in C")]
 
@@ -25,13 +25,13 @@ use super::{BATCH_MAX, Datagrams};
 use crate::calls::Calls;
 use crate::xdp::Pieces;
 
-/// Size of a slot that holds every datagram and every burst.
+/// Size of a slot that is long enough for every datagram and every burst.
 pub const SLOT_BYTES_MAX: usize = 1 << 16;
-/// Size of a cache line. Slots begin an odd number of cache lines apart: if the distance were a
-/// power of two, the first lines of the slots, which all requests use, would evict each other.
+/// Size of a cache line. Slots begin an odd number of cache lines apart: at a power of two, the
+/// first lines of the slots, which all requests use, would evict each other from the cache.
 const LINE_BYTES: usize = 64;
 
-/// Room for the datagrams of one `receive`.
+/// A buffer for the datagrams of one `receive`.
 pub struct Inbox {
     bytes: Box<[u8]>,
     slot_bytes: usize,
@@ -49,9 +49,9 @@ pub struct Inbox {
 struct Arrival {
     peer: Peer,
     control: Control,
-    /// Number of bytes of the datagrams that are whole.
+    /// Number of bytes of all whole datagrams in the slot.
     bytes: usize,
-    /// Number of bytes of each datagram but the last.
+    /// Number of bytes of each datagram except the last, which may be shorter.
     each_bytes: usize,
     datagrams: usize,
 }
@@ -63,7 +63,7 @@ pub struct Received {
     pub datagrams: usize,
     /// Number of datagrams that were longer than their slot.
     pub cut: usize,
-    /// Number of frames rejected by `wire`; 0 for sockets, whose kernel drops such frames.
+    /// Number of frames rejected by `wire`; 0 for UDP sockets: the kernel drops such frames.
     pub damaged: usize,
     /// True if the socket is empty: an edge-triggered epoll will report the next datagram.
     pub is_drained: bool,
@@ -104,8 +104,8 @@ impl std::fmt::Debug for Inbox {
 
 impl Inbox {
     /// Makes `slots` slots (1 to `BATCH_MAX`) of `slot_bytes` bytes (1 to `SLOT_BYTES_MAX`). The
-    /// system provides a slot's pages when datagrams first touch them. Slots shorter than
-    /// `SLOT_BYTES_MAX` cannot hold the longest bursts, which are cut.
+    /// system provides a slot's memory when a datagram first arrives in the slot. Slots shorter
+    /// than `SLOT_BYTES_MAX` cannot hold the longest bursts, which are cut.
     #[must_use]
     pub fn new(slots: usize, slot_bytes: usize) -> Inbox {
         let slots = slots.clamp(1, BATCH_MAX);
@@ -143,13 +143,13 @@ impl Inbox {
         DatagramIter { slots, arrival: None, left: 0, rest: &[] }
     }
 
-    /// Number of bytes of the datagrams of the last `receive`.
+    /// Number of bytes of all datagrams of the last `receive`.
     #[must_use]
     pub fn total_bytes(&self) -> usize {
         self.arrivals[..self.filled].iter().map(|arrival| arrival.bytes).sum()
     }
 
-    /// Adapts `offered` to the number of filled slots. If no slot was filled, offers as many again.
+    /// Adapts `offered` to the number of filled slots. If no slot was filled, `offered` stays.
     fn adapt(&mut self, offered: usize, filled: usize) {
         let wanted = filled + filled / 4 + 2;
         self.offered = match filled {
@@ -167,7 +167,7 @@ pub struct DatagramIter<'a> {
     slots: Zip<slice::Iter<'a, Arrival>, ChunksExact<'a, u8>>,
     /// The slot whose datagrams are being returned; `None` before the first slot.
     arrival: Option<&'a Arrival>,
-    /// Number of datagrams left in that slot, and their bytes.
+    /// Number of datagrams of this slot that are not yet returned; `rest` has their bytes.
     left: usize,
     rest: &'a [u8],
 }
@@ -191,7 +191,7 @@ impl<'a> Iterator for DatagramIter<'a> {
 }
 
 impl Arrival {
-    /// Records a message of `bytes` bytes. Its slot has `slot_bytes` bytes and may hold only the
+    /// Records a message of `bytes` bytes. The slot has `slot_bytes` bytes, and may hold only the
     /// beginning of the message. Returns the number of datagrams that were cut.
     fn note(&mut self, bytes: usize, slot_bytes: usize, control_bytes: usize) -> usize {
         let mut each_bytes = None;
@@ -268,7 +268,7 @@ impl Datagrams {
         let filled = usize::try_from(count).unwrap_or(0).min(offered);
         let (mut datagrams, mut cut) = (0, 0);
         for (arrival, header) in inbox.arrivals.iter_mut().zip(&headers[..filled]) {
-            // SAFETY: the loop above filled in the first `offered` headers, this one included.
+            // SAFETY: the loop above filled in the first `offered` headers; `filled` is not larger.
             let header = unsafe { header.assume_init_ref() };
             let (bytes, control) = (header.msg_len as usize, header.msg_hdr.msg_controllen);
             arrival.peer.address.len = header.msg_hdr.msg_namelen.min(NAME_BYTES);

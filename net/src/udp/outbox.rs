@@ -7,12 +7,11 @@
 //!          | datagram | datagram | ...    or a run: of equal length except the last, to one peer
 //! ```
 //!
-//! Where: an outbox holds a column's replies, which are sent after the turns that made them, or a
-//! load generator's requests.
+//! Where: an outbox holds the replies that a column sends together, or a load generator's requests.
 //! Invariant: an outbox provides memory for a `SendBatch`, which borrows pieces and peers. A
 //! `SendBatch` that is dropped drops its unsent datagrams. Nothing is allocated after `new`. The
-//! number of datagrams bounds the system calls of one `post`, because each call sends at least one
-//! datagram, ends the post, or splits a run.
+//! number of datagrams limits the number of system calls of one `post`, because each call sends at
+//! least one datagram, ends the post, splits a run, or repeats a call that failed.
 //! Source: sendmmsg(2); udp(7), `UDP_SEGMENT`, and `UDP_MAX_SEGMENTS` for its limit.
 #![allow(unsafe_code, reason = "rustix lacks sendmmsg of runs to many peers; it is called as in C")]
 
@@ -32,13 +31,13 @@ use crate::calls::Calls;
 
 /// Maximum length of a datagram's head.
 pub const HEAD_BYTES_MAX: usize = 8;
-/// Maximum number of datagrams of a run, which the kernel splits. (Linux before 6.9 accepts 64.)
+/// Maximum number of datagrams in a run, which is one send. (Linux before 6.9 accepts at most 64.)
 const RUN_DATAGRAMS_MAX: usize = 64;
 /// Maximum length of a run: the number of bytes that one IPv4 datagram can carry.
 const RUN_BYTES_MAX: usize = 65_507;
 /// Maximum number of pieces of a message (`UIO_MAXIOV`).
 const MESSAGE_PIECES_MAX: usize = 1024;
-/// Maximum number of attempts at one send, which may fail with an earlier datagram's error.
+/// Maximum number of attempts at one send: an attempt may return the error of an earlier datagram.
 const REFUSALS_MAX: u32 = 4;
 /// After this number of consecutive refused runs, datagrams are sent one by one.
 const RUNS_REFUSED_MAX: u32 = 8;
@@ -51,7 +50,7 @@ pub struct Outbox {
     entries_max: usize,
     pieces: Vec<libc::iovec>,
     pieces_max: usize,
-    /// Heads and pieces for one system call. If several are adjacent in memory, they are joined.
+    /// Heads and pieces for one system call. Elements that are adjacent in memory are joined.
     joined: Box<[MaybeUninit<libc::iovec>]>,
     runs: Runs,
 }
@@ -74,12 +73,12 @@ struct Entry {
     to: *const Peer,
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
-    /// True if no run may include both this entry and the preceding one.
+    /// True if this entry and the preceding entry must not be in one run.
     begins_run: bool,
     /// Index after the entry's last piece. An entry of several datagrams has one piece and no head.
     pieces_end: usize,
     bytes: usize,
-    /// Number of bytes of each datagram; the last may be shorter. It is 0 only if `bytes` is 0.
+    /// Number of bytes of each datagram except the last, which may be shorter; 0 if `bytes` is 0.
     each_bytes: usize,
 }
 
@@ -123,7 +122,7 @@ pub struct SendBatch<'a> {
     next: Position,
     /// Number of datagrams in all entries.
     datagrams: usize,
-    /// Datagrams before this number are sent separately, because the kernel has refused their run.
+    /// The first `separate_until` datagrams are sent one by one: the kernel refused their run.
     separate_until: usize,
     begins_run: bool,
     last_to: Option<&'a Peer>,
@@ -146,24 +145,24 @@ pub enum Obstacle {
     Full,
     /// The datagram is longer than the path allows.
     TooLong,
-    /// The addressee is unreachable or forbidden: no route, a filter, port 0.
+    /// The kernel refuses the addressee: no route, a filter, or port 0.
     Refused,
 }
 
-/// Counts of datagrams that were sent or dropped, by reason.
+/// Counts of datagrams that were sent, and of datagrams that were dropped, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Number of datagrams sent.
     pub sent: usize,
-    /// Number of datagrams dropped for lack of room.
+    /// Number of datagrams dropped because there was no room.
     pub full: usize,
-    /// Number of datagrams dropped as too long.
+    /// Number of datagrams dropped because they were too long.
     pub too_long: usize,
-    /// Number of datagrams dropped as refused.
+    /// Number of datagrams dropped because the kernel or the device refused them.
     pub refused: usize,
     /// AF_XDP only: number of bytes copied into packets, headers included.
     pub copied_bytes: usize,
-    /// AF_XDP only: number of bytes sent in place.
+    /// AF_XDP only: number of bytes sent in place, without a copy.
     pub in_place_bytes: usize,
 }
 
@@ -180,8 +179,8 @@ impl std::ops::AddAssign for Tally {
 
 impl Outbox {
     /// Makes an outbox for at most `entries_max` entries, which have at most `pieces_max` pieces in
-    /// total; both limits are at least 1. With `runs`, datagrams of equal length to one peer become
-    /// one send, if the kernel accepts such sends.
+    /// total; both limits are at least 1. If `runs` is true, consecutive datagrams of equal length
+    /// to one peer become one send, if the kernel accepts such sends.
     #[must_use]
     pub fn new(entries_max: usize, pieces_max: usize, runs: bool) -> Outbox {
         let (entries_max, pieces_max) = (entries_max.max(1), pieces_max.max(1));
@@ -216,16 +215,16 @@ impl Outbox {
 enum CallResult {
     /// All datagrams before this position are sent.
     Sent(Position),
-    /// The kernel has refused the first message, a run that ends before this position.
+    /// The kernel has refused the first message, which was a run and ended before this position.
     RunRefused(Position),
     Stopped(Obstacle),
 }
 
 impl<'a> SendBatch<'a> {
     /// Adds a datagram: `head`, of at most `HEAD_BYTES_MAX` bytes, which is copied, followed by
-    /// `pieces`. If `to` is `None` the datagram goes to the connected peer. Returns false and adds
-    /// nothing if there is no room: post then, and add the datagram again. A datagram that does not
-    /// fit into an empty outbox never fits.
+    /// `pieces`. If `to` is `None`, the datagram goes to the connected peer. Returns false and adds
+    /// nothing if there is no room: the caller then posts, and adds the datagram again. A datagram
+    /// that does not fit into an empty outbox never fits.
     #[inline]
     pub fn add(
         &mut self,
@@ -250,7 +249,7 @@ impl<'a> SendBatch<'a> {
         let Some(room) = entry.head.get_mut(..head.len()) else { return false };
         room.copy_from_slice(head);
         for piece in pieces {
-            // One more piece is needed for the head.
+            // The head may need one more piece.
             let has_room = outbox.pieces.len() < outbox.pieces_max
                 && outbox.pieces.len() - start + 1 < MESSAGE_PIECES_MAX;
             if !has_room {
@@ -269,9 +268,9 @@ impl<'a> SendBatch<'a> {
         true
     }
 
-    /// Adds the datagrams in `bytes`, of `each_bytes` bytes each except the last, which may be
-    /// shorter. They form one entry with one piece. Empty `bytes` are one empty datagram. Like
-    /// `add`, returns false and adds nothing if there is no room.
+    /// Adds datagrams that lie one after another in `bytes`. Each datagram has `each_bytes` bytes,
+    /// except the last, which may be shorter. Empty `bytes` are one empty datagram. Returns false
+    /// and adds nothing if there is no room.
     #[inline]
     pub fn add_several(
         &mut self,
@@ -291,8 +290,8 @@ impl<'a> SendBatch<'a> {
         true
     }
 
-    /// Makes the next entry begin a run. Call `begin_run` where the flow changes, because a program
-    /// that steers flows reads only the first datagram of a run.
+    /// Makes the next datagram begin a run. Call `begin_run` when the flow changes, because the
+    /// kernel reads only the flow of a run's first datagram (see `steer`).
     #[inline]
     pub fn begin_run(&mut self) {
         self.begins_run = true;
@@ -310,7 +309,7 @@ impl<'a> SendBatch<'a> {
         self.len() == 0
     }
 
-    /// Sends datagrams in order until one cannot be sent. If all are sent, the outbox is empty.
+    /// Sends datagrams in order, up to the first datagram that cannot be sent.
     #[must_use]
     pub fn post(&mut self, socket: &Datagrams, calls: &Calls) -> PostResult {
         let before = self.next.datagrams;
@@ -329,7 +328,7 @@ impl<'a> SendBatch<'a> {
         PostResult { sent, obstacle: None }
     }
 
-    /// Sends the datagrams that can be sent, and drops the others. Afterwards the outbox is empty.
+    /// Sends the datagrams that can be sent, and drops all others. Afterwards the outbox is empty.
     pub fn post_or_drop(&mut self, socket: &Datagrams, calls: &Calls) -> Tally {
         let mut tally = Tally::default();
         loop {
@@ -358,8 +357,8 @@ impl<'a> SendBatch<'a> {
         (self.datagrams, self.separate_until) = (0, 0);
     }
 
-    /// Sends at most `BATCH_MAX` messages from the next datagram on, by one system call. The call
-    /// is repeated if it only returns the error of an earlier datagram.
+    /// Sends at most `BATCH_MAX` messages from the next datagram on, by one system call. Repeats
+    /// the call if the call has only returned the error of an earlier datagram.
     fn send(&mut self, socket: &Datagrams, calls: &Calls) -> CallResult {
         let mut batch = MessageBatch::new();
         self.write(&mut batch);
@@ -470,8 +469,8 @@ impl MessageBatch {
     }
 }
 
-/// Returns the end of the longest message that begins at `place`: a part of the entry at `place`,
-/// or this entry and entries after it. The entry's pieces begin at `start`.
+/// Returns the end of the longest message that begins at `place`: some datagrams of the entry at
+/// `place`, or this whole entry and entries after it. The pieces of this entry begin at `start`.
 #[inline]
 fn run((first, others): (&Entry, &[Entry]), place: Position, start: usize) -> Position {
     let each = first.each_bytes;
@@ -504,7 +503,7 @@ fn run((first, others): (&Entry, &[Entry]), place: Position, start: usize) -> Po
     place.behind(count, datagrams)
 }
 
-/// Returns the bytes of `datagrams` datagrams of `entry`, from datagram `inside` on.
+/// Returns the range of `piece` with `datagrams` datagrams of `entry`, from datagram `inside` on.
 fn part(piece: libc::iovec, entry: &Entry, inside: usize, datagrams: usize) -> libc::iovec {
     let from = (inside * entry.each_bytes).min(piece.iov_len);
     let iov_len = (datagrams * entry.each_bytes).min(piece.iov_len - from);
@@ -512,8 +511,8 @@ fn part(piece: libc::iovec, entry: &Entry, inside: usize, datagrams: usize) -> l
     libc::iovec { iov_base, iov_len }
 }
 
-/// Writes the heads and pieces of `entries` into `room`, and joins those adjacent in memory. The
-/// first entry's pieces begin at `start`. Returns the number of elements written.
+/// Writes the heads and pieces of `entries` into `room`; joins pieces that are adjacent in memory.
+/// The pieces of the first entry begin at `start`. Returns the number of elements written.
 #[inline]
 fn join(
     entries: &[Entry],
@@ -577,9 +576,9 @@ fn address(
     header.msg_controllen = bytes;
 }
 
-/// Decides if runs are tried: not for a while after `RUNS_REFUSED_MAX` consecutive refusals. So a
-/// device that refuses all runs causes few failed calls, and a path with a small MTU, which refuses
-/// only some runs, rarely stops all runs.
+/// Decides if runs are tried. After `RUNS_REFUSED_MAX` consecutive refusals, `REST_DATAGRAMS`
+/// datagrams are sent separately before a run is tried again, because a device may refuse all runs.
+/// A path with a small MTU refuses only some runs, which rarely reaches this limit.
 #[derive(Debug)]
 struct Runs {
     wanted: bool,

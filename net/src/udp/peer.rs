@@ -1,8 +1,8 @@
 //! A datagram's peer: its sender, and our address to which the datagram was sent.
 //!
 //! Where: `inbox` returns a peer with each datagram; `outbox` takes a peer with each answer.
-//! Invariant: a datagram to a peer is sent from the address to which the peer sent, whatever the
-//! route back is. Some clients accept answers only from that address.
+//! Invariant: a datagram to a peer leaves from the address to which the peer sent, even if the
+//! route to the peer leads elsewhere. Some clients accept answers only from that address.
 //! Source: ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_RECVPKTINFO`; RFC 3542, section 6.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -39,10 +39,10 @@ pub(super) struct Address {
 /// The address that a datagram was sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// The address to which the socket is bound.
+    /// The address to which the socket is bound; the kernel reported no other address.
     Bound,
     /// `interface` is the index of the interface that received the datagram. For broadcast and
-    /// multicast, `ours` is the interface's own address; otherwise it equals `destination`.
+    /// multicast, `ours` is the interface's address; otherwise `ours` equals `destination`.
     V4 {
         destination: Ipv4Addr,
         ours: Ipv4Addr,
@@ -119,7 +119,7 @@ impl Peer {
     }
 
     /// Writes a control message after the first `bytes` bytes, so that a datagram leaves from the
-    /// address to which the peer sent. The message names the interface only if that address is
+    /// address to which the peer sent. The message names the interface only if the address is
     /// link-local. Returns the new number of bytes.
     pub(super) fn leave_from(&self, control: &mut Control, bytes: usize) -> usize {
         match self.destination {
@@ -143,7 +143,7 @@ impl Peer {
 }
 
 impl Destination {
-    /// Reads a control message; `None` if it does not hold the datagram's destination.
+    /// Reads a control message; `None` if the message does not hold the datagram's destination.
     ///
     /// ```text
     /// 0           4      8       12      in_pktinfo: interface, our address, destination

@@ -1,15 +1,15 @@
-//! Sockets of several columns at one port, and the program that spreads datagrams over them.
+//! Sockets of several columns at one port, and the program that spreads datagrams over the sockets.
 //!
 //! ```text
 //! 0                     6      8
 //! | id, number, total   | flow | request       flow n: column n - 1; other flows: any column
 //! ```
 //!
-//! Where: opened before the columns' loops begin. The kernel runs the program for each datagram
-//! that arrives; a burst that the kernel has joined goes to the column of its first datagram.
-//! Invariant: socket n of the group is column n's, because the kernel numbers sockets in the order
-//! in which they are bound. Opening fails if another process has a socket at the port, because the
-//! first socket is bound before it allows sharing the port.
+//! Where: the sockets are opened before the columns' loops begin. The kernel runs the program for
+//! each arriving datagram; a burst that the kernel has joined goes to its first datagram's column.
+//! Invariant: socket n of the port belongs to column n, because the kernel numbers sockets in the
+//! order in which they are bound. Opening fails if another process has a socket at the port,
+//! because the first socket is bound before the sharing of the port is allowed.
 //! Source: socket(7), `SO_ATTACH_REUSEPORT_CBPF`; `run_bpf_filter` in `net/core/sock_reuseport.c`,
 //! which passes the UDP payload to the program.
 
@@ -28,11 +28,11 @@ const FLOW_END: u32 = 8;
 /// Maximum number of attempts to find a free port that is followed by further free ports.
 const ATTEMPTS_MAX: usize = 64;
 
-/// The program's result if it selects no socket: the kernel then selects by a hash of the sender.
+/// The program's result if it selects no socket; the kernel then selects by a hash of addresses.
 const NOBODY: u32 = u32::MAX;
 
-/// The program: `if len >= 8 { (u16 at offset 6) - 1 } else { NOBODY }`. Flow 0 also results in
-/// `NOBODY`. The length is checked because a load beyond the end would select column 0.
+/// The program: `if len >= 8 { (u16 at offset 6) - 1 } else { NOBODY }`. For flow 0 the subtraction
+/// gives `NOBODY`. The program checks `len`, because a load beyond the end would select column 0.
 const PROGRAM: [libc::sock_filter; 6] = [
     step(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0, 0),
     step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 3, FLOW_END),
@@ -122,7 +122,7 @@ mod tests {
         [&[0, 7, 0, 0, 0, 1][..], &flow.to_be_bytes(), b"version\r\n"].concat()
     }
 
-    /// Sends each datagram from a separate port. On return, loopback has delivered all of them.
+    /// Sends each datagram from a separate port. When `send` returns, all datagrams have arrived.
     fn send(to: &Datagrams, datagrams: &[Vec<u8>]) {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(1, 1, true));
         for datagram in datagrams {

@@ -1,6 +1,6 @@
 //! Tests of `udp` over loopback, which neither drops nor reorders datagrams that fit the buffers.
 //!
-//! Where: outside the path of a request.
+//! Where: in the test's process.
 //! Invariant: every wait ends by a deadline.
 
 use super::*;
@@ -38,7 +38,6 @@ fn texts(arrived: &[(Vec<u8>, Peer)]) -> Vec<&[u8]> {
     arrived.iter().map(|(text, _)| &text[..]).collect()
 }
 
-/// Sends texts, and returns the number of system calls.
 fn post(socket: &Datagrams, runs: bool, texts: &[(Option<Peer>, &[u8])]) -> u64 {
     let (calls, mut outbox) = (Calls::default(), Outbox::new(256, 1024, runs));
     let mut batch = outbox.open();
@@ -137,7 +136,7 @@ fn as_many_datagrams_as_came_before_take_one_call() {
             }
         }
         assert_eq!(datagrams, 16);
-        // An inbox offers two slots in its first receive, and adapts the number in each receive.
+        // The inbox adapts the number of slots that it offers, so the first rounds need more calls.
         assert!(round < 4 || calls.reads.get() - before == 1, "round {round}");
     }
 }
@@ -155,8 +154,8 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(300, 4000, runs));
         let (mut batch, mut expected) = (outbox.open(), [Vec::new(), Vec::new()]);
         for number in 0..300_usize {
-            // Five datagrams go to one peer, the next five to the other peer. In half of the fives,
-            // the last is a byte shorter, which also ends a run. Only some pieces are adjacent.
+            // The peers get groups of five datagrams in turn. In half of the groups, the last
+            // datagram is a byte shorter, which also ends a run. Only some pieces are adjacent.
             let shorter = usize::from(number % 5 == 4 && number % 20 < 10);
             let (to, each) = (number / 5 % 2, 40 + number / 50 * 30 - shorter);
             let (cut, gap) = (number % 7, number % 3);
@@ -277,7 +276,7 @@ fn what_the_system_refuses_is_dropped_and_told_and_the_rest_goes() {
 #[test]
 fn a_run_that_the_kernel_refuses_goes_letter_by_letter_and_runs_rest_after_some() {
     let (server, client) = pair("127.0.0.1:0");
-    // Without checksums the kernel refuses to split a run.
+    // If a socket computes no checksums, the kernel refuses to split a run.
     switch_on(&client.0, libc::SOL_SOCKET, libc::SO_NO_CHECK).unwrap();
     let (calls, mut outbox) = (Calls::default(), Outbox::new(64, 64, true));
     let text = [b"abc"; 64];
@@ -290,8 +289,8 @@ fn a_run_that_the_kernel_refuses_goes_letter_by_letter_and_runs_rest_after_some(
         assert_eq!(arrive(&server, 64).len(), 64);
         seen.push(calls.writes.get() - before);
     }
-    // The kernel refuses eight runs; then 1,024 datagrams are sent separately, beginning with the
-    // 64 of the eighth run; then one run is tried.
+    // The kernel refuses eight runs. Then 1,024 datagrams are sent separately, including the 64 of
+    // the eighth run. Then one run is tried.
     let is_tried = |at: u64| at < 8 || at % 16 == 7;
     let expected: Vec<u64> = (0..40).map(|at| if is_tried(at) { 2 } else { 1 }).collect();
     assert_eq!(seen, expected);

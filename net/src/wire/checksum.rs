@@ -1,8 +1,8 @@
 //! The Internet checksum.
 //!
-//! Where: `ipv4` sums its header; `udp` sums a pseudo header, its header and the payload. If a
-//! packet has several parts, `xdp` sums the parts after the first part.
-//! Invariant: words and their sum are in memory order; the machine's byte order does not matter.
+//! Where: `ipv4` sums the IPv4 header; `udp` sums the pseudo header, the UDP header and the
+//! payload. If a packet has several parts, `xdp` sums the parts after the first part.
+//! Invariant: words and sums are in memory order, so the machine's byte order does not matter.
 //! Source: RFC 1071, section 2; "the sum of 16-bit integers can be computed in either byte order".
 
 use memory::plant::{Fault, is};
@@ -12,12 +12,12 @@ use memory::plant::{Fault, is};
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes that begin at a word's first byte. An odd last byte is padded with zero; only the
-    /// last bytes added may have an odd length. The sum has room for 2^32 words.
+    /// Adds bytes that begin at a word's first byte. A zero byte is added after an odd number of
+    /// bytes, so only the last addition may have an odd number. The sum has room for 2^32 words.
     #[inline]
     #[must_use]
     pub(super) fn add(self, bytes: &[u8]) -> Sum {
-        // With a wide sum, one instruction adds several four-byte words; `folded` narrows the sum.
+        // The sum has eight bytes, so that one instruction can add several four-byte words.
         let (words, rest) = bytes.as_chunks::<4>();
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);
@@ -25,7 +25,7 @@ impl Sum {
         Sum(self.0 + sum + u64::from(u32::from_ne_bytes(last)))
     }
 
-    /// Adds bytes of a packet that follow its first `before_bytes` bytes.
+    /// Adds `bytes`, which follow the first `before_bytes` bytes of a packet.
     #[inline]
     #[must_use]
     pub(crate) fn add_behind(self, before_bytes: usize, bytes: &[u8]) -> Sum {
@@ -56,7 +56,7 @@ impl Sum {
         word.to_ne_bytes()
     }
 
-    /// Returns the checksum for a header. With this checksum, the sum of all words is all ones.
+    /// Returns the checksum to be written into a header. The sum of all words is then all ones.
     #[inline]
     #[must_use]
     pub(super) fn checksum(self) -> [u8; 2] {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Sums word by word in network order, which is RFC 1071's first description.
+    /// Sums word by word in network order, by the first method that RFC 1071 describes.
     fn slowly(bytes: &[u8]) -> u16 {
         let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
         let sum = bytes.chunks(2).map(word).fold(0, |sum, word| {

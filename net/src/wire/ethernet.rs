@@ -5,8 +5,8 @@
 //! | to          | from        | type | IPv4 or IPv6 ...
 //! ```
 //!
-//! Where: the first bytes of a frame. The network card handles the frame's own checksum.
-//! Invariant: a frame that is read is from one machine to one machine, and has no VLAN tag.
+//! Where: the first bytes of a frame. The network card checks the checksum at the frame's end.
+//! Invariant: a frame that is read goes from one machine to one machine, and has no VLAN tag.
 //! Source: IEEE 802.3, clause 3; RFC 894, RFC 2464.
 
 use super::{Mac, Macs, Rejected};
@@ -19,7 +19,6 @@ const IPV6: [u8; 2] = 0x86dd_u16.to_be_bytes();
 const TAGS: [[u8; 2]; 3] =
     [0x8100_u16.to_be_bytes(), 0x88a8_u16.to_be_bytes(), 0x9100_u16.to_be_bytes()];
 
-/// The protocol that a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NetworkProtocol {
     Ipv4,
@@ -43,7 +42,7 @@ pub(super) fn read(frame: &[u8]) -> Result<(Macs, NetworkProtocol, &[u8]), Rejec
     }
 }
 
-/// Writes the header; returns the bytes after it.
+/// Writes the header; returns the bytes after the header.
 #[inline]
 pub(super) fn write<'f>(
     frame: &'f mut [u8],

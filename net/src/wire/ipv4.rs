@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where: after the Ethernet header.
-//! Invariant: a packet that is read is whole; bytes after its end are padding of a short frame. A
-//! packet that is written forbids fragmentation, and therefore needs no id.
+//! Invariant: a packet that is read is no fragment; the bytes after its end are padding of a short
+//! frame. A packet that is written forbids fragmentation, and therefore needs no id.
 //! Source: RFC 791, section 3.1; RFC 6864, section 4.1, on atomic datagrams.
 
 use std::net::Ipv4Addr;
@@ -19,9 +19,9 @@ use super::{HOPS, Ips, Rejected, UDP};
 
 pub(super) const HEADER_BYTES: usize = 20;
 
-/// Version 4, and a header of five words of four bytes.
+/// The first byte of the header: version 4, and a length of five words of four bytes.
 const VERSION_AND_WORDS: u8 = 0x45;
-/// The field `parts`: `WHOLE` forbids fragmentation; the bits of `PART` are set only in fragments.
+/// Values of the field `parts`: `WHOLE` forbids fragmentation; only fragments have bits of `PART`.
 const WHOLE: [u8; 2] = 0x4000_u16.to_be_bytes();
 const PART: u16 = 0x3fff;
 

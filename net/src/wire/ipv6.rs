@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Where: after the Ethernet header.
-//! Invariant: a packet that is read is whole; bytes after its end are padding.
+//! Invariant: a packet that is read is no fragment; the bytes after its end are padding.
 //! Source: RFC 8200, section 3.
 
 use std::net::Ipv6Addr;

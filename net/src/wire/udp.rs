@@ -7,8 +7,8 @@
 //! pseudo header, part of the sum: | from IP | to IP | 0, UDP | bytes |
 //! ```
 //!
-//! Where: after the IP header.
-//! Invariant: a packet over IPv6 must have a checksum; every packet that is written has one.
+//! Where: the bytes after the IP header.
+//! Invariant: a received packet over IPv6 must have a checksum; each written packet has a checksum.
 //! Source: RFC 768; RFC 8200, section 8.1; RFC 9868 on bytes after the payload.
 
 use memory::plant::{Fault, is};
@@ -20,7 +20,7 @@ pub(super) const HEADER_BYTES: usize = 8;
 /// Offset of the checksum in the header.
 pub(super) const SUM_AT: u16 = 6;
 
-/// Reads the header of a packet that consists of `packet` and the `beyond` bytes in `pieces`.
+/// Reads the header of a packet, which consists of `packet` and of `beyond` bytes in `pieces`.
 /// Returns the ports and the length of the payload.
 #[inline]
 pub(super) fn read<'p>(
@@ -32,7 +32,7 @@ pub(super) fn read<'p>(
     let header = packet.first_chunk::<HEADER_BYTES>().ok_or(Rejected::Length)?;
     let [f0, f1, t0, t1, b0, b1, sum @ ..] = *header;
     let bytes = u16::from_be_bytes([b0, b1]);
-    // Bytes beyond this length are options, which the receiver may ignore.
+    // Bytes after this length are UDP options (RFC 9868), which the receiver may ignore.
     let all_bytes = usize::from(bytes);
     let counted = &packet[..all_bytes.min(packet.len())];
     if all_bytes - counted.len() > beyond {
@@ -43,7 +43,7 @@ pub(super) fn read<'p>(
     let is_right = match (sum, ips) {
         ([0, 0], Ips::V4 { .. }) => true,
         ([0, 0], Ips::V6 { .. }) => false,
-        // The partial checksum is compared first, because this needs no read of the payload.
+        // The partial checksum is compared first, because the comparison reads no payload.
         _ if sums == Sums::PartialToo && sum == pseudo.folded() => true,
         _ => {
             let (mut sum, mut summed) = (pseudo.add(counted), counted.len());
@@ -80,7 +80,7 @@ pub(super) fn write(
     let sum = match rest {
         // The kernel or the card adds the other bytes, and then inverts the sum.
         None => pseudo.folded(),
-        // Zero would mean that there is no checksum. In ones' complement, all ones are zero too.
+        // Zero means: no checksum. All ones are written instead, which also are zero in the sum.
         Some(rest) => Some(pseudo.add(packet).with(rest).checksum())
             .filter(|it| *it != [0; 2] || is(Fault::ZeroSumWritten))
             .unwrap_or([0xff; 2]),

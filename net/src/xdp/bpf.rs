@@ -1,9 +1,9 @@
 //! Calls of bpf(2) for the maps, programs and links of XDP.
 //!
-//! Where: below `link`, at start.
-//! Invariant: each structure is a prefix of the kernel's structure; the kernel takes the fields
-//! after this prefix as zero. Closing a descriptor releases its object: closing a link removes the
-//! program from its interface.
+//! Where: called by `link` at start.
+//! Invariant: each structure has the first fields of the kernel's structure; the kernel takes all
+//! later fields as zero. Closing a descriptor releases the kernel's object. If the object is a
+//! link, the kernel removes the program from the interface.
 //! Source: bpf(2); `union bpf_attr` of `linux/bpf.h`.
 #![allow(unsafe_code, reason = "neither rustix nor libc has bpf(2)")]
 
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::program::Instruction;
 
-/// Commands of bpf(2), and types of maps and programs.
+/// Numbers of the commands of bpf(2).
 const MAP_CREATE: u32 = 0;
 const MAP_UPDATE_ELEM: u32 = 2;
 const PROG_LOAD: u32 = 5;
@@ -24,13 +24,13 @@ const LINK_CREATE: u32 = 28;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-/// Flag of a program that accepts packets in several pieces. (Ours reads only the first piece.)
+/// Flag of a program that accepts packets in several pieces. (Our program reads only the first.)
 const HAS_FRAGMENTS: u32 = 1 << 5;
 const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
 const NAME_BYTES: usize = 16;
-/// A name that tools show; the last byte is 0.
+/// The name of a map or of a program, which tools show. The last byte is 0.
 pub(super) type Name = [u8; NAME_BYTES];
 pub(super) const NAME: Name = *b"hypostyle_udp\0\0\0";
 
@@ -55,7 +55,7 @@ struct CreateMap {
     name: Name,
 }
 
-/// Creates an empty map of AF_XDP sockets by queue number, for `entries` queues.
+/// Creates an empty map from queue numbers to AF_XDP sockets, with `entries` entries.
 pub(super) fn create_map(entries: u32) -> io::Result<OwnedFd> {
     let mut create = CreateMap {
         map_type: MAP_TYPE_XSKMAP,
@@ -80,7 +80,7 @@ struct UpdateElement {
     flags: u64,
 }
 
-/// Enters a socket into a map, at `number`. The kernel removes it when the socket is closed.
+/// Enters a socket into a map, for queue `number`. Closing the socket removes it from the map.
 pub(super) fn enter(map: BorrowedFd<'_>, number: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let value = raw(socket);
     let mut update = UpdateElement {
@@ -91,7 +91,7 @@ pub(super) fn enter(map: BorrowedFd<'_>, number: u32, socket: BorrowedFd<'_>) ->
         flags: 0,
     };
     // SAFETY: MAP_UPDATE_ELEM takes this structure, and reads a key and a value of four bytes each,
-    // as `create_map` has declared. They are `number` and `value`, which outlive the call.
+    // as `create_map` has declared: `number` and `value`, which both outlive the call.
     unsafe { call(MAP_UPDATE_ELEM, &mut update) }.map(drop)
 }
 
@@ -111,7 +111,7 @@ struct LoadProgram {
     attach_type: u32,
 }
 
-/// Loads an XDP program. With `takes_long` the program also gets packets in several pieces.
+/// Loads an XDP program. If `takes_long` is true, the program also gets packets in several pieces.
 pub(super) fn load(program: &[Instruction], takes_long: bool, name: Name) -> io::Result<OwnedFd> {
     let license: &CStr = c"Apache-2.0";
     let mut load = LoadProgram {
@@ -142,8 +142,8 @@ struct CreateLink {
     flags: u32,
 }
 
-/// Attaches a program for as long as the returned link is open. Fails if the interface already has
-/// a program: with EBUSY, or with EEXIST if that program is attached in the other mode.
+/// Attaches a program to an interface for as long as the returned link is open. Fails if the
+/// interface already has a program: with EBUSY in the same mode, with EEXIST in the other mode.
 pub(super) fn attach(
     program: BorrowedFd<'_>,
     interface: u32,
@@ -248,7 +248,7 @@ pub(super) fn run(program: BorrowedFd<'_>, packet: &[u8]) -> io::Result<u32> {
         duration: 0,
     };
     // SAFETY: PROG_TEST_RUN takes this structure, and reads `bytes_in` bytes of `packet`, which
-    // outlives the call. It writes no packet, because `packet_out` is 0.
+    // outlives the call. The kernel writes no packet, because `packet_out` is 0.
     unsafe { call(PROG_TEST_RUN, &mut run) }?;
     Ok(run.verdict)
 }

@@ -1,11 +1,11 @@
-//! Counts the references to value chunks that the kernel sends in place.
+//! Counts the references to chunks of values that the kernel sends in place.
 //!
 //! ```text
 //! a value's chunk   -- hold --> transmit ring -> kernel -> completion ring -- release -->
 //! references          + 1                                                    - 1
 //! ```
 //!
-//! Where: beside a socket, whose outbox writes descriptors that name such chunks.
+//! Where: in each AF_XDP socket, whose outbox writes descriptors that name chunks of values.
 //! Invariant: for each descriptor that names a value's chunk and has not completed, the arena has a
 //! reference to that chunk. All these references are released when the socket is closed.
 //! Source: the KV-Cache paper, section 4.1.3.
@@ -26,7 +26,7 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// `has_values` is false if no value is sent in place; `counts` is then empty.
+    /// If `has_values` is false, no value is sent in place.
     pub(super) fn new(arena: &Arc<Arena>, has_values: bool) -> InFlight {
         let chunks = if has_values { arena.chunks() } else { 0 };
         let counts = (0..chunks).map(|_| AtomicU32::new(0)).collect();
@@ -47,7 +47,7 @@ impl InFlight {
     }
 
     /// Releases the reference of a descriptor that has completed or was not handed to the kernel.
-    /// Returns false if the chunk had no such reference.
+    /// Returns false if no descriptor had a reference to the chunk.
     #[inline]
     pub(super) fn release(&self, chunk: u32) -> bool {
         let Some(count) = self.counts.get(chunk as usize) else { return false };

@@ -6,12 +6,11 @@
 //!          | its start |  | its rest |              in several chunks: shown joined, or in pieces
 //! ```
 //!
-//! Where: an inbox holds a column's requests until the turn that executes them, like `udp::inbox`
-//! for sockets.
+//! Where: an inbox holds the requests that a column executes next, like the `Inbox` of `udp`.
 //! Invariant: each chunk of the inbox is either lent to the kernel or held with a datagram, and the
-//! kernel always has some chunks. If the arena keeps values, part of a datagram may stay in its
-//! chunk when the inbox gives up the chunk; the inbox then gets another chunk in exchange. If the
-//! kernel's descriptor names a chunk that was not lent, the chunk is a stray and is not accessed.
+//! kernel always has some chunks. If the arena keeps values, a received chunk may become part of a
+//! value; the inbox then gets another chunk in exchange. If the kernel's descriptor names a chunk
+//! that was not lent, the inbox counts the descriptor as a stray and does not access the chunk.
 //! `datagrams` shows only whole datagrams that `wire` has read.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_rcv`.
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -30,7 +29,7 @@ use crate::calls::Calls;
 use crate::udp::{BATCH_MAX, Datagram, Received};
 use crate::wire::{self, Ends, Rejected, Sums};
 
-/// Number of chunks after which one `receive` takes no further frame, valid or not.
+/// After this number of chunks, one `receive` takes no more frames, even if all were rejected.
 const LOOKED_AT_MAX: u32 = 256;
 /// Maximum number of frames of several chunks that one `receive` joins.
 const JOINED_MAX: usize = 16;
@@ -39,10 +38,10 @@ const JOINED_MAX: usize = 16;
 /// frame has at least two chunks.
 const PARTED_MAX: usize = BATCH_MAX / 2;
 
-/// The sender of a datagram, and our address and port that it was sent to.
+/// The sender of a datagram, and our address and port to which the datagram was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The ends of an answer to the sender.
+    /// The addresses of an answer to the sender.
     pub(super) back: Ends,
 }
 
@@ -60,7 +59,7 @@ impl Peer {
         Some(self.back.to())
     }
 
-    /// Our address and port that the datagram was sent to.
+    /// Our address and port to which the datagram was sent.
     #[must_use]
     pub fn destination(&self) -> SocketAddr {
         self.back.from()
@@ -176,8 +175,8 @@ impl Inbox {
         self.batch.datagrams(&self.queue.socket.umem)
     }
 
-    /// Forgets the datagrams and gives their chunks back to the kernel, as the next `receive` does.
-    /// In a sleep without this call, the kernel may have only `CHUNKS_MIN / 2 - BATCH_MAX` chunks.
+    /// Gives the chunks of the datagrams back to the kernel, as the next `receive` would. Call
+    /// `release` before a sleep, in which the kernel may otherwise run out of chunks.
     pub fn release(&mut self) {
         let Inbox { queue, batch } = self;
         batch.forget();
@@ -195,7 +194,7 @@ impl Inbox {
         self.batch.refused[reason as usize]
     }
 
-    /// Number of descriptors that name a chunk not lent to the kernel; 0 with a correct kernel.
+    /// Number of descriptors from the kernel that named a chunk not lent; 0 with a correct kernel.
     #[must_use]
     pub fn strays(&self) -> u64 {
         self.batch.strays
@@ -246,7 +245,7 @@ impl ReceivedBatch {
         (self.joined.used, self.parted_used) = (0, 0);
     }
 
-    /// Gives up all held chunks. Exchanges each chunk in which a value is kept for another chunk.
+    /// If a held chunk contains a kept value, puts a free chunk in its place.
     #[inline]
     fn let_go(&mut self, arena: &Arena) {
         if arena.keeps() {
@@ -258,7 +257,7 @@ impl ReceivedBatch {
         self.datagrams_max = datagrams.clamp(1, self.arrivals.capacity());
     }
 
-    /// Takes the ready frames, up to the limits. With `copies`, copies them and holds no chunk.
+    /// Takes arrived frames, up to the limits. If `copies` is true, copies them and holds no chunk.
     pub(super) fn receive(
         &mut self,
         receive_half: &mut ReceiveHalf,
@@ -268,7 +267,7 @@ impl ReceivedBatch {
         let ready = receive_half.receive.look();
         let (mut next, mut cut, mut damaged, mut is_drained) = (0, 0, 0, true);
         while next < ready {
-            // A frame is taken once its last chunk has arrived.
+            // A frame is taken only after its last chunk has arrived.
             let Some(pieces) = receive_half.pieces(next, ready) else { break };
             let (parts, is_parted) = (!self.parted.is_empty(), pieces > 1);
             let joins = copies || (is_parted && !parts);
@@ -321,7 +320,7 @@ impl ReceivedBatch {
         result
     }
 
-    /// True if a frame's `pieces` chunks exceed the limit on held chunks, or no `Pieces` is free.
+    /// True if the inbox may not hold `pieces` more chunks, or has no free `Pieces` for a frame.
     fn is_full(&self, pieces: u32) -> bool {
         let lacks_parted = pieces > 1 && self.parted_used == self.parted.len();
         lacks_parted || self.held.len() + pieces as usize > BATCH_MAX
@@ -359,7 +358,7 @@ impl ReceivedBatch {
         result
     }
 
-    /// Copies a frame of one or several chunks, and frees the chunks.
+    /// Copies a frame of one or several chunks; the chunks can then be lent again.
     fn take_pieces(
         &mut self,
         receive_half: &mut ReceiveHalf,
@@ -412,7 +411,7 @@ enum FrameResult {
 }
 
 impl FrameResult {
-    /// Reads a frame; `place` makes a `PayloadLocation` from an offset in the frame and a length.
+    /// Reads a frame; `place` makes a `PayloadLocation` from the payload's offset and length.
     #[inline]
     fn of(
         frame: &[u8],

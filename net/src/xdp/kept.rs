@@ -30,7 +30,7 @@ fn what_is_kept_stays_as_it_came_while_others_come_and_is_sent_from_there() {
         for (family, to) in [far.v4.into(), std::net::IpAddr::from(far.v6)].into_iter().enumerate()
         {
             let client = client(&near, to);
-            // The datagrams over IPv4 take all chunks for values, so those over IPv6 are not kept.
+            // The datagrams over IPv4 take all chunks for values, so no datagram over IPv6 is kept.
             for number in family * all..(family + 1) * all {
                 client.send(&text(number)).unwrap();
                 await_that(|| port.inbox.receive(&calls).datagrams > 0);
@@ -119,7 +119,7 @@ fn what_is_kept_outlives_the_port_and_its_chunks_come_back_but_the_rings() {
     (0..10).for_each(|number| assert!(client.send(&text(number)).is_ok()));
     let mut received = 0;
     let mut kept = Vec::new();
-    // The inbox still holds the last datagrams when it is dropped.
+    // When the inbox is dropped, it still holds the last datagrams.
     await_that(|| {
         received += port.inbox.receive(&calls).datagrams;
         kept.extend(port.inbox.datagrams().filter_map(|one| arena.keep(one.bytes)));

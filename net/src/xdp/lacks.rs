@@ -1,4 +1,4 @@
-//! Simulates kernels and drivers that lack a feature, so that tests reach the code for them.
+//! Simulates kernels and drivers that lack a feature, to test the code that then runs instead.
 //!
 //! Where: while a port is opened. In a program with debug assertions, the environment variable
 //! `HYPOSTYLE_XDP_LACKS` names the feature to refuse; in any other program nothing is refused.
@@ -16,7 +16,7 @@ pub(super) enum Lack {
     Sums,
     /// Frames in several descriptors, which kernels before 6.6 and many zero-copy drivers lack.
     Parts,
-    /// Copying by the kernel, which does not take place if the driver uses our memory directly.
+    /// Copies of packets by the kernel, which makes none if the driver uses our memory directly.
     Copies,
 }
 

@@ -35,7 +35,7 @@ use crate::netlink::Netlink;
 use crate::nic::nic_settings;
 use crate::wire::{ETHERNET_BYTES, Sums};
 
-/// Longest wait until an earlier process of ours has detached its program from the interface.
+/// Longest wait for an ending process of ours to detach its program; then opening fails.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
@@ -56,7 +56,7 @@ pub enum Mode {
 pub struct OpenOptions<'a> {
     /// The interface's name.
     pub interface: &'a str,
-    /// The queues to open; `None` opens all, up to `ports_max`.
+    /// The numbers of the queues to open; `None` opens the first `ports_max` queues.
     pub queues: Option<Range<u32>>,
     /// Maximum number of ports if `queues` is `None`.
     pub ports_max: usize,
@@ -80,9 +80,9 @@ pub struct OpenOptions<'a> {
 /// Memory for values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Values {
-    /// Maximum size in bytes.
+    /// Maximum size of this memory, in bytes.
     pub memory_bytes_max: usize,
-    /// Parts of values with fewer bytes are copied when they are sent.
+    /// Minimum length of a value's part that is sent in place; shorter parts are copied.
     pub in_place_min: usize,
     /// True if received data may stay in its chunk as part of a value (`Arena::keep`).
     pub keeps: bool,
@@ -95,11 +95,11 @@ pub struct Opened {
     pub arena: Arc<Arena>,
     /// One port for each queue, in the queues' order.
     pub ports: Vec<Port>,
-    /// Reports what was opened, and the state of the interface.
+    /// Reports the properties and the state of the interface.
     pub watch: Watch,
 }
 
-/// Properties of what was opened.
+/// Properties of an opened interface and its ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The interface's name.
@@ -108,9 +108,9 @@ pub struct Facts {
     pub queues: u32,
     /// Maximum length of an IP packet, in bytes.
     pub mtu: u32,
-    /// True if the program runs in the driver, false if at the entry to the kernel's stack. At the
-    /// entry to the stack, several datagrams may arrive as one packet, because the kernel has
-    /// joined them or because a local sender left the segmentation to a card. Such a packet looks
+    /// True if the program runs in the driver, false if it runs at the entry to the kernel's stack.
+    /// If `is_native` is false, several datagrams may arrive as one packet, because the kernel has
+    /// joined the datagrams or a local sender left the segmentation to a card. Such a packet looks
     /// like one datagram if it is no longer than the MTU.
     pub is_native: bool,
     /// True if the driver uses our memory directly; otherwise the kernel copies each packet once.
@@ -119,15 +119,15 @@ pub struct Facts {
     pub is_long: bool,
     /// Our addresses.
     pub addresses: Vec<IpAddr>,
-    /// Number of bytes of all ports' chunks.
+    /// Total size of all ports' chunks, in bytes.
     pub memory_bytes: usize,
-    /// Number of bytes of the chunks for values.
+    /// Total size of the chunks for values, in bytes.
     pub value_bytes: usize,
     /// True if parts of values are sent in place; false for an old kernel or a zero-copy driver.
     pub sends_in_place: bool,
 }
 
-/// Reports to any thread the state of an interface with our program.
+/// Reports the state of an interface with our program. Any thread may use a `Watch`.
 #[derive(Debug)]
 pub struct Watch {
     netlink: Netlink,
@@ -154,13 +154,13 @@ pub enum Health {
 }
 
 impl Watch {
-    /// The properties of what was opened.
+    /// The properties of the opened interface.
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The current state of the interface, by two system calls; `None` if they fail.
+    /// Asks the kernel for the interface's state, by two system calls; `None` if a call fails.
     #[must_use]
     pub fn health(&self) -> Option<Health> {
         match Interface::numbered(&self.netlink, self.index) {
@@ -174,7 +174,7 @@ impl Watch {
     }
 }
 
-/// The reason why nothing was opened, as text for the user.
+/// The reason why opening failed, as text for the user.
 #[derive(Debug)]
 pub enum OpenError {
     /// There is no such interface.
@@ -188,7 +188,7 @@ pub enum OpenError {
         /// Number of queues of the interface.
         count: u32,
     },
-    /// The interface lacks a requested address, or the request has none, too many, or no port.
+    /// A requested address is missing, or the request has no port or a wrong number of addresses.
     Addresses(String),
     /// There are more networks than a program can hold.
     Networks(usize),
@@ -198,20 +198,20 @@ pub enum OpenError {
     Privilege,
     /// The kernel does not support the named feature.
     Unsupported(&'static str, io::Error),
-    /// Another program is attached to the interface.
+    /// Another XDP program is attached to the interface.
     Program {
         /// The program's id.
         id: u32,
         /// The program's name. A program with our own name belongs to another server.
         name: String,
     },
-    /// Another socket has this queue.
+    /// Another socket uses the queue with this number.
     QueueTaken(u32),
     /// Packets of this MTU are longer than a chunk, and the kernel is too old to split them.
     Mtu(u32),
     /// The ports need at least this number of bytes, which is more than `memory_bytes_max`.
     TooLittle(usize),
-    /// The system does not have the memory.
+    /// The system refuses memory for the chunks.
     Memory(io::Error),
     /// Another system call failed.
     System(&'static str, io::Error),
@@ -235,8 +235,8 @@ impl fmt::Display for OpenError {
             }
             OpenError::Vlans(names) => write!(
                 out,
-                "it has VLANs ({}), and its card hides their tags; to show them, run \
-                 ethtool -K INTERFACE rxvlan off",
+                "the interface has VLANs ({}), and its card hides their tags; to show the tags, \
+                 run ethtool -K INTERFACE rxvlan off",
                 names.join(", ")
             ),
             OpenError::Privilege => write!(
@@ -247,26 +247,32 @@ impl fmt::Display for OpenError {
                 write!(out, "this kernel does not support {what}: {error}")
             }
             OpenError::Program { id, name } if bpf::is_ours(name) => {
-                write!(out, "another server's XDP program is on it ({name}, number {id})")
+                write!(
+                    out,
+                    "the interface already has the XDP program of another server ({name}, number \
+                     {id})"
+                )
             }
             OpenError::Program { id, name } => {
-                write!(out, "the XDP program {name} (number {id}) is on it")
+                write!(out, "the interface already has the XDP program {name} (number {id})")
             }
             OpenError::QueueTaken(queue) => write!(out, "another AF_XDP socket uses queue {queue}"),
             OpenError::Mtu(mtu) => {
                 write!(out, "an MTU of {mtu} needs Linux 6.6 or newer; upgrade, or lower the MTU")
             }
-            OpenError::TooLittle(bytes) => write!(out, "its packets need at least {bytes} bytes"),
+            OpenError::TooLittle(bytes) => {
+                write!(out, "packets need at least {bytes} bytes of memory")
+            }
             OpenError::Memory(error) => {
-                write!(out, "cannot allocate or lock (ulimit -l) memory for its packets: {error}")
+                write!(out, "cannot allocate or lock (ulimit -l) memory for packets: {error}")
             }
             OpenError::System(what, error) => write!(out, "{what} failed: {error}"),
         }
     }
 }
 
-/// Opens a port for each requested queue in the thread's network namespace, and directs the packets
-/// for our addresses to these ports. Afterwards the privileges may be dropped.
+/// Opens a port for each requested queue of the interface, and directs the packets for our
+/// addresses to these ports. Afterwards the process may drop its privileges.
 pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
     let netlink = Netlink::open().map_err(|error| OpenError::System("netlink", error))?;
     let interface = Interface::named(&netlink, wanted.interface)
@@ -360,15 +366,15 @@ fn arena(
     Ok(Arc::new(arena.keeping(wanted.values.is_some_and(|values| values.keeps))))
 }
 
-/// A veth, or a bridge with a veth as a port, receives packets from this machine, which may have
-/// only a partial checksum.
+/// A packet from this machine may have only a partial checksum. A veth receives such packets, and
+/// so does a bridge that has a veth as a port.
 fn sums_of(kind: &str) -> Sums {
     if ["veth", "bridge"].contains(&kind) { Sums::PartialToo } else { Sums::Whole }
 }
 
-/// Pairs of interface kind and kernel version that were seen to compute checksums when metadata
-/// request them. Other pairs may ignore metadata without an error, as virtio does before 6.18; our
-/// code then computes the checksum.
+/// Pairs of interface kind and kernel version that were seen to compute the checksums that metadata
+/// request. For all other pairs our code computes the checksum, because some kernels ignore the
+/// request without an error (virtio before 6.18).
 const SEEN_TO_SUM: [(&str, &str); 1] = [("veth", "6.18")];
 
 fn is_seen_to_sum(kind: &str) -> bool {
@@ -396,7 +402,7 @@ fn refused(what: &'static str, error: io::Error) -> OpenError {
     }
 }
 
-/// Returns our addresses; checks the filter's limits. `0.0.0.0` and `::` stand for a whole family.
+/// Returns our addresses, with all addresses of the interface instead of `0.0.0.0` and `::`.
 fn addresses(
     wanted: &OpenOptions<'_>,
     interface: &Interface,

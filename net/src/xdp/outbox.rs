@@ -5,11 +5,10 @@
 //! frame     | Ethernet | IP | UDP | head | piece | piece | ...
 //! ```
 //!
-//! Where: an outbox holds a column's replies, which are sent after the turns that made them, like
-//! `udp::outbox` for sockets. An idle column that has stolen requests from a queue also sends its
-//! answers through that queue.
-//! Invariant: when `add` returns, its caller may reuse the given bytes: they were copied, or a
-//! reference to their chunk is held until the bytes have left.
+//! Where: an outbox holds the replies that a column sends together, like the `Outbox` of `udp`. An
+//! idle column that has stolen requests from a queue also sends its answers through that queue.
+//! Invariant: when `add` returns, its caller may reuse the given bytes: `add` has copied them, or
+//! the outbox has a reference to their chunk until the kernel has sent them.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_generic_xmit`.
 
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use super::send_half::SendHalf;
 use crate::calls::Calls;
 use crate::udp::Tally;
 
-/// Longest sleep of a column while the kernel has not taken all of its datagrams.
+/// Longest sleep of a column that must post again, because the kernel has not taken all datagrams.
 pub const UNSENT_WAIT: Duration = Duration::from_millis(1);
 
 /// Number of packets that even the oldest kernel can send in one call in copy mode.
@@ -38,8 +37,8 @@ pub struct Outbox {
     tally: Tally,
 }
 
-/// Datagrams that the queue's owner or a thief adds. From the first `add` to the post, no other
-/// thread adds datagrams to the queue.
+/// Datagrams that a column adds to a queue, its own or another column's. From the first `add` to
+/// the post, no other thread adds datagrams to the queue.
 #[derive(Debug)]
 pub struct SendBatch<'q> {
     queue: &'q Queue,
@@ -58,10 +57,10 @@ impl Outbox {
         self.queue.send_half().payload_bytes_max(to, &self.queue.socket.umem)
     }
 
-    /// Adds a datagram: `head`, followed by `pieces`. It leaves with the next post. Returns false
-    /// and adds nothing if there is no room: then post, and add the datagram again; if that fails
-    /// too, earlier datagrams have not left yet. A datagram longer than `payload_bytes_max` is
-    /// dropped, and the next post counts it as too long.
+    /// Adds a datagram: `head`, followed by `pieces`. The next post sends the datagram. Returns
+    /// false and adds nothing if there is no room: the caller then posts, and adds the datagram
+    /// again. If the second `add` fails too, earlier datagrams have not left yet. A datagram that
+    /// is longer than `payload_bytes_max` may be dropped; the next post then counts it as too long.
     #[inline]
     pub fn add<'p>(
         &mut self,
@@ -73,21 +72,21 @@ impl Outbox {
         queue.send_half().add(&queue.socket, to, (head, pieces), tally)
     }
 
-    /// Hands all datagrams to the kernel. Datagrams that it cannot send now stay in the ring
-    /// (`waiting`) until the next post; datagrams that the device drops count as refused.
+    /// Hands all datagrams to the kernel. Datagrams that the kernel cannot send now stay in the
+    /// ring (`waiting`) until the next post. Datagrams that the device drops count as refused.
     pub fn post_or_drop(&mut self, calls: &Calls) -> Tally {
         self.queue.post(std::mem::take(&mut self.tally), calls)
     }
 
     /// Number of descriptors that the kernel has not taken, because the device is full or down. No
-    /// event reports when it takes them: until then, sleep at most `UNSENT_WAIT` and post again.
+    /// event reports that the kernel takes them: sleep at most `UNSENT_WAIT`, and post again.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.waiting()
     }
 
-    /// Number of datagrams that have not left; the kernel still has their chunks. Call `reap` first
-    /// for the current number. `add` and the posts call `reap` themselves when they need chunks.
+    /// Number of datagrams whose chunks the kernel still has, as of the last `reap`. `add` and
+    /// `post_or_drop` call `reap` when they need chunks.
     #[must_use]
     pub fn in_transmission(&self) -> usize {
         self.queue.send_half().in_transmission()
@@ -104,7 +103,7 @@ impl Outbox {
         self.queue.send_half().strays()
     }
 
-    /// Number of free chunks, and number of chunks in transmission, counted independently.
+    /// Counts the free chunks, and separately the chunks in transmission.
     pub(super) fn free_and_sent(&self) -> (usize, usize) {
         self.queue.send_half().free_and_sent()
     }
@@ -142,7 +141,7 @@ impl Queue {
     /// add datagrams meanwhile. The kernel lets only one thread at a time send on a socket.
     pub fn post(&self, mut tally: Tally, calls: &Calls) -> Tally {
         let (mut left, mut sleeps) = self.send_half().publish();
-        // A kernel before 6.17 that stops at its limit reports what it took only in the next call.
+        // A kernel before 6.17 that stops at its limit updates its count only in the next call.
         let mut untold_max =
             if is(Fault::SilentKernelCalledOnce) { 0 } else { left / SENT_PER_CALL_MIN };
         while left > 0 && sleeps {
@@ -151,9 +150,9 @@ impl Queue {
             if kicked == Err(Errno::BUSY) {
                 tally.refused += 1;
             }
-            // Each call takes descriptors, up to the kernel's limit, unless the device is full or
-            // down. If another thread adds as many descriptors meanwhile, `left` does not decrease;
-            // the other thread then posts its own descriptors.
+            // In each call the kernel takes descriptors, up to its limit, unless the device is full
+            // or down. If another thread adds as many descriptors meanwhile, `left` does not
+            // decrease; the other thread then posts its descriptors itself.
             let before = left;
             (left, sleeps) = self.send_half().publish();
             if left >= before {

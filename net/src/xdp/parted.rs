@@ -5,8 +5,9 @@
 //! shown             | Datagram::bytes       |  | Datagram::more ...                 |
 //! ```
 //!
-//! Where: beside an inbox's arrivals. If the arena keeps no values, such frames are joined instead.
-//! Invariant: each piece lies in a chunk that the inbox holds as long as it shows the datagram.
+//! Where: in an inbox. If the arena keeps no values, the inbox joins such frames instead.
+//! Invariant: while the inbox shows a datagram, the inbox holds the chunks of all pieces of the
+//! datagram.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 #![allow(unsafe_code, reason = "slices of chunks")]
 
@@ -33,13 +34,13 @@ impl Pieces {
 
     /// Returns the pieces, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        // SAFETY: the inbox holds the chunks as long as it shows `self`, and it shows `self` at
-        // least as long as it is borrowed. No code writes to held chunks.
+        // SAFETY: the inbox shows `self` at least as long as `self` is borrowed, and holds the
+        // chunks as long as the inbox shows `self`. No code writes to held chunks.
         self.spans.iter().map(|span| unsafe { self.umem.read(*span) })
     }
 
-    /// Reads a frame that begins in `first` and continues in `spans`, all in the caller's chunks.
-    /// Returns the packet and the payload's first piece; puts the other pieces into `self`.
+    /// Reads a frame that begins in `first` and continues in `spans`. Returns the packet and the
+    /// payload's first piece; puts the other pieces into `self`. The caller has taken the chunks.
     pub(super) fn read(
         &mut self,
         first: Span,

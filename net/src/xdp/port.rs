@@ -6,11 +6,11 @@
 //!            receive ring   <- kernel            completion ring <- kernel
 //! ```
 //!
-//! Where: in a column, in place of a UDP socket.
+//! Where: a column uses a port in place of a UDP socket.
 //! Invariant: one thread uses a port. Other threads may steal from the port's queue, and send
-//! answers through that queue. The inbox and the outbox share only the socket, so that the outbox
-//! can send an answer while the inbox shows the request. When a port is dropped, packets of its
-//! queue pass to the kernel's stack again.
+//! answers through that queue. The inbox and the outbox have separate chunks and rings, so that the
+//! outbox can send an answer while the inbox shows the request. When a port is dropped, packets of
+//! its queue pass to the kernel's stack again.
 //! Source: `Documentation/networking/af_xdp.rst` of Linux.
 
 #[cfg(test)]
@@ -48,9 +48,9 @@ use crate::option::set_option;
 use crate::udp::BATCH_MAX;
 use crate::wire::{ETHERNET_BYTES, Sums};
 
-/// Minimum number of chunks of a port. The inbox holds at most `BATCH_MAX` chunks of the receiving
-/// half, so the kernel always has some. A kernel without chunks would drop all packets and wake no
-/// column.
+/// Minimum number of chunks of a port. The inbox holds at most `BATCH_MAX` of the chunks for
+/// receiving, so the kernel always has some chunks. A kernel without chunks would drop all packets
+/// and wake no column.
 pub const CHUNKS_MIN: u32 = 256;
 /// Maximum number of chunks of a port.
 pub const CHUNKS_MAX: u32 = 1 << 16;
@@ -62,9 +62,9 @@ const PARTS_PER_CHUNK: u32 = 4;
 const _: () = assert!(CHUNKS_MIN as usize / 2 >= 2 * BATCH_MAX);
 const _: () = assert!((CHUNKS_MIN / 2 * PARTS_PER_CHUNK) as usize >= 2 * PARTS_MAX);
 
-/// Longest wait for a queue that an earlier, closed socket still occupies. A worker of the kernel
-/// releases the queue, and may have to wait for a processor: two seconds were too short for 2 of
-/// 3,000 starts, with sixteen threads on two processors.
+/// Longest wait for a queue that an earlier, closed socket still occupies; then opening fails. A
+/// worker of the kernel releases the queue, and may have to wait for a processor: with sixteen
+/// threads on two processors, two seconds were too short for 2 of 3,000 starts.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
@@ -83,7 +83,7 @@ impl Socket {
 
     /// Makes the driver take chunks from the fill ring.
     pub(super) fn kick_receive(&self) {
-        // If the call fails, the next receive repeats it.
+        // If the call fails, the next receive repeats the call.
         let _ = recv(&self.fd, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 }
@@ -105,43 +105,43 @@ pub struct Port {
 }
 
 impl AsFd for Port {
-    /// A descriptor for epoll, edge-triggered or level-triggered, readable while datagrams wait and
-    /// the interface is up. While the interface is down, the kernel reports nothing and loses
-    /// pending events. If all chunks hold datagrams at that time, no new datagram can cause an
-    /// event. Therefore a thread that sleeps must call `receive` regularly even without an event.
+    /// Returns a descriptor for epoll (edge-triggered or level-triggered), which is readable while
+    /// datagrams wait. While the interface is down, the kernel reports nothing and loses pending
+    /// events. If all chunks hold datagrams at that time, no new datagram can cause an event. A
+    /// thread that sleeps must therefore call `receive` regularly even without an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.fd.as_fd()
     }
 }
 
-/// Numbers of a port's chunks by state. The four states add up to `all`.
+/// Numbers of a port's chunks by state. `lent`, `held`, `free` and `sent` add up to `all`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
-    /// All of the port's chunks.
+    /// Number of all chunks of the port.
     pub all: usize,
-    /// Chunks lent to the kernel, empty or with a frame that is not received yet.
+    /// Number of chunks lent to the kernel, empty or with a frame that is not received yet.
     pub lent: usize,
-    /// Chunks with a frame that was received and is not released.
+    /// Number of chunks with a frame that was received and is not released.
     pub held: usize,
-    /// Chunks that are free for sending.
+    /// Number of chunks that are free for sending.
     pub free: usize,
-    /// Chunks with datagrams that the kernel has not sent yet.
+    /// Number of chunks with datagrams that the kernel has not sent yet.
     pub sent: usize,
-    /// Number of descriptors for parts of values sent in place, in chunks that are not the port's.
+    /// Number of descriptors for parts of values sent in place, whose chunks `all` does not count.
     pub values: usize,
 }
 
 /// The kernel's counts for a socket since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Packets dropped because they were longer than a chunk, or because no chunk was lent.
+    /// Number of packets dropped because they exceeded a chunk, or because no chunk was lent.
     pub dropped: u64,
-    /// Packets dropped because the receive ring was full.
+    /// Number of packets dropped because the receive ring was full.
     pub ring_full: u64,
-    /// Number of times that no chunk was lent when a packet arrived. If the kernel copies packets,
+    /// Number of packets that arrived while no chunk was lent. If the kernel copies packets,
     /// `dropped` counts these packets too; otherwise the card has dropped them.
     pub no_chunk: u64,
-    /// Descriptors of ours that the kernel found invalid. The number is 0 unless our code is wrong.
+    /// Number of our descriptors that the kernel found invalid; 0 unless our code is wrong.
     pub invalid: u64,
 }
 
@@ -175,14 +175,14 @@ pub(super) struct Plan {
     pub(super) sums: Sums,
     /// True if a kernel that supports metadata may compute the checksum of frames in several parts.
     pub(super) kernel_sums: bool,
-    /// Parts of values with at least this number of bytes are sent in place.
+    /// Minimum length of a value's part that is sent in place. With `None`, all parts are copied.
     pub(super) in_place_min: Option<usize>,
 }
 
 /// The step at which opening a port failed, with the system's error.
 #[derive(Debug)]
 pub(super) enum PortError {
-    /// The process may not open an AF_XDP socket, or the kernel does not support it.
+    /// The process may not open an AF_XDP socket, or the kernel does not support AF_XDP.
     Socket(io::Error),
     /// The system has no memory for the socket.
     Memory(io::Error),
@@ -199,8 +199,8 @@ impl Plan {
         self.mtu as usize + ETHERNET_BYTES
     }
 
-    /// Opens and binds the socket; `enter` puts it into the program's map. The socket uses the
-    /// memory of the port `shared`, or registers the memory if `shared` is `None`.
+    /// Opens and binds the socket; `enter` puts the socket into the program's map. The socket uses
+    /// the memory of the port `shared`, or registers the memory if `shared` is `None`.
     pub(super) fn open(
         self,
         umem: &mut Umem,
@@ -271,7 +271,7 @@ impl Plan {
         chunk_bytes(self.frame_bytes_max()) == (umem.chunk_bytes(), true)
     }
 
-    /// Binds the socket once its queue is free. True if frames may have several descriptors.
+    /// Binds the socket after its queue is free. True if frames may have several descriptors.
     fn bind(
         &self,
         fd: BorrowedFd<'_>,
@@ -300,7 +300,7 @@ impl Plan {
                     continue;
                 }
                 Err(Errno::BUSY) => Err(PortError::Taken),
-                // The kernel is too old, or the driver supports no parts: values are copied.
+                // The kernel is too old, or the driver sends no frames in parts: values are copied.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) if is_parted && !is_long => {
                     is_parted = false;
                     continue;
@@ -340,7 +340,7 @@ fn set_sent_per_call(fd: BorrowedFd<'_>, packets: u32) {
 }
 
 impl Port {
-    /// The interface's queue.
+    /// The number of the interface's queue.
     #[must_use]
     pub fn queue(&self) -> u32 {
         self.queue

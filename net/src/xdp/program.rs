@@ -8,8 +8,8 @@
 //! Where: the kernel runs the program on every received packet, before the kernel's stack.
 //! Invariant: packets that are not certainly ours pass to the kernel's stack: fragments, packets
 //! with a VLAN tag, options or extension headers, packets to a group address, and packets in a
-//! queue without a socket. The program drops and changes no packet. It reads a byte only after
-//! checking that the packet has this byte; the kernel verifies this when the program is loaded.
+//! queue without a socket. The program drops and changes no packet. The program reads a byte only
+//! after a check that the packet has this byte; the kernel verifies all checks at loading.
 //! Source: `Documentation/bpf/standardization/instruction-set.rst` of Linux; bpf-helpers(7).
 
 #[cfg(test)]
@@ -25,12 +25,11 @@ use ipnet::IpNet;
 pub(super) const ADDRESSES_MAX: usize = 64;
 pub(super) const NETWORKS_MAX: usize = 64;
 
-/// The packets that a program takes.
+/// The properties of the packets that a program takes from the kernel's stack.
 #[derive(Clone, Debug)]
 pub(super) struct Filter {
-    /// The destination addresses, each of one machine.
+    /// The destination addresses. None is a group address.
     pub(super) addresses: Vec<IpAddr>,
-    /// The destination ports.
     pub(super) ports: RangeInclusive<u16>,
     /// The source networks; empty for all sources.
     pub(super) allow: Vec<IpNet>,
@@ -108,7 +107,7 @@ const QUEUE: i16 = 16;
 /// The verdict that passes a packet to the kernel's stack.
 const XDP_PASS: u32 = 2;
 const REDIRECT_MAP: u32 = 51;
-/// Marks an immediate as a map's descriptor.
+/// Value of an instruction's source register if the immediate is the descriptor of a map.
 const IS_MAP: u8 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,9 +116,9 @@ struct Label(usize);
 #[derive(Debug, Default)]
 struct Assembler {
     instructions: Vec<Instruction>,
-    /// For each label, the index of the instruction after it.
+    /// For each label, the index of the instruction to which a jump leads.
     places: Vec<usize>,
-    /// Indices of the jumps, with their labels.
+    /// For each jump, the index of its instruction, and the label to which it leads.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -141,13 +140,13 @@ impl Assembler {
         self.put(0, R0, 0, 0, u32::from_le_bytes([b4, b5, b6, b7]));
     }
 
-    /// Jumps if the condition holds for the lower four bytes of `this` and `value`.
+    /// Jumps to `to` if the condition holds for `value` and the lower four bytes of `this`.
     fn jump_if(&mut self, condition: If, this: Register, value: u32, to: Label) {
         self.jumps.push((self.instructions.len(), to));
         self.put(JUMP_IF_IMMEDIATE_4 | condition as u8, this, 0, 0, value);
     }
 
-    /// Jumps if the condition holds for all eight bytes of `this` and `that`.
+    /// Jumps to `to` if the condition holds for all eight bytes of `this` and `that`.
     fn jump_if_8(&mut self, condition: If, this: Register, that: Register, to: Label) {
         self.jumps.push((self.instructions.len(), to));
         self.put(JUMP_IF_8 | condition as u8, this, that as u8, 0, 0);
@@ -170,8 +169,8 @@ impl Assembler {
     fn finish(mut self) -> Vec<Instruction> {
         for (at, label) in self.jumps {
             let far = self.places[label.0].wrapping_sub(at + 1);
-            // No program within the limits has an offset that does not fit. With -1 the jump would
-            // lead back to itself, and the kernel would refuse the program.
+            // The limits on addresses and networks keep each offset small enough. With -1 the jump
+            // would lead back to itself, and the kernel would refuse the program.
             self.instructions[at].offset = i16::try_from(far).unwrap_or(-1);
         }
         self.instructions
@@ -196,8 +195,8 @@ mod at {
 
 const UDP: u32 = 17;
 
-/// Assembles the program; `map` is the descriptor of the map of sockets by queue number. R6 holds
-/// the context, R2 the packet's beginning and R3 its end.
+/// Assembles the program; `map` is the descriptor of the map from queue numbers to sockets. R6
+/// points to the program's context, R2 to the packet's first byte, and R3 to the packet's end.
 pub(super) fn program(filter: &Filter, map: u32) -> Vec<Instruction> {
     let mut a = Assembler::default();
     let [v6, ours, pass] = [(); 3].map(|()| a.label());
@@ -207,13 +206,13 @@ pub(super) fn program(filter: &Filter, map: u32) -> Vec<Instruction> {
     has_bytes(&mut a, crate::wire::HEADERS_BYTES_V4, pass);
     a.load(R4, Width::One, R2, at::MAC);
     a.put(AND_IMMEDIATE_4, R4, 0, 0, 1);
-    a.jump_if(If::Differs, R4, 0, pass); // a group's
+    a.jump_if(If::Differs, R4, 0, pass); // a group address
     a.load(R4, Width::Two, R2, at::KIND);
     a.jump_if(If::Equal, R4, two(0x86dd), v6);
-    a.jump_if(If::Differs, R4, two(0x0800), pass); // no IP, or a tag
+    a.jump_if(If::Differs, R4, two(0x0800), pass); // neither IPv4 nor IPv6
 
     a.load(R4, Width::One, R2, at::V4_VERSION);
-    a.jump_if(If::Differs, R4, 0x45, pass); // options
+    a.jump_if(If::Differs, R4, 0x45, pass); // IPv4 options
     a.load(R4, Width::One, R2, at::V4_CARRIES);
     a.jump_if(If::Differs, R4, UDP, pass);
     a.load(R4, Width::Two, R2, at::V4_PARTS);
@@ -227,7 +226,7 @@ pub(super) fn program(filter: &Filter, map: u32) -> Vec<Instruction> {
     a.place(v6);
     has_bytes(&mut a, crate::wire::HEADERS_BYTES_V6, pass);
     a.load(R4, Width::One, R2, at::V6_CARRIES);
-    a.jump_if(If::Differs, R4, UDP, pass); // an extension, or no UDP
+    a.jump_if(If::Differs, R4, UDP, pass); // an extension header, or not UDP
     is_to_our_port(&mut a, &filter.ports, at::V6_PORT, pass);
     a.load(R4, Width::Eight, R2, at::V6_TO);
     a.load(R5, Width::Eight, R2, at::V6_TO + 8);
@@ -248,14 +247,14 @@ pub(super) fn program(filter: &Filter, map: u32) -> Vec<Instruction> {
     a.finish()
 }
 
-/// Continues if the packet has at least this number of bytes; otherwise jumps to `pass`.
+/// Adds a check: if the packet has fewer than `bytes` bytes, the program jumps to `pass`.
 fn has_bytes(a: &mut Assembler, bytes: usize, pass: Label) {
     a.put(MOVE_8, R4, R2 as u8, 0, 0);
     a.put(ADD_IMMEDIATE_8, R4, 0, 0, u32::try_from(bytes).unwrap_or(u32::MAX >> 1));
     a.jump_if_8(If::Greater, R4, R3, pass);
 }
 
-/// Continues if the port at this offset is ours; otherwise jumps to `pass`.
+/// Adds a check: if the port at `offset` is not one of ours, the program jumps to `pass`.
 fn is_to_our_port(a: &mut Assembler, ports: &RangeInclusive<u16>, offset: i16, pass: Label) {
     let (first, last) = (u32::from(*ports.start()), u32::from(*ports.end()));
     a.load(R4, Width::Two, R2, offset);
@@ -264,14 +263,14 @@ fn is_to_our_port(a: &mut Assembler, ports: &RangeInclusive<u16>, offset: i16, p
     a.jump_if(If::Greater, R4, last.saturating_sub(first), pass);
 }
 
-/// Jumps to `ours` if R4 is our address and R5 is in an allowed network; otherwise to `pass`.
+/// Adds a jump to `ours` if R4 is our address and R5 is in an allowed network, else to `pass`.
 fn is_v4_ours(a: &mut Assembler, filter: &Filter, ours: Label, pass: Label) {
     let from = a.label();
     for ip in filter.addresses.iter().filter_map(v4) {
         a.jump_if(If::Equal, R4, u32::from_ne_bytes(ip.octets()), from);
     }
     a.jump(pass);
-    // The kernel refuses unreachable instructions.
+    // The kernel refuses unreachable instructions; without IPv4 addresses, no jump leads to `from`.
     if !filter.addresses.iter().any(IpAddr::is_ipv4) {
         return;
     }
@@ -289,7 +288,7 @@ fn is_v4_ours(a: &mut Assembler, filter: &Filter, ours: Label, pass: Label) {
     a.jump(pass);
 }
 
-/// Like `is_v4_ours`, but with our address in R4 and R5, and the sender's in R7 and R8.
+/// Like `is_v4_ours`, but the destination is in R4 and R5, and the source in R7 and R8.
 fn is_v6_ours(a: &mut Assembler, filter: &Filter, ours: Label, pass: Label) {
     let from = a.label();
     for ip in filter.addresses.iter().filter_map(v6) {
@@ -339,7 +338,7 @@ fn halves(ip: Ipv6Addr) -> [[u8; 8]; 2] {
     [[a, b, c, d, e, f, g, h], low]
 }
 
-/// The number that a two-byte load of `value`, big-endian in the packet, leaves in a register.
+/// Returns the number that a two-byte load of the big-endian `value` puts into a register.
 fn two(value: u16) -> u32 {
     u32::from(u16::from_ne_bytes(value.to_be_bytes()))
 }

@@ -6,11 +6,11 @@
 //! thief   StolenBatch, SendBatch --'   send_half: transmit ring, completion ring, outbox's chunks
 //! ```
 //!
-//! Where: below a port's inbox and outbox, and used by other columns that steal from the queue.
+//! Where: below a port's inbox and outbox. Other columns also use a queue when they steal from it.
 //! Invariant: a ring is used only under the lock of its half of the queue. A lock is held during
 //! one receive, or while the datagrams of one post are added, and never during a system call that
-//! sends. A thread that holds one of the two locks takes no other lock. Any column that answers a
-//! request answers through the request's queue.
+//! sends. A thread that holds one of the two locks takes no other lock. The answer to a request is
+//! sent through the queue from which the request came, whichever column answers.
 //! Source: `net/xdp/xsk.c` of Linux, whose socket takes one sender at a time.
 
 use std::ops::Range;
@@ -29,19 +29,17 @@ use crate::wire::Sums;
 /// Maximum number of chunks of one frame.
 pub(super) const PIECES_MAX: u32 = 18;
 
-/// A queue. One column receives and sends through it; other columns may steal from it.
+/// A queue. One column receives and sends through the queue; other columns may steal from it.
 #[derive(Debug)]
 pub struct Queue {
     receive_half: Mutex<ReceiveHalf>,
     send_half: Mutex<SendHalf>,
-    /// Declared after the rings, so that the socket is closed after them.
+    /// Declared after the rings, so that the rings are unmapped before the socket is closed.
     pub(super) socket: Arc<Socket>,
     pub(super) frames: Frames,
 }
 
-/// The receive ring and the fill ring.
 pub(super) type ReceiveRings = (ConsumerRing<XdpDesc>, ProducerRing<u64>);
-/// The transmit ring and the completion ring.
 pub(super) type SendRings = (ProducerRing<XdpDesc>, ConsumerRing<u64>);
 
 /// Properties of the frames that arrive in a queue.
@@ -54,13 +52,12 @@ pub(super) struct Frames {
     pub(super) sums: Sums,
 }
 
-/// The receiving half of a queue.
 #[derive(Debug)]
 pub(super) struct ReceiveHalf {
     pub(super) receive: ConsumerRing<XdpDesc>,
     fill: ProducerRing<u64>,
-    /// The first of the inbox's chunks; 0 if received data may be kept, because then any chunk of
-    /// the arena may become the inbox's.
+    /// Number of the inbox's first chunk; 0 if received data may be kept, because any chunk of the
+    /// arena may then become the inbox's.
     first: u32,
     /// For each chunk from `first` on, true if the kernel has the chunk.
     is_lent: Box<[bool]>,
@@ -113,14 +110,14 @@ impl Queue {
         lock_soon(&self.send_half)
     }
 
-    /// Number of descriptors that the kernel has not taken. A datagram may have several.
+    /// Number of descriptors that the kernel has not taken; a datagram may have several of them.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.send_half().waiting() as usize
     }
 
     /// True if another post is needed even without new datagrams: the kernel has not taken all
-    /// datagrams, or there are references to parts of values that may have left.
+    /// datagrams, or has not yet reported that all parts of values have left.
     #[must_use]
     pub fn is_unsettled(&self) -> bool {
         self.socket.in_flight.sum() > 0 || self.waiting() > 0

@@ -1,4 +1,4 @@
-//! A ring that a socket shares with the kernel: one side writes entries, the other takes them.
+//! A ring that a socket shares with the kernel: one side writes entries, the other side takes them.
 //!
 //! ```text
 //! mapping   | producer | ... | consumer | ... | flags | ... | entry | entry | ...
@@ -10,7 +10,7 @@
 //! Where: we write the fill and transmit rings; the kernel writes the receive and completion rings.
 //! Invariant: a ring has one producer and one consumer, and the kernel is one of the two. An entry
 //! is written before it is published, and read before it is released.
-//! Source: `net/xdp/xsk_queue.h` of Linux, which has the barriers and their pairs.
+//! Source: `net/xdp/xsk_queue.h` of Linux, which explains the barriers.
 #![allow(unsafe_code, reason = "the kernel's half of a ring is reached by pointers")]
 
 use std::os::fd::BorrowedFd;
@@ -121,18 +121,17 @@ fn unmap(mapping: NonNull<u8>, bytes: usize) {
     debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
 }
 
-/// A ring that we write to and the kernel takes from.
+/// A ring to which we write and from which the kernel takes.
 #[derive(Debug)]
 pub(super) struct ProducerRing<T> {
     ring: Mapped<T>,
     /// Number of entries written, published or not.
     written: u32,
-    /// Number of entries taken, when the kernel's count was last read.
+    /// Number of entries that the kernel had taken when its count was last read.
     taken: u32,
 }
 
 impl<T: Copy> ProducerRing<T> {
-    /// Maps the ring at `page_offset`, like `Mapped::new`.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         entries: u32,
@@ -165,7 +164,7 @@ impl<T: Copy> ProducerRing<T> {
         true
     }
 
-    /// Number of entries that can be written; reads the kernel's count.
+    /// Reads the kernel's count, and returns the number of entries that can be written.
     pub(super) fn room(&mut self) -> usize {
         (self.ring.mask + 1).saturating_sub(self.waiting()) as usize
     }
@@ -188,7 +187,7 @@ impl<T: Copy> ProducerRing<T> {
         // Acquire, pairs with the kernel's release of the consumer: the kernel has read the entries
         // before we overwrite them.
         let taken = self.ring.consumer().load(Ordering::Acquire);
-        // A count beyond the written entries is ignored: with it, a post would never end.
+        // A count beyond the written entries is ignored, because a post would never end with it.
         let waiting = self.written.wrapping_sub(self.taken);
         if self.written.wrapping_sub(taken) <= waiting || is(Fault::TakenCountTrusted) {
             self.taken = taken;
@@ -201,26 +200,25 @@ impl<T: Copy> ProducerRing<T> {
         self.ring.flags.is_none_or(|flags| {
             // SAFETY: `Mapped::new` has checked that the word is aligned and lies in the mapping.
             let flags = unsafe { flags.as_ref() };
-            // Relaxed: the flag orders no other memory. If it is set late, a later call wakes the
-            // driver.
+            // Relaxed: the flag orders no other memory. If we see the flag late, a later call wakes
+            // the driver.
             let bits = flags.load(Ordering::Relaxed);
             bits & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
         })
     }
 }
 
-/// A ring that the kernel writes to and we take from.
+/// A ring to which the kernel writes and from which we take.
 #[derive(Debug)]
 pub(super) struct ConsumerRing<T> {
     ring: Mapped<T>,
     /// Number of entries taken and released.
     taken: u32,
-    /// Number of entries written, when the kernel's count was last read.
+    /// Number of entries that the kernel had written when its count was last read.
     written: u32,
 }
 
 impl<T: Copy> ConsumerRing<T> {
-    /// Maps the ring at `page_offset`, like `Mapped::new`.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         entries: u32,
@@ -242,8 +240,8 @@ impl<T: Copy> ConsumerRing<T> {
         self.written.wrapping_sub(self.taken).min(most)
     }
 
-    /// Returns an entry without taking it; `ahead` counts from the next entry to take, and must be
-    /// less than the number that `look` returned.
+    /// Returns an entry without taking it: entry number `ahead`, counted from 0 at the next entry
+    /// to take. `ahead` must be less than the number that `look` returned.
     #[inline]
     pub(super) fn peek(&self, ahead: u32) -> T {
         let place = self.ring.entry(self.taken.wrapping_add(ahead));
@@ -272,7 +270,6 @@ pub(super) mod tests {
     const OFFSETS: XdpRingOffset =
         XdpRingOffset { producer: 0, consumer: 64, desc: 128, flags: Some(8) };
 
-    /// Memory for one ring, of which the test uses the kernel's end.
     pub(in crate::xdp) struct Kernel(OwnedFd);
 
     impl Kernel {
@@ -282,7 +279,7 @@ pub(super) mod tests {
             Kernel(memory)
         }
 
-        /// Returns the two ends of a ring. The test uses one of them in the place of the kernel.
+        /// Returns both ends of a ring. The test uses one end in the place of the kernel.
         pub(in crate::xdp) fn ends<T: Copy>(
             &self,
             entries: u32,
@@ -294,11 +291,10 @@ pub(super) mod tests {
     }
 
     impl<T> ConsumerRing<T> {
-        /// Sets the flag by which the kernel reports if it sleeps.
         pub(in crate::xdp) fn need_wakeup(&self, is_asleep: bool) {
             // SAFETY: `Mapped::new` has checked that the word is aligned and lies in the mapping.
             let flags = unsafe { self.ring.flags.unwrap().as_ref() };
-            flags.store(u32::from(is_asleep), Ordering::Relaxed); // no other thread reads it
+            flags.store(u32::from(is_asleep), Ordering::Relaxed); // no other thread reads the flag
         }
     }
 

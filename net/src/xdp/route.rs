@@ -5,7 +5,7 @@
 //! neighbour   the router's IP, or to IP      ->  MAC
 //! ```
 //!
-//! Where: before a client's first datagram. A server answers to the addresses of the request.
+//! Where: a client calls `reach` before it sends. A server answers to the addresses of a request.
 //! Invariant: the result comes from the kernel's routes and its neighbour table. If the kernel does
 //! not know a neighbour's MAC, it sends a request to the neighbour; nothing else is sent.
 //! Source: rtnetlink(7); `net/core/neighbour.c` of Linux on `NTF_USE`.
@@ -22,7 +22,7 @@ use crate::interface::{Interface, ip};
 use crate::netlink::{Attributes, HowMany, Netlink, number, put};
 use crate::wire::{Ends, Ips, Mac, Macs, Ports};
 
-/// Longest wait for a neighbour's MAC. The kernel sends three requests, a second apart.
+/// Longest wait for a neighbour's MAC. In this time the kernel sends three requests.
 const ANSWER_WAIT: Duration = Duration::from_secs(4);
 const ANSWER_PAUSE: Duration = Duration::from_millis(5);
 
@@ -35,9 +35,9 @@ const NEIGHBOUR_MAC: u16 = 2;
 
 /// Size of `struct rtmsg` and of `struct ndmsg`.
 const MESSAGE_BYTES: usize = 12;
-/// A flag of a neighbour that makes the kernel resolve it (`NTF_USE`).
+/// A flag of a neighbour that makes the kernel request the neighbour's MAC (`NTF_USE`).
 const USE: u8 = 1;
-/// A state of a neighbour: the kernel could not resolve it (`NUD_FAILED`).
+/// A state of a neighbour: the kernel did not find the neighbour's MAC (`NUD_FAILED`).
 const FAILED: u16 = 0x20;
 
 /// The reason why a peer cannot be reached.
@@ -47,7 +47,7 @@ pub enum Unreachable {
     Interface(String),
     /// No route to this address leads over the interface.
     NoRoute(IpAddr),
-    /// This neighbour does not answer the kernel.
+    /// This neighbour does not answer the kernel's requests for its MAC.
     Silent(IpAddr),
     /// The kernel did not return its routes or neighbours.
     System(io::Error),
@@ -59,9 +59,9 @@ impl fmt::Display for Unreachable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unreachable::Interface(name) => write!(out, "there is no Ethernet interface {name}"),
-            Unreachable::NoRoute(ip) => write!(out, "no route to {ip} leads over this interface"),
+            Unreachable::NoRoute(ip) => write!(out, "no route to {ip} uses this interface"),
             Unreachable::Silent(ip) => write!(out, "{ip} does not answer on this interface"),
-            Unreachable::System(error) => write!(out, "the kernel's routes: {error}"),
+            Unreachable::System(error) => write!(out, "cannot read the kernel's routes: {error}"),
         }
     }
 }
@@ -92,7 +92,7 @@ struct Route {
 
 impl Route {
     fn find(netlink: &Netlink, interface: u32, to: IpAddr) -> Result<Route, Unreachable> {
-        // In `struct rtmsg`, the family is at 0 and the destination's prefix length at 1.
+        // In `struct rtmsg`, byte 0 is the family, and byte 1 is the length of the prefix.
         let mut question = vec![0; MESSAGE_BYTES];
         let value = octets(to);
         question[0] = family(to);
@@ -118,9 +118,9 @@ impl Route {
     }
 }
 
-/// Returns a neighbour's MAC. If the kernel does not know it, makes the kernel request it.
+/// Returns a neighbour's MAC. If the kernel does not know the MAC, makes the kernel request it.
 fn neighbour(netlink: &Netlink, interface: u32, of: IpAddr) -> Result<Mac, Unreachable> {
-    // In `struct ndmsg`, the family is at 0, the interface at 4, and flags at 10.
+    // In `struct ndmsg`, the family is at byte 0, the interface at byte 4, and flags at byte 10.
     let mut question = vec![0; MESSAGE_BYTES];
     question[0] = family(of);
     question[4..8].copy_from_slice(&interface.to_ne_bytes());
@@ -156,7 +156,7 @@ impl Neighbour {
     fn find(netlink: &Netlink, question: &[u8]) -> io::Result<Neighbour> {
         let mut known = Neighbour::default();
         let answer = netlink.ask(libc::RTM_GETNEIGH, HowMany::One, question, |_, body| {
-            // In `struct ndmsg`, the state is at 8.
+            // In `struct ndmsg`, the state is at byte 8.
             let Some((header, attributes)) = body.split_first_chunk::<MESSAGE_BYTES>() else {
                 return;
             };

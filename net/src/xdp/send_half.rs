@@ -13,7 +13,7 @@
 //! Invariant: each chunk of the outbox is free, or in transmission until each descriptor that names
 //! it has completed. Only descriptors that the kernel accepts are written, because an invalid
 //! descriptor may never complete. For each part of a value that is sent in place, the outbox has a
-//! reference until the part has left.
+//! reference to the part's chunk until the part has left.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_generic_xmit`,
 //! `xsk_build_skb`.
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -36,7 +36,7 @@ pub(super) const PARTS_MAX: usize = 8;
 pub(super) struct SendHalf {
     transmit: ProducerRing<XdpDesc>,
     completion: ConsumerRing<u64>,
-    /// The number of the outbox's first chunk; the other chunks follow it.
+    /// The number of the outbox's first chunk, which all other chunks of the outbox follow.
     first: u32,
     /// For each chunk, the number of descriptors that name it and have not completed.
     sent: Box<[u8]>,
@@ -48,8 +48,8 @@ pub(super) struct SendHalf {
 }
 
 impl SendHalf {
-    /// Makes the half, with `chunks` chunks from `first` on, for frames of up to `frame_bytes_max`
-    /// bytes.
+    /// Makes the sending half, which has `chunks` chunks from chunk `first` on, for frames of at
+    /// most `frame_bytes_max` bytes.
     pub(super) fn new(
         (transmit, completion): SendRings,
         first: u32,
@@ -180,7 +180,7 @@ impl SendHalf {
         }
     }
 
-    /// Records the completion of a descriptor of this chunk. Returns false if none was pending.
+    /// Records the completion of a descriptor of this chunk. False if no completion was pending.
     #[inline]
     fn take_back(&mut self, socket: &Socket, chunk: u32) -> bool {
         let own = chunk.checked_sub(self.first).and_then(|own| self.sent.get_mut(own as usize));
@@ -197,7 +197,7 @@ impl SendHalf {
         self.sent.len() - self.free.len()
     }
 
-    /// Number of free chunks, and number of chunks in transmission, counted independently.
+    /// Counts the free chunks, and separately the chunks in transmission.
     pub(super) fn free_and_sent(&self) -> (usize, usize) {
         (self.free.len(), self.sent.iter().filter(|sent| **sent > 0).count())
     }
@@ -207,9 +207,9 @@ impl SendHalf {
     }
 }
 
-/// One of the outbox's chunks, all of whose descriptors have completed. At most one `FreeChunk`
-/// exists per chunk: `SendHalf::new` makes it; `add` drops it when it sends the chunk, and counts
-/// the descriptors in `sent`; `take_back` makes it again when all of these have completed.
+/// A chunk of the outbox whose descriptors have all completed. A chunk has at most one `FreeChunk`:
+/// `SendHalf::new` makes it, `add` drops it and counts the chunk's descriptors in `sent`, and
+/// `take_back` makes a new `FreeChunk` when all of these descriptors have completed.
 #[derive(Debug)]
 struct FreeChunk(u32);
 
@@ -229,10 +229,10 @@ struct Draft<'s> {
     socket: &'s Socket,
     chunk: u32,
     room: &'s mut [u8],
-    /// The copied bytes of `room` from this offset to `to` are not in a part yet.
+    /// The bytes of `room` from `from` to `to` were copied, and are not in a part yet.
     from: usize,
     to: usize,
-    /// Parts of the frame: `own` of them lie in `chunk`, the rest in chunks held by `in_flight`.
+    /// Parts of the frame: `own` of them lie in `chunk`, all others in chunks held by `in_flight`.
     parts: [XdpDesc; PARTS_MAX],
     count: usize,
     own: u8,
@@ -263,10 +263,10 @@ impl<'s> Draft<'s> {
         is_room
     }
 
-    /// Makes `bytes` a part that is sent in place. Returns false if they must be copied.
+    /// Makes `bytes` a part that is sent in place. Returns false if `bytes` must be copied.
     #[inline]
     fn name(&mut self, bytes: &[u8], bytes_min: usize) -> bool {
-        // Bytes copied before this part become a separate part, and later bytes may become another.
+        // Bytes copied before this part need a part, and bytes copied after it may need another.
         let more = usize::from(self.to > self.from) + 2;
         if bytes.len() < bytes_min || self.count + more > PARTS_MAX {
             return false;
@@ -342,7 +342,7 @@ impl<'s> Draft<'s> {
     }
 }
 
-/// Copies a head and pieces to `room` from `at` on. Returns their end; `None` if there is no room.
+/// Copies a head and pieces to `room` from `at` on. Returns the end; `None` if there is no room.
 #[inline]
 fn gather<'p>(
     room: &mut [u8],

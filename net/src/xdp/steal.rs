@@ -5,9 +5,9 @@
 //!                     '--- fill ring --- kernel
 //! ```
 //!
-//! Where: in an idle column, beside the column's own inbox if there is one.
-//! Invariant: chunks never leave their queue. `steal` returns each chunk to the kernel, so that the
-//! thief has no chunks to give back later. Each answer is sent through its request's queue.
+//! Where: in an idle column, in addition to the column's inbox if it has one.
+//! Invariant: chunks never leave their queue. `steal` returns each chunk to the kernel, so the
+//! thief (the idle column) holds no chunks. Each answer is sent through its request's queue.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct StolenBatch {
 }
 
 impl StolenBatch {
-    /// Makes a buffer for queues of the interface of `like`; its pages are provided on first use.
+    /// Makes a buffer for datagrams from all queues of the interface that has the queue `like`.
     #[must_use]
     pub fn new(like: &Queue) -> StolenBatch {
         let room_bytes = STOLEN_MAX * like.frames.bytes_max;
@@ -59,8 +59,8 @@ impl StolenBatch {
         received
     }
 
-    /// Returns the stolen datagrams in the order of their arrival, and the queue through which to
-    /// answer them; `None` if no `steal` has succeeded since the last `release`.
+    /// Returns the stolen datagrams in the order of their arrival, and the queue through which they
+    /// must be answered; `None` if no `steal` has succeeded since the last `release`.
     #[inline]
     #[must_use]
     pub fn halves(&self) -> Option<(DatagramIter<'_>, &Queue)> {
@@ -68,7 +68,7 @@ impl StolenBatch {
         Some((self.batch.datagrams(&from.socket.umem), from))
     }
 
-    /// Forgets the stolen datagrams, once they are answered; returns their queue.
+    /// Forgets the stolen datagrams, after they were answered; returns their queue.
     pub fn release(&mut self) -> Option<Arc<Queue>> {
         self.batch.forget();
         self.from.take()

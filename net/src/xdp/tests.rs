@@ -18,7 +18,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(20);
 const UNSPECIFIED: [IpAddr; 2] =
     [IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)];
 
-/// Makes options that take UDP packets to `PORT` at all addresses of a link's end.
+/// Makes options to take UDP packets to `PORT` at all addresses of one end of the link.
 pub(super) fn wanted(mode: Mode) -> OpenOptions<'static> {
     OpenOptions {
         interface: WIRE,
@@ -49,7 +49,6 @@ pub(super) fn echo(port: &mut Port, calls: &Calls) -> usize {
     received.datagrams
 }
 
-/// Asserts that the numbers of chunks in each state add up to `all`.
 pub(super) fn assert_all_chunks(port: &Port) {
     let Chunks { all, lent, held, free, sent, .. } = port.chunks();
     assert_eq!(lent + held + free + sent, all, "{:?}", port.chunks());
@@ -73,7 +72,6 @@ pub(super) fn await_that(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Serves until the ports have answered `count` datagrams.
 pub(super) fn serve(ports: &mut [Port], count: usize) {
     let (calls, deadline) = (Calls::default(), Instant::now() + LIMIT);
     let mut served = 0;
@@ -89,7 +87,7 @@ pub(super) fn answer(socket: &UdpSocket) -> Vec<u8> {
     let mut buffer = vec![0; 1 << 16];
     loop {
         match socket.recv(&mut buffer) {
-            // A signal interrupts a receive that has a timeout.
+            // A signal may interrupt a receive that has a timeout.
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             bytes => return buffer[..bytes.unwrap()].to_vec(),
         }
@@ -140,7 +138,7 @@ fn each_queue_has_a_port_and_what_comes_there_is_answered_there() {
             }
         }
         clients.iter().for_each(|client| assert_eq!(answer(client), b"hello"));
-        // With 40 senders, two of four queues get nothing in less than one of a billion cases.
+        // The chance that 40 senders use only two of four queues is less than one in a billion.
         let used = served.iter().filter(|served| **served > 0).count();
         assert!(used >= 3, "{served:?}, {mode:?}");
         ports.iter().for_each(assert_all_chunks);
@@ -180,7 +178,7 @@ fn without_chunks_packets_are_lost_and_told_and_with_chunks_they_come_again() {
         };
         let meter = port.meter();
         let statistics = || meter.read().unwrap();
-        // The kernel has 128 chunks for receiving, and each gets a frame.
+        // The kernel has 128 chunks for receiving, so the last 10 of these datagrams are dropped.
         sent(128 + 10);
         await_that(|| statistics().dropped == 10);
         let Statistics { no_chunk, ring_full, invalid, .. } = statistics();
@@ -231,8 +229,8 @@ fn letters_find_room_again_when_those_before_them_have_left() {
         let before = calls.writes.get();
         let tally = port.outbox.post_or_drop(&calls);
         assert_eq!((tally.sent, tally.full, tally.too_long, tally.refused), (128, 0, 0, 0));
-        // The post makes one call if the kernel lets us set the number of packets per call.
-        // Otherwise it makes one call per 32 packets.
+        // The post makes one call if the kernel lets us set the number of packets per call, and
+        // otherwise one call per 32 packets.
         let writes = calls.writes.get() - before;
         assert!(writes <= 5, "{writes} calls");
         for number in 0..128 {
@@ -341,8 +339,8 @@ fn frames_longer_than_a_chunk_are_joined() {
     }
 }
 
-/// The sending kernel leaves the splitting of bursts to a network card, but this link has no card.
-/// In generic mode, a burst therefore arrives as one packet.
+/// The sending kernel leaves the splitting of bursts to a network card, but no card is on this
+/// link. In generic mode, a burst therefore arrives as one packet.
 #[test]
 fn bursts_come_cut_to_a_driver_and_are_dropped_elsewhere_if_they_are_longer_than_packets() {
     for mode in [Mode::Native, Mode::Generic] {
@@ -439,7 +437,7 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
     assert_eq!(port.outbox.in_transmission(), 0);
 }
 
-/// A column that sleeps still holds its last datagrams. The kernel must have chunks even then.
+/// A column that sleeps without `release` holds datagrams, but the kernel must still have chunks.
 #[test]
 fn the_kernel_has_chunks_however_many_datagrams_are_held() {
     let Some([near, far]) = pair(Veth::default()) else { return };
@@ -456,7 +454,7 @@ fn the_kernel_has_chunks_however_many_datagrams_are_held() {
     assert_eq!(port.meter().read(), Some(Statistics::default()));
 }
 
-/// Steals until `is_over`, and answers each datagram with its payload. Returns the number stolen.
+/// Until `is_over`, steals datagrams and answers with their payload. Returns their number.
 fn steal_until(queue: &Arc<Queue>, is_over: &AtomicBool) -> usize {
     let (calls, mut thief, mut stolen) = (Calls::default(), StolenBatch::new(queue), 0);
     // Relaxed: the flag orders no other memory.
@@ -509,7 +507,7 @@ fn chunks_are_all_at_home_after_starvation_and_the_loss_of_a_link_whoever_receiv
                 await_that(|| meter.read().unwrap().dropped > dropped);
                 drop(receive_half);
                 answer_some(port, 300);
-                // Answers sent while the link is down wait until it is up, or are lost.
+                // Answers sent while the link is down wait for the link, or are lost.
                 let receive_half = queue.receive_half();
                 flood(100);
                 far.ip(&format!("link set {WIRE} down"));

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Where: below `inbox` and `outbox`. The first socket of an interface registers the memory, and
-//! the other sockets share it, so that each socket may send from any chunk.
+//! the other sockets share this memory, so that each socket may send from any chunk.
 //! Invariant: a chunk belongs to the kernel or to us, and only its owner accesses it. The inbox and
 //! the outbox keep track of their own chunks; the arena keeps track of the chunks for values.
 //! Source: `net/xdp/xdp_umem.c` of Linux, `xdp_umem_reg`; `net/xdp/xsk_queue.h`,
@@ -34,16 +34,16 @@ use rustix::net::xdp::{XdpDesc, XdpDescOptions, XdpUmemReg, XdpUmemRegFlags};
 use super::lacks::Lack;
 use crate::wire::SumAt;
 
-/// Bytes that the kernel reserves before a received frame.
+/// Number of bytes that the kernel reserves before a received frame.
 const HEADROOM_BYTES: usize = 256;
-/// Bytes of metadata before a frame to send. If metadata are registered, the kernel expects room
-/// for them before each part that is sent, including parts of values.
+/// Number of bytes of metadata before a frame to send. If the registration announces metadata, the
+/// kernel expects room for them before each part that is sent, including parts of values.
 const METADATA_BYTES: usize = 16;
-/// A flag of the registration: the registration gives the number of bytes of metadata.
+/// A flag of the registration: `tx_metadata_len` gives the number of bytes of metadata.
 const HAS_METADATA_BYTES: XdpUmemRegFlags = XdpUmemRegFlags::from_bits_retain(1 << 2);
 /// A flag of the metadata: the kernel must compute the checksum.
 const METADATA_CHECKSUM: u64 = 1 << 1;
-/// An option of a descriptor: metadata precede the frame.
+/// A descriptor's option: metadata precede the frame.
 pub(super) const HAS_METADATA: XdpDescOptions = XdpDescOptions::from_bits_retain(1 << 1);
 const _: () = assert!(VALUE_AT >= METADATA_BYTES);
 
@@ -60,7 +60,7 @@ pub(super) fn chunk_bytes(frame_bytes: usize) -> (usize, bool) {
 #[derive(Clone, Debug)]
 pub(super) struct Umem {
     arena: Arc<Arena>,
-    /// Bytes of metadata before a frame to send; 0 if none are registered.
+    /// Number of bytes of metadata before a frame to send; 0 if none are registered.
     metadata_bytes: usize,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Span {
 }
 
 impl Umem {
-    /// Makes the memory of an arena, whose chunks have 2,048 or 4,096 bytes.
+    /// Makes the memory of an arena, whose chunks have 2,048 or 4,096 bytes, before registration.
     pub(super) fn new(arena: Arc<Arena>) -> Umem {
         Umem { arena, metadata_bytes: 0 }
     }
@@ -85,8 +85,8 @@ impl Umem {
         Umem { arena: Arc::clone(arena), metadata_bytes: METADATA_BYTES }
     }
 
-    /// Registers the memory with the socket. The kernel pins its pages as long as the socket or its
-    /// rings exist. `with_metadata` reserves room for metadata, if Linux supports them (since 6.8).
+    /// Registers the memory with the socket. The kernel pins the memory as long as the socket or
+    /// its rings exist. With `with_metadata`, reserves room for metadata if Linux is 6.8 or newer.
     pub(super) fn register(&mut self, socket: impl AsFd, with_metadata: bool) -> io::Result<()> {
         let mut registration = XdpUmemReg {
             addr: self.arena.base().as_ptr().expose_provenance() as u64,
@@ -159,7 +159,7 @@ impl Umem {
         (at >= self.metadata_bytes && at + bytes.len() <= self.chunk_bytes()).then_some(span)
     }
 
-    /// Returns the span for an address and a length from the kernel, if it lies within one chunk.
+    /// Returns the span for an address and a length from the kernel, if it is within one chunk.
     pub(super) fn span(&self, address: u64, bytes: u32) -> Option<Span> {
         let address = usize::try_from(address).ok().filter(|&address| address < self.bytes())?;
         let chunk = u32::try_from(address >> self.chunk_bytes().ilog2()).ok()?;
@@ -180,7 +180,7 @@ impl Umem {
         unsafe { std::slice::from_raw_parts(self.start(span).as_ptr(), span.bytes) }
     }
 
-    /// All bytes of a chunk.
+    /// Returns all bytes of a chunk.
     ///
     /// # Safety
     /// While the slice lives, the chunk is ours and not the kernel's, and no other code uses it.
@@ -202,7 +202,7 @@ impl Umem {
     }
 }
 
-/// Writes metadata that request the checksum `sum` of a frame; false if there is no room.
+/// Writes metadata that request the checksum at `sum`; false if `metadata` is too short.
 ///
 /// ```text
 /// 0               8       10       12     16

@@ -1,7 +1,7 @@
 //! Tests of values sent in place: a port at one end of a link, kernel sockets at the other end.
 //!
 //! Where: in separate network namespaces, which need root.
-//! Invariant: a client gets each value as it was at `add`, even if the value is overwritten
+//! Invariant: a client gets each value as it was at `add`, even if the value's chunk is overwritten
 //! afterwards. Each reference is released, and the kernel finds no descriptor invalid.
 #![allow(unsafe_code, reason = "fills chunks as the store does")]
 
@@ -108,8 +108,8 @@ fn values_arrive_as_they_lie_by_each_queue_over_both_families() {
                 let client = client(&near, to);
                 let (number, peer) = request_from(&client, &mut ports);
                 used[number] = true;
-                // The payloads are: one part, up to a packet's length; the end of one part and the
-                // beginning of another; pieces of three parts.
+                // The payloads are: one part, cut to a packet's length; the end of one part and the
+                // beginning of another part; pieces of three parts.
                 let first = &parts[0].bytes()[..room.min(part_bytes)];
                 let [_, b, c] = &parts;
                 let two = [
@@ -162,7 +162,7 @@ fn a_value_is_sent_as_it_was_though_it_is_overwritten_while_the_link_is_down() {
             assert_eq!(room.collect::<Vec<_>>().len(), all as usize - 1);
         }
         far.ip(&format!("link set {WIRE} up"));
-        // Datagrams sent before the other end is ready are lost.
+        // Datagrams that are sent before the client's end is ready are lost.
         let (mut arrived, mut last) = (0, None);
         client.set_nonblocking(true).unwrap();
         let mut buffer = [0; 2000];

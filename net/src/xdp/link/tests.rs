@@ -29,7 +29,7 @@ fn a_second_server_is_told_of_the_first_which_goes_on() {
     let refused = open_on(&far).unwrap_err();
     assert!(begun.elapsed() >= RELEASE_WAIT, "the first server might have been about to end");
     assert!(matches!(&refused, OpenError::Program { name, .. } if bpf::is_ours(name)));
-    assert!(refused.to_string().starts_with("another server's XDP program is on it"), "{refused}");
+    assert!(refused.to_string().contains("the XDP program of another server"), "{refused}");
     assert_eq!(first.watch.health(), Some(Health::Up { mtu: 1500 }));
     drop(first);
     let again = open_on(&far).unwrap();
@@ -51,7 +51,8 @@ fn somebody_elses_program_is_named_and_left_alone() {
         let before = program_on(&far);
         let id = bpf::id_of(foreign.as_fd()).unwrap();
         let refused = open_on(&far).unwrap_err();
-        let expected = format!("the XDP program somebody_else (number {id}) is on it");
+        let expected =
+            format!("the interface already has the XDP program somebody_else (number {id})");
         assert_eq!(refused.to_string(), expected, "{mode:?}");
         assert!(before.is_some() && program_on(&far) == before);
         drop(link);
@@ -117,7 +118,7 @@ fn what_is_not_there_is_told() {
         ),
         (
             OpenOptions { memory_bytes_max: (1 << 20) - 1, ..wanted(Mode::Any) },
-            "its packets need at least 1048576 bytes",
+            "packets need at least 1048576 bytes of memory",
         ),
     ];
     for (wanted, expected) in cases {
@@ -217,7 +218,7 @@ fn how_the_interface_is_can_be_asked() {
     assert_eq!(ports[0].outbox.post_or_drop(&calls), crate::Tally::default());
 }
 
-/// A child process runs this test as the server, and is killed, so that it cannot close its ports.
+/// A child process opens the ports and is then killed, so that it cannot close the ports.
 #[test]
 fn a_process_that_is_killed_leaves_nothing_and_another_starts_at_once() {
     const CHILD: &str = "HYPOSTYLE_TEST_HOLDS_A_PORT";

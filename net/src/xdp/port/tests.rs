@@ -1,6 +1,6 @@
-//! Tests of a port. The test acts as the kernel, and may name chunks that were not lent to it.
+//! Tests of a port. The test acts as the kernel, and sometimes names chunks that were not lent.
 //!
-//! Where: rings in memory, without an AF_XDP socket; no privilege.
+//! Where: the rings are in memory. The tests need no AF_XDP socket and no privilege.
 //! Invariant: whatever the kernel writes to the rings, only memory lent to the kernel is accessed,
 //! and no chunk is lost.
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -35,7 +35,7 @@ struct Rig {
 }
 
 /// Makes a `Rig` (a port, and the kernel's ends of its rings) with four chunks to receive and four
-/// chunks to send. With `is_long`, a frame may take several chunks.
+/// chunks to send. If `is_long` is true, a frame may take several chunks.
 fn rig(frame_bytes_max: usize, is_long: bool) -> Rig {
     rig_of(8, frame_bytes_max, is_long)
 }
@@ -55,7 +55,7 @@ fn rig_by(fd: OwnedFd, (before, chunks, values): (u32, u32, u32), frame: (usize,
     rig_in(fd, umem, before..before + chunks, frame)
 }
 
-/// Like `rig_by`, but in the memory `umem`; the port has the chunks `its`.
+/// Like `rig_by`, but with the memory `umem`, in which the port has the chunks `its`.
 fn rig_in(fd: OwnedFd, umem: Umem, its: std::ops::Range<u32>, frame: (usize, bool)) -> Rig {
     let arena = Arc::clone(umem.arena());
     let (chunks, values) = (its.end - its.start, arena.chunks() - arena.ring_chunks());
@@ -102,7 +102,7 @@ fn frame(payload: &[u8]) -> Vec<u8> {
 
 impl Rig {
     fn put(&self, chunk: u32, bytes: &[u8]) -> XdpDesc {
-        // SAFETY: the chunk is lent to the kernel, whose part this test plays.
+        // SAFETY: the chunk is lent to the kernel, and this test acts as the kernel.
         let room = unsafe { self.port.socket.umem.write(chunk) };
         room[256..256 + bytes.len()].copy_from_slice(bytes);
         let len = u32::try_from(bytes.len()).unwrap();
@@ -174,7 +174,6 @@ fn frames_in_pieces_are_joined_if_they_come_whole_and_are_no_longer_than_frames(
     let more = |descriptor| XdpDesc { options: XdpDescOptions::XDP_PKT_CONTD, ..descriptor };
     let (first, rest) = whole.split_at(1792);
     let (first, rest) = (more(rig.put(0, first)), rig.put(1, rest));
-    // The frame's last chunk has not arrived yet.
     rig.send(&[first]);
     let received = rig.port.inbox.receive(&Calls::default());
     assert_eq!((received.datagrams, received.is_drained), (0, true));
@@ -182,7 +181,7 @@ fn frames_in_pieces_are_joined_if_they_come_whole_and_are_no_longer_than_frames(
     assert_eq!(rig.got(), [text]);
     rig.port.inbox.release();
     assert_eq!(rig.lent(), [0, 2048]);
-    // One frame is a byte too long, another has a piece at an invalid address. No chunk is lost.
+    // One frame is a byte too long, and one frame has a piece at an invalid address.
     let long = XdpDesc { len: 3001 - 1792, ..rest };
     rig.send(&[first, long]);
     let received = rig.port.inbox.receive(&Calls::default());
@@ -263,8 +262,8 @@ fn the_driver_is_asked_for_copies_unless_it_may_use_our_memory_itself() {
     }
 }
 
-/// The test acts like a kernel before 6.17: it takes 32 datagrams and returns `EAGAIN`, and updates
-/// the consumer only in the next call.
+/// The test acts like a kernel before 6.17, which takes 32 datagrams and returns `EAGAIN`, but
+/// updates the ring's consumer count only in the next call.
 #[test]
 fn a_kernel_that_does_not_tell_what_it_took_is_called_until_it_has_taken_all() {
     let (full, _peer) = UnixDatagram::pair().unwrap();
@@ -282,7 +281,7 @@ fn a_kernel_that_does_not_tell_what_it_took_is_called_until_it_has_taken_all() {
         calls.writes.get() - before
     };
     assert_eq!([0, 1, 31, 32, 64].map(&mut post), [0, 1, 1, 2, 3]);
-    // A kernel that has no room, for any reason, is not called again.
+    // If the kernel has no room, for any reason, the post does not call the kernel again.
     let mut rig = rig_of(256, 1514, false);
     (0..100).for_each(|_| assert!(rig.port.outbox.add(&Peer::at(ends()), b"", [])));
     rig.transmit.need_wakeup(true);
@@ -308,7 +307,7 @@ fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
         assert!(descriptor.options.is_empty());
         let span = rig.port.socket.umem.span(descriptor.addr, descriptor.len).unwrap();
         assert_eq!((span.chunk, span.at), (4 + ahead, 0));
-        // SAFETY: the chunk is in transmission, so it is the kernel's, whose part the test plays.
+        // SAFETY: the chunk is in transmission, so it is the kernel's; the test acts as the kernel.
         let bytes = unsafe { rig.port.socket.umem.read(span) };
         let packet = crate::wire::read(bytes, Sums::Whole).unwrap();
         assert_eq!(packet.ends, ends());
@@ -323,8 +322,8 @@ fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
         rig.completion.publish();
         rig.port.outbox.reap();
     };
-    // The three strays name an inbox's chunk and, twice, no chunk. Then one of our chunks completes
-    // twice, and another chunk completes with an address inside the chunk.
+    // The three strays name a chunk of the inbox, and twice no chunk at all. Then one of our chunks
+    // completes twice, and another chunk completes with an address inside the chunk.
     complete(&mut rig, &[0, CHUNK_BYTES * 8, u64::MAX]);
     assert_eq!((rig.port.outbox.strays(), rig.port.outbox.in_transmission()), (3, 4));
     complete(&mut rig, &[CHUNK_BYTES * 5, CHUNK_BYTES * 5, CHUNK_BYTES * 7 + 9]);
@@ -358,7 +357,7 @@ fn what_another_column_steals_is_copied_and_its_chunks_stay_at_home() {
     let first = stolen(&thief);
     assert!(first.iter().zip(&texts).all(|(bytes, text)| *bytes == text.as_bytes()));
     assert!(thief.halves().unwrap().0.all(|one| *one.peer == Peer::at(ends().reversed())));
-    // The kernel has each chunk once. It writes to the chunks while the thief shows the old frames.
+    // The kernel has all chunks again, and overwrites some while the thief shows the old frames.
     assert_eq!(victim.lent().len(), 32);
     put(&mut victim, 0..8, 32);
     assert_eq!(stolen(&thief), first);
@@ -390,7 +389,7 @@ fn what_a_thief_answers_leaves_by_the_queue_beside_what_its_owner_does() {
     assert_eq!(batch.post_or_drop(&calls).sent, 1);
     assert_eq!((rig.transmit.look(), queue.waiting()), (4, 4));
     drop(batch);
-    // Once the thief's datagrams have left, the owner can use their chunks.
+    // After the thief's datagrams have left, the owner can use their chunks.
     rig.transmit.release(4);
     for chunk in 4..8 {
         assert!(rig.completion.push(CHUNK_BYTES * chunk));
@@ -401,7 +400,7 @@ fn what_a_thief_answers_leaves_by_the_queue_beside_what_its_owner_does() {
     assert!(rig.is_accounted_for());
 }
 
-/// Acts as the kernel: sends `FRAMES` frames, counts the answers in `done`, returns their numbers.
+/// Acts as the kernel: sends `FRAMES` frames, and counts answers in `done`. Returns their numbers.
 fn exchange(rig: Kernels<'_>, socket: &Socket, done: &AtomicU64) -> Vec<u64> {
     let Kernels { receive, fill, transmit, completion } = rig;
     let (mut sent, mut answered) = (0, Vec::new());
@@ -409,7 +408,7 @@ fn exchange(rig: Kernels<'_>, socket: &Socket, done: &AtomicU64) -> Vec<u64> {
         let free = u64::from(fill.look()).min(FRAMES - sent);
         for ahead in 0..u32::try_from(free).unwrap() {
             let chunk = u32::try_from(fill.peek(ahead) / CHUNK_BYTES).unwrap();
-            // SAFETY: the chunk is lent to the kernel, whose part this test plays.
+            // SAFETY: the chunk is lent to the kernel, and this test acts as the kernel.
             let room = unsafe { socket.umem.write(chunk) };
             let frame = frame(&sent.to_be_bytes());
             room[256..256 + frame.len()].copy_from_slice(&frame);
@@ -445,8 +444,8 @@ struct Kernels<'r> {
 }
 
 const FRAMES: u64 = 30_000;
-/// Maximum numbers of datagrams that the owner and the thief take. Each number is below `FRAMES`,
-/// so that both take some datagrams.
+/// Maximum numbers of datagrams that the owner and the thief take. Each maximum is below `FRAMES`,
+/// so that the owner and the thief both take some datagrams.
 const OWN_MAX: usize = 22_500;
 const STOLEN_MAX: usize = 15_000;
 
@@ -497,7 +496,7 @@ fn of_an_owner_and_a_thief_one_gets_each_frame_and_both_answer() {
         let (calls, mut own) = (Calls::default(), Vec::new());
         while done.load(Ordering::Relaxed) < FRAMES {
             if own.len() >= OWN_MAX {
-                inbox.release(); // the chunks of the last datagrams
+                inbox.release(); // gives back the last chunks
                 std::thread::yield_now();
                 continue;
             }

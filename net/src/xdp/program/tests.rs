@@ -130,7 +130,7 @@ fn a_queue_without_a_socket_passes_everything() {
     let Some((program, sockets)) = load(&filter()) else { return };
     assert_eq!(bpf::run(program.as_fd(), &v4()).unwrap(), XDP_REDIRECT);
     drop(sockets);
-    // A child process of another test may hold a copy of the socket until it executes its program.
+    // A child process of another test may hold a copy of the socket until it calls `execve`.
     await_that(|| bpf::run(program.as_fd(), &v4()).unwrap() == XDP_PASS);
 }
 
@@ -155,7 +155,7 @@ fn only_allowed_networks_are_taken() {
         "[fd00::1234:5678]:1",
         "[fd00::1235:5678]:1",
     ];
-    // The host bits of a network are ignored.
+    // The program ignores the host bits of a network's address.
     let allow = ["10.1.2.9/24", "2001:db8:0:5:ffff::/64", "fd00::1234:5678/112"];
     let Some(some) = verdicts(&allow, &from) else { return };
     assert_eq!(some, [true, false, false, true, false, true, false]);

@@ -1,4 +1,4 @@
-//! Tests of clients: the peers that they can reach, and the answers that they receive.
+//! Tests of clients: which peers they reach, and which answers they receive.
 //!
 //! Where: in separate network namespaces, which need root.
 //! Invariant: a datagram to a neighbour that the kernel knows reaches the kernel's own sockets.
@@ -59,7 +59,7 @@ fn a_client_finds_its_way_and_the_kernels_sockets_answer_it() {
     }
 }
 
-/// All datagrams arrive, in both directions, whatever their payload: no checksum is wrong.
+/// All datagrams arrive, so no checksum is wrong, whatever the payload is.
 #[test]
 fn ports_at_both_ends_understand_each_other() {
     for mode in [Mode::Native, Mode::Generic] {
@@ -134,12 +134,12 @@ fn who_cannot_be_reached_is_told() {
         assert!(started.elapsed() < LIMIT);
         refused.to_string()
     };
-    assert_eq!(error_of("192.0.2.7"), "no route to 192.0.2.7 leads over this interface");
-    assert_eq!(error_of("2001:db8::7"), "no route to 2001:db8::7 leads over this interface");
+    assert_eq!(error_of("192.0.2.7"), "no route to 192.0.2.7 uses this interface");
+    assert_eq!(error_of("2001:db8::7"), "no route to 2001:db8::7 uses this interface");
     near.set("ipv4/neigh/wire/mcast_solicit", 1);
     near.set("ipv4/neigh/wire/retrans_time_ms", 10);
     assert_eq!(error_of("10.77.0.99"), "10.77.0.99 does not answer on this interface");
-    // The kernel requests the MAC again from a neighbour that did not answer.
+    // If a neighbour did not answer, the kernel requests the MAC again.
     assert_eq!(error_of("10.77.0.99"), "10.77.0.99 does not answer on this interface");
     let to = SocketAddr::new(near.v4.into(), SERVER);
     for interface in ["lo", "nowire"] {

@@ -1,8 +1,8 @@
 //! Tests of received values that are kept in their chunks; the test acts as the kernel.
 //!
-//! Where: below the tests of a port, with its rings in memory.
+//! Where: part of the tests of a port, whose rings are in memory.
 //! Invariant: a kept value does not change although the kernel writes to every chunk that was lent.
-//! The kernel always has the same number of chunks, none of which holds a kept value.
+//! The kernel always has the same number of chunks, and none of these chunks holds a kept value.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use memory::arena::KeptBytes;
 
 use super::*;
 
-/// Makes a rig with four receiving chunks, after another port's chunks, and `values` value chunks.
+/// Makes a rig with four chunks for receiving and `values` chunks for values.
 fn keeping(values: u32) -> Rig {
     keeping_frames(values, (1514, false))
 }
@@ -44,7 +44,7 @@ fn what_is_kept_stays_as_it_came_and_the_kernel_has_as_many_chunks() {
         let text: Vec<u8> = (round..=255).step_by(3).cycle().take(1400).collect();
         assert_eq!(rig.fill_all(&text), 4);
         assert_eq!(rig.port.inbox.receive(&Calls::default()).datagrams, 4);
-        // Keeps two of the four datagrams: one whole, and only a part of the other.
+        // Keeps one whole datagram, and a part of another datagram.
         let shown: Vec<&[u8]> = rig.port.inbox.datagrams().map(|one| one.bytes).collect();
         let kept = [shown[1], &shown[3][100..1234]].map(|it| (rig.keep(it), it));
         let kept = kept.map(|(kept, it)| (kept.map(|kept| (kept, it.to_vec())), it.as_ptr()));
@@ -58,7 +58,7 @@ fn what_is_kept_stays_as_it_came_and_the_kernel_has_as_many_chunks() {
         }
         let Chunks { lent, held, .. } = rig.port.chunks();
         assert_eq!((lent, held), (0, 4));
-        // In even rounds the inbox gives up its chunks before the next receive, otherwise in it.
+        // In even rounds `release` gives up the chunks, in odd rounds the next `receive`.
         if round % 2 == 0 {
             rig.port.inbox.release();
             assert!(rig.is_accounted_for() && rig.port.chunks().lent == 4);
@@ -108,7 +108,7 @@ fn what_is_kept_is_sent_from_where_it_came_though_it_is_gone_by_then() {
     }
     rig.port.inbox.release();
     let datagrams = rig.posted();
-    // Only the descriptors have references to the chunks now.
+    // Now only the descriptors have references to the chunks.
     assert_eq!((rig.free_values(), rig.port.chunks().values), (0, 4));
     rig.fill_all(b"over what came before");
     for datagram in &datagrams {
@@ -160,7 +160,7 @@ fn a_frame_in_several_chunks_stays_there_and_what_is_kept_of_it_stays_as_it_came
     let mut rig = keeping_frames(6, (5000, true));
     let text: Vec<u8> = (0..=255).cycle().take(4000).collect();
     let (mut kept, mut lent) = (Vec::<KeptBytes>::new(), rig.lent());
-    // In some cases the frame is cut at an odd byte, or has padding after the packet.
+    // The frame is cut at odd and at even bytes, with or without padding after the packet.
     for (cuts, behind) in
         [([1792, 3584], 0), ([1501, 3002], 0), ([1001, 2300], 7), ([1792, 3584], 9)]
     {
@@ -172,7 +172,6 @@ fn a_frame_in_several_chunks_stays_there_and_what_is_kept_of_it_stays_as_it_came
         let mut all: Vec<XdpDesc> =
             lent.drain(..3).zip(parts).map(|(at, part)| rig.put(lent_to(&at), part)).collect();
         all[..2].iter_mut().for_each(|it| it.options = XdpDescOptions::XDP_PKT_CONTD);
-        // The frame's last chunk has not arrived yet.
         rig.send(&all[..2]);
         assert_eq!(rig.port.inbox.receive(&Calls::default()).datagrams, 0);
         rig.send(&all[2..]);
@@ -220,7 +219,7 @@ fn of_a_frame_in_several_chunks_that_is_not_taken_nothing_is_held() {
     assert!(rig.got().is_empty() && rig.port.inbox.refused(Rejected::Checksum) == 1);
     assert_eq!((rig.port.chunks().lent, rig.port.chunks().held), (4, 0));
     assert_eq!(rig.lent().len(), 2);
-    // The inbox holds the frame and a short frame. Afterwards it lends their chunks again.
+    // The inbox holds a long and a short frame, and then lends their chunks again.
     let good = rig.put(11, &whole[1792..]);
     let short = rig.put(10, &frame(b"short"));
     rig.send(&[first, good, short]);

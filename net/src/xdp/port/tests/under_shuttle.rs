@@ -1,8 +1,8 @@
 //! Tests of a queue used by its owner, a thief and a simulated kernel, under random schedules.
 //!
-//! Where: `make explore`, with the rings in memory.
-//! Invariant: the tests run the shipped source. A chunk does not change from the publication of its
-//! descriptor until the descriptor completes.
+//! Where: run by `make explore`; the rings are in memory.
+//! Invariant: the tests run the same source as the server. A chunk does not change from the
+//! publication of its descriptor until the descriptor completes.
 
 use super::*;
 use memory::arena::VALUE_AT;
@@ -13,7 +13,7 @@ use testing::schedules::explore_drawn;
 /// Duration of each test in seconds, unless `EXPLORE_SECONDS` or `EXPLORE_SCHEDULES` is set.
 const SECONDS: u64 = 10;
 
-/// The state of the thread that acts as the kernel, including the datagrams taken but not sent yet.
+/// The thread that acts as the kernel, with the datagrams that it has taken and not sent yet.
 struct KernelThread {
     receive: ProducerRing<XdpDesc>,
     fill: ConsumerRing<u64>,
@@ -21,7 +21,7 @@ struct KernelThread {
     completion: ProducerRing<u64>,
     socket: Arc<Socket>,
     random: Random,
-    /// For each datagram taken, its descriptors and the bytes that they named at that time.
+    /// For each datagram taken, its descriptors, and the bytes in their chunks at that moment.
     taken: Vec<(Vec<XdpDesc>, Vec<u8>)>,
 }
 
@@ -34,7 +34,7 @@ impl KernelThread {
         for ahead in 0..free {
             let chunk = u32::try_from(self.fill.peek(ahead) / CHUNK_BYTES).unwrap();
             let frame = frame(&next.to_be_bytes());
-            // SAFETY: the chunk is lent to the kernel, whose part this test plays.
+            // SAFETY: the chunk is lent to the kernel, and this test acts as the kernel.
             let room = unsafe { self.socket.umem.write(chunk) };
             room[256..256 + frame.len()].copy_from_slice(&frame);
             let (addr, len) = (u64::from(chunk) * CHUNK_BYTES + 256, frame.len().try_into());
@@ -48,7 +48,7 @@ impl KernelThread {
 
     fn bytes(&self, datagram: &[XdpDesc]) -> Vec<u8> {
         let span = |part: &XdpDesc| self.socket.umem.span(part.addr, part.len).unwrap();
-        // SAFETY: the chunks are in transmission, so they are the kernel's, whose part we play.
+        // SAFETY: the chunks are in transmission, so they are the kernel's; we act as the kernel.
         datagram
             .iter()
             .flat_map(|part| unsafe { self.socket.umem.read(span(part)) }.to_vec())
@@ -84,7 +84,7 @@ impl KernelThread {
     }
 }
 
-/// Adds a datagram by `add`, and calls `post` as long as there is no room.
+/// Calls `add` until it succeeds, and `post` after each call of `add`.
 fn write(mut add: impl FnMut() -> bool, mut post: impl FnMut()) {
     while !add() {
         post();
@@ -101,7 +101,7 @@ fn parts(rig: Rig, random: &mut Random) -> (Inbox, Outbox, KernelThread) {
     (inbox, outbox, KernelThread { receive, fill, transmit, completion, socket, random, taken })
 }
 
-/// Acts as the kernel: delivers `frames` frames, sends the answers, returns the answers' numbers.
+/// Acts as the kernel: delivers `frames` frames and sends the answers, whose numbers it returns.
 fn exchange_drawn(
     mut other: KernelThread,
     frames: u64,
@@ -184,7 +184,7 @@ fn value_of(number: u64) -> Vec<u8> {
 /// Makes a value for datagram `datagram`, in a chunk to which the caller has the only reference.
 fn value(arena: &Arena, datagram: u64) -> Option<(u32, &[u8])> {
     let (chunk, bytes) = (arena.take()?, value_of(datagram));
-    // SAFETY: the chunk was just taken, and has room. No code writes to it after it is sent.
+    // SAFETY: the chunk was just taken, and has room. No code writes to the chunk afterwards.
     let value = unsafe {
         let start = arena.at(chunk).add(VALUE_AT);
         start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -193,7 +193,7 @@ fn value(arena: &Arena, datagram: u64) -> Option<(u32, &[u8])> {
     Some((chunk, value))
 }
 
-/// Posts `batch` datagrams from number `first` on, each with a value that is released at once.
+/// Posts `batch` datagrams from number `first` on. Releases each value right after its `add`.
 fn send_values(
     arena: &Arena,
     (first, batch): (u64, u64),
@@ -223,7 +223,7 @@ fn a_value_that_is_gone_leaves_as_it_was_whoever_sends_it() {
         let rig = rig_by(no_socket(), (8, 8, 2), (9014, true));
         let arena = Arc::clone(rig.port.socket.umem.arena());
         let batch = 1 + random.below(4);
-        // The port may be closed with a datagram in transmission.
+        // If `unsent` is 1, the port is closed while a datagram is in transmission.
         let unsent = random.below(2);
         let (inbox, mut outbox, mut other) = parts(rig, random);
         let queue = Arc::clone(inbox.queue());

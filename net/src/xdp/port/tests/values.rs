@@ -1,8 +1,8 @@
 //! Tests of values that are sent in place; the test acts as the kernel.
 //!
-//! Where: below the tests of a port, with its rings in memory.
-//! Invariant: each descriptor is valid for the kernel. The parts of a frame, joined and given the
-//! checksum that the kernel computes, make up the datagram. A part that a descriptor names does not
+//! Where: part of the tests of a port, whose rings are in memory.
+//! Invariant: each descriptor is valid for the kernel. The joined parts of a frame, with the
+//! checksum that the kernel computes, are the datagram. A part that a descriptor names does not
 //! change until the descriptor completes.
 //! Source: `net/xdp/xsk_queue.h` of Linux, `xp_aligned_validate_desc`; `net/xdp/xsk.c`,
 //! `xsk_skb_metadata`.
@@ -10,7 +10,6 @@
 use super::*;
 use memory::arena::VALUE_AT;
 
-/// Size of a part that fills its chunk.
 const PART_BYTES: usize = 2048 - VALUE_AT;
 
 /// Makes a rig with chunks for `datagrams` datagrams, after the chunks of another port, and with
@@ -19,14 +18,14 @@ fn rig(datagrams: u32, values: u32) -> Rig {
     rig_summed((datagrams, values), true)
 }
 
-/// Like `rig`; unless `by_kernel` is true, the outbox computes the checksum of all parts.
+/// Like `rig`, but if `by_kernel` is false, the outbox computes the checksum of all parts.
 fn rig_summed((datagrams, values): (u32, u32), by_kernel: bool) -> Rig {
     let arena = Arc::new(Arena::new(8 + 2 * datagrams, values, 2048).unwrap());
     let umem = if by_kernel { Umem::with_metadata(&arena) } else { Umem::new(arena) };
     rig_in(no_socket(), umem, 8..8 + 2 * datagrams, (9014, true))
 }
 
-/// A head, pieces, and the expected number of descriptors.
+/// A datagram's head, its pieces, and the expected number of its descriptors.
 type Datagram<'l> = (&'l [u8], Vec<&'l [u8]>, usize);
 
 /// A part of a value, to which the test has a reference.
@@ -66,7 +65,7 @@ impl Part {
 }
 
 impl Rig {
-    /// Posts, and returns the descriptors of each datagram.
+    /// Posts the added datagrams, and returns the descriptors of each datagram.
     pub(super) fn posted(&mut self) -> Vec<Vec<XdpDesc>> {
         self.port.outbox.post_or_drop(&Calls::default());
         let count = self.transmit.look();
@@ -80,7 +79,7 @@ impl Rig {
     /// Returns the payload of the packet that the kernel makes of a datagram's descriptors.
     pub(super) fn payload(&self, datagram: &[XdpDesc]) -> Vec<u8> {
         assert!((1..=18).contains(&datagram.len()), "a kernel that copies takes 18 parts");
-        // SAFETY: the chunk is in transmission, so it is the kernel's, whose part the test plays.
+        // SAFETY: the chunk is in transmission, so it is the kernel's; the test acts as the kernel.
         let read = |at: u64, bytes| unsafe {
             let umem = &self.port.socket.umem;
             umem.read(umem.span(at, bytes).expect("within one chunk"))
@@ -123,7 +122,7 @@ impl Rig {
     }
 }
 
-/// Computes the checksum of RFC 768, as the kernel does when metadata request it.
+/// Computes the UDP checksum (RFC 768), as the kernel does if a packet's metadata request it.
 fn summed(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();
@@ -219,7 +218,7 @@ fn what_is_not_sent_holds_nothing() {
     let mut rig = rig(4, 2);
     let value = Part::new(&rig, b'v', PART_BYTES);
     let peer = Peer::at(ends());
-    // Both datagrams are longer than a frame may be. One is all in place, the other partly copied.
+    // Both datagrams are too long: five parts in place, or two parts in place with copied bytes.
     let copied = vec![0; 1900];
     let too_long: [Vec<&[u8]>; 2] =
         [vec![value.all(); 5], vec![value.all(), &copied[..], value.all(), &copied[..]]];
@@ -236,7 +235,7 @@ fn what_is_not_sent_holds_nothing() {
     assert_eq!((datagram.len(), rig.port.chunks().values), (PARTS_MAX, PARTS_MAX - 2));
     assert_eq!(rig.payload(&datagram), shorts.concat());
     rig.complete(&datagram);
-    // The ring has room for 16 descriptors, and a datagram may need eight.
+    // The ring has room for 16 descriptors; an `add` needs room for `PARTS_MAX`, which is eight.
     let add =
         |rig: &mut Rig| rig.port.outbox.add(&peer, b"", [value.at(0..100), b"-", value.at(0..100)]);
     assert!(add(&mut rig) && add(&mut rig) && add(&mut rig));
@@ -259,7 +258,7 @@ fn a_port_that_is_closed_holds_no_value_any_more() {
         (Part::new(&rig, b'v', PART_BYTES), Arc::clone(rig.port.socket.umem.arena()));
     let of_value = || [value.at(0..200), value.at(500..700)];
     assert!((0..2).all(|_| rig.port.outbox.add(&Peer::at(ends()), b"", of_value())));
-    // One datagram has left, the kernel has taken another, and the third is not posted.
+    // The kernel has sent one datagram and has taken a second. The third datagram is not posted.
     let datagrams = rig.posted();
     rig.complete(&datagrams[0]);
     assert!(rig.port.outbox.add(&Peer::at(ends()), b"", of_value()));
