@@ -1,5 +1,5 @@
-//! Writes the manual pages and the shells' completions of `hypostyle` and `kvblaster` to a folder,
-//! with the text that the programs print (`man`, `completions`).
+//! Writes the manual pages and the shell completions of `hypostyle` and `kvblaster` to a folder.
+//! The programs print the same texts with their commands `man` and `completions`.
 //!
 //! Where: at build time only; `make pages` runs it.
 //! Invariant: every row of `-h` is in the manual page and in each shell's completions.
@@ -48,7 +48,7 @@ mod tests {
     use hypostyle::settings::VERSION;
     use std::path::PathBuf;
 
-    /// Both outputs of a program for a text on its standard input; none if it is not installed.
+    /// Runs a program with `text` as its input. Returns its outputs; `None` if it is not installed.
     fn said(words: &[&str], text: &str) -> Option<String> {
         let output = testing::piped(words, text)?;
         let [out, error] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
@@ -129,7 +129,7 @@ mod tests {
         assert!(seen > 8, "hypostyle.1, kvblaster.1 and one for each command: {seen}");
     }
 
-    /// Each shell loads the script and completes with it.
+    /// Each shell must load its script. Bash and fish must also complete with the script.
     #[test]
     fn shells_complete_a_flag_and_an_option() {
         let folder = Folder::with_pages("shells");

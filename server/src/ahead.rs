@@ -1,10 +1,10 @@
-//! Populates free segments of the store before they are needed, in a thread, so that no request
-//! waits while the system finds and clears a page.
+//! A thread that populates free segments of the store (gets their memory from the kernel) in
+//! advance, so that no request waits while the kernel finds and clears a page.
 //!
-//! Where: a thread that a column wakes if the store wants segments populated.
-//! Invariant: the thread populates no more than the store wants, which is bounded by `-m` and by
-//! the size of the items. No column waits for the thread. Without `-k` the thread runs only when no
-//! other thread wants its processor. Memory that is unused for a while goes back to the system.
+//! Where: a column wakes this thread when the store wants more populated segments.
+//! Invariant: the thread populates segments only while the store wants more of them. No column
+//! waits for the thread. Without `-k`, the thread runs only when no other thread wants to use the
+//! processor. The thread gives memory that the store has not needed for `IDLE` back to the system.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use store::Store;
 
-/// Populated memory is given back to the system if no new segment is needed for this time.
+/// If the store uses no new segment for this time, populated memory goes back to the system.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How long a stopping server waits for the thread to end.
+/// Maximum time that a stopping server waits for the end of the thread.
 const STOP: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -40,8 +40,8 @@ pub(crate) struct PopulatorHandle {
 }
 
 impl Populator {
-    /// Starts the thread. If `yields` is true, the thread runs only when no other thread wants its
-    /// processor. If `-k` has locked the memory, the caller passes false.
+    /// Starts the thread. If `yields` is true, the thread has the lowest priority (`SCHED_IDLE`).
+    /// The caller passes false if `-k` has locked the memory.
     pub(crate) fn start(store: &Arc<Store>, yields: bool) -> io::Result<Populator> {
         let (requests, store) = (Arc::<Requests>::default(), Arc::clone(store));
         let shared = Arc::clone(&requests);
@@ -62,9 +62,9 @@ impl Populator {
         PopulatorHandle { thread, requests }
     }
 
-    /// Tells the thread to stop, and waits at most `STOP` for its end, because on a busy machine
-    /// the thread may take seconds to end. If the thread ends later, this does no harm: the thread
-    /// holds only a reference to the store.
+    /// Tells the thread to stop, and waits until the thread ends, but no longer than `STOP`: on a
+    /// busy machine the thread may take seconds to end. A thread that ends later does no harm,
+    /// because the thread holds only a reference to the store.
     pub(crate) fn stop(self) {
         // Release pairs with the Acquire in `run`.
         self.requests.stopping.store(true, Ordering::Release);
@@ -87,14 +87,14 @@ impl Requests {
         // Acquire pairs with the Release in `stop`.
         while !self.stopping.load(Ordering::Acquire) {
             // Relaxed, like every access to `asked`: a column that reads an old value reads `asked`
-            // again in its next loop. `asked` orders no other data.
+            // again in its next loop, and no other data depend on `asked`.
             self.asked.store(false, Ordering::Relaxed);
             match store.populate_one() {
                 Ok(true) => {}
                 Ok(false) => self.sleep(store, IDLE),
                 Err(error) => {
-                    // Columns continue without the thread. `asked` stays true, so that no column
-                    // tries to wake the thread, which has ended.
+                    // Columns continue without the thread. `asked` stays true, because the thread
+                    // ends here, and columns wake the thread only if `asked` is false.
                     self.asked.store(true, Ordering::Relaxed);
                     return log::warn!("memory is no longer populated in advance: {error}");
                 }
@@ -102,12 +102,12 @@ impl Requests {
         }
     }
 
-    /// Sleeps until a column wakes the thread. If no column does this for the time `idle`, gives
-    /// unused memory back to the system.
+    /// Sleeps until a column wakes the thread. If no column wakes the thread within the time
+    /// `idle`, gives unused memory back to the system.
     fn sleep(&self, store: &Store, idle: Duration) {
         let (seen, since) = (store.segments_seen(), Instant::now());
         thread::park_timeout(idle);
-        // Relaxed: `run` checks `stopping` and the store again; the flags order no data here.
+        // Relaxed: no other data depend on the flags. `run` reads `stopping` and the store again.
         let is_asked = self.asked.load(Ordering::Relaxed) || self.stopping.load(Ordering::Relaxed);
         if !is_asked && since.elapsed() >= idle && store.give_back_unused(seen) {
             thread::park();
@@ -116,10 +116,10 @@ impl Requests {
 }
 
 impl PopulatorHandle {
-    /// Wakes the thread if the store wants memory populated and no column has woken the thread yet.
+    /// Wakes the thread if the store wants more populated memory and `asked` is not set yet.
     #[inline]
     pub(crate) fn wake_if_wanted(&self, store: &store::Column) {
-        // Relaxed: `asked` orders nothing. `unpark` and `park` order the woken thread's reads.
+        // Relaxed: no other data depend on `asked`.
         if store.wants_to_populate()
             && !self.requests.asked.load(Ordering::Relaxed)
             && !self.requests.asked.swap(true, Ordering::Relaxed)

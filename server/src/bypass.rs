@@ -1,12 +1,12 @@
-//! UDP over AF_XDP, which bypasses the kernel's network stack. The first columns have one AF_XDP
-//! port each.
+//! UDP over AF_XDP, which bypasses the kernel's network stack. An AF_XDP port receives and sends
+//! the packets of one queue of the interface, and belongs to one column.
 //!
 //! Where: `run` opens the ports after the listeners, while the process may still be root. The
-//! kernel's UDP sockets stay open: they receive the packets that the ports leave to the kernel, and
-//! all packets after the interface is gone.
-//! Invariant: the memory of packets is a part of `-m` and is taken at the start. If no port can be
-//! opened, the server reports the reason and does not start. With `--xdp-fallback` the server
-//! starts even so, and the kernel alone serves UDP.
+//! kernel's UDP sockets stay open, because the ports leave some packets to the kernel. If the
+//! interface disappears, the sockets receive all packets.
+//! Invariant: the memory for packets counts towards `-m` and is allocated at the start. If no port
+//! can be opened, the server reports the reason and does not start. With `--xdp-fallback` the
+//! server starts without ports, and all UDP packets pass through the kernel.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,8 +22,8 @@ use crate::settings::{Settings, Xdp, ZeroCopy};
 
 /// Milliseconds between two checks of the interface's health.
 const LOOK_MS: u64 = 1000;
-/// A part of a value is copied into the packet if the part is shorter than this and than
-/// `-o zero_copy_min`: a part sent in place costs the kernel one more descriptor and page.
+/// A part of a value is copied into the packet if the part has fewer bytes than this constant and
+/// than `-o zero_copy_min`. The kernel needs one more descriptor for a part that is not copied.
 const PART_BYTES_MIN: usize = 256;
 
 /// The reason why no port was opened.
@@ -40,7 +40,7 @@ pub enum BypassError {
     Addresses {
         /// The interface's name.
         interface: String,
-        /// The addresses that are listened on.
+        /// The addresses of `-l`.
         listened: String,
         /// The interface's addresses.
         own: String,
@@ -58,10 +58,10 @@ pub enum BypassError {
     },
 }
 
-/// Ports that have not been given to columns yet.
+/// The open ports, before `run` gives each port to a column.
 #[derive(Debug)]
 pub struct OpenPorts {
-    /// The open ports. Each belongs to one column, beginning with column 0.
+    /// The open ports: the first port is for column 0, the second port for column 1, and so on.
     pub ports: Vec<Port>,
     /// The protocols that clients of the ports may speak.
     pub speak: ProtocolMode,
@@ -77,17 +77,15 @@ pub struct Bypass {
     watch: xdp::Watch,
     meters: Vec<Meter>,
     first_queue: u32,
-    /// Bytes of memory that the packets of all open ports take.
     ring_bytes: AtomicUsize,
-    /// Maximum bytes of a datagram. The number changes with the interface's MTU.
     datagram_bytes_max: Arc<AtomicUsize>,
     /// The interface's health at the last check, and the time of the next check in milliseconds.
     seen: Mutex<(Health, u64)>,
     zero_copy: ZeroCopy,
 }
 
-/// Opens the ports that the settings request. Returns `None` if the settings request none, or if
-/// the ports cannot be opened but `--xdp-fallback` is set.
+/// Opens the ports that the settings request. Returns `None` if the settings request no ports, or
+/// if opening fails and `--xdp-fallback` is set.
 ///
 /// # Errors
 /// Opening failed, and `--xdp-fallback` is not set.
@@ -99,7 +97,7 @@ pub fn open(
     match open_wanted(settings, wanted, addresses) {
         Ok(opened) => Ok(Some(opened)),
         Err(error) if wanted.fallback => {
-            log::warn!("{error}; UDP is served through the kernel alone");
+            log::warn!("{error}; UDP is served only through the kernel");
             Ok(None)
         }
         Err(error) => Err(error),
@@ -135,8 +133,8 @@ fn open_wanted(
             if opened.watch.facts().sends_in_place {
                 return Ok(opened);
             }
-            // An arena whose values are never sent in place would only take memory from items.
-            log::warn!("{name} cannot send values from where they lie: -o zero_copy is off");
+            // If values must be copied, an arena for values would only take memory from items.
+            log::warn!("{name} cannot send values without a copy, so -o zero_copy is off");
             drop(opened);
             open(None)
         }),
@@ -162,7 +160,7 @@ fn open_wanted(
     Ok(OpenPorts { ports, speak, bypass, arena: has_values.then_some(arena) })
 }
 
-/// Returns the port and the protocols of all UDP addresses. `None` if the addresses differ.
+/// Returns the UDP port and the protocols, or `None` if they are not the same for all addresses.
 fn one_port(settings: &Settings, addresses: &[SocketAddr]) -> Option<(u16, ProtocolMode)> {
     let port = addresses.first()?.port();
     let speak = settings.datagrams.first()?.protocol;
@@ -187,14 +185,14 @@ fn addresses_of(name: &str, listened: &[SocketAddr]) -> Result<Vec<IpAddr>, Bypa
     Ok(its)
 }
 
-/// Returns the maximum bytes for packets. The rest of `-m` has room for two of the largest items.
+/// Returns how many bytes of `-m` packets may take. The rest has room for two of the largest items.
 fn ring_bytes_max(settings: &Settings) -> usize {
     let beside_items = settings.memory_bytes.saturating_sub(2 * settings.item_bytes_max);
     (settings.memory_bytes / RING_PART).min(beside_items)
 }
 
-/// Returns how values are placed in the arena, if `-o zero_copy` is on. Values may take the bytes
-/// of `all_bytes_max` that packets cannot use, and at least half of `all_bytes_max`.
+/// Returns the limits for values in the arena, or `None` if `-o zero_copy` is off. Values may take
+/// the bytes that packets cannot use, but always at least half of `all_bytes_max`.
 fn values(settings: &Settings, all_bytes_max: usize) -> Option<Values> {
     let ring_bytes_max = settings.columns * RING_CHUNKS_MAX as usize * CHUNK_BYTES[1];
     (settings.zero_copy != ZeroCopy::Off).then(|| Values {
@@ -208,24 +206,24 @@ impl Bypass {
     /// Bytes of `-m` that packets take.
     #[must_use]
     pub fn ring_bytes(&self) -> usize {
-        self.ring_bytes.load(Ordering::Relaxed) // the number orders nothing
+        self.ring_bytes.load(Ordering::Relaxed) // no other data depend on the number
     }
 
-    /// Subtracts the memory of a closed port, `memory_bytes` bytes, from the bytes that packets
-    /// take. With `-o zero_copy` nothing is subtracted, because values may lie in this memory.
+    /// After a port is closed, subtracts the `memory_bytes` bytes of its packets from `ring_bytes`.
+    /// If `-o zero_copy` is on, subtracts nothing, because values may still be in this memory.
     pub(crate) fn closed(&self, memory_bytes: usize) {
         if self.zero_copy == ZeroCopy::Off {
             self.ring_bytes.fetch_sub(memory_bytes, Ordering::Relaxed);
         }
     }
 
-    /// How values are sent without a copy. `Off` if they are copied into packets.
+    /// The effective `-o zero_copy`: `Off` if the interface cannot send values without a copy.
     #[must_use]
     pub fn zero_copy(&self) -> ZeroCopy {
         self.zero_copy
     }
 
-    /// Maximum bytes of a datagram, shared with the columns that send.
+    /// Maximum bytes of a datagram. The number changes with the interface's MTU.
     #[must_use]
     pub fn datagram_bytes_max(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.datagram_bytes_max)
@@ -243,7 +241,7 @@ impl Bypass {
         (self.first_queue, self.meters.len())
     }
 
-    /// Counts of the packets that the kernel dropped and no port received.
+    /// Counts of the packets that the kernel dropped before a port received them.
     #[must_use]
     pub fn dropped(&self) -> xdp::Statistics {
         let mut sum = xdp::Statistics::default();
@@ -266,8 +264,8 @@ impl Bypass {
         }
     }
 
-    /// True if columns may take packets from other columns' queues. If the kernel copies packets,
-    /// stealing is seldom worthwhile: the kernel lets only one column at a time send by a queue.
+    /// True if columns may steal packets from other columns' queues. If the kernel copies packets,
+    /// stealing is seldom worthwhile, because only one column at a time can send through a queue.
     pub(crate) fn may_steal(&self, settings: &Settings) -> bool {
         settings.steal && (settings.steal_rings || self.facts().is_zero_copy)
     }
@@ -277,8 +275,8 @@ impl Bypass {
         let (first, queues) = self.queues();
         let ring_mb = facts.memory_bytes >> 20;
         log::warn!(
-            "UDP from {} bypasses the kernel ({}) by {queues} of {} queues, from queue {first} on; \
-             packets take {ring_mb} MiB of -m",
+            "UDP on {} bypasses the kernel ({}) with {queues} of {} queues, beginning with queue \
+             {first}; packets take {ring_mb} MiB of -m",
             facts.interface,
             self.mode(),
             facts.queues
@@ -287,11 +285,11 @@ impl Bypass {
         match self.zero_copy {
             ZeroCopy::Off => {}
             ZeroCopy::Send => {
-                log::warn!("{value_mb} MiB of -m are for values that are sent from where they lie");
+                log::warn!("{value_mb} MiB of -m are for values that are sent without a copy");
             }
             ZeroCopy::Full => log::warn!(
-                "{value_mb} MiB of -m are for values that stay where they are received or set, and \
-                 are sent from there"
+                "{value_mb} MiB of -m are for values that are copied neither on arrival nor when \
+                 they are sent"
             ),
         }
         if queues < columns {
@@ -306,8 +304,8 @@ impl Bypass {
         }
     }
 
-    /// Checks the interface, at most once a second for all columns together, and logs a change.
-    /// Returns true if the interface is gone, which is permanent.
+    /// Checks the interface and logs a change, but at most once a second, even if several columns
+    /// call this function. Returns true if the interface is gone, and from then on in every call.
     pub(crate) fn look(&self, now_ms: u64) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if now_ms >= seen.1 && seen.0 != Health::Gone {
@@ -331,7 +329,7 @@ impl Bypass {
         match now {
             Health::Up { mtu } => {
                 let shorter = mtu.min(facts.mtu) as usize;
-                // Relaxed: pairs with the loads of columns that send; the number orders nothing.
+                // Relaxed: columns load this number, and no other data depend on it.
                 self.datagram_bytes_max.store(datagram_bytes_for(shorter), Ordering::Relaxed);
                 log::warn!("{name} is up; its packets have at most {mtu} bytes");
                 if mtu > facts.mtu {
@@ -343,8 +341,8 @@ impl Bypass {
             }
             Health::Down => log::warn!("{name} is down"),
             Health::Detached => log::warn!(
-                "our XDP program was removed from {name}: UDP is served through the kernel until a \
-                 restart"
+                "this server's XDP program was removed from {name}: UDP is served through the \
+                 kernel until a restart"
             ),
             Health::Gone => log::warn!(
                 "{name} is gone: UDP is served through the kernel; a restart is needed to use \

@@ -7,13 +7,13 @@
 
 use memory::plant::{Fault, is};
 
-/// The store's clock when the server starts (memcached: `ITEM_UPDATE_INTERVAL + 2`).
+/// The time on the store's clock when the server starts (memcached: `ITEM_UPDATE_INTERVAL + 2`).
 pub const START: u32 = 62;
 
 /// The longest exptime that is relative to now: 30 days. A larger exptime is a Unix time.
 pub const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 
-/// A column's view of the time.
+/// The time as a column reads it once per loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     /// The Unix time that corresponds to 0 on the store's clock.

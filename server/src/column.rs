@@ -1,10 +1,10 @@
 //! A column: a thread that owns connections, executes their requests in batches, and answers them.
 //!
-//! Where: the loop from which everything on a request's path is called.
-//! Invariant: in each loop, every ready connection gets one turn, in the order in which they became
-//! ready. Once per loop, between turns, the column passes a quiescent point: a moment at which it
-//! holds no reference into the store. Before its thread blocks, the column goes offline in the
-//! store. A column without work sleeps.
+//! Where: the column's loop calls all code on a request's path.
+//! Invariant: in each loop, every ready connection gets one turn, and the connection that became
+//! ready first comes first. Once per loop, between turns, the column passes a quiescent point: a
+//! moment at which the column holds no reference into the store. Before a column's thread blocks,
+//! the column goes offline in the store, so that the reuse of memory does not wait for this column.
 
 mod accept;
 mod balance;
@@ -44,7 +44,7 @@ use steal::{LoopInput, PACKETS, Victim};
 pub(crate) use steal::{Statuses, Stealing};
 pub(crate) use timers::{Timers, coarse_now};
 
-/// The token of the column's waker. The tokens of its listeners follow.
+/// The token of the column's waker. The column's listeners have the next tokens.
 const TOKEN_WAKER: u64 = TOKEN_OTHER;
 
 /// The token of the column's first UDP socket. The tokens of all listeners are smaller.
@@ -78,18 +78,18 @@ pub(crate) struct Column {
     /// Connections that get a turn in this loop (`queue`) or in the next loop (`queue_next`).
     queue: Vec<u64>,
     queue_next: Vec<u64>,
-    /// Connections that wait for room in the store, the longest waiting first.
+    /// Connections that wait for room in the store, in the order in which they began to wait.
     awaiting_room: Vec<u64>,
-    /// The length of `awaiting_room` before the last loop took connections out of it for a turn.
+    /// The length of `awaiting_room` before some of its connections got a turn in the last loop.
     awaiting_room_before: usize,
-    /// Connections whose errands (commands that take several turns) have nothing to do now, and
-    /// are tried again a little later.
+    /// Connections whose errand (a command that takes several turns) has nothing to do now. The
+    /// column tries these errands again a little later.
     awaiting_errand: Vec<u64>,
     timers: Timers,
     spin: Spin,
     waker: Arc<Waker>,
     populator: PopulatorHandle,
-    /// `None` on a column that need not wake every second.
+    /// `None` if this column need not wake up every second.
     second_timer: Option<SecondTimer>,
     end: Arc<End>,
     ending: Ending,
@@ -111,7 +111,6 @@ pub(crate) struct Parts {
 }
 
 impl Column {
-    /// Makes a column. Fails if no descriptor is left for its epoll.
     pub(crate) fn new(parts: Parts) -> std::io::Result<Column> {
         let epoll = Epoll::new(limits::EVENTS_MAX)?;
         epoll.add(&*parts.waker, TOKEN_WAKER, Interest::Wake, &parts.calls)?;
@@ -193,7 +192,7 @@ impl Column {
         Ok(())
     }
 
-    /// Waits for events, but not if work is left. Queues the connections that are ready.
+    /// Takes events, and waits for events only if no work is left. Queues the ready connections.
     fn wait(&mut self) -> std::io::Result<()> {
         self.timers.watch_arrivals(self.streams.arrivals.any(), self.turn.now_ms);
         let due = self.timeout();
@@ -215,7 +214,7 @@ impl Column {
             self.stealing.iter_mut().for_each(|it| it.sleeps(false));
             self.turn.context.store.online();
         }
-        // The column steals only if it has no events of its own.
+        // A column that has events of its own does not steal.
         self.victim = victim.filter(|_| count == 0);
         let mut is_woken = false;
         for event in events {
@@ -226,8 +225,8 @@ impl Column {
                     is_woken = true;
                 } else if event.token == TOKEN_TIMER {
                     self.second_timer.iter().for_each(SecondTimer::clear);
-                    // While the interface is down, or every chunk holds a packet already, the
-                    // kernel reports no packets. So the column also looks without a report.
+                    // While the interface is down or no memory is free for packets, the kernel
+                    // reports none. So the column also checks for packets once a second.
                     self.packets.iter_mut().for_each(|it| it.note_input(0));
                 } else if event.token == TOKEN_PACKETS {
                     self.packets.iter_mut().for_each(|it| it.note_input(0));
@@ -257,8 +256,8 @@ impl Column {
         Ok(())
     }
 
-    /// Returns how long to wait: not at all while work is left, and `ROOM_RETRY` while requests
-    /// wait for room in the store.
+    /// Returns how long the column may wait for events. The time is zero while work is left, and
+    /// `ROOM_RETRY` while requests wait for room in the store.
     #[inline]
     fn timeout(&mut self) -> Timeout {
         // If a connection found room in the last loop, other connections may now find room too.
@@ -309,7 +308,7 @@ impl Column {
             sockets.limit(at_once);
             let datagrams = sockets.turns(&mut self.turn);
             let is_undrained = sockets.is_undrained();
-            // Thieves (columns that steal) are sent to the queue or socket that received most.
+            // Other columns steal from the queue or socket that received the most datagrams.
             if datagrams >= input.datagrams && (is_undrained || !input.is_undrained) {
                 input.socket = sockets.path().socket();
             }
@@ -320,8 +319,8 @@ impl Column {
         self.stealing.iter_mut().for_each(|it| it.note_loop(input, net::monotonic_ns));
     }
 
-    /// Steals datagrams from a column that is behind (that receives more than it can execute), if
-    /// this column has nothing else to do.
+    /// If this column has nothing else to do, steals datagrams from a column that receives
+    /// datagrams faster than it executes them.
     #[inline]
     fn steal(&mut self) {
         let Some(Victim { column, socket, at_once, is_near }) = self.victim.take() else { return };
@@ -354,7 +353,7 @@ impl Column {
     }
 
     /// Gives another turn to a few of the connections that wait for room in the store. There may be
-    /// room now, because the column has passed a quiescent point since their last turn.
+    /// room now, because the column has passed a quiescent point.
     #[inline]
     fn retry_for_room(&mut self) {
         self.awaiting_room_before = self.awaiting_room.len();
@@ -364,15 +363,15 @@ impl Column {
         }
     }
 
-    /// Closes connections while all connections together keep or pin too much memory. Begins with
-    /// the connection that has gone longest without progress.
+    /// While the connections of this column together use too much memory, closes the connection
+    /// that has made no progress for the longest time.
     #[cold]
     fn relieve(&mut self) {
         while self.streams.is_pressed(2) {
             let served_ms = self.turn.served_ms;
-            // Above half of the column's share, only stalled connections are closed. Above the
-            // whole share, any connection may be closed. A search in every turn would cost too
-            // much, so there is a pause after a search that finds no stalled connection.
+            // A column that uses less than its whole share of memory closes only stalled
+            // connections. After a search that finds no stalled connection, the column pauses,
+            // because a search in every turn would cost too much.
             let over = self.streams.is_pressed(1);
             let divisor = if over { 1 } else { 2 };
             let (keeps, pins) = (self.streams.keeps_much(divisor), self.streams.pins_much(divisor));
@@ -401,17 +400,17 @@ impl Column {
         self.close_for(token, "normal");
     }
 
-    /// Like `close`, but gives `reason` to the clients that watch connections (`watch connevents`).
+    /// Closes a connection. Gives `reason` to clients that use `watch connevents`.
     pub(crate) fn close_for(&mut self, token: u64, reason: &str) {
         if let Some(mut connection) = self.connections.remove(token) {
             self.turn.context.note_connection(connection.stream(), Some(reason));
             connection.release(&mut self.streams);
-            // Relaxed: a count that orders nothing. Pairs with the addition in `admit`.
+            // Relaxed: no other data depend on the count. `admit` adds to the count.
             self.turn.context.shared.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Does work that is due: resumes listeners, drops stalled values, closes idle connections.
+    /// Does periodic work: resumes listeners, drops stalled values, closes idle connections.
     fn housekeeping(&mut self) {
         if self.turn.context.end_loop() {
             self.answer_page_requests();

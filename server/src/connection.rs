@@ -1,10 +1,10 @@
-//! One client's connection: its socket, its parser, and the state that it keeps between turns.
+//! One client's connection: its socket, its parser, and its state between turns.
 //!
-//! Where: a column gives a connection a turn when its socket is ready or when it has work left. A
-//! turn is one read (`receive`), the execution of the requests in it, and one write (`finish`).
-//! Invariant: at rest a connection holds no buffer. While replies wait for the peer to read, the
-//! connection neither reads nor executes, so that at most one turn's replies wait. Bytes are
-//! executed in the order in which they arrived, each byte once.
+//! Where: a column gives a connection a turn when the connection's socket is ready or work is left.
+//! In a turn, `receive` reads once, and `finish` executes the requests and writes once.
+//! Invariant: a connection without a request under way holds no buffer. While replies wait for the
+//! peer to read, the connection neither reads nor executes, so that at most one turn's replies
+//! wait. Each request is executed once, and requests are executed in the order of their arrival.
 
 mod arrival;
 mod held;
@@ -37,28 +37,27 @@ use unsent::UnsentReplies;
 /// The column's next step for a connection after the connection's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// No turn until the connection's socket is ready.
+    /// The connection gets no turn until its socket is ready.
     Sleep,
-    /// Another turn in the next loop.
+    /// The connection gets another turn in the next loop.
     Again,
-    /// Another turn a little later: the connection waits for room in the store.
+    /// The connection waits for room in the store, and gets another turn a little later.
     AwaitRoom,
-    /// Another turn a little later: the connection's errand (a command that takes several turns)
-    /// has nothing to do now.
+    /// The connection's errand (a command that takes several turns) has nothing to do now. The
+    /// connection gets another turn a little later.
     AwaitErrand,
-    /// No turn until the connection's socket has room to write.
+    /// The connection gets no turn until its socket has room to write.
     AwaitWrite,
-    /// Close the connection.
     Close,
 }
 
-/// The result of the first part of a turn.
+/// The result of `receive`, the first part of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReceiveResult {
     /// The connection does not read in this turn, because it has work left from an earlier turn.
     Unasked,
     Input(usize),
-    /// Nothing to execute; the turn is over.
+    /// The connection has nothing to execute, and its turn is over.
     Nothing(Next),
 }
 
@@ -71,7 +70,6 @@ pub(crate) enum TurnInput {
 }
 
 impl TurnInput {
-    /// The bytes of the input; `buffer` is the receive buffer.
     #[inline]
     pub(crate) fn bytes<'b>(&'b self, buffer: &'b [u8]) -> &'b [u8] {
         match self {
@@ -87,7 +85,7 @@ pub(crate) struct Connection {
     session: Session,
     held: HeldInput,
     unsent: Option<Box<UnsentReplies>>,
-    /// The number, in the column's `Arrivals`, of the large value that is arriving.
+    /// The large value that is arriving, as its number in the column's `Arrivals`.
     arrival: Option<u32>,
     /// True if the last read received a part of a large value. The next read then puts at most
     /// `BEHIND_VALUE_BYTES` into the receive buffer.
@@ -99,23 +97,22 @@ pub(crate) struct Connection {
     resumable: bool,
     /// True if the socket may have more input, because the last read did not empty the socket.
     readable: bool,
-    /// True if the kernel reported the end of the peer's input. The input before that end is still
-    /// read.
+    /// True if the kernel reported the end of the peer's input. Input before the end may be unread.
     ended: bool,
     /// True if the connection closes as soon as the replies are sent.
     closing: bool,
     /// True if the connection closes because its client broke the protocol.
     fault: bool,
-    /// When the next request or arriving value began to wait for room in the store, by
-    /// `TurnState::served_ms`.
+    /// The time, on the clock `TurnState::served_ms`, at which the next request or arriving value
+    /// began to wait for room in the store.
     waits_since_ms: Option<u64>,
     /// True if the connection is in one of the column's queues for a turn.
     pub(crate) queued: bool,
     /// True if the epoll watches the socket for room to write instead of for input.
     pub(crate) awaits_write: bool,
-    /// When the connection last received, executed or sent, by `TurnState::served_ms` (`moved_ms`)
-    /// and by `TurnState::now_ms` (`active_ms`).
+    /// When the connection last received, executed or sent, by the clock `TurnState::served_ms`.
     pub(crate) moved_ms: u64,
+    /// When the connection last received, executed or sent, by the clock `TurnState::now_ms`.
     pub(crate) active_ms: u64,
     /// Bytes received and sent since the last `count_anew`, plus `TURN_COST_BYTES` for each read.
     work_bytes: u64,
@@ -170,18 +167,17 @@ impl Connection {
         }
     }
 
-    /// True if the kept input is a storage command whose value is incomplete.
+    /// True if `held` is a storage command whose value is incomplete.
     fn lacks_value(&self) -> bool {
         matches!(self.session.clone().next(self.held.bytes()), Step::Body { .. })
     }
 
-    /// The reason for closing, in the words of `watch connevents`, unless the column gives another
-    /// reason.
+    /// The reason that `watch connevents` reports for closing, if the column gives no other reason.
     pub(crate) fn close_reason(&self) -> &'static str {
         if self.fault { "error" } else { "normal" }
     }
 
-    /// Notes that the kernel reported input, or, with `ended`, the end of the input.
+    /// Notes that the kernel reported input, and, if `ended` is true, also the end of the input.
     #[inline]
     pub(crate) fn note_input(&mut self, ended: bool) {
         self.readable = true;
@@ -241,8 +237,8 @@ impl Connection {
         &self.session
     }
 
-    /// Ends the turn of a connection whose requests a batch has executed up to `end`, and sends the
-    /// replies. Returns the connection's next step, and how many bytes of the input are used.
+    /// Sends the replies after a batch has executed the connection's requests up to `end`. Returns
+    /// the connection's next step, and how many bytes of the input are used.
     pub(crate) fn end(
         &mut self,
         turn: &mut TurnState,
@@ -268,8 +264,8 @@ impl Connection {
         if stop == Stop::Enough {
             self.errand = turn.context.errand.take();
         }
-        // The parser never needs more bytes than the buffer holds. If the parser did, the
-        // connection could never read again and would loop forever, so it would be closed here.
+        // The parser never needs more bytes than the buffer holds. If it did, the connection would
+        // loop forever without reading, so such a connection would be closed.
         self.closing |= used == 0 && fills_buffer && !self.resumable;
         self.send(turn, streams)
     }
@@ -309,7 +305,7 @@ impl Connection {
         match received {
             ReceiveResult::Nothing(next) => {
                 if next == Next::AwaitRoom {
-                    self.note_move(turn); // the peer is not to blame: the server does not read
+                    self.note_move(turn); // the server causes the wait, not the peer
                 }
                 return next;
             }
@@ -349,7 +345,7 @@ impl Connection {
         }
     }
 
-    /// Reads once into `buffer` after the kept input. Returns the number of input bytes there.
+    /// Copies `held` into `buffer`, then reads once. Returns the number of input bytes in `buffer`.
     #[inline]
     fn read(
         &mut self,
@@ -429,7 +425,7 @@ impl Connection {
     #[inline]
     fn stopped(&mut self, stop: Stop, used: usize, served_ms: u64) {
         let waits = stop == Stop::Wait;
-        // If bytes were `used`, the earlier wait is over, and a later request begins to wait.
+        // If `used` is not 0, the earlier wait is over, and another request begins to wait.
         let since_ms = self.waits_since_ms.filter(|_| used == 0).unwrap_or(served_ms);
         self.waits_since_ms = waits.then_some(since_ms);
         self.resumable = stop == Stop::Enough || waits;
@@ -446,7 +442,7 @@ impl Connection {
         self.keeps_memory() || self.resumable || self.readable || self.errand.is_some()
     }
 
-    /// True if the connection's errand lasts until the client closes (`watch`), and no reply waits.
+    /// True if the errand is a `watch`, which lasts until the client closes, and no reply waits.
     pub(crate) fn watches(&self) -> bool {
         self.unsent.is_none() && self.errand.as_ref().is_some_and(|it| it.ends_with_input())
     }

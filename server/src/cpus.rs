@@ -1,7 +1,8 @@
 //! The processors that affinity and the control groups' quota allow this process to use.
 //!
-//! Where: read once, before the command line, for the default of `-t` and to pin the columns.
-//! Invariant: the list of processors is never empty, and all are in the affinity mask.
+//! Where: `main` reads these limits once, to set the default of `-t` and to pin the columns.
+//! Invariant: the list of processors is never empty, and all listed processors are in the affinity
+//! mask, unless the mask cannot be read.
 //! Source: sched_getaffinity(2), cgroups(7), the kernel's `cgroup-v2.rst` (`cpu.max`) and
 //! `sched-bwc.rst` (`cpu.cfs_quota_us`).
 
@@ -13,8 +14,7 @@ use crate::groups;
 /// The processors that this process may use, and the processor time that it may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus {
-    /// Numbers of the processors in the affinity mask: first one processor of each core, then the
-    /// other processors of these cores.
+    /// The processors in the affinity mask: one processor of each core, then the other processors.
     pub list: Vec<usize>,
     /// The processor time that the control groups grant, as a number of processors, rounded up.
     /// `None` means no limit.
@@ -28,9 +28,9 @@ impl Cpus {
         self.list.len().min(self.quota.unwrap_or(usize::MAX)).max(1)
     }
 
-    /// The processors to which columns are pinned. Empty if the quota is less than the time of
-    /// these processors: several servers with such quotas would all be pinned to the same first
-    /// processors of the machine, and the other processors would stay idle.
+    /// The processors to which columns are pinned. Empty if the quota allows fewer processors than
+    /// `list` has: several servers with such quotas would all be pinned to the same processors of
+    /// the machine, and the other processors would stay idle.
     #[must_use]
     pub fn to_pin(&self) -> &[usize] {
         if self.columns() < self.list.len() { &[] } else { &self.list }
@@ -69,7 +69,6 @@ fn cores_first(root: &Path, mut list: Vec<usize>) -> Vec<usize> {
     list
 }
 
-/// Returns the lowest quota of this process's control groups and of the groups that contain them.
 fn quota(root: &Path) -> Option<usize> {
     groups::tightest(root, "cpu", |group, unified| match unified {
         true => limit_v2(group),
@@ -166,7 +165,7 @@ mod tests {
 
     #[test]
     fn container_sees_only_its_own_mount() {
-        // The path names a group of the host; the mount point itself is that group.
+        // In the container, the mount point is the host's group `/docker/x`.
         let mounts = "32 23 0:28 /docker/x /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
         let files = [
             ("proc/self/cgroup", "4:cpu:/docker/x\n"),

@@ -1,4 +1,4 @@
-//! Datagrams: requests after memcached's UDP frame header, each datagram answered by one message.
+//! Requests and answers in datagrams. Each datagram begins with memcached's UDP frame header.
 //!
 //! ```text
 //! request   | frame 0 of 1 | requests |
@@ -6,10 +6,10 @@
 //! answer    | frame 0 of n | replies |   | frame 1 of n | replies |   ...
 //! ```
 //!
-//! Where: called by a column, which executes the datagrams of one receive as one batch.
-//! Invariant: a datagram is answered, or dropped and counted; an answer is sent or dropped, never
-//! kept. While the first request of a datagram waits for room in the store, that datagram and all
-//! later datagrams stay in the inbox, and the column receives no more datagrams.
+//! Where: a column calls `turns`, which executes the datagrams of one receive as one batch.
+//! Invariant: a datagram is answered, or dropped and counted. An answer is sent or dropped at the
+//! end of its turn. While the first request of a datagram waits for room in the store, the column
+//! keeps this datagram and the datagrams after it, and receives no more datagrams.
 //! Source: memcached's `protocol.txt`, "UDP protocol"; memcached 1.6.45 `try_read_udp`,
 //! `build_udp_headers`. memcached answers each value of a multiget in a separate message.
 
@@ -40,7 +40,7 @@ use net::Received;
 use round::Round;
 use whole::WholeRequest;
 
-/// A column's datagrams of one datapath: the received datagrams, and the answers to them.
+/// The datagrams that a column received over one datapath, and the answers to these datagrams.
 #[derive(Debug)]
 pub struct Datagrams<D: Datapath> {
     path: D,
@@ -56,31 +56,31 @@ pub struct Datagrams<D: Datapath> {
 /// Datagrams that were received but not executed yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Backlog {
-    /// The position of the first datagram to execute, among the received datagrams.
+    /// The position, among the received datagrams, of the first datagram that is not executed yet.
     first: usize,
-    /// The position of the first datagram that is neither counted nor in the assembly yet.
+    /// The position of the first datagram that is neither counted nor added to its request yet.
     counted: usize,
-    /// A part that completed its request or made it too long, and is not answered yet: the part's
-    /// position, and the result of adding it.
+    /// A datagram that completed a request, or made a request too long, and is not answered yet:
+    /// the datagram's position, and the result of adding the datagram to the request.
     put_off: Option<(usize, AddResult)>,
-    /// When the first datagram began to wait for room in the store, by `TurnState::served_ms`.
+    /// The time, by `TurnState::served_ms`, at which the first datagram began to wait for room.
     waits_since_ms: Option<u64>,
 }
 
 /// The column's next step for its datagrams after their turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// No turn until a socket is ready.
+    /// The datagrams get no turn until a socket is ready.
     Sleep,
-    /// Another turn in the next loop.
+    /// The datagrams get another turn in the next loop.
     Again,
-    /// Another turn a little later: a request waits for room, or an answer waits for the interface.
+    /// The datagrams get another turn a little later, because a request or an answer must wait.
     AwaitRoom,
 }
 
 impl<D: Datapath> Datagrams<D> {
     /// Makes the state for a column's datagrams. `reply_bytes_max` is the maximum length of one
-    /// answer. `gathers` has the gatherer of each column that may steal or be stolen from.
+    /// answer. `gathers` collects, for each column, the requests that arrive in several datagrams.
     pub fn new(
         path: D,
         guard: Guard,
@@ -106,7 +106,7 @@ impl<D: Datapath> Datagrams<D> {
         &mut self.path
     }
 
-    /// Notes that the kernel reported input for the datapath's descriptor of this number.
+    /// Notes that the kernel reported input for descriptor `number` of the datapath.
     pub fn note_input(&mut self, number: u64) {
         self.path.note_input(number);
     }
@@ -124,7 +124,7 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// True if a turn left datagrams in the socket, or received datagrams that can be executed now.
+    /// True if datagrams are left in the socket, or were received and need not wait for room.
     pub(crate) fn is_undrained(&self) -> bool {
         match &self.rest {
             Some(rest) => rest.waits_since_ms.is_none(),
@@ -190,8 +190,8 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// Drops requests whose parts did not arrive in time. A column that wakes once a second calls
-    /// this, and drops the late requests of all columns, because the other columns may sleep.
+    /// Drops requests of which a part did not arrive in time. A column that wakes up once a second
+    /// drops such requests of all columns, because the other columns may sleep.
     pub(crate) fn drop_late(&self, turn: &TurnState) {
         for gather in self.gathers.iter().filter(|gather| gather.any()) {
             let late = gather.drop_late(turn.now_ms);
@@ -204,8 +204,8 @@ impl<D: Datapath> Datagrams<D> {
         self.path.held_bytes() + gathered + self.answers.held_bytes()
     }
 
-    /// Receives once from the queue of `column`, or from its socket number `socket`. Executes and
-    /// answers through this queue or socket. Returns how many datagrams were received.
+    /// Receives once from the queue or a socket of another column, executes the datagrams, and
+    /// answers through the same queue or socket. Returns how many datagrams were received.
     pub(crate) fn steal(&mut self, column: usize, socket: usize, turn: &mut TurnState) -> usize {
         if self.rest.is_some() {
             return 0;
@@ -219,7 +219,6 @@ impl<D: Datapath> Datagrams<D> {
     }
 }
 
-/// Counts the datagrams of one receive. Returns how many arrived whole.
 fn count(received: Received, turn: &TurnState) -> usize {
     let counters = &turn.context.counters;
     counters.udp_received.add((received.datagrams + received.cut) as u64);

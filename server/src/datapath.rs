@@ -1,8 +1,8 @@
-//! The two ways to receive and send datagrams, and the trait that both implement.
+//! The two ways to receive and send datagrams (UDP sockets, AF_XDP), and their trait `Datapath`.
 //!
 //! Where: between the system and `datagram`, which executes received requests and writes answers.
-//! Invariant: a datapath yields whole datagrams, and sends each answer or drops it; it never
-//! interprets their bytes. A third datapath would be a file beside `udp` and a field of the column.
+//! Invariant: a datapath returns only complete datagrams, sends or drops each answer, and never
+//! interprets the bytes of a datagram.
 
 pub mod udp;
 pub mod xdp;
@@ -15,13 +15,13 @@ use protocol::ProtocolMode;
 
 /// A column's UDP sockets or its AF_XDP queue, with the datagrams of the last receive.
 pub trait Datapath {
-    /// The sender of a datagram, with everything needed to send an answer to it.
+    /// The sender of a datagram, with all data that are needed to send an answer to this sender.
     type Peer: Sender;
     /// The datagrams of the last receive.
     type Arrived<'a>: Iterator<Item = Datagram<'a, Self::Peer>>
     where
         Self: 'a;
-    /// The path by which answers to these datagrams are sent.
+    /// The path by which answers to the received datagrams are sent.
     type Outgoing<'a>: Outgoing<Peer = Self::Peer>
     where
         Self: 'a;
@@ -29,13 +29,13 @@ pub trait Datapath {
     /// The number of the column.
     fn column(&self) -> usize;
 
-    /// The column whose socket or queue the last receive read.
+    /// The number of the column whose socket or queue was read by the last receive.
     fn home(&self) -> usize;
 
-    /// The descriptors for the column's epoll. Other methods number them from 0, in this order.
+    /// The descriptors for the column's epoll. Other methods get the position of a descriptor.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>>;
 
-    /// Notes that the kernel reported input for the descriptor of this number.
+    /// Notes that the kernel reported input for descriptor `number`.
     fn note_input(&mut self, number: u64);
 
     /// True if a descriptor may have input.
@@ -44,8 +44,8 @@ pub trait Datapath {
     /// True if the last receive left datagrams in the socket or the queue.
     fn is_undrained(&self) -> bool;
 
-    /// True if datagrams were handed to the system but are not sent, and no event will report when
-    /// the system can send them. The column must then take another turn, which sends the datagrams.
+    /// True if the system has not sent some datagrams yet, and no event will report when it can
+    /// send. The column must then take another turn, which sends the datagrams.
     fn has_unsent(&mut self) -> bool;
 
     /// Limits each receive to `at_once` datagrams or bursts of datagrams; 0 counts as 1.
@@ -54,19 +54,19 @@ pub trait Datapath {
     /// Receives once, from the next socket that is ready.
     fn receive(&mut self, calls: &Calls) -> Received;
 
-    /// Receives once from the queue of another `column`, or from its socket number `socket`.
+    /// Receives once from the queue, or from socket number `socket`, of another column.
     fn steal(&mut self, column: usize, socket: usize, calls: &Calls) -> Received;
 
-    /// The protocols that clients of the socket that received last may use.
+    /// The protocols that clients may use on the socket or queue of the last receive.
     fn speak(&self) -> ProtocolMode;
 
-    /// Maximum bytes of an answer's datagram, the memcached UDP header included.
+    /// Maximum bytes of one datagram of an answer, including memcached's UDP header.
     fn datagram_bytes_max(&self) -> usize;
 
     /// The datagrams of the last receive, and the path by which answers to them are sent.
     fn halves(&mut self) -> (Self::Arrived<'_>, Self::Outgoing<'_>);
 
-    /// Ends the use of the received datagrams: their memory may be reused.
+    /// Allows the reuse of the memory of the received datagrams.
     fn release(&mut self);
 
     /// Bytes of memory that the datapath takes outside the store.
@@ -95,10 +95,10 @@ pub trait Outgoing {
     fn open(&mut self) -> Self::SendBatch<'_>;
 }
 
-/// A batch of datagrams that are written, then sent together.
+/// A batch of datagrams, which are first written and then sent together.
 pub trait SendBatch<'a, P> {
-    /// Adds a datagram: `head`, of at most `net::HEAD_BYTES_MAX` bytes, then `pieces`. If there is
-    /// no room, returns false and adds nothing; the caller then posts the batch and tries again.
+    /// Adds a datagram for `to`: `head` (at most `net::HEAD_BYTES_MAX` bytes), then `pieces`.
+    /// Returns false if the batch is full; the caller then calls `post_or_drop` and tries again.
     fn add(&mut self, to: &'a P, head: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool;
 
     /// Sends all datagrams that the system takes, and drops the others.

@@ -1,10 +1,10 @@
-//! Errands: commands that take many turns.
+//! Errands: commands whose answer takes several turns.
 //!
-//! Where: the executor puts an errand into `Context::errand`. The connection keeps it and does one
-//! step in each turn. The requests that follow the command are executed after the last step.
+//! Where: the executor puts an errand into `Context::errand`. The connection does one step of the
+//! errand in each turn, and executes the next request after the last step.
 //! Invariant: a step does a bounded amount of work and appends a bounded number of reply bytes. The
-//! next step waits until all these bytes are sent. A slow client delays only its own errand.
-//! Source: memcached 1.6.45 `conn_watch`, a state in which other threads write to a connection.
+//! next step waits until all reply bytes are sent. A slow client delays only its own errand.
+//! Source: memcached 1.6.45 `conn_watch`, the state of a connection to which other threads write.
 
 pub(crate) mod census;
 pub(crate) mod conns;
@@ -26,14 +26,13 @@ pub(crate) enum Errand {
     Census(Census),
     Detail(Detail),
     Conns(Conns),
-    /// Sends events as they happen, until the client closes.
+    /// Sends events as they happen, until the client closes the connection.
     Watch(WatchGuard),
 }
 
-/// The result of a step.
+/// The result of a step of an errand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// The errand has more steps.
     More,
     /// The errand has no work now. The column tries the errand again a little later.
     Idle,

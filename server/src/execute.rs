@@ -1,9 +1,9 @@
 //! Executes requests: calls the store, and writes the result in the request's protocol.
 //!
 //! Where: between a connection's `Session` and its `Out`.
-//! Invariant: one request, one reply, in order; no allocation. Events that memcached counts are
-//! counted here once, unless the store counts them. For a request that must wait, nothing is
-//! answered, counted or changed.
+//! Invariant: replies have the order of their requests, and no request allocates memory. An event
+//! that memcached counts is counted once, here or in the store. A request that must wait changes
+//! nothing, and is neither counted nor answered before it is executed again.
 //! Source: memcached 1.6.45 `process_command_ascii`, `dispatch_bin_command` and their callees.
 
 mod arithmetic;
@@ -45,7 +45,7 @@ use put::ArrivedValue;
 /// The highest level of `verbosity`; a higher number has the same effect.
 const VERBOSITY_MAX: u32 = 2;
 
-/// The state that the execution of requests needs. Each column has one.
+/// The state that a column needs to execute requests.
 #[derive(Debug)]
 pub struct Context {
     /// The column's access to the store.
@@ -57,14 +57,13 @@ pub struct Context {
     pub(crate) column: usize,
     /// The column's view of the time, set once per loop.
     pub clock: Clock,
-    /// True if a request waits for room in the store. False if a request without room is refused.
+    /// True if a request waits when the store has no room. False if such a request is refused.
     pub may_wait: bool,
     /// True if the requests arrived in datagrams, whose sender may be forged.
     pub(crate) by_datagram: bool,
     /// The errand that the connection continues after this turn.
     pub(crate) errand: Option<Box<Errand>>,
     pub(crate) noted: NotedEvents,
-    /// Decides which loops are sampled.
     pub(crate) sampler: Sampler,
     /// Number of steps that this loop has taken, see `work`.
     #[cfg(debug_assertions)]
@@ -76,13 +75,13 @@ pub struct Context {
 pub enum NextStep {
     /// Executes the next request.
     Continue,
-    /// Sends the replies that are ready before it executes more requests (`mn`).
+    /// Sends the replies that are ready, and only then executes more requests (after `mn`).
     Flush,
     /// Sends the replies that are ready, then closes (`quit`).
     Close,
     /// Tries the same request again later: the store has no room yet, and nothing was changed.
     Wait,
-    /// Continues `Context::errand` before it executes another request.
+    /// Continues `Context::errand`, and executes the next request after the errand's end.
     Errand,
 }
 
@@ -138,7 +137,7 @@ impl Context {
         }
     }
 
-    /// Reads which streams are watched. Called at the beginning of each loop.
+    /// Reads which streams of events clients watch. Called at the beginning of each loop.
     #[inline]
     pub(crate) fn look_who_watches(&mut self) {
         // The assignment below also clears a `SAMPLED` bit that is left from an earlier loop.
@@ -172,7 +171,7 @@ impl Context {
         self.noted.watched.intersects(PAGES_REQUESTED)
     }
 
-    /// For clients that watch, notes that a connection was accepted or, with a `reason`, closed.
+    /// Notes for `watch` that a connection was closed for `reason`, or (`None`) was accepted.
     pub(crate) fn note_connection(&mut self, stream: &Stream, reason: Option<&str>) {
         let Context { shared, counters, noted, .. } = self;
         if noted.watched.intersects(Streams::CONNEVENTS) {
@@ -182,24 +181,22 @@ impl Context {
         }
     }
 
-    /// Refuses, in a datagram, a request whose answer takes several turns (an errand).
+    /// Returns a refusal if a request whose answer takes several turns arrived in a datagram.
     pub(crate) fn refuses_errands(&self) -> Option<Refusal> {
         self.by_datagram.then(|| self.refused(Refusal::ConnectionOnly))
     }
 
-    /// Refuses an operator's command in a datagram, unless `-o udp_admin` allows it.
+    /// Returns a refusal if an operator's command arrived in a datagram and `-o udp_admin` is off.
     pub(crate) fn refuses_operators(&self) -> Option<Refusal> {
         let obeys = !self.by_datagram || self.shared.settings.udp_admin;
         (!obeys).then(|| self.refused(Refusal::OperatorOnly))
     }
 
-    /// Counts a request that is refused because it arrived in a datagram.
     fn refused(&self, refusal: Refusal) -> Refusal {
         self.counters.udp_refused.add(1);
         refusal
     }
 
-    /// True if a request must wait after the store has refused it for the reason `refused`.
     #[inline]
     fn waits(&self, refused: StoreError) -> bool {
         self.may_wait && refused == StoreError::Later
@@ -290,8 +287,8 @@ fn execute_other(
     }
 }
 
-/// True if requests other than retrievals are watched or sampled. First copies the values to which
-/// `out` refers (`Out::settle`), because the request may pass a quiescent point.
+/// Copies the values to which `out` refers (`Out::settle`), because the request may let the store
+/// reuse their memory. Returns true if requests other than retrievals are watched or sampled.
 #[inline(always)]
 fn begin_other(context: &Context, out: &mut Out) -> bool {
     out.settle(&context.store);
@@ -367,7 +364,8 @@ pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> 
 }
 
 /// Executes the storage command in `header`, whose value has arrived in `draft`. `terminated` is
-/// true if a line end followed. After `NextStep::Wait` the caller calls again with the same draft.
+/// true if a line end followed the value. After `NextStep::Wait`, the caller calls again with the
+/// same draft.
 pub fn execute_with_draft(
     context: &mut Context,
     header: &[u8],
@@ -395,8 +393,8 @@ pub fn execute_with_draft(
     NextStep::Continue
 }
 
-/// Answers the storage command in `header` if the store has no room for its arriving value. The
-/// caller skips the rest of the value, then sends the answer. A refused set deletes the old value.
+/// Returns the answer to the storage command in `header` if the store has no room for its value.
+/// The caller skips the rest of the value, then sends the answer. A set also deletes the old value.
 pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
     match Session::new(ProtocolMode::Auto).next(header) {
         Step::Body { request: Request::Store(store), .. } => {
@@ -446,7 +444,7 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
         Err(_) if context.may_wait => return NextStep::Wait,
         touched => touched.unwrap_or(false),
     };
-    // For the prefix counts, a binary touch is a lookup, as in memcached.
+    // Only a touch in the binary protocol counts as a lookup of the key's prefix, as in memcached.
     if !form.lists_items() {
         note::count_get_for_prefix(context, key, u64::from(touched));
     }

@@ -1,7 +1,7 @@
-//! The command line: each flag and each option of `-o` has a row. Parsing, `-h`, refusals, the
-//! manual page and the shell completions all use these rows.
+//! The command line: tables with a row for each flag and each option of `-o`. Parsing, `-h`,
+//! refusals, the manual page and the shell completions use these rows.
 //!
-//! Where: `main` calls `parse` first; `examples/pages.rs` writes the page and the completions.
+//! Where: `main` calls `parse`. `examples/pages.rs` writes the manual page and the completions.
 //! Invariant: every flag of memcached 1.6.45 has a row. The flag has memcached's effect, is
 //! reported to have no effect, or is refused. A flag that promises security, a listener or
 //! durability that this server does not have is refused.
@@ -63,18 +63,17 @@ pub enum Action {
     Serve(Box<Settings>, Vec<String>),
 }
 
-/// The kind of value that a flag takes, with its name in `-h`.
+/// The kind of value that a flag takes, with the value's name in `-h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
     /// The flag takes no value.
     Nothing,
-    /// The flag takes a value of this name.
+    /// The flag takes a value, which has this name in `-h`.
     Value(&'static str),
-    /// `--long` or `--long=value`, whose value is ignored (memcached's `--verbose`).
+    /// The flag is `--long` or `--long=value`, and the value is ignored (memcached's `--verbose`).
     Optional,
 }
 
-/// The way in which a flag is handled.
 #[derive(Clone, Copy)]
 enum Handler {
     /// Changes the settings. The function gets the flag's value, or an empty text.
@@ -98,7 +97,7 @@ pub enum Effect {
 
 /// One flag, or one option of `-o`.
 pub struct Flag {
-    /// `None` for flags that memcached does not have, and for options of `-o`.
+    /// The flag's letter. `None` for flags that memcached does not have, and for options of `-o`.
     pub short: Option<char>,
     /// The long name of the flag, or the name of the option. Empty if the flag has no long name.
     pub long: &'static str,
@@ -132,7 +131,6 @@ pub fn extended() -> &'static [Flag] {
     extended::OPTIONS
 }
 
-/// The values set by the flags read so far.
 struct Choices {
     settings: Settings,
     notes: Vec<String>,
@@ -144,7 +142,7 @@ struct Choices {
     has_port: bool,
     /// False after `-o no_pin`.
     pin: bool,
-    /// The text of the first -h, -V or -i, which ends the parsing.
+    /// The text to print for `-h`, `-V` or `-i`. The first of these flags ends the parsing.
     print: Option<String>,
     ram: Ram,
 }
@@ -272,7 +270,7 @@ impl Choices {
         self.act(&named(flag), flag.handler, value)
     }
 
-    /// Applies the row of a flag or of an `-o` option.
+    /// Carries out the `handler` of a flag, or of an option of `-o`, with the flag's value.
     fn act(&mut self, name: &str, handler: Handler, value: &str) -> Result<(), BadFlag> {
         match handler {
             Handler::Sets(set) => set(self, value),

@@ -1,7 +1,7 @@
 //! Limits set by the control groups that this process is in.
 //!
 //! Where: `cpus` and `ram` call `tightest` before the command line is read.
-//! Invariant: nothing above the mount point of a hierarchy is read, whatever the files contain.
+//! Invariant: no file above a hierarchy's mount point is read, even if a group's path has `..`.
 //! Source: cgroups(7), the kernel's `cgroup-v2.rst`.
 
 use std::collections::HashSet;
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Returns the lowest limit of this process's control groups and of the groups that contain them.
-/// `read` returns a group's limit. It gets the group's folder, and true for a group of version 2.
+/// `read` gets a group's folder, and true for version 2, and returns the group's limit.
 pub(crate) fn tightest<L: Ord>(
     root: &Path,
     controller: &str,
@@ -46,8 +46,8 @@ pub(crate) fn tightest<L: Ord>(
     tightest
 }
 
-/// Returns the mount points of the version 1 hierarchy of `controller`, or of the version 2
-/// hierarchy if `controller` is `None`, and for each mount point the group's path below it.
+/// Returns each mount point of the hierarchy of `controller` (version 1), or of the only hierarchy
+/// (version 2) if `controller` is `None`, with the path of the group below the mount point.
 fn mounted(mounts: &str, controller: Option<&str>, path: &Path) -> Vec<(PathBuf, PathBuf)> {
     let mut found = Vec::new();
     for line in mounts.lines() {
@@ -63,8 +63,8 @@ fn mounted(mounts: &str, controller: Option<&str>, path: &Path) -> Vec<(PathBuf,
         let (Some(mount_root), Some(point), true) = (before.next(), before.next(), fits) else {
             continue;
         };
-        // In a container, the path may be outside the mounted part. Then the mount point itself is
-        // this process's group.
+        // In a container, `path` may not begin with `mount_root`. In this case the mount point
+        // itself is the group of this process.
         let below = path.strip_prefix(mount_root).unwrap_or(Path::new(""));
         let below = below.components().filter(|name| matches!(name, Component::Normal(_)));
         found.push((PathBuf::from(point), below.collect()));
@@ -76,7 +76,7 @@ fn mounted(mounts: &str, controller: Option<&str>, path: &Path) -> Vec<(PathBuf,
 pub(crate) mod tests {
     use super::*;
 
-    /// A directory that is used in place of `/`. Removed when dropped.
+    /// A directory that a test uses in place of `/`. Dropping a `Root` removes the directory.
     pub(crate) struct Root(pub(crate) PathBuf);
 
     impl Root {

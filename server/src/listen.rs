@@ -22,13 +22,13 @@ use crate::settings::{Listen, Port, Settings};
 /// Maximum number of listeners of one column. The column has a word with one bit for each listener.
 pub const LISTENERS_MAX: usize = 62;
 
-/// The smallest MTU of an interface that carries IPv4 (RFC 791).
+/// Bytes of an IPv4 packet that every host must accept (RFC 791). A smaller MTU counts as this.
 const MTU_MIN: usize = 576;
 
 /// Bytes of the headers of IPv6 and UDP. The headers of IPv4 and UDP are shorter.
 const HEADERS_BYTES: usize = 48;
 
-/// Bytes of an answer that fit the smallest MTU, after a datagram's memcached UDP header.
+/// Bytes of a packet of `MTU_MIN` bytes that remain for an answer after all headers.
 pub(crate) const PAYLOAD_BYTES_MIN: usize = MTU_MIN - HEADERS_BYTES - protocol::udp::HEADER_BYTES;
 
 /// A listener of one column: the column's own socket, or a socket that all columns share.
@@ -36,7 +36,6 @@ pub(crate) const PAYLOAD_BYTES_MIN: usize = MTU_MIN - HEADERS_BYTES - protocol::
 pub(crate) struct ColumnListener {
     pub(crate) socket: Arc<Listener>,
     pub(crate) speak: ProtocolMode,
-    /// True if all columns accept from this socket.
     pub(crate) shared: bool,
 }
 
@@ -44,7 +43,7 @@ pub(crate) struct ColumnListener {
 pub(crate) struct Listeners {
     pub(crate) columns: Vec<Vec<ColumnListener>>,
     pub(crate) datagrams: Vec<Vec<ColumnSocket>>,
-    /// The UDP addresses with their ports: one for each column if each column has its own port.
+    /// The addresses and ports of the UDP sockets, each of them once.
     pub(crate) datagram_addresses: Vec<SocketAddr>,
     /// The addresses of the listeners, with the port that the system chose instead of port 0.
     pub(crate) endpoints: Vec<Endpoint>,
@@ -184,7 +183,7 @@ fn open_entry(
     Ok(())
 }
 
-/// True if the address is in use, or if this system does not support its family.
+/// True if the address is in use, or if this system does not support the family of the address.
 fn may_be_skipped(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrInUse || error.raw_os_error() == Some(libc::EAFNOSUPPORT)
 }
@@ -214,7 +213,7 @@ fn open_address(
     Ok(())
 }
 
-/// Opens a UDP socket for each column: all at one port, or each at its own port.
+/// Opens a UDP socket for each column. The sockets share a port, or each socket has its own port.
 fn open_datagrams(
     listeners: &mut Listeners,
     settings: &Settings,

@@ -75,7 +75,7 @@ fn serve(settings: Settings) -> Result<(), Failure> {
     }
     let pid_file = match pid_path.as_deref().map(PidFile::write).transpose() {
         Ok(file) => file,
-        // Without the file, the user who started the daemon would not know its process id.
+        // Without the pid file, the user would not know the daemon's process id.
         Err(text) if daemon.is_some() => {
             server.stop();
             return Err(Failure { text, status: SYSTEM });
@@ -114,8 +114,8 @@ fn log_to_stderr(verbosity: u32) {
     log::set_max_level(shared::log_level(verbosity));
 }
 
-/// Finds the user as whom to run (`-u`). If the process is not root, `-u` has no effect, and a
-/// warning is printed if `-u` names another user.
+/// Finds the user that the process is to become (`-u`). If the process is not root, `-u` has no
+/// effect, and a warning is printed if `-u` names another user.
 fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     if !process::is_root() {
         let (own, wanted) = (process::user_id(), settings.user.as_deref());
@@ -147,9 +147,9 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     }
 }
 
-/// Binds the listeners, gives up root and all privileges, and starts the columns. TCP ports are
-/// bound before root is given up. A Unix socket is bound after root is given up, so that the
-/// socket's file belongs to the user of `-u`.
+/// Binds the listeners, gives up root and all unneeded privileges, and starts the columns. TCP
+/// ports are bound before root is given up. A Unix socket is bound after root is given up, so that
+/// the socket's file belongs to the user of `-u`.
 fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     let core_dumps = settings.core_dumps;
     let needed = process::needed_capabilities(&settings);

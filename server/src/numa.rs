@@ -1,9 +1,9 @@
 //! The machine's NUMA nodes, and the distances between processors.
 //!
-//! Where: read once, before the columns start, and by `stats columns`.
+//! Where: `run` reads the nodes before it starts the columns, and `stats columns` reads them again.
 //! Invariant: if the system does not report nodes, all processors count as one node.
-//! Source: the kernel's `Documentation/ABI/stable/sysfs-devices-node`, on `cpulist` and `distance`:
-//! one number for each node, in the order of the nodes' numbers; 10 for the node itself.
+//! Source: the kernel's `Documentation/ABI/stable/sysfs-devices-node`, on `cpulist` and `distance`.
+//! `distance` lists the distances to all nodes, in their order. A node's distance to itself is 10.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(crate) struct Nodes(Vec<Node>);
 struct Node {
     number: usize,
     cpus: Vec<usize>,
-    /// The distance from this node to each node.
+    /// The distance from this node to each node, in the order of the nodes' numbers.
     distances: Vec<u32>,
 }
 
@@ -43,7 +43,6 @@ impl Nodes {
         Nodes::parse(told)
     }
 
-    /// Makes the nodes from the number, `cpulist` and `distance` of each node.
     fn parse(told: impl Iterator<Item = (usize, String, String)>) -> Nodes {
         let node = |(number, cpus, distances): (usize, String, String)| Node {
             number,
@@ -59,7 +58,7 @@ impl Nodes {
         self.place(cpu).map(|at| self.0[at].number)
     }
 
-    /// The distance from `from`'s node to `to`'s node; 10 is the distance within a node.
+    /// The distance from the node of processor `from` to the node of processor `to`.
     fn distance(&self, from: usize, to: usize) -> Option<u32> {
         self.0[self.place(from)?].distances.get(self.place(to)?).copied()
     }
@@ -68,7 +67,7 @@ impl Nodes {
         self.0.iter().position(|node| node.cpus.contains(&cpu))
     }
 
-    /// The nodes of columns that are pinned to `cpus`. One node if the columns' nodes are unknown.
+    /// The nodes of columns that are pinned to `cpus`. One node if any column's node is unknown.
     pub(crate) fn of_columns(&self, columns: usize, cpus: &[usize]) -> memory::nodes::Nodes {
         let node = |column: usize| self.of(*cpus.get(column % cpus.len().max(1))?);
         let numbers: Option<Vec<usize>> = (0..columns).map(node).collect();
@@ -94,7 +93,7 @@ impl Nodes {
     }
 }
 
-/// Parses `3` or `0-3`.
+/// Parses the number of a processor (`3`), or a range of numbers (`0-3`).
 fn range(text: &str) -> Option<std::ops::RangeInclusive<usize>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     Some(first.parse().ok()?..=last.parse().ok()?)
@@ -104,7 +103,7 @@ fn range(text: &str) -> Option<std::ops::RangeInclusive<usize>> {
 mod tests {
     use super::*;
 
-    /// Makes two sockets of two nodes each, in no order; one node has no processor.
+    /// Makes two processor packages of two nodes each, in no order. One node has no processor.
     fn made_up() -> Nodes {
         let told = [
             (4, "12-15\n", "32 32 21 10\n"),

@@ -1,10 +1,11 @@
 //! The replies of a turn: text, and large values inserted by reference.
 //!
-//! Where: the executor appends replies, and the holder of the turn sends them.
-//! Invariant: the bytes to send are `buf` with each referenced value's bytes inserted at its
-//! position. Copies in `buf` and pinned frames stay valid after a quiescent point (a moment after
-//! which the store may reuse memory). A value in the log is readable only until the column's next
-//! quiescent point: code that may pass one first calls `settle`, which copies such values to `buf`.
+//! Where: the executor appends replies, and `connection` or `datagram` sends these replies.
+//! Invariant: the bytes to send are `buf`, with each value of `pins` inserted at its position.
+//! Bytes in `buf` and pinned frames stay valid after a quiescent point (a moment after which the
+//! store may reuse memory). A value in the log is readable only until the column's next quiescent
+//! point. Code that may pass a quiescent point first calls `settle`, which copies the values in the
+//! log to `buf`.
 
 use std::mem;
 
@@ -15,19 +16,18 @@ use crate::limits::{KEPT_BYTES_MIN, OUT_BYTES_MAX, PINS_MAX, REPLY_BYTES_MAX};
 /// Replies to be sent.
 #[derive(Debug, Default)]
 pub struct Out {
-    /// Reply text. Preallocated; does not grow on the request path.
+    /// The text of the replies. The initial capacity suffices for the replies of most turns.
     pub buf: Vec<u8>,
-    /// The values inserted by reference, each with its position in `buf`, in ascending order.
+    /// The values inserted by reference, each with its position in `buf`, sorted by position.
     pub(crate) pins: Vec<(usize, Body)>,
-    /// Sum of the bytes of values in frames.
+    /// Bytes of all values in `pins` that are in frames.
     pinned_bytes: usize,
-    /// Sum of the bytes of values in the log.
+    /// Bytes of all values in `pins` that are in the log.
     kept_bytes: usize,
-    /// True if values in the log may stay in the log until they are sent.
+    /// True if `pins` may refer to values in the log. False if such values are always copied.
     pub(crate) keeps: bool,
-    /// True if a value was no longer in the log when it was to be copied.
+    /// True if a value was no longer in the log when `settle` was to copy it.
     is_lost: bool,
-    /// The initial capacity of `buf`, in bytes.
     usual_bytes: usize,
 }
 
@@ -70,7 +70,7 @@ impl Out {
         }
     }
 
-    /// Inserts a value by reference at the current end.
+    /// Appends a value by reference.
     pub fn pin(&mut self, value: store::Pinned) {
         let bytes = value.bytes();
         if bytes > 0 {
@@ -79,7 +79,7 @@ impl Out {
         }
     }
 
-    /// Appends a value in the log: by reference if it is long enough, else as a copy.
+    /// Appends a value in the log: a reference if it is long and `keeps` is true, otherwise a copy.
     pub(crate) fn keep(&mut self, value: &[u8], kept: store::ValueRef) {
         if self.keeps && value.len() >= KEPT_BYTES_MIN {
             self.kept_bytes += value.len();
@@ -89,7 +89,7 @@ impl Out {
         }
     }
 
-    /// Copies values in the log into `buf`. Called before a quiescent point may be passed.
+    /// Copies the values in the log into `buf`. Called before a quiescent point may be passed.
     #[inline(always)]
     pub(crate) fn settle(&mut self, store: &store::Column) {
         if self.kept_bytes > 0 {
@@ -122,7 +122,7 @@ impl Out {
         self.kept_bytes = 0;
     }
 
-    /// True if a quiescent point was passed without `settle`: values in the log may then be gone.
+    /// True if a value in the log is gone, because a quiescent point was passed without `settle`.
     #[inline]
     pub(crate) fn is_lost(&self, store: &store::Column) -> bool {
         let is_gone = |body: &Body| match *body {
@@ -149,8 +149,8 @@ impl Out {
         Mark { text: self.buf.len(), pins: self.pins.len() }
     }
 
-    /// The bytes between two positions, in order, without empty pieces. `store` must be given if
-    /// some of the values may be in its log.
+    /// The bytes between two positions, in order, without empty pieces. The caller must give
+    /// `store` if some of the values may be in the log.
     #[inline]
     #[must_use]
     pub(crate) fn pieces<'o>(
@@ -200,7 +200,7 @@ impl Out {
         }
     }
 
-    /// Moves all pins of `from` to this `Out`, whose text lacks the first `text_bytes` of `from`.
+    /// Moves all pins of `from` here. This `Out` has the text of `from` from byte `text_bytes` on.
     pub(crate) fn take_pins(&mut self, from: &mut Out, text_bytes: usize) {
         self.pins.extend(from.pins.drain(..).map(|(at, body)| (at - text_bytes, body)));
         self.pinned_bytes += mem::take(&mut from.pinned_bytes);
@@ -221,7 +221,7 @@ impl Out {
         self.buf.shrink_to(self.usual_bytes);
     }
 
-    /// Bytes of memory without the pinned values.
+    /// Bytes of memory that this `Out` takes, without the pinned values.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         size_of::<Out>() + self.buf.capacity() + self.pins.capacity() * size_of::<(usize, Body)>()
@@ -246,7 +246,6 @@ impl Out {
     }
 }
 
-/// An iterator over bytes of replies, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Pieces<'o> {
     store: Option<&'o store::Column>,

@@ -1,7 +1,7 @@
 //! The pid file (`-P`).
 //!
 //! Where: `main` writes the file when the server can answer, and removes it after the server ends.
-//! Invariant: the file is written by `replace`, and is not removed if it names another process.
+//! Invariant: `replace` writes the file. A file that names another process is not removed.
 //! Source: memcached 1.6.45 `save_pid`, `remove_pidfile`.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::replace;
 
-/// Maximum bytes of a pid file: the longest process id and a line end.
+/// Maximum number of bytes that are read from a pid file. Every process id has fewer digits.
 const PID_BYTES_MAX: u64 = 32;
 
 /// A written pid file (`-P`).
@@ -17,7 +17,7 @@ const PID_BYTES_MAX: u64 = 32;
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes our process id. Warns if the file at `path` named a process that still runs.
+    /// Writes this process's id. Warns if the file at `path` named another process that still runs.
     ///
     /// # Errors
     /// The file cannot be written; the text says why.
@@ -30,7 +30,7 @@ impl PidFile {
         Ok(PidFile(path.to_owned()))
     }
 
-    /// Removes the file, unless another server has written it since.
+    /// Removes the file, unless the file now names another process.
     pub fn remove(self) {
         if named(&self.0).is_some_and(|pid| pid != std::process::id()) {
             return;
@@ -41,7 +41,6 @@ impl PidFile {
     }
 }
 
-/// Returns the process that the pid file at `path` names.
 fn named(path: &Path) -> Option<u32> {
     replace::read(path, PID_BYTES_MAX)?.trim().parse().ok()
 }

@@ -1,7 +1,7 @@
 //! The file that lists the ports of the server, for `-p -1`, where the system chooses the port.
 //!
 //! Where: `main` writes the file after the listeners are open.
-//! Invariant: the file is written by `replace`.
+//! Invariant: `replace` writes the file, so that no program sees a half-written file.
 //! Source: memcached 1.6.45 `main`, `server_socket`.
 
 use std::fmt::Write;

@@ -1,9 +1,9 @@
-//! Counts requests by the prefixes of their keys.
+//! Counts the requests for each prefix of keys.
 //!
-//! Where: the executor counts requests with `-D` or after `stats detail on`; `stats detail dump`
-//! lists the counts.
+//! Where: if `-D` is given, or after `stats detail on`, the executor counts requests.
+//! `stats detail dump` lists the counts.
 //! Invariant: at most `PREFIXES_MAX` prefixes are kept, in at most `PREFIX_BYTES_MAX` bytes.
-//! Requests with any other prefix are counted together. No thread holds the locks of two shelves.
+//! Requests with any other prefix are counted together. No thread holds two locks at a time.
 //! Source: memcached 1.6.45 `stats_prefix.c`.
 
 use std::collections::HashMap;
@@ -24,21 +24,20 @@ pub(crate) struct Counts {
 /// map's free entries, and the allocator's overhead.
 const ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Counts)>() * 7 / 6 + 17;
 
-/// A part of the table of prefixes, with its own lock. The hash of a prefix selects its shelf.
+/// A part of the table of prefixes, with its own lock. The hash of a prefix selects the shelf.
 #[derive(Debug, Default)]
 struct Shelf {
     counts: HashMap<Box<[u8]>, Counts>,
     bytes: usize,
-    /// Number of requests with prefixes for which there was no room.
+    /// Number of requests that were not counted, because this shelf had no room for their prefixes.
     left_out: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Prefixes {
-    /// The byte that ends a prefix.
     end: u8,
     hasher: RandomState,
-    /// While a thread holds a shelf's lock, it takes no other lock.
+    /// A thread that holds the lock of a shelf takes no other lock.
     shelves: Box<[Mutex<Shelf>]>,
 }
 
@@ -80,7 +79,7 @@ impl Prefixes {
         self.lock(prefix).and_then(|shelf| shelf.counts.get(prefix).copied()).unwrap_or_default()
     }
 
-    /// Calls `show` for each prefix of a shelf that had requests. False if there is no such shelf.
+    /// Calls `show` for a shelf's prefixes with requests. Returns false if there is no such shelf.
     pub(crate) fn show(&self, shelf: usize, mut show: impl FnMut(&[u8], &PrefixCounts)) -> bool {
         let Some(shelf) = self.shelves.get(shelf) else { return false };
         for (prefix, counts) in &shelf.lock().unwrap_or_else(PoisonError::into_inner).counts {
@@ -91,7 +90,7 @@ impl Prefixes {
         true
     }
 
-    /// Returns the bytes that all prefixes take, and the number of requests left out.
+    /// Returns the sum of `bytes` and the sum of `left_out` over all shelves.
     pub(crate) fn held(&self) -> (usize, u64) {
         let shelves = self.shelves.iter();
         let each = shelves.map(|shelf| {

@@ -1,7 +1,7 @@
 //! The process: its limits, its user, its detachment from the terminal, its signals.
 //!
-//! Where: `main` calls this before and after `run` starts the columns; no request passes through
-//! here. The only file of the server with `unsafe`: it makes calls that have no safe wrapper.
+//! Where: `main` calls most of these functions; `run`, `stats` and `shutdown` call a few. Only this
+//! file of the server contains `unsafe`, because some calls have no safe wrapper.
 //! Invariant: user, limits and signal mask are set while the process has one thread, so that every
 //! column inherits them.
 //! Source: memcached 1.6.45 `main`, `daemonize`; credentials(7), sigwaitinfo(2).
@@ -20,11 +20,11 @@ use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 use crate::settings::Settings;
 
-/// Descriptors of a column without clients and listeners: epoll, waker, timer, `schedstat`.
+/// Number of descriptors that a column needs for its epoll, waker, timer and `schedstat`.
 const FILES_PER_COLUMN: usize = 4;
-/// Listeners of a column for one `-l`: IPv4 and IPv6, or a name with up to four addresses.
+/// Number of listeners of a column for one value of `-l`, which may be a name with four addresses.
 const FILES_PER_LISTEN: usize = 4;
-/// Descriptors of the process: the standard streams, and files that are open for a short time.
+/// Number of descriptors for the standard streams, and for files that are open for a short time.
 const FILES_BASE: usize = 32;
 
 /// Maximum bytes of an entry of the user database; a longer entry is an error.
@@ -95,7 +95,7 @@ fn raise_core() -> Result<(), String> {
 /// # Errors
 /// The system refuses (RLIMIT_MEMLOCK).
 pub fn lock_present() -> io::Result<()> {
-    // Makes all threads use one heap: each further heap would map, and lock, 64 MiB.
+    // Makes all threads use one heap, because each further heap would map and lock 64 MiB.
     // SAFETY: the call takes two numbers. Under the allocator's own lock, it changes how many heaps
     // the allocator creates from now on; memory that is already allocated stays unchanged.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
@@ -141,7 +141,7 @@ pub fn unlock() -> String {
     }
 }
 
-/// The id of the user as whom the process runs.
+/// The effective user id of the process.
 #[must_use]
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -153,7 +153,7 @@ pub fn is_root() -> bool {
     rustix::process::getuid().is_root() || rustix::process::geteuid().is_root()
 }
 
-/// A user to run as.
+/// A user that the process can become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
     /// User id.
@@ -177,7 +177,7 @@ fn find_user_in(name: &str, mut buffer: Vec<libc::c_char>) -> io::Result<Option<
         let mut entry = MaybeUninit::<libc::passwd>::uninit();
         let mut found = std::ptr::null_mut();
         // SAFETY: `name` is a C string. `entry`, `buffer` (given with its length) and `found` are
-        // this function's own and outlive the call, which writes only within them.
+        // local variables that outlive the call, which writes only within them.
         let error = unsafe {
             libc::getpwnam_r(
                 name.as_ptr(),
@@ -201,27 +201,27 @@ fn find_user_in(name: &str, mut buffer: Vec<libc::c_char>) -> io::Result<Option<
     }
 }
 
-/// Number of bits in a set of capabilities. The number of each capability is smaller than this.
+/// Number of bits in a set of capabilities, which is more than the number of any capability.
 const CAPABILITIES_MAX: u32 = 64;
 
-/// Returns the privileges that the server needs after its sockets are open: none, except that `-k`
-/// with a finite limit of locked memory needs the right to lock more (see `mlock(2)`).
+/// Returns the privileges that the server needs after its sockets are open: only the right to lock
+/// more memory than RLIMIT_MEMLOCK, if `-k` is given and this limit is finite.
 #[must_use]
 pub fn needed_capabilities(settings: &Settings) -> CapabilitySet {
     let locks_beyond = settings.lock_memory && getrlimit(Resource::Memlock).current.is_some();
     if locks_beyond { CapabilitySet::IPC_LOCK } else { CapabilitySet::empty() }
 }
 
-/// Gives up, for good, the chance to gain a privilege by executing another program. Call it while
-/// the process still is root and has one thread.
+/// Ensures that this process never gains a privilege by executing another program. Call this
+/// function while the process is still root and has one thread.
 ///
 /// # Errors
 /// The system refuses.
 pub fn forgo_privileges() -> io::Result<()> {
     for number in 0..CAPABILITIES_MAX {
-        // Fails without CAP_SETPCAP, and for bits that are not capabilities of this kernel. If
-        // capabilities are left in the set, that does no harm: after `set_no_new_privs`, a program
-        // gains no capability when it is executed.
+        // The call fails without CAP_SETPCAP, and for bits that are not capabilities of this
+        // kernel. Capabilities that are left in the set do no harm: after `set_no_new_privs`, a
+        // program gains no capability when it is executed.
         let one = CapabilitySet::from_bits_retain(1 << number);
         if thread::remove_capability_from_bounding_set(one).is_err() {
             break;
@@ -231,13 +231,13 @@ pub fn forgo_privileges() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up all capabilities but `kept`, for good. Call it while the process has one thread,
-/// because a new thread copies the capabilities. Returns the capabilities that are left.
+/// Gives up all capabilities but `kept`, for good. Call this function while the process has one
+/// thread, because a new thread copies the capabilities. Returns the capabilities that are left.
 ///
 /// # Errors
 /// The system refuses, or does not report the capabilities.
 pub fn give_up_capabilities(kept: CapabilitySet) -> io::Result<CapabilitySet> {
-    // The call fails on a kernel without ambient capabilities, where there are none to clear.
+    // The call fails on kernels without ambient capabilities, where none has to be cleared.
     let _ = thread::clear_ambient_capability_set();
     let kept = kept & thread::capabilities(None)?.permitted;
     let none = CapabilitySet::empty();
@@ -257,9 +257,9 @@ pub fn names_of(capabilities: CapabilitySet) -> String {
     names.join(", ")
 }
 
-/// Gives up root for good: changes supplementary groups, group and user to those of `user`.
+/// Gives up root for good: drops the supplementary groups, and changes group and user to `user`.
 ///
-/// Call it before any thread starts, and after all that needs root: ports, limits, locked memory.
+/// Call this function before any thread starts, and after limits are raised and TCP ports bound.
 ///
 /// # Errors
 /// The system refuses, or root could be regained.
@@ -304,9 +304,10 @@ pub struct Daemon {
     keep_output: bool,
 }
 
-/// Detaches from the terminal (`-d`). Returns in a child process with its own session, in `/`
-/// unless `keep_directory`. The parent exits with 0 when the child is ready, or with the child's
-/// status if the child exits first, so that the server's caller sees a failed start.
+/// Detaches from the terminal (`-d`). Returns in a child process with a new session; the child's
+/// directory is `/` unless `keep_directory` is true. The parent exits with 0 when the child is
+/// ready, or with the child's status if the child exits first, so that the user sees a failed
+/// start.
 ///
 /// # Errors
 /// The system refuses, or other threads run already.
@@ -315,9 +316,9 @@ pub fn daemonize(keep_output: bool, keep_directory: bool) -> io::Result<Daemon> 
         return Err(io::Error::other("cannot fork: other threads run"));
     }
     let (reader, writer) = io::pipe()?;
-    // SAFETY: the process has one thread: `main` starts none before this call, and where /proc is
-    // mounted the count above confirms that. So no other thread can hold a lock when the child
-    // begins, and no lock stays held in the child forever.
+    // SAFETY: the process has one thread: `main` starts none before this call, and the count of
+    // tasks above checks this where /proc is mounted. So no other thread can hold a lock when the
+    // child begins, and no lock stays held in the child forever.
     match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => drop(reader),
@@ -373,13 +374,13 @@ impl Daemon {
 /// How a signal stops the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// By TERM or INT: at once.
+    /// TERM or INT: the server stops at once.
     Normally,
-    /// By USR1: after the requests that have arrived are answered.
+    /// USR1: the server stops after it has answered the requests that have arrived.
     Gracefully,
 }
 
-/// Stops this process by the signal that an operator would send.
+/// Sends this process the signal with which an operator would stop it.
 pub fn ask_to_stop(stop: Stop) {
     let signal = match stop {
         Stop::Normally => Signal::INT,
@@ -389,19 +390,18 @@ pub fn ask_to_stop(stop: Stop) {
     let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
 }
 
-/// The signals for which the server waits, blocked in this thread and in threads that it starts.
+/// The signals for which `wait` waits. Threads that start after `block` block the signals too.
 #[derive(Debug)]
 pub struct Signals(libc::sigset_t);
 
 impl Signals {
-    /// Blocks the signals. Call it before any thread starts.
+    /// Blocks the signals. Call this function before any thread starts.
     ///
     /// # Errors
     /// The system refuses.
     pub fn block() -> io::Result<Signals> {
         let mut set = MaybeUninit::uninit();
-        // SAFETY: sigemptyset initialises the set; sigaddset gets that set and valid signal
-        // numbers.
+        // SAFETY: sigemptyset initialises the set, and the signal numbers are valid.
         let set = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP] {
@@ -409,8 +409,7 @@ impl Signals {
             }
             set.assume_init()
         };
-        // SAFETY: the call reads `set`, which is initialised; a null pointer for the old mask is
-        // allowed.
+        // SAFETY: `set` is initialised, and the pointer to the old mask may be null.
         match unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
         } {
@@ -424,15 +423,14 @@ impl Signals {
     #[must_use]
     pub fn wait(self) -> Stop {
         let stop = loop {
-            // SAFETY: the call reads the set, which is initialised; a null pointer for the signal's
-            // details is allowed.
+            // SAFETY: the set is initialised, and the pointer to the signal's details may be null.
             match unsafe { libc::sigwaitinfo(&raw const self.0, std::ptr::null_mut()) } {
                 libc::SIGTERM | libc::SIGINT => break Stop::Normally,
                 libc::SIGUSR1 => break Stop::Gracefully,
                 _ => {}
             }
         };
-        // SAFETY: the call reads the initialised set; a null pointer for the old mask is allowed.
+        // SAFETY: the set is initialised, and the pointer to the old mask may be null.
         unsafe {
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const self.0, std::ptr::null_mut());
         }
@@ -440,7 +438,7 @@ impl Signals {
     }
 }
 
-/// Processor time that all threads have used: in user mode, and in the kernel.
+/// Processor time that all threads of this process have used in user mode and in the kernel.
 #[must_use]
 pub fn cpu_times() -> (Duration, Duration) {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
@@ -457,7 +455,7 @@ pub fn cpu_times() -> (Duration, Duration) {
     (time(usage.ru_utime), time(usage.ru_stime))
 }
 
-/// Bytes that the allocator holds but the program does not use. Visits each freed piece of memory.
+/// Bytes of freed memory that the allocator holds. Slow, because it visits each freed block.
 #[must_use]
 pub fn heap_free_bytes() -> usize {
     // SAFETY: the call takes nothing, and counts under the allocator's own locks.

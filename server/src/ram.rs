@@ -1,7 +1,7 @@
 //! The memory that the machine and the control groups' limits allow this process to have.
 //!
-//! Where: read once, before the command line. `-m` is compared with this memory, or is a percentage
-//! of it.
+//! Where: `main` reads these limits once. If `-m` exceeds the smaller limit, `main` prints a
+//! warning. `-m` may be a percentage of this limit.
 //! Invariant: a limit that the system does not report counts as no limit.
 //! Source: proc(5) (`meminfo`), the kernel's `cgroup-v2.rst` (`memory.max`) and `memory.rst`
 //! (`memory.limit_in_bytes`).
@@ -14,14 +14,14 @@ use crate::groups;
 /// The memory that this process may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ram {
-    /// Bytes that the machine has.
+    /// Bytes of memory that the machine has.
     pub machine: Option<u64>,
-    /// Bytes that the control groups grant.
+    /// Bytes of memory that the control groups allow.
     pub granted: Option<u64>,
 }
 
 impl Ram {
-    /// The smaller number of bytes, and the source of that limit, for a message to the user.
+    /// The smaller of the two limits, and words that name this limit in a message to the user.
     #[must_use]
     pub fn least(&self) -> Option<(u64, &'static str)> {
         let machine = self.machine.map(|bytes| (bytes, "the machine has"));
@@ -35,7 +35,7 @@ impl Ram {
 pub fn usable(root: &Path) -> Ram {
     let granted = groups::tightest(root, "memory", |group, unified| {
         let name = if unified { "memory.max" } else { "memory.limit_in_bytes" };
-        // In version 2, "max" means no limit. In version 1, a number above all real memory does.
+        // "max" (version 2) and a number above the machine's memory (version 1) mean no limit.
         fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok()
     });
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok();

@@ -12,7 +12,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Number of attempts to create the new file. Before each further attempt, a file at the same path
-/// is removed: a killed server may have left it, or a program may create it again and again.
+/// is removed. A killed server may have left the file, or another program may create the file
+/// repeatedly.
 const ATTEMPTS_MAX: usize = 3;
 
 /// The file's mode: everybody may read it, only its owner may write it.
@@ -28,14 +29,13 @@ pub(crate) fn replace(path: &Path, ending: &str, text: &str) -> Result<(), Strin
         make(&beside).map_err(|error| format!("cannot make {}: {error}", beside.display()))?;
     let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, path));
     written.map_err(|error| {
-        // Removes the new file, which no other program would remove.
         let _ = fs::remove_file(&beside);
         format!("cannot write {}: {error}", path.display())
     })
 }
 
-/// Creates a new file at `path`. If there is a file already, removes that file; if it is a link,
-/// removes the link and not the link's target.
+/// Creates a new file at `path`. If there is a file already, removes that file first. If the file
+/// is a link, removes the link, but not the link's target.
 fn make(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(MODE).custom_flags(libc::O_NOFOLLOW);

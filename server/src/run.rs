@@ -69,7 +69,7 @@ pub struct Server {
     end: Arc<End>,
 }
 
-/// A column's sockets and waker, and the state through which the column and others share work.
+/// A column's sockets and waker, and the state by which columns take work from each other.
 struct Sockets {
     waker: Arc<Waker>,
     stealing: Option<Stealing>,
@@ -179,7 +179,7 @@ impl BoundServer {
     }
 }
 
-/// Makes the store in the part of `-m` that packets (`ring_bytes`) and the arena's values leave.
+/// Makes the store in the bytes of `-m` that remain without packets and the arena's values.
 fn store(
     settings: &Settings,
     nodes: &Nodes,
@@ -212,8 +212,8 @@ fn look_for_huge_pages(shared: &Shared) {
     let _ = shared.huge_pages.set(given);
     if shared.settings.huge_pages && !given {
         log::warn!(
-            "-L: the system gives no huge page now (see /sys/kernel/mm/transparent_hugepage); \
-             memory for which it gives none has pages of the usual size"
+            "-L: the system provides no huge pages now (see /sys/kernel/mm/transparent_hugepage); \
+             memory without huge pages has pages of the usual size"
         );
     }
 }
@@ -221,9 +221,10 @@ fn look_for_huge_pages(shared: &Shared) {
 fn tell_of_open_udp(settings: &Settings) {
     if settings.udp_is_open() {
         log::warn!(
-            "requests over UDP from all networks are answered, and their senders can be forged; \
-             add -o udp_allow=NETWORKS to answer those networks only. Without it, a reply has at \
-             most {} bytes, and each network gets only a few long replies per second",
+            "this server answers requests over UDP from all networks, and sender addresses can be \
+             forged; add -o udp_allow=NETWORKS to answer only these networks. Without this option, \
+             a reply has at most {} bytes, and each network gets only a few long replies per \
+             second",
             settings.udp_reply_bytes_max()
         );
     }
@@ -324,7 +325,7 @@ impl Server {
         addresses(&self.endpoints)
     }
 
-    /// The UDP addresses of the listeners. There are several if each column has its own port.
+    /// The UDP addresses and ports on which the server listens.
     #[must_use]
     pub fn datagram_addresses(&self) -> &[SocketAddr] {
         &self.datagram_addresses
@@ -354,7 +355,10 @@ impl Server {
         }
         if !is_over() {
             let waited = limits::END_GRACEFULLY;
-            log::warn!("{waited:?} have passed; requests without an answer so far get none");
+            log::warn!(
+                "the graceful end has waited for {waited:?}; requests that are not answered yet \
+                 get no answer"
+            );
         }
         self.stop();
     }
@@ -376,8 +380,7 @@ impl Server {
         self.columns.iter().for_each(|column| column.waker.wake());
     }
 
-    /// Removes the Unix socket's file. Drops the listeners. A listener closes when no column uses
-    /// it.
+    /// Removes the Unix socket's file. Each listener closes as soon as no column uses it.
     fn close_listeners(&mut self) {
         for listener in self.listeners.drain(..) {
             listener.socket.remove_file();

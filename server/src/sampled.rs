@@ -1,11 +1,12 @@
 //! Samples of requests: their times and their keys.
 //!
-//! Where: some loops of a column are sampled. Their requests are recorded, each with a weight.
-//! Invariant: a request's time of arrival decides if it is sampled, never its kind or key. So the
-//! samples represent all requests. One loop in `LOOPS_SAMPLED_ONE_IN` is sampled at random, and
-//! each of its requests counts as `LOOPS_SAMPLED_ONE_IN` requests. Each loop after a rest of
-//! `REST_MS` is sampled too, and each of its requests counts as one. A column holds the lock of its
-//! samples for one request, and never waits for readers.
+//! Where: a column records the requests of some of its loops, each request with a weight.
+//! Invariant: the samples represent all requests, because only a request's time of arrival decides
+//! if the request is sampled, never its kind or key. One loop in `LOOPS_SAMPLED_ONE_IN` is sampled
+//! at random, and each request of this loop has the weight `LOOPS_SAMPLED_ONE_IN`. A loop that
+//! begins at least `REST_MS` after the previous loop is always sampled, and each request of this
+//! loop has the weight 1. A column holds the lock of its samples for one request, and never waits
+//! for readers.
 //! Source: D. G. Horvitz and D. J. Thompson, *A Generalization of Sampling Without Replacement From
 //! a Finite Universe*, for the weights; A. Metwally, D. Agrawal and A. El Abbadi, *Efficient
 //! Computation of Frequent and Top-k Elements in Data Streams*, for the keys.
@@ -23,7 +24,7 @@ use protocol::{MetaVerb, Request};
 use crate::limits::{LOOPS_SAMPLED_ONE_IN, REST_MS, SAMPLED_LOOP_MAX};
 pub(crate) use hot::Hot;
 
-/// The bit that is set while the requests of this loop are sampled.
+/// The bit that is set while the requests of the current loop are sampled.
 pub(crate) const SAMPLED: Streams = Streams(1 << 10);
 
 /// The longest time that is recorded, in nanoseconds. A longer time is recorded as `NS_MAX`.
@@ -78,7 +79,6 @@ impl Kind {
     }
 }
 
-/// Decides which of a column's loops are sampled.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     /// Number of loops until the next loop that is sampled at random.
@@ -97,7 +97,7 @@ impl Sampler {
         Sampler { left: LOOPS_SAMPLED_ONE_IN, weight: 0, requests_left: 0, number: 0, random }
     }
 
-    /// Begins a loop, `since_ms` milliseconds after the previous loop. True if the loop is sampled.
+    /// Begins a loop, `since_ms` ms after the previous loop. Returns true if the loop is sampled.
     #[inline]
     pub(crate) fn begin_loop(&mut self, since_ms: u64) -> bool {
         if since_ms >= REST_MS {
@@ -109,7 +109,7 @@ impl Sampler {
 
     #[cold]
     fn sample_many(&mut self) -> bool {
-        // The gap is random, from 1 to twice the mean, so that it matches no client's rhythm.
+        // The gap is random, with mean `LOOPS_SAMPLED_ONE_IN`, so that it fits no client's pattern.
         self.left = self.random.below(2 * LOOPS_SAMPLED_ONE_IN - 1) + 1;
         self.sample(LOOPS_SAMPLED_ONE_IN)
     }
@@ -125,7 +125,7 @@ impl Sampler {
         self.number
     }
 
-    /// Samples a request. Returns its weight, and true if the next request of the loop is sampled.
+    /// Samples a request. Returns the weight, and true if the loop's next request is sampled too.
     pub(crate) fn take(&mut self) -> (u32, bool) {
         self.requests_left = self.requests_left.saturating_sub(1);
         (self.weight, self.requests_left > 0)
@@ -155,7 +155,7 @@ impl Default for Samples {
 pub(crate) struct SharedSamples(Mutex<Samples>);
 
 impl SharedSamples {
-    /// Adds to the samples, unless a reader holds the lock.
+    /// Calls `add` with the samples, unless a reader holds the lock.
     pub(crate) fn add(&self, add: impl FnOnce(&mut Samples)) {
         if let Ok(mut samples) = self.0.try_lock() {
             add(&mut samples);
@@ -168,7 +168,6 @@ impl SharedSamples {
 }
 
 impl Samples {
-    /// Records a request of this kind that took `ns` nanoseconds and counts as `weight` requests.
     pub(crate) fn took(&mut self, kind: Kind, ns: u64, weight: u32) {
         if let Some(times) = self.times.get_mut(kind as usize) {
             times.saturating_record_n(ns.max(1), weight.into());
@@ -199,7 +198,7 @@ mod tests {
                 sampled += 1;
             }
         }
-        // About 31,000 gaps between loops sampled at random: a standard error of 0.33 %.
+        // `begin_loop` draws about 31,000 random gaps, so the standard error is 0.33 %.
         assert!(counted.abs_diff(loops) < loops / 50, "{counted}");
         assert!(sampled < loops / 100, "{sampled}");
         for _ in 0..1000 {
@@ -208,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Draws `together` keys per loop by `ask`. Returns the hot keys, and all keys' true counts.
+    /// Draws `together` keys per loop with `ask`. Returns the found hot keys, and all true counts.
     fn told(
         seed: usize,
         together: u32,
@@ -217,7 +216,7 @@ mod tests {
         let (mut sampler, mut random) = (Sampler::new(seed), Random::new(seed + 1000));
         let (mut hot, mut asked) = (Hot::default(), HashMap::new());
         for number in 0..120_000 / together {
-            // One loop in fifty follows a rest.
+            // One loop in fifty begins `REST_MS` after the previous loop.
             let since_ms = if random.below(50) == 0 { REST_MS } else { 0 };
             let mut goes_on = sampler.begin_loop(since_ms);
             for nth in 0..together {
@@ -238,7 +237,7 @@ mod tests {
     fn no_key_is_told_to_have_more_requests_than_it_had() {
         let once = |_: &mut Random, nth: u32| nth;
         let uniform = |random: &mut Random, _: u32| random.below(200);
-        // The bound is each power of two equally often: a Zipf law with an exponent of 1.
+        // Each power of two is equally often the upper bound: a Zipf law of exponent 1.
         let zipf = |random: &mut Random, _: u32| {
             let bits = 1 + random.below(15);
             random.below(1 << bits)

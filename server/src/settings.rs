@@ -2,7 +2,7 @@
 //!
 //! Where: `flags` or a test fills the settings; afterwards the settings are read-only, behind an
 //! `Arc`. Values that change at run time, such as the verbosity, are in `shared`.
-//! Invariant: `flags::parse` alone checks memcached's bounds, and returns settings within them.
+//! Invariant: `flags::parse` checks memcached's bounds. No other code checks these bounds again.
 //! Source: memcached 1.6.45 `settings_init` and `main`.
 
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use store::policy::Eviction;
 use crate::clock::START;
 use crate::limits::{UDP_REPLY_BYTES_MAX, UDP_REPLY_OPEN_BYTES_MAX};
 
-/// The memcached version whose behaviour this server has and reports.
+/// The version of memcached whose behaviour this server has. The server reports this version.
 pub const MEMCACHED_VERSION: &str = "1.6.45";
 
 /// This program's own version.
@@ -31,7 +31,7 @@ pub const PORT: u16 = 11211;
 pub enum Port {
     /// No TCP port (`-p 0`).
     Off,
-    /// A port that the system chooses (`-p -1`), written to `MEMCACHED_PORT_FILENAME`.
+    /// A port that the system chooses (`-p -1`); see `port_file`.
     Any,
     /// The port with this number.
     Number(u16),
@@ -53,13 +53,13 @@ pub struct Listen {
 pub struct Xdp {
     /// The interface's name.
     pub interface: String,
-    /// The queues to use, one per column. `None` means all queues, but at most one per column.
+    /// The queues to use, one for each column. `None` means all queues, but at most one per column.
     pub queues: Option<Range<u32>>,
     /// The networks whose packets are answered (`--xdp-allow`). Empty means all networks.
     pub allow: Vec<IpNet>,
     /// The stage in the driver or the kernel at which packets are received (`--xdp-mode`).
     pub mode: Mode,
-    /// True if the kernel alone may serve UDP when AF_XDP is not available (`--xdp-fallback`).
+    /// If true, and AF_XDP is not available, the server uses the kernel's UDP (`--xdp-fallback`).
     pub fallback: bool,
 }
 
@@ -83,9 +83,9 @@ pub enum ZeroCopy {
     /// Values are copied into packets.
     #[default]
     Off,
-    /// Values are in the packets' arena and are sent from there without a copy.
+    /// Values are kept in the memory for packets, and are sent from there without a copy.
     Send,
-    /// Like `Send`; in addition, values that arrive in packets stay in the packets.
+    /// Like `Send`. In addition, values that arrive in packets stay where they were received.
     Full,
 }
 
@@ -117,15 +117,15 @@ pub enum Migrate {
 pub struct Settings {
     /// TCP listeners. Empty if only a Unix socket is served.
     pub listen: Vec<Listen>,
-    /// `-p` as given, for `stats settings`.
+    /// The value of `-p`, for `stats settings`.
     pub port: Port,
-    /// `-l` as given, for `stats settings`.
+    /// The value of `-l`, for `stats settings`.
     pub inter: Option<String>,
     /// UDP sockets (`-U`). Empty without UDP.
     pub datagrams: Vec<Listen>,
-    /// `-U` as given, for `stats settings`.
+    /// The value of `-U`, for `stats settings`.
     pub udp_port: Port,
-    /// If true, columns have their own, consecutive UDP ports (`-o udp_port_per_column`).
+    /// If true, columns have different, consecutive UDP ports (`-o udp_port_per_column`).
     pub udp_port_per_column: bool,
     /// The networks that may send requests over UDP (`-o udp_allow`); an empty list means all.
     pub udp_allow: Vec<IpNet>,
@@ -145,28 +145,28 @@ pub struct Settings {
     pub unix_mask: u32,
     /// Bytes that items, index and all per-item state may take together (`-m`).
     pub memory_bytes: usize,
-    /// Items that the index holds before it grows (`-o hashpower`). 0 means the smallest index.
+    /// Number of items for which the index has room at first (`-o hashpower`). 0 means the minimum.
     pub index_items: u64,
     /// If true, huge pages are requested even for a small memory region (`-L`).
     pub huge_pages: bool,
-    /// If false, a storage command without room is refused instead of evicting items (`-M`).
+    /// If false, a storage command is refused if the store is full, and no item is evicted (`-M`).
     pub evict: bool,
     /// The policy that decides which items are evicted (`-o eviction`).
     pub eviction: Eviction,
     /// Maximum number of connections open at a time (`-c`).
     pub connections_max: u32,
-    /// If true, a connection above the limit gets an error and is closed (`-o maxconns_fast`). If
-    /// false, the connection waits in the backlog (`-o no_maxconns_fast`).
+    /// If true, a connection above the limit `-c` gets an error and is closed (`-o maxconns_fast`).
+    /// If false, the connection waits in the backlog (`-o no_maxconns_fast`).
     pub connections_max_fast: bool,
     /// Number of columns (`-t`).
     pub columns: usize,
-    /// Processors to which columns are pinned in turn. Empty means not pinned (`-o no_pin`).
+    /// The processors to which columns are pinned, in this order. Empty if columns are not pinned.
     pub cpus: Vec<usize>,
     /// Maximum number of requests that one turn executes (`-R`).
     pub requests_per_event: u32,
     /// If false, items have no CAS uniques (`-C`).
     pub cas: bool,
-    /// Maximum number of connections that wait to be accepted, as the backlog of `listen` (`-b`).
+    /// Maximum number of connections that wait to be accepted (`-b`, the backlog of listen(2)).
     pub backlog: i32,
     /// The protocols of listeners for which `-l` gives no protocol (`-B`).
     pub protocol: ProtocolMode,
@@ -178,22 +178,22 @@ pub struct Settings {
     pub dump_enabled: bool,
     /// The byte that ends a key's prefix (`-D`).
     pub prefix_end: u8,
-    /// If true, requests are counted by key prefix, until `stats detail` changes that (`-D`).
+    /// If true, requests are counted for each key prefix, until `stats detail off` (`-D`).
     pub detail: bool,
     /// If true, `stats sizes` counts items by their sizes (`-o track_sizes`).
     pub sizes: bool,
     /// If true, `lru_crawler` may list items, and expired items are removed in the background,
-    /// until a command changes that (`-o lru_crawler`).
+    /// until `lru_crawler disable` (`-o lru_crawler`).
     pub crawler: bool,
-    /// If false, `stats` lacks the names of memcached's LRU maintainer (`-o no_lru_maintainer`).
+    /// If false, `stats` omits the lines of memcached's LRU maintainer (`-o no_lru_maintainer`).
     pub maintainer_told: bool,
     /// If false, `slabs reassign` is refused (`-o no_slab_reassign`).
     pub slab_reassign: bool,
     /// If false, `watch` is refused (`-W`).
     pub watch_enabled: bool,
-    /// Maximum bytes of lines that a column notes for watchers per loop (`-o worker_logbuf_size`).
+    /// Maximum bytes of `watch` lines that a column writes in one loop (`-o worker_logbuf_size`).
     pub worker_log_bytes: usize,
-    /// Maximum bytes of lines that wait for each watcher (`-o watcher_logbuf_size`).
+    /// Maximum bytes of lines that wait for a client that watches (`-o watcher_logbuf_size`).
     pub watcher_log_bytes: usize,
     /// If true, `shutdown` is obeyed (`-A`).
     pub shutdown_enabled: bool,
@@ -203,13 +203,13 @@ pub struct Settings {
     pub verbosity: u32,
     /// Microseconds for which a column without work polls before it sleeps (`-o busy_poll`).
     pub busy_poll_us: u32,
-    /// If false, idle columns take no datagrams from columns that are behind (`-o no_steal`).
+    /// If false, idle columns take no datagrams from busy columns (`-o no_steal`).
     pub steal: bool,
-    /// If true, columns steal AF_XDP packets even if the kernel copies them (`-o steal_rings`).
+    /// If true, columns steal AF_XDP packets even if the kernel copies packets (`-o steal_rings`).
     pub steal_rings: bool,
     /// The condition under which connections move to another column.
     pub migrate: Migrate,
-    /// The user as whom the server runs if it is started as root (`-u`).
+    /// The user that the process becomes if it is started as root (`-u`).
     pub user: Option<String>,
     /// If true, the process detaches from the terminal (`-d`).
     pub daemonize: bool,
@@ -222,7 +222,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the configuration of a store that has all of the memory.
+    /// Returns the configuration of a store that gets all bytes of `-m`.
     #[must_use]
     pub fn store_config(&self) -> store::Config {
         store::Config {
@@ -258,7 +258,7 @@ impl Settings {
 }
 
 impl Default for Settings {
-    /// Returns memcached's defaults with one unpinned column, which `flags::parse` adapts.
+    /// Returns memcached's defaults, but with one column, which is not pinned.
     fn default() -> Self {
         Settings {
             listen: vec![Listen {

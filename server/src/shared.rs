@@ -1,6 +1,6 @@
 //! The state that the columns of one server share in addition to the store.
 //!
-//! Where: `run` makes this state before it starts columns; every column holds an `Arc` of it.
+//! Where: `run` makes this state before it starts columns; every column holds an `Arc<Shared>`.
 //! Invariant: only a column's own thread writes the column's counters, so that an addition is a
 //! plain load and store. Exceptions are the shared counters, to which any thread adds. Any thread
 //! may read all counters. `stats reset` records the sums at that moment and changes no counter.
@@ -29,20 +29,20 @@ pub struct SharedCounter(AtomicU64);
 impl SharedCounter {
     /// Adds one.
     pub fn add_one(&self) {
-        // Relaxed, paired with the load in `get`: the number orders nothing.
+        // Relaxed, like the load in `get`: no other data depend on the number.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Reads the number.
     #[must_use]
     pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) // as in `add_one`
+        self.0.load(Ordering::Relaxed) // no other data depend on the number
     }
 }
 
-/// Makes, from one list of names, the type of a column's counters, the type of their sums, and the
-/// functions that add and subtract sums. `stats reset` sets counts to 0. Other columns may add to a
-/// shared count. A gauge is the current value of a quantity.
+/// Defines, from one list of names, `Counters` (the counters of a column), `Sums` (sums of
+/// counters), and functions that add and subtract sums. After `stats reset`, counts are reported
+/// from 0 on. Other columns may add to a shared count. A gauge is the current value of a quantity.
 macro_rules! counters {
     (
         counts: $($(#[$doc:meta])* $count:ident),+;
@@ -103,7 +103,7 @@ counters! {
     get_hits,
     /// Keys not found by `get`, `gets`, their binary forms, and `mg`.
     get_misses,
-    /// Values received with storage commands, stored or not, except those refused for lack of room.
+    /// Values received with storage commands, stored or not, unless refused for lack of room.
     set_cmds,
     /// `flush_all` commands, executed or refused.
     flush_cmds,
@@ -120,11 +120,11 @@ counters! {
     delete_misses,
     /// Additions to an existing number by `incr`, or by `ma` in a mode that increments.
     incr_hits,
-    /// Additions to a missing number that did not create the number.
+    /// Additions that failed, because the key has no item.
     incr_misses,
     /// Subtractions from an existing number by `decr`, or by `ma` in a mode that decrements.
     decr_hits,
-    /// Subtractions from a missing number that did not create the number.
+    /// Subtractions that failed, because the key has no item.
     decr_misses,
     /// Values refused because the item would be larger than `-I` allows.
     store_too_large,
@@ -146,13 +146,13 @@ counters! {
     udp_received,
     /// Datagrams sent.
     udp_sent,
-    /// Datagrams with answers that the system did not take.
+    /// Datagrams of answers that could not be sent.
     udp_unsent,
     /// AF_XDP: bytes copied into the packets of answers, headers included.
     copied_bytes,
     /// AF_XDP: bytes of values sent in place, without a copy.
     zero_copy_bytes,
-    /// Datagrams dropped because their UDP frame header is incomplete or contradicts another part.
+    /// Datagrams dropped because their UDP frame header is missing, wrong or repeated.
     udp_dropped_frame,
     /// Datagrams dropped because an answer to their sender could start a loop of answers, or
     /// because they were sent to a multicast or broadcast address.
@@ -166,17 +166,17 @@ counters! {
     udp_dropped_length,
     /// Packets received by `--xdp` and dropped for a wrong checksum, length or sender address.
     udp_dropped_damaged,
-    /// Messages dropped because their last request is incomplete.
+    /// Requests dropped because they are incomplete: bytes or datagrams are missing.
     udp_dropped_incomplete,
     /// Replies refused because they are longer than `-o udp_reply_max`.
     udp_replies_too_long,
     /// Messages with more requests or keys than allowed; the excess requests were dropped.
     udp_dropped_work,
-    /// Long answers dropped because the sender's network had used up its bytes of that second.
+    /// Long answers dropped because the client's network reached `AMPLIFIED_BYTES_SECOND_MAX`.
     udp_dropped_amplified,
-    /// Refused requests that came in datagrams, but may come only from connections or operators.
+    /// Requests in datagrams, refused because only connections, or only operators, may send them.
     udp_refused,
-    /// Loops. A loop executes all input that arrived since the previous loop as one batch.
+    /// Loops. A loop executes the input that arrived since the previous loop.
     loops,
     /// Times that the listeners paused, because no descriptor was left or, with
     /// `-o no_maxconns_fast`, because `-c` was reached.
@@ -185,15 +185,15 @@ counters! {
     listen_disabled_us,
     /// Dumps of items that were begun.
     dumps,
-    /// Dumps that lost their place to another dump, because their clients read little or nothing.
+    /// Dumps that ended early to make room for a new dump, because their clients read too slowly.
     dumps_stalled,
-    /// Lines noted for watchers.
+    /// Lines of events written for clients that use `watch`.
     log_worker_written,
-    /// Lines for watchers dropped because the loop noted more than `-o worker_logbuf_size` bytes.
+    /// Lines of events dropped because a loop wrote more than `-o worker_logbuf_size` allows.
     log_worker_dropped,
-    /// Lines handed to watchers, counted once for each watcher.
+    /// Lines of events passed to watching clients, counted once for each client.
     log_watcher_sent,
-    /// Lines dropped for a watcher because more than `-o watcher_logbuf_size` bytes wait for it.
+    /// Lines of events dropped because `-o watcher_logbuf_size` bytes of lines wait for the client.
     log_watcher_skipped,
     /// Times that the column took datagrams from another column of its NUMA node.
     steals_taken_near,
@@ -213,9 +213,9 @@ counters! {
     steals_given_far;
 
     gauges:
-    /// The largest number of entries for connections ever in use at once.
+    /// The largest number of connections that have ever been open at the same time.
     connection_structures,
-    /// Bytes of all entries for connections, and of arriving values outside the store.
+    /// Bytes allocated for the state of connections, and for arriving values outside the store.
     connection_bytes,
     /// Number of receive buffers, used and spare, and of buffers with input that connections keep.
     read_buf_count,
@@ -264,16 +264,15 @@ pub struct Shared {
     pub bypass: OnceLock<Bypass>,
     /// True if the system gave a huge page at the start. Empty if the store requested no huge page.
     pub huge_pages: OnceLock<bool>,
-    /// The counters of each column, in order.
+    /// The counters of each column, in the order of the columns' numbers.
     pub columns: Vec<Arc<Counters>>,
     /// Number of open client connections of all columns together. `-c` limits this number.
     pub connections: AtomicU32,
     /// False while listeners pause.
     pub accepting: AtomicBool,
     pub(crate) watch: Watch,
-    /// The process's memory, as the system reports it.
     pub(crate) statm: Statm,
-    /// The places of dumps under way.
+    /// The places of the dumps that run now.
     pub(crate) places: Arc<Places>,
     /// The requests of `stats conns` for columns' lists of sockets.
     pub(crate) page_requests: PageRequests,
@@ -334,7 +333,7 @@ impl Shared {
 
     #[cfg(debug_assertions)]
     pub(crate) fn note_steps(&self, steps: u64) {
-        // Relaxed, paired with the swap below: the number orders nothing.
+        // Relaxed, like the swap in `take_steps`: no other data depend on the number.
         self.steps_max.fetch_max(steps, Ordering::Relaxed);
     }
 
@@ -344,16 +343,16 @@ impl Shared {
         self.steps_max.swap(0, Ordering::Relaxed)
     }
 
-    /// Makes columns use this time, in milliseconds since the start. The time must never decrease.
+    /// Makes columns use the time `now_ms` (milliseconds since the start). It must never decrease.
     #[cfg(debug_assertions)]
     pub fn plant_clock(&self, now_ms: u64) {
-        // Relaxed, paired with the load in `planted_ms`: the number orders nothing.
+        // Relaxed, like the load in `planted_ms`: no other data depend on the number.
         self.planted_ms.store(now_ms, Ordering::Relaxed);
     }
 
     #[cfg(debug_assertions)]
     pub(crate) fn planted_ms(&self) -> u64 {
-        self.planted_ms.load(Ordering::Relaxed) // as in `plant_clock`
+        self.planted_ms.load(Ordering::Relaxed) // no other data depend on the number
     }
 
     /// Bytes of `-m` that packets of AF_XDP take from the store.
@@ -362,7 +361,8 @@ impl Shared {
         self.bypass.get().map_or(0, Bypass::ring_bytes)
     }
 
-    /// Bytes of `-m` that `cache_memlimit` cannot change: AF_XDP packets, and the arena's values.
+    /// Bytes of `-m` that AF_XDP packets and the arena take. `cache_memlimit` cannot change the
+    /// number.
     #[must_use]
     pub fn fixed_bytes(&self) -> usize {
         self.ring_bytes() + self.store.arena_bytes()
@@ -422,7 +422,7 @@ impl Shared {
 
     /// Carries out the `verbosity` command, which sets the level of logging.
     pub fn set_verbosity(&self, verbosity: u32) {
-        // Relaxed, paired with the loads of `stats`: the number orders nothing.
+        // Relaxed, like the loads of `stats`: no other data depend on the number.
         self.verbosity.store(verbosity, Ordering::Relaxed);
         log::set_max_level(log_level(verbosity));
     }

@@ -1,10 +1,11 @@
 //! Answers `stats` and its subcommands.
 //!
 //! Where: the executor calls `answer`, which writes the whole reply or begins an errand.
-//! Invariant: a subcommand that memcached has too gives all of memcached's names, in memcached's
-//! order, and no other name, except that `stats settings` appends our own settings. All other
-//! statistics of this server have their own subcommands. The length of a reply depends only on the
-//! settings; an answer whose length depends on items, keys or connections is an errand.
+//! Invariant: if memcached has the same subcommand, the answer has all of memcached's names, in
+//! memcached's order, and no other names. Only `stats settings` appends settings that memcached
+//! does not have. Other statistics of this server have separate subcommands. If the length of an
+//! answer depends on items, keys or connections, an errand sends the answer. The length of other
+//! answers depends only on the settings.
 //! Source: memcached 1.6.45 `process_stat`, `process_bin_stat`.
 
 #[cfg(debug_assertions)]
@@ -45,7 +46,6 @@ use crate::watch;
 /// The slab class that `stats` reports for all items.
 const CLASS: u32 = 1;
 
-/// Writes one statistic.
 macro_rules! stat {
     ($rows:expr, $name:expr, $value:expr) => {
         $rows.row($name, format_args!("{}", $value))
@@ -69,11 +69,10 @@ impl Rows<'_> {
 #[derive(Clone, Copy)]
 enum Answer {
     Rows(fn(&Shared, &mut Rows<'_>)),
-    /// Statistics that depend on the store's clock, whose time in seconds is an argument.
+    /// Statistics that depend on the time. The function gets the time of the store's clock.
     Timed(fn(&Shared, u32, &mut Rows<'_>)),
-    /// Sets the counts to 0.
     Reset,
-    /// The counts of requests by key prefix. Refused with `-X`.
+    /// The counts of requests for each key prefix. Refused with `-X`.
     Detail,
     /// A list of items, in the text protocol only. Refused with `-X`.
     Cachedump,
@@ -81,7 +80,7 @@ enum Answer {
     Conns,
     /// The number of items of each size.
     Sizes,
-    /// The number and bytes of items by key prefix. Refused with `-X`.
+    /// The number and bytes of items for each key prefix. Refused with `-X`.
     Prefixes,
     /// The most requested keys. Refused with `-X`.
     Hot,
@@ -124,14 +123,14 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
 enum Pending {
     /// Write this outcome as the reply.
     Reply(Outcome),
-    /// Carry out this order, if the sender may give operators' commands.
+    /// Carry out this order, if the client may give operators' commands.
     Order(Order),
     Hot,
     /// Begin an errand that sends this list over several turns.
     Errand(Listing),
 }
 
-/// The lists that take several turns.
+/// The lists that are sent over several turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listing {
     /// The items of `stats cachedump`.
@@ -139,16 +138,16 @@ enum Listing {
     Sockets,
     Sizes,
     Prefixes,
-    /// The counts of requests by key prefix.
+    /// The counts of requests for each key prefix.
     Detail,
 }
 
-/// Orders given by `stats`.
+/// The forms of `stats` that change the server's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// Set the counts to 0.
     Reset,
-    /// Begin (true) or stop (false) to count requests by key prefix.
+    /// Start (true) or stop (false) counting requests for each key prefix.
     CountPrefixes(bool),
 }
 
@@ -165,7 +164,7 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
                 None => obey(&context.shared, order, form),
             };
             form.write_outcome(outcome, &mut out.buf);
-            // With this call the order already applies to the next requests of this loop.
+            // Because of this call, the order applies to the next requests of the same loop.
             context.look_who_watches();
             return NextStep::Continue;
         }
@@ -188,7 +187,6 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
     }
 }
 
-/// Returns the errand that completes the answer, or a refusal.
 fn errand(
     context: &Context,
     listing: Listing,
@@ -275,7 +273,7 @@ fn write(shared: &Shared, now: u32, args: Args<'_>, form: Form, out: &mut Vec<u8
     })
 }
 
-/// Begins a count of all items, unless all places for such errands are taken.
+/// Begins a count of all items. Refuses the count if too many dumps or counts run already.
 fn census(context: &Context, of: impl FnOnce(Place) -> Census) -> Result<Errand, Refusal> {
     let place = Place::take(context).ok_or(Refusal::CrawlerBusy)?;
     Ok(Errand::Census(of(place)))

@@ -1,7 +1,7 @@
-//! The part of a column that turns use, for connections and for datagrams.
+//! The part of a column's state that the turns of connections and datagrams use.
 //!
-//! Where: each column has one, and lends it to the connection or datapath that has a turn.
-//! Invariant: between two turns `out` is empty, and no turn leaves a value pinned there.
+//! Where: a column lends its `TurnState` to the connection or datapath that has a turn.
+//! Invariant: between two turns, `out` has no replies and pins no value.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::out::Out;
 /// The part of a column that a turn uses.
 #[derive(Debug)]
 pub struct TurnState {
-    /// The state that execution needs.
+    /// The state that the execution of requests needs.
     pub context: Context,
     /// The replies of this turn.
     pub out: Out,
@@ -35,7 +35,7 @@ impl TurnState {
         TurnState { context, out, calls, now_ms: 0, served_ms: 0 }
     }
 
-    /// Sets both clocks for a loop that begins at `now_ms`.
+    /// Sets `now_ms` and `served_ms` for a loop that begins at `now_ms`.
     #[inline]
     pub(crate) fn pass_time(&mut self, now_ms: u64) {
         self.served_ms += now_ms.saturating_sub(self.now_ms).min(limits::LOOP_MS_MAX);

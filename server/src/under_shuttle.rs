@@ -1,7 +1,7 @@
 //! Tests of the state that columns share in addition to the store, under random schedules:
 //! `stats conns`, dumps of all items, `watch`.
 //!
-//! Where: `make explore`.
+//! Where: `make explore` runs these tests.
 //! Invariant: the code under test is the shipped source. In place of a column there is a thread
 //! that does only the parts of a column's loop that concern this state.
 
@@ -29,7 +29,6 @@ use crate::watch::{PAGES_REQUESTED, WatchGuard};
 
 const SECONDS: u64 = 10;
 
-/// Makes the contexts of `columns` columns over an empty store.
 fn contexts(columns: usize) -> Vec<Context> {
     alone(|| {
         let settings = Settings { columns, memory_bytes: 8 << 20, ..Settings::default() };
@@ -57,7 +56,7 @@ struct Asker {
     asks: Vec<(Option<Conns>, Vec<u8>)>,
 }
 
-/// The descriptor that marks the rows of a page.
+/// Returns the descriptor that stands for page number `page` of `column` in the rows.
 fn page_number(column: usize, page: usize) -> i32 {
     i32::try_from(10 * column + page).unwrap()
 }
@@ -138,7 +137,7 @@ fn whoever_asks_is_told_of_all_columns_though_watchers_come_and_go() {
             .collect();
         columns.extend(threads.into_iter().map(|it| it.join().unwrap()));
         watcher.join().unwrap();
-        // Columns that were woken run further loops.
+        // Runs more loops, because columns may have been woken after their threads ended.
         (0..200).for_each(|_| columns.iter_mut().for_each(Asker::turn));
         for (conns, out) in columns.iter().flat_map(|column| &column.asks) {
             assert!(conns.is_none(), "nobody is woken for an ask or an answer");

@@ -1,11 +1,11 @@
 //! `watch`: the connections that watch events, and the event lines that these connections get.
 //!
-//! Where: a column notes those events that a connection watches. Once per loop the column hands the
-//! lines to the watchers, and the watchers' own columns send these lines.
-//! Invariant: no column waits for a watcher. The lines that a column notes in a loop, and the lines
-//! that wait for a watcher, are bounded; further lines are dropped and counted, and the watcher is
-//! told how many were dropped. Without watchers, a request only reads one number of its own column,
-//! which the column refreshes once per loop.
+//! Where: a column writes a line for each event that a connection watches. Once per loop, the
+//! column gives the lines to the watching connections, whose columns send the lines.
+//! Invariant: no column waits for a watcher. The lines that a column writes in a loop, and the
+//! lines that wait for a watcher, are bounded; further lines are dropped and counted, and the
+//! watcher is told how many were dropped. Without watchers, a request only reads one number of its
+//! own column, which the column refreshes once per loop.
 //! Source: memcached 1.6.45 `logger.c`.
 
 use std::fmt::Display;
@@ -22,17 +22,16 @@ use protocol::text::operator::Streams;
 use crate::limits::WATCHERS_MAX;
 use crate::shared::{Counters, Shared};
 
-/// The bit that is set while requests are counted by the prefixes of their keys.
+/// The bit that is set while requests are counted for each prefix of keys.
 pub(crate) const DETAIL: Streams = Streams(1 << 8);
 
 /// The bit that is set while `stats conns` waits for the columns' lists of sockets.
 pub(crate) const PAGES_REQUESTED: Streams = Streams(1 << 9);
 
-/// All watchers, and the bits that columns read once a loop.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// Bits: the watched streams, `DETAIL` and `PAGES_REQUESTED`. Changed only under the lock of
-    /// `watchers`.
+    /// The bits of the watched streams, `DETAIL` and `PAGES_REQUESTED`. A thread changes the bits
+    /// only while it holds the lock of `watchers`.
     watched: AtomicU32,
     events: AtomicU64,
     watchers: Mutex<Vec<Arc<Watcher>>>,
@@ -49,7 +48,7 @@ struct Watcher {
 #[derive(Debug, Default)]
 struct WaitingLines {
     lines: Vec<u8>,
-    /// Number of lines dropped because `lines` was full. The watcher's column empties `lines`.
+    /// Number of lines that were dropped because `lines` was full, since `lines` was last emptied.
     skipped: u64,
 }
 
@@ -61,24 +60,24 @@ pub(crate) struct WatchGuard {
 }
 
 impl Watch {
-    /// Makes a watch without watchers. With `detail`, requests are counted by key prefix.
+    /// Makes a `Watch` without watchers. If `detail` is true, requests are counted per prefix.
     pub(crate) fn new(detail: bool) -> Watch {
         let watch = Watch::default();
         watch.set(DETAIL, detail);
         watch
     }
 
-    /// Sets or clears `DETAIL` or `PAGES_REQUESTED`. In the order of locks, only the `waiting` lock
-    /// of a watcher comes after the lock of `watchers`.
+    /// Sets or clears `DETAIL` or `PAGES_REQUESTED`. A thread that holds the lock of `watchers`
+    /// takes no other lock than a watcher's `waiting`.
     pub(crate) fn set(&self, bit: Streams, on: bool) {
         let _watchers = self.lock();
         let watched = self.watched();
         let watched = if on { watched.with(bit) } else { watched.without(bit) };
-        self.watched.store(watched.0, Ordering::Relaxed); // as in `watched`
+        self.watched.store(watched.0, Ordering::Relaxed); // no other data depend on the bits
     }
 
     pub(crate) fn watched(&self) -> Streams {
-        // Relaxed: the bits are a hint. A new watcher gets events from each column's next loop on.
+        // Relaxed: no other data depend on the bits. A column may see a new bit one loop later.
         Streams(self.watched.load(Ordering::Relaxed))
     }
 
@@ -96,7 +95,7 @@ impl Watch {
             if is(Fault::RequestsHiddenByWatcher) { DETAIL } else { DETAIL.with(PAGES_REQUESTED) };
         let rest = Streams(self.watched().0 & kept.0);
         let all = watchers.iter().fold(rest, |all, one| all.with(one.streams));
-        self.watched.store(all.0, Ordering::Relaxed); // as in `watched`
+        self.watched.store(all.0, Ordering::Relaxed); // no other data depend on the bits
     }
 }
 
@@ -107,7 +106,7 @@ impl WatchGuard {
         if watchers.len() >= WATCHERS_MAX {
             return None;
         }
-        // Relaxed: the number orders nothing.
+        // Relaxed: no other data depend on the number.
         let from = shared.watch.events.load(Ordering::Relaxed);
         let watcher = Arc::new(Watcher { streams, from, waiting: Mutex::default() });
         watchers.push(Arc::clone(&watcher));
@@ -116,7 +115,7 @@ impl WatchGuard {
         Some(WatchGuard { watcher, shared: Arc::clone(shared) })
     }
 
-    /// Takes the waiting lines. If lines were dropped, adds a last line with their number.
+    /// Takes the waiting lines. If lines were dropped, adds a line that tells how many lines.
     pub(crate) fn take_lines(&self) -> Vec<u8> {
         let mut waiting = self.watcher.lock();
         let (mut lines, skipped) = (mem::take(&mut waiting.lines), mem::take(&mut waiting.skipped));
@@ -148,12 +147,12 @@ impl Watcher {
 /// The events that one column has noted in the current loop.
 #[derive(Debug, Default)]
 pub(crate) struct NotedEvents {
-    /// The streams and bits that were set when the loop began.
+    /// The bits of `Watch::watched` when the loop began.
     pub(crate) watched: Streams,
     /// The descriptor of the connection that has its turn.
     pub(crate) descriptor: i32,
     lines: Vec<u8>,
-    /// For each line: its stream, its number, and its end in `lines`.
+    /// For each line: the stream and number of the event, and the line's end in `lines`.
     ends: Vec<(Streams, u64, usize)>,
 }
 
@@ -192,7 +191,7 @@ impl NotedEvents {
         });
     }
 
-    /// Notes that a connection was accepted or, with a `reason`, closed.
+    /// Notes that a connection was closed for `reason`, or was accepted if `reason` is `None`.
     #[cold]
     pub(crate) fn connection(
         &mut self,
@@ -214,7 +213,7 @@ impl NotedEvents {
         stream: Streams,
         write: impl FnOnce(&mut Vec<u8>, Stamp),
     ) {
-        // Relaxed: the addition gives each event a unique number, and orders nothing.
+        // Relaxed: the addition only gives each event a unique number.
         let number = shared.watch.events.fetch_add(1, Ordering::Relaxed);
         if self.lines.len() + LINE_BYTES_MAX > shared.settings.worker_log_bytes {
             counters.log_worker_dropped.add(1);

@@ -77,7 +77,7 @@ fn a_multiget_of_a_million_keys_is_answered_in_turns_in_bounded_memory() {
             }
             half.write_all(b"\r\n").unwrap();
         });
-        // No client reads these replies yet. The server still serves other clients.
+        // No client reads the replies to `greedy` yet. The server still answers `client`.
         wait_until("unsent replies", || client.stat("response_obj_count") > 1);
         for _ in 0..1000 {
             client.ask("get nosuch\r\n", "END\r\n");
@@ -93,8 +93,8 @@ fn a_multiget_of_a_million_keys_is_answered_in_turns_in_bounded_memory() {
     server.stop();
 }
 
-/// Each process hashes keys with secrets of its own, so that nobody can choose keys that collide. A
-/// dump lists items in the order of their hashes.
+/// Each process hashes keys with its own secret, so that nobody can choose keys that collide. A
+/// dump lists items in the order of the keys' hashes.
 #[test]
 fn no_two_processes_have_the_same_order_of_hashes() {
     const KEYS: usize = 500;
@@ -204,7 +204,7 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
     let others: Vec<TcpStream> =
         (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     wait_until("a disabled listener", || stat("listen_disabled_num") > 0);
-    // A closed connection frees a descriptor for another connection, so more than ten are possible.
+    // More than ten connections are possible, because a closed connection frees a descriptor.
     assert!(stat("curr_connections") < 50);
     let rested = stat("time_in_listen_disabled_us");
     wait_until("time to be counted", || stat("time_in_listen_disabled_us") > rested);
@@ -215,8 +215,8 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
     wait_until("the end of the others", || stat("curr_connections") == 2);
 }
 
-/// A shell script: fills a tiny file system, mounted at its first argument, and logs to it. The
-/// other arguments are the command to run.
+/// A shell script. It mounts a tiny file system at its first argument, fills the file system, and
+/// runs the command in its other arguments with a log in the full file system.
 const FULL: &str = r#"mount -t tmpfs -o size=16k full "$0" || exit 99
 head -c 1000000 /dev/zero > "$0/filler" 2> /dev/null
 exec "$@" 2> "$0/log""#;
@@ -258,7 +258,6 @@ fn a_full_disk_under_the_log_and_the_pid_file_stops_nobody() {
     assert!(std::fs::metadata(format!("{within}/pid")).is_err(), "an incomplete pid file");
 }
 
-/// A process to kill at the end of the test, and the files and the folder to remove.
 struct FullDiskServer(Child, Vec<PathBuf>, PathBuf);
 
 impl Drop for FullDiskServer {

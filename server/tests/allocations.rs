@@ -89,7 +89,7 @@ fn a_column_does_not_allocate_per_request() {
     past_the_kernel_messages_do_not_allocate(&messages);
 }
 
-/// No separate `#[test]`, which would count the allocations of a test that runs at the same time.
+/// This is no `#[test]`, because it would count the allocations of tests that run at the same time.
 fn past_the_kernel_messages_do_not_allocate(messages: &[(&str, &str)]) {
     let Some([near, far]) = pair(Veth::default()) else { return };
     let mut settings = Settings { cas: false, xdp: Some(Xdp::of(WIRE)), ..settings(1) };
@@ -99,7 +99,7 @@ fn past_the_kernel_messages_do_not_allocate(messages: &[(&str, &str)]) {
     // server does not answer a sender whose port is the server's own.
     settings.datagrams[0].port = Port::Number(11211);
     let server = far.on(|| start(settings));
-    // Once a second the server checks the interface and allocates. A stopped clock prevents this.
+    // Once a second the server checks the interface and allocates, unless the clock is stopped.
     server.shared().plant_clock(1);
     let mut stream = far.on(|| connect(&server));
     let there = (far.v4, server.datagram_addresses()[0].port()).into();
@@ -138,8 +138,8 @@ fn messages_do_not_allocate(
     }
 }
 
-/// Sends a request `BURST` times, each in `parts` parts, until all are answered. Calls `tell` with
-/// the number of requests sent again.
+/// Sends `request` `BURST` times, each time in `parts` datagrams. Sends unanswered requests again
+/// until all are answered. Calls `tell` with the number of requests sent again.
 fn burst(
     client: &mut datagrams::Client,
     (request, parts): (&[u8], usize),

@@ -1,6 +1,6 @@
 //! Bounds on the cost of a datagram: its requests, its answer, and the memory that it takes.
 //!
-//! Where: an in-process server, and datagrams on loopback, whose senders could be forged.
+//! Where: an in-process server, and datagrams on loopback, where a sender could forge its address.
 //! Invariant: a datagram gets one turn and an answer of bounded length. A command that is not
 //! allowed over UDP is refused and counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -154,7 +154,6 @@ fn a_message_asks_for_no_more_than_a_turn_does() {
     client.send(frame(0, b"", "none", "").repeat(most + 1));
     let (reply, _) = client.receive();
     assert!(reply.ends_with(b"Message asks for more than 1024 requests"), "{}", reply.len());
-    // A message in several datagrams has the same limit.
     client.send_parts("get none\r\n".repeat(6000).as_bytes(), 1000, |_| {});
     assert_eq!(client.receive().0, ("END\r\n".repeat(most) + spent).as_bytes());
     assert_eq!(stream.stat("udp_dropped_work"), 8);
@@ -171,7 +170,7 @@ fn count_prefixes(server: &Server, prefixes: usize, bytes: usize) {
     }
 }
 
-/// Returns the status and the body of the first reply.
+/// Requests statistics by a binary STAT. Returns the status and the body of the first reply.
 fn binary_stat(stream: &mut inprocess::Client, key: &str) -> (u16, Vec<u8>) {
     use std::io::Read;
     stream.send(frame(STAT, b"", key, ""));
@@ -298,7 +297,7 @@ fn parts_wait_no_longer_where_nothing_more_comes() {
     let server = start(Settings { steal: false, ..settings(3, "127.0.0.1") });
     let mut client = Client::of(&server);
     for flow in 1..=3 {
-        // Each column receives the first of two parts, and no other datagram.
+        // Each column receives the first part of a message of two parts, and no other datagram.
         let header = protocol::udp::Header { id: 7, number: 0, total: 2, flow };
         let datagram = [&header.bytes()[..], &[b'x'; 900]].concat();
         client.socket.send_to(&datagram, client.server).unwrap();

@@ -19,7 +19,7 @@ use inprocess::{Client, connect, settings, start, wait_until};
 const NOON_MS: u64 = 12 * 3_600_000;
 const HOUR_S: u64 = 3600;
 
-/// Returns -1 if the item never expires, and `None` without an item.
+/// Returns the item's remaining seconds: -1 if it never expires, `None` if there is no item.
 fn seconds_left(client: &mut Client, key: &str) -> Option<i64> {
     client.send(format!("mg {key} t\r\n"));
     let answer = client.line();
@@ -114,7 +114,7 @@ fn exptimes_are_the_same_on_a_machine_that_has_run_for_a_hundred_years() {
         wire.send(request.as_bytes());
         String::from_utf8(wire.line().unwrap()).unwrap().trim_end().to_owned()
     };
-    // The server's time may be a fraction of a second late, and the check comes after the request.
+    // The server's clock may be a fraction of a second late, and the check comes after the request.
     let is_about = |seconds: i64, due: i64, since: Instant| {
         let passed = i64::try_from((since.elapsed() + Duration::from_secs(2)).as_secs()).unwrap();
         (due - passed..=due + 2).contains(&seconds)

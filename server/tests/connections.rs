@@ -67,7 +67,7 @@ fn without_maxconns_fast_a_client_over_the_limit_waits() {
 #[test]
 fn an_idle_connection_is_closed_after_its_time() {
     let mut settings = settings(1);
-    // Enough time for the client to send its request, even on a loaded machine.
+    // This is enough time for the client to send its request, even on a loaded machine.
     settings.idle_seconds_max = 5;
     let server = start(settings);
     let mut client = connect(&server);

@@ -145,7 +145,7 @@ fn a_request_may_come_byte_by_byte() {
         client.send([*byte]);
     }
     client.expect(&replies);
-    // Separate code receives large values. Cut the request near the ends of its line and value.
+    // Separate code receives large values, so cut the request near the ends of line and value.
     let value = "abcdefg".repeat(5000);
     let request = format!("set big 5 0 35000\r\n{value}\r\nget big\r\n");
     let reply = format!("STORED\r\nVALUE big 5 35000\r\n{value}\r\nEND\r\n");
@@ -159,7 +159,7 @@ fn a_request_may_come_byte_by_byte() {
 
 #[test]
 fn a_frame_may_come_byte_by_byte() {
-    // With CAS uniques, which `-C` prevents, a binary answer would vary.
+    // `-C` turns off CAS uniques, which would make binary answers vary.
     let server = Server::under_test(&["-t", "1", "-C"]);
     let mut client = connect(&server);
     let (get, set, noop) = (0x00, 0x01, 0x0a);
@@ -172,8 +172,8 @@ fn a_frame_may_come_byte_by_byte() {
         client.send([*byte]);
     }
     client.expect(&replies);
-    // Separate code receives large values. Cut the request near the ends of header, key and value.
-    // No line end follows a binary value.
+    // Separate code receives large values, so cut the request near the end of its header, of its
+    // key and of its value. No line end follows a binary value.
     let value = "abcdefg".repeat(5000);
     let request = [frame(set, &extras, "big", &value), frame(get, b"", "big", "")].concat();
     let reply = [answer(set, b"", ""), answer(get, &flags, &value)].concat();
@@ -266,7 +266,7 @@ fn half_requests_of_thousands_are_bounded() {
     let mut good = connect(&server);
     check_service(&mut good, 0);
     let mut stalled = Vec::new();
-    // 4,000 clients send 16 KiB each, 64 MiB together.
+    // 4,000 clients send 16 KiB each, which are 64 MiB in total.
     let half = format!("set half 0 0 16384\r\n{}", "h".repeat(16_300));
     for round in 0..4000 {
         let mut client = connect(&server);
@@ -291,7 +291,7 @@ fn padded_headers_of_thousands_are_bounded() {
     let headers = [
         // This line exceeds the limit, so the server closes the connection.
         format!("set k 0 0 1000000 {zeros}\r\n"),
-        // The next two lines are within the limit. The server keeps only the words that it needs.
+        // The next two lines are within the limit. The server stores only the words that it needs.
         format!("set k 0 0 1000000 {}\r\n", &zeros[..16_000]),
         format!("ms k 1000000 q{letters}\r\n"),
     ];
@@ -373,7 +373,7 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
     for number in 0..200 {
         let byte = char::from(b'a' + number % 26);
         let value = String::from(byte).repeat(bytes);
-        // Each client's unsent replies pin a value of its own. A reply exceeds the socket's buffer.
+        // Each client's unsent replies pin another value. A reply exceeds the socket's buffer.
         good.ask(format!("set pinned{number} 0 0 {bytes}\r\n{value}\r\n"), "STORED\r\n");
         let mut client = connect(&server);
         client.send(format!("get pinned{number}\r\n").repeat(50));
@@ -421,7 +421,7 @@ fn a_peer_that_floods_does_not_starve_another() {
     for client in [&mut flooding, &mut modest] {
         client.ask("version\r\n", VERSION);
     }
-    // Both clients send while the server is stopped, so that it finds both requests at once.
+    // Both clients send while the server is stopped, so the server finds both requests at once.
     let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     wait_until("the stop", || is_stopped(server.pid()));
@@ -458,7 +458,7 @@ fn is_stopped(pid: u32) -> bool {
     })
 }
 
-/// Reads the reply to a `stats` sent earlier.
+/// Reads the reply to an earlier `stats`. Returns the statistic `name`.
 fn modest_stat(client: &mut Client, name: &str) -> u64 {
     let mut found = None;
     loop {

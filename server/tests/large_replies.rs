@@ -68,7 +68,6 @@ impl<S: Read + Write> Stream<S> {
         assert_eq!(self.line(), "STORED\r\n");
     }
 
-    /// Returns the version of the value in the reply, or `None` for a miss.
     fn version(&mut self, key: u32) -> Option<u64> {
         let head = self.line();
         if head == "END\r\n" {
@@ -100,7 +99,7 @@ impl<S: Read + Write> Stream<S> {
 #[test]
 fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     let path = std::env::temp_dir().join(format!("hypostyle-large-{}", std::process::id()));
-    // Replies may hold up to half of this memory. A hundred values take less.
+    // Replies may hold up to half of this memory. A hundred values take less than half.
     let memory_bytes = 256 << 20;
     let server = start(Settings { unix_path: Some(path.clone()), memory_bytes, ..settings(1) });
     server.shared().plant_clock(NOON_MS);
@@ -137,7 +136,7 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     server.stop();
 }
 
-/// Requests values until a hundred have arrived, fifty of them in a new version of the key.
+/// Requests values until a hundred have arrived, fifty of them in another version than before.
 fn ask_by_datagrams(server: &Server, column: u16, values: &[[Vec<u8>; KEYS]]) {
     let mut client = datagrams::Client::of(server);
     assert!(live::messages::keep_megabytes(&client.socket));

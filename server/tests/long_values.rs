@@ -18,7 +18,7 @@ use testing::random::hash;
 
 /// Number of clients. Each client has keys of its own, and all clients share some further keys.
 const CLIENTS: u64 = 4;
-/// Number of rounds of a client, and of the requests that it sends at once in a round.
+/// Number of rounds of a client. In each round a client sends `REQUESTS` requests at once.
 const ROUNDS: u64 = 2000;
 const REQUESTS: u64 = 16;
 /// Number of keys of a client. The keys from `OWN_KEYS` on are shared by all clients.
@@ -27,7 +27,7 @@ const OWN_KEYS: usize = 8;
 /// This memory is small enough to be filled several times, so that segments are reused.
 const MEMORY_BYTES: usize = 128 << 20;
 
-/// The value is unique to its key and version, and long enough to be sent from the log.
+/// Returns a value that differs for each key and version, and that is sent from the log.
 fn value(key: u64, version: u64) -> Vec<u8> {
     let mut random = Random::new(hash(version, key));
     let mut value = version.to_be_bytes().to_vec();
@@ -44,7 +44,6 @@ enum Wanted {
     Value(u64, Option<u64>),
 }
 
-/// Returns the index of a client's own key, or `None` for a shared key.
 fn own(of: u64) -> Option<usize> {
     usize::try_from(of).ok().filter(|of| *of < OWN_KEYS)
 }

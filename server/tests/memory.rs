@@ -17,13 +17,12 @@ use rustix::param::page_size;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 const MIB: usize = 1 << 20;
-/// Fields of `/proc/PID/task/TID/stat`, numbered as in proc(5): the number of page faults without a
-/// disk access, and the scheduling policy. `IDLE_POLICY` is `SCHED_IDLE`.
+/// Number of the field "page faults without a disk access" of `/proc/PID/task/TID/stat`, by
+/// proc(5). `POLICY_FIELD` is the scheduling policy, and `IDLE_POLICY` its value `SCHED_IDLE`.
 const MINOR_FAULTS_FIELD: usize = 10;
 const POLICY_FIELD: usize = 41;
 const IDLE_POLICY: usize = 5;
 
-/// Stores about `bytes` bytes of values, each under its own key and `value_bytes` long on average.
 fn fill(client: &mut Client, bytes: usize, value_bytes: usize) {
     let value = "v".repeat(2 * value_bytes);
     let mut batch = String::new();
@@ -88,7 +87,7 @@ fn every_byte_is_accounted_for() {
     client.ask("flush_all\r\n", "OK\r\n");
     wait_until("the end of all items", || memory_of(&mut client, "live_bytes") == 0);
     is_accounted_for(&server, &mut client, "flushed");
-    // The value is short enough for the log. A longer value would not be received into a buffer.
+    // The value is short enough for the log, so the server receives its part into a read buffer.
     let part = "set part 0 0 4000\r\n".to_owned() + &"p".repeat(3_000);
     let held = |client: &mut Client| memory_of(client, "read_buf_bytes");
     let before = held(&mut client);
@@ -113,7 +112,7 @@ fn resident_memory_is_told_also_where_no_file_can_be_opened() {
 }
 
 /// The test closes every second connection. The allocator keeps the memory of these connections,
-/// because it lies between the memory of open connections.
+/// because their memory lies between the memory of open connections.
 #[test]
 fn what_the_allocator_keeps_is_accounted_for() {
     const CONNECTIONS: usize = 400;
@@ -199,8 +198,8 @@ fn status_bytes(server: &Server, name: &str) -> usize {
     line.trim_start_matches(':').trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// `-k` makes `-m` bytes resident and locked from the start, but not all reserved address space.
-/// Memory given back under a lower limit is unlocked.
+/// With `-k`, `-m` bytes are resident and locked from the start, but not all of the reserved
+/// address space. Memory that the server returns under a lower limit is unlocked.
 #[test]
 fn locked_memory_is_the_limit_and_follows_it() {
     let server = Server::under_test(&["-k", "-t", "2", "-m", "48"]);
@@ -226,8 +225,8 @@ fn locked_memory_is_the_limit_and_follows_it() {
     }
 }
 
-/// Returns the `/proc` directory of the server's thread with this name. A thread sets its name when
-/// it begins.
+/// Returns the `/proc` directory of the server's thread with this name. Waits for the thread,
+/// because a thread sets its name when it begins.
 fn task(server: &Server, name: &str) -> PathBuf {
     let is_named = |task: &PathBuf| {
         std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name))
@@ -298,7 +297,7 @@ fn a_column_does_not_wait_for_new_memory() {
     assert!(taken < 1000, "{taken} page faults of the column");
 }
 
-/// The values have about 16 KiB. An earlier version of the server filled all of `-m`.
+/// The values have about 16 KiB. An earlier version of the server filled all of `-m` with them.
 #[test]
 fn what_is_overwritten_takes_no_more_than_twice_its_bytes() {
     const KEYS: usize = 2500;

@@ -27,13 +27,13 @@ use testing::Random;
 
 /// With more than two columns, a connection may migrate on to a third column.
 const COLUMNS: usize = 3;
-/// Number of clients, and number of rounds of each client.
+/// Number of clients. Each client runs `ROUNDS` rounds.
 const CLIENTS: u64 = 8;
 const ROUNDS: u32 = 60;
 /// Maximum number of requests that a client sends before it reads the replies.
 const PIPELINED_MAX: u32 = 60;
 const KEYS: u32 = 12;
-/// Maximum number of receive and spare buffers that all columns hold while idle.
+/// Maximum number of receive and spare buffers that all columns together hold while they are idle.
 const SPARES: u64 = (COLUMNS * (TURNS_AHEAD + SPARES_SMALL_MAX + SPARES_LARGE_MAX)) as u64;
 const VERSION: &str = "VERSION 1.6.45\r\n";
 
@@ -58,7 +58,6 @@ fn unix(path: &Path) -> Box<dyn Stream> {
     Box::new(stream)
 }
 
-/// A client that predicts every byte of its replies.
 struct CheckedClient {
     stream: Box<dyn Stream>,
     number: u64,
@@ -72,7 +71,7 @@ impl CheckedClient {
         CheckedClient { stream, number, random: Random::new(number), values }
     }
 
-    /// The value names its client and ends in a checksum.
+    /// Makes a value that begins with the client's number and ends in a checksum.
     fn value(&mut self, key: u32) -> String {
         let bytes = match self.random.number(40) {
             0 => 90_000, // Too long for the log: received straight into the store.
@@ -171,7 +170,7 @@ fn drive(streams: impl Iterator<Item = Box<dyn Stream>>) -> Vec<CheckedClient> {
 }
 
 /// Asserts that another column has taken each connection that a column gave away, that enough
-/// connections have migrated, and that each belongs to one column.
+/// connections have migrated, and that each connection belongs to one column.
 fn all_have_moved(server: &Server, connections: u64) {
     let sum = |of: fn(&Sums) -> u64| columns(server).iter().map(of).sum::<u64>();
     wait_until("all is counted", || {
@@ -194,7 +193,7 @@ fn what_moves_after_each_turn_is_answered_byte_for_byte() {
     server.stop();
 }
 
-/// Each turn executes one of many pipelined requests, so a connection is idle only after the last.
+/// A turn executes one pipelined request, so a connection is idle only after its last request.
 #[test]
 fn what_never_rests_moves_after_each_turn_as_well() {
     const REQUESTS: u64 = 1000;
@@ -206,7 +205,7 @@ fn what_never_rests_moves_after_each_turn_as_well() {
         replies += &format!("STORED\r\nVALUE k 0 3\r\n{number:03}\r\nEND\r\n");
     }
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
-    // The clients share one key and run one after the other, so that each knows the key's value.
+    // The clients share one key and run one after the other, so each client knows the key's value.
     for client in &mut clients {
         client.ask(&requests, &replies);
     }
@@ -271,7 +270,7 @@ fn a_connection_that_moved_is_closed_when_it_has_been_idle() {
     let (mut busy, mut idle) = (connect(&server), connect(&server));
     (0..10).for_each(|_| idle.ask("version\r\n", VERSION));
     for second in 2..7 {
-        // A busy connection never counts as idle, whichever column has it.
+        // A busy connection never counts as idle, whichever column serves the connection.
         shared.plant_clock(second * 1000);
         (0..10).for_each(|_| busy.ask("version\r\n", VERSION));
     }
@@ -400,7 +399,8 @@ fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> b
 
 #[test]
 fn an_idle_column_takes_connections_from_a_saturated_one() {
-    // The idle column sleeps, or polls in the second case. In the third case no connection is idle.
+    // The idle column polls in the second case, and sleeps in the other two. In the third case no
+    // connection is idle.
     for (busy_poll_us, ahead) in [(0, false), (1_000_000, false), (0, true)] {
         let server = start(Settings { busy_poll_us, ..settings(2) });
         let has_helped = || {

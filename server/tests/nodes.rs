@@ -19,8 +19,8 @@ const MIB: u64 = 1 << 20;
 /// Maximum memory that the server takes on a node ahead of need: a few segments.
 const AHEAD: u64 = 32 * MIB;
 
-/// Returns the resident bytes, by the node that the memory's policy prefers, and then by the node
-/// on which the memory lies.
+/// Returns resident bytes. The first index is the node that the memory's policy prefers; the second
+/// index is the node on which the memory lies.
 fn given(server: &Server) -> [[u64; 2]; 2] {
     let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", server.pid())).unwrap();
     let mut bytes = [[0; 2]; 2];

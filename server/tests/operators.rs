@@ -17,7 +17,6 @@ use hypostyle::limits::{
 use hypostyle::settings::Settings;
 use inprocess::{Client, connect, settings, start, wait_until};
 
-/// Number of keys that are never deleted.
 const STAYING: usize = 20_000;
 
 fn fill(client: &mut Client, keys: std::ops::Range<usize>) {
@@ -27,7 +26,7 @@ fn fill(client: &mut Client, keys: std::ops::Range<usize>) {
     client.ask("mn\r\n", "MN\r\n");
 }
 
-/// Returns the keys that `mgdump` lists. It must list each key once.
+/// Returns the keys that `mgdump` lists. Fails if a key is listed twice.
 fn listed(client: &mut Client) -> HashSet<String> {
     client.ask("lru_crawler mgdump hash\r\n", "OK\r\n");
     let mut keys = HashSet::new();
@@ -185,7 +184,8 @@ fn names(server: &live::Server, arguments: &str) -> Vec<String> {
 #[test]
 fn statistics_have_memcacheds_names_and_no_others() {
     let flags = ["-o", "idle_timeout=100,no_maxconns_fast"];
-    // Each row: flags and `stats` arguments that give a section of `data/statistics.txt`.
+    // Each row has the flags and the `stats` arguments that give a section of
+    // `data/statistics.txt`.
     let without = ["-o", "no_lru_crawler,no_lru_maintainer"];
     let sections: [(&[&str], &str); 6] = [
         (&[], ""),
@@ -232,7 +232,7 @@ fn sockets(client: &mut Client) -> HashMap<String, HashMap<String, String>> {
 
 #[test]
 fn each_connection_is_told_once_with_its_state() {
-    // More connections than a column can list in one turn.
+    // Number of connections, which is larger than a column can list in one turn.
     const CONNECTIONS: usize = 700;
     assert!(inprocess::allow_files(2 * CONNECTIONS as u64 + 200));
     let server = start(settings(2));
@@ -321,7 +321,7 @@ fn a_dump_whose_client_takes_nothing_loses_its_place_to_another() {
     server.stop();
 }
 
-/// Returns the last bytes of the dump.
+/// Reads the dump to its end. Returns the last bytes of the dump.
 fn read_dump(client: &mut Client) -> Vec<u8> {
     let (mut end, mut bytes) = (Vec::new(), [0; 1 << 16]);
     while !end.ends_with(b"END\r\n") {

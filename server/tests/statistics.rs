@@ -42,7 +42,6 @@ const NEVER: [(&str, &str, &str); 24] = [
     ("pointer_size", "64", "it is the machine's"),
 ];
 
-/// Statistics, each with a request that increases it.
 const BY_REQUEST: [(&str, &str); 25] = [
     ("cmd_get", "get nosuch"),
     ("get_misses", "get nosuch"),
@@ -90,7 +89,7 @@ impl Moved {
         self.note(name);
     }
 
-    /// Repeats `act` until each statistic exceeds its number.
+    /// Repeats `act` until each statistic in `names` exceeds the number beside its name.
     fn exceed(
         &mut self,
         client: &mut Client,
@@ -130,7 +129,7 @@ fn open(settings: Settings) -> (Server, Client) {
     (server, client)
 }
 
-/// Stops a used server, after a check that the statistics of `NEVER` have not changed.
+/// Stops a used server. Fails if a statistic of `NEVER` has changed.
 fn close(server: Server, client: &mut Client) {
     let all = client.stats("");
     for (name, value, why) in NEVER {
@@ -156,7 +155,7 @@ fn requests(moved: &mut Moved) {
         let long = if name == "store_too_large" { "x".repeat(1_048_577) } else { String::new() };
         moved.raised(&mut client, name, |client| obey(client, &format!("{request}{long}")));
     }
-    // More requests than one turn executes.
+    // Send more requests than one turn executes, so that the connection yields.
     moved.raised(&mut client, "conn_yields", |client| obey(client, &"get k\r\n".repeat(1000)));
     close(server, &mut client);
 }

@@ -23,13 +23,12 @@ use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 /// The flow that names the first column.
 const FLOW: u16 = 1;
-/// Number of requests that a client has in flight, and number of clients. Half of the requests have
+/// Number of requests that each of the `CLIENTS` clients has in flight. Half of the requests have
 /// several parts, and one host may have at most `ASSEMBLIES_OF_ONE_MAX` incomplete requests.
 const WINDOW: u16 = 24;
 const CLIENTS: u16 = 3;
 const _: () = assert!((WINDOW / 2 * CLIENTS) as usize <= ASSEMBLIES_OF_ONE_MAX);
 const STOLEN: u64 = 500;
-/// Number of absent keys in a multiget.
 const MISSES: usize = 500;
 
 fn settings(steal: bool) -> Settings {
@@ -136,7 +135,7 @@ fn columns(server: &Server) -> Vec<Sums> {
     server.shared().columns.iter().map(|column| Sums::of(column)).collect()
 }
 
-/// Lets clients send windows until `enough` is true. Returns the highest count of one client.
+/// Lets clients send windows until `enough` is true. Returns the highest number of rounds.
 fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + Sync) -> u32 {
     let until = Instant::now() + DEADLINE;
     let of_client = |mut client: Client| {
@@ -229,7 +228,7 @@ fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Clie
         let before = received();
         let client = near.on(|| Client::at(near.v4, at, number));
         let after = received();
-        // The previous client's last datagram may have been counted late, and be included here.
+        // The previous client's last datagram may have been counted late, and so be included here.
         let [first, second] = [0, 1].map(|at| after[at] - before[at]);
         let of_client = usize::from(second > first);
         if *queue.get_or_insert(of_client) == of_client && clients.len() < CLIENTS.into() {
@@ -240,7 +239,8 @@ fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Clie
     (clients, queue.unwrap())
 }
 
-/// The thief has a queue in the first case, and none in the second. The third case has one of each.
+/// In the first case the thief has a queue, and in the second case the thief has none. In the third
+/// case one thief has a queue and the other thief has none.
 #[test]
 fn what_reaches_one_queue_is_answered_by_all_and_rightly() {
     for (queues, of_columns) in [(2, 2), (1, 2), (2, 3)] {

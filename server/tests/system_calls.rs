@@ -31,7 +31,7 @@ fn counts(server: &Server) -> Counts {
     sum
 }
 
-/// Measures `batches` batches of `batch` equal requests.
+/// Counts the system calls for `batches` batches of `batch` equal requests.
 fn cost(batches: u64, batch: usize, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) -> Counts {
     let mut settings = settings(1);
     settings.cas = false; // A binary answer would contain a CAS unique, which varies.

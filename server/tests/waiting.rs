@@ -1,5 +1,5 @@
-//! A request that needs memory waits until memory is free, and its connection waits with it. The
-//! column serves other connections meanwhile, and later answers the waiting requests in order.
+//! A request that needs memory waits until memory is free, and all later requests of its connection
+//! wait too. The column serves other connections, and later answers the waiting requests in order.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 #![cfg(debug_assertions)]
@@ -20,7 +20,7 @@ use inprocess::{Client, DEADLINE, connect, datagrams, settings, start, wait_unti
 use protocol::udp::{HEADER_BYTES, Header};
 use store::Store;
 
-/// A SET must wait after at most this number of answered SETs.
+/// After at most this number of answered SETs, a SET must wait.
 const SETS_MAX: u32 = 40_000;
 /// A request that still waits after this number of loops waits because memory is short.
 const LOOPS: usize = 200;
@@ -60,7 +60,7 @@ fn fill(server: &Server, client: &mut Client, other: &mut Client) -> u32 {
         client.send(set(key));
         wait_until("an answer, or a wait", || !is_silent(client) || awaiting_room(server) > 0);
         // A SET may also wait a few loops for evictions, or for the thread that takes memory ahead
-        // of need, to which these evictions may give more work.
+        // of need. The evictions may give more work to this thread.
         let store = &server.shared().store;
         let is_populated = || !store.wants_to_populate() && !store.has_segment_in_hand();
         while is_silent(client) {
@@ -244,7 +244,7 @@ fn a_datagram_waits_with_those_behind_it() {
     server.stop();
 }
 
-/// The server receives further datagrams together with the waiting one, and joins their parts.
+/// The server receives later datagrams together with the waiting datagram, and joins their parts.
 #[test]
 fn parts_behind_a_datagram_that_waits_are_not_executed_before_it_and_not_lost() {
     let (server, store) = stalled();

@@ -1,6 +1,6 @@
 //! The committed table of bounds: the maximum number of instructions of each row.
 //!
-//! Where: after all rows are counted, with `--check` or `--write`.
+//! Where: used after all rows are counted, if `--check` or `--write` is given.
 //! Invariant: a row takes at most `ROOM_PER_CENT` % more than its bound in the table. A bound is
 //! raised only with a reason in the table's last column, so that small increases do not add up.
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::measure::report::{Report, say};
 use crate::measure::{Outcome, fail};
 
-/// Per cent by which a row may exceed the table.
+/// If a row exceeds its bound by more than this percentage, the check fails.
 const ROOM_PER_CENT: f64 = 1.0;
 
 const HEAD: &str = "\
@@ -50,7 +50,7 @@ fn read() -> Outcome<Vec<Bound>> {
         .collect()
 }
 
-/// Writes the counted figures as the table's bounds, and keeps the reasons.
+/// Writes a table whose bounds are the counted figures. Copies the reasons from the old table.
 pub(crate) fn write(report: &Report) -> Outcome<()> {
     let old = read().unwrap_or_default();
     let mut text = HEAD.to_owned();
@@ -61,8 +61,8 @@ pub(crate) fn write(report: &Report) -> Outcome<()> {
     Ok(std::fs::write(path(), text)?)
 }
 
-/// Compares the counted figures with the table; `is_all` means that every row was counted. Fails if
-/// a row exceeds its bound, or is missing in the table or among the figures.
+/// Compares the counted figures with the table. Fails if a figure exceeds its bound by more than
+/// `ROOM_PER_CENT` or has no row. If `is_all` is true, also fails if a row has no figure.
 pub(crate) fn check(report: &Report, is_all: bool) -> Outcome<()> {
     let bounds = read()?;
     let mut faults = Vec::new();

@@ -1,8 +1,8 @@
 //! Runs this program under callgrind, and reads callgrind's output.
 //!
 //! Where: between `main`, which computes the figures, and valgrind.
-//! Invariant: an instruction is attributed to the source line from which it was compiled, even if
-//! the line's function was inlined, and to the function that contains this source line.
+//! Invariant: an instruction counts for its source line, and for the function whose text contains
+//! this line, even if the compiler has inlined the function.
 //! Source: valgrind's manual, "Callgrind Format Specification".
 
 use std::collections::HashMap;
@@ -13,15 +13,14 @@ use std::process::{Command, Stdio};
 use crate::Options;
 use crate::measure::{Outcome, fail};
 
-/// Pattern of the functions whose instructions are counted, with the instructions of their callees.
+/// Pattern of function names. Callgrind counts the matching functions and the functions they call.
 const COUNTED: &str = "*measured_batches*";
 
 const OWN_FILES: &str = "server/benches/";
 
-/// A place in the code: name of the linked function, source file, line number.
 type Place = (String, String, u32);
 
-/// Number of instructions at each place. A difference of profiles may have negative numbers.
+/// Number of executed instructions at each place; may be negative in a difference of profiles.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Profile {
     places: HashMap<Place, i64>,
@@ -62,15 +61,14 @@ pub(crate) fn count(op: &str, count: u32, options: &Options) -> Outcome<Profile>
     }
 }
 
-/// Callgrind's output gives the name of a file or function in full only once, with a number, and
-/// afterwards gives the number alone.
+/// The names of files or functions by their numbers. Callgrind's output has a number and a name
+/// where the name first occurs, and afterwards only the number.
 #[derive(Default)]
 struct Names {
     known: HashMap<String, String>,
 }
 
 impl Names {
-    /// Resolves `(7) name` or `(7)`.
     fn resolve(&mut self, text: &str) -> String {
         let Some((number, name)) = text.split_once(')') else { return text.to_owned() };
         if !name.is_empty() {
@@ -93,7 +91,7 @@ impl Profile {
                     "fn" => function = functions.resolve(value),
                     "cfi" | "cfl" => drop(files.resolve(value)),
                     "cfn" => drop(functions.resolve(value)),
-                    // The next line repeats the callee's cost, which the callee's lines have too.
+                    // The next line repeats the cost that the callee's own lines have.
                     "calls" => is_call = true,
                     _ => {}
                 }
@@ -124,7 +122,7 @@ impl Profile {
         difference
     }
 
-    /// Drops the instructions of this program's own lines: calls and checks.
+    /// Removes the instructions of this bench's own lines, which call the code and check results.
     pub(crate) fn without_this_program(mut self) -> Profile {
         self.places.retain(|(_, file, _), _| !file.contains(OWN_FILES));
         self
@@ -137,7 +135,7 @@ impl Profile {
         })
     }
 
-    /// Returns the instructions of each function, counted by source line, in descending order.
+    /// Returns each function with the instructions of its source lines, the largest number first.
     pub(crate) fn by_function(&self) -> Vec<(String, i64)> {
         let mut sources: HashMap<String, Vec<String>> = HashMap::new();
         self.by(|(function, file, line)| {
@@ -181,7 +179,6 @@ fn is_ours(file: &str) -> bool {
     file.starts_with(root()) || !Path::new(file).is_absolute() && Path::new(file).exists()
 }
 
-/// Shortens a path for display. A file outside the workspace keeps its last three parts.
 fn shown(file: &str) -> String {
     match file.strip_prefix(root()) {
         Some(ours) => ours.trim_start_matches('/').to_owned(),
@@ -202,7 +199,7 @@ fn is_hash(part: &str) -> bool {
     part.len() == 17 && part.starts_with('h')
 }
 
-/// Finds the function that contains a line: the nearest less indented function above the line.
+/// Finds the function that contains a line: the nearest function above with less indentation.
 fn function_around(text: &[String], line: u32) -> (usize, String) {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let here = usize::try_from(line).unwrap_or(0).min(text.len());

@@ -1,8 +1,8 @@
-//! Requests in datagrams: received, executed and answered by the code of a column.
+//! Sends requests in datagrams, which the code of a column receives, executes and answers.
 //!
 //! Where: the runs under callgrind, for the rows of datagrams and of packets.
 //! Invariant: callgrind counts only the column's work in user space, after all requests of a batch
-//! have arrived. It does not count the clients and the checks of replies.
+//! have arrived. Callgrind does not count the clients' work or the checks of replies.
 
 use std::sync::Arc;
 
@@ -21,9 +21,8 @@ use crate::measure::{Outcome, fail};
 use crate::packets::PacketCounter;
 
 pub(crate) const TOGETHER: usize = BATCH as usize;
-/// Longer than any reply in this bench.
 const REPLY_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a reply that fit one datagram.
+/// Maximum bytes of a reply in one datagram.
 const PART_BYTES: usize = ANSWER_BYTES_MAX - HEADER_BYTES;
 /// The bench fails if no datagram arrives in this number of attempts, which take seconds.
 const LOOKS_MAX: usize = 1 << 20;
@@ -31,7 +30,7 @@ const LOOKS_MAX: usize = 1 << 20;
 pub(crate) struct Site<D: Datapath> {
     column: Datagrams<D>,
     clients: Vec<net::Datagrams>,
-    /// Counts arrivals over AF_XDP, where a request may arrive after the send has returned.
+    /// Counts packets that arrive over AF_XDP, where a packet may arrive after the send returned.
     arrivals: Option<PacketCounter>,
     outbox: Outbox,
     inbox: Inbox,
@@ -74,8 +73,8 @@ impl<D: Datapath> Site<D> {
         }
     }
 
-    /// Executes `keys` requests in batches of `TOGETHER`. A batch has one request from each client,
-    /// or comes from a single client.
+    /// Executes `keys` requests in batches of `TOGETHER`. In a batch, either each client sends one
+    /// request, or a single client sends all requests.
     pub(crate) fn run(
         mut self,
         keys: usize,
@@ -92,13 +91,13 @@ impl<D: Datapath> Site<D> {
             let due = replies.len() / reply_bytes * reply_bytes.div_ceil(PART_BYTES);
             let sent = |turn: &TurnState| turn.context.counters.udp_sent.get();
             let (until, mut looks) = (sent(turn) + due as u64, 0);
-            // One turn may not execute the whole batch: the socket's inbox starts with two slots
-            // and grows, and a turn may leave some of the long requests to the next turn.
+            // One turn does not always execute the whole batch: the socket's inbox starts with two
+            // slots and grows, and a turn may leave some of the long requests to the next turn.
             while sent(turn) < until {
                 measured_batches_of_datagrams(&mut self.column, turn);
                 looks = looked(looks, "answers")?;
             }
-            // Replies with CAS uniques, which the server chooses, are checked only in length.
+            // The server chooses CAS uniques, so a reply with a unique is checked only in length.
             self.check(replies.chunks(reply_bytes), requests.cas_at.is_empty())?;
         }
         Ok(())
@@ -128,7 +127,7 @@ impl<D: Datapath> Site<D> {
         Ok(())
     }
 
-    /// The column's replies must equal `replies`, or only their lengths if `is_known` is false.
+    /// Fails if the column's replies differ from `replies`; if `!is_known`, compares only lengths.
     fn check<'r>(
         &mut self,
         replies: impl Iterator<Item = &'r [u8]>,

@@ -37,11 +37,11 @@ use testing::Random;
 
 /// Maximum length of the reply to a miss: a binary header, the key, and a few words.
 const MISS_MAX: usize = 80;
-/// Number of times that each key is read beforehand, which saturates the read counter of its slot.
+/// Number of times that each key is read beforehand, to raise its read counter to the maximum.
 const WARM_READS: u32 = 3;
-/// Ratio of the stored bytes to the memory of an evicting store.
+/// The stored bytes are this number of times the memory of an evicting store.
 const TIGHT_PART: usize = 2;
-/// Minimum memory of an evicting store. With less, segments would have the smallest size.
+/// Minimum memory of an evicting store. With less memory, segments would have the smallest size.
 const TIGHT_BYTES_MIN: usize = 4 << 20;
 
 struct Bench {
@@ -75,16 +75,16 @@ pub(crate) fn run(op: Op, count: u32, options: &Options) -> Outcome<()> {
 impl Bench {
     fn new(op: Op, count: u32, options: &Options) -> Outcome<Bench> {
         let value_bytes = usize::try_from(options.value_bytes)?;
-        // Operations that use each key once need keys of their own. Both runs store as many keys as
-        // the longer run needs, so that both start with the same store.
+        // If an operation may use each key only once, a run needs one key per operation. The short
+        // run stores as many keys as the long run, so that both runs start with the same store.
         let once = if op.is_once_a_key() && !op.is_of_new_keys() { 2 * options.count } else { 0 };
         let keys = options.keys.max(once.next_multiple_of(BATCH) + BATCH);
         let payload_bytes = usize::try_from(keys)? * (value_bytes + KEY_BYTES + 20);
         let memory_bytes = match (op.is_evicting(), op.zero_copy()) {
             (true, _) => (payload_bytes / TIGHT_PART).max(TIGHT_BYTES_MIN),
             (false, None) => 4 * payload_bytes + (64 << 20),
-            // At most a quarter of this memory is for packets and values in the arena, whose chunks
-            // are larger than values.
+            // The arena, which holds packets and values, gets at most a quarter of this memory. A
+            // value takes whole chunks of the arena, which have more bytes than the value.
             (false, Some(_)) => 12 * payload_bytes + (192 << 20),
         };
         // `incr` takes a value of digits only.
@@ -101,7 +101,7 @@ impl Bench {
             None => store_of(memory_bytes, 1, Some(options.eviction))?,
         };
         let mut context = context_of(&store, memory_bytes)?;
-        // Store several times the items that fit an evicting store, so that later SETs evict items.
+        // Store four times the items that fit in an evicting store, so that later SETs evict items.
         let filled = match op.is_evicting() {
             true => keys.max(u32::try_from(memory_bytes / (value_bytes + KEY_BYTES) * 4)?),
             false => keys,
@@ -127,8 +127,8 @@ impl Bench {
     }
 }
 
-/// Returns the keys of `count` operations, drawn from the first `spread` of the `filled` stored
-/// keys unless the operation needs keys of its own.
+/// Returns the key of each of `count` operations. If the operation may repeat keys, draws the keys
+/// at random from the first `spread` of the `filled` stored keys.
 fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Column) -> Vec<Key> {
     let mut random = Random::new(1);
     if op.is_of_new_keys() {
@@ -238,7 +238,7 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
     }
 }
 
-/// Number of keys that are prefetched together: the maximum for a column.
+/// Number of keys that are prefetched together. A column prefetches at most this number.
 const AHEAD: usize = 16;
 
 #[inline]
@@ -275,7 +275,7 @@ fn append(column: &mut Column, key: &Key) -> Outcome<()> {
     }
 }
 
-/// Appends the values of GETs to `out`, and reads the item's fields that a `get` reply shows.
+/// Looks up keys, appends the values to `out`, and reads the item's fields that `get` replies show.
 fn append_all<'k>(
     batches: impl Iterator<Item = &'k [Key]>,
     column: &mut Column,
@@ -313,8 +313,8 @@ fn hits_ahead(column: &mut Column, keys: &[Key], value_bytes: usize) -> Outcome<
     keys.iter().try_for_each(|key| hit(column, key, value_bytes))
 }
 
-/// Executes all requests, `together` of them in each turn. Each reply must have `reply_bytes`
-/// bytes, or with `None` at most `MISS_MAX` bytes.
+/// Executes all requests, `together` of them in each turn. Fails unless each reply has
+/// `reply_bytes` bytes or, if `reply_bytes` is `None`, at most `MISS_MAX` bytes.
 fn answer_all(
     turn: &mut TurnState,
     requests: &Batch,
@@ -322,7 +322,6 @@ fn answer_all(
     reply_bytes: Option<usize>,
 ) -> Outcome<()> {
     let mut session = Session::new(ProtocolMode::Auto);
-    // All requests have the same length.
     let turn_bytes = requests.request.len() / keys * together;
     for (input, done) in requests.request.chunks(turn_bytes).zip((together..).step_by(together)) {
         let before = turn.out.buf.len();
@@ -376,7 +375,6 @@ fn answer_on_connections(turn: &mut TurnState, requests: &Batch, keys: usize) ->
     Ok(())
 }
 
-/// Connections that brought one request each.
 struct OneRequestConnections<'i> {
     requests: Enumerate<Chunks<'i, u8>>,
     speak: ProtocolMode,

@@ -1,6 +1,6 @@
 //! The operations whose instructions are counted, by name.
 //!
-//! Where: each operation is a row of the table. Runs under callgrind get its name as an argument.
+//! Where: each operation is a row of the table. A run under callgrind gets the operation's name.
 //! Invariant: each operation has one name.
 
 use hypostyle::settings::ZeroCopy;
@@ -11,7 +11,7 @@ use crate::measure::wire::Protocol;
 pub(crate) enum Op {
     /// An empty loop, whose cost is subtracted from the cost of every other operation.
     Nothing,
-    /// The column's work between two batches, of which each of a batch's 32 operations bears 1/32.
+    /// The column's work between two batches of 32 operations. The figure is a 32nd of this work.
     Loop,
     GetHit,
     /// A get of a key that has not been read yet.
@@ -171,7 +171,7 @@ impl Op {
         }
     }
 
-    /// The protocol of an operation that does not follow `--protocol`.
+    /// The protocol that the operation always uses, or `None` if `--protocol` chooses the protocol.
     pub(crate) fn protocol(self) -> Option<Protocol> {
         match self {
             Op::RequestMetaGetHit | Op::RequestMetaGetHitAhead | Op::RequestMetaSetSame => {

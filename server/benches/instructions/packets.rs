@@ -1,8 +1,8 @@
 //! A link between two network namespaces, with a column's AF_XDP port at one end.
 //!
 //! Where: the rows `packet` of the table. The server's own code opens the port, in native mode.
-//! Invariant: nothing outside the namespaces is changed. Values lie in the arena if the row has a
-//! mode of `-o zero_copy`. The store gets the memory that packets and values in the arena do not
+//! Invariant: nothing outside the namespaces is changed. If the row's name contains a `zero_copy`
+//! mode, values are in the arena. The store gets the memory that the rings and the arena do not
 //! take.
 
 use std::fs::File;
@@ -27,9 +27,8 @@ use crate::measure::in_process::{HASH_SEED, Key, START};
 use crate::measure::{Outcome, fail};
 
 const PORT: u16 = 11_211;
-/// MTUs of the link: the MTU of Ethernet, and a larger one for longer requests.
+/// MTUs of the link: the MTU of Ethernet, and a larger MTU for long requests.
 const MTUS: [usize; 2] = [1500, 9000];
-/// Bytes of the headers of IPv4 and UDP, and of memcached's UDP frame.
 const HEADERS_BYTES: usize = 28 + HEADER_BYTES;
 
 pub(crate) struct Packets {

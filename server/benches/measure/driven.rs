@@ -16,7 +16,6 @@ pub(crate) fn verb(words: impl IntoIterator<Item = String>) -> Outcome<Verb> {
     }
 }
 
-/// Returns the merged reports of a `kvblaster run` with these arguments.
 pub(crate) fn run(words: &str) -> Outcome<Interval> {
     let all = ["run", "--quiet"].into_iter().chain(words.split_whitespace());
     match verb(all.map(str::to_owned))? {

@@ -1,4 +1,4 @@
-//! A store without a server: keys by number, and operations whose outcome is checked.
+//! A store without a server: makes keys from numbers, executes operations, and checks outcomes.
 //!
 //! Where: the programs that measure the store alone.
 //! Invariant: an operation with an unexpected outcome ends the program, so that no figure counts a
@@ -12,21 +12,22 @@ use store::{Body, Column, Config, Put, PutResult, Start, Store, StoreError, Valu
 
 use super::{Outcome, fail};
 
-/// Number of operations between two quiescent points, as in a column with 32 requests in flight.
+/// Number of operations between two quiescent points: a column that receives 32 requests at once
+/// executes all of them between two such points.
 pub(crate) const BATCH: u32 = 32;
-/// The store's time at its start, in seconds, as in the server.
+/// The store's clock at its start, in seconds. The server's clock starts at the same number.
 pub(crate) const START: u32 = 62;
 const KEY_DIGITS: usize = 8;
 
 /// Maximum number of attempts at a SET while other columns still use the memory that the SET needs.
-/// If more attempts were needed, another thread would hang.
+/// If all attempts fail, another thread hangs.
 const ASKS_MAX: u32 = 1 << 20;
 const KEY_PREFIX: &[u8; 28] = b"hypostyle:bench:cluster:key:";
 /// Length of every key: the median of Twitter's published clusters.
 pub(crate) const KEY_BYTES: usize = KEY_PREFIX.len() + KEY_DIGITS;
-/// Upper bound of the keys' numbers, exclusive.
+/// The number of each key is below this bound.
 pub(crate) const KEYS_END: u32 = 100_000_000;
-/// Longest value that these programs store. The log still holds such a value in one piece.
+/// Length of the longest value. The log holds a value of this length in one piece.
 pub(crate) const VALUE_BYTES_MAX: u32 = 8_192;
 
 pub(crate) type Key = [u8; KEY_BYTES];
@@ -57,7 +58,6 @@ pub(crate) fn store_of(
     Ok(Store::with_start(&config, start)?)
 }
 
-/// Makes a column of the store, and sets it online.
 pub(crate) fn column_of(store: &Arc<Store>) -> Column {
     let mut column = store.column();
     column.set_now(START);
@@ -117,8 +117,8 @@ pub(crate) fn set(column: &mut Column, key: &[u8], value: &[u8]) -> Outcome<()> 
     put(column, &Put::new(Verb::Set, key), value)
 }
 
-/// Like `set`, but for any `Put`. While other columns still use the room that the value needs, this
-/// function tries again, as a server does between two loops.
+/// Executes `put`. While other columns still use the memory that the value needs, this function
+/// tries again, as a server would do in its next loop.
 #[inline]
 pub(crate) fn put(column: &mut Column, put: &Put<'_>, value: &[u8]) -> Outcome<()> {
     for _ in 0..ASKS_MAX {

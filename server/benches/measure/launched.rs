@@ -13,22 +13,18 @@ use procfs::{Current, Meminfo};
 use super::statistics::count_of_u64;
 use super::{Outcome, fail};
 
-/// Options that allow every network over UDP. Without them, limits on UDP replies apply.
+/// Options that allow every network over UDP. Without these options, the server limits UDP replies.
 pub(crate) const EVERYBODY: &str = "udp_allow=0.0.0.0/0,udp_allow=::/0";
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) program: &'a Path,
-    /// `-t`.
     pub(crate) threads: u32,
-    /// `-m`, in megabytes.
     pub(crate) memory_mb: u32,
-    /// `-c`.
     pub(crate) connections: u32,
     pub(crate) extra: &'a [String],
 }
 
-/// The path of this project's server, or `None` if cargo has not built this server.
 pub(crate) fn ours() -> Option<PathBuf> {
     option_env!("CARGO_BIN_EXE_hypostyle").map(PathBuf::from)
 }
@@ -40,7 +36,7 @@ pub(crate) fn subject(named: Option<&PathBuf>) -> Outcome<PathBuf> {
     }
 }
 
-/// The memcached that the variable `MEMCACHED` names, or the first one on `PATH`.
+/// The memcached that the environment variable `MEMCACHED` names, or the first memcached on `PATH`.
 pub(crate) fn memcached() -> PathBuf {
     std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into()).into()
 }
@@ -69,7 +65,7 @@ impl Launch<'_> {
         Ok(words)
     }
 
-    /// Starts the server, and waits until it answers. An empty `cores` allows all cores.
+    /// Starts the server, and waits until it answers. If `cores` is empty, all cores are allowed.
     pub(crate) fn start(&self, cores: &[usize]) -> Outcome<Server> {
         Ok(blaster::launch::start(&self.words()?, cores)?)
     }
@@ -88,7 +84,7 @@ pub(crate) fn resident_bytes(server: &Server) -> Outcome<u64> {
     }
 }
 
-/// Bytes of a server's small pages that the system may replace by huge pages, perhaps much later.
+/// Bytes in a server's small pages that the kernel may replace by huge pages, perhaps much later.
 pub(crate) fn bytes_to_be_huge(server: &Server) -> Outcome<u64> {
     let maps = process(server)?.smaps()?;
     let small = maps.iter().map(|map| {

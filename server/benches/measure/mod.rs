@@ -26,7 +26,7 @@ pub(crate) fn fail<T>(text: String) -> Outcome<T> {
     Err(text.into())
 }
 
-/// The program's arguments, without the one that cargo passes to every benchmark.
+/// The program's arguments, without `--bench`, which cargo passes to every benchmark.
 pub(crate) fn words() -> impl Iterator<Item = String> {
     std::env::args().filter(|word| word != "--bench")
 }

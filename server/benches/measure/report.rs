@@ -1,8 +1,8 @@
 //! A program's result, as text and as JSON.
 //!
 //! Where: the end of each program.
-//! Invariant: both forms have the same figures. A figure that was measured more than once has its
-//! spread.
+//! Invariant: both forms have the same figures. A figure that was measured several times has a
+//! confidence interval.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Includes facts on the machine, and the command that repeats the run.
+    /// The new report contains facts about the machine, and the command that repeats the run.
     pub(crate) fn new() -> Report {
         let Machine { kernel, cpu_model, cpus, .. } = Machine::here();
         let name = env!("CARGO_CRATE_NAME");
@@ -63,7 +63,6 @@ impl Report {
         self.facts.iter().try_for_each(|(name, value)| say(&format!("{name:>12}: {value}\n")))
     }
 
-    /// Adds a figure without a spread, and shows it at once.
     pub(crate) fn figure(&mut self, name: &str, unit: &'static str, value: f64) -> Outcome<()> {
         self.add(Figure { name: name.to_owned(), unit, value, spread: None })
     }
@@ -85,7 +84,6 @@ impl Report {
         &self.figures
     }
 
-    /// Writes the whole result as JSON, if a file was named.
     pub(crate) fn close(&self, json_path: Option<&Path>) -> Outcome<()> {
         let Some(path) = json_path else { return Ok(()) };
         let figures: Vec<Value> = self

@@ -1,6 +1,6 @@
-//! Requests and replies as bytes: a GET and a SET in each protocol, and the replies they must get.
+//! Makes a GET and a SET in each protocol as bytes, and the replies that a correct server sends.
 //!
-//! Where: the requests that are executed in process.
+//! Where: used by the programs that execute requests in their own process.
 //! Invariant: every byte of a reply is known beforehand, except for a binary reply's CAS unique.
 //! Source: memcached's protocol.txt (`get`, `set`, `mg`, `ms`) and `protocol_binary.h` (GETK, SET).
 
@@ -9,10 +9,9 @@ use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST};
 use super::in_process::{KEY_BYTES, Key};
 use super::wire::Protocol;
 
-/// The opcodes of GETK and SET.
+/// The opcode of GETK.
 const OPCODE_GET: u8 = 0x0c;
 const OPCODE_SET: u8 = 0x01;
-/// Offset of the CAS unique in a header.
 const CAS_AT: usize = 16;
 /// `KEY_BYTES` as a `u32`, for the lengths in a header.
 const KEY_BYTES_32: u32 = 36;
@@ -22,11 +21,11 @@ const _: () = assert!(KEY_BYTES_32 as usize == KEY_BYTES);
 pub(crate) struct Batch {
     pub(crate) request: Vec<u8>,
     pub(crate) reply: Vec<u8>,
-    /// Offsets in `reply` of the CAS uniques, which the server chooses; ascending.
+    /// Offsets of the CAS uniques in `reply`, ascending. The server chooses the uniques.
     pub(crate) cas_at: Vec<usize>,
 }
 
-/// The constant parts of requests for values of one length.
+/// Makes requests and replies whose values all have the same length.
 #[derive(Clone, Debug)]
 pub(crate) struct Form {
     protocol: Protocol,

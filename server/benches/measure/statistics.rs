@@ -22,7 +22,7 @@ pub(crate) fn median(figures: &[f64]) -> f64 {
     steady::median(figures.to_vec()).unwrap_or(f64::NAN)
 }
 
-/// The interval is bootstrapped. The interval of a single figure has no width.
+/// Returns the median with a bootstrapped interval. The interval of a single figure has width 0.
 pub(crate) fn median_with_interval(figures: &[f64]) -> Median {
     let value = median(figures);
     let of = |some: &mut [f64]| median(some);
@@ -31,7 +31,7 @@ pub(crate) fn median_with_interval(figures: &[f64]) -> Median {
     Median { value, low, high }
 }
 
-/// A straight line, fitted by least squares.
+/// The slope of a straight line that is fitted by least squares.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) slope: f64,
@@ -39,7 +39,7 @@ pub(crate) struct Line {
     pub(crate) slope_error: f64,
 }
 
-/// Fits a line to `points`, at least two of them.
+/// Fits a line to `points`, of which there must be at least two.
 pub(crate) fn regression(points: &[(f64, f64)]) -> Line {
     let count = count_of(points.len());
     let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;

@@ -13,7 +13,7 @@ use protocol::binary::{EXPTIME_NO_CREATE, HEADER_BYTES, Header, MAGIC_REPLY, MAG
 
 use super::{Outcome, fail};
 
-/// Longest wait for an answer. The wait is long, because the soak stops the server for seconds.
+/// If an answer takes longer, the request fails. The soak test stops the server for some seconds.
 const SILENCE: Duration = Duration::from_secs(120);
 const READ_BYTES: usize = 64 << 10;
 
@@ -48,7 +48,7 @@ pub(crate) enum Verb<'a> {
     Touch,
 }
 
-/// A request. `exptime` is in seconds from now, or 0 for no expiry; some verbs ignore it.
+/// A request. `exptime` is in seconds from now, or 0 for no expiry; some verbs ignore `exptime`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) verb: Verb<'a>,
@@ -63,11 +63,10 @@ pub(crate) enum Answer {
     Done,
     /// The key is absent, or the verb's condition did not hold and the value was not stored.
     NotDone,
-    /// An error, with the server's text.
     Refused(String),
 }
 
-/// Opens a connection, and waits until a column answers. Later reads fail after `silence`.
+/// Opens a connection, and waits until a column answers. Later reads fail after the time `silence`.
 pub(crate) fn accepted(address: &str, silence: Duration) -> Outcome<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -128,7 +127,7 @@ impl Wire {
         Ok(rows)
     }
 
-    /// Returns a statistic of `stats columns` for each column.
+    /// Returns the value of the statistic `name` of `stats columns` for each column.
     pub(crate) fn of_columns(&mut self, name: &str) -> Outcome<Vec<u64>> {
         let rows = self.stats("stats columns")?;
         let of_name = rows.iter().filter(|(row, _)| row.rsplit(':').next() == Some(name));
@@ -180,7 +179,7 @@ impl Wire {
                 (Verb::Increment(_), None) => return fail(format!("{header:?}: no number")),
                 _ => Answer::Done,
             },
-            // Not found, exists, not stored.
+            // The statuses "not found", "exists" and "not stored".
             1 | 2 | 5 => Answer::NotDone,
             _ => Answer::Refused(String::from_utf8_lossy(&body).into_owned()),
         })
@@ -269,7 +268,7 @@ fn meta(ask: &Request<'_>, out: &mut Vec<u8>) -> Outcome<()> {
 
 fn binary(ask: &Request<'_>, out: &mut Vec<u8>) {
     let exptime = ask.exptime.to_be_bytes();
-    // The extras of verbs that store: client flags, which are 0, and exptime.
+    // The extras of verbs that store a value: client flags, which are 0, and exptime.
     let stores = [[0; 4], exptime].concat();
     let (extras, value): (Vec<u8>, &[u8]) = match ask.verb {
         Verb::Get | Verb::Delete => (Vec::new(), b""),

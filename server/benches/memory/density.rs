@@ -1,9 +1,9 @@
 //! Bytes of memory that an item takes in addition to its key and value.
 //!
-//! Where: both servers, each restarted for each row, with room for all items.
-//! Invariant: the figure is the slope, over items, of resident bytes minus keys and values. It
-//! excludes memory that a server takes at its start. Each point has twice the items of the
-//! preceding point, so that a table that grows by doubling is equally full at each point.
+//! Where: both servers; each row restarts the servers, with room for all items.
+//! Invariant: the figure is the slope of a line through the resident bytes minus keys and values,
+//! over the number of items. Memory taken at the start does not count. Each point has twice the
+//! items of the preceding point, so that a table that doubles is equally full at each point.
 
 use blaster::launch::Server;
 
@@ -15,12 +15,11 @@ use crate::measure::{Outcome, fail};
 use crate::sizes::Mix;
 use crate::{Options, TestedServer};
 
-/// Number of points through which the line is fitted.
 const POINTS: u32 = 5;
-/// `-m` is 3/2 of the bytes of all keys and values plus `OVERHEAD_BYTES_MAX` for each item.
+/// `-m` is half of this number times the sum of keys, values and `OVERHEAD_BYTES_MAX` per item.
 const ROOM_FACTOR: u64 = 3;
 const OVERHEAD_BYTES_MAX: u64 = 120;
-/// The interval of a slope extends this number of standard errors to each side, for about 95 %.
+/// The 95 % interval of a slope extends this number of standard errors to each side.
 const ERRORS: f64 = 2.0;
 
 /// The rows: name, fields of the stored items, and true if the server keeps CAS uniques.

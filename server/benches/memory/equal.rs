@@ -1,4 +1,4 @@
-//! The number of items that fit in equal memory.
+//! Compares how many items the two servers hold in equal memory.
 //!
 //! Where: both servers, filled until they evict.
 //! Invariant: equal memory means equal resident memory of the whole process, while the server
@@ -17,7 +17,6 @@ use crate::sizes::Mix;
 use crate::{Options, TestedServer};
 
 const ATTEMPTS_MAX: u32 = 10;
-/// Number of items stored between two readings of the statistics.
 const STEP_ITEMS: u64 = 20_000;
 const MEGABYTE: u64 = 1 << 20;
 
@@ -146,7 +145,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         report.figure(&format!("resident memory, {}", mix.name()), "x the rival's", resident)?;
         let items = count_of_u64(ours.items) / count_of_u64(theirs.items);
         report.figure(&format!("items, {}", mix.name()), "x the rival's", items)?;
-        // The rival's memory varies in steps of a megabyte; the ratio corrects for the difference.
+        // Resident memory still differs, as `-m` has steps of a megabyte; the ratio corrects this.
         let name = format!("items a resident byte, {}", mix.name());
         report.figure(&name, "x the rival's", items / resident)?;
     }

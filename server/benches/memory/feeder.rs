@@ -1,8 +1,8 @@
 //! A connection that stores and looks up items as fast as the server answers, by the text protocol.
 //!
 //! Where: between this program and a server under test.
-//! Invariant: all sent requests are executed before a figure is read; `settle` waits for an answer
-//! to a last request.
+//! Invariant: the server has executed all sent requests before a figure is read, because `settle`
+//! sends an `mn` and waits for its answer.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -16,16 +16,16 @@ use crate::measure::{Outcome, fail};
 use crate::sizes::{Mix, VALUE_BYTES_MAX};
 
 const SEND_BYTES: usize = 64 << 10;
-/// Time between two readings of a server's state while it settles.
+/// Time between two readings of a server's memory while the server settles.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
-/// Memory counts as settled if it has not changed for this time. A server at rest has then returned
-/// the memory that it took ahead of need. Only huge pages may still form.
+/// A server's memory counts as settled if it has not changed for this time. In this time an idle
+/// server returns the memory that it took in advance. Only huge pages may form later.
 pub(crate) const MOMENT: Duration = Duration::from_millis(2500);
-/// Maximum bytes that may stay in small pages: huge pages do not fit the ends of mappings.
+/// With fewer bytes in small pages, the program does not wait for more huge pages to form.
 const TO_BE_HUGE_MAX: u64 = 8 << 20;
-/// Bytes of a bucket: a pointer in memcached's table. Our table takes 8 bytes per item, too.
+/// Bytes of a bucket of memcached's table. This server's index also takes 8 bytes per item.
 const BUCKET_BYTES: u64 = 8;
-/// Longest wait for a server to settle.
+/// After this time, the program no longer waits for a server to settle.
 const SETTLE_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,6 @@ impl Feeder {
         })
     }
 
-    /// Stores item `id`. Returns the bytes of its key and value.
     pub(crate) fn set(&mut self, mix: Mix, id: u64, fields: ItemFields) -> Outcome<usize> {
         let value_bytes = mix.value_bytes(id);
         self.out.extend_from_slice(b"set ");
@@ -82,7 +81,7 @@ impl Feeder {
     }
 
     /// Looks up `ids`, and appends each id that misses to `missing`. With more than a few hundred
-    /// `ids`, client and server could wait for each other.
+    /// `ids`, client and server could block each other: the client sends all before it reads.
     pub(crate) fn get(&mut self, mix: Mix, ids: &[u64], missing: &mut Vec<u64>) -> Outcome<()> {
         for &id in ids {
             self.out.extend_from_slice(b"mg ");
@@ -149,8 +148,8 @@ impl Feeder {
         }
     }
 
-    /// Waits until the memory of `server` has settled: no change for `MOMENT`, a table as wide as
-    /// the items require, and all huge pages formed. For huge pages it waits at most `settle`.
+    /// Waits until the memory of `server` has not changed for `MOMENT`, the hash table has grown
+    /// enough for the items, and all huge pages have formed. Waits at most `settle` for huge pages.
     pub(crate) fn resident_bytes(&mut self, server: &Server, settle: Duration) -> Outcome<u64> {
         let start = Instant::now();
         let (mut last, mut since) = (0, start);
@@ -167,8 +166,8 @@ impl Feeder {
     }
 }
 
-/// True if a server is widening its table, or will soon. memcached doubles its table at one and a
-/// half items per bucket, but checks this only once a second, which is late after a fast fill.
+/// True if a server is widening its hash table, or will soon widen it. memcached doubles its table
+/// at 1.5 items per bucket, but checks the number of items only once a second.
 fn is_to_widen(stats: &HashMap<String, String>) -> bool {
     let number = |name| stats.get(name).and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
     let buckets = number("hash_bytes") / BUCKET_BYTES;

@@ -1,9 +1,9 @@
 //! Resident memory of both servers with the same items, measured at eight numbers of items.
 //!
 //! Where: both servers, each filled once, with room for all items.
-//! Invariant: eight fills cover a doubling: each has `2^(1/8)` times the items of the preceding
-//! one. A table that grows by doubling is thus measured at eight degrees of fullness. The figure is
-//! the rival's resident bytes over the subject's, including memory taken at the start.
+//! Invariant: each of the eight fills has `2^(1/8)` times the items of the preceding fill. A table
+//! that grows by doubling is therefore measured at eight degrees of fullness. The figure is the
+//! rival's resident bytes divided by the subject's, including memory taken at the start.
 
 use crate::density::start;
 use crate::feeder::{Feeder, PLAIN};
@@ -65,7 +65,7 @@ fn filled(tested: &TestedServer, mix: Mix, options: &Options) -> Outcome<Vec<Fil
     Ok(fills)
 }
 
-/// Returns the number of items in a fill: half of `most` in the first fill.
+/// Returns the number of items in fill number `fill`. Fill 0 has half of `most` items.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

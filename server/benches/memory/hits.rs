@@ -53,7 +53,6 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Returns the percentage by which the subject has fewer misses than the rival.
 fn compare(
     name: &str,
     trace: &Trace,
@@ -62,7 +61,7 @@ fn compare(
     options: &Options,
     report: &mut Report,
 ) -> Outcome<f64> {
-    // Each number stands for `copies` keys, so that the rival holds `part` of all keys.
+    // Each number stands for `copies` keys, so that the rival can hold `part` of all keys.
     let [_, theirs] = sizes;
     let keys = count_of_u64(theirs.items) / options.part;
     let copies = whole_part(keys / count_of_u64(trace.distinct)).max(1);
@@ -122,7 +121,7 @@ fn replay(
         Ok(())
     };
     for &id in &trace.ids {
-        // A number that occurs twice in a batch would miss twice, so the batch is sent first.
+        // A missing key is stored after the batch, so a number must not occur twice in a batch.
         if !among.insert(id) {
             ask(&mut batch, &mut among)?;
             among.insert(id);

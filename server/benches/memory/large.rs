@@ -19,14 +19,13 @@ use crate::{Options, TestedServer};
 use testing::random::hash;
 
 const SHORT_BYTES: usize = 100;
-/// Almost as long as `-I` allows by default, a megabyte.
+/// Almost a megabyte, which is the longest item that `-I` allows by default.
 const LONG_BYTES: usize = (1 << 20) - 512;
-/// Ratio of the bytes to write, `HEAD_BYTES` included, to the memory limit.
+/// In total, the program writes this number of times the limit, with `HEAD_BYTES` for each item.
 const PASSES: f64 = 1.3;
-/// Approximate bytes of an item in addition to its value.
 const HEAD_BYTES: usize = 40;
 const STEP_SETS: u64 = 50_000;
-/// Resident memory may exceed the limit by this share or by these bytes, whichever is more.
+/// Resident memory may exceed the limit by this share or by `BEYOND_BYTES`, whichever is more.
 const BEYOND_PART: f64 = 0.03;
 const BEYOND_BYTES: u64 = 8 << 20;
 const AVAILABLE_BYTES_MIN: u64 = 3 << 30;

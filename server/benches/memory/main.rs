@@ -1,4 +1,4 @@
-//! Memory per item, and items and misses at equal memory, of hypostyle and memcached.
+//! Compares hypostyle and memcached: memory per item, and items and misses with equal memory.
 //!
 //! Where: outside the cache; the program starts both servers and sends them requests.
 //! Invariant: memory is resident memory of the whole process, as the system counts it.

@@ -1,8 +1,8 @@
-//! Memory and the cost of a SET for a working set that fits and is overwritten at random.
+//! Measures memory and the cost of a SET, for a working set that fits and is overwritten at random.
 //!
 //! Where: both servers, one after the other.
-//! Invariant: both servers get the same SETs in the same order. CPU time and page faults are those
-//! of all threads of a server, counted after each key was stored once.
+//! Invariant: both servers get the same SETs in the same order. CPU time and page faults are sums
+//! over all threads of a server; counting begins after each key was stored once.
 
 use crate::feeder::{Feeder, MOMENT};
 use crate::measure::Outcome;
@@ -14,9 +14,8 @@ use testing::Random;
 
 use crate::equal::start;
 
-/// Mean number of overwriting SETs for each key.
 const ROUNDS: u32 = 10;
-/// Lengths differ from their mean by at most an eighth of the mean.
+/// The length of a value differs from the mean by at most the mean divided by this number.
 const LENGTH_PART: u32 = 8;
 const MEGABYTE: f64 = (1 << 20) as f64;
 const SEED: u64 = 11;

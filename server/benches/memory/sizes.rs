@@ -1,4 +1,4 @@
-//! Keys and values by number: their lengths depend on the number alone.
+//! Makes an item's key, and the length of the item's value, from the item's number alone.
 //!
 //! Where: used for every request of this program.
 //! Invariant: a number has the same key and the same length of value in every run and for every
@@ -16,12 +16,10 @@ const ETC_KEY: [f64; 3] = [30.7984, 8.20449, 0.078_688];
 /// Value lengths of the ETC pool: scale, shape. The location is 0.
 const ETC_VALUE: [f64; 2] = [214.476, 0.348_238];
 const KEY_BYTES_MAX: usize = 250;
-/// With its key, the longest value stays below a megabyte.
+/// A value of this length and its key are together shorter than a mebibyte.
 pub(crate) const VALUE_BYTES_MAX: usize = 1_000_000;
-/// Salts of the hashes from which lengths are drawn.
 const SALT_KEY: u64 = 1;
 const SALT_VALUE: u64 = 2;
-/// The digits of the item's number in a key.
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -54,7 +52,6 @@ impl Mix {
         }
     }
 
-    /// Appends the key of item `id`. Returns the key's length.
     pub(crate) fn key(self, id: u64, out: &mut Vec<u8>) -> usize {
         let bytes = match self {
             Mix::Small => 20,

@@ -9,13 +9,12 @@ use crate::measure::wire::Wire;
 use crate::measure::{Outcome, fail};
 use crate::site::Site;
 
-/// Longest wait until the server has freed the flushed items.
+/// If the server has not freed the flushed items after this time, the audit fails.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Longest wait until the server is at rest. A fault that remains after this time is real.
+/// A fault that the audit still finds after this time is real, because the server is then at rest.
 const PATIENCE_FOR_REST: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Audits a server twice: with its items, and after a flush. Returns a line with the result.
 pub(crate) fn ask(site: &Site<'_>) -> Outcome<String> {
     let mut wire = site.text()?;
     let evictions = site.stat(&mut wire, "stats", "evictions")?;
@@ -44,7 +43,7 @@ pub(crate) fn ask(site: &Site<'_>) -> Outcome<String> {
     Ok(format!("no fault with {items} items nor when empty; {evictions} evictions"))
 }
 
-/// Waits until no chunk of the arena holds a value. Fails if the server has copied every value.
+/// Waits until the arena holds no value. Fails if the server has copied every value that it sent.
 fn arena_is_free(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     if site.stat(wire, "stats udp", "zero_copy_bytes")? == 0 {
         return fail(format!("{}: no value was sent in place", site.name));

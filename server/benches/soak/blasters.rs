@@ -12,7 +12,7 @@ use crate::measure::{Outcome, driven, fail};
 use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
-/// Lengths of values; each range has its own keys. The last range is too long for a datagram.
+/// Ranges of value lengths, each with its own keys. Values of the last range are too long for UDP.
 const SIZES: [&str; 5] = ["200", "1-100", "1-3000", "3000-8000", "20000-60000"];
 /// With values of a few kilobytes, this number of items takes several times the server's memory.
 const KEYS: u32 = 100_000;

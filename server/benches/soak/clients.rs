@@ -1,7 +1,7 @@
 //! Clients that misbehave: some stall, and some connect only for a request or two.
 //!
-//! Where: beside the other actors. Invariant: these clients do not affect the other clients. Their
-//! answers are not checked, except that a request for the version must be answered.
+//! Where: beside the other actors. Invariant: these clients do not affect the other clients. The
+//! server's answers to these clients are not checked, except that `version` must be answered.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
@@ -12,7 +12,6 @@ use crate::measure::wire::{Answer, PROTOCOLS, Request, Verb, Wire};
 use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
-/// Longest pause between two new connections.
 const PAUSE_MS_MAX: u32 = 60;
 /// The key of a long value. A stalled client requests it `GETS` times and reads no reply.
 pub(crate) const WIDE: &str = "wide";
@@ -58,7 +57,6 @@ impl<'s> Stallers<'s> {
         let mut out = match self.random.number(6) {
             0 | 1 => format!("set half-{number} 0 0 {bytes}\r\n").into_bytes(),
             2 => format!("ms half-{number} {bytes}\r\n").into_bytes(),
-            // A binary SET: header, extras and key.
             3 => {
                 let body = u32::try_from(8 + 4 + bytes)?.to_be_bytes();
                 let header = [b"\x80\x01\x00\x04\x08\x00\x00\x00", &body[..], &[0; 12]].concat();

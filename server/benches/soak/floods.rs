@@ -1,8 +1,8 @@
 //! Floods of datagrams that request as much work as possible, or are parts of incomplete messages.
 //!
-//! Where: beside the other actors, from loopback or from the other end of the link.
-//! Invariant: a client that gets one key over UDP is answered, whatever else arrives. Requests for
-//! a shutdown, a flush or another limit have no effect that the other actors could find.
+//! Where: beside the other actors; sends from loopback or from the other end of the link.
+//! Invariant: the server answers a client that gets one key, whatever else arrives over UDP.
+//! Requests to shut down, to flush or to change a limit have no effect that other actors find.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -15,18 +15,18 @@ use crate::measure::{Outcome, fail};
 use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
-/// Number of datagrams in a burst, and the longest pause after it: about 2,000 datagrams a second.
+/// Number of datagrams in a burst. With the pauses, about 2,000 datagrams a second are sent.
 const BURST: u64 = 32;
 const PAUSE_MS_MAX: u32 = 32;
-/// Sockets, each of which is a different sender to the server.
+/// Number of sockets. The server sees each socket as a different sender.
 const SENDERS: usize = 64;
-/// A message fits one packet, because packets over AF_XDP are not fragmented.
+/// Length of a message, which must fit in one packet: packets over AF_XDP are not fragmented.
 const MESSAGE_BYTES: usize = MTU as usize - 48;
-/// Time after which a client repeats its request.
+/// If no answer arrives in this time, the client sends its request again.
 const AGAIN: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Requests that are repeated until a message is full.
+/// A message contains one of these requests as often as the request fits.
 const REPEATED: [&str; 8] = [
     "get n\r\n",
     "stats slabs\r\n",
@@ -37,7 +37,6 @@ const REPEATED: [&str; 8] = [
     "lru_crawler metadump all\r\n",
     "mg n v k O123\r\n",
 ];
-/// Requests that only operators may send; over UDP the server refuses them.
 const OPERATORS: [&str; 6] = [
     "flush_all\r\n",
     "shutdown\r\n",
@@ -110,7 +109,7 @@ fn ask(asker: &UdpSocket, number: u64, control: &RunControl) -> Outcome<u64> {
     let request = [&Header::request(id, 0).bytes()[..], b"get flooded\r\n"].concat();
     let (start, mut again, mut answer) = (Instant::now(), 0, [0; 64]);
     loop {
-        // While the link is down the send fails; the loop repeats the send.
+        // While the link is down, the send fails. The next pass of the loop sends again.
         let _ = asker.send(&request);
         let sent = Instant::now();
         while sent.elapsed() < AGAIN {

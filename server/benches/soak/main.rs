@@ -4,9 +4,9 @@
 //! ```text
 //!            narrow: not all items fit             roomy: all items fit
 //!            kvblaster --verify, three protocols   -
-//!            registers: right, or gone for good    registers: right, and present
-//!            memory limit up and down, flushes     memory limit up and down, above item bytes
-//!            clients stall or reconnect; the process is stopped; descriptors run out
+//!            registers: right value, or evicted    registers: right value, never evicted
+//!            memory limit changes; flushes         memory limit changes, but all items fit
+//!            clients stall or reconnect; the process is stopped; file descriptors run out
 //!            2,000 datagrams a second request as much work as possible
 //! ```
 //!
@@ -50,11 +50,11 @@ use testing::namespace::{Namespace, Veth, WIRE, pair};
 use trouble::Plant;
 
 const REGISTERS: u32 = 4;
-/// On a machine with two cores, three columns are preempted at any point.
+/// Three columns on a machine with two cores, so that the kernel preempts columns at any point.
 const THREADS: u32 = 3;
 const CONNECTIONS: u32 = 4000;
 const MEMORY_MB: u32 = 64;
-/// The link's MTU for AF_XDP: one packet holds a value of several kilobytes.
+/// The MTU of the link for AF_XDP. One packet can hold a value of several kilobytes.
 const MTU: u32 = 9000;
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -90,7 +90,7 @@ fn main() -> ExitCode {
     measure::run(run)
 }
 
-/// Over AF_XDP the server is at one end of a link, and the clients at the other.
+/// With `--bypass`, the server is at one end of a link, and the clients are at the other end.
 fn run(options: Options) -> Outcome<()> {
     if options.bypass.is_none() {
         return run_at(&options, None);
@@ -183,7 +183,6 @@ struct ActorGroup<'scope, 'env> {
 }
 
 impl<'scope, 'env> ActorGroup<'scope, 'env> {
-    /// An error that the actor returns is recorded as a fault.
     fn add(
         &mut self,
         name: &str,
@@ -268,7 +267,6 @@ impl<'scope, 'env> ActorGroup<'scope, 'env> {
     }
 }
 
-/// Runs all actors until the soak is over, and returns each actor's line of results.
 fn soak(
     options: &Options,
     sites: &[Site<'_>],

@@ -5,12 +5,12 @@
 //! all load on     column 2   column 0   column 0   column 1
 //! ```
 //!
-//! Where: on a server of its own, whose columns help each other: idle columns steal datagrams, and
-//! connections move. The server decides on moves twice a second, so connections move only if the
-//! load stays on a column for a second or two, and mostly too late to help.
+//! Where: on a separate server, whose columns help each other: idle columns steal datagrams, and
+//! connections move to idle columns. The server decides on moves twice a second, so connections
+//! move only if the load stays on a column for a second or two, and mostly too late to help.
 //! Invariant: each request is answered once and correctly, whichever column answers. In the end the
-//! server has counted every request. Each connection and each batch of datagrams that a column has
-//! counted as given away is counted as taken by another column.
+//! server has counted every request. For each connection or batch of datagrams that one column has
+//! counted as given, another column has counted one as taken.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -29,23 +29,22 @@ use testing::random::{Random, hash};
 pub(crate) const CLIENTS: u64 = 4;
 /// Shortest time for which the whole load is on one column.
 const STAY: Duration = Duration::from_secs(1);
-/// Time without an answer after which the answer counts as lost.
+/// If a client gets no answer for this time, the soak fails.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Maximum number of connections opened until the target column accepts one.
+/// If the target column accepts none of this number of connections, the soak fails.
 const TRIES: usize = 1000;
-/// Number of gets per round over TCP, and of datagrams that a UDP client has in flight.
+/// Number of gets in each round of a TCP client. A UDP client has `WINDOW` requests in flight.
 const GETS: usize = 8;
 const WINDOW: u64 = 16;
 /// Number of absent keys in each get, so that the server has more work than its clients.
 const MISSES: usize = 400;
-/// Longest wait until the server has counted all requests that it answered.
+/// If the server has not counted all answered requests after this time, the soak fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) struct MovingLoad<'s> {
     site: &'s Site<'s>,
     columns: usize,
-    /// The column that gets the whole load.
     target: AtomicUsize,
     connector: Mutex<Connector>,
     gets: AtomicU64,
@@ -53,7 +52,7 @@ pub(crate) struct MovingLoad<'s> {
     datagrams: AtomicU64,
 }
 
-/// Opens one connection at a time, and learns from the statistics which column accepted it.
+/// Opens one connection at a time, and learns from the statistics which column has accepted it.
 struct Connector {
     wire: Wire,
     accepted: Vec<u64>,
@@ -169,8 +168,8 @@ impl MovingLoad<'_> {
         self.gets.fetch_add(gets * (MISSES as u64 + 1), Ordering::Relaxed);
     }
 
-    /// Waits until the server has counted all requests of the clients, and columns have taken as
-    /// many connections and datagram batches as columns have given. None of these counts may be 0.
+    /// Waits until the server has counted all requests of the clients, and until columns have taken
+    /// as many connections and datagram batches as they have given. Neither number may be 0.
     pub(crate) fn audit(&self) -> Outcome<String> {
         let (start, mut wire) = (Instant::now(), self.site.text()?);
         loop {
@@ -214,7 +213,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// Sends requests. Each must get its answer, in any order. Any other answer is an error.
+    /// Sends `asks`, and waits for their answers, in any order. A wrong answer is an error.
     fn window(&mut self, to: SocketAddr, asks: Vec<(String, String)>) -> Outcome<()> {
         let mut missing = HashMap::new();
         for (request, due) in asks {
@@ -251,7 +250,6 @@ fn set(key: &str, value: &str) -> (String, String) {
     (format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n".to_owned())
 }
 
-/// The request names many absent keys before `key`.
 fn get(key: &str, value: &str) -> (String, String) {
     let request = format!("get{} {key}\r\n", " n".repeat(MISSES));
     (request, format!("VALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len()))

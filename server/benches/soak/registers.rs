@@ -13,18 +13,17 @@ use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
 const KEYS: u32 = 400;
-/// Every eighth key holds a number.
+/// One key in this number of keys holds a decimal number.
 const NUMBERS_EACH: u32 = 8;
-/// Bytes of the longest value, appended pieces included.
 const VALUE_BYTES_MAX: usize = 400 << 10;
 /// Mean number of requests before an actor opens a new connection.
 const REQUESTS_EACH: u32 = 2000;
-/// Times to live in seconds.
+/// Range of the times to live that may end during the soak, in seconds.
 const SECONDS: std::ops::Range<u32> = 30..60;
-/// Largest error of a column's clock, if the process was stopped after the clock was read.
+/// An item may expire this much early or late: the process may be stopped after it reads the clock.
 const SLACK: Duration = Duration::from_secs(20);
 
-/// An item that must be present.
+/// The value of a stored item, and the time for which the item lives.
 struct Item {
     value: Vec<u8>,
     /// The item must live until the first time, and must have expired by the second time. `None`
@@ -168,7 +167,7 @@ impl<'s> Registers<'s> {
             // Some replies say "out of memory", others "Out of memory".
             (_, Answer::Refused(words)) if self.site.loses && words.contains("ut of memory") => {
                 self.refused += 1;
-                // A set that finds no memory deletes the old value. Other verbs leave it unchanged.
+                // A refused set deletes the old value; other refused verbs leave it unchanged.
                 if matches!(verb, Verb::Set(_)) {
                     self.items[place] = None;
                 }
@@ -243,7 +242,6 @@ fn brief(verb: Verb<'_>) -> String {
     name[..end].to_lowercase()
 }
 
-/// Makes a value of random bytes, whose seed is made from the key and the version.
 fn value(key: u32, version: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random::new(hash(version, u64::from(key)));
     let mut value = Vec::with_capacity(bytes + 8);

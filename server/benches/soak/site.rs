@@ -24,13 +24,13 @@ pub(crate) struct Site<'f> {
     pub(crate) address: String,
     /// Bytes of the arena that are free for values before any value is stored.
     pub(crate) arena_bytes: u64,
-    /// The server's namespace, if it is at the other end of a link.
+    /// The server's namespace, if the server is at the other end of a link.
     pub(crate) far: Option<&'f Namespace>,
     /// True if not all items fit: items may be evicted, flushed or refused.
     pub(crate) loses: bool,
     pub(crate) limits_mb: (u32, u32),
-    /// The memory limit from which the bound of resident bytes is computed. When the limit is
-    /// lowered, the former limit counts until the server complies.
+    /// The memory limit from which the bound of resident bytes is computed. If the limit is
+    /// lowered, the former limit stays here until the server complies with the lower limit.
     pub(crate) limit_bytes: AtomicU64,
 }
 
@@ -50,7 +50,7 @@ impl<'f> Site<'f> {
         &self.address
     }
 
-    /// Allows the server `more` file descriptors than it has open. Returns the former limit.
+    /// Lets the server open only `more` further file descriptors. Returns the former limit.
     pub(crate) fn limit_files(&self, more: u64) -> Outcome<Rlimit> {
         let process = procfs::process::Process::new(i32::try_from(self.server.pid())?)?;
         let maximum = match process.limits()?.max_open_files.hard_limit {
@@ -70,8 +70,8 @@ impl<'f> Site<'f> {
         Wire::connect(self.address(), Protocol::Text)
     }
 
-    /// Number of moves of connections to another column. Fails if it is 0 on the server whose
-    /// connections must move after each turn.
+    /// Returns how often a connection has moved to another column. Fails if no connection has moved
+    /// on the server whose connections must move after each turn.
     pub(crate) fn moves(&self) -> Outcome<u64> {
         let rows = self.text()?.stats("stats columns")?;
         let taken = rows.iter().filter(|(name, _)| name.ends_with(":migrations_taken"));
@@ -94,7 +94,6 @@ impl<'f> Site<'f> {
     }
 }
 
-/// Ends the soak for all actors, and collects their faults.
 #[derive(Default)]
 pub(crate) struct RunControl {
     over: AtomicBool,

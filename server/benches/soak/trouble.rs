@@ -1,8 +1,8 @@
 //! Disturbances of a server under load: its memory limit changes, it is flushed, its process is
 //! stopped and resumed, its file descriptors run out.
 //!
-//! Where: beside the other actors. Invariant: the process runs again afterwards, with its former
-//! limit of descriptors.
+//! Where: beside the other actors. Invariant: after each disturbance the process runs, and has its
+//! former limit of descriptors.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use crate::site::{Progress, RunControl, Site};
 use testing::namespace::{Namespace, WIRE};
 use testing::random::{Random, hash};
 
-/// Longest wait until memory is given back, or a flush takes effect. The machine may be busy, and
-/// the server stopped for a while.
+/// Longest wait until memory is returned, or until a flush takes effect. The wait is long, because
+/// the machine may be busy and the server may be stopped for a while.
 const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(200);
 const CROWD: usize = 30;
 
-/// Columns, the main thread, and the thread that takes memory ahead of need.
+/// Number of threads: the columns, the main thread, and the thread that takes memory in advance.
 const SERVER_THREADS: u64 = THREADS as u64 + 2;
 /// Maximum bytes of stack that a thread touches.
 const STACK_BYTES: u64 = 64 << 10;
@@ -60,8 +60,8 @@ fn resident_bytes(site: &Site<'_>, wire: &mut Wire) -> Outcome<u64> {
     Ok(resident.saturating_sub(before.max(others_bytes(wire)?)))
 }
 
-/// True if the store has no more segments than its limit allows. Resident bytes do not show this,
-/// because a segment's memory may be touched long after the store has taken the segment.
+/// True if the store has no more segments than its limit allows. Resident bytes do not show this
+/// number, because the store may touch a segment's memory long after it took the segment.
 fn keeps_limit(wire: &mut Wire) -> Outcome<bool> {
     let rows = wire.stats("stats memory")?;
     let number = |name: &str| -> Outcome<u64> {
@@ -80,7 +80,7 @@ pub(crate) fn watch(site: &Site<'_>, control: &RunControl, progress: &Progress) 
     let (mut most, mut fullest) = (0, 0.0_f64);
     while control.is_running() {
         // Relaxed: orders no other memory. `limits` raises `limit_bytes` before it raises the
-        // server's limit, and lowers `limit_bytes` after the server's limit.
+        // server's limit, and lowers `limit_bytes` after it has lowered the server's limit.
         let limit = site.limit_bytes.load(Ordering::Relaxed);
         let resident = resident_bytes(site, &mut wire)?;
         let limit = limit.max(site.limit_bytes.load(Ordering::Relaxed)); // orders no other memory

@@ -1,9 +1,9 @@
-//! GETs whose memory is prefetched in batches, against single GETs, in a store much larger than the
-//! CPU's caches.
+//! Compares GETs whose memory is prefetched in batches with single GETs, in a store much larger
+//! than the CPU's caches.
 //!
 //! Where: one column, keys drawn uniformly.
-//! Invariant: both ways look up the same keys in the same order and check each value's length;
-//! windows alternate (single, batches, batches, single, ...).
+//! Invariant: batches and single GETs look up the same keys in the same order and check each
+//! value's length; the measured windows alternate (single, batches, batches, single, ...).
 
 use store::Column;
 
@@ -20,10 +20,10 @@ use testing::Random;
 
 /// Size of the store, if the machine has enough memory.
 const MEMORY_MB: u32 = 4096;
-/// The store takes at most half of the available memory.
+/// The store takes at most the machine's available memory divided by this number.
 const AVAILABLE_PART: u64 = 2;
 const OVERHEAD_BYTES: usize = 24;
-/// Percentage of the memory that is filled, so that nothing is evicted.
+/// Only this percentage of the memory is filled, so that nothing is evicted.
 const FILLED_PERCENT: usize = 90;
 
 const CHUNK_BATCHES: usize = 64;

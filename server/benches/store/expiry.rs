@@ -2,11 +2,11 @@
 //! until its memory is free, and the CPU time of freeing the memory of all items.
 //!
 //! Where: one column that only does background work, in each second until no work is left.
-//! Invariant: the program itself knows the number of items alive in each second. CPU time is that
-//! of background work alone, contraction of the index included; the CPU time for an empty store is
-//! reported too. Memory counts as freed in time if the store uses, apart from its index, at most
-//! 1.1 times the bytes of live items plus eight segments. Expired memory that is not reusable is
-//! the bytes of segments that are not free, minus those of live items, by the store's statistics.
+//! Invariant: the program computes the number of live items in each second without the store. CPU
+//! time is the time of background work alone, contraction of the index included; the CPU time for
+//! an empty store is reported too. Memory counts as freed in time if the store without its index
+//! uses at most 1.1 times the bytes of live items plus eight segments. The expired memory that is
+//! not reusable is the bytes of segments that are not free minus the bytes of live items.
 
 use store::{Column, Put, Store, Verb};
 
@@ -25,11 +25,10 @@ const DAY: u32 = 86_400;
 const AFTERWARDS: u32 = 60;
 /// After this CPU time, the rest of the day is skipped.
 const CPU_NANOSECONDS_MAX: u64 = 60_000_000_000;
-/// Maximum number of slices in a second. More would mean that background work never ends.
+/// Maximum number of slices of background work in a second. With more slices, the program fails.
 const SLICES_MAX: u32 = 1_000_000;
-/// Bytes of memory per item in addition to key and value.
 const ROOM_BYTES_AN_ITEM: usize = 40;
-/// The log may use this percentage more than its live bytes, and eight open or spare segments.
+/// The log may use this percentage more than live bytes, plus `SEGMENTS_MORE` other segments.
 const LOG_PERCENT_MORE: u64 = 10;
 const SEGMENTS_MORE: u64 = 8;
 const SEGMENT_BYTES_MAX: u64 = 2 << 20;
@@ -104,7 +103,7 @@ fn ttl(how: Ttl, number: u32) -> u32 {
     (seconds as u32).clamp(1, DAY)
 }
 
-/// The time in seconds by which the store lags behind the expiry of items.
+/// The number of seconds by which the store lags behind the expiry of items.
 #[derive(Default)]
 struct Lag {
     worst: u32,
@@ -113,8 +112,9 @@ struct Lag {
 }
 
 impl Lag {
-    /// Adds the present lag. `live` has the number of live items in each second. The lag is the
-    /// number of latest seconds in which, by `are_enough`, too few items lived for the present use.
+    /// Adds the present lag. `live` has the number of live items in each second so far. The lag is
+    /// the number of latest seconds with too few live items, by `are_enough`, to explain the
+    /// present use.
     fn note(&mut self, live: &[u64], are_enough: impl Fn(u64) -> bool) {
         let caught_up = live.partition_point(|live| are_enough(*live));
         let lag = u32::try_from(live.len() - caught_up).unwrap_or(u32::MAX);
@@ -132,7 +132,7 @@ impl Lag {
 #[derive(Clone, Copy, Default)]
 struct UnusableMemory {
     worst_bytes: u64,
-    /// Sum over all seconds.
+    /// The sum, over all seconds, of the bytes that were not reusable.
     byte_seconds: f64,
     /// Lower bound of the bytes that are reusable by the end of the second in which they expired.
     soon_bytes: u64,
@@ -140,7 +140,7 @@ struct UnusableMemory {
 }
 
 impl UnusableMemory {
-    /// Adds a second: the bytes that expired in it, and all expired bytes not reusable at its end.
+    /// Adds a second: the bytes that expired in it, and the bytes not yet reusable at its end.
     fn note(&mut self, expired_bytes: u64, waiting_bytes: u64) {
         self.worst_bytes = self.worst_bytes.max(waiting_bytes);
         self.byte_seconds += count_of_u64(waiting_bytes);
@@ -161,7 +161,7 @@ struct DayFigures {
     /// Maximum memory in use in any second, without the index and the live items.
     beyond_mib: f64,
     waiting: UnusableMemory,
-    /// CPU time of each slice after which work was left, in nanoseconds; sorted at the end.
+    /// CPU time of each slice of work after which work was left, in nanoseconds; sorted at the end.
     busy: Vec<u64>,
 }
 

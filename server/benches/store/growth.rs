@@ -1,8 +1,8 @@
-//! The slowest single insert while a store grows from none to millions of items, in CPU time of the
-//! thread.
+//! Measures the slowest single insert, in CPU time of the thread, while an empty store grows to
+//! millions of items.
 //!
-//! Where: one column. All memory is touched beforehand, because a first touch costs time in the
-//! system, not in the store.
+//! Where: one column. All memory is touched beforehand, because the first access to a page costs
+//! time in the kernel, not in the store.
 //! Invariant: each insert is timed by itself, less the cost of reading the clock. The same inserts
 //! are repeated on new stores: a cost that recurs at the same insert is caused by the store, and a
 //! cost that does not recur is caused by the machine.
@@ -19,10 +19,9 @@ use crate::measure::report::{Report, say};
 use crate::measure::statistics::{count_of, count_of_u64, median};
 
 const CLOCK_LOOKS: usize = 100_001;
-/// Bytes of memory per item in addition to key and value.
 const ROOM_BYTES_AN_ITEM: usize = 40;
 const PAGE_BYTES: u64 = 4096;
-/// Number of bars of the histogram. The first bar ends at 1 µs, the second at 2 µs, then 4 µs.
+/// Number of bars of the histogram. Bar number n, counted from 0, ends at 2^n µs.
 const BARS: usize = 16;
 const WORST: usize = 5;
 
@@ -109,7 +108,6 @@ fn grow(items: u32, value: &[u8], clock: u64, options: &Options) -> Outcome<(Vec
     Ok((each, background))
 }
 
-/// The address ranges of this process' writable anonymous mappings.
 fn mappings() -> Outcome<Vec<(u64, u64)>> {
     let text = fs::read_to_string("/proc/self/maps")?;
     let mapping = |line: &str| {
@@ -123,7 +121,7 @@ fn mappings() -> Outcome<Vec<(u64, u64)>> {
     Ok(text.lines().filter_map(mapping).collect())
 }
 
-/// Rewrites a byte of each page, so that the system has to back the page.
+/// Rewrites a byte of each page, so that the kernel has to allocate the page.
 fn touch(mappings: &[(u64, u64)]) -> Outcome<()> {
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
     for &(start, end) in mappings {

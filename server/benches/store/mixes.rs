@@ -1,8 +1,9 @@
-//! 70 % GET, 25 % SET and 5 % DELETE in a store that must evict, against GETs alone that all hit.
+//! Compares a mix of 70 % GETs, 25 % SETs and 5 % DELETEs, in a store that must evict, with GETs
+//! alone, which all hit.
 //!
-//! Where: one column or several. Keys have 10,000 steps of popularity, as in the KV-Cache paper.
+//! Where: one column or several. Keys have 10,000 different popularities, as in the KV-Cache paper.
 //! Invariant: both loads use the same keys in the same order, made in the same loop. The cost of
-//! making keys is measured and subtracted. Windows alternate.
+//! making keys is measured and subtracted. Windows of the two loads alternate.
 //! Source: the KV-Cache paper, section 6: mixes A and C; popularity by the density a x^(a-1) on
 //! 0.001 to 1, where a is 0.01.
 
@@ -22,14 +23,14 @@ use crate::measure::statistics::{count_of, count_of_u64, median_with_interval};
 use crate::threads::on_each;
 use testing::random::{Random, hash};
 
-/// Steps of popularity. The density of popularity is a x^(a-1) on `FROM` to 1; a is `EXPONENT`.
+/// Number of degrees of popularity, whose density is a x^(a-1) on `FROM` to 1; a is `EXPONENT`.
 const STEPS: u32 = 10_000;
 const EXPONENT: f64 = 0.01;
 const FROM: f64 = 0.001;
-/// GETs and SETs in 100 requests of mix C; the rest are DELETEs.
+/// Number of GETs in 100 requests of mix C. `SETS` requests are SETs, and the rest are DELETEs.
 const GETS: u32 = 70;
 const SETS: u32 = 25;
-/// Number of keys drawn beforehand. The keys are requested in a loop.
+/// Number of keys drawn beforehand. The program requests these keys in order, again and again.
 const DRAWN: usize = 1 << 20;
 /// Approximate percentage of all keys that the evicting store holds.
 const TIGHT_PERCENT: usize = 60;

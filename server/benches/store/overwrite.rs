@@ -2,8 +2,8 @@
 //! overwritten values must be reclaimed at a bounded cost.
 //!
 //! Where: one column; keys are drawn uniformly, or mostly from a part (`--hot-percent`).
-//! Invariant: items and index take the given share of memory, or by chance a little more with
-//! random lengths. At the end each key is looked up.
+//! Invariant: items and index take the share of memory that `--live-percent` sets. With random
+//! lengths they may by chance take a little more. At the end each key is looked up.
 
 use store::{Column, Stats};
 
@@ -94,7 +94,7 @@ fn one(sizes: Sizes, percent: u32, options: &Options, report: &mut Report) -> Ou
     let after = store.stats();
     let evictions = after.evictions;
     let missing = missing(&mut column, keys);
-    // A key that was evicted may have been stored again.
+    // There may be fewer missing keys than evictions, because an evicted key may be stored again.
     if missing > evictions {
         return fail(format!("{missing} keys are missing, {evictions} were evicted"));
     }

@@ -1,9 +1,9 @@
-//! GETs of several columns against GETs of one column, with the same keys and with disjoint keys.
+//! Compares GETs of several columns with GETs of one column, for the same and for disjoint keys.
 //!
 //! Where: one store, a pinned thread per column.
 //! Invariant: a column does the same number of GETs in every window; windows alternate between one
-//! column and several. Efficiency is the ratio, several columns to one, of GETs per second of the
-//! threads' CPU time, which excludes other load on the machine.
+//! column and several. Efficiency is the GETs per CPU second of several columns divided by the GETs
+//! per CPU second of one column. CPU time excludes other load on the machine.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use crate::measure::statistics::{count_of, count_of_u64, median_with_interval};
 use crate::threads::on_each;
 use testing::Random;
 
-/// The keys that each column gets: all keys, or a part of its own.
+/// The keys that a column looks up: all keys, or keys that no other column looks up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keys {
     Same,
@@ -28,7 +28,7 @@ enum Keys {
 struct Window {
     /// GETs per CPU second of a thread.
     per_cpu_second: f64,
-    /// GETs per second of all threads.
+    /// GETs of all threads per second of elapsed time.
     per_second: f64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     columns.iter_mut().for_each(Column::offline);
     on_each(&mut columns[..1], |_, first| {
         fill(first, 0..keys, &value)?;
-        // Three GETs of a key saturate the key's counter of reads, as for keys in use.
+        // Three GETs of a key raise the key's read counter to its maximum, which popular keys have.
         for number in (0..keys).flat_map(|number| [number; 3]) {
             hit(first, &key_of(number), value.len())?;
         }

@@ -24,7 +24,8 @@ pub(crate) fn on_each<T: Send>(
             .map(|(number, column)| {
                 let core = cores[number % cores.len()];
                 scope.spawn(move || {
-                    // An error is returned only after the barrier, at which the other threads wait.
+                    // An error is returned only after the barrier, because the other threads would
+                    // wait there forever.
                     let pinned = net::pin_thread(core);
                     barrier.wait();
                     column.online();

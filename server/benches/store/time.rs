@@ -1,7 +1,7 @@
 //! CPU time of each operation of the store.
 //!
 //! Where: the store's part of a request's cost, without protocol and kernel.
-//! Invariant: keys come in a fixed pseudo-random order; a missed hit or a refused set is an error.
+//! Invariant: keys come in a fixed pseudo-random order; an unexpected outcome is an error.
 
 use std::hint::black_box;
 
@@ -17,12 +17,11 @@ use crate::measure::report::Report;
 use crate::measure::statistics::{count_of_u64, median_with_interval};
 use testing::Random;
 
-/// Maximum number of keys that a column prefetches before it executes them.
 const AHEAD: usize = 16;
 
 #[derive(Clone, Copy)]
 enum Op {
-    /// Only makes the key, which every other operation does too.
+    /// Only makes the key. Every other operation makes its key too.
     Key,
     GetHit,
     GetHitAhead,
@@ -133,7 +132,7 @@ impl Bench {
             Op::Set => set(&mut self.roomy, &key_of(number), &self.value),
             Op::SetEvict => {
                 let fresh = self.fresh;
-                // When numbers wrap around, the keys that used them before are long evicted.
+                // When the numbers start again, keys with these numbers were evicted long ago.
                 self.fresh = if fresh + 1 < KEYS_END { fresh + 1 } else { 2 * self.keys };
                 set(&mut self.tight, &key_of(fresh), &self.value)
             }

@@ -1,6 +1,6 @@
 //! Accepts new connections.
 //!
-//! Where: once per loop, after the turns of open connections.
+//! Where: a column calls `accept_ready` once per loop, after the turns of open connections.
 //! Invariant: a loop accepts at most `ACCEPTS_MAX` connections per listener; all columns together
 //! never have more than `-c` connections. If no descriptor is left for a connection, the column
 //! stops accepting for a while instead of trying again at once.
@@ -17,8 +17,8 @@ use crate::connection::Connection;
 use crate::limits::ACCEPTS_MAX;
 
 impl Column {
-    /// Makes the epoll watch all listeners. If one cannot be watched, returns an error; the epoll
-    /// then watches only the listeners before that one.
+    /// Adds all listeners to the epoll, in order. If a listener cannot be added, returns an error
+    /// and does not add the listeners after it.
     pub(super) fn watch_listeners(&mut self) -> std::io::Result<()> {
         for (at, listener) in self.listeners.iter().enumerate() {
             if self.listeners_watched & 1 << at == 0 {
@@ -34,7 +34,7 @@ impl Column {
     fn unwatch_listeners(&mut self) {
         for (at, listener) in self.listeners.iter().enumerate() {
             if self.listeners_watched & 1 << at != 0 {
-                // Fails only for a descriptor that is not watched.
+                // `remove` fails only for an unwatched descriptor, and this listener is watched.
                 let _unwatched = self.epoll.remove(&*listener.socket, &self.turn.calls);
             }
         }
@@ -75,14 +75,14 @@ impl Column {
 
     fn is_at_limit(&self) -> bool {
         let shared = &self.turn.context.shared;
-        // Relaxed: this is a hint; `admit` does the exact check.
+        // Relaxed: the count is only a hint here; `admit` does the exact check.
         shared.connections.load(Ordering::Relaxed) >= shared.settings.connections_max
     }
 
     fn admit(&mut self, stream: Stream, speak: ProtocolMode) {
         let shared = &self.turn.context.shared;
-        // Relaxed: the count orders nothing. The addition is atomic, so two columns cannot both get
-        // the last connection under `-c`. Pairs with the subtractions here and in `close_for`.
+        // Relaxed: the count orders nothing. Because the addition is atomic, the columns together
+        // cannot exceed `-c`. The addition pairs with the subtractions here and in `close_for`.
         if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.settings.connections_max {
             shared.connections.fetch_sub(1, Ordering::Relaxed);
             self.turn.context.counters.rejected_connections.add(1);
@@ -98,7 +98,7 @@ impl Column {
 
     /// Stops accepting for a while, because no descriptor is left or `-c` is reached.
     fn rest_listeners(&mut self) {
-        // `resume_listeners` may have watched some listeners before it failed at a later listener.
+        // If `resume_listeners` failed at a listener, some listeners are still watched.
         self.unwatch_listeners();
         if !self.timers.rest_listeners(self.turn.now_ms) {
             return;
@@ -109,7 +109,7 @@ impl Column {
     }
 
     /// Resumes accepting, unless `-c` is still reached. If the kernel has no memory to watch a
-    /// listener, the column tries again later; until then it watches the listeners before that one.
+    /// listener, the column tries again later; until then only the listeners before it accept.
     pub(super) fn resume_listeners(&mut self) {
         let waits = !self.turn.context.shared.settings.connections_max_fast && self.is_at_limit();
         if waits || self.watch_listeners().is_err() {
@@ -183,7 +183,7 @@ mod tests {
                 net::Endpoint::Unix(_) => panic!("no Unix socket was asked for"),
             })
             .collect();
-        // Ends the wait even if no listener is watched.
+        // `wake` ends the wait even if no listener is watched.
         column.waker.wake();
         column.wait().unwrap();
         column.accept_ready();
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(accepted(&mut column), 3);
         column.rest_listeners();
         assert_eq!(accepted(&mut column), 0);
-        // The third listener is watched already, under another token, so adding it fails.
+        // The third listener is now watched under another token, so `resume_listeners` fails.
         let (third, calls) = (Arc::clone(&column.listeners[2].socket), Arc::<Calls>::default());
         column.epoll.add(&*third, TOKEN_WAKER + 60, Interest::Accept, &calls).unwrap();
         for _ in 0..3 {
@@ -212,7 +212,7 @@ mod tests {
         column.epoll.remove(&*third, &calls).unwrap();
         after_rest(&mut column);
         assert!(column.turn.context.shared.accepting.load(Ordering::Relaxed));
-        // Three of these connections have waited in the backlog since the listeners began to rest.
+        // Three more connections were made while the listeners rested, and waited in the backlog.
         assert_eq!(accepted(&mut column), 6);
     }
 

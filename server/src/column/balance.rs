@@ -1,20 +1,20 @@
 //! Decides which connections move, so that no column is saturated while another has time to spare.
 //!
 //! ```text
-//! load of a column   | load in the last period, and its time  | claimed until  |
+//! load of a column    | load in the last period, and when it was published | claimed until |
 //!
-//! each column        at the end of a period of half a second: publishes its load
-//! a saturated one    after two such periods in which others had time to spare: divides its work
-//!                    among itself and them, and claims each of them for two periods
+//! each column         at the end of a period of half a second: publishes its load
+//! a saturated column  after two periods in which other columns had time to spare: divides its work
+//!                     among itself and those columns, and claims each of them for two periods
 //! ```
 //!
 //! Where: `migration` calls `end_period` twice a second on each column that is awake.
 //! Invariant: by the measured loads, a column that takes a connection does not become more loaded
 //! than the column that gave the connection. So a connection that causes all of a column's load
-//! stays, and no move is undone. A column takes connections from one column at a time; its load is
-//! measured again before it takes more. A load published more than two periods ago belongs to a
-//! sleeping column and counts as 0. The loads of other columns are hints.
-//! Source: the KV-Cache paper, section 4.2.1, which balances requests; the rule is our own.
+//! stays, and no move is undone. A column takes connections from only one column at a time, and
+//! takes no more until its load has been measured again. A load published more than two periods ago
+//! belongs to a sleeping column and counts as 0. Published loads may be out of date.
+//! Source: our own; the KV-Cache paper, section 4.2.1, balances requests instead of connections.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ struct Load {
     /// The low `LOAD_BITS` bits are the load. The bits above are the time at which the load was
     /// published, in milliseconds since the server started.
     published: AtomicU64,
-    /// The time until which no column may choose this column as a taker; 0 at first.
+    /// Until this time, no column may give connections to this column; 0 at first.
     claimed_until_ms: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ pub(super) enum Verdict {
     Even,
     /// Count the cost of each connection from now on.
     Count,
-    /// Call `Balance::plan`, which chooses the connections to move by their counted costs.
+    /// Move the connections that `Balance::plan` chooses by the counted costs.
     Give,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Balance {
     own: usize,
     /// The column's load in the period that ended last.
     load: u32,
-    /// Number of periods in a row in which the column was saturated while others had time to spare.
+    /// Number of periods in a row in which this column was saturated and another had time to spare.
     uneven_periods: u32,
     /// Buffers of `plan`: the connections that may move, and the columns that may take them.
     candidates: Vec<Connection>,
@@ -83,7 +83,8 @@ pub(super) struct Connection {
     pub(super) may_go: bool,
 }
 
-/// A column that may take connections. `work` is in the unit of the column that gives connections.
+/// A column that may take connections. `work` is the load of this column, converted into the unit
+/// of `Connection::work`.
 #[derive(Clone, Copy, Debug)]
 struct Taker {
     column: usize,
@@ -95,11 +96,11 @@ impl Loads {
         Arc::new(Loads((0..columns).map(|_| Load::default()).collect()))
     }
 
-    /// Returns a column's load. `None` if the column may not be given connections.
+    /// Returns the load of a column that may take connections; `None` if the column may take none.
     fn of_taker(&self, column: usize, now_ms: u64) -> Option<u32> {
         let load = &self.0[column];
-        // Relaxed: both loads read hints and order nothing. The loads pair with the exchange of
-        // `claim` and the store of `end_period`.
+        // Relaxed, here and below: the values are hints that order nothing. The reads pair with the
+        // exchange in `claim` and with the store in `end_period`.
         if load.claimed_until_ms.load(Ordering::Relaxed) > now_ms {
             return None;
         }
@@ -111,10 +112,10 @@ impl Loads {
         (load <= MIGRATION_SPARE).then_some(load)
     }
 
-    /// Claims a column for `MIGRATION_PERIODS` periods. False if the column is claimed already.
+    /// Claims a column for `MIGRATION_PERIODS` periods. Returns false if it is already claimed.
     fn claim(&self, column: usize, now_ms: u64) -> bool {
         let until = &self.0[column].claimed_until_ms;
-        // Relaxed, load and exchange: only one column's exchange succeeds; the time orders nothing.
+        // Relaxed: of several claims at once only one exchange succeeds; the time orders nothing.
         let before = until.load(Ordering::Relaxed);
         let after = now_ms + u64::from(MIGRATION_PERIODS) * MIGRATION_PERIOD_MS;
         is(Fault::ClaimedByTwo)
@@ -146,7 +147,7 @@ impl Balance {
     pub(super) fn end_period(&mut self, now_ms: u64, load: u32) -> Verdict {
         self.load = load.min(LOAD_MAX);
         let published = now_ms << LOAD_BITS | u64::from(self.load);
-        // Relaxed: pairs with the load of `of_taker`; a hint that orders nothing.
+        // Relaxed: the load is a hint that orders nothing. Pairs with the read in `of_taker`.
         self.loads.0[self.own].published.store(published, Ordering::Relaxed);
         let is_uneven = self.load >= MIGRATION_BUSY
             && self.others().any(|column| self.loads.of_taker(column, now_ms).is_some());
@@ -162,7 +163,7 @@ impl Balance {
         self.uneven_periods = 0;
     }
 
-    /// The other columns, beginning with the one after this column.
+    /// Returns the other columns, in the order of their numbers, from the column after this one on.
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (own, columns) = (self.own, self.columns());
         (1..columns).map(move |step| (own + step) % columns)
@@ -182,7 +183,7 @@ impl Balance {
         self.choose_takers(now_ms, own_work);
         self.candidates.sort_unstable_by_key(|it| (Reverse(it.work), it.token));
         for Connection { work, token, .. } in self.candidates.drain(..) {
-            // `takers` begins with the nearest column, which therefore wins a tie.
+            // If several takers have the least work, the first of them in `takers` is chosen.
             let Some(taker) = self.takers.iter_mut().min_by_key(|it| it.work) else { break };
             let is_less = taker.work + work <= own_work - work || is(Fault::WholeWorkMoved);
             if is_less && moves.len() < MIGRATIONS_MAX {
@@ -201,7 +202,7 @@ impl Balance {
         });
     }
 
-    /// Fills `candidates` with the costliest movable connections. Returns all connections' work.
+    /// Fills `candidates` with the costliest movable connections. Returns the sum of all work.
     fn choose_candidates(&mut self, connections: impl Iterator<Item = Connection>) -> u64 {
         let mut work_sum = 0;
         for connection in connections {
@@ -219,9 +220,8 @@ impl Balance {
         work_sum
     }
 
-    /// Fills `takers` with the columns that have time to spare. `own_work` is the work that makes
-    /// up this column's load. The ratio of `own_work` to this load converts the loads of other
-    /// columns into work.
+    /// Fills `takers` with the columns that have time to spare. `own_work` is the work that caused
+    /// this column's load; the loads of other columns are converted into work at the same rate.
     fn choose_takers(&mut self, now_ms: u64, own_work: u64) {
         self.takers.clear();
         for column in self.others() {

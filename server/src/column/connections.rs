@@ -1,8 +1,8 @@
 //! A column's connections, found by their tokens.
 //!
 //! Where: an event carries a connection's token; `Connections::get` finds the connection.
-//! Invariant: a token never names two connections. An entry may be reused, but each connection in
-//! the entry gets another birth number, so the token of a closed connection finds nothing.
+//! Invariant: a token never names two connections. An entry may be reused, but its next connection
+//! gets a new birth number, so the token of a closed connection finds nothing.
 //! Memory grows only in `insert`, when more connections are open than ever before.
 
 use memory::plant::{Fault, is};
@@ -10,14 +10,14 @@ use slab::Slab;
 
 use crate::connection::Connection;
 
-/// Birth numbers have 31 bits and wrap around: with the top bit clear, every connection's token is
-/// below `TOKEN_OTHER`.
+/// Birth numbers have 31 bits and wrap around. The top bit of a token therefore stays 0, so that
+/// every connection's token is below `TOKEN_OTHER`.
 const BIRTH_MASK: u64 = 0x7fff_ffff;
 
-/// The first token that names no connection.
+/// The lowest token that never names a connection.
 pub(crate) const TOKEN_OTHER: u64 = 1 << 63;
 
-/// Connections by token. A token is an entry's index (the low 32 bits) and a birth number above.
+/// The low 32 bits of a token are its entry's index; the bits above are a birth number.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     entries: Slab<(u64, Connection)>,
@@ -51,7 +51,7 @@ impl Connections {
         self.entries.len()
     }
 
-    /// The largest number of entries ever in use at once, and the bytes of all allocated entries.
+    /// Returns the largest number of entries ever used at once, and the bytes of allocated entries.
     pub(crate) fn entries(&self) -> (usize, usize) {
         (self.entries_max, self.entries.capacity() * size_of::<Option<(u64, Connection)>>())
     }
@@ -60,7 +60,7 @@ impl Connections {
         self.entries.iter_mut().map(|(_, (_, connection))| connection)
     }
 
-    /// The connections in the entries from index `entry` on, each with its index.
+    /// Returns the connections in the entries from index `entry` on, each with its entry's index.
     pub(crate) fn from(&self, entry: usize) -> impl Iterator<Item = (usize, &Connection)> {
         let found = |entry: usize| self.entries.get(entry).map(|(_, it)| (entry, it));
         (entry..self.entries_max).filter_map(found)

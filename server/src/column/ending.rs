@@ -1,4 +1,4 @@
-//! A column's end, at once or gracefully. In a graceful end the column accepts no connections,
+//! Ends a column, at once or gracefully. In a graceful end the column accepts no connections,
 //! answers the input that has arrived, and closes each connection that has no request under way.
 //!
 //! Where: `Column::run` calls `is_over` before each loop.
@@ -27,7 +27,7 @@ impl End {
     }
 
     pub(crate) fn tell_gracefully(&self) {
-        self.gracefully.store(true, Ordering::Release); // as in `tell_at_once`
+        self.gracefully.store(true, Ordering::Release); // pairs with Acquire in `is_over`
     }
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Ending {
 }
 
 impl Column {
-    /// True if the column must stop now. In a graceful end, also closes the connections at rest.
+    /// Returns true if the column must stop. A graceful end first closes the connections at rest.
     pub(super) fn is_over(&mut self) -> bool {
         if self.end.at_once.load(Ordering::Acquire) {
             return true;
@@ -65,8 +65,8 @@ impl Column {
         }
     }
 
-    /// True if no datagram waits to be executed and no answer waits to be sent. Answers that wait
-    /// for an interface that is down are ignored, because they cannot be sent.
+    /// Returns true if no datagram waits to be executed and no answer waits to be sent. Ignores
+    /// answers that wait for an interface that is down, because nothing can be sent through it.
     fn datagrams_are_over(&mut self) -> bool {
         let [sockets, packets] = self.datagrams_next();
         let bypass = self.turn.context.shared.bypass.get();
@@ -88,7 +88,7 @@ impl Column {
 }
 
 impl Connection {
-    /// True if no request or reply is under way. A connection that runs `watch` is at rest too.
+    /// Returns true if no request or reply is under way, or if the endless command `watch` runs.
     fn is_at_rest(&self) -> bool {
         self.watches() || !(self.queued || self.is_under_way())
     }

@@ -1,11 +1,12 @@
 //! Moves connections to other columns.
 //!
 //! ```text
-//! one column   chosen -> between requests -> out of its epoll -> the other's mailbox and waker
-//! the other    woken -> takes all from its mailbox -> into its epoll, and into its queue
+//! giving column   takes a connection out of its epoll between two requests, puts it into the
+//!                 taking column's mailbox, and wakes the taking column
+//! taking column   takes all connections from its mailbox, and adds them to its epoll
 //! ```
 //!
-//! Where: once per loop after the turns, and when the column is woken.
+//! Where: a column calls `migrate` once per loop, after the turns, and `take_given` when woken.
 //! Invariant: at any time a connection is in one column or in one mailbox, so that only one thread
 //! reads from it and writes to it. A connection moves only between requests, after every reply is
 //! sent. Its socket, parser and unexecuted input move with it. Bytes that arrive during the move
@@ -40,19 +41,19 @@ pub(crate) struct Migration {
     balance: Balance,
     destinations: Arc<Destinations>,
     own: usize,
-    /// True if every connection that had a turn moves to the next column.
+    /// True if in each loop every connection that had a turn moves to the next column (for tests).
     at_each_turn: bool,
-    /// When `migrate` next has work to do, by `TurnState::now_ms`. 0 means in each loop.
+    /// When `migrate` next has work, by `TurnState::now_ms`; 0 if it has work in each loop.
     due_ms: u64,
     period_ends_ms: u64,
     meter: Meter,
-    /// Connections that will move as soon as they are free to go, sorted by destination.
+    /// Connections that will move as soon as they are between requests, sorted by destination.
     leaving: Vec<Move>,
     taken: Vec<Connection>,
 }
 
 impl Migration {
-    /// Makes a `Migration` for each column; none for a single column, or with `-o no_migrate`.
+    /// Makes a `Migration` for each column, but none for a single column or with `-o no_migrate`.
     pub(crate) fn of_columns(settings: &Settings, wakers: &[Arc<Waker>]) -> Vec<Migration> {
         if settings.migrate == Migrate::Never || wakers.len() == 1 {
             return Vec::new();
@@ -76,12 +77,12 @@ impl Migration {
         (0..wakers.len()).map(of_column).collect()
     }
 
-    /// Begins to measure the calling thread. The column's thread calls this first.
+    /// Begins to measure the load of the calling thread, which must be the column's thread.
     pub(super) fn begin(&mut self) {
         self.meter = Meter::of_this_thread();
     }
 
-    /// Sets `due_ms`: 0 while connections wait to move or move at each turn, else the period's end.
+    /// Sets `due_ms` to 0 if `migrate` has work in each loop, otherwise to the end of the period.
     fn set_due(&mut self) {
         let each_loop = self.at_each_turn || !self.leaving.is_empty();
         self.due_ms = if each_loop { 0 } else { self.period_ends_ms };
@@ -94,7 +95,7 @@ fn is_asked_for_at_each_turn() -> bool {
 }
 
 impl Column {
-    /// Chooses connections to move at the end of each period, and moves those that are free to go.
+    /// Moves the chosen connections that are free to go. Chooses anew at the end of each period.
     #[inline]
     pub(super) fn migrate(&mut self) {
         if let Some(migration) = &self.migration
@@ -116,7 +117,7 @@ impl Column {
             let moves = had_a_turn.map(|(token, _)| Move { token, to });
             migration.leaving.extend(moves.take(MIGRATIONS_MAX));
         } else if now_ms >= migration.period_ends_ms {
-            // Connections that were chosen a period ago, and have not been free to go, stay.
+            // A chosen connection that was not free to go during a whole period stays here.
             migration.leaving.clear();
             migration.period_ends_ms = now_ms - now_ms % MIGRATION_PERIOD_MS + MIGRATION_PERIOD_MS;
             let load = migration.meter.load(self.spin.idle_ns());
@@ -170,7 +171,7 @@ impl Column {
         }
     }
 
-    /// Puts a connection into another column's mailbox. Returns false if the mailbox is full.
+    /// Puts a connection into another column's mailbox, or returns false if the mailbox is full.
     fn give_one(&mut self, token: u64, destination: &Destination) -> bool {
         let Some(connection) = self.connections.get(token) else { return false };
         if is(Fault::GivenConnectionKept)
@@ -178,7 +179,7 @@ impl Column {
         {
             return destination.mailbox.put(twin).is_ok();
         }
-        // Fails only for an unwatched descriptor; a stream's descriptor is watched until it closes.
+        // `remove` fails only for an unwatched descriptor; a stream is watched until it closes.
         let _watched = self.epoll.remove(connection.stream(), &self.turn.calls);
         let Some(connection) = self.connections.remove(token) else { return false };
         connection.leaves(&mut self.streams);
@@ -241,7 +242,7 @@ impl Column {
     }
 }
 
-/// Measures in which share of the time the column's thread ran or was ready to run.
+/// Measures the share of time in which the column's thread ran or was ready to run.
 #[derive(Debug, Default)]
 struct Meter {
     /// The thread's file `schedstat`. The second number in the file is the time, in nanoseconds, in
@@ -260,8 +261,8 @@ impl Meter {
         meter
     }
 
-    /// Returns for which part of the time since the last call the thread was busy, in thousandths.
-    /// `idle_ns` is the total time that the thread has spent looking for work without finding any.
+    /// Returns the thread's busy share of the time since the last call, in thousandths. `idle_ns`
+    /// is the total time that the thread has spent looking for work without finding any.
     fn load(&mut self, idle_ns: u64) -> u32 {
         let (at_ns, busy_ns) = (monotonic_ns(), self.busy_ns().saturating_sub(idle_ns));
         let passed_ns = at_ns.saturating_sub(self.at_ns).max(1);
@@ -271,7 +272,7 @@ impl Meter {
     }
 
     fn busy_ns(&self) -> u64 {
-        // `schedstat` has this time too, but the kernel updates the file only at scheduler ticks.
+        // `schedstat` has the CPU time too, but the kernel updates the file only at timer ticks.
         let ran = clock_gettime(ClockId::ThreadCPUTime);
         let ran_ns = ran.tv_sec * 1_000_000_000 + ran.tv_nsec;
         u64::try_from(ran_ns).unwrap_or(0) + self.waited_ns().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Busy polling (`-o busy_poll`): a column without work looks for more before it sleeps.
+//! Busy polling (`-o busy_poll`): a column without work polls for a while before it sleeps.
 //!
 //! Where: the column calls `goes_on` before each wait, and `note_work` for each event.
 //! Invariant: without `-o busy_poll` no clock is read. With `-o busy_poll`, a column sleeps after
@@ -9,7 +9,7 @@ use net::{Timeout, monotonic_ns};
 
 #[derive(Debug)]
 pub(super) struct Spin {
-    /// How long the column looks for more work after its last work. 0 means not at all.
+    /// How long the column polls after its last work; 0 without `-o busy_poll`.
     spin_ns: u64,
     until_ns: u64,
     /// When `goes_on` was last called, and the total time spent in fruitless searches for work.
@@ -39,7 +39,7 @@ impl Spin {
         self.idle_ns
     }
 
-    /// True if the column must look for work again. `due` is how long it could sleep otherwise.
+    /// Returns true if the column must poll again. Otherwise the column may sleep for `due`.
     #[inline]
     pub(super) fn goes_on(&mut self, due: Timeout) -> bool {
         if self.spin_ns == 0 {

@@ -1,21 +1,21 @@
-//! Stealing: a column without work takes datagrams from a column that is behind.
+//! Stealing: a column without work takes datagrams from a column that cannot keep up ("is behind").
 //!
 //! ```text
-//! status of a column   | word: 0, or loop time, datagrams to take at once, socket | it sleeps |
+//! status of a column   | word: 0, or loop time, datagrams to take at once, socket | is asleep |
 //!
-//! behind             publishes its word after each loop, wakes a sleeper once a millisecond; while
-//!                    thieves take from it, receives few datagrams at once and leaves the rest
-//! about to sleep     reads all words; receives from the busiest column's socket or AF_XDP queue;
-//!                    of equally busy columns, from the nearest
+//! a column behind      publishes its word after each loop, and wakes one sleeping column per
+//!                      millisecond; while others steal, receives few datagrams at once
+//! a column before      reads all words; receives from the socket or AF_XDP queue of the busiest
+//! it sleeps            column, or of the nearest if several are equally busy
 //! ```
 //!
 //! Where: the column calls `note_loop` after each loop, and `victim` before it sleeps.
-//! Invariant: a column is behind only after two loops in a row, with no sleep between them. Each of
-//! the two loops must have received `BEHIND_DATAGRAMS`, or have received a quarter of that number
-//! at once and taken `BEHIND_NS`, or have left datagrams in the socket. So columns do not steal a
-//! lone request, or a burst that is answered before the next burst arrives. Statuses are hints: a
-//! thief that reads an old word finds an empty socket, and a sleeping column that nobody wakes at
-//! once is woken a millisecond later.
+//! Invariant: a column is behind only after two overloaded loops in a row, with no sleep between
+//! them. A loop is overloaded if it received `BEHIND_DATAGRAMS`, if it received a quarter of
+//! `BEHIND_DATAGRAMS` at once and took `BEHIND_NS`, or if it left datagrams in the socket. So
+//! columns do not steal a lone request, or a burst that is answered before the next burst arrives.
+//! Statuses may be out of date: a thief that reads an old word finds an empty socket, and a
+//! sleeping column that is not woken at once is woken a millisecond later.
 //! Source: the KV-Cache paper, section 4.2.1.
 
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub(crate) struct Victim {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LoopInput {
     pub(super) datagrams: usize,
-    /// The most datagrams of one receive: 1 if a single client waits for each answer.
+    /// The most datagrams that one receive call returned; 1 if a lone client waits for each answer.
     pub(super) most: usize,
     /// The number of the socket that received last, or `PACKETS`.
     pub(super) socket: usize,
@@ -77,10 +77,9 @@ pub(crate) struct Stealing {
     statuses: Arc<Statuses>,
     own: usize,
     neighbours: Vec<Neighbour>,
-    /// If the last loop was busy: its end, at which the present loop began, by `monotonic_ns`.
+    /// When the present loop began, by `monotonic_ns`; `None` if the loop before it was not busy.
     loop_began_ns: Option<u64>,
     loops_behind: u32,
-    /// The latest `LoopInput::steals_given`.
     steals_given: u64,
     /// The time, by `monotonic_ns`, until which thieves are expected to take datagrams.
     helped_until_ns: u64,
@@ -170,7 +169,7 @@ impl Stealing {
     fn publish(&mut self, word: u32) {
         if word != self.word {
             self.word = word;
-            // Relaxed: pairs with the load of `victim`; a hint that orders nothing.
+            // Relaxed: the word is a hint that orders nothing. Pairs with the load in `victim`.
             self.statuses.0[self.own].word.store(word, Ordering::Relaxed);
         }
     }
@@ -181,8 +180,8 @@ impl Stealing {
             return;
         }
         let statuses = self.neighbours.iter().map(|it| &self.statuses.0[it.column]);
-        // Relaxed: the load pairs with the store of `sleeps`. If several columns want to wake the
-        // same sleeper, only the one whose swap returns `true` wakes it.
+        // Relaxed: the load pairs with the store in `sleeps`. If several columns try to wake the
+        // same sleeping column, only the column whose swap returns `true` wakes it.
         let mut asleep = statuses.filter(|status| {
             let is_asleep = status.is_asleep.load(Ordering::Relaxed);
             is_asleep && (status.is_asleep.swap(false, Ordering::Relaxed) || is(Fault::WokenByTwo))
@@ -193,7 +192,7 @@ impl Stealing {
         }
     }
 
-    /// True if the last loop was busy: the column then looks for input again before it sleeps.
+    /// True if the last loop was busy. The column then looks for input again before it sleeps.
     #[inline]
     pub(super) fn looks_again(&self) -> bool {
         self.loop_began_ns.is_some()
@@ -208,7 +207,7 @@ impl Stealing {
     #[inline]
     pub(super) fn sleeps(&mut self, is_asleep: bool) {
         self.tries_left = STEAL_TRIES_MAX;
-        // Relaxed: pairs with the load and the swap of `wake_one`; a hint that orders nothing.
+        // Relaxed: the flag is a hint that orders nothing. Pairs with the accesses in `wake_one`.
         self.statuses.0[self.own].is_asleep.store(is_asleep, Ordering::Relaxed);
     }
 
@@ -218,7 +217,7 @@ impl Stealing {
     pub(super) fn victim(&self) -> Option<Victim> {
         let (mut busiest, mut victim) = (0, None);
         for Neighbour { column, is_near } in &self.neighbours {
-            // Relaxed: pairs with the store of `publish`.
+            // Relaxed: the word is a hint that orders nothing. Pairs with the store in `publish`.
             let word = self.statuses.0[*column].word.load(Ordering::Relaxed);
             let behind = word >> SOCKET_BITS >> AT_ONCE_BITS;
             if behind > busiest || is(Fault::BusiestPassedOver) && behind > 0 {
@@ -292,7 +291,7 @@ mod tests {
             assert_eq!(all[1].victim().map(|it| (it.socket, it.at_once)), Some((socket, 64)));
         }
         note(&mut all[0], input(0));
-        // A few slow datagrams: some of them are still in the socket when the next loop begins.
+        // A column is also behind if some datagrams stay in the socket after each loop.
         let undrained = LoopInput { is_undrained: true, ..input(0) };
         note(&mut all[0], undrained);
         assert_eq!(all[1].victim(), None);
@@ -328,7 +327,7 @@ mod tests {
     #[test]
     fn a_column_receives_few_at_once_while_others_take_from_it() {
         let mut all = columns(2);
-        // 16 datagrams in 160 us are ten in 100 us; the next lower power of two is eight.
+        // 16 datagrams in 160 us are 10 in 100 us (`SHARED_NS`); the next lower power of two is 8.
         let helped = |steals_given| LoopInput { steals_given, ..input(16) };
         let mut now_ns = 0;
         let mut step = |column: &mut Stealing, input| {

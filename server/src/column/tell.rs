@@ -1,6 +1,6 @@
 //! Lists a column's sockets for `stats conns`.
 //!
-//! Where: once per loop, if a connection of any column has requested a page of the list.
+//! Where: a column calls `answer_page_requests` once per loop, if any column has such a request.
 //! Invariant: a loop lists at most `CONNECTIONS_TOLD_MAX` sockets for each requested page.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

@@ -1,10 +1,10 @@
 //! A column's clock, and the times at which the column must wake without an event.
 //!
-//! Where: the column calls `timeout` before each wait, and `now` after it.
+//! Where: the column calls `timeout` before each wait, and `now` after each wait.
 //! Invariant: a loop reads the clock once. A `SecondTimer` wakes the first column once a second to
-//! advance the store's clock. With `-o idle_timeout` every column has such a timer, and with
-//! `--xdp` every column with a port. Otherwise a column sleeps until an event, unless listeners
-//! rest, values arrive, or the store has work.
+//! advance the store's clock. With `-o idle_timeout` every column has a `SecondTimer`; with `--xdp`
+//! every column with a port has one. A column without a `SecondTimer` sleeps until an event, unless
+//! listeners rest, values arrive, or the store has background work.
 
 use std::time::Duration;
 
@@ -19,21 +19,20 @@ use crate::limits::{
 
 const NANOS: i64 = 1_000_000_000;
 
-/// The longest step of the coarse clock, on a kernel with a hundred ticks a second.
+/// The coarse clock's longest step: the kernel updates the clock at least a hundred times a second.
 const CLOCK_STEP_NANOS: i64 = 10_000_000;
 
 /// The times at which work of one column is due, in milliseconds since the server started.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    /// The server's start, from `coarse_now`.
     start: Timespec,
     wakes_each_second: bool,
     /// The end of the last full second that `second_has_passed` has reported.
     second_ms: u64,
-    /// When the listeners accept again. `None` if they do not rest.
+    /// The time at which the listeners accept again; `None` if they do not rest.
     rest_until_ms: Option<u64>,
     rest_since_ms: u64,
-    /// When to search for stalled values. `None` if no large value is arriving.
+    /// The time of the next search for stalled values; `None` if no large value is arriving.
     arrivals_due_ms: Option<u64>,
     /// The earliest time of the next search for stalled connections, by `TurnState::served_ms`.
     relief_due_ms: u64,
@@ -41,8 +40,8 @@ pub(crate) struct Timers {
     slices: Option<u32>,
 }
 
-/// The current time of the coarse monotonic clock. This clock is cheaper to read than the exact
-/// clock, but is up to `CLOCK_STEP_NANOS` behind it.
+/// Returns the coarse monotonic time. The coarse clock is cheaper to read than the exact clock, but
+/// up to `CLOCK_STEP_NANOS` behind the exact clock.
 pub(crate) fn coarse_now() -> Timespec {
     clock_gettime(ClockId::MonotonicCoarse)
 }
@@ -61,8 +60,8 @@ impl Timers {
         }
     }
 
-    /// Reads the clock, and sets the clocks of the store and the executor. Returns the
-    /// milliseconds since the start.
+    /// Reads the clock, and sets the clocks of the store and the executor. Returns the milliseconds
+    /// since the server started.
     pub(crate) fn now(&mut self, context: &mut Context) -> u64 {
         let coarse_now = coarse_now();
         let seconds = coarse_now.tv_sec - self.start.tv_sec;
@@ -93,7 +92,7 @@ impl Timers {
         self.arrivals_due_ms = arrive.then(due_ms);
     }
 
-    /// True if it is time to search for stalled values; the timer is then cleared.
+    /// If it is time to search for stalled values, clears the timer and returns true.
     pub(crate) fn arrivals_are_due(&mut self, now_ms: u64) -> bool {
         self.arrivals_due_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
     }
@@ -135,7 +134,7 @@ impl Timers {
         }
     }
 
-    /// True once a second, on a column that wakes each second.
+    /// Returns true once in each second, on a column that wakes each second.
     pub(crate) fn second_has_passed(&mut self, now_ms: u64) -> bool {
         let passed = self.wakes_each_second && now_ms >= self.second_ms + 1000;
         if passed {
@@ -144,7 +143,7 @@ impl Timers {
         passed
     }
 
-    /// Makes listeners rest for `LISTENER_REST_MS` from now on. False if they rested already.
+    /// Makes listeners rest for `LISTENER_REST_MS` from now on. Returns false if they rest already.
     pub(crate) fn rest_listeners(&mut self, now_ms: u64) -> bool {
         let rest_already = self.rest_until_ms.is_some();
         if !rest_already {

@@ -1,6 +1,6 @@
 //! Gives the ready connections their turns.
 //!
-//! Where: once per loop, between the wait for events and the accepting of new connections.
+//! Where: a column calls `turns` once per loop, after it has waited for events.
 //! Invariant: each connection in the queue gets one turn per loop. The requests of up to
 //! `TURNS_AHEAD` connections go through one batch, as if one connection had pipelined them. Each
 //! connection's replies are sent before the next connection's requests are executed.
@@ -33,7 +33,7 @@ impl Column {
     }
 
     /// Gives each of at most `TURNS_AHEAD` connections a turn, and executes their requests as one
-    /// batch. If a connection's turn must do more than execute requests, it is not in the batch.
+    /// batch. A connection whose turn must do more than execute requests is not in the batch.
     #[inline(never)]
     fn turns_together(&mut self, tokens: &[u64]) {
         let mut taken: [Option<TurnInput>; TURNS_AHEAD] = [const { None }; TURNS_AHEAD];
@@ -73,7 +73,7 @@ impl Column {
         }
     }
 
-    /// Does the first part of a turn: receives into the buffer `at`.
+    /// Does the first half of a turn: receives bytes into the buffer with the number `at`.
     #[inline]
     fn receive(&mut self, token: u64, at: usize) -> ReceiveResult {
         let Some(connection) = self.connections.get(token) else {
@@ -83,7 +83,7 @@ impl Column {
         connection.receive(&mut self.turn, &mut self.streams, &mut self.buffers[at])
     }
 
-    /// Does the second part of a turn: executes, answers, and prepares the connection's next step.
+    /// Does the second half of a turn: executes requests, sends replies, prepares the next step.
     #[inline]
     fn finish(&mut self, token: u64, at: usize, received: ReceiveResult) {
         let Some(connection) = self.connections.get(token) else { return };
@@ -117,7 +117,7 @@ impl Column {
         } else if connection.awaits_write != awaits_write {
             connection.awaits_write = awaits_write;
             let on = if awaits_write { Interest::Write } else { Interest::Read };
-            // Fails only for an unwatched descriptor; the column watches a stream until it closes.
+            // `change` fails only for an unwatched descriptor; a stream is watched until it closes.
             let _watched = self.epoll.change(connection.stream(), token, on, &self.turn.calls);
         }
         self.streams.pressed = self.streams.is_pressed(2);

@@ -3,9 +3,9 @@
 //! Where: a storage command whose value is too long for the log gets a `store::Draft`, a value that
 //! is not stored yet. The socket is read straight into the draft.
 //! Invariant: frames are allocated as bytes arrive, not for the length that a peer declares. Only
-//! the part of a command that its execution needs is kept. If arriving values can get no more
-//! frames, a stalled value is given up: its command fails and its remaining bytes are skipped. A
-//! value waits only if no other value is stalled, and only for a bounded time.
+//! the part of a command that its execution needs is kept. If arriving values need more frames than
+//! they can get, a stalled value is given up: its command fails and its remaining bytes are
+//! skipped. A value waits only if no other value is stalled, and only for a bounded time.
 
 use protocol::Request;
 use protocol::step::is_value_end;
@@ -23,7 +23,7 @@ use crate::turn::TurnState;
 pub(super) enum Fill {
     /// Some bytes of the value have not arrived.
     Hungry,
-    /// There is no frame for the value's next bytes yet, or no place in the log for the whole item.
+    /// The store has no frame for the value's next bytes, or no space in the log for the item.
     Wait,
     /// The value is whole and has been stored, or the command failed. The next request can begin.
     Done(NextStep),
@@ -39,8 +39,8 @@ struct Arrival {
     /// Length of the line end after the value.
     end_bytes: u32,
     received_bytes: usize,
-    /// When the value last completed a multiple of `ARRIVAL_STEP_BYTES` or ended a wait, by
-    /// `TurnState::served_ms`.
+    /// When the value last passed a multiple of `ARRIVAL_STEP_BYTES` received bytes, or last ended
+    /// a wait, by `TurnState::served_ms`.
     moved_ms: u64,
     /// When the value began to wait for a frame or, if the value is whole, for a place in the log.
     waits_since_ms: Option<u64>,
@@ -49,7 +49,7 @@ struct Arrival {
 }
 
 impl Arrival {
-    /// True if the peer has sent less than `ARRIVAL_STEP_BYTES` for `ARRIVAL_STALLED_MS`.
+    /// True if the value does not wait, and has received too few bytes for `ARRIVAL_STALLED_MS`.
     fn is_stalled(&self, served_ms: u64) -> bool {
         self.waits_since_ms.is_none()
             && served_ms.saturating_sub(self.moved_ms) >= ARRIVAL_STALLED_MS
@@ -66,8 +66,8 @@ pub(crate) struct Arrivals {
     bytes: usize,
     /// Bytes of memory outside the store: headers, and the copies that drafts keep.
     beside_bytes: usize,
-    /// If `bytes` exceeds this, stalled values are given up even if no value of this column needs a
-    /// frame, because other columns need frames too.
+    /// If `bytes` exceeds this number, stalled values are given up even if no value of this column
+    /// needs a frame, because other columns need frames too.
     bytes_share: usize,
     /// True if a value may wait for frames that other values hold (false with `-M`).
     waits: bool,
@@ -94,7 +94,7 @@ impl Arrivals {
         self.all.capacity() * size_of::<Option<Arrival>>() + self.beside_bytes
     }
 
-    /// Adds a value. Returns its index, which fits into 32 bits: fewer values arrive at a time.
+    /// Adds a value. Returns its index, a `u32`, because fewer than 2^32 values arrive at a time.
     fn add(&mut self, arrival: Arrival) -> u32 {
         self.beside_bytes += arrival.header.capacity();
         self.live += 1;
@@ -123,9 +123,9 @@ impl Arrivals {
         self.all.get_mut(index as usize)?.draft.as_mut()?.space(store).err()
     }
 
-    /// Makes space for the value's next bytes, and gives up other values if that is necessary.
-    /// Returns true if there is no space yet; the caller then calls again soon. If the value has
-    /// waited too long, drops its draft.
+    /// Makes space for the value's next bytes, and gives up other values if necessary. Returns true
+    /// if there is no space yet; the caller must then call again later. If the value has waited too
+    /// long, drops its draft and returns false.
     pub(crate) fn must_wait(&mut self, index: u32, store: &mut Column, served_ms: u64) -> bool {
         for _ in 0..GIVE_WAY_MAX {
             let Some(refused) = self.refused(index, store) else {
@@ -154,8 +154,8 @@ impl Arrivals {
     }
 
     /// Returns space for about `bytes_max` of the value's next bytes, and how many bytes of the
-    /// value are missing; no space and 0 if the value was given up. The caller calls `must_wait`
-    /// before this and `filled` afterwards.
+    /// value are missing; no space and 0 if the value was given up. The caller must call
+    /// `must_wait` before `spaces`, and `filled` after it has written into the space.
     pub(crate) fn spaces(
         &mut self,
         index: u32,
@@ -183,8 +183,9 @@ impl Arrivals {
         }
     }
 
-    /// Drops the draft that has gone longest without progress, but not the draft of `except`. With
-    /// `stalled_at_ms`, drops a draft only if it is stalled at that time. True if one was dropped.
+    /// Drops the draft that has gone longest without progress, except the draft of value `except`.
+    /// If `stalled_at_ms` is given, drops only a draft that was stalled then. Returns true if it
+    /// dropped a draft.
     fn give_way(&mut self, except: u32, stalled_at_ms: Option<u64>) -> bool {
         let oldest = self
             .all
@@ -200,7 +201,7 @@ impl Arrivals {
         oldest.and_then(|index| self.end(u32::try_from(index).ok()?)).is_some()
     }
 
-    /// Drops stalled drafts while the drafts hold more than the column's share.
+    /// Drops stalled drafts while all drafts together hold more bytes than the column's share.
     pub(crate) fn drop_stalled(&mut self, served_ms: u64) {
         while self.bytes > self.bytes_share && self.give_way(u32::MAX, Some(served_ms)) {}
     }
@@ -289,7 +290,7 @@ impl Connection {
     }
 }
 
-/// Returns the part of a header that is kept until its value has arrived.
+/// Returns the part of a command that must be kept until the command's value has arrived.
 fn kept(header: &[u8], request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
     let mut kept = Vec::with_capacity(header.len().min(HEAD_BYTES_MAX));
     request.short_head(header, value_bytes, &mut kept);

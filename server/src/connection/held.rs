@@ -3,8 +3,8 @@
 //!
 //! Where: between the receive buffer, which the whole column shares, and the parser.
 //! Invariant: an incomplete request is kept in a buffer of about its own size, so that a peer
-//! cannot make the server hold more than it sent. The whole receive buffer is given to a connection
-//! only for bytes that are executed in the next loop.
+//! cannot make the server hold more bytes than the peer sent. A connection keeps the whole receive
+//! buffer only for bytes that are executed in the next loop.
 
 use std::mem;
 use std::ops::Range;
@@ -21,8 +21,8 @@ pub(crate) struct HeldInput {
 }
 
 impl HeldInput {
-    /// Keeps `range` of the receive buffer, and may exchange that buffer. With `exact` (the input
-    /// waits for more bytes, or memory is scarce), copies the range into a buffer of its size.
+    /// Keeps `range` of the receive buffer. Copies the range if it is short or if `exact` is true
+    /// (more bytes are awaited, or memory is scarce); otherwise takes the buffer and replaces it.
     pub(crate) fn keep(
         buffer: &mut Vec<u8>,
         range: Range<usize>,
@@ -46,8 +46,8 @@ impl HeldInput {
         &self.buffer[self.from..self.to]
     }
 
-    /// Returns the input after the first `used` bytes. With `partial`, copies this input into a
-    /// buffer of exactly its size.
+    /// Returns the input after the first `used` bytes; nothing if the connection closes. If
+    /// `partial` is true, copies the input into a buffer of exactly its size.
     pub(crate) fn after(
         mut self,
         used: usize,

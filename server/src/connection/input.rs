@@ -1,6 +1,6 @@
 //! Executes the requests in a connection's input.
 //!
-//! Where: between the bytes that a turn received and the replies it sends.
+//! Where: after a turn has received bytes, and before the turn sends replies.
 //! Invariant: bytes that a turn did not use are executed in a later turn, each byte once. The bytes
 //! of a large value go into its frames as they arrive.
 
@@ -28,8 +28,7 @@ pub(super) enum Stop {
 }
 
 impl Connection {
-    /// Executes the requests in `input`. Returns why execution stopped, and how many bytes are
-    /// used.
+    /// Executes the requests in `input`. Returns why it stopped, and the number of used bytes.
     #[inline]
     pub(super) fn execute(
         &mut self,
@@ -78,7 +77,7 @@ impl Connection {
     }
 
     /// Continues at byte `at`, where execution stopped for the reason `stopped`. If an incomplete
-    /// large value begins there, starts to receive the value. Returns why the turn stops, and how
+    /// large value begins at `at`, starts to receive the value. Returns why the turn stops, and how
     /// many bytes are used.
     #[inline]
     pub(super) fn go_on(
@@ -149,7 +148,7 @@ impl Connection {
     }
 
     /// Moves input from byte `at` on into the arriving value. Returns why the turn stops (`None` if
-    /// it continues after the value), and how many bytes are used.
+    /// the turn goes on after the value), and how many bytes are used.
     fn fill(
         &mut self,
         turn: &mut TurnState,

@@ -1,9 +1,9 @@
 //! A connection's move from one column to another.
 //!
 //! Where: between turns. `column::migration` chooses the connections, and moves them.
-//! Invariant: a connection that is free to go has no frame and no reply; its only memory is kept
-//! input, which moves with it. The connection's next turn is at the new column: the connection is
-//! queued there, or that column's epoll reports its input.
+//! Invariant: a connection that is free to go holds no frame and no unsent reply; its only memory
+//! is kept input, which moves with it. The connection's next turn is in the new column: the
+//! connection is queued there, or the new column's epoll reports the connection's input.
 
 use std::os::fd::AsFd;
 

@@ -1,6 +1,6 @@
 //! Sends a turn's replies.
 //!
-//! Where: at the end of a turn, or at its start if replies of an earlier turn wait.
+//! Where: at the end of a turn, or at its start if replies of an earlier turn are still unsent.
 //! Invariant: at most one write per turn. Bytes that the socket does not take are copied out of the
 //! column's buffers and wait with the connection; bytes in frames are pinned instead of copied.
 
@@ -17,7 +17,7 @@ use crate::turn::TurnState;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendProgress {
     All,
-    /// The socket's buffer is full: it took only a part of the bytes.
+    /// The socket's buffer is full: the socket took only some of the bytes.
     Full,
     /// The socket took all pieces of this write; further pieces wait for the next write.
     Some,
@@ -121,8 +121,8 @@ impl Connection {
 }
 
 impl SendProgress {
-    /// Returns the result of a write that was given `offered` of `all_bytes` bytes, and how many
-    /// bytes the socket took.
+    /// Returns the result of a write that offered `offered` of `all_bytes` bytes to the socket, and
+    /// how many bytes the socket took.
     #[inline]
     fn of(sent: WriteResult, offered: usize, all_bytes: usize) -> (SendProgress, usize) {
         match sent {
@@ -134,7 +134,7 @@ impl SendProgress {
     }
 }
 
-/// Writes once, at most `PIECES_MAX` pieces. Returns the result, and the number of bytes offered.
+/// Writes at most `PIECES_MAX` pieces at once. Returns the result and the number of offered bytes.
 #[inline]
 fn write(stream: &Stream, turn: &TurnState) -> (WriteResult, usize) {
     let TurnState { out, context, calls, .. } = turn;

@@ -1,6 +1,6 @@
 //! Recycled buffers for input that must be kept between turns.
 //!
-//! Where: if a turn leaves input over, the connection holds a buffer until that input is used.
+//! Where: a connection whose turn does not use all input holds a buffer until the input is used.
 //! Invariant: a connection without input left over holds no buffer; the number of spare buffers is
 //! bounded; `held_bytes` counts the buffers that connections hold, by capacity.
 
@@ -43,7 +43,7 @@ impl Spares {
         buffer
     }
 
-    /// Returns a receive buffer that replaces `held`, which a connection holds from now on.
+    /// Returns a new receive buffer, because a connection keeps the old one, `held`.
     pub(crate) fn swap_large(&mut self, held: &Vec<u8>) -> Vec<u8> {
         self.held += 1;
         self.held_bytes += held.capacity();

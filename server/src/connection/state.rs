@@ -11,7 +11,7 @@ use crate::execute::Context;
 use crate::execute::budget::Budget;
 use crate::limits;
 
-/// The part of a column that only connections use.
+/// The state of a column that only the column's connections use.
 #[derive(Debug)]
 pub(crate) struct StreamState {
     pub(crate) spares: Spares,
@@ -25,7 +25,7 @@ pub(crate) struct StreamState {
     memory_bytes: usize,
     kept_bytes_max: usize,
     pinned_bytes_max: usize,
-    /// True if connections keep or pin more than half of the allowed bytes. Turns are then short.
+    /// True if connections keep or pin more than half of the allowed bytes; turns are short then.
     pub(crate) pressed: bool,
 }
 

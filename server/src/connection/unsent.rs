@@ -14,7 +14,7 @@ use crate::out::{Body, Mark, Out};
 #[derive(Debug)]
 pub(crate) struct UnsentReplies {
     replies: Out,
-    /// Number of bytes of `replies.buf` that have been sent.
+    /// Number of bytes of `replies.buf` that the socket has taken.
     text_sent: usize,
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use crate::settings::Settings;
     use store::{Body, Put, Store, Value, Verb};
 
-    /// Makes a pinned value of `bytes` bytes. Also returns its tail, which is not in frames.
+    /// Stores a value of `bytes` bytes. Returns it pinned, and its tail, which is not in frames.
     fn pinned(column: &mut store::Column, key: &[u8], bytes: usize) -> (store::Pinned, Vec<u8>) {
         let mut draft = column.draft(u32::try_from(bytes).unwrap());
         let mut byte = 0_u8;

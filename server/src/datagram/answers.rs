@@ -6,9 +6,9 @@
 //!
 //! Where: after the execution of a message. The answers to a burst are consecutive in memory, so
 //! that the kernel takes them as one burst.
-//! Invariant: each datagram of an answer has the request's id, its own number and the total, and at
-//! most `SendPath::datagram_bytes_max` bytes. A datagram that the system refuses is dropped and
-//! counted.
+//! Invariant: each datagram of an answer has the request's id, the datagram's number and the number
+//! of all datagrams, and at most `SendPath::datagram_bytes_max` bytes. A datagram that the system
+//! refuses is dropped and counted.
 
 use net::Tally;
 use protocol::udp::{HEADER_BYTES, Header};
@@ -30,7 +30,7 @@ pub(super) struct Answers<P> {
 struct Answer<P> {
     peer: P,
     id: u16,
-    /// The start of the replies, after the space for a header.
+    /// The start of the replies, which follow the space for a header.
     from: Mark,
     to: Mark,
     bytes: usize,
@@ -40,12 +40,12 @@ struct Answer<P> {
 #[derive(Debug)]
 pub(super) struct SendPath<O> {
     pub(super) out: O,
-    /// Maximum bytes of a datagram, the memcached UDP header included.
+    /// Maximum number of bytes of a datagram, including the memcached UDP header.
     pub(super) datagram_bytes_max: usize,
 }
 
 impl<O> SendPath<O> {
-    /// Maximum bytes of a datagram after its header.
+    /// Maximum number of bytes that may follow the header of a datagram.
     pub(super) fn payload_bytes(&self) -> usize {
         self.datagram_bytes_max - HEADER_BYTES
     }
@@ -72,8 +72,8 @@ impl<P: Copy> Answers<P> {
         self.reply_bytes_max
     }
 
-    /// Adds the answer: the `bytes` bytes of `out` from `from` on. An empty answer is dropped. If
-    /// the answer fits one datagram (`payload_bytes`), writes the header into the space before it.
+    /// Adds an answer of `bytes` bytes: all of `out` from `from` on. Drops an empty answer. If the
+    /// answer fits into one datagram, writes the header into the space before the answer.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -130,7 +130,7 @@ impl<P: Copy> Answers<P> {
                     tally += batch.post_or_drop(calls);
                     rest = before;
                     if !batch.add(peer, &head, rest.take(payload_bytes)) {
-                        // The client cannot use an answer that lacks a part: drop all later parts.
+                        // The answer is useless without this part: drop all later parts.
                         tally.full += parts - number;
                         break;
                     }
@@ -159,7 +159,7 @@ pub(super) fn take_back(from: Mark, out: &mut Out) {
     out.truncate(Mark { text: from.text - HEADER_BYTES, ..from });
 }
 
-/// Makes the header of a datagram. The length limit of answers keeps `total` below 2^16.
+/// Makes the header of a datagram. `total` is below 2^16, because the length of answers is limited.
 #[inline]
 fn header(id: u16, number: usize, total: usize) -> [u8; HEADER_BYTES] {
     let number = u16::try_from(number).unwrap_or(u16::MAX);
@@ -171,7 +171,7 @@ fn header(id: u16, number: usize, total: usize) -> [u8; HEADER_BYTES] {
 #[derive(Clone)]
 struct AnswerRest<'o> {
     all: Pieces<'o>,
-    /// The remaining part of a piece of which only a part fitted into the last datagram.
+    /// The rest of a piece whose beginning filled the previous datagram.
     first: &'o [u8],
 }
 

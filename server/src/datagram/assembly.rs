@@ -5,11 +5,11 @@
 //! whole                | number 0 | number 1 | number 2 |
 //! ```
 //!
-//! Where: between a datagram whose header marks it as a part, and the execution of the request.
-//! Invariant: a column keeps at most `ASSEMBLIES_MAX` requests of at most `MESSAGE_BYTES_MAX`
-//! bytes, at most `ASSEMBLIES_OF_ONE_MAX` requests from one address, and no request for longer than
+//! Where: after a part of a request has arrived, and before the request is executed.
+//! Invariant: a column keeps at most `ASSEMBLIES_MAX` requests of at most `MESSAGE_BYTES_MAX` bytes
+//! each, at most `ASSEMBLIES_OF_ONE_MAX` requests from one address, and no request for longer than
 //! `PARTS_WAIT_MS_MAX`. A request becomes whole only once, even if parts arrive twice or in another
-//! order. Buffers are reused.
+//! order. Buffers of ended requests are reused.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -28,7 +28,7 @@ pub enum AddResult {
     Waits,
     /// The request is whole, and stays in the assembly until `Assembly::take_whole` is called.
     Whole,
-    /// The part contradicts its request, or arrived before.
+    /// The part contradicts earlier parts of its request, or has already arrived.
     Ignored,
     /// The request exceeds `MESSAGE_BYTES_MAX` or `PARTS_MAX`. Returned once per request.
     TooLong,
@@ -105,7 +105,6 @@ impl Parts {
         self.pieces.push((number, self.pieces.len(), place));
     }
 
-    /// The pieces in their current order.
     fn texts(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|(_, _, place)| match place {
             Place::Copied { start, end } => &self.bytes[*start..*end],
@@ -172,8 +171,8 @@ impl Assembly {
         (AddResult::Whole, gone)
     }
 
-    /// Begins a request. If its address has `ASSEMBLIES_OF_ONE_MAX` requests, drops the oldest of
-    /// them; otherwise, if there are `ASSEMBLIES_MAX` requests, drops the oldest of all. Returns
+    /// Begins a request. If the request's address has `ASSEMBLIES_OF_ONE_MAX` requests, drops its
+    /// oldest; otherwise, if there are `ASSEMBLIES_MAX` requests, drops the oldest of all. Returns
     /// the new request's position, and how many requests were dropped.
     fn begin(&mut self, whose: RequestId, total: u16, now_ms: u64) -> (usize, u64) {
         let is_of_one = |parts: &Parts| parts.whose.from.ip() == whose.from.ip();
@@ -220,12 +219,12 @@ impl Assembly {
         self.end(at);
     }
 
-    /// The arrived pieces of a request. The pieces of a whole request are in the right order.
+    /// Returns the arrived pieces of a request, in the right order if the request is whole.
     pub fn texts(&self, whose: RequestId) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().filter(move |parts| parts.whose == whose).flat_map(Parts::texts)
     }
 
-    /// Drops the requests that have waited too long for missing parts. Returns how many.
+    /// Drops the requests that have waited too long for missing parts. Returns their number.
     pub fn drop_late(&mut self, now_ms: u64) -> u64 {
         let (mut late, mut at) = (0, 0);
         while let Some(parts) = self.parts.get(at) {
@@ -239,7 +238,7 @@ impl Assembly {
         late
     }
 
-    /// Number of pieces of requests from this address that are kept in chunks.
+    /// Returns how many pieces of the requests from `address` are kept in chunks.
     pub fn kept_of(&self, address: IpAddr) -> usize {
         let of_it = self.parts.iter().filter(|parts| parts.whose.from.ip() == address);
         of_it.map(|parts| parts.kept).sum()
@@ -304,7 +303,7 @@ mod tests {
             assert_eq!(come(order[0]), (AddResult::Ignored, 0));
             assert_eq!(come(order[1]), (AddResult::Waits, 0));
             assert_eq!(come(order[2]), (AddResult::Whole, 0));
-            // A part may arrive a second time while the request waits to be executed.
+            // The same part may arrive again while the whole request waits to be executed.
             assert_eq!(come(order[2]), (AddResult::Whole, 0));
             assert_eq!(taken(&mut assembly, whose(1, 9)), texts.concat());
             assert!(!assembly.any());

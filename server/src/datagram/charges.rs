@@ -1,13 +1,13 @@
-//! Limits the bytes of long answers to each network, if any network may send requests.
+//! Limits the bytes of long answers to each network, if the server answers every network.
 //!
 //! ```text
-//! entry   | second (32 bits) | bytes charged in it (32 bits) |
+//! entry   | second (32 bits) | bytes charged in this second (32 bits) |
 //! ```
 //!
-//! Where: between the execution of a message and the sending of its answer. With a forged sender
-//! address, the answer goes to a host that requested nothing, at no cost for the forger.
-//! Invariant: in one second an entry admits answers of `AMPLIFIED_BYTES_SECOND_MAX` bytes, plus one
-//! answer. The table never grows. No client can know which networks share an entry.
+//! Where: between the execution of a message and the sending of its answer. The answer to a forged
+//! sender address goes to a host that requested nothing, at no cost for the forger.
+//! Invariant: an entry admits `AMPLIFIED_BYTES_SECOND_MAX` charged bytes per second; only the last
+//! answer may exceed them. The table never grows. No client can know which networks share an entry.
 //! Source: C. Rossow, *Amplification Hell: Revisiting Network Protocols for DDoS Abuse* (2014);
 //! CVE-2018-1000115 (memcached).
 
@@ -47,12 +47,12 @@ impl Charges {
             let admits = charged < AMPLIFIED_BYTES_SECOND_MAX;
             admits.then(|| u64::from(second) << 32 | u64::from(charged.saturating_add(bytes)))
         };
-        // Relaxed: pairs with itself; the entry orders no other memory.
+        // Relaxed: an entry orders no other memory. The update pairs with itself.
         entry.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge).is_ok()
     }
 }
 
-/// The network of an address: its first 24 bits for IPv4, 48 bits (a site) for IPv6.
+/// Returns the network of an address: the first 24 bits for IPv4, the first 48 (a site) for IPv6.
 fn network(ip: IpAddr) -> (bool, u64) {
     match ip.to_canonical() {
         IpAddr::V4(ip) => (false, u64::from(u32::from(ip) >> 8)),

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! column 0    part 0, part 2 --.
-//!                               > column 0's gatherer: parts 0, 1, 2 -> the request, to column 1,
-//! column 1    part 1, stolen --'                                      whose part was the last
+//!                               > column 0's gatherer: parts 0, 1, 2 -> the whole request goes to
+//! column 1    part 1, stolen --'                         column 1, which received the last part
 //! ```
 //!
-//! Where: between a datagram whose header marks it as a part, and the `assembly` of the column to
-//! which it was sent.
-//! Invariant: a request becomes whole at one column, which executes it. The lock, which protects
-//! the assembly, is held while at most one request is copied; its holder takes no other lock. Times
-//! are values of `TurnState::now_ms`, which all columns read from one clock.
+//! Where: takes the parts of requests from all columns, and puts each part into the `assembly` of
+//! the column to which the part was sent.
+//! Invariant: only one column gets a whole request, and executes it. The lock that protects the
+//! assembly is held while at most one request is copied; its holder takes no other lock. Times are
+//! values of `TurnState::now_ms`, which all columns read from one clock.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct Gatherer {
     waits: AtomicBool,
     held_bytes: AtomicUsize,
     arena: Option<Arc<Arena>>,
-    /// Maximum number of pieces that the arena keeps for one address; more pieces are copied.
+    /// Maximum number of pieces that the arena keeps for one address; further pieces are copied.
     kept_of_one_max: usize,
 }
 
@@ -83,7 +83,7 @@ impl Gatherer {
         (added, gone)
     }
 
-    /// Moves a request that arrived as one datagram in several pieces into `whole`.
+    /// Moves a request that arrived as one datagram, but in several pieces, into `whole`.
     pub(super) fn join(&self, bytes: &[u8], more: &Pieces, whole: &mut WholeRequest) {
         let arena = self.arena.as_ref();
         let kept = all(bytes, Some(more)).map(|piece| arena?.keep(piece));
@@ -98,7 +98,7 @@ impl Gatherer {
 
     #[inline]
     pub(super) fn any(&self) -> bool {
-        // Relaxed: pairs with the store of `with`. A thread that reads an old value reads the new
+        // Relaxed: pairs with the store in `with`. A thread that reads an old value reads the new
         // value in its next turn.
         self.waits.load(Ordering::Relaxed)
     }
@@ -109,13 +109,13 @@ impl Gatherer {
     }
 
     pub(super) fn held_bytes(&self) -> usize {
-        self.held_bytes.load(Ordering::Relaxed) // pairs with the store of `with`; orders nothing
+        self.held_bytes.load(Ordering::Relaxed) // pairs with the store in `with`; orders nothing
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Assembly) -> T) -> T {
         let mut assembly = lock_soon(&self.assembly);
         let result = act(&mut assembly);
-        // Relaxed: paired with the loads of `any` and `held_bytes`. Both stores are made under the
+        // Relaxed: pairs with the loads in `any` and `held_bytes`. Both stores are made under the
         // lock, so the values stored last belong to the last change.
         self.waits.store(assembly.any(), Ordering::Relaxed);
         self.held_bytes.store(assembly.held_bytes(), Ordering::Relaxed);
@@ -175,8 +175,8 @@ mod tests {
                         other => panic!("{other:?}"),
                     }
                 }
-                // A column that is ahead waits for the other column. So few requests wait for
-                // parts, and no request is dropped to make room.
+                // A thread that is ahead waits for the other thread, so that few requests wait for
+                // parts and none is dropped to make room.
                 done[usize::from(first)].store(at, Ordering::Relaxed);
                 while at > done[1 - usize::from(first)].load(Ordering::Relaxed) + 2 {
                     std::thread::yield_now();

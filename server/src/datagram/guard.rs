@@ -1,11 +1,11 @@
 //! Decides which datagrams are answered.
 //!
-//! Where: called first for each datagram.
-//! Invariant: a request is not executed if its datagram is refused. These are refused: sender port
-//! 0, which no real sender has; our own UDP ports, because two servers would answer each other
-//! forever (CVE-2024-2169); sender addresses that do not belong to a single host, among them the
-//! broadcast addresses that the networks had when the server started; datagrams sent to a multicast
-//! or broadcast address; and senders in no network of `-o udp_allow`.
+//! Where: `check` is called before a datagram is executed, `lets_out` before it is answered.
+//! Invariant: the request of a refused datagram is not executed. A datagram is refused if its
+//! sender's port is 0, which no real sender has, or one of our UDP ports, because two servers would
+//! answer each other forever (CVE-2024-2169); if its sender's address is not that of a single host;
+//! if it was sent to a multicast or broadcast address; or if its sender is in no network of
+//! `-o udp_allow`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -19,14 +19,13 @@ use crate::limits::AMPLIFIED_TIMES_FREE;
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     ports: Vec<u16>,
-    /// Broadcast addresses, sorted.
+    /// The broadcast addresses that the networks had when the server started, sorted.
     broadcasts: Vec<Ipv4Addr>,
     allow: Vec<IpNet>,
     /// The table to which long answers are charged, if all networks are answered. Otherwise `None`.
     charges: Option<Arc<Charges>>,
 }
 
-/// The reason why a datagram is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalReason {
     /// An answer could start a loop of answers, or would go to several hosts.
@@ -50,7 +49,7 @@ impl Guard {
         Guard { ports, broadcasts, allow, charges }
     }
 
-    /// True if a message of `request_bytes` bytes may get an answer of `bytes` bytes at `now_ms`.
+    /// Returns true if a message of `request_bytes` bytes may get an answer of `bytes` bytes.
     /// Charges a long answer to the network of `to`.
     #[inline]
     pub(super) fn lets_out(

@@ -1,7 +1,7 @@
 //! Tests of answers when the system refuses some of their datagrams.
 //!
 //! Where: `Answers::send` with an `Outgoing` that refuses datagrams at random.
-//! Invariant: if some parts of an answer are refused, the parts that are sent are its first parts,
+//! Invariant: the parts of an answer that are sent are its first parts, without a gap and
 //! unchanged. Each part is sent or counted as not sent.
 
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::answers::{Answers, SendPath};
 use super::tests::turn;
 use crate::datapath::{Outgoing, SendBatch};
 
-/// Bytes of a datagram, the memcached UDP header included.
+/// Maximum number of bytes of a datagram, including the memcached UDP header.
 const DATAGRAM_BYTES: usize = 100;
 
 /// An outgoing path that records the datagrams that were sent.
 struct Refusing {
     random: Random,
-    /// One datagram in this many is refused, even if there is room.
+    /// On average one of `one_in` datagrams is refused, even if there is room.
     one_in: u32,
     sent: Vec<(u8, Vec<u8>)>,
 }

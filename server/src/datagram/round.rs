@@ -1,6 +1,6 @@
-//! Executes the datagrams of one receive as one batch.
+//! Executes the datagrams of one receive call as one batch.
 //!
-//! Where: between the inbox and the answers.
+//! Where: takes datagrams from the inbox of a datapath, and adds the replies to `Answers`.
 //! Invariant: datagrams are executed in order, each once. A datagram whose first request must wait
 //! ends the round, and the next round begins with that datagram. Bytes that are not a whole request
 //! are dropped and counted.
@@ -32,11 +32,11 @@ use crate::turn::TurnState;
 /// reads at most `REQUESTS_AHEAD` messages ahead, so two open messages never share a slot.
 const OPEN_MAX: usize = 2 * REQUESTS_AHEAD;
 
-/// The parts of a column that a round uses.
+/// The state of a column that a round uses.
 pub(super) struct Round<'r, D: Datapath + 'r> {
     pub(super) speak: ProtocolMode,
     pub(super) guard: &'r Guard,
-    /// The gatherer of the column to which these datagrams were sent.
+    /// The gatherer of the column to which the datagrams were sent.
     pub(super) gather: &'r Gatherer,
     /// The last request that was completed from several parts or pieces.
     pub(super) whole: &'r mut WholeRequest,
@@ -205,9 +205,9 @@ struct Messages<'m, 'r, D: Datapath + 'r> {
     answers: &'m mut Answers<D::Peer>,
     outgoing: &'m mut SendPath<D::Outgoing<'r>>,
     counters: Arc<Counters>,
-    /// See `Backlog::counted`.
+    /// The position of the first datagram that is neither counted nor in the assembly yet.
     counted: usize,
-    /// See `Backlog::put_off`.
+    /// The position of a part that still needs an answer, and the result of adding this part.
     put_off: Option<(usize, AddResult)>,
     open: [Option<Message<'r, D::Peer>>; OPEN_MAX],
     opened: usize,
@@ -244,7 +244,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             }
         };
         let peer = datagram.peer;
-        // All datagrams of a burst have the same sender, which is checked once.
+        // The datagrams of a burst share one `peer`, which is checked once.
         if !self.admitted.is_some_and(|admitted| std::ptr::eq(admitted, peer)) {
             self.admit(peer, count)?;
         }
@@ -257,8 +257,8 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             return Some(message);
         }
         let whose = RequestId { from: peer.address()?, id: header.id };
-        // A part that is read a second time is not added again. If the result of adding it still
-        // needs an action, `put_off` holds that result.
+        // A part that is read again is not added again. If the first result of adding the part
+        // still needs an action, `put_off` holds this result.
         let added = match self.put_off {
             _ if count > 0 => self.gather(whose, header, (bytes, datagram.more)),
             Some((at, added)) if at == number => added,
@@ -443,7 +443,7 @@ impl<P: Sender> Message<'_, P> {
         Some(self.finish(rest, (&session, budget), turn, from, reply_bytes_max))
     }
 
-    /// Ends a message, or refuses the message if its answer is too long or its work too much.
+    /// Ends a message. Refuses the message if its answer is too long or its requests cost too much.
     #[inline]
     fn finish(
         &self,

@@ -1,8 +1,8 @@
-//! Tests of datagrams that were sent to one column and received by another.
+//! Tests of datagrams that were sent to one column and are received by another column.
 //!
-//! Where: two columns over one store in one thread, sockets on loopback.
-//! Invariant: a request gets one answer, from the socket to which it was sent, even if another
-//! column receives the request.
+//! Where: two columns over one store in one thread, with sockets on loopback.
+//! Invariant: each request gets one answer, from the socket to which the request was sent, even if
+//! another column receives the request.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ fn parts_that_two_columns_receive_are_one_request() {
 fn a_part_that_was_stolen_waits_no_longer_than_others() {
     let ([mut victim, mut thief], client) = site();
     let dropped = |of: &Column| of.turn.context.counters.udp_dropped_incomplete.get();
-    // While a column sleeps, its `served_ms` does not advance. Late requests are dropped even so.
+    // Late requests are dropped by `now_ms`, because `served_ms` stops while a column sleeps.
     (victim.turn.now_ms, thief.turn.now_ms) = (50_000, 50_000);
     send_part(&client, 2, (0, 2), "get ");
     assert_eq!(thief.steal(), 1);

@@ -19,7 +19,7 @@ use store::{Column, Draft};
 /// A whole request.
 #[derive(Debug, Default)]
 pub struct WholeRequest {
-    /// The whole request. If `value` holds the request's value, only the request's header.
+    /// All bytes of the request, or only its header if `value` holds the request's value.
     bytes: Vec<u8>,
     /// The pieces of the request, in chunks, until `settle` takes them.
     kept: Vec<KeptBytes>,
@@ -42,7 +42,7 @@ struct Lengths {
 }
 
 impl WholeRequest {
-    /// Clears everything and returns the buffer, for a request whose pieces are copied.
+    /// Clears the request and returns its buffer, so that the caller can copy a request into it.
     pub fn begin(&mut self) -> &mut Vec<u8> {
         self.kept.clear();
         self.bytes.clear();
@@ -50,7 +50,7 @@ impl WholeRequest {
         &mut self.bytes
     }
 
-    /// Clears everything and keeps these pieces as the request.
+    /// Replaces the request by `pieces`, which stay in their chunks.
     pub fn keep(&mut self, pieces: impl IntoIterator<Item = KeptBytes>) {
         self.begin();
         self.kept.extend(pieces);
@@ -66,8 +66,8 @@ impl WholeRequest {
         self.bytes.capacity() + self.kept.capacity() * size_of::<KeptBytes>()
     }
 
-    /// Joins the pieces. Returns the request's bytes, and the value if that stays in chunks. Then
-    /// the bytes are only the header.
+    /// Joins the pieces. Returns all bytes of the request, or, if the request's value stays in
+    /// chunks, the bytes of the header and the value.
     pub(super) fn settle(
         &mut self,
         speak: ProtocolMode,

@@ -1,10 +1,10 @@
 //! UDP sockets of the kernel.
 //!
-//! Where: a datapath. Each column has one, with a socket for each address of `-U`. An idle column
+//! Where: each column has a `Udp`, with a socket for each address of `-U`. An idle column also
 //! receives from another column's sockets.
 //! Invariant: there is at least one socket, and `inbox` holds the datagrams that `current`
-//! received. Ready sockets take turns, so a busy socket does not starve the others. A datagram is
-//! answered through the socket that received it.
+//! received. Ready sockets take turns, so a busy socket does not starve the other sockets. A
+//! datagram is answered through the socket that received it.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,7 +23,7 @@ pub struct ColumnSocket {
     pub socket: Arc<net::Datagrams>,
     /// The protocols that the socket's clients may use.
     pub speak: ProtocolMode,
-    /// Maximum bytes of a datagram that the socket sends, the memcached UDP header included.
+    /// Maximum number of bytes of a datagram that is sent, including the memcached UDP header.
     pub datagram_bytes_max: usize,
 }
 
@@ -33,19 +33,18 @@ pub struct Udp {
     /// The sockets of each column. All columns have the same number of sockets.
     sockets: Arc<[Vec<ColumnSocket>]>,
     column: usize,
-    /// The column of the socket that received last, and the socket's number there.
+    /// The column of the socket that received last, and the socket's number in this column.
     current: (usize, usize),
     /// One bit for each socket of this column, set if datagrams may have arrived.
     ready: u64,
-    /// The number from which the next receive searches for a ready socket.
+    /// Number of the socket at which the next receive begins to search for a ready socket.
     next: u32,
     inbox: Inbox,
     outbox: Outbox,
 }
 
 impl Udp {
-    /// Makes the datapath of one column from all columns' sockets. `None` if that column has no
-    /// socket.
+    /// Makes the datapath of `column` from all columns' sockets; `None` if `column` has no socket.
     pub fn new(sockets: Arc<[Vec<ColumnSocket>]>, column: usize) -> Option<Udp> {
         if sockets.get(column).is_none_or(Vec::is_empty) {
             return None;

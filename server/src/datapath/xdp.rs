@@ -1,11 +1,11 @@
 //! AF_XDP: an interface's queue that bypasses the kernel's network stack.
 //!
-//! Where: a datapath. With `--xdp` each column that has a queue has an `Xdp`, in addition to its
-//! UDP sockets. If columns steal, each column without a queue also has an `Xdp`.
-//! Invariant: requests are executed where they were received, in the chunks of packets. Stolen
-//! requests are executed in the buffer to which they were copied. An answer is copied into chunks
-//! at most once, and is sent by the queue that received its request. The chunks of one receive are
-//! released when all requests of this receive have been executed.
+//! Where: with `--xdp`, each column that has a queue has an `Xdp` in addition to its `Udp`. If
+//! columns steal, each column without a queue also has an `Xdp`.
+//! Invariant: requests are executed in the chunks in which packets were received. Stolen requests
+//! are executed in the buffer to which they were copied. An answer is copied into chunks at most
+//! once, and is sent by the queue that received the request. The chunks of one receive are released
+//! after all its requests have been executed.
 //! Source: the KV-Cache paper, section 4.1.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,7 +24,7 @@ pub struct Xdp {
     port: Option<Port>,
     /// Present if columns steal.
     stolen: Option<StolenBatch>,
-    /// A queue that may have unsent answers to requests that this column stole from it.
+    /// A queue that may have unsent answers to requests that this column stole from the queue.
     owed: Weak<Queue>,
     /// The queues of all columns. A queue is gone after its port is closed.
     queues: Arc<[Weak<Queue>]>,
@@ -34,7 +34,7 @@ pub struct Xdp {
     datagram_bytes_max: Arc<AtomicUsize>,
     /// True if packets may have arrived.
     is_ready: bool,
-    /// True if the last receive returned packets: checking for more then costs no system call.
+    /// True if the last receive returned packets. A check for more then needs no system call.
     is_flowing: bool,
 }
 
@@ -42,8 +42,8 @@ pub struct Xdp {
 const NOTHING: Received = Received { datagrams: 0, cut: 0, damaged: 0, is_drained: true };
 
 impl Xdp {
-    /// Makes a datapath for each of `ports`, beginning with column 0. If columns steal, makes one
-    /// for each of the `thieves` columns. `datagram_bytes_max` may change while the server runs.
+    /// Makes a datapath for each of `ports`, beginning with column 0. If columns steal, all
+    /// `thieves` columns get a datapath. `datagram_bytes_max` may change while the server runs.
     #[must_use]
     pub fn of_columns(
         ports: Vec<Port>,
@@ -82,7 +82,7 @@ impl Xdp {
         self.port.is_some()
     }
 
-    /// Closes the port. Returns the bytes of its packets, which are a part of `-m`.
+    /// Closes the port. Returns the bytes of its packets, whose memory counts towards `-m`.
     pub(crate) fn close(&mut self) -> usize {
         self.is_ready = false;
         self.port.take().map_or(0, |port| port.memory_bytes())
@@ -157,7 +157,7 @@ impl Datapath for Xdp {
     }
 
     fn datagram_bytes_max(&self) -> usize {
-        // Relaxed: pairs with the store of `Bypass::look`; the number orders nothing.
+        // Relaxed: the number orders nothing. The load pairs with the store in `Bypass::look`.
         self.datagram_bytes_max.load(Ordering::Relaxed)
     }
 
@@ -175,7 +175,7 @@ impl Datapath for Xdp {
         }
     }
 
-    /// The chunks are not included: they are a part of `-m`.
+    /// Does not include the chunks, because their memory counts towards `-m`.
     fn held_bytes(&self) -> usize {
         self.stolen.as_ref().map_or(0, StolenBatch::held_bytes)
     }

@@ -1,8 +1,8 @@
-//! A count of all items by their sizes, or by the prefixes of their keys.
+//! Counts all items by their sizes, or by the prefixes of their keys.
 //!
 //! Where: the errand of `stats sizes` and `stats prefixes`. Items are counted only on demand.
-//! Invariant: a count holds one of the places for dumps. The count's memory is bounded by
-//! `PREFIXES_TOLD_MAX` prefixes, or by the number of rows that `row_of` distinguishes.
+//! Invariant: a count holds a `Place`, so that few counts run at a time. The count's memory is
+//! bounded by `PREFIXES_TOLD_MAX` prefixes, or by the number of rows that `row_of` distinguishes.
 //! Source: memcached 1.6.45 `item_stats_sizes`.
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,10 +22,10 @@ use crate::limits::{
 };
 use crate::prefixes::Prefixes;
 
-/// The range of sizes in bytes that one row covers, as in memcached.
+/// Width in bytes of the range of sizes that one row covers; the same as in memcached.
 const ROW_BYTES: u64 = 32;
 
-/// The range of sizes in bytes that one row above `SIZES_FINE_BYTES` covers.
+/// Width in bytes of the range of sizes that one row above `SIZES_FINE_BYTES` covers.
 const COARSE_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ struct Usage {
 
 #[derive(Debug)]
 enum Tally {
-    /// Items of each size.
+    /// Number of items in each row of `stats sizes`.
     Sizes(BTreeMap<u64, u64>),
     /// Items and bytes: of `each` prefix; of the prefixes for which there is no room (`others`);
     /// and of keys without a prefix (`without`).
@@ -117,7 +117,7 @@ impl Census {
     }
 }
 
-/// The row of `stats sizes` that counts items of `bytes` bytes.
+/// Returns the row of `stats sizes` that counts items of `bytes` bytes.
 fn row_of(bytes: u64) -> u64 {
     let row_bytes = if bytes <= SIZES_FINE_BYTES { ROW_BYTES } else { COARSE_BYTES };
     bytes.next_multiple_of(row_bytes)

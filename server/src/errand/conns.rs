@@ -2,8 +2,8 @@
 //!
 //! Where: the errand requests a page from one column after another, and each column answers in its
 //! own loop.
-//! Invariant: a page lists at most `CONNECTIONS_TOLD_MAX` sockets, and the next page is requested
-//! when the page is written. A socket that stays open is listed once. At most `PAGE_REQUESTS_MAX`
+//! Invariant: a page lists at most `CONNECTIONS_TOLD_MAX` sockets. The next page is requested after
+//! this page is written. A socket that stays open is listed once. At most `PAGE_REQUESTS_MAX`
 //! requests are open at a time. A column does no work for the request of an ended errand.
 //! Source: memcached 1.6.45 `process_stats_conns`, `conn_to_str`, `get_conn_text`.
 
@@ -36,7 +36,6 @@ pub(crate) struct PageRequest {
     answer: Mutex<Option<Page>>,
 }
 
-/// A column's answer.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) rows: Vec<Row>,
@@ -78,7 +77,7 @@ impl PageRequests {
         wakers.get(column).into_iter().for_each(|waker| waker.wake());
     }
 
-    /// Returns some of the page requests to `column`. If more are left, wakes the column again.
+    /// Takes some of the page requests to `column`. If more are left, wakes the column again.
     pub(crate) fn take(shared: &Shared, column: usize) -> Vec<Arc<PageRequest>> {
         let requests = &shared.page_requests;
         let mut waiting = requests.waiting();

@@ -4,7 +4,7 @@
 //! value, preceded by its length.
 //! Invariant: a step formats the prefixes of a few shelves (parts of the table), or sends
 //! `DUMP_STEP_BYTES` of the value. A value has at most `DETAIL_VALUE_BYTES_MAX` bytes, and its
-//! errand holds one of the places for dumps.
+//! errand holds a `Place`, so that few values are made at a time.
 //! Source: memcached 1.6.45 `stats_prefix_dump`.
 
 use protocol::text::list;

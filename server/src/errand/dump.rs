@@ -1,8 +1,8 @@
-//! A dump: a line for each item.
+//! Dumps all items, one line for each.
 //!
 //! Where: the errand of `lru_crawler metadump`, `lru_crawler mgdump` and `stats cachedump`.
-//! Invariant: each dump holds one of a few places. An item that exists during the whole dump is
-//! listed exactly once, even while other requests change the store.
+//! Invariant: each dump holds one of `DUMPS_MAX` places. An item that exists during the whole dump
+//! is listed exactly once, even while other requests change the store.
 //! Source: memcached 1.6.45 `item_crawler_thread`, `item_cachedump`.
 
 use protocol::text::list::{self, Line};
@@ -26,7 +26,7 @@ pub(crate) enum Lines {
 }
 
 impl Lines {
-    /// The form of `stats cachedump` for `limit` items. 0 means all items.
+    /// Returns the form of `stats cachedump` for at most `limit` items; 0 means all items.
     pub(crate) fn items(limit: u32) -> Lines {
         let left = if limit == 0 { u64::MAX } else { limit.into() };
         Lines::Items { left, left_bytes: CACHEDUMP_BYTES_MAX }
@@ -42,7 +42,7 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// Begins a dump of all items, or of no items if `all` is false. Returns `None` if no place is
+    /// Begins a dump of all items, or of none if `all` is false. Returns `None` if no place is
     /// free.
     pub(crate) fn begin(context: &Context, lines: Lines, all: bool) -> Option<Dump> {
         let place = Place::take(context)?;

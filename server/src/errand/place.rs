@@ -1,4 +1,4 @@
-//! Places for errands that go through all items.
+//! Places: permissions for errands to go through all items.
 //!
 //! Where: a dump or a count of all items takes a place, and frees the place when it ends.
 //! Invariant: at most `DUMPS_MAX` errands have a place. A stalled errand loses its place if another
@@ -30,7 +30,7 @@ struct Holder {
 pub(crate) struct Place {
     holder: Arc<Holder>,
     places: Arc<Places>,
-    /// Steps since `Holder::moved` was last set.
+    /// Number of steps since `Holder::moved` was last set.
     steps: u32,
 }
 
@@ -52,13 +52,13 @@ impl Place {
         Some(place)
     }
 
-    /// Like `take`, but also returns true if a stalled holder lost its place.
+    /// Does the same as `take`, but also returns true if a stalled holder lost its place.
     fn of(places: &Arc<Places>, now: u32) -> Option<(Place, bool)> {
         let mut holders = places.lock();
         let ends = holders.len() >= DUMPS_MAX;
         if ends {
             let stalled = holders.iter().position(|it| it.is_stalled(now))?;
-            // Relaxed, paired with the load in `keep`: a flag that orders nothing.
+            // Relaxed: the flag orders nothing. The store pairs with the load in `keep`.
             holders.swap_remove(stalled).ended.store(!is(Fault::PlaceOfTwo), Ordering::Relaxed);
         }
         let holder = Arc::new(Holder { moved: AtomicU32::new(now), ended: AtomicBool::new(false) });
@@ -72,16 +72,16 @@ impl Place {
         self.steps += 1;
         if self.steps == DUMP_STEPS_MIN {
             self.steps = 0;
-            // Relaxed, paired with the load in `is_stalled`: a number that orders nothing.
+            // Relaxed: the number orders nothing. The store pairs with the load in `is_stalled`.
             self.holder.moved.store(now, Ordering::Relaxed);
         }
-        !self.holder.ended.load(Ordering::Relaxed) // as in `of`
+        !self.holder.ended.load(Ordering::Relaxed) // pairs with the store in `of`
     }
 }
 
 impl Holder {
     fn is_stalled(&self, now: u32) -> bool {
-        let moved = self.moved.load(Ordering::Relaxed); // as in `keep`
+        let moved = self.moved.load(Ordering::Relaxed); // pairs with the store in `keep`
         now.saturating_sub(moved) > DUMP_STALLED_SECONDS
     }
 }

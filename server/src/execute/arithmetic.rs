@@ -1,4 +1,4 @@
-//! `incr`, `decr` and `ma`.
+//! Executes `incr`, `decr` and `ma`.
 //!
 //! Where: called by `execute`.
 //! Invariant: a hit or a miss is counted once; the creation of a number counts as neither.

@@ -1,11 +1,11 @@
 //! Executes the requests of several inputs in order, and reads ahead over them together.
 //!
-//! Where: between the bytes that a loop has received and the replies to them.
+//! Where: after a loop has received bytes, and before it sends the replies.
 //! Invariant: each input is executed from the byte at which its execution last stopped, and each
-//! request once. An input ends before the next input begins. Reading ahead changes only the time at
-//! which memory is fetched. First all requests of a window are read, and the index lines of their
-//! keys are prefetched. Then the items of these keys are prefetched. Then the requests are executed
-//! one by one. So a window waits for memory about twice, however many keys and inputs it has.
+//! request once. An input ends before the next input begins. Reading ahead changes only when memory
+//! is fetched: first the requests of a window (at most `REQUESTS_AHEAD`) are read and the index
+//! lines of their keys prefetched; then the items of these keys are prefetched; then the requests
+//! are executed one by one. So a window waits for memory about twice, not once per key.
 
 use arrayvec::ArrayVec;
 use protocol::{Request, Session, Step};
@@ -34,7 +34,7 @@ pub struct Input<'i> {
 
 /// The source of a batch's inputs, which also receives their results.
 pub trait Inputs<'i> {
-    /// Returns the next input. `None` if there are no more.
+    /// Returns the next input. `None` if no input is left.
     fn next(&mut self) -> Option<Input<'i>>;
 
     /// Begins the execution of an input. Returns its budget.
@@ -175,7 +175,7 @@ impl<'i> Window<'i> {
     }
 
     /// Executes the requests of the window. `budget` is the budget of the window's first input if
-    /// the previous window began that input. The call leaves the budget of the last input there.
+    /// the previous window began that input. On return, `budget` is that of the last input.
     #[inline(always)]
     fn execute<I: Inputs<'i>>(
         &mut self,
@@ -265,7 +265,7 @@ pub(super) fn read_one<'i>(
     }
 }
 
-/// Reads the next request of any kind. `None` if bytes were skipped; the caller calls again.
+/// Reads the next request of any kind. Returns `None` after skipped bytes: call again then.
 #[inline(always)]
 fn read_other<'i>(
     bytes: &'i [u8],

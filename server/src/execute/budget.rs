@@ -1,6 +1,6 @@
 //! The limits of one turn's execution, and the reasons why execution stops.
 //!
-//! Where: checked before each request.
+//! Where: the executor checks the budget before each request.
 //! Invariant: a connection's turn ends after `-R` requests, or when its replies are enough for one
 //! write. A message ends after `MESSAGE_REQUESTS_MAX` requests, or when its answer exceeds the
 //! allowed length. A turn or a message also ends after `KEYS_TURN_MAX` keys.
@@ -33,7 +33,7 @@ pub enum StopReason {
     Hungry,
     /// The turn's budget is spent; there may be more requests to execute.
     Enough,
-    /// The connection ends here.
+    /// The connection must be closed.
     Close,
     /// Some of a storage command's value is missing. No byte of the command is consumed.
     Body,
@@ -56,7 +56,7 @@ impl Budget {
         }
     }
 
-    /// The budget of a message: `reply_bytes_max` bytes each of text and of pinned values.
+    /// Returns a message's budget: `reply_bytes_max` bytes of text, and as many of pinned values.
     pub(crate) fn of_message(from: Mark, pinned_bytes: usize, reply_bytes_max: usize) -> Budget {
         Budget {
             requests: MESSAGE_REQUESTS_MAX,
@@ -71,7 +71,7 @@ impl Budget {
         Budget { text_end: 0, ..Budget::new(u32::MAX, 0) }
     }
 
-    /// Spends one request; a `stats` is `STATS_REQUESTS` requests, a whole multiget one request.
+    /// Spends a request. A `stats` costs `STATS_REQUESTS` requests, a whole multiget one request.
     #[inline(always)]
     pub(super) fn spend(&mut self, request: &Request<'_>) {
         match request {

@@ -1,6 +1,6 @@
-//! The properties of a found item, for the answers of the protocols.
+//! Gives the protocols the properties of a found item, from which they write the answer.
 //!
-//! Where: between a lookup and the answer to it.
+//! Where: after a lookup has found an item, and before the answer is written.
 //! Invariant: without the item's lock, a property is returned only if no other column can change it
 //! during the lookup.
 //! Source: memcached 1.6.45 `process_mget_cmd`.

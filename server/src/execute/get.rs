@@ -1,4 +1,4 @@
-//! Retrievals: one key of `get`, `gets`, `gat`, `gats` and their binary forms; `mg` is in `meta`.
+//! Executes one key of `get`, `gets`, `gat`, `gats` or their binary forms; `meta` executes `mg`.
 //!
 //! Where: called by `execute` and, if one request is the whole input of a connection, by `turn`.
 //! Invariant: a lookup is counted once, as a hit or as a miss. The store may call the closure that

@@ -1,4 +1,4 @@
-//! `mg`, `md` and `me`; `ms` is in `put`, `ma` in `arithmetic`.
+//! Executes `mg`, `md` and `me`. (`put` executes `ms`, and `arithmetic` executes `ma`.)
 //!
 //! Where: called by `execute` and, if one `mg` is the whole input of a connection, by `turn`.
 //! Invariant: an `mg` that changes nothing takes the item's lock only if its answer needs
@@ -114,7 +114,7 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextS
             } else {
                 counters.get_hits.add(1);
             }
-            // If `C` gives the item's current unique, the client has this value already.
+            // If the flag `C` gives the item's current unique, the client already has the value.
             let value = flags.value && flags.cas != Some(found.hit.cas);
             let show = write::Get { request: fields, value, now };
             let locked = LockedItem { hit: &found, flags: &flags, clock: &context.clock };

@@ -1,6 +1,6 @@
 //! Notes requests for watchers, for the counts by prefix, and for the samples.
 //!
-//! Where: called by the executor for each request. If nothing is noted, this costs one comparison.
+//! Where: called for each request; a call costs one comparison if nothing is noted.
 //! Invariant: a request that must wait leaves no note. Noting changes no item, and does not count
 //! as a use of an item.
 //! Source: memcached 1.6.45's calls of `LOGGER_LOG`.
@@ -22,13 +22,12 @@ use crate::out::Out;
 use crate::sampled::{Kind, SAMPLED};
 use crate::watch::{DETAIL, Mark};
 
-/// If any of these streams and bits is set, each lookup is noted.
+/// Each lookup is noted if any of these bits is set.
 pub(super) const LOOKUPS: Streams = Streams(Streams::FETCHERS.0 | DETAIL.0 | SAMPLED.0);
 
-/// If any of these streams and bits is set, each request that is not a lookup is noted.
+/// Each request that is not a lookup is noted if any of these bits is set.
 pub(super) const OTHERS: Streams = Streams(Streams::FETCHERS.0 | SAMPLED.0);
 
-/// Returns the length of the key's value, or `None` if the key does not exist.
 pub(crate) fn value_bytes(context: &mut Context, key: &[u8]) -> Option<u32> {
     peek(context, key).map(|found| found.hit.value_bytes)
 }
@@ -89,7 +88,7 @@ pub(super) fn count_for_prefix(
     }
 }
 
-/// Counts a lookup of `key`, and its `hits`, for the prefix, if prefixes are counted.
+/// If prefixes are counted, counts a lookup of `key` and its `hits` for the key's prefix.
 #[inline]
 pub(super) fn count_get_for_prefix(context: &Context, key: &[u8], hits: u64) {
     count_for_prefix(context, key, |counts| {
@@ -205,7 +204,7 @@ fn looked_up(context: &mut Context, key: &[u8]) {
 }
 
 /// If stores are watched, notes the result of storing a value of `bytes` bytes, or the refusal of a
-/// value before its arrival. With `counts`, also counts a set for the key's prefix.
+/// value before its arrival. If `counts` is true, also counts a set for the key's prefix.
 #[inline]
 pub(super) fn stored(
     context: &mut Context,
@@ -265,7 +264,7 @@ fn note_stored(
     item(context, Streams::MUTATIONS, put.key, bytes, what);
 }
 
-/// Returns the length of the key's value if deletions are watched, for the note; otherwise 0.
+/// If deletions are watched, returns the length of the key's value for the note; otherwise 0.
 #[inline]
 pub(super) fn bytes_to_delete(context: &mut Context, key: &[u8]) -> u32 {
     match context.noted.watched.intersects(Streams::DELETIONS) {

@@ -1,9 +1,9 @@
-//! Operators' commands that act on a running server.
+//! Executes operators' commands, which act on a running server.
 //!
 //! Where: called by `execute`.
 //! Invariant: `flush_all` flushes items stored up to a given second, and keeps items stored later.
-//! A new memory limit is only set here; the store then frees memory slice by slice until its memory
-//! is within the limit. A long command becomes the connection's errand. Commands in datagrams are
+//! This module only sets a new memory limit; the store then frees memory slice by slice until it is
+//! within the limit. A long command becomes the connection's errand. Commands in datagrams are
 //! obeyed only with `-o udp_admin`, because anybody can forge a sender. A command for a mechanism
 //! that only memcached has gets memcached's answer.
 //! Source: memcached 1.6.45 `process_flush_all_command`, `item_flush_expired`, `item_is_flushed`,

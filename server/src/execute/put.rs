@@ -1,8 +1,8 @@
-//! Storage commands: set, add, replace, append, prepend and cas in either protocol, and `ms`.
+//! Executes set, add, replace, append, prepend and cas in either protocol, and `ms`.
 //!
 //! Where: called by `execute`, with the value in the receive buffer or in a draft.
-//! Invariant: a command that memcached refuses before its value has arrived is refused before the
-//! value is examined. A refused set deletes the old value.
+//! Invariant: a command that memcached refuses before the value arrives is refused here without a
+//! look at the value. A refused set deletes the old value.
 //! Source: memcached 1.6.45 `process_update_cmd_start`, `process_mset_cmd_start`,
 //! `complete_nread_ascii`, `_finalize_mset`, `process_bin_update`, `complete_update_bin`.
 
@@ -96,8 +96,7 @@ pub(super) fn store(
     NextStep::Continue
 }
 
-/// Refuses a value without a line end. If the store would refuse the value anyway, returns the
-/// store's reason.
+/// Refuses a value without a line end, with the store's reason if the store refuses it too.
 #[cold]
 fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &ArrivedValue<'_>) -> Refusal {
     if !value.is_admitted()
@@ -119,8 +118,8 @@ fn outcome_of(stored: PutResult) -> Outcome {
 }
 
 fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
-    // In the binary protocol, a set, add or replace with a CAS unique is a cas. Without uniques
-    // (`-C`) the verb stays, and there is no unique to match.
+    // In the binary protocol, a set, add or replace with a CAS unique is a cas. With `-C` (no
+    // uniques) the verb stays, and the given unique is ignored.
     let cas = if request.cas != 0 && context.shared.settings.cas { request.cas } else { 0 };
     let verb = match request.verb {
         verb if cas != 0 && !verb.is_extension() => Verb::Cas,

@@ -392,7 +392,7 @@ fn the_limit_of_memory_is_changed_within_bounds() {
         ("cache_memlimit  000032 \r\n", "OK\r\n", 32),
         ("cache_memlimit 64 noreply\r\n", "", 64),
         ("cache_memlimit 1024\r\n", "OK\r\n", 1024),
-        // memcached has no such bound. This is memcached's reply if it cannot adjust the limit.
+        // memcached has no upper bound; it gives this reply if it cannot adjust the limit.
         ("cache_memlimit 1025\r\n", out_of_bounds, 1024),
     ] {
         server.says(&[(request, reply)]);

@@ -1,6 +1,6 @@
 //! Executes the requests of one input, in order.
 //!
-//! Where: between the bytes that a connection received and the replies it sends.
+//! Where: after a connection has received bytes, and before it sends the replies.
 //! Invariant: a turn stops after `-R` requests, when its replies are enough for one write, when a
 //! request must wait, or when the input ends within a request. Bytes that the turn did not use are
 //! executed in a later turn, each byte once.
@@ -13,7 +13,7 @@ use super::{NextStep, execute_hashed, get, meta};
 use crate::turn::TurnState;
 
 /// If `input` is exactly one plain request, the most frequent case, executes it without reading
-/// ahead. Returns `Some(false)` if it must wait. For other input, does nothing and returns `None`.
+/// ahead. Returns `Some(false)` if the request must wait. For other input, only returns `None`.
 #[inline(always)]
 pub fn run_only(turn: &mut TurnState, session: &Session, input: &[u8]) -> Option<bool> {
     let TurnState { context, out, .. } = turn;
@@ -25,8 +25,7 @@ pub fn run_only(turn: &mut TurnState, session: &Session, input: &[u8]) -> Option
     Some(after != NextStep::Wait)
 }
 
-/// Executes the requests in `bytes` from byte `at` on. Returns why execution stopped, and at which
-/// byte.
+/// Executes the requests in `bytes` from byte `at` on. Returns why and at which byte it stopped.
 #[inline(never)]
 pub fn run(
     turn: &mut TurnState,

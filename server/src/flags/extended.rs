@@ -1,6 +1,6 @@
 //! The options of `-o`: memcached's, and this server's own.
 //!
-//! Where: the row of `-o` in `flags` passes its value to `apply`.
+//! Where: the row of `-o` in `flags` passes the value of `-o` to `apply`.
 //! Invariant: every `-o` option of memcached 1.6.45, of any build, has a row; an option without a
 //! row is refused.
 //! Source: memcached 1.6.45 `main` (`subopts_tokens`), `storage_read_config`; getsubopt(3).
@@ -27,7 +27,7 @@ const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
 
 const UDP_ALLOW: &str = "udp_allow";
 
-/// The most bytes of a reply over UDP that 65,535 datagrams can carry with the smallest MTU.
+/// Maximum number of bytes of a UDP reply: 65,535 datagrams carry them with the smallest MTU.
 const UDP_REPLY_BYTES_MAX: i64 = u16::MAX as i64 * UDP_PAYLOAD_BYTES_MIN;
 const UDP_PAYLOAD_BYTES_MIN: i64 = crate::listen::PAYLOAD_BYTES_MIN as i64;
 
@@ -404,7 +404,11 @@ pub(super) const OPTIONS: &[Flag] = &[
     flag("no_drop_privileges", "it is the default"),
     refused("drop_privileges", ValueKind::Nothing, "this version has no system call filter."),
     flag("relaxed_privileges", "there is no system call filter to relax"),
-    refused("sock_cookie_id", ValueKind::Value("<num>"), "sockets are not marked for firewalls."),
+    refused(
+        "sock_cookie_id",
+        ValueKind::Value("<num>"),
+        "this server does not mark sockets for firewalls.",
+    ),
     refused("ext_path", ValueKind::Value("<path>"), NO_FLASH),
     value("ext_page_size", |_| Ok(()), FLASH),
     value("ext_wbuf_size", |_| Ok(()), FLASH),

@@ -1,6 +1,6 @@
 //! The texts that -h, -V and -i print, made from the rows of flags.
 //!
-//! Where: the rows of these flags in `lifecycle` call these functions.
+//! Where: the rows of -h, -V and -i in `lifecycle` call these functions.
 //! Invariant: the first line begins with `memcached 1.6.45 (hypostyle X.Y.Z)`, from which scripts
 //! read the version. `-h` lists every row that is not refused, because scripts read from `-h` which
 //! features a server has. memcached's `-h` leaves out features that memcached was built without.
@@ -59,7 +59,6 @@ fn synopsis(flag: &Flag) -> String {
     text
 }
 
-/// Writes a flag's synopsis and the lines that explain it.
 fn row(out: &mut String, synopsis: &str, help: &[&str]) {
     let mut lines = help.iter();
     let first = lines.next().copied().unwrap_or("");

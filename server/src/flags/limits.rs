@@ -131,7 +131,8 @@ pub(super) fn compare_memory(choices: &mut Choices) {
     if wanted > bytes {
         choices.notes.push(format!(
             "WARNING: -m {} is more than the {} megabytes that {whose}. The system will swap, or \
-             end this server, before all of -m is used. -m 80% uses 80 percent of what there is.",
+             end this server, before all of -m is used. -m 80% uses 80 percent of the memory that \
+             this server may use.",
             wanted >> 20,
             bytes >> 20
         ));

@@ -8,9 +8,9 @@ use super::{BadFlag, Choices, Flag, Handler, ValueKind, number};
 use crate::settings::{Listen, Port};
 use protocol::ProtocolMode;
 
-/// Bytes of the longest path of a Unix socket, as `sockaddr_un` allows.
+/// Maximum number of bytes in the path of a Unix socket (from `sockaddr_un`).
 const UNIX_PATH_BYTES_MAX: usize = 107;
-/// Bytes of the longest tag of a listener.
+/// Maximum number of bytes in the tag of a listener.
 const TAG_BYTES_MAX: usize = 8;
 /// Maximum number of addresses of `-l`.
 const LISTEN_MAX: usize = 64;
@@ -257,7 +257,7 @@ fn address_of(choices: &mut Choices, whole: &str) -> Result<Address, BadFlag> {
     Ok(Address { host, port, protocol })
 }
 
-/// Splits `proto[NAME]:` off an address.
+/// Removes `proto[NAME]:` from an address. Returns the protocol and the rest of the address.
 fn protocol_of(default: ProtocolMode, address: &str) -> Result<(ProtocolMode, &str), BadFlag> {
     let Some(rest) = address.strip_prefix("proto[") else { return Ok((default, address)) };
     let (name, rest) = rest

@@ -128,7 +128,7 @@ pub(super) const FLAGS: &[Flag] = &[
         takes: ValueKind::Value("<file>"),
         help: &["enable ASCII protocol authentication"],
         handler: Handler::Refused(
-            "this version has no authentication; every client would be let in.",
+            "this version has no authentication, so every client would be let in.",
         ),
     },
     Flag {
@@ -144,7 +144,7 @@ pub(super) const FLAGS: &[Flag] = &[
         takes: ValueKind::Value("<file>"),
         help: &["restartable cache"],
         handler: Handler::Refused(
-            "this version cannot restart with its items; they would be lost.",
+            "this version cannot restart with its items, so the items would be lost.",
         ),
     },
 ];

@@ -1,7 +1,7 @@
 //! The manual page and the shell completions, made from the rows of the command line.
 //!
-//! Where: `hypostyle man` and `hypostyle completions SHELL` print them; `examples/pages.rs` writes
-//! them to files.
+//! Where: `hypostyle man` and `hypostyle completions SHELL` print the texts; `examples/pages.rs`
+//! writes them to files.
 //! Invariant: every row of `-h` is in the manual page and in each shell's completions.
 
 use std::io;
@@ -22,7 +22,11 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     (
         "SIGNALS",
         &[
-            ("SIGTERM, SIGINT", "Ends the server at once. A second signal ends it in any case."),
+            (
+                "SIGTERM, SIGINT",
+                "Ends the server at once. A second signal ends the server even if the first has no \
+                 effect.",
+            ),
             (
                 "SIGUSR1",
                 "Ends the server gracefully: it accepts no more connections, and answers the \

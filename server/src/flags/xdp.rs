@@ -12,7 +12,7 @@ use super::extended::network;
 use super::{BadFlag, Choices, Flag, Handler, ValueKind};
 use crate::settings::{Settings, Xdp, ZeroCopy};
 
-/// Bytes of the longest interface name, with the zero at its end (`IFNAMSIZ`).
+/// Maximum number of bytes in an interface's name, including the zero at its end (`IFNAMSIZ`).
 const INTERFACE_BYTES_MAX: usize = 16;
 /// Maximum number of queues of an interface.
 const QUEUES_MAX: u32 = 1024;
@@ -124,7 +124,7 @@ fn range(text: &str) -> Option<Range<u32>> {
     (first <= last && last < QUEUES_MAX).then_some(first..last + 1)
 }
 
-/// Combines the flags, and refuses combinations that contradict each other.
+/// Combines the flags. Refuses flags that contradict each other.
 pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
     let Settings { xdp, datagrams, udp_port_per_column, columns, zero_copy, .. } =
         &mut choices.settings;
@@ -143,7 +143,7 @@ pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
         return Err(BadFlag::usage("--xdp is refused: it serves UDP, so it needs -U <num>"));
     }
     if *udp_port_per_column {
-        // The interface chooses a datagram's queue without regard to the column that has the port.
+        // The interface chooses a datagram's queue, and does not know which column has the port.
         return Err(BadFlag::usage("--xdp is refused with -o udp_port_per_column"));
     }
     let queues = xdp.queues.as_ref().map_or(0, ExactSizeIterator::len);

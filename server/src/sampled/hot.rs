@@ -2,8 +2,8 @@
 //!
 //! Where: a column adds the key of each sampled request.
 //! Invariant: at most `HOT_KEYS_MAX` hot keys and `BIG_KEYS_MAX` big keys are kept, in memory
-//! allocated at the start. A key with more than one in `HOT_KEYS_MAX` of the samples is among the
-//! hot keys. After each `HOT_SAMPLES` samples, all earlier samples count half as much. With a
+//! allocated at the start. A key that has more than one in `HOT_KEYS_MAX` samples is among the hot
+//! keys. After each `HOT_SAMPLES` samples, all earlier samples count half as much. With a
 //! probability of 99.9 %, every reported key had at least as many requests as reported.
 //! Source: A. Metwally, D. Agrawal and A. El Abbadi, *Efficient Computation of Frequent and Top-k
 //! Elements in Data Streams* (Space-Saving); E. B. Wilson and M. M. Hilferty, *The Distribution of
@@ -25,8 +25,8 @@ pub(crate) struct HotKey {
     pub(crate) error: u64,
     /// Number of requests sampled with a weight of 1. This number is exact.
     certain: u64,
-    /// Each loop with a weight above 1 adds to `requests`, and adds the square of that number here.
-    /// The loop, not the request, is the unit of the statistics.
+    /// Sum of the squares of the numbers that loops with a weight above 1 added to `requests`. The
+    /// statistics treat all requests of a loop as one sample.
     squares: f64,
     /// The last sampled loop with requests for the key, and what that loop added to `requests`.
     last: (u64, u64),
@@ -37,7 +37,6 @@ pub(crate) struct HotKey {
 /// bounds hold with a probability of 99.9 %, even if the report shows only the largest.
 const BOUND_ERRORS: f64 = 5.41;
 
-/// A key with a long value.
 #[derive(Clone, Debug)]
 pub(crate) struct BigKey {
     pub(crate) key: Key,
@@ -72,7 +71,7 @@ impl HotKey {
         new
     }
 
-    /// Adds a request of weight `weight`, sampled in the loop with this number.
+    /// Adds a request of weight `weight`, which was sampled in the loop `number`.
     fn add(&mut self, weight: u64, number: u64) {
         self.requests += weight;
         if weight == 1 {
@@ -85,7 +84,7 @@ impl HotKey {
         self.squares += exact(weight) * exact(2 * before + weight);
     }
 
-    /// A lower bound of the key's requests. 0 if too few samples are certain to be of this key.
+    /// Returns a lower bound for the key's requests; 0 if too few samples are certainly of the key.
     pub(crate) fn at_least(&self) -> u64 {
         let seen = self.requests - self.error;
         if seen <= self.error {
@@ -174,7 +173,7 @@ impl Hot {
         self.big.iter_mut().for_each(|known| known.is_new = false);
     }
 
-    /// The keys of all columns, the most requested first, and the number of all requests.
+    /// Returns the keys of all columns, the most requested first, and the number of all requests.
     pub(crate) fn hottest<'h>(all: impl IntoIterator<Item = &'h Hot>) -> (Vec<HotKey>, u64) {
         let (mut keys, mut requests) = (Vec::<HotKey>::new(), 0);
         for hot in all {

@@ -1,5 +1,5 @@
 //! `stats audit` and `stats steps`, in debug builds: the faults that a check of the whole store
-//! finds, and the most steps of one loop.
+//! finds, and the largest number of steps in one loop.
 //!
 //! Where: called by `stats::answer`; neither memcached nor release builds have these statistics.
 //! Invariant: while no column works and no value is being received or sent, every reported fault is
@@ -9,7 +9,7 @@
 use super::{Rows, stat};
 use crate::shared::Shared;
 
-/// Writes the most steps of one loop since the last call.
+/// Writes the largest number of steps in one loop since the last call.
 pub(super) fn steps(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "loop_steps_max", shared.take_steps());
 }

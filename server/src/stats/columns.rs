@@ -1,7 +1,7 @@
 //! `stats columns`: the work and the idle time of each column.
 //!
 //! Where: `stats::answer` calls `write`; memcached has no such statistics.
-//! Invariant: if `stats` shows the same count, the number there is the sum of the columns' numbers.
+//! Invariant: if `stats` shows a count too, it shows the sum of the columns' counts.
 //! Source: /proc/self/task/ID/schedstat, whose first number is nanoseconds on a processor.
 
 use std::fmt::Display;
@@ -43,8 +43,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
 }
 
-/// Converts a number for display. An unknown number, such as the processor of an unpinned column,
-/// becomes -1.
+/// Converts a number for display. An unknown number, such as an unpinned column's, becomes -1.
 fn or_none(number: Option<usize>) -> i64 {
     number.and_then(|number| i64::try_from(number).ok()).unwrap_or(-1)
 }

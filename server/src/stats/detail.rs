@@ -8,12 +8,11 @@ use protocol::{Args, Form, Outcome, Refusal};
 
 use super::{Listing, Order, Pending};
 
-/// Arguments, in memcached's order. The first one for which `Form::asks_for` is true counts.
+/// The arguments, in memcached's order; the first for which `Form::asks_for` is true is obeyed.
 const ON: &[u8] = b"on";
 const OFF: &[u8] = b"off";
 const DUMP: &[u8] = b"dump";
 
-/// Returns the step that answers `stats detail`.
 pub(super) fn pending(args: Args<'_>, form: Form) -> Pending {
     // In text the argument is the second word; in binary it follows the name after one space.
     let argument = match form.lists_items() {

@@ -14,7 +14,7 @@ use crate::process;
 use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Shared, Sums};
 
-/// memcached's `ITEM_UPDATE_INTERVAL`. The uptime is the clock minus this, and begins at 2.
+/// The uptime is the clock minus this number, memcached's `ITEM_UPDATE_INTERVAL`; it begins at 2.
 const UPTIME_OFFSET: u32 = START - 2;
 
 pub(super) fn write(shared: &Shared, now: u32, rows: &mut Rows<'_>) {

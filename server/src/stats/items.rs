@@ -22,7 +22,7 @@ pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
     }
     let opened = shared.store.usage_estimate().oldest_opened;
     class!(rows, "items:", "number", store.curr_items);
-    // All items are reported in the queue from which memcached evicts.
+    // All items are reported in the cold queue, because memcached evicts from the cold queue.
     class!(rows, "items:", "number_hot", 0);
     class!(rows, "items:", "number_warm", 0);
     class!(rows, "items:", "number_cold", store.curr_items);
@@ -52,10 +52,10 @@ pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
     class!(rows, "items:", "hits_to_temp", 0);
 }
 
-/// Bytes of a memcached page, by which programs multiply the number of pages.
+/// Number of bytes of a memcached page; programs multiply the number of pages by this number.
 const PAGE_BYTES: u64 = 1 << 20;
 
-/// Writes `stats slabs`: segments as pages, and the mean item length as the chunk size.
+/// Writes `stats slabs`: the used memory as pages, and the mean item length as the chunk size.
 pub(super) fn slabs(shared: &Shared, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();
     let usage = shared.store.usage_estimate();

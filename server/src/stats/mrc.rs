@@ -7,7 +7,7 @@
 use super::{Rows, stat};
 use crate::shared::Shared;
 
-/// The sizes, in eighths of `-m`.
+/// The sizes for which miss ratios are estimated, in eighths of `-m`.
 const EIGHTHS: [u64; 10] = [1, 2, 4, 6, 8, 10, 12, 16, 32, 64];
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {

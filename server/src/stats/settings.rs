@@ -1,8 +1,8 @@
 //! `stats settings`: the effective settings, after the command line is applied.
 //!
 //! Where: `stats::answer` calls `write`.
-//! Invariant: first come all of memcached's names, in memcached's order, then this server's own. A
-//! setting of a mechanism that only memcached has is 0 or off, even if the user gives the option.
+//! Invariant: first come all names of memcached, in memcached's order, then names that only this
+//! server has. A setting of a mechanism that only memcached has is 0 or off, even if it is given.
 //! Source: memcached 1.6.45 `process_stat_settings`.
 
 use std::sync::atomic::Ordering;
@@ -50,7 +50,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "auth_enabled_ascii", "no");
     stat!(rows, "item_size_max", settings.item_bytes_max);
     stat!(rows, "maxconns_fast", yes(settings.connections_max_fast));
-    // `-o hashpower=N` is for 1.5 * 2^N items.
+    // `-o hashpower=N` stands for an index of 1.5 * 2^N items.
     let hash_power = (settings.index_items / 3 * 2).checked_ilog2().unwrap_or(0);
     stat!(rows, "hashpower_init", hash_power);
     stat!(rows, "slab_reassign", yes(settings.slab_reassign));

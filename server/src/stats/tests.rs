@@ -91,7 +91,7 @@ fn what_room_is_made_of_is_told() {
         column.put(&put, store::Body::Bytes(&value)).unwrap();
         column.quiesce();
     };
-    // Sets the same keys with other lengths: this must compact segments, but evict no item.
+    // Sets the same keys with other lengths, so that segments are compacted but no item is evicted.
     let any = |at: u32| (at.wrapping_mul(2_654_435_761) >> 16) % 9_000;
     (0..80_000).for_each(|at| set(any(at), 100 + at % 90));
     let number = |name: &str| {
@@ -101,7 +101,7 @@ fn what_room_is_made_of_is_told() {
     assert!(number("compacted_bytes") > 1000 && number("compacted_segments") > 10);
     assert!(number("dead_bytes") > 1000 && number("bytes") > 8_000 * 100);
     assert_eq!((number("evictions"), number("drained_segments")), (0, 0));
-    // Sets more items than fit, and sets some again: items that were never read must be evicted.
+    // Sets more items than fit, and some twice, so that items that were never read are evicted.
     (10_000..40_000).for_each(|key| set(key, 100));
     (30_000..33_000).for_each(|key| set(key, 100));
     assert!(number("evictions") > 10_000 && number("drained_segments") > 100);

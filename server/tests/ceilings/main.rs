@@ -2,10 +2,10 @@
 //!
 //! Where: an in-process server with one thread; clients by TCP, a Unix socket, UDP and AF_XDP. The
 //! forms come from the command tables, so that a new command is tested too.
-//! Invariant: for any request, a turn takes at most `TURN_STEPS_MAX` steps, a message
-//! `MESSAGE_STEPS_MAX`, and a pass of the loop `LOOP_STEPS_MAX`. The answer to a message has at
-//! most `udp_reply_max` bytes, and the server holds at most `HELD_BYTES_MAX` outside the store.
-//! Debug builds count steps, so the machine's speed does not matter.
+//! Invariant: for any request, a turn takes at most `TURN_STEPS_MAX` steps, a message at most
+//! `MESSAGE_STEPS_MAX` steps, and a pass of the loop at most `LOOP_STEPS_MAX` steps. The answer to
+//! a message has at most `udp_reply_max` bytes, and the server holds at most `HELD_BYTES_MAX` bytes
+//! outside the store. Debug builds count steps, so the machine's speed does not matter.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
 
@@ -35,10 +35,10 @@ const FLOOD: u16 = 256;
 const SENDERS: usize = 16;
 /// The client of a stream stops reading an answer after this number of bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// A part of a message with this number of bytes fits in an Ethernet frame.
+/// Length of a part of a message. A part of this length fits in an Ethernet frame.
 const PART_BYTES: usize = 1400;
 
-/// Makes the worst forms expensive: stores items, and makes the server count prefixes.
+/// Stores items and makes the server count prefixes, so that the worst forms are expensive.
 fn fill(control: &mut Client) {
     for first in (1..=8000).step_by(500) {
         let set = |at| format!("set k{at} 0 0 4 noreply\r\nabcd\r\n");
@@ -69,7 +69,7 @@ fn assert_kept(control: &mut Client, steps_max: u64, what: &str) {
 
 /// Shuts down the sending side after the request, and returns the length of the whole answer.
 fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usize {
-    // A server that closes the connection before it has read everything resets the connection.
+    // If the server closes the connection before it has read everything, the kernel sends a reset.
     let gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
     let (deadline, mut shut) = (Instant::now() + DEADLINE, Some(shut));
     let (mut answered, mut at, mut chunk) = (0, 0, vec![0; 256 << 10]);
@@ -87,7 +87,7 @@ fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usiz
         }
         match stream.read(&mut chunk) {
             Ok(0) => return answered,
-            // Some answers are nearly endless.
+            // Some answers are too long to be read to the end.
             Ok(_) if answered > ANSWER_BYTES_MAX => return answered,
             Ok(read) => answered += read,
             Err(error) if gone.contains(&error.kind()) => return answered,

@@ -1,6 +1,7 @@
 //! `docs/limits.md`: the worst legal forms of each command and their limits, and every named limit.
 //!
-//! Where: a test makes the page from the command tables and `limits.rs`, and compares the file.
+//! Where: a test makes the page from the command tables and `limits.rs`, and compares the page with
+//! the file.
 //! Invariant: the page agrees with the source. `HYPOSTYLE_BLESS=1` rewrites the page.
 
 use std::fmt::Write;
@@ -11,14 +12,15 @@ use protocol::COMMANDS;
 const HEAD: &str = "\
 # What may a request cost?
 
-No request, over any transport, uses more of a thread's time, of memory or of the network than the
-limits below allow. `cargo test -p hypostyle --test ceilings` checks this. The test sends each
-command in the forms of the first table: once, as often as one message can hold the command, and in
-floods of datagrams from many senders. It uses TCP, a Unix socket, UDP through the kernel, and UDP
-past the kernel. No turn may take more than `TURN_STEPS_MAX` steps, no message more than
-`MESSAGE_STEPS_MAX`, and no loop more than `LOOP_STEPS_MAX`. Binary commands are sent in the shapes
-that `protocol/src/binary/opcode.rs` lists. With `HYPOSTYLE_BLESS=1`, the test writes this page from
-the source.
+The limits below bound the time of a thread, the memory and the network traffic that a request may
+use, over every transport. `cargo test -p hypostyle --test ceilings` checks the limits. The test
+sends each command in the forms of the first table: once, as often as one message can hold the
+command, and in floods of datagrams from many senders. The test uses TCP, a Unix socket, UDP through
+the kernel, and UDP that bypasses the kernel. The test checks that each turn takes at most
+`TURN_STEPS_MAX` steps, each message at most `MESSAGE_STEPS_MAX` steps, and each pass of the event
+loop at most `LOOP_STEPS_MAX` steps. The test sends binary commands in the forms that
+`protocol/src/binary/opcode.rs` lists. With `HYPOSTYLE_BLESS=1`, the test writes this page from the
+source.
 
 ## Commands
 
@@ -31,15 +33,15 @@ the source.
 const LIMITS: &str = "
 ## Limits
 
-Each limit applies to one column, unless its row says otherwise. Values are written as in the
-source: `1 << 13` is 8,192. Limits that depend on `-m` are functions in
-[limits.rs](../server/src/limits.rs), and are not in this table.
+A column is one pinned thread with its own event loop and its own connections. In each pass of the
+loop, a column gives turns to its connections. In a turn, the column reads once, executes the
+requests that it has read, and writes once. A message is the content of one UDP datagram, or of
+several datagrams that belong together. A message may hold several requests. An errand is a command
+that takes many turns. [ARCHITECTURE.md](../ARCHITECTURE.md#words) explains more words.
 
-A column is one thread with its connections. In each round of its loop, a column gives turns to its
-connections. In a turn, the column reads once, executes the requests that it has read, and writes
-once. A message is the content of one UDP datagram, or of several datagrams that belong together. A
-message may hold several requests. An errand is a command that takes many turns.
-[ARCHITECTURE.md](../ARCHITECTURE.md#words) explains more words.
+Each limit applies to one column, unless its row says otherwise. The table shows values as they are
+in the source: `1 << 13` is 8,192. [limits.rs](../server/src/limits.rs) also has limits that depend
+on `-m`; these are functions, and are not in the table.
 
 | limit | value | what it bounds |
 |---|---|---|

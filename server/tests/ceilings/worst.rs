@@ -1,8 +1,8 @@
 //! The worst legal forms of all commands, as bytes.
 //!
 //! Where: generated from the tables of text and binary commands.
-//! Invariant: each row of the tables has at least one form. A new shape of binary command does not
-//! compile until this file has a form for it.
+//! Invariant: each row of the tables has at least one form. If a binary command gets a new shape,
+//! this file does not compile until it has a form for the shape.
 
 use std::ops::RangeInclusive;
 
@@ -11,11 +11,9 @@ use protocol::binary::opcode::{OPCODES, Opcode, Shape};
 use protocol::binary::{Header, MAGIC_REQUEST};
 use protocol::{COMMANDS, KEY_BYTES_MAX};
 
-/// Length of the values in the forms of storage and SASL commands.
 const VALUE_BYTES: usize = 60_000;
 
 pub(crate) struct WorstForm {
-    /// The form's name in assertion messages.
     pub(crate) name: String,
     bytes: Vec<u8>,
 }
@@ -29,7 +27,8 @@ impl WorstForm {
         self.filling(MESSAGE_BYTES_MAX)
     }
 
-    /// A form that is longer than `bytes` bytes is truncated.
+    /// Repeats the form as often as it fits in `bytes` bytes. A form that does not fit is
+    /// truncated.
     pub(crate) fn filling(&self, bytes: usize) -> Vec<u8> {
         let mut all = self.bytes.repeat((bytes / self.bytes.len()).max(1));
         all.truncate(bytes);
@@ -45,7 +44,7 @@ pub(crate) fn all() -> Vec<WorstForm> {
     text.chain(OPCODES.iter().flat_map(binary)).collect()
 }
 
-/// Expands `{text*N}` to N copies of the text. The number of the copy, from 1, replaces each `#`.
+/// Expands `{text*N}` to N copies of the text. In copy number n, each `#` becomes n.
 fn expanded(text: &str) -> Vec<u8> {
     let mut all = String::new();
     let mut rest = text;
@@ -89,7 +88,7 @@ fn binary(opcode: &Opcode) -> Vec<WorstForm> {
             body_bytes: u32::try_from(body_bytes).unwrap(),
             ..Header::default()
         };
-        // An exptime of one day in the extras, so that no item expires before the next request.
+        // The extras have an exptime of one day, so that no item expires before the next request.
         let extras = &[0, 1, 0x51, 0x80].repeat(5)[..usize::from(extras_bytes)];
         let value = vec![b'v'; value_bytes];
         let name = format!("binary {} {}", opcode.name, key.escape_ascii());

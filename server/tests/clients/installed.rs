@@ -50,7 +50,6 @@ pub(crate) fn peers() -> PathBuf {
     root().join("tests/.peers")
 }
 
-/// The folder of the programs that use the clients.
 pub(crate) fn checks() -> PathBuf {
     root().join("tests/clients")
 }

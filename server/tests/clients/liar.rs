@@ -16,11 +16,11 @@ pub(crate) enum Lie {
     Altered,
 }
 
-/// The bit of a value's last byte that `Lie::Altered` flips. The flip turns a digit into a letter.
-/// With another digit, a client that counts up to a stored number might never end.
+/// The bit that `Lie::Altered` flips in a value's last byte. The flip turns a digit into a letter,
+/// because with another digit, a client that counts up to a stored number might never end.
 const ALTERED_BITS: u8 = 0x40;
 
-/// Starts a lying proxy for a server. The proxy's threads end with their connections or the test.
+/// Starts a lying proxy for a server. A thread of the proxy ends with its connection or the test.
 pub(crate) fn liar(server: SocketAddr, lie: Lie) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -117,7 +117,7 @@ fn change_line(lie: Lie, reply: &mut Vec<u8>) {
             *reply = b"STORED\r\n".to_vec();
         }
     }
-    // The meta protocol: NS or EX, then the requested flags.
+    // Changes a meta reply: NS or EX, then the requested flags.
     let is_meta = matches!(reply.get(2), Some(b' ' | b'\r'));
     if is_meta && (reply.starts_with(b"EX") || reply.starts_with(b"NS")) {
         reply[..2].copy_from_slice(b"HD");
@@ -139,7 +139,6 @@ mod frame {
     /// Opcodes whose reply has a value: GET, GETQ, GETK, GETKQ, GAT, GATQ, GATK, GATKQ.
     const READS: [u8; 8] = [0x00, 0x09, 0x0c, 0x0d, 0x1d, 0x1e, 0x23, 0x24];
 
-    /// The statuses "exists" and "not stored".
     const REFUSED: [[u8; 2]; 2] = [[0, 2], [0, 5]];
 
     pub(super) fn bytes(replies: &[u8]) -> Option<usize> {
@@ -151,7 +150,7 @@ mod frame {
     pub(super) fn change(lie: Lie, reply: &mut Vec<u8>) {
         let status = [reply[6], reply[7]];
         if lie == Lie::Stored && REFUSED.contains(&status) {
-            // The reply of a success has no body.
+            // A successful reply has no body.
             reply.truncate(HEADER_BYTES);
             reply[6..12].fill(0);
         }

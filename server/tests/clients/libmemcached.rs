@@ -7,7 +7,7 @@ use crate::installed::{Verdict, run, text};
 use std::net::SocketAddr;
 use std::process::Command;
 
-/// The tests of `memccapable`, in order, text first.
+/// The names of `memccapable`'s tests in their order. The tests of the text protocol come first.
 const CAPABILITIES: [&str; 54] = [
     "ascii version",
     "ascii quit",
@@ -84,8 +84,8 @@ pub(crate) fn memccapable(address: SocketAddr) -> Verdict {
     Some(if is_as_expected { Ok(()) } else { Err(text(&output)) })
 }
 
-/// A tenth of memcaslap's requests are SETs. All values, of up to 64 KiB each, fit in 64 MiB,
-/// because memcaslap could not verify an evicted value.
+/// Number of memcaslap's requests. A tenth of the requests are SETs. Their values of up to 64 KiB
+/// all fit in 64 MiB, because memcaslap could not verify an evicted value.
 const OPERATIONS: u64 = 5_000;
 const SETS: u64 = OPERATIONS / 10;
 

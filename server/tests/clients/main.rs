@@ -1,5 +1,5 @@
 //! Runs real clients, in five languages and all three protocols, against the server. Each client is
-//! pinned to a version or to a Debian release. If a client has integration tests, they run too.
+//! pinned to a version or to a Debian release. A client's integration tests run too.
 //!
 //! Where: client side, over TCP.
 //! Invariant: each client fails against a proxy that falsifies replies, which shows that the client
@@ -35,7 +35,7 @@ fn memccapable_passes_through_an_honest_proxy() {
     }
 }
 
-// memcaslap only sets and gets. No such request is refused, so `Lie::Stored` has no effect.
+// memcaslap sends only sets and gets, which are never refused: `Lie::Stored` has no effect.
 
 #[test]
 fn memcaslap_verifies_values_over_text() {
@@ -87,8 +87,8 @@ fn gomemcache_passes_over_text() {
     passes(check, LIES);
 }
 
-/// The suite starts the first `memcached` on `PATH`, here the file in `folder`. Its test must pass
-/// with this server as the file and must not pass with `/bin/true`, or another file was started.
+/// The suite starts the first `memcached` on `PATH`, which is the file in `folder`. If the suite
+/// also passed with `/bin/true` as this file, the suite would have started another file.
 #[test]
 fn gomemcache_suite_passes_over_text() {
     let folder = std::env::temp_dir().join(format!("gomemcache-{}", std::process::id()));
@@ -171,7 +171,7 @@ fn node(check: &str, address: SocketAddr) -> Verdict {
 fn spymemcached(address: SocketAddr, protocol: &str) -> Verdict {
     let class_path = format!("/usr/share/java/spymemcached.jar:{}", peers().join("java").display());
     let mut command = Command::new("java");
-    // One compiler tier lets Java start faster.
+    // With only one compiler tier, Java starts faster.
     command.args(["-XX:TieredStopAtLevel=1", "-cp", &class_path, "Check"]);
     verdict(command.args([&address.to_string(), protocol]))
 }

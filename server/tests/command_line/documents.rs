@@ -3,7 +3,7 @@
 //!
 //! Where: outside the server. The tests read the tree's documents, and use the command-line parsers
 //! of both programs and a running server.
-//! Invariant: a fault names its document and line. Each rule has a case below that breaks it.
+//! Invariant: a fault names its document and line. A test case below breaks each rule.
 
 mod text;
 
@@ -70,7 +70,6 @@ fn documents() -> Vec<Document> {
     FRONT.iter().map(|path| document(path)).chain(answers()).collect()
 }
 
-/// The commands that a page of `--help` lists.
 fn commands(page: &str) -> BTreeSet<String> {
     let rows = page.lines().skip_while(|line| *line != "Commands:").skip(1);
     let rows = rows.take_while(|line| !line.is_empty());

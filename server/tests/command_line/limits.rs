@@ -112,7 +112,7 @@ fn huge_pages_are_asked_for_and_whether_they_are_given_is_told() {
     fill(&huge);
     let in_use = huge_kilobytes(&huge);
     let stderr = huge.stop(Signal::TERM).1;
-    let is_warned = stderr.contains("-L: the system gives no huge page now");
+    let is_warned = stderr.contains("-L: the system provides no huge pages now");
     match &*state {
         "given" => assert!(in_use >= 4 << 10 && !is_warned, "{in_use} KiB; {stderr}"),
         "refused" => assert!(is_warned, "{stderr}"),

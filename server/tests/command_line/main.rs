@@ -26,7 +26,7 @@ fn version_and_help_begin_with_both_versions() {
     }
 }
 
-/// `docs/versions.md` promises these texts.
+/// `docs/versions.md` promises the texts that this test expects.
 #[test]
 fn a_fleet_tells_hypostyle_from_memcached_and_the_policy_says_how() {
     let policy = include_str!("../../../docs/versions.md");

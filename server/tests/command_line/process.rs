@@ -37,7 +37,7 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
         let target = fs::read_link(format!("/proc/{pid}/fd/{stream}")).unwrap();
         assert_eq!(target, Path::new("/dev/null"), "{stream}");
     }
-    // The daemon leads its own session, field 6 of stat. Field 2, the name, is in parentheses.
+    // The daemon leads its own session (field 6 of stat). The name (field 2) is in parentheses.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     assert_eq!(stat.rsplit(')').next().unwrap().split(' ').nth(4), Some(&*pid.to_string()));
 
@@ -131,7 +131,7 @@ fn signals_stop_it_cleanly_and_hup_does_not() {
     }
 }
 
-/// One client has sent a request without its last byte, one reads no replies, and one is idle.
+/// One client has sent a request without its last byte, another reads no replies, a third is idle.
 #[test]
 fn a_graceful_end_accepts_nothing_and_lets_what_has_begun_come_to_its_end() {
     let mut running = Running::on_loopback(&["-m", "256", "-t", "2"]);

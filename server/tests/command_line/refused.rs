@@ -46,8 +46,8 @@ fn wrong_values_are_refused_as_memcached_refuses_them() {
         command.args(&arguments).args(["-u", "root"]).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let theirs = ended(command);
-        // memcached exits with another status for a bad port of `-l`, which it notices only when it
-        // binds the socket. This server notices the error in its command line.
+        // For a bad port of `-l`, memcached exits with another status, because it notices the error
+        // only when it binds the socket. This server notices the error in its command line.
         let status = if line.starts_with("-l") { Some(64) } else { theirs.status.code() };
         assert_eq!(ours.status.code(), status, "{line}");
         let (ours, theirs) = (text(&ours.stderr), text(&theirs.stderr));

@@ -100,7 +100,6 @@ impl Running {
         Running::of(command)
     }
 
-    /// Starts the server, and waits for its port file.
     #[track_caller]
     pub(crate) fn of(mut command: Command) -> Running {
         let place = TestDirectory::new();
@@ -159,7 +158,7 @@ impl Running {
         self.end()
     }
 
-    /// Returns the exit status and the text of stderr, like `stop`.
+    /// Waits until the process ends. Returns the exit status and the text of stderr.
     #[track_caller]
     pub(crate) fn end(&mut self) -> (i32, String) {
         let status = await_some("the end", || self.child.0.try_wait().unwrap());
@@ -171,7 +170,7 @@ pub(crate) fn to_pid(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed()).unwrap()
 }
 
-/// Returns the whole reply: one line, or the rows of `stats` and their end.
+/// Sends `request`. Returns the whole reply: one line, or the rows of `stats` and the line `END`.
 pub(crate) fn talk<S: Read + Write>(mut stream: S, request: &str) -> String {
     stream.write_all(request.as_bytes()).unwrap();
     let mut reader = BufReader::new(stream);

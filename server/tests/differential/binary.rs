@@ -13,7 +13,7 @@ pub(crate) const NOOP: u8 = 0x0a;
 /// The upper 16 bits of the opaque of a `fence`.
 pub(crate) const FENCE: u32 = 0xfe0d_0000;
 
-/// Opcodes, names, and shares of all commands. memcached lacks the last seven opcodes.
+/// Opcode, name and relative frequency of each command. memcached lacks the last seven opcodes.
 pub(crate) const OPCODES: [(u8, &str, u64); 39] = [
     (0x00, "GET", 90),
     (0x01, "SET", 100),
@@ -136,7 +136,7 @@ pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bo
     let key = values.random.index(KEYS.len());
     frame.opaque = u32::try_from(values.random.below(u64::from(FENCE))).unwrap();
     if all && values.random.one_in(20) {
-        // No server reads these fields.
+        // Neither server reads `data_type` and `vbucket`.
         frame.data_type = values.random.next().to_le_bytes()[0];
         frame.vbucket = u16::try_from(values.random.below(1 << 16)).unwrap();
     }
@@ -168,7 +168,7 @@ pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bo
             frame.key = b"PLAIN".to_vec();
             frame.value = b"\0user\0secret".to_vec();
         }
-        // memcached skips another `body_bytes` bytes after extras and key; the value supplies them.
+        // After extras and key, memcached skips `body_bytes` more bytes, which the value supplies.
         "VERBOSITY" => {
             frame.extras = vec![0; 4];
             frame.key.clear();

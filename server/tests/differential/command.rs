@@ -15,12 +15,12 @@ pub(crate) enum Protocol {
 pub(crate) enum Unique {
     /// The last unique that the server has shown for the command's key, in any protocol.
     Seen,
-    /// The unique that the server has shown for the command's key before the last one.
+    /// The unique that the server has shown for the command's key before the last unique.
     Before,
     Number(u64),
 }
 
-/// Sent in place of a unique that the server has not shown yet.
+/// This number is sent in place of a unique that the server has not shown yet.
 const UNIQUE_NEVER_SEEN: u64 = 12_345_678;
 
 impl Unique {
@@ -55,7 +55,7 @@ pub(crate) struct Command {
     pub(crate) touches_all: bool,
     /// Set if the server holds items while the command's reply is unsent.
     pub(crate) fetches: bool,
-    /// Set if the command changes a number, and changes it in place if possible.
+    /// Set if the command changes a number. The server changes the number in place if possible.
     pub(crate) counts: bool,
     /// Set if the server closes the connection after the command, which is the last of its batch.
     pub(crate) closes: bool,
@@ -89,7 +89,7 @@ impl Command {
         }
     }
 
-    /// Puts an `mn` before the command, which makes the server send all unsent replies first.
+    /// Puts an `mn` before the command, because an `mn` makes the server send all unsent replies.
     pub(crate) fn flush_before(&mut self) {
         self.parts.insert(0, Part::Bytes(b"mn\r\n".to_vec()));
     }

@@ -1,7 +1,7 @@
 //! Counts the commands, flags, opcodes, replies and errors that a run has covered.
 //!
 //! Where: client side.
-//! Invariant: each counted command was sent to both servers, and both sent the same reply.
+//! Invariant: each counted command was sent to both servers, and both servers sent the same reply.
 
 use crate::binary::OPCODES;
 use crate::command::{Command, Protocol};
@@ -97,7 +97,7 @@ const ERRORS: [&str; 20] = [
 
 #[derive(Default)]
 pub(crate) struct Coverage {
-    /// By group (commands of a protocol, flags, or replies) and by name.
+    /// Number of occurrences, by group (commands of a protocol, flags, or replies) and by name.
     counts: BTreeMap<(&'static str, String), u64>,
 }
 

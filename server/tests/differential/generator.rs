@@ -35,7 +35,6 @@ impl Generator {
         }
     }
 
-    /// One batch in four has a single command.
     pub(crate) fn batch(&mut self) -> Vec<Command> {
         self.batches += 1;
         let random = &mut self.values.random;

@@ -2,17 +2,17 @@
 //! memcached, and compares the replies. A sequence whose replies differ is shrunk to a short one.
 //!
 //! Where: client side, over TCP.
-//! Invariant: a difference is reported with its seed and a sequence that shows it on fresh servers.
+//! Invariant: a difference is reported with its seed and with commands that show it on new servers.
 //! Source: memcached's `doc/protocol.txt` and `protocol_binary.h`; where they are silent, the
 //! answers of `MEMCACHED`.
 //!
 //! - `DIFFERENTIAL_SEED=n` sets the seed, `DIFFERENTIAL_COMMANDS=n` the number of commands.
-//! - `SERVER=path`, `SERVER_FLAGS="…"`: compares that server, started with these further flags.
+//! - `SERVER=path` sets the server to test, `SERVER_FLAGS="…"` further flags of this server.
 //! - `MEMCACHED=path`: the memcached to compare with. Version 1.6.45 gets all commands; any other
 //!   version gets only well-formed commands whose meaning has not changed since 1.6.18.
 //!
-//! Not sent, because memcached's answer depends on chance or this server's answer differs on
-//! purpose:
+//! The test does not send some commands, because memcached's answer depends on chance, or this
+//! server's answer differs on purpose:
 //! - `incr` and `ma` after a fetch of the same key whose reply may be unsent: memcached then copies
 //!   the number instead of changing it in place, which shows in the number's length. memcached
 //!   also copies an item that its LRU thread holds, and therefore runs without this thread.

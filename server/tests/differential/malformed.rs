@@ -3,10 +3,11 @@
 //! Where: generates the commands that the client side sends.
 //! Invariant: memcached's answer does not depend on how its reads split the bytes. The bytes that
 //! memcached skips after a wrong length end before the next command. Before a command that would
-//! drop unsent replies, such as a fetch of an over-long key, an `mn` makes memcached send them.
+//! drop unsent replies, such as a fetch of an over-long key, an `mn` makes memcached send the
+//! replies.
 //! Source: memcached 1.6.45 `proto_parser.c`, `proto_text.c`, `proto_bin.c`.
 //!
-//! Not generated, because memcached's answer depends on chance:
+//! This file does not make some commands, because memcached's answer depends on chance:
 //! - A fetch of an over-long key after other keys: memcached may have touched items of other keys.
 //! - A store right after an `ms` with `E` that fails after memcached has read the line: memcached
 //!   gives the CAS unique of this `E` to the connection's next store. This is why a store of
@@ -350,8 +351,9 @@ fn wrong_extras(values: &mut Values, frame: &mut Frame) {
     frame.extras = vec![0; wrong];
 }
 
-/// Makes a body longer than its opcode allows. The server then closes the connection, but after GAT
-/// and TOUCH it reads the excess as a frame. Returns true if the server closes the connection.
+/// Makes the frame's body longer than the opcode allows. The server then closes the connection,
+/// except after GAT and TOUCH: there the server reads the excess bytes as a frame. Returns true if
+/// the server closes the connection.
 fn longer_body(values: &mut Values, frame: &mut Frame) -> bool {
     let stores = frame.name.contains("SET") || frame.name.contains("ADD");
     if stores || frame.name.contains("REPLACE") || frame.name.contains("PEND") {

@@ -8,7 +8,7 @@
 use crate::command::{Command, Protocol, Unique};
 use crate::values::{KEYS, Values};
 
-/// The verbs and their shares of all meta commands.
+/// The verb and the relative frequency of each meta command.
 pub(crate) const SHARES: [(&str, u64); 6] =
     [("mg", 400), ("ms", 300), ("md", 90), ("ma", 160), ("me", 60), ("mn", 10)];
 
@@ -27,28 +27,27 @@ pub(crate) const USED_LONG: [(&str, &[u8]); 4] =
 /// All meta flags that memcached 1.6.45 accepts.
 pub(crate) const KNOWN: &[u8; 25] = b"bcfhklqstuvxCDEFIJLMNOPRT";
 
-/// memcached accepts 20 words, which include command, key and length.
+/// Maximum number of flags: memcached accepts 20 words, and command, key and length are words too.
 const FLAGS_MAX: usize = 16;
 
-/// Maximum length of an opaque, without the flag's letter.
 const OPAQUE_BYTES_MAX: u64 = 31;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Dialect {
-    /// Includes flags that a verb ignores, or that only memcached 1.6.45 answers like this server.
+    /// Adds flags that a verb ignores, or that only memcached 1.6.45 answers like this server.
     pub(crate) all: bool,
-    /// Includes `E`, and values of `C` that no server gave out.
+    /// Adds `E`, and values of `C` that no server gave out.
     pub(crate) chosen_uniques: bool,
-    /// Set if CAS uniques grow from store to store, whatever the key, as in memcached. Uniques of
-    /// this server's threads grow only per key, and while the key exists. `I` with a unique from
-    /// before the key's deletion shows the difference.
+    /// Set if each store gets a larger CAS unique than all earlier stores, as in memcached. In this
+    /// server a key's uniques grow only while the key exists. `I` with a unique from before the
+    /// key's deletion shows the difference.
     pub(crate) ordered: bool,
 }
 
 pub(crate) struct Line {
     pub(crate) verb: &'static str,
     pub(crate) key: usize,
-    /// May be base64.
+    /// The key in the form that is sent, which may be base64.
     pub(crate) key_text: Vec<u8>,
     pub(crate) flags: Vec<Flag>,
     pub(crate) value: Option<Vec<u8>>,
@@ -198,7 +197,7 @@ fn opaque(values: &mut Values) -> String {
     (0..bytes).map(|_| char::from(values.random.pick(LETTERS))).collect()
 }
 
-/// Encodes bytes with padding, as in RFC 4648.
+/// Encodes `bytes` as base64 with padding (RFC 4648).
 pub(crate) fn base64(bytes: &[u8]) -> Vec<u8> {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = Vec::new();

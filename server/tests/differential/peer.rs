@@ -2,7 +2,7 @@
 //!
 //! Where: client side.
 //! Invariant: a batch ends when every command is answered or the connection is closed. After a
-//! closed connection, the next batch opens a new one.
+//! closed connection, the next batch opens a new connection.
 
 use crate::command::{Command, Protocol};
 use crate::lies::Liar;
@@ -73,7 +73,7 @@ impl Peer {
         replies
     }
 
-    /// Returns the `Stop` of a failed read.
+    /// Sends the commands `range` of `batch`. Returns the `Stop` of a read that failed.
     fn pass(
         &mut self,
         wire: &mut Wire,

@@ -10,8 +10,8 @@ use crate::live::{Stop, Wire};
 use crate::values::CHOSEN_UNIQUE;
 use std::collections::HashMap;
 
-/// Maximum difference between the servers' times: each updates an access time only once in 60 s,
-/// and the system may have stopped either server for some time.
+/// Maximum difference between the servers' times: each server updates an access time only once in
+/// 60 s, and the system may have stopped either server for some time.
 const SECONDS_APART_MAX: i64 = 200;
 
 /// The mark at the end of a reply that did not arrive in time.
@@ -23,7 +23,7 @@ pub(crate) type Seen = HashMap<Vec<u8>, Vec<u64>>;
 pub(crate) struct Reply {
     pub(crate) text: Vec<u8>,
     times: Vec<i64>,
-    /// The categories that coverage counts: codes, statuses, errors, marks.
+    /// The categories that `Coverage` counts: codes, statuses, errors, marks.
     pub(crate) kinds: Vec<String>,
 }
 

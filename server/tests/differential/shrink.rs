@@ -1,4 +1,4 @@
-//! Shrinks a sequence of commands. The two servers' replies to its last command differ.
+//! Shrinks a sequence of commands. The two servers' replies to the sequence's last command differ.
 //!
 //! Where: client side.
 //! Invariant: a returned sequence marked `again` has shown the difference on fresh servers.
@@ -8,10 +8,10 @@ use crate::Difference;
 use crate::command::Command;
 use crate::peer::{self, Peer};
 
-/// After this number of tried sequences, the shortest one so far is returned.
+/// After this number of tried sequences, the shortest sequence so far is returned.
 const TRIALS_MAX: usize = 400;
 
-/// Maximum number of commands shown if the second run showed no difference.
+/// If the second run showed no difference, at most this number of commands is shown.
 const SHOWN_COMMANDS_MAX: usize = 40;
 
 /// If a second run of `found` shows no difference, returns the commands of `found` that can change
@@ -40,7 +40,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns the commands up to the first difference, if any.
+    /// Runs `commands` on fresh servers. Returns the commands up to the first difference, if any.
     fn run(&mut self, commands: &[Command]) -> Option<Difference> {
         self.trials += 1;
         let mut peers = (self.pair)();

@@ -8,7 +8,7 @@ use crate::command::{Command, Protocol, Unique};
 use crate::meta::base64;
 use crate::values::{KEYS, TEXT_KEYS, Values};
 
-/// The verbs and their shares of all classic commands.
+/// The verb and the relative frequency of each classic command.
 pub(crate) const SHARES: [(&str, u64); 19] = [
     ("get", 170),
     ("gets", 110),
@@ -122,7 +122,7 @@ pub(crate) fn line(values: &mut Values, verb: &'static str) -> Line {
 }
 
 /// If a client chose an item's CAS unique, the effect of a flush on the item depends on the second
-/// in which it was stored. With `whole`, the command therefore deletes all keys after the flush.
+/// in which the item was stored. With `whole`, the command therefore deletes all keys afterwards.
 pub(crate) fn flush(values: &mut Values, whole: bool) -> Command {
     let mut command = Command::new(Protocol::Text, "flush_all");
     command.touches_all = true;

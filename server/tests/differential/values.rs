@@ -66,7 +66,7 @@ impl Values {
         }
     }
 
-    /// A server compares this time with an item's remaining time.
+    /// Returns the argument of flag `R`, which a server compares with an item's remaining seconds.
     pub(crate) fn recache(&mut self) -> i64 {
         self.random.pick(&[100, 3000, 100_000, 0, -1])
     }
@@ -80,7 +80,7 @@ impl Values {
         }
     }
 
-    /// Sometimes 0, which means no unique.
+    /// Returns a unique that a client chooses, or sometimes 0, which means no unique.
     pub(crate) fn chosen_unique(&mut self) -> Unique {
         Unique::Number(match self.random.below(6) {
             0 => 0,
@@ -135,8 +135,8 @@ impl Values {
     }
 }
 
-/// The bytes include line ends and zeros. The first is a letter, so that memcached never reads a
-/// number beyond the end of the value.
+/// Makes random bytes, which include line ends and zeros. The first byte is a letter, so that
+/// memcached never reads a number beyond the end of the value.
 fn any_bytes(random: &mut Random, count: usize) -> Vec<u8> {
     const ALPHABET: &[u8; 16] = b"abcdefgXYZ09\r\n\0 ";
     (0..count).map(|at| ALPHABET[random.index(if at == 0 { 7 } else { 16 })]).collect()

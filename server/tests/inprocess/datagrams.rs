@@ -27,8 +27,8 @@ pub(crate) fn everybody() -> Vec<ipnet::IpNet> {
     ["0.0.0.0/0", "::/0"].map(|network| network.parse().unwrap()).to_vec()
 }
 
-/// Repeats `receive` after signals: the kernel does not restart a `recv` on a socket with a
-/// timeout.
+/// Repeats `receive` if a signal interrupts it, because the kernel does not restart a `recv` on a
+/// socket with a timeout.
 pub(crate) fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match receive() {
@@ -41,7 +41,6 @@ pub(crate) fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io
 pub(crate) struct Client {
     pub(crate) socket: UdpSocket,
     pub(crate) server: SocketAddr,
-    /// The id of the last request.
     pub(crate) id: u16,
 }
 
@@ -61,7 +60,7 @@ impl Client {
         Client { socket, server, id: 0x0102 }
     }
 
-    /// `order` rearranges the parts before they are sent.
+    /// Sends `message` in several datagrams. `order` rearranges the datagrams before they are sent.
     pub(crate) fn send_parts(
         &mut self,
         message: &[u8],
@@ -89,7 +88,6 @@ impl Client {
         self.id
     }
 
-    /// Returns the whole answer and the number of its datagrams.
     pub(crate) fn receive(&mut self) -> (Vec<u8>, usize) {
         self.receive_of(self.id)
     }

@@ -16,7 +16,7 @@ use hypostyle::settings::{Listen, Port, Settings};
 use protocol::ProtocolMode;
 use protocol::binary::{Header, MAGIC_REPLY, MAGIC_REQUEST};
 
-/// An operation that takes longer counts as hung.
+/// If an operation takes longer, the test fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) fn settings(columns: usize) -> Settings {
@@ -40,7 +40,7 @@ pub(crate) fn connect(server: &Server) -> Client {
     Client::to(server.addresses()[0])
 }
 
-/// Fails after `DEADLINE`. `what` names the event.
+/// Waits until `done` returns true. Fails after `DEADLINE`; the message names the event `what`.
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let until = Instant::now() + DEADLINE;
     while !done() {
@@ -53,7 +53,6 @@ pub(crate) fn resident_bytes() -> usize {
     resident_bytes_of("self")
 }
 
-/// `process` is a pid or `self`.
 pub(crate) fn resident_bytes_of(process: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();

@@ -1,8 +1,7 @@
 //! A binary frame: a header of 24 bytes and a body. Tests decode and encode frames.
 //!
 //! Where: client side.
-//! Invariant: encoding a binary frame gives the bytes that it was decoded from; no field is assumed
-//! to be correct.
+//! Invariant: encoding a decoded frame gives the original bytes. No field is assumed to be correct.
 //! Source: memcached's `protocol_binary.h`.
 //!
 //! ```text
@@ -120,7 +119,7 @@ impl Frame {
         })
     }
 
-    /// Returns extras, key and value, none of which extends beyond the body's end.
+    /// Returns extras, key and value. None of the three extends beyond the body's end.
     pub(crate) fn parts(&self) -> (&[u8], &[u8], &[u8]) {
         let extras_bytes = usize::from(self.extras_bytes).min(self.body.len());
         let (extras, rest) = self.body.split_at(extras_bytes);

@@ -2,8 +2,8 @@
 //!
 //! Where: client side, as the `Link` of a `Wire`. A message is all bytes sent before the next wait
 //! for a reply.
-//! Invariant: a message too long for one datagram goes in several, and a message too long for UDP
-//! goes over a TCP connection. Only parts of the last message's answer are accepted, in any order.
+//! Invariant: a message too long for one datagram goes in several datagrams; a message too long for
+//! UDP goes over TCP. Only parts of the last message's answer are accepted, in any order.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -16,7 +16,8 @@ use testing::namespace::Namespace;
 
 use super::Stop;
 
-/// Maximum bytes of a message per datagram: over loopback, and over a link between namespaces.
+/// Maximum bytes of a message in one datagram over loopback. Over a link between namespaces, the
+/// maximum is `PART_BYTES_OF_LINK`.
 const PART_BYTES: usize = 8_000;
 const PART_BYTES_OF_LINK: usize = 1_400;
 
@@ -36,14 +37,13 @@ pub(super) struct Messages {
     part_bytes: usize,
     pub(super) unsent: Vec<u8>,
     parts: Vec<Option<Vec<u8>>>,
-    /// For messages too long for UDP.
+    /// A connection for messages that are too long for UDP.
     stream: TcpStream,
-    /// Set if the last message went over `stream`.
     is_by_stream: bool,
 }
 
 impl Messages {
-    /// The server's UDP port is `port`, and its TCP address `tcp`.
+    /// The server's UDP port is `port`, and its TCP address is `tcp`.
     pub(super) fn here(port: u16, tcp: SocketAddr) -> Messages {
         Messages::between(tcp.ip(), (tcp.ip(), port).into(), tcp, PART_BYTES)
     }
@@ -63,8 +63,8 @@ impl Messages {
         Messages { socket, server, id, part_bytes, unsent, parts, stream, is_by_stream }
     }
 
-    /// Sends the unsent bytes, and waits for a datagram. Appends the answer to `arrived` if the
-    /// datagram completes it.
+    /// Sends the unsent bytes, and waits for a datagram. If the datagram completes the answer,
+    /// appends the answer to `arrived`.
     pub(super) fn receive(&mut self, left: Duration, arrived: &mut Vec<u8>) -> Result<(), Stop> {
         self.send();
         self.socket.set_read_timeout(Some(left)).unwrap();
@@ -99,8 +99,8 @@ impl Messages {
         Ok(())
     }
 
-    /// Sends the unsent bytes as a message, then `question` as another, and waits for the answer to
-    /// `question`. Appends the answer to the first message to `arrived`.
+    /// Sends the unsent bytes as a message, then `question` as another message, and waits for the
+    /// answer to `question`. Appends the answer to the first message to `arrived`.
     pub(super) fn await_later_answer(
         &mut self,
         question: &[u8],

@@ -5,8 +5,8 @@
 //! Invariant: dropping a `Server` kills and reaps its process; no read waits longer than
 //! `PATIENCE`.
 //!
-//! - `SERVER=path`: runs the tests against that binary instead of this build's.
-//! - `MEMCACHED=path`: the memcached to compare with, by default the one on `PATH`.
+//! - `SERVER=path`: runs the tests against the program at `path` instead of this build's program.
+//! - `MEMCACHED=path`: the memcached to compare with. The default is the memcached on `PATH`.
 
 #![allow(dead_code, reason = "each test crate uses its own part of this module")]
 
@@ -29,7 +29,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// After this time without a reply, a test concludes that the server waits for more input.
 pub(crate) const SILENCE: Duration = Duration::from_millis(150);
 
-/// A longer reply counts as endless.
+/// If a reply is longer, the test fails, because the reply seems endless.
 const REPLY_BYTES_MAX: usize = 512 << 20;
 
 pub(crate) struct Server {
@@ -76,7 +76,7 @@ impl Server {
         Some(Server::start(launch(&program), &program, flags, &[]).unwrap())
     }
 
-    /// Returns `None` if no memcached is installed.
+    /// Starts memcached. Returns `None` if no memcached is installed.
     pub(crate) fn memcached(flags: &[&str]) -> Option<Server> {
         let program = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
         match Server::start(Command::new(&program), &program, flags, &[]) {
@@ -198,7 +198,6 @@ impl Server {
         })
     }
 
-    /// Makes a client that sends datagrams to a server started with `-U`.
     pub(crate) fn send_datagrams(&self) -> Wire {
         let port = self.udp_port.unwrap();
         Wire::over(Link::Datagrams(match &self.machines {
@@ -259,7 +258,7 @@ impl Wire {
         Wire { patience: PATIENCE, link, arrived: Vec::new(), taken: 0 }
     }
 
-    /// If the peer has closed the connection, the next read returns `Stop::Closed`.
+    /// Sends `bytes`. If the peer has closed the connection, the next read returns `Stop::Closed`.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let sent = match &mut self.link {
             Link::Stream(stream) => stream.write_all(bytes),
@@ -340,7 +339,7 @@ impl Wire {
     }
 
     /// Sends `question`, waits for its answer, and keeps the answers to earlier requests. Only for
-    /// datagrams, which the server answers in order, so that no earlier answer is still due.
+    /// datagrams, which the server answers in order: no earlier answer can come later.
     pub(crate) fn await_later_answer(&mut self, question: &[u8]) -> Result<(), Stop> {
         match &mut self.link {
             Link::Stream(_) => panic!("a stream has an end"),

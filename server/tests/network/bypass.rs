@@ -1,7 +1,7 @@
-//! UDP past the kernel's network stack: clients, and changes of the network interface.
+//! UDP that bypasses the kernel's network stack: clients, and changes of the network interface.
 //!
 //! Where: a server with `--xdp` on one end of a link, clients with kernel sockets on the other.
-//! Invariant: a request is answered once, past the kernel or by the kernel's sockets.
+//! Invariant: each request is answered once, either over AF_XDP or by the kernel's sockets.
 
 use super::{Network, Veth, datagrams, hit, settings};
 use crate::inprocess::wait_until;
@@ -140,7 +140,7 @@ fn a_second_server_is_refused_or_falls_back() {
         return;
     };
     let error = network.far.on(|| Server::start(at_port(11212, 1, &[]))).unwrap_err();
-    assert!(error.to_string().contains("another server's XDP program is on it"), "{error}");
+    assert!(error.to_string().contains("the XDP program of another server"), "{error}");
     let mut settings = at_port(11212, 1, &[]);
     settings.xdp.as_mut().unwrap().fallback = true;
     let second = network.far.on(|| Server::start(settings)).unwrap();

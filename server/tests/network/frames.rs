@@ -1,7 +1,7 @@
-//! Hand-made Ethernet frames, which are answered past the kernel or by the kernel, or are dropped.
+//! Hand-made Ethernet frames, which are answered over AF_XDP or by the kernel, or are dropped.
 //!
 //! Where: a packet socket on one end of a link, a server with `--xdp` on the other.
-//! Invariant: a request is answered once, past the kernel or by the kernel. A damaged request is
+//! Invariant: a request is answered once, either over AF_XDP or by the kernel. A damaged request is
 //! counted and not answered. No request prevents the answer to the next request.
 
 use std::net::SocketAddr;
@@ -13,22 +13,20 @@ use testing::namespace::WIRE;
 
 const IP: usize = 14;
 const UDP: [usize; 2] = [34, 54];
-/// Bytes of the Ethernet, IP and UDP headers together, over IPv4 and over IPv6.
 const HEADERS: [usize; 2] = [42, 62];
-/// Protocol numbers of IPv6's extension headers.
 const HOP_BY_HOP: u8 = 0;
 const FRAGMENT: u8 = 44;
 const OPTIONS: u8 = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Answered past the kernel.
+    /// Answered over AF_XDP, bypassing the kernel.
     Bypasses,
     /// Passed to the kernel, and answered through the kernel's socket.
     Passes,
-    /// Received past the kernel, and counted as damaged.
+    /// Received over AF_XDP, and counted as damaged.
     Damaged,
-    /// Received past the kernel, and counted as longer than the interface's MTU.
+    /// Received over AF_XDP, and counted as longer than the interface's MTU.
     Long,
     /// Dropped by the kernel, because the frame has no receiver.
     NoReceiver,
@@ -66,7 +64,7 @@ impl Maker<'_> {
         [sent, self.network.far.counter("Udp", "InDatagrams"), damaged, long]
     }
 
-    /// Sends frames. The last frame must meet its `fate`, and a later request must be answered.
+    /// Sends `frames`. Fails unless the last frame meets `fate` and a later request is answered.
     fn expect(&mut self, what: &str, frames: &[Vec<u8>], fate: Fate) {
         let before = self.counts();
         frames.iter().for_each(|frame| self.wire.send(frame));
@@ -98,7 +96,6 @@ fn inserted(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     [&frame[..at], bytes, &frame[at..]].concat()
 }
 
-/// Corrects the length and the checksum of an IPv4 header.
 fn summed(mut frame: Vec<u8>) -> Vec<u8> {
     let header_bytes = usize::from(frame[IP] & 15) * 4;
     let bytes = u16::try_from(frame.len() - IP).unwrap();

@@ -1,8 +1,8 @@
 //! A server whose packets are delayed, duplicated, forged or lost on the link to its clients.
 //!
-//! Where: an in-process server in one network namespace, with UDP through the kernel or past it;
-//! its clients in another namespace.
-//! Invariant: each datagram is answered as if it were the only one, or dropped and counted.
+//! Where: an in-process server in one network namespace, with UDP through the kernel or over
+//! AF_XDP; the clients are in another namespace.
+//! Invariant: each datagram is answered as if it were the only datagram, or is dropped and counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
 
@@ -27,7 +27,7 @@ use inprocess::{Client, connect, datagrams, settings, start};
 use protocol::ProtocolMode;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
-/// The server is in the second of two network namespaces.
+/// A server in the namespace `far`, for clients in the namespace `near`.
 struct Network {
     near: Namespace,
     far: Namespace,
@@ -73,7 +73,6 @@ impl Network {
         SocketAddr::new(host, addresses.iter().find(of_family).unwrap().port())
     }
 
-    /// Returns a statistic, summed over all columns.
     fn count(&mut self, name: &str) -> u64 {
         self.stream.stat(name)
     }

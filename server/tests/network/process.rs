@@ -1,8 +1,8 @@
-//! A server process with UDP past the kernel: killed, stopped, run as nobody, or without its link.
+//! A server process with UDP over AF_XDP is killed or stopped, runs as nobody, or loses its link.
 //!
 //! Where: the built program on one end of a link, clients with kernel sockets on the other.
-//! Invariant: after any such event, later requests are answered past the kernel, or through the
-//! kernel's sockets if the interface is gone. The log reports which way is in use.
+//! Invariant: after any such event, later requests are answered over AF_XDP, or through the
+//! kernel's sockets if the interface is gone. The log reports which of the two ways is in use.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,7 +28,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts the program as `user`, with UDP past the kernel, and waits until the program serves.
+    /// Starts the program as `user`, with UDP over AF_XDP, and waits until the program serves.
     fn on(machine: &Namespace, user: &str) -> Process {
         Process::with(machine, &["-u", user], &[])
     }
@@ -69,7 +69,6 @@ impl Process {
         wait_until(word, || self.log().contains(word));
     }
 
-    /// Stops the process until `go_on`.
     fn stop(&self) {
         kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
         let tasks = procfs::process::Process::new(self.child.id().try_into().unwrap()).unwrap();
@@ -90,8 +89,8 @@ impl Drop for Process {
     }
 }
 
-/// An accepted connection does not suffice: the socket may listen before the server has changed its
-/// user and serves the connection.
+/// Fails unless the server answers a request. (The kernel may accept a connection before the server
+/// has changed its user and serves the connection.)
 fn is_answered(address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(ANSWER_WAIT))?;
@@ -156,7 +155,7 @@ fn a_server_of_nobodys_serves_and_tells_what_takes_a_restart() {
 
 #[test]
 fn what_came_while_a_server_was_stopped_is_answered_or_counted_and_then_all_is() {
-    /// More datagrams than an AF_XDP port has chunks.
+    /// Number of datagrams, which is larger than the number of chunks of an AF_XDP port.
     const FLOOD: u64 = 20_000;
     let Some(machines) = pair(Veth::default()) else { return };
     let [near, far] = &machines;
@@ -184,8 +183,8 @@ fn what_came_while_a_server_was_stopped_is_answered_or_counted_and_then_all_is()
 
 #[test]
 fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
-    /// More datagrams than an AF_XDP port has chunks. The last datagrams are dropped, and so do not
-    /// make the kernel report the datagrams received before them.
+    /// Number of datagrams, which is larger than the number of chunks of an AF_XDP port. The last
+    /// datagrams are dropped, and so do not make the kernel report the earlier datagrams.
     const FLOOD: u64 = 20_000;
     let Some(machines) = pair(Veth::default()) else { return };
     let [near, far] = &machines;
@@ -233,7 +232,7 @@ fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
         let mut stream = far.on(|| Client::to((far.v4, PORT).into()));
         wait_until("load", || stream.stat("udp_received") > 1000);
         drop(stream);
-        // The process is stopped under load, so its first answers are due while the link is down.
+        // The process is stopped under load, so its first answers are sent while the link is down.
         process.stop();
         far.ip(&format!("link set {WIRE} down"));
         process.go_on();
@@ -243,7 +242,7 @@ fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
     });
     assert!(status.success(), "{status}: {}", process.log());
     process.await_word("Gracefully stopping");
-    assert!(!process.log().contains("requests without an answer so far get none"));
+    assert!(!process.log().contains("requests that are not answered yet get no answer"));
 }
 
 #[test]
@@ -335,8 +334,7 @@ fn values_leave_with_the_checksum_of_all_their_parts_where_the_kernel_makes_none
             client(near, far),
             near.on(|| datagrams::Client::at(near.v6.into(), (far.v6, PORT).into())),
         ];
-        // Values that need one part, two parts or several datagrams, and end at even and odd
-        // offsets.
+        // The values need one or two parts or several datagrams, and end at even and odd offsets.
         let lengths = [1, 2, 3, 255, 1301, 1302, 2031, 2032, 2033, 2034, 3501, 9001, 20_000];
         for (number, bytes) in lengths.into_iter().enumerate() {
             let value: String = ('a'..='z').cycle().skip(number).take(bytes).collect();
@@ -366,7 +364,7 @@ fn values_are_copied_where_they_cannot_be_sent_from_where_they_lie_and_take_no_m
         let [near, far] = &machines;
         let words = ["-u", "root", "-m", "64", "-o", zero_copy];
         let process = Process::with(far, &words, &[("HYPOSTYLE_XDP_LACKS", lack)]);
-        let off = "wire cannot send values from where they lie: -o zero_copy is off";
+        let off = "wire cannot send values without a copy, so -o zero_copy is off";
         assert!(process.log().contains(off), "{lack}: {}", process.log());
         answers_past_the_kernel(&machines);
         let mut stream = far.on(|| Client::to((far.v4, PORT).into()));

@@ -29,7 +29,7 @@ const CLIENTS: usize = 3;
 const REQUESTS: u16 = 3000;
 /// Number of a client's consecutive requests whose datagrams the relay reorders together.
 const TOGETHER: u16 = 12;
-/// The environment variable that sets the duration of the test past the kernel, in minutes.
+/// The environment variable that sets the duration of the test over AF_XDP, in minutes.
 const MINUTES: &str = "HYPOSTYLE_LOSS_MINUTES";
 const NOON_MS: u64 = 3_600_000;
 
@@ -119,7 +119,6 @@ impl Store {
     }
 }
 
-/// Computes the expected answers to the datagrams that arrive.
 #[derive(Default)]
 struct Expected {
     parts: Model,
@@ -231,7 +230,7 @@ fn what_arrives_is_answered_where_values_stay_in_the_packets_that_brought_them()
     answers_what_arrives(Way::Xdp, ZeroCopy::Full);
 }
 
-/// Runs an exchange over each IP family. Past the kernel, repeats both for the time in `MINUTES`.
+/// Runs an exchange over IPv4 and over IPv6. Over AF_XDP, repeats both for the time in `MINUTES`.
 fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
     let settings = everywhere(Port::Number(11211), way);
     let settings = Settings { zero_copy, zero_copy_bytes_min: 1, ..settings };

@@ -61,8 +61,9 @@ fn answers_no_forged_sender(way: Way) {
         assert!(client.is_silent());
         client.ask("get k\r\n", "END\r\n");
     }
-    // The kernel drops packets from a multicast or the limited broadcast address; past the kernel
-    // they count as damaged. The kernel accepts packets from a network's broadcast address.
+    // The kernel drops packets whose source is a multicast address or the limited broadcast
+    // address. If they bypass the kernel, the server counts these packets as damaged. The kernel
+    // accepts packets whose source is a network's broadcast address.
     let before = sent_and_received(&network.far);
     for group in ["224.0.0.1", "255.255.255.255", "10.77.0.255"] {
         let from = SocketAddr::new(group.parse().unwrap(), 4000);
@@ -140,15 +141,14 @@ fn are_quiet_at_once(way: Way) {
     for is_v6 in [false, true] {
         let [first, second] = two.addresses(is_v6);
         for text in texts {
-            // A request to the first server that seems to come from the second server.
             two.machines[1].forge(second, first, &message(1, text));
             forged += 1;
             wait_until("one answer", || two.streams[0].stat("udp_sent") >= forged);
         }
     }
     wait_until("the answers", || two.counts("udp_dropped_answer")[1] == forged);
-    // The second server takes the first server's reply for a request that is too long, and answers
-    // with an error, which the first server does not answer.
+    // The second server reads the first server's reply as a request that is too long, and answers
+    // with an error. The first server does not answer this error.
     let [first, second] = two.addresses(false);
     two.machines[1].forge(second, first, &message(2, b"get large\r\n"));
     wait_until("the drop of the error", || two.counts("udp_dropped_answer") == [1, forged]);

@@ -1,17 +1,16 @@
 //! Datagrams up to the MTU of the link. Answers come from the address to which the request went.
 //!
 //! Where: a link whose MTU the test sets.
-//! Invariant: the server splits its answers; the kernel never fragments them.
+//! Invariant: the server splits its answers; the kernel never fragments the answers.
 
 use super::{Network, Veth, WAYS, Way, datagrams, hit};
 use hypostyle::limits::MESSAGE_BYTES_MAX;
 use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES};
 use testing::namespace::{Namespace, WIRE};
 
-/// Bytes of the headers of IPv6 and UDP.
 const HEADERS_BYTES: usize = 40 + 8;
 
-/// Returns the number of IP fragments into which a machine has split longer packets.
+/// Returns the number of IP fragments that a machine has made from packets that were too long.
 fn fragments(machine: &Namespace) -> u64 {
     machine.counter("Ip", "FragCreates")
 }
@@ -26,7 +25,8 @@ fn answers_are_as_long_as_the_link_carries_and_requests_of_any_length_come() {
             let mut client = network.client(is_v6);
             let value = "v".repeat(50_000);
             let set = format!("set k 0 0 50000\r\n{value}\r\n");
-            // The datagram exceeds the MTU, so one kernel fragments and the other reassembles it.
+            // The datagram exceeds the MTU, so the client's kernel splits the datagram, and the
+            // server's kernel joins its parts.
             client.ask(set, "STORED\r\n");
             for part_bytes in [1000, 7000] {
                 let key = format!("in-parts-of-{part_bytes}");

@@ -19,13 +19,12 @@ use protocol::udp::Header;
 use testing::namespace::WIRE;
 
 const OWN_PORT: u16 = 40_000;
-/// Maximum number of requests in flight. `is_answered` also uses the veth's queue of 256 packets.
+/// Maximum number of requests in flight. The veth's queue of 256 packets must also hold the
+/// requests of `is_answered`.
 const WINDOW: usize = 128;
 const ATTEMPT: Duration = Duration::from_millis(20);
 const REQUESTS: u16 = 2000;
-/// Number of keys in a request, all absent from the store.
 const MISSES: usize = 700;
-/// Minimum number of datagrams that each thief must steal.
 const STOLEN: u64 = 100;
 /// The queue through which the client sends.
 const ASKED: usize = 0;
@@ -61,7 +60,7 @@ impl Client {
         Client { ports, to: Peer::at(ends), request, calls: Calls::default() }
     }
 
-    /// Sends `REQUESTS` requests through one queue. Each must be answered once, through this queue.
+    /// Sends `REQUESTS` requests through one queue. Each must be answered once, by the same queue.
     fn ask(&mut self) {
         let (mut missing, mut ids) = (HashSet::new(), 0..REQUESTS);
         let until = Instant::now() + DEADLINE;
@@ -91,7 +90,7 @@ impl Client {
         }
     }
 
-    /// Sends one request. Returns true if the answer to this or an earlier request arrives.
+    /// Sends one request. Returns true if an answer to this or to an earlier request arrives.
     fn is_answered(&mut self) -> bool {
         let head = Header::request(REQUESTS, 0).bytes();
         self.ports[ASKED].outbox.add(&self.to, &head, [&b"get n\r\n"[..]]);
@@ -106,7 +105,6 @@ impl Client {
         false
     }
 
-    /// Returns true if a datagram has arrived.
     fn hears(&mut self) -> bool {
         let port = &mut self.ports[ASKED];
         let _ = port.inbox.receive(&self.calls);
@@ -131,7 +129,7 @@ fn drive(network: &Network, client: &mut Client) {
     }
 }
 
-/// One thief has a queue of its own, and the other has no queue.
+/// One of the two stealing columns has its own queue, and the other stealing column has no queue.
 #[test]
 fn answers_leave_by_the_queue_that_was_asked_also_after_the_link_was_down() {
     let veth = Veth { queues: 2, ..Veth::default() };

@@ -1,4 +1,4 @@
-//! Values in the arena of packets, sent without a copy and, with `full`, kept where they arrive.
+//! Values in the arena are sent without a copy; with `full`, they stay in their packets' chunks.
 //!
 //! Where: a server with `--xdp` and `-o zero_copy=send` or `full` on one end of a link, and clients
 //! with kernel sockets on the other.
@@ -60,7 +60,7 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
         for (number, bytes) in lengths.into_iter().enumerate() {
             let value: String = ('a'..='z').cycle().skip(number).take(bytes).collect();
             let set = format!("set k{number} 0 0 {bytes}\r\n{value}\r\n");
-            // Set values with odd numbers past the kernel, and values with even numbers over TCP.
+            // Set values with odd numbers over AF_XDP, and values with even numbers over TCP.
             match number % 2 {
                 0 => network.stream.ask(set, "STORED\r\n"),
                 _ => {
@@ -93,7 +93,7 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
     }
 }
 
-/// Returns the number of chunks of a request whose datagrams have `part_bytes` bytes each.
+/// Returns how many chunks a request takes if its datagrams have `part_bytes` bytes each.
 fn chunks(request_bytes: usize, part_bytes: usize, mtu: usize) -> usize {
     let (mut left, mut chunks) = (request_bytes, 0);
     while left > 0 {

@@ -1,6 +1,6 @@
 //! Compares the reassembly of requests in several datagrams with a model.
 //!
-//! Where: no server; `fuzz/fuzz_targets/datagrams.rs` runs `script.rs` with bytes of the fuzzer.
+//! Where: no server. `fuzz/fuzz_targets/datagrams.rs` also runs `script.rs`, on the fuzzer's input.
 //! Invariant: the reassembly and the model agree on the outcome of each datagram.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

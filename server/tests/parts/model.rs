@@ -35,7 +35,7 @@ struct Request {
 pub(crate) struct Model(Vec<Request>);
 
 impl Model {
-    /// Returns the part's outcome, and the number of requests evicted to make room for it.
+    /// Adds a part. Returns the part's outcome, and how many requests were evicted to make room.
     pub(crate) fn add(
         &mut self,
         from: SocketAddr,
@@ -74,7 +74,6 @@ impl Model {
         (if is_new { Outcome::Waits } else { Outcome::Ignored }, evicted)
     }
 
-    /// Removes a request that has been executed.
     pub(crate) fn finish(&mut self, from: SocketAddr, id: u16) {
         self.0.retain(|one| (one.from, one.id) != (from, id));
     }

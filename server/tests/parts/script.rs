@@ -1,5 +1,5 @@
-//! Interprets any bytes as a script of datagrams, and runs it on the assembly and on its model. A
-//! step of the script has five bytes:
+//! Interprets any bytes as a script of datagrams, and runs the script on the assembly and on the
+//! assembly's model. A step of the script has five bytes:
 //!
 //! ```text
 //! 0 | bit 0: 1 if the step describes a datagram, 0 if the datagram follows literally

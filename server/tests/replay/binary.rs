@@ -81,7 +81,7 @@ impl Form for Binary {
     }
 }
 
-/// The recording has the reply to VERSION without its body.
+/// Removes the body of a reply to VERSION, because the recording has this reply without its body.
 pub(crate) fn without_version(frame: Frame) -> Frame {
     Frame { body_bytes: 0, body: Vec::new(), ..frame }
 }

@@ -2,7 +2,7 @@
 //!
 //! Where: client side, over TCP.
 //! Invariant: every request is sent, in order, and every difference is kept. After the end of a
-//! connection, the next request opens a new one.
+//! connection, the next request opens a new connection.
 //! Source: `../data/oracle/README.md`.
 
 use crate::form::Form;
@@ -123,9 +123,8 @@ impl<F: Form> Replay<F> {
     }
 }
 
-/// Returns how many of the next requests can be sent at once. An earlier reply may contain a
-/// request's CAS unique, so such a request starts a new group. A request that may end its
-/// connection ends the group.
+/// Returns how many of the next requests can be sent at once. A request whose CAS unique an earlier
+/// reply contains starts a new group; a request that may end its connection ends the group.
 fn together<F: Form>(exchanges: &[Exchange], delivery: Delivery) -> usize {
     if delivery != Delivery::Pipelined {
         return 1;

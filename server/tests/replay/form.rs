@@ -10,7 +10,7 @@ use crate::recording::Exchange;
 use std::collections::HashMap;
 
 pub(crate) trait Form {
-    /// The request sent after each recorded request. Its reply shows that no earlier reply is due.
+    /// The request sent after each recorded request. Its reply shows that all earlier replies came.
     fn fence() -> Vec<u8>;
 
     fn quotes_unique(exchange: &Exchange) -> bool;
@@ -31,7 +31,7 @@ pub(crate) trait Form {
 pub(crate) struct Uniques {
     /// The last unique seen for each key.
     last: HashMap<Vec<u8>, u64>,
-    /// Uniques are numbered in order of first appearance.
+    /// The number of each unique, in order of first appearance.
     numbers: HashMap<u64, u64>,
     first: u64,
 }

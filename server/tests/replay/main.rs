@@ -4,7 +4,7 @@
 //! Invariant: every line of a recording is sent, in order; one difference fails the test.
 //! Source: `../data/oracle/README.md`.
 //!
-//! - `SERVER=path`: replays to that server, for instance memcached itself.
+//! - `SERVER=path`: replays to the server program at `path`, for instance memcached itself.
 //! - `RECORDING=path`: also replays that recording of text or meta commands (JSON lines, zstd).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -136,7 +136,6 @@ fn a_named_reply_differs_as_named_only() {
     assert_eq!(named, 22, "the replies that meta.others.jsonl names");
 }
 
-/// Returns the first 300 exchanges of a recording, in which a test plants a fault.
 fn beginning(name: &str) -> Vec<Exchange> {
     let mut exchanges = load(name);
     exchanges.truncate(300);

@@ -48,7 +48,6 @@ impl Exchange {
     }
 }
 
-/// The state of the connection after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Ok,

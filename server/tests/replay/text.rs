@@ -16,7 +16,8 @@ const RECORDED_AT_S: u64 = 1_795_214_630;
 /// Numbers in this range are absolute times in the recorded requests.
 const RECORDED_TIMES_S: std::ops::Range<u64> = 1_795_214_000..1_795_216_000;
 
-/// Stands in for a CAS unique that no reply has shown, in a classic command and in a meta command.
+/// Replaces a CAS unique that no reply has shown, in a classic command. In a meta command,
+/// `UNSEEN_META` replaces it.
 const UNSEEN_CLASSIC: u64 = 12_345_678;
 const UNSEEN_META: u64 = 99;
 

@@ -1,7 +1,7 @@
 //! Tests the rules of `STYLE.md` that a program can check.
 //!
 //! Where: no server; the test reads the tree.
-//! Invariant: a message names the file and line that breaks a rule; each rule has a case below.
+//! Invariant: a message names the file and line that breaks a rule; a test case breaks each rule.
 //! Source: TigerBeetle's `tidy.zig`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]

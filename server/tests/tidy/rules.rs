@@ -29,11 +29,10 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("fuzz", &["net", "protocol", "server"]),
 ];
 
-/// Modules that do I/O, and the crates that must not use these modules.
+/// Modules that do I/O. The crates `WITHOUT_IO` must not use these modules.
 const IO: [&str; 4] = ["std::net", "std::fs", "rustix::net", "rustix::fs"];
 const WITHOUT_IO: [&str; 2] = ["protocol", "store"];
 
-/// Words without meaning in a name.
 const EMPTY_WORDS: [&str; 7] = ["manager", "helper", "helpers", "util", "utils", "common", "impl"];
 
 /// First words of a comment line that leave the subject of the line unclear.
@@ -42,8 +41,8 @@ const RIDDLES: [&str; 5] = ["What", "As", "Of", "Those", "Whether"];
 /// Words that refer to a number or an amount without naming it.
 const UNNAMED: [&str; 3] = ["so many", "so much", "so long"];
 
-/// The only files that may read the wall clock, which an operator can set: one reads it at the
-/// start, the other for the times in the lines of `watch`.
+/// The only files that may read the wall clock, which an operator can set: `run.rs` reads the clock
+/// at the start, and `watch.rs` reads the clock for the times in its lines.
 const WALL_CLOCK_PLACES: [&str; 2] = ["server/src/run.rs", "server/src/watch.rs"];
 
 /// Files and folders that may contain unsafe code.
@@ -155,7 +154,7 @@ fn functions(code: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// Returns the length up to the end of the body, or `None` for a declaration that ends in `;`.
+/// Returns the length of `code` up to the end of the function's body; `None` if there is no body.
 fn body(code: &str) -> Option<usize> {
     let mut depth = 0;
     let mut brackets = 0;

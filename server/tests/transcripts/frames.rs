@@ -21,7 +21,7 @@ const OF_REQUESTS: [&str; 15] = [
 const OF_REPLIES: [&str; 8] =
     ["status", "opaque", "cas", "extras", "flags", "key", "number", "value"];
 
-/// Parses the text after `>>`, `>+`, `<<` or `<+`: a frame, or several after a count like `*500`.
+/// Parses the text after `>>`, `>+`, `<<` or `<+`: a frame, or a count like `*500` and a frame.
 pub(crate) fn frame_lines(text: &str, reply: bool) -> Option<Vec<FrameLine>> {
     let known = if reply { &OF_REPLIES[..] } else { &OF_REQUESTS };
     let Some((count, text)) = text.strip_prefix('*').and_then(|rest| rest.split_once(' ')) else {
@@ -71,7 +71,7 @@ impl FrameLine {
         self.field(name).map(|pieces| values.fill(pieces)).unwrap_or_default()
     }
 
-    /// Returns `None` if the line does not name the field.
+    /// Returns the value of the field `name`, or `None` if the line does not name the field.
     fn declared<T: TryFrom<u64>>(&self, name: &str, values: &Values) -> Option<T> {
         let text = String::from_utf8(values.fill(self.field(name)?)).unwrap();
         let number = match text.strip_prefix("0x") {
@@ -94,24 +94,25 @@ impl FrameLine {
         let exptime = || self.number::<u32>("exptime", values).to_be_bytes();
         let initial = || self.number::<u64>("initial", values).to_be_bytes();
         match self.opcode {
-            // Set, add and replace.
+            // The opcodes of set, add and replace.
             0x01..=0x03 | 0x11..=0x13 => {
                 let flags: u32 = self.number("flags", values);
                 [flags.to_be_bytes(), exptime()].concat()
             }
-            // Incr and decr.
+            // The opcodes of incr and decr.
             0x05 | 0x06 | 0x15 | 0x16 => {
                 let delta: u64 = self.declared("delta", values).unwrap_or(1);
                 [&delta.to_be_bytes()[..], &initial(), &exptime()].concat()
             }
-            // Touch, gat and gatk; a delayed flush.
+            // The opcodes of touch, gat and gatk. Only a delayed flush has an exptime.
             0x1c..=0x1e | 0x23 | 0x24 => exptime().to_vec(),
             0x08 | 0x18 if self.field("exptime").is_some() => exptime().to_vec(),
             _ => Vec::new(),
         }
     }
 
-    /// Encodes a request. A header field that the line names gets the line's number, even if wrong.
+    /// Encodes a request. Header fields that the line names get the line's numbers, even wrong
+    /// ones.
     pub(crate) fn request(&self, values: &Values) -> Vec<u8> {
         let (key, value) = (self.bytes("key", values), self.bytes("value", values));
         let truth = Frame::new(REQUEST, self.opcode, &self.extras(values), &key, &value);
@@ -129,7 +130,7 @@ impl FrameLine {
         frame.encode()
     }
 
-    /// True if `got` answers another key, so that the reply to this line's key must come later.
+    /// True if `got` answers another key. The reply to this line's key must then come later.
     pub(crate) fn is_later(&self, values: &Values, got: &Frame) -> bool {
         let (_, key, _) = got.parts();
         got.opcode == self.opcode && !key.is_empty() && key != self.bytes("key", values)

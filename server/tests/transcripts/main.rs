@@ -1,5 +1,5 @@
-//! Runs the transcripts in this folder. A transcript lists the bytes that a client sends and those
-//! that it must receive.
+//! Runs the transcripts in this folder. A transcript lists the bytes that a client sends, and the
+//! bytes that the client must receive.
 //!
 //! Where: client side, over TCP, UDP and AF_XDP.
 //! Invariant: a transcript lists every byte of the replies; after the last reply nothing is sent.
@@ -253,7 +253,7 @@ struct Times {
     silence: Duration,
 }
 
-/// Runs all transcripts over TCP. If `left_out` is set, runs all others over UDP instead.
+/// Runs all transcripts over TCP. If `left_out` is set, runs all but those in `left_out` over UDP.
 fn run_all(
     program: Option<&str>,
     start: &impl Fn(&[&str]) -> Option<Server>,
@@ -465,7 +465,7 @@ impl Play {
         }
     }
 
-    /// On each open connection, the server must have sent nothing more and still answer.
+    /// On each open connection, the server must have sent nothing more, and must still answer.
     fn finish(&mut self) -> Result<(), String> {
         for name in self.wires.keys().copied().collect::<Vec<_>>() {
             let (question, answer) = self.question(name);

@@ -38,7 +38,7 @@ pub(crate) enum When {
 #[derive(Debug)]
 pub(crate) enum Piece {
     Bytes(Vec<u8>),
-    /// A named CAS unique. The first reply with the name sets the unique. Later replies repeat it.
+    /// A named CAS unique. The first reply with the name sets it; later replies must repeat it.
     Cas(String),
     /// A time, in seconds from now. In a reply, "now" may be any second since the transcript began,
     /// because a loaded machine may answer seconds late.
@@ -115,7 +115,7 @@ fn pieces(text: &str) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-/// Each pair of braces is one piece.
+/// Splits `text` into pieces. Each pair of braces is one piece, and so is each text between braces.
 pub(crate) fn braces(text: &str) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -155,7 +155,7 @@ fn braced(inside: &str) -> Option<Piece> {
     Some(Piece::Bytes(repeat(text, count.parse().ok()?)?))
 }
 
-/// Expands the repetitions in `text`, then repeats it. Each `#` becomes the copy's number, from 1.
+/// Returns `count` copies of `text`, with repetitions expanded. In copy N, each `#` becomes N.
 fn repeat(text: &str, count: usize) -> Option<Vec<u8>> {
     if !text.contains('#') {
         return Some(once(text)?.repeat(count));

@@ -1,13 +1,13 @@
 //! Tests of balancing with simulated columns, connections and clock.
 //!
 //! Where: `Balance` alone, without sockets and threads.
-//! Invariant: see each test. In all tests, no connection moves again within `MIGRATION_REST_MS`.
+//! Invariant: in every test, no connection moves again within `MIGRATION_REST_MS`.
 
 use super::*;
 use crate::limits::MIGRATION_REST_MS;
 use testing::Random;
 
-/// A connection that wants `wants` thousandths of a core.
+/// A connection whose requests need `wants` thousandths of a core.
 #[derive(Clone, Copy, Debug)]
 struct Client {
     wants: u64,
@@ -24,7 +24,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// Makes a server with clients, each given by its column and its `wants`.
+    /// Makes a server. `clients` gives, for each client, its column and its `wants`.
     fn new(columns: usize, clients: impl IntoIterator<Item = (usize, u64)>) -> Machine {
         let loads = Loads::new(columns);
         let client = |(column, wants)| Client { wants, column, rests_until_ms: 0, moved: 0 };
@@ -40,8 +40,8 @@ impl Machine {
         self.clients.iter().filter(|it| it.column == column).map(|it| it.wants).sum()
     }
 
-    /// The thousandths of a core that a client gets. In a saturated column each client gets the
-    /// same share of the thousandths that the client wants.
+    /// Returns how many thousandths of a core a client gets. In a saturated column, all clients get
+    /// the same fraction of the thousandths that they want.
     fn got(&self, client: &Client) -> u64 {
         client.wants * 1000 / self.wanted(client.column).max(u64::from(LOAD_MAX))
     }
@@ -90,8 +90,8 @@ impl Machine {
     }
 }
 
-/// Checks, by the published loads and measured costs, that after the moves no column has as much
-/// load as the column `own` had before, and that the loads differ less than before.
+/// Checks the moves of column `own` against the published loads and the measured costs: afterwards
+/// no column has as much load as `own` had before, and the loads differ less than before.
 fn check(own: usize, moves: &[Move], told: &[Option<u32>], got: &[u64]) {
     let (mut after, mut before) = (vec![0; told.len()], vec![0; told.len()]);
     for (column, told) in told.iter().enumerate() {
@@ -113,7 +113,7 @@ fn check(own: usize, moves: &[Move], told: &[Option<u32>], got: &[u64]) {
 fn what_one_column_has_is_spread_over_all_at_once_and_then_stays() {
     for columns in [2, 3, 16] {
         let clients = 20 * columns as u64;
-        // The sum of what the clients want is a little less than the capacity of all columns.
+        // All clients together want nine tenths of the capacity of all columns.
         let mut machine = Machine::new(columns, (0..clients).map(|_| (0, 45)));
         assert_eq!(machine.period(), 0, "one period says nothing");
         machine.period();
@@ -185,7 +185,7 @@ fn whatever_clients_want_nobody_goes_back_and_forth_and_all_come_to_rest() {
             (0..clients).map(|at| (at as usize % 2, u64::from(random.number(300)))),
         );
         for _ in 0..60 {
-            // Every second, a quarter of the clients changes its load.
+            // Every second, about a quarter of the clients changes its load.
             for client in &mut machine.clients {
                 if random.number(4) == 0 {
                     client.wants = u64::from(random.number(300));
@@ -212,7 +212,7 @@ fn only_a_share_of_very_many_connections_is_compared_and_moves_at_a_time() {
     let mut balance = Balance::new(Loads::new(2), 0);
     let mut moves = Vec::new();
     let connection = |token: usize| {
-        // The connections with the highest tokens cost most.
+        // Connections with higher tokens cost more.
         Connection { token: token as u64, work: token as u64, may_go: true }
     };
     assert_eq!(balance.end_period(500, LOAD_MAX), Verdict::Count);
@@ -232,7 +232,7 @@ fn who_has_told_nothing_for_two_periods_sleeps_and_takes_from_one_at_a_time() {
     let loads = Loads::new(2);
     Balance::new(Arc::clone(&loads), 1).end_period(1000, LOAD_MAX);
     assert_eq!([2000, 2001].map(|now_ms| loads.of_taker(1, now_ms)), [None, Some(0)]);
-    // Two columns want to give to the same taker: only one of them gets the claim.
+    // The same column is claimed twice at the same time; only the first claim succeeds.
     assert_eq!([2001, 2001].map(|now_ms| loads.claim(1, now_ms)), [true, false]);
     assert_eq!([3000, 3001].map(|now_ms| loads.of_taker(1, now_ms)), [None, Some(0)]);
     assert!(loads.claim(1, 3001));

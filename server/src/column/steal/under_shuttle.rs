@@ -1,6 +1,6 @@
 //! Tests of `Statuses` under thread schedules that are drawn at random.
 //!
-//! Where: `make explore`.
+//! Where: `make explore` runs these tests.
 //! Invariant: the code under test is the shipped source.
 
 use super::tests::{columns, input};
@@ -37,7 +37,7 @@ fn each_sleeper_that_is_taken_for_awake_is_woken_once() {
         assert!(last.is_none_or(|it| is_behind(it) && it.socket == 1), "{last:?}");
         for sleeper in &sleepers {
             let status = &statuses.0[sleeper.own];
-            let is_asleep = status.is_asleep.load(Ordering::Relaxed); // the only thread left
+            let is_asleep = status.is_asleep.load(Ordering::Relaxed); // no other thread runs
             assert_eq!(wakes(&status.waker), u64::from(!is_asleep), "column {}", sleeper.own);
         }
     });

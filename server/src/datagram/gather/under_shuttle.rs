@@ -1,6 +1,6 @@
 //! Tests of a `Gatherer` under thread schedules that are drawn at random.
 //!
-//! Where: `make explore`.
+//! Where: `make explore` runs these tests.
 //! Invariant: the code under test is the shipped source.
 
 use super::*;

@@ -1,4 +1,4 @@
-//! Tests which requests may leave their value in chunks.
+//! Tests of the rule that decides which requests may leave their value in chunks.
 
 use super::*;
 
