@@ -4,9 +4,9 @@
 //! experiment (TOML) -> points -> servers, link -> measure -> record -> claims -> report
 //! ```
 //!
-//! Where: a verb of kvblaster; each measurement is a `run` or a `capacity`.
-//! Invariant: an experiment is data, and adding one adds a file. If a machine cannot make a
-//! measurement, the report has a row that says so.
+//! Where: a verb of kvblaster. Each measurement is a `run`, a `capacity` or a `simulate`.
+//! Invariant: an experiment is a TOML file, so that a new experiment needs no new code. If a
+//! machine cannot measure a point, the report gives the reason.
 //! Source: the documents that `experiment::Document` lists.
 
 pub mod card;

@@ -1,19 +1,19 @@
-//! The network cards of `--interface`: checked before the lab, lent to it, and restored afterwards.
+//! The network cards of `--interface`, which the lab checks, moves into namespaces, and restores.
 //!
 //! ```text
 //! first namespace: eth1, addresses, routes -> namespace of a link -> first namespace, as before
 //! ```
 //!
 //! Where: `flags` checks the cards; `Link` moves them into its namespaces for each measurement.
-//! Invariant: a card keeps its name, and is returned with its MTU, addresses, state and routes when
-//! the link ends, and when kvblaster ends in any way.
+//! Invariant: a card keeps its name. When the link ends, or kvblaster ends in any way, the card is
+//! moved back, and its MTU, addresses, state (up or down) and routes are restored.
 //! Source: ip-address(8), ip-route(8), ip-link(8).
 
 use super::link::LinkError;
 use super::namespace::{FIRST, run};
 use std::path::Path;
 
-/// kvblaster's network card and the servers' network card, which a cable joins.
+/// The names of two network cards that a cable joins: kvblaster's card, then the servers' card.
 pub type Pair = [String; 2];
 
 /// The reason why the lab cannot use the cards.
@@ -25,13 +25,13 @@ pub struct CardError(String);
 pub const PAIRS_MAX: usize = 16;
 /// The maximum length of an interface's name in bytes: IFNAMSIZ without the final zero.
 const NAME_BYTES_MAX: usize = 15;
-/// Words that `ip` shows in a route, but does not accept in a command.
+/// Words that `ip` shows in a route, but that `ip` does not accept as an argument.
 const SHOWN_ONLY: [&str; 4] = ["linkdown", "dead", "offload", "rt_offload"];
 
 /// Parses `NEAR,FAR`.
 ///
 /// # Errors
-/// The text does not have two names of interfaces.
+/// The text is not the names of two interfaces, separated by a comma.
 pub fn pair(text: &str) -> Result<Pair, String> {
     let is_name = |name: &str| {
         let is_plain = |one: char| one.is_ascii_alphanumeric() || "-_.:@+".contains(one);
@@ -46,8 +46,8 @@ pub fn pair(text: &str) -> Result<Pair, String> {
 /// Checks that the lab can use the cards.
 ///
 /// # Errors
-/// A card is named twice, does not exist, or is in use by a bridge or bond; or this process is not
-/// root.
+/// There are too many pairs; a card is named twice, does not exist, is no Ethernet interface, or
+/// belongs to a bridge or bond; or this process is not root.
 pub fn check(pairs: &[Pair]) -> Result<(), CardError> {
     let refused = |why: String| Err(CardError(why));
     if pairs.len() > PAIRS_MAX {
@@ -74,13 +74,13 @@ pub fn check(pairs: &[Pair]) -> Result<(), CardError> {
     Ok(())
 }
 
-/// True if the card is hardware, whose interrupts may be set.
+/// True if the interface is a hardware device, so that the lab can set the device's interrupts.
 pub(super) fn is_hardware(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).join("device").exists()
 }
 
-/// Returns a line of shell that moves the card back and restores its MTU, addresses, state and
-/// routes. The holder of the namespace to which the card is moved runs this line.
+/// Returns a line of shell that moves the card to the first namespace, and restores the card's
+/// present MTU, addresses, state and routes. The holder of a link's namespace runs this line.
 pub(super) fn returning(name: &str) -> Result<String, LinkError> {
     let shown = shown(name)?;
     let mtu = value(&shown, "mtu").unwrap_or("1500");
@@ -102,17 +102,17 @@ pub(super) fn returning(name: &str) -> Result<String, LinkError> {
     Ok(lines.into_iter().enumerate().map(placed).collect::<Vec<_>>().join("; "))
 }
 
-/// The line that `ip` shows of an interface.
+/// Returns the line in which `ip` describes an interface.
 fn shown(name: &str) -> Result<String, LinkError> {
     run(&format!("ip -o link show dev {name}"))
 }
 
-/// The word that follows `word` in a line of `ip`.
+/// Returns the word that follows `word` in a line that `ip` printed.
 pub(super) fn value<'l>(line: &'l str, word: &str) -> Option<&'l str> {
     line.split_whitespace().skip_while(|one| *one != word).nth(1)
 }
 
-/// The Ethernet address in a line of `ip link`.
+/// Returns the Ethernet address in a line that `ip link` printed.
 pub(super) fn mac(line: &str) -> Option<&str> {
     value(line, "link/ether")
 }
@@ -122,8 +122,8 @@ fn is_up(line: &str) -> bool {
     flags.is_some_and(|(flags, _)| flags.split(',').any(|flag| flag == "UP"))
 }
 
-/// The arguments of `ip` that add an address again, from the line that shows the address. `None`
-/// for an address that the kernel itself gives to the interface.
+/// Returns the arguments with which `ip` adds an address again. `line` is the line in which `ip`
+/// shows the address. `None` if the kernel itself assigns the address (IPv6 link-local).
 fn address(line: &str, name: &str) -> Option<String> {
     let (_, words) = line.split_once(" inet")?;
     let (words, is_v6) = words.strip_prefix('6').map_or((words, false), |words| (words, true));
@@ -147,8 +147,8 @@ fn address(line: &str, name: &str) -> Option<String> {
     Some(format!("{text} dev {name}"))
 }
 
-/// The arguments of `ip` that add a route again, from the line that shows the route. `None` for a
-/// route that the kernel makes for an address.
+/// Returns the arguments with which `ip` adds a route again. `line` is the line in which `ip` shows
+/// the route. `None` if the kernel itself makes the route.
 fn route(line: &str) -> Option<String> {
     if value(line, "proto") == Some("kernel") {
         return None;

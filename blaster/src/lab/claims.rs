@@ -1,38 +1,40 @@
-//! The verdict on each claim of the source: confirmed, not reproduced, or undecided here.
+//! The verdict on each claim that a source makes: confirmed, not reproduced, or undecided.
 //!
 //! ```text
 //! rows -> a ratio per round -> mean and interval of the logarithms -> verdict, sentence
 //! ```
 //!
-//! Where: after the rounds; the report prints the sentences.
-//! Invariant: a verdict needs an interval that lies wholly on one side of the claim's limits, from
-//! at least `ROUNDS_MIN` rounds, or a value that is exact after one round. No verdict rests on
-//! measurements in which kvblaster was the limit, nor on servers that found different shares of the
-//! keys.
+//! Where: after the last round; the report prints the verdicts and their reasons.
+//! Invariant: a claim is confirmed or not reproduced only if an interval from at least `ROUNDS_MIN`
+//! rounds contains no limit of the claim, or if the value is exact after one round. A claim is
+//! undecided if kvblaster was the limit in most measurements, or if the servers found different
+//! shares of the keys.
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation",
 //! section 3.2: Student's t for few measurements.
 
 use super::experiment::{Claim, Experiment, Method, Scale, side_of};
-use super::figures::{self, Figure, Unit};
-use super::points::is_at;
+use super::figures::{self, Figure, NOT_FOUND, Unit};
+use super::points::{is_at, labels};
 use super::record::{Missing, Record, Row};
+use super::report::findings::{place, told};
 use super::simulated::is_exact;
+use crate::measure::steady::median;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use std::collections::BTreeSet;
 
-/// Least number of rounds for a verdict.
+/// The least number of rounds from which a confidence interval is computed.
 pub const ROUNDS_MIN: usize = 3;
-/// The confidence of the intervals.
+/// The probability with which a confidence interval contains the true mean.
 pub const CONFIDENCE: f64 = 0.95;
-/// Two servers are comparable if their shares of keys not found differ by at most this number.
+/// Two servers are not compared if, in the median of the rounds, their shares of keys not found
+/// differ by more than this number.
 pub const NOT_FOUND_APART_MAX: f64 = 0.01;
-/// The first word of the reason why servers cannot be compared.
+/// The first word of the reason if servers cannot be compared because they found different keys.
 pub(crate) const VOID: &str = "void";
-/// The experiment that compares a server with itself.
+/// The name of the experiment that compares each server with an equal server.
 pub const NOISE: &str = "own-noise";
-/// The ending of a server's name in that experiment. The server equals the server whose name lacks
-/// this ending.
+/// The ending of the name of an equal server in the experiment `NOISE`: `memcached again`.
 pub(crate) const AGAIN: &str = " again";
 
 /// The verdict on a claim.
@@ -43,10 +45,13 @@ pub enum Verdict {
     Confirmed,
     /// The interval lies outside the claim's limits.
     NotReproduced,
-    /// The interval contains a limit, or there are too few rounds for an interval.
+    /// The interval contains a limit of the claim, or there are too few rounds for an interval, or
+    /// too few answers for a percentile.
     TooShort,
     /// The measurements say nothing about the servers, or cannot be made on this machine.
     CannotTell,
+    /// The scale of the measurements has none of the claim's points.
+    NotAtScale,
 }
 
 impl Verdict {
@@ -58,26 +63,27 @@ impl Verdict {
             Verdict::NotReproduced => "not reproduced",
             Verdict::TooShort => "too short to tell",
             Verdict::CannotTell => "this machine cannot tell",
+            Verdict::NotAtScale => "not measured at this scale",
         }
     }
 }
 
-/// A server, and the labels of a point.
+/// The name of a server, and the labels of a point at which the server is measured.
 pub(crate) type Side = (String, Vec<String>);
 
-/// An estimate from several rounds.
+/// The mean of a quantity over several rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The geometric mean if all values are positive, as ratios are; otherwise the arithmetic mean.
+    /// The geometric mean if the values of all rounds are positive; otherwise the arithmetic mean.
     pub value: f64,
     /// The confidence interval of the mean. `None` if there are fewer rounds than `ROUNDS_MIN`.
     pub interval: Option<(f64, f64)>,
-    /// The number of rounds.
+    /// The number of rounds in which the quantity was measured.
     pub rounds: usize,
 }
 
 impl Estimate {
-    /// Cuts off the parts of the interval that are outside the range of the unit.
+    /// Limits the interval to possible values: from 0 on, and for a share up to 1.
     pub(crate) fn within(mut self, unit: Unit) -> Estimate {
         let (least, most) = (0.0, if unit == Unit::Share { 1.0 } else { f64::INFINITY });
         let (least, most) = (self.value.min(least), self.value.max(most));
@@ -89,15 +95,16 @@ impl Estimate {
 /// A claim with its verdict.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// The source's sentence.
+    /// The claim in words.
     pub says: String,
     /// The figure that the claim is about.
     pub figure: &'static Figure,
-    /// The measured quantity. `None` if it was not measured.
+    /// The estimate of the claimed quantity. `None` if the quantity was not measured.
     pub here: Option<Estimate>,
     /// The verdict.
     pub verdict: Verdict,
-    /// The measured quantity and the verdict's reason, without a full stop: `p99 of redis is 2 ms`.
+    /// The measured quantity and the verdict's reason, without a full stop: `the p99 of redis
+    /// is 2 ms`.
     pub told: String,
 }
 
@@ -116,18 +123,16 @@ fn judged(
     noise: Option<&Record>,
 ) -> Option<Judged> {
     let figure = figures::named(&claim.figure)?;
-    let points = record.points(experiment);
-    let of = sides(&claim.of, &points);
-    let to = claim.to.as_ref().map(|to| sides(to, &points));
+    let (of, to) = sides(claim, &record.points(experiment));
     let here = quantity(record, &claim.figure, &of, to.as_deref());
     let here = here.map(|it| if to.is_some() { it } else { it.within(figure.unit) });
-    // A simulation is free of the machine's noise.
-    let noise = noise.filter(|_| experiment.drive.method != Method::Simulate);
-    let noise = noise.map_or(1.0, |noise| noise_of(noise, &claim.figure));
+    let noise = noise_of((experiment, record), noise, &claim.figure);
     let (verdict, why) = match (&here, doubt(record, figure, &of, to.as_deref())) {
-        (None, _) => {
-            (Verdict::CannotTell, missing(claim, record, to.as_deref().unwrap_or_default()))
+        (None, _) if sides(claim, &labels(experiment, record.scale)).0.is_empty() => {
+            let scale = format!("{:?}", record.scale).to_lowercase();
+            (Verdict::NotAtScale, format!("the scale {scale} has no such point"))
         }
+        (None, _) => missing((experiment, claim), record, (&of, to.as_deref().unwrap_or_default())),
         (_, Some(doubt)) => (Verdict::CannotTell, doubt),
         (Some(_), _) if record.scale == Scale::Smoke => {
             (Verdict::TooShort, "a smoke test concludes nothing".to_owned())
@@ -135,7 +140,7 @@ fn judged(
         (Some(here), None) if is_exact(experiment) => exactly(claim, here),
         (Some(here), None) => verdict(claim, here, noise),
     };
-    let quantity = here.as_ref().map(|here| shown(claim, figure, here));
+    let quantity = here.as_ref().map(|here| shown((experiment, claim), figure, here));
     let told = match (quantity, why.is_empty()) {
         (Some(quantity), true) => quantity,
         (Some(quantity), false) => format!("{quantity}; {why}"),
@@ -167,8 +172,8 @@ fn verdict(claim: &Claim, here: &Estimate, noise: f64) -> (Verdict, String) {
     }
 }
 
-/// Estimates the claimed quantity from one number per round: the mean over all points of the value
-/// or of the ratio.
+/// Estimates a quantity from one number per round: the mean over all points of the figure's value
+/// or, with `to`, of the ratio of a side in `of` to the side at the same index of `to`.
 pub(crate) fn quantity(
     record: &Record,
     figure: &str,
@@ -180,22 +185,31 @@ pub(crate) fn quantity(
         let value = |(server, at): &Side| record.values(server, at, figure).get(&round).copied();
         let pairs: Option<Vec<f64>> = match to {
             None => of.iter().map(value).collect(),
-            Some(to) if of.len() == to.len() => {
-                let pairs = of.iter().zip(to);
-                pairs.map(|(of, to)| Some(value(of)? / value(to)?)).collect()
-            }
-            Some(_) => None,
+            Some(to) => of.iter().zip(to).map(|(of, to)| Some(value(of)? / value(to)?)).collect(),
         };
         rounds.extend(pairs.and_then(|pairs| centre(&pairs)));
     }
     estimate(&rounds)
 }
 
-/// The servers and points that one side of a claim names.
-fn sides(side: &str, points: &[Vec<String>]) -> Vec<Side> {
-    let (server, point) = side_of(side);
-    let named = points.iter().filter(|at| point.is_none_or(|point| is_at(at, point)));
-    named.map(|at| (server.to_owned(), at.clone())).collect()
+/// Returns the servers and points that `claim.of` and `claim.to` name. Both lists have the same
+/// length: a point without a counterpart in the other list is left out.
+pub(super) fn sides(claim: &Claim, points: &[Vec<String>]) -> (Vec<Side>, Option<Vec<Side>>) {
+    let all = |side: &str| {
+        let (server, point) = side_of(side);
+        let named = points.iter().filter(|at| point.is_none_or(|point| is_at(at, point)));
+        named.map(|at| (server.to_owned(), at.clone())).collect::<Vec<Side>>()
+    };
+    let Some(to) = &claim.to else { return (all(&claim.of), None) };
+    // The points of a pair differ at most in labels that both sides of the claim name.
+    let named = |side: &str| side_of(side).1.map_or(0, |point| point.split(',').count());
+    let (free, to) = (named(&claim.of).min(named(to)), all(to));
+    let pair = |of: Side| {
+        let to = to.iter().find(|to| to.1[free..] == of.1[free..])?.clone();
+        (of != to).then_some((of, to))
+    };
+    let (of, to) = all(&claim.of).into_iter().filter_map(pair).unzip();
+    (of, Some(to))
 }
 
 /// The geometric mean if all values are positive, otherwise the arithmetic mean.
@@ -234,8 +248,17 @@ fn half_width(values: &[f64]) -> Option<f64> {
     Some(t * (squares / (count - 1.0) / count).sqrt())
 }
 
-/// The factor by which two equal servers differed in a figure, at least 1.
-pub(crate) fn noise_of(noise: &Record, figure: &str) -> f64 {
+/// Returns the greatest factor (1 or more) by which equal servers differed in a figure. Returns 1
+/// for a simulation, which has no noise, and if `noise` was measured in another way than `record`.
+pub(crate) fn noise_of(
+    (experiment, record): (&Experiment, &Record),
+    noise: Option<&Record>,
+    figure: &str,
+) -> f64 {
+    let is_free = experiment.drive.method == Method::Simulate;
+    let Some(noise) = noise.filter(|one| !is_free && one.difference(record).is_none()) else {
+        return 1.0;
+    };
     let pair = |row: &Row| Some((row.server.strip_suffix(AGAIN)?.to_owned(), row.at.clone()));
     let pairs: BTreeSet<Side> = noise.rows.iter().filter_map(pair).collect();
     let factors = pairs.into_iter().filter_map(|(server, at)| {
@@ -247,8 +270,8 @@ pub(crate) fn noise_of(noise: &Record, figure: &str) -> f64 {
     factors.fold(1.0, f64::max)
 }
 
-/// The reason why measurements say nothing about the servers, if there is such a reason. Each side
-/// in `of` is compared with the side at the same index of `to`.
+/// Returns the reason why the measurements say nothing about the servers. `None` if there is no
+/// such reason. Each side in `of` is compared with the side at the same index of `to`.
 pub(crate) fn doubt(
     record: &Record,
     figure: &Figure,
@@ -266,22 +289,27 @@ pub(crate) fn doubt(
     if 2 * bound > all {
         return Some(format!("kvblaster was the limit in {bound} of {all} measurements"));
     }
-    let apart = |(of, to): (&Side, &Side)| {
-        let rows = record.rows.iter().filter(|row| is_of(row, of) || is_of(row, to));
-        let shares = rows.filter_map(|row| row.figures.get("not found").copied());
-        let ends = shares.map(|share| (share, share));
-        ends.reduce(|(least, most), (one, _)| (least.min(one), most.max(one)))
-            .filter(|(least, most)| most - least > NOT_FOUND_APART_MAX)
+    let apart = |sides: (&Side, &Side)| {
+        let [of, to] = [sides.0, sides.1].map(|(name, at)| record.values(name, at, NOT_FOUND));
+        let differences = of.iter().filter_map(|(round, of)| Some(of - to.get(round)?));
+        let is_void = median(differences.collect())?.abs() > NOT_FOUND_APART_MAX;
+        let mut shares = [of, to].map(|it| median(it.into_values().collect()).unwrap_or_default());
+        shares.sort_by(f64::total_cmp);
+        is_void.then_some(shares)
     };
-    let (least, most) = of.iter().zip(to?).find_map(apart)?;
-    let [least, most] = [least, most].map(|share| Unit::Share.format(share));
+    let [least, most] = of.iter().zip(to?).find_map(apart)?.map(|share| Unit::Share.format(share));
     Some(format!(
         "{VOID}: the servers did not find the same keys ({least} to {most} were not found)"
     ))
 }
 
-/// The reason why a claim has no quantity. `to` are the sides with which the claim compares.
-fn missing(claim: &Claim, record: &Record, to: &[Side]) -> String {
+/// Returns the verdict on a claim whose quantity was not measured, and the reason. `of` and `to`
+/// are the sides that the claim compares.
+fn missing(
+    (experiment, claim): (&Experiment, &Claim),
+    record: &Record,
+    (of, to): (&[Side], &[Side]),
+) -> (Verdict, String) {
     let named: Vec<_> =
         std::iter::once(&claim.of).chain(&claim.to).map(|side| side_of(side)).collect();
     let is_of_claim = |missing: &&Missing| {
@@ -293,31 +321,60 @@ fn missing(claim: &Claim, record: &Record, to: &[Side]) -> String {
     if let Some(missing) = record.missing.iter().find(is_of_claim) {
         let server = &missing.server;
         let whose = if server.is_empty() { String::new() } else { format!("{server}: ") };
-        return whose + &missing.why;
+        return (Verdict::CannotTell, whose + &missing.why);
+    }
+    let is_short = |row: &Row| {
+        let mut sides = of.iter().chain(to);
+        !row.figures.contains_key(&claim.figure)
+            && sides.any(|(server, at)| row.server == *server && row.at == *at)
+    };
+    let quantile = figures::quantile_of(&claim.figure);
+    if let Some(quantile) = quantile.filter(|_| record.rows.iter().any(is_short)) {
+        return (Verdict::TooShort, format!("too few answers for a {quantile}"));
     }
     let is_zero = |(server, at): &Side| {
         record.values(server, at, &claim.figure).values().any(|value| *value == 0.0)
     };
-    match claim.to.as_ref().filter(|_| to.iter().any(is_zero)) {
-        Some(to) => format!("{} of {to} is 0 here, so there is no ratio", claim.figure),
+    let why = match claim.to.as_ref().filter(|_| to.iter().any(is_zero)) {
+        Some(to) => {
+            let zero = "0 here, so there is no ratio";
+            figures::told(&claim.figure, &side_in_words(experiment, to), zero)
+        }
         None => "it was not measured".to_owned(),
-    }
+    };
+    (Verdict::CannotTell, why)
 }
 
-fn shown(claim: &Claim, figure: &Figure, here: &Estimate) -> String {
-    let format = |value: f64| match claim.to {
-        Some(_) if value < 0.095 => format!("{value:.3}"),
-        Some(_) => format!("{value:.2}"),
-        None => figure.unit.format(value),
+fn shown((experiment, claim): (&Experiment, &Claim), figure: &Figure, here: &Estimate) -> String {
+    let of = side_in_words(experiment, &claim.of);
+    let Some(to) = &claim.to else {
+        let format = |value| figure.unit.format(value);
+        let interval =
+            here.interval.map(|(low, high)| format!(" [{}, {}]", format(low), format(high)));
+        return figures::told(
+            &claim.figure,
+            &of,
+            &(format(here.value) + &interval.unwrap_or_default()),
+        );
     };
-    let interval = match here.interval {
-        Some((low, high)) => format!(" [{}, {}]", format(low), format(high)),
-        None => String::new(),
+    // If both sides name the same point, the sentence names the point once.
+    let (server, point) = side_of(to);
+    let to = if point == side_of(&claim.of).1 {
+        server.to_owned()
+    } else {
+        side_in_words(experiment, to)
     };
-    let value = format(here.value) + &interval;
-    match &claim.to {
-        Some(to) => format!("{} of {} is {value} times that of {to}", claim.figure, claim.of),
-        None => format!("{} of {} is {value}", claim.figure, claim.of),
+    figures::compared(&claim.figure, [&of, &to], &format!("{} times", told(here)))
+}
+
+/// A side of a claim in words: `hypostyle (connections = 16)`.
+fn side_in_words(experiment: &Experiment, side: &str) -> String {
+    match side_of(side) {
+        (server, None) => server.to_owned(),
+        (server, Some(point)) => {
+            let labels: Vec<String> = point.split(',').map(|one| one.trim().to_owned()).collect();
+            format!("{server} ({})", place(experiment, &labels))
+        }
     }
 }
 
@@ -357,7 +414,7 @@ mod tests {
         Experiment::parse("t", text).unwrap()
     }
 
-    /// Rows of both servers at both points, in three rounds.
+    /// Makes three rounds of rows in which hypostyle's rate is `ratio` times memcached's rate.
     fn record(ratio: f64) -> Record {
         let mut record = Record { rounds: 3, ..Record::default() };
         for round in 0..3 {
@@ -382,8 +439,12 @@ mod tests {
         assert_eq!(verdicts(&record(2.0)), [Verdict::Confirmed; 2]);
         assert_eq!(verdicts(&record(1.1)), [Verdict::NotReproduced, Verdict::Confirmed]);
         let judged = judge(&experiment(), &record(2.0), None);
-        let told = "requests/s of hypostyle is 2.00 [2.00, 2.00] times that of memcached";
-        assert_eq!(judged[0].told, told);
+        let expected = [
+            "the requests/s of hypostyle are 2.00 [2.00, 2.00] times those of memcached",
+            "the requests/s of hypostyle (size = 128) are 0.50 [0.50, 0.50] times those of \
+             hypostyle (size = 64)",
+        ];
+        assert_eq!([0, 1].map(|nth: usize| judged[nth].told.as_str()), expected);
     }
 
     #[test]
@@ -407,6 +468,60 @@ mod tests {
     }
 
     #[test]
+    fn servers_are_compared_round_by_round_by_the_keys_that_they_found() {
+        let with = |of: [f64; 3], to: [f64; 3]| {
+            let mut record = record(2.0);
+            for row in &mut record.rows {
+                let shares = if row.server == "hypostyle" { of } else { to };
+                let share = shares[row.round as usize];
+                row.figures.insert(NOT_FOUND.to_owned(), share);
+            }
+            verdicts(&record)[0]
+        };
+        // The servers' shares vary alike from round to round, or differ in only one round.
+        assert_eq!(with([0.1, 0.2, 0.3], [0.1, 0.2, 0.3]), Verdict::Confirmed);
+        assert_eq!(with([0.1, 0.9, 0.1], [0.1; 3]), Verdict::Confirmed);
+        assert_eq!(with([0.1, 0.2, 0.3], [0.12, 0.22, 0.32]), Verdict::CannotTell);
+    }
+
+    #[test]
+    fn a_point_that_the_scale_lacks_is_not_measured_at_this_scale() {
+        let mut few = experiment();
+        few.axes[0].points[1].scale = Scale::Default;
+        let mut quick = Record { scale: Scale::Quick, ..record(2.0) };
+        quick.rows.retain(|row| row.at == ["64"]);
+        let judged = |record: &Record| judge(&few, record, None).remove(1);
+        let one = judged(&quick);
+        assert_eq!(one.verdict, Verdict::NotAtScale);
+        assert_eq!(one.told, "the scale quick has no such point");
+        assert_eq!(judged(&Record { scale: Scale::Full, ..quick }).verdict, Verdict::CannotTell);
+    }
+
+    #[test]
+    fn the_sides_of_a_claim_are_compared_at_the_points_of_both() {
+        let mut one = experiment();
+        one.claims[0].of = "hypostyle @ 64".to_owned();
+        let judged = judge(&one, &record(2.0), None).remove(0);
+        assert_eq!(judged.verdict, Verdict::Confirmed, "{}", judged.told);
+        let points = [["64", "a"], ["64", "b"], ["128", "b"]];
+        let points = points.map(|at| at.map(str::to_owned).to_vec());
+        one.claims[1].to = Some("memcached @ 64".to_owned());
+        let side = |server: &str, at: &Vec<String>| (server.to_owned(), at.clone());
+        let expected =
+            (vec![side("hypostyle", &points[2])], Some(vec![side("memcached", &points[1])]));
+        assert_eq!(sides(&one.claims[1], &points), expected);
+    }
+
+    #[test]
+    fn a_percentile_of_too_few_answers_is_told() {
+        let mut one = experiment();
+        one.claims[0].figure = "get p99".to_owned();
+        let judged = judge(&one, &record(2.0), None).remove(0);
+        let told = (judged.verdict, judged.told.as_str());
+        assert_eq!(told, (Verdict::TooShort, "too few answers for a p99"));
+    }
+
+    #[test]
     fn one_replay_of_a_trace_has_a_verdict_without_an_interval() {
         let mut replayed = experiment();
         replayed.drive.method = Method::Simulate;
@@ -416,7 +531,7 @@ mod tests {
         let judged = judge(&replayed, &once, None);
         assert_eq!(judged[0].verdict, Verdict::Confirmed);
         let told = &judged[0].told;
-        assert!(told.ends_with("2.00 times that of memcached; the replay of a trace is exact"));
+        assert!(told.ends_with("2.00 times those of memcached; the replay of a trace is exact"));
         // Drawn requests are a sample, so one round is not exact.
         "-w zipf -s 1%".clone_into(&mut replayed.drive.flags);
         assert_eq!(judge(&replayed, &once, None)[0].verdict, Verdict::TooShort);
@@ -439,7 +554,7 @@ mod tests {
         }
         record.missing.clear();
         let judged = judge(&experiment(), &record, None);
-        let told = "requests/s of memcached is 0 here, so there is no ratio";
+        let told = "the requests/s of memcached are 0 here, so there is no ratio";
         assert_eq!((judged[0].verdict, judged[0].told.as_str()), (Verdict::CannotTell, told));
     }
 
@@ -452,6 +567,11 @@ mod tests {
         }
         let judged = judge(&experiment(), &record(2.0), Some(&noise));
         assert_eq!(judged[0].verdict, Verdict::TooShort);
+        // Noise that was measured at another scale or on another machine is not used.
+        let other = Record { scale: Scale::Full, ..noise.clone() };
+        assert_eq!(judge(&experiment(), &record(2.0), Some(&other))[0].verdict, Verdict::Confirmed);
+        noise.machine.cpu_model = Some("another".to_owned());
+        assert_eq!(judge(&experiment(), &record(2.0), Some(&noise))[0].verdict, Verdict::Confirmed);
     }
 
     #[test]

@@ -5,10 +5,11 @@
 //! ```
 //!
 //! Where: the first step of `kvblaster lab`; `points` expands the axes.
-//! Invariant: an experiment is data. A file with an unknown name, an axis without points, a claim
-//! about an unknown figure or server, or an unknown placeholder is refused when it is read.
-//! Source: the five seed documents that `Document` lists.
+//! Invariant: a file is refused if it has an unknown field, an axis without points, a claim about
+//! an unknown figure or server, or an unknown placeholder.
+//! Source: the five documents that `Document` lists.
 
+use super::claims::sides;
 use super::figures;
 use super::points::{self, Words};
 use super::simulated;
@@ -20,7 +21,7 @@ const SERVERS_MAX: usize = 16;
 /// The maximum number of points of an experiment: the product of its axes' numbers of points.
 const POINTS_MAX: usize = 512;
 
-/// The size of an experiment: how many points, how long they are measured, and how often.
+/// Determines an experiment's points, the time of each measurement, and the number of rounds.
 #[derive(
     Clone,
     Copy,
@@ -89,7 +90,7 @@ pub struct Experiment {
     pub name: String,
     /// A heading for the report.
     pub title: String,
-    /// The document that is repeated.
+    /// The document whose measurement this experiment repeats.
     pub source: Document,
     /// Figure, table, section and page of the document.
     pub place: String,
@@ -100,15 +101,15 @@ pub struct Experiment {
     /// How this repetition differs from the source, in a sentence. Empty if there is no difference.
     #[serde(default)]
     pub differs: String,
-    /// The conditions that the machine must meet for any part of the experiment.
+    /// The conditions that the machine must meet for every server of the experiment.
     #[serde(default)]
     pub needs: Vec<Need>,
-    /// Values of placeholders by name, and other values by scale.
+    /// The values of placeholders, which may depend on the scale.
     #[serde(default)]
     pub vars: Vars,
-    /// The servers. Each is a series in the figures, and the first is compared with the others.
+    /// The servers. The report compares the first server with each other server.
     pub servers: Vec<Server>,
-    /// The parameters that are varied: at most two. The first is the horizontal axis.
+    /// The parameters that are varied, at most two. The first parameter is the horizontal axis.
     #[serde(default)]
     pub axes: Vec<Axis>,
     /// The load.
@@ -126,9 +127,9 @@ pub struct Experiment {
 pub enum Need {
     /// The right to make network namespaces and AF_XDP sockets.
     Root,
-    /// Network cards whose interrupts and coalescing can be set, named by `--interface`.
+    /// Network cards (`--interface`) whose interrupts and coalescing can be set.
     Nic,
-    /// Linux's profiler.
+    /// The profiler perf, and the right to record with perf.
     Perf,
     /// The engine of the KV-Cache paper's baseline, at the path in `BAG_LRU`.
     BagLru,
@@ -144,11 +145,11 @@ pub enum Need {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Vars {
-    /// The values, unless the scale has others.
+    /// The values at every scale, except where `quick` or `full` has another value.
     pub always: BTreeMap<String, Words>,
-    /// Other values for `--smoke` and `--quick`.
+    /// The values for `--smoke` and `--quick` that replace values of `always`.
     pub quick: BTreeMap<String, Words>,
-    /// Other values for `--full`.
+    /// The values for `--full` that replace values of `always`.
     pub full: BTreeMap<String, Words>,
 }
 
@@ -175,16 +176,16 @@ pub enum Way {
     LinkXdp,
 }
 
-/// The server's program. `servers` finds its path, and adds the options that set address, threads
-/// and memory.
+/// The program of a server. `lab::servers` finds the program's path, and adds the options that set
+/// address, threads and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
     /// The cache of this project.
     Hypostyle,
-    /// memcached: the one that `MEMCACHED` names, or the first on `PATH`.
+    /// memcached: the program at the path in `MEMCACHED`, or the first on `PATH`.
     Memcached,
-    /// Redis: the one that `REDIS` names, or the first on `PATH`.
+    /// Redis: the program at the path in `REDIS`, or the first on `PATH`.
     Redis,
     /// memcached with the KV-Cache paper's baseline engine, at the path in `BAG_LRU`.
     BagLru,
@@ -198,25 +199,25 @@ pub enum Program {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// The name of the series, such as `memcached, pinned`.
+    /// The server's name in charts and tables, such as `memcached, pinned`.
     pub name: String,
     /// The program.
     pub program: Program,
-    /// Threads of each process (`-t`; `--io-threads` of Redis).
+    /// Number of threads of each process (`-t`, or `--io-threads` for Redis).
     #[serde(default = "one")]
     pub threads: String,
-    /// Memory of each process in megabytes (`-m`).
+    /// Memory limit of each process in megabytes (`-m`, or `--maxmemory` for Redis).
     #[serde(default = "memory")]
     pub memory_mb: String,
-    /// Resident memory of all processes at the end of a run, in megabytes. If this size is given,
-    /// the lab searches for the memory limit that leads to it, and tries `memory_mb` first.
+    /// Resident memory of all processes together at the end of a run, in megabytes, or empty. To
+    /// reach this value, the lab varies the memory limit, beginning with `memory_mb`.
     #[serde(default)]
     pub resident_mb: String,
-    /// Number of processes. Ketama distributes the keys over several processes.
+    /// Number of processes. If there are several, Ketama distributes the keys over the processes.
     #[serde(default = "one")]
     pub instances: String,
-    /// `yes` if the processes are reached through one nutcracker, which spreads the keys. The way
-    /// must then be `tcp`, and the protocol must be memcached's text protocol or Redis's.
+    /// `yes` if kvblaster reaches the processes through one nutcracker, which distributes the keys.
+    /// `way` must then be `tcp`, and the protocol memcached's text protocol or Redis's protocol.
     #[serde(default)]
     pub proxy: String,
     /// Further words of the server's command line.
@@ -228,30 +229,31 @@ pub struct Server {
     /// The path of the requests.
     #[serde(default)]
     pub way: Way,
-    /// `yes` if the threads of each process are pinned, each thread to one CPU, in turn.
+    /// `yes` if each thread of a process is pinned to one CPU; the threads take the CPUs in turn.
     #[serde(default)]
     pub pinned: String,
-    /// Queues of the link, if `way` is a link (default: as many as threads).
+    /// Number of queues of each interface of a link. Default: `threads`, or unchanged for a card
+    /// that no program drives by AF_XDP.
     #[serde(default)]
     pub queues: String,
-    /// Largest packet of the link in bytes, if `way` is a link.
+    /// MTU of the link in bytes, if `way` is a link.
     #[serde(default = "mtu")]
     pub mtu: String,
-    /// Number of wires of the link, if `way` is a link. Each process is reached by its own wires if
-    /// there are enough wires.
+    /// Number of wires (pairs of interfaces) of the link, if `way` is a link. No two processes
+    /// share a wire if there are enough wires.
     #[serde(default = "one")]
     pub wires: String,
-    /// The CPUs that process the packets that the link brings to the servers (RPS): `all`, or a
-    /// list such as `0-1`, in which 0 is the first of the servers' CPUs. An empty text changes
-    /// nothing.
+    /// The CPUs that process the packets arriving at the servers' interface (RPS): `all`, or a list
+    /// such as `0-1`, in which 0 means the first of the servers' CPUs. If the text is empty, the
+    /// setting stays unchanged.
     #[serde(default)]
     pub rps: String,
-    /// The CPUs that handle the interrupts of the servers' card, written like `rps`: queue n gets
-    /// the CPU at place n of the list. Needs network cards.
+    /// The CPUs that handle the interrupts of the servers' network card (`--interface`), in the
+    /// format of `rps`. The CPU at index n of the list handles queue n.
     #[serde(default)]
     pub irq: String,
-    /// Microseconds for which the servers' card may delay an interrupt. An empty text changes
-    /// nothing. Needs network cards.
+    /// Microseconds for which the servers' network card (`--interface`) may delay an interrupt. If
+    /// the text is empty, the setting stays unchanged.
     #[serde(default)]
     pub coalesce_us: String,
     /// The conditions that the machine must meet for this server.
@@ -280,11 +282,11 @@ pub struct Axis {
     /// True for a logarithmic axis.
     #[serde(default)]
     pub log: bool,
-    /// The points, in order.
+    /// The points, in the order of the report.
     pub points: Vec<Point>,
 }
 
-/// A point of an axis: values of placeholders.
+/// A point of an axis. A point gives values to placeholders.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// The label. It is also the position on the axis if all labels of the axis are numbers.
@@ -301,7 +303,7 @@ pub struct Point {
     pub vars: BTreeMap<String, Words>,
 }
 
-/// The way in which servers are driven.
+/// The way in which kvblaster sends load to servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -310,7 +312,7 @@ pub enum Method {
     Run,
     /// A `kvblaster capacity`: the highest rates that meet the objectives.
     Capacity,
-    /// A search for the highest rate with a mean below 1 ms, and then a run at 0.95 of it.
+    /// A search for the highest rate with a mean below 1 ms, then a run at 95 % of this rate.
     BelowCapacity,
     /// No server is driven: `kvblaster simulate` with the flags of `drive` simulates policies. In
     /// the flags, `$TRACES/FILE` is a file in the folder that the variable `TRACES` names.
@@ -321,22 +323,22 @@ pub enum Method {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drive {
-    /// The way in which servers are driven.
+    /// The way in which kvblaster sends the load.
     #[serde(default)]
     pub method: Method,
-    /// Flags of `kvblaster run`, `capacity` or `simulate`, with placeholders; the lab adds targets,
-    /// CPUs, seed and schedule, or the policy.
+    /// Flags of `kvblaster run`, `capacity` or `simulate`, with placeholders. The lab adds targets,
+    /// seed and schedule or, for `simulate`, policy and seed.
     pub flags: String,
-    /// Flags of a `kvblaster run` before the measurement, such as one that fills the memory with
-    /// other items. The lab adds the targets only, and these are reached over TCP or a Unix socket.
+    /// Flags of a `kvblaster run` before the measurement, for example to fill the memory with other
+    /// items. The lab adds only the targets, as addresses over TCP or Unix sockets.
     #[serde(default)]
     pub prepare: String,
-    /// Flags of a second `kvblaster run`, which drives the same server during the measurement. The
-    /// lab adds the same schedule as to `flags`; neither of the two loads may fill the server.
+    /// Flags of a second `kvblaster run`, which sends load to the same server during the
+    /// measurement. The lab adds the measurement's schedule and `--no-populate`.
     #[serde(default)]
     pub beside: String,
-    /// True if perf samples the servers' CPUs during the run. The shares of the kinds of work are
-    /// figures with names that begin with `profile::PREFIX`.
+    /// True if perf samples the servers' CPUs during the run. The share of each kind of work is
+    /// then a figure whose name begins with `profile::PREFIX`.
     #[serde(default)]
     pub profile: bool,
 }
@@ -363,14 +365,15 @@ pub struct Claim {
     pub figure: String,
     /// A server, or a server at a point: `hypostyle`, `hypostyle @ 64`.
     pub of: String,
-    /// The server, or server at a point, to which `of` is compared. Without `to`, the claim is
-    /// about the value itself. A server without a point is compared at every point.
+    /// The server, or server at a point, with which `of` is compared. Without `to`, the claim is
+    /// about the value of `of`. If a side names no point, the sides are compared at all points that
+    /// the other side has.
     #[serde(default)]
     pub to: Option<String>,
-    /// The claim holds if the quantity is at least this.
+    /// The claim holds only if the quantity is at least this number.
     #[serde(default)]
     pub at_least: Option<f64>,
-    /// The claim holds if the quantity is at most this.
+    /// The claim holds only if the quantity is at most this number.
     #[serde(default)]
     pub at_most: Option<f64>,
 }
@@ -378,10 +381,10 @@ pub struct Claim {
 /// The reason why a file is no experiment.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// The file is not TOML, or has an unknown or missing name.
+    /// The file is not TOML, or has an unknown field, or lacks a field.
     #[error("{0}: {1}")]
     Toml(String, #[source] Box<toml::de::Error>),
-    /// A part of the file contradicts another part.
+    /// A field has a value that is not allowed, or that contradicts another field.
     #[error("{0}: {1}")]
     Wrong(String, String),
 }
@@ -439,6 +442,9 @@ impl Experiment {
                     return Err(format!("claims: {point} is no point of the axes"));
                 }
             }
+            if sides(claim, &points::labels(self, Scale::Full)).0.is_empty() {
+                return Err(format!("claims: \"{}\" compares a server with itself", claim.says));
+            }
         }
         self.check_points()
     }
@@ -450,8 +456,8 @@ impl Experiment {
         if let Some(empty) = self.axes.iter().find(|axis| axis.points.is_empty()) {
             return Err(format!("axes: {} has no points", empty.name));
         }
-        // The number of points is checked before they are made, because two long axes have very
-        // many points.
+        // The number of points is checked before `points` makes the points, because two long axes
+        // can have more points than fit in memory.
         let most: usize = self.axes.iter().map(|axis| axis.points.len()).product();
         if most > POINTS_MAX {
             return Err(format!("axes: {most} points, more than {POINTS_MAX}"));

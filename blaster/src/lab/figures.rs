@@ -1,11 +1,13 @@
-//! The figures of a measurement that experiments can show and claim, by name.
+//! The figures of a measurement, each with a name by which experiments show or claim the figure.
 //!
 //! Where: `measure` computes all figures of a run; experiments, claims and reports name them.
 //! Invariant: a figure that could not be measured is absent, never 0.
 //! Source: the KV-Cache paper, sections 6.1 and 6.2 (rate, RTT, capacity); Pavlik's thesis,
 //! sections 2.1 and 3.1 (p99, CPU categories); Solarflare's white paper (times of a transaction).
 
+use super::profile::PREFIX;
 use crate::measure::cpu::Categories;
+use crate::measure::steady::reliable_quantile_ns;
 use crate::measure::{Interval, VerbTally};
 use crate::result::RunResult;
 use crate::run::compare::figures::{cpu_seconds, others, user_ns};
@@ -24,7 +26,7 @@ pub enum Unit {
     Bytes,
     /// A fraction between 0 and 1.
     Share,
-    /// A number of CPUs, or an index.
+    /// A number of CPUs.
     Number,
 }
 
@@ -42,16 +44,16 @@ impl Unit {
     }
 }
 
-/// A figure.
+/// A measured value that experiments can name.
 #[derive(Debug)]
 pub struct Figure {
     /// The name in experiments and reports.
     pub name: &'static str,
     /// The unit.
     pub unit: Unit,
-    /// True if less is better.
+    /// True if a smaller value is better.
     pub less_is_better: bool,
-    /// True if the figure gets worse when kvblaster is the limit.
+    /// True if the figure does not describe the server when kvblaster is the limit.
     pub is_bound: bool,
     of: fn(&Measured<'_>) -> Option<f64>,
 }
@@ -85,7 +87,7 @@ impl Measured<'_> {
         cores.map(|core| of(&core.shares)).reduce(|a, b| a + b)
     }
 
-    /// The capacity for a goal; 0 if no rate met it.
+    /// Returns the highest rate that met the objective `goal`, or 0 if no rate met the objective.
     fn capacity(&self, goal: &str) -> Option<f64> {
         let all = &self.result.search.as_ref()?.capacities;
         let found = all.iter().find(|one| one.name == goal)?;
@@ -111,17 +113,18 @@ const fn bound(
     Figure { name, unit, less_is_better, is_bound: true, of }
 }
 
-/// The name of the figure that is the capacity for a mean time below 1 ms.
+/// The name of the figure for the highest rate with a mean response time below 1 ms.
 pub const CAPACITY_AVG: &str = "capacity, mean < 1 ms";
 
 /// The name of the figure of the servers' resident memory.
 pub const RESIDENT: &str = "resident memory";
-/// The name of the figure of the limit (`-m`, `maxmemory`) that led to a given resident memory.
+/// The name of the figure for the memory limit (`-m`, `maxmemory`) that led to `resident_mb`.
 pub const MEMORY_LIMIT: &str = "memory limit";
 const HITS: &str = "hits";
-const NOT_FOUND: &str = "not found";
+/// The name of the figure for the share of the requested keys that the server did not find.
+pub const NOT_FOUND: &str = "not found";
 
-/// All figures.
+/// All figures, without the kinds of work (`PROFILE`).
 pub const FIGURES: [Figure; 37] = [
     bound("requests/s", Unit::PerSecond, false, |it| Some(it.merged?.achieved_per_s())),
     bound("keys/s", Unit::PerSecond, false, |it| Some(it.merged?.keys_per_s())),
@@ -176,7 +179,7 @@ pub const FIGURES: [Figure; 37] = [
     }),
 ];
 
-/// The shares of the kinds of work in a profile of the servers' CPUs (`profile`).
+/// The figures of a profile: the share of each kind of work in the servers' CPU time.
 pub const PROFILE: [Figure; 17] = [
     profiled("profile: driver"),
     profiled("profile: TCP/IP stack"),
@@ -201,12 +204,12 @@ const fn profiled(name: &'static str) -> Figure {
     figure(name, Unit::Share, true, |_| None)
 }
 
-/// The prefix of the names of a second load's figures.
+/// The prefix of the names of the figures of a second load (`Drive::beside`).
 pub const BESIDE: &str = "beside: ";
-/// The figures of a second load that are kept.
+/// The names of the figures of a second load that the record has.
 const BESIDE_KEPT: [&str; 4] = ["requests/s", "requests/CPU-s", "failures", "p99"];
 
-/// Returns the figures of a second load, under their names in the first load's row.
+/// Returns the figures of a second load that the record has, with `BESIDE` before each name.
 #[must_use]
 pub fn beside(figures: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let kept = BESIDE_KEPT.iter().filter_map(|name| Some((name, *figures.get(*name)?)));
@@ -214,7 +217,14 @@ pub fn beside(figures: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
 }
 
 fn quantile(tally: &VerbTally, quantile: f64) -> Option<f64> {
-    tally.response_ns.quantile_ns(quantile).map(|ns| ns as f64)
+    reliable_quantile_ns(&tally.response_ns, quantile)
+}
+
+/// Returns the percentile in a figure's name: `p99` for `get p99`. `None` if there is none.
+#[must_use]
+pub fn quantile_of(figure: &str) -> Option<&str> {
+    let last = figure.rsplit(' ').next()?;
+    last.strip_prefix('p')?.parse::<f64>().ok().map(|_| last)
 }
 
 /// Returns the figure with this name.
@@ -224,6 +234,50 @@ pub fn named(name: &str) -> Option<&'static Figure> {
     FIGURES.iter().chain(&PROFILE).find(|figure| figure.name == name)
 }
 
+/// Writes a figure's value in a sentence: `the p99 of redis is 2 ms`.
+pub(crate) fn told(figure: &str, of: &str, value: &str) -> String {
+    let (words, is_plural) = in_words(figure);
+    format!("the {words} of {of} {} {value}", if is_plural { "are" } else { "is" })
+}
+
+/// Writes a ratio in a sentence: `the p99 of redis is 2 times that of memcached`.
+pub(crate) fn compared(figure: &str, [of, to]: [&str; 2], times: &str) -> String {
+    let that = if in_words(figure).1 { "those" } else { "that" };
+    told(figure, of, &format!("{times} {that} of {to}"))
+}
+
+/// Returns a figure's name for a sentence, without article, and true if this name is a plural.
+fn in_words(figure: &str) -> (String, bool) {
+    if let Some(name) = figure.strip_prefix(BESIDE) {
+        let (words, is_plural) = in_words(name);
+        return (format!("second load's {words}"), is_plural);
+    }
+    if let Some(kind) = figure.strip_prefix(PREFIX) {
+        return (format!("share of {kind} in the work"), false);
+    }
+    if let Some((verb @ ("get" | "set"), name)) = figure.split_once(' ') {
+        return (format!("{} of {verb}s", in_words(name).0), false);
+    }
+    let (words, is_plural) = match figure {
+        CAPACITY_AVG => ("capacity with a mean below 1 ms", false),
+        "capacity, p99 < 1 ms" => ("capacity with a p99 below 1 ms", false),
+        "capacity, none late" => ("capacity without late responses", false),
+        "mean" => ("mean response time", false),
+        "deviation" => ("standard deviation of the response times", false),
+        "min" => ("shortest response time", false),
+        "max" => ("longest response time", false),
+        "late" => ("share of late requests", false),
+        NOT_FOUND => ("misses", true),
+        "server user" => ("server CPUs in user mode", true),
+        "server system" => ("server CPUs in the kernel", true),
+        "server softirq" => ("server CPUs in soft interrupts", true),
+        "fullest CPU" => ("busy time of the fullest CPU", false),
+        "others on server CPUs" => ("share of other programs on the server CPUs", false),
+        name => (name, name.ends_with('s')),
+    };
+    (words.to_owned(), is_plural)
+}
+
 /// The names of all figures, separated by semicolons.
 #[must_use]
 pub fn listed() -> String {
@@ -231,7 +285,7 @@ pub fn listed() -> String {
     names.collect::<Vec<_>>().join("; ")
 }
 
-/// Computes all figures of a run, as far as they were measured.
+/// Computes all figures of a run that were measured.
 #[must_use]
 pub fn all(result: &RunResult, server_cpus: &[usize]) -> BTreeMap<String, f64> {
     let measured = Measured { result, merged: result.merged.as_ref(), server_cpus };
@@ -242,7 +296,7 @@ pub fn all(result: &RunResult, server_cpus: &[usize]) -> BTreeMap<String, f64> {
     FIGURES.iter().filter_map(value).collect()
 }
 
-/// The figures of a simulation that missed this share of its requests.
+/// Returns the figures of a simulation in which `misses` is the share of requests that missed.
 #[must_use]
 pub fn of_misses(misses: f64) -> BTreeMap<String, f64> {
     [(HITS, 1.0 - misses), (NOT_FOUND, misses)]
@@ -275,7 +329,7 @@ mod tests {
     fn figures_that_a_run_reports_too_are_the_same() {
         let mut result = sample::result("ours", 50);
         let merged = result.merged.as_mut().unwrap();
-        // Three gets of two keys: one is answered late, two time out. A set is answered in time.
+        // Three gets of two keys each: one get is late, two gets time out. A set is in time.
         merged.tally = crate::measure::Tally::new(1_000);
         for _ in 0..3 {
             merged.tally.sent(Verb::Get, 2, 0, 0);
@@ -294,9 +348,44 @@ mod tests {
     }
 
     #[test]
+    fn a_percentile_needs_ten_slower_answers() {
+        let has_p99 = |answers: usize| {
+            let mut result = sample::result("ours", 50);
+            let merged = result.merged.as_mut().unwrap();
+            merged.tally = crate::measure::Tally::new(1_000);
+            for _ in 0..answers {
+                merged.tally.sent(Verb::Get, 1, 0, 0);
+                merged.tally.answered(Verb::Get, false, 0, 0, 2_000);
+            }
+            let figures = all(&result, &[]);
+            ["p99", "get p99"].map(|name| figures.contains_key(name))
+        };
+        assert_eq!([has_p99(999), has_p99(1000)], [[false; 2], [true; 2]]);
+        let quantiles = ["p99", "beside: p99", "get p99", "p99.9", "profile: parse"];
+        let expected = [Some("p99"), Some("p99"), Some("p99"), Some("p99.9"), None];
+        assert_eq!(quantiles.map(quantile_of), expected);
+    }
+
+    #[test]
+    fn figures_are_told_in_sentences() {
+        for (figure, told) in [
+            ("not found", "the misses of a are 2 times those of b"),
+            ("requests/CPU-s", "the requests/CPU-s of a are 2 times those of b"),
+            ("get mean", "the mean response time of gets of a is 2 times that of b"),
+            ("beside: p99", "the second load's p99 of a is 2 times that of b"),
+            ("profile: copy", "the share of copy in the work of a is 2 times that of b"),
+        ] {
+            assert_eq!(compared(figure, ["a", "b"], "2 times"), told);
+        }
+    }
+
+    #[test]
     fn names_are_unique() {
         for (nth, figure) in FIGURES.iter().enumerate() {
-            assert!(FIGURES[..nth].iter().all(|one| one.name != figure.name), "{}", figure.name);
+            let is_same = |one: &Figure| {
+                one.name == figure.name || in_words(one.name) == in_words(figure.name)
+            };
+            assert!(!FIGURES[..nth].iter().any(is_same), "{}", figure.name);
         }
         assert_eq!(named("beside: p99").map(|figure| figure.name), Some("p99"));
         assert!(named("beside p99").is_none());

@@ -1,7 +1,7 @@
 //! The verbs of `kvblaster lab` and their flags.
 //!
 //! Where: parsed by `crate::flags`; `main` prints the text that `run` returns.
-//! Invariant: without root or without a server's program, all other measurements still run.
+//! Invariant: without root privileges or a server's program, all other measurements still run.
 
 use super::card::{self, Pair};
 use super::experiment::{Experiment, Scale};
@@ -16,7 +16,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 const ROUNDS_MAX: u32 = 1000;
-/// The folder of the records, unless another is named.
+/// The folder of the records, unless the user names another folder.
 const FOLDER: &str = "lab";
 
 const ABOUT: &str = "\
@@ -142,10 +142,10 @@ pub enum Error {
     /// A network card of `--interface` cannot be used.
     #[error(transparent)]
     Card(#[from] card::CardError),
-    /// kvblaster may not run on a CPU.
+    /// kvblaster may not run on a CPU that the user named.
     #[error(transparent)]
     Cpu(#[from] RunError),
-    /// The CPUs of this process are not known.
+    /// The kernel does not tell the CPUs of this process.
     #[error("CPUs: {0}")]
     Cpus(#[from] std::io::Error),
 }
@@ -210,7 +210,7 @@ impl RunFlags {
         let rest = || {
             let rest = own.iter().copied().filter(|cpu| !server_cpus.contains(cpu));
             let rest: Vec<usize> = rest.collect();
-            // Servers and kvblaster share the CPU if there is only one.
+            // kvblaster shares the CPUs with the servers if the servers have all CPUs.
             if rest.is_empty() { own.clone() } else { rest }
         };
         let client_cpus =

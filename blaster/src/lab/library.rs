@@ -1,7 +1,7 @@
 //! The experiments: those in the binary, or those in a folder that the user names.
 //!
 //! Where: the verbs of `kvblaster lab` look experiments up by name.
-//! Invariant: an experiment is one TOML file of `blaster/experiments`; adding one adds no code.
+//! Invariant: an experiment is one TOML file, so that a new experiment needs no new code.
 //! Source: none.
 
 use super::experiment::{Experiment, ExperimentError};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// The files of the experiments that are compiled into this program.
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/experiments");
 const EXTENSION: &str = "toml";
-/// Longest file that is read.
+/// Maximum length of an experiment's file. A longer file is an error.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The reason why experiments cannot be found.
@@ -44,7 +44,7 @@ pub fn all(folder: Option<&Path>) -> Result<Vec<Experiment>, LibraryError> {
     texts.iter().map(|(name, text)| Ok(Experiment::parse(name, text)?)).collect()
 }
 
-/// Returns the experiments with these names, in the order of the names, and each only once.
+/// Returns the experiments with these names, in the order of the names and without repetitions.
 ///
 /// # Errors
 /// A name is unknown, or `all` fails.

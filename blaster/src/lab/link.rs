@@ -1,4 +1,4 @@
-//! A link between two network namespaces: kvblaster at one end, the servers at the other.
+//! A link between two network namespaces: one is for kvblaster, the other is for the servers.
 //!
 //! ```text
 //! | near: wire,  10.77.0.1 | ------ veth ------ | wire,  10.77.0.2: far |
@@ -8,9 +8,9 @@
 //!
 //! With `--interface`, the wires are network cards of this machine, which keep their names.
 //!
-//! Where: made for the experiments whose servers are reached over a link (UDP, AF_XDP).
+//! Where: made for each measurement in which kvblaster reaches the server over a link.
 //! Invariant: nothing outside the namespaces changes, except that the cards are absent while the
-//! link exists. The kernel removes a veth with its namespace; `Namespace` returns cards.
+//! link exists. The kernel removes a veth with its namespace; `Namespace` moves cards back.
 //! Source: veth(4), ip-link(8), ip-neighbour(8), ethtool(8).
 
 use super::card::{self, Pair};
@@ -21,17 +21,17 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The name of the first veth, at each end.
+/// The name of both interfaces of the first veth pair.
 const WIRE: &str = "wire";
-/// The maximum number of wires. Each wire has its own network.
+/// The maximum number of wires. Each wire has its own IP network.
 pub const WIRES_MAX: usize = card::PAIRS_MAX;
-/// Longest wait until a cable carries packets after its cards are up.
+/// If a cable carries no packets within this time, making the link fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Interval between two probes of a cable.
 const LOOK: Duration = Duration::from_millis(20);
 /// A port at which no server listens: "discard".
 const PROBE_PORT: u16 = 9;
-/// Longest wait for the answer to one probe.
+/// A probe fails if no answer arrives within this time.
 const PROBE_WAIT: Duration = Duration::from_millis(500);
 
 /// The reason why there is no link.
@@ -39,29 +39,31 @@ const PROBE_WAIT: Duration = Duration::from_millis(500);
 #[error("no link between two network namespaces: {0}")]
 pub struct LinkError(pub(super) String);
 
-/// The shape of a link.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape<'w> {
+/// The properties of a link that `Link::new` makes.
+#[derive(Clone, Debug)]
+pub struct Shape {
     /// The names of each wire's interfaces, as [`names`] returns them.
-    pub wires: &'w [Pair],
-    /// True if the interfaces are cards, which exist already. Otherwise each wire is a veth.
+    pub wires: Vec<Pair>,
+    /// True if the interfaces are cards of this machine. False if `Link::new` makes veth pairs.
     pub has_cards: bool,
-    /// The queues of each wire. `None` does not change a card's queues, and gives a veth one queue.
+    /// Number of queues per interface. `None`: a card keeps its queues, a veth gets one queue.
     pub queues: Option<usize>,
-    /// The largest packet of each wire, in bytes.
+    /// The MTU of each interface, in bytes.
     pub mtu: usize,
 }
 
-/// A link.
+/// Two network namespaces, and the wires between the namespaces.
 #[derive(Debug)]
 pub struct Link {
     near: Namespace,
     far: Namespace,
-    /// The settings that the lab changed, as commands that make the same changes.
+    /// The names of each wire's interfaces, kvblaster's interface first.
+    pub wires: Vec<Pair>,
+    /// Commands that repeat the changes that the lab made to settings.
     pub settings: Vec<String>,
 }
 
-/// The servers' address at a wire.
+/// Returns the IP address of the servers' interface of a wire.
 #[must_use]
 pub fn far_address(wire: usize) -> Ipv4Addr {
     address(wire, 2)
@@ -71,8 +73,8 @@ fn address(wire: usize, host: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, u8::try_from(wire).unwrap_or(u8::MAX), host)
 }
 
-/// The interfaces of each wire of a link: the first cards or, if there are no cards, new veths'
-/// names.
+/// Returns the names of the interfaces of `wires` wires: the first pairs of cards or, if there are
+/// no cards, names for new veth pairs.
 #[must_use]
 pub fn names(cards: &[Pair], wires: usize) -> Vec<Pair> {
     let made = |nth: usize| if nth == 0 { WIRE.to_owned() } else { format!("{WIRE}{nth}") };
@@ -88,14 +90,15 @@ impl Link {
     /// # Errors
     /// This process has no privilege, or a program (`unshare`, `ip`, `ethtool`) is missing, or no
     /// cable joins the cards.
-    pub fn new(shape: Shape<'_>) -> Result<Link, LinkError> {
+    pub fn new(shape: Shape) -> Result<Link, LinkError> {
         let Shape { wires, has_cards, queues, mtu } = shape;
-        let link = Link { near: Namespace::new()?, far: Namespace::new()?, settings: Vec::new() };
+        let [near, far] = [Namespace::new()?, Namespace::new()?];
+        let link = Link { near, far, wires, settings: Vec::new() };
         let mut settings = Vec::new();
         for end in [&link.near, &link.far] {
             end.run("ip link set lo up")?;
         }
-        for (nth, names) in wires.iter().enumerate() {
+        for (nth, names) in link.wires.iter().enumerate() {
             if !has_cards {
                 link.add_veth(&names[0], nth, queues.unwrap_or(1))?;
             } else {
@@ -108,7 +111,7 @@ impl Link {
             link.join(names, nth, mtu)?;
         }
         if has_cards {
-            link.await_cables(wires)?;
+            link.await_cables()?;
         }
         Ok(Link { settings, ..link })
     }
@@ -149,12 +152,12 @@ impl Link {
     }
 
     /// Waits until the cables carry packets.
-    fn await_cables(&self, wires: &[Pair]) -> Result<(), LinkError> {
+    fn await_cables(&self) -> Result<(), LinkError> {
         let begin = Instant::now();
-        for (nth, names) in wires.iter().enumerate() {
+        for (nth, names) in self.wires.iter().enumerate() {
             let place = SocketAddr::new(far_address(nth).into(), PROBE_PORT);
             let probe = || TcpStream::connect_timeout(&place, PROBE_WAIT).map(drop);
-            // A refused connection has crossed the cable twice.
+            // A refusal by the far end shows that packets cross the cable in both directions.
             let crosses = |answer: io::Result<io::Result<()>>| match answer {
                 Ok(Err(error)) => error.kind() == ErrorKind::ConnectionRefused,
                 Ok(Ok(())) => true,
@@ -174,12 +177,12 @@ impl Link {
         Ok(())
     }
 
-    /// Changes settings of the servers' end, until the link ends.
+    /// Changes settings of the servers' interfaces. When the link ends, the settings are restored.
     ///
     /// # Errors
     /// An interface lacks one of the settings.
-    pub fn tune(&mut self, tuning: &Tuning, wires: &[Pair]) -> Result<(), LinkError> {
-        for [_, card] in wires {
+    pub fn tune(&mut self, tuning: &Tuning) -> Result<(), LinkError> {
+        for [_, card] in &self.wires {
             self.settings.extend(tuning.apply(&self.far, card)?);
         }
         Ok(())

@@ -1,60 +1,60 @@
-//! One measurement of the lab: starts a server at one point, drives it, and stops it.
+//! One measurement of the lab: starts a server, sends load to the server, and stops the server.
 //!
 //! ```text
 //! server, point -> processes -> command line of kvblaster -> result -> figures of a row
 //! ```
 //!
 //! Where: called by `resident` for each row.
-//! Invariant: each measurement has new processes, which are filled again, so differences between
-//! two starts show as differences between rounds. The command line in the record repeats the
+//! Invariant: each measurement starts and fills new processes, so that differences between two
+//! starts become differences between rounds. The record has the command line that repeats the
 //! measurement.
 //! Source: the KV-Cache paper, section 6.1: each run populates again; section 6.2: RTTs are
 //! measured at a rate just below the capacity.
 
-use super::card::Pair;
 use super::experiment::{Drive, Method, Program, Scale, Server};
 use super::figures::{self, CAPACITY_AVG};
 use super::link::Link;
 use super::points::At;
 use super::profile::{ProfileError, Profiler};
 use super::record::{Row, Started};
-use super::servers::{Group, Place, ServerError, split};
+use super::servers::{Group, ServerError, split};
 use super::simulated;
 use crate::flags::{self, Refusal, Verb};
 use crate::launch::on_cpus;
+use crate::measure::check::{NO_ANSWERS, Remark, Verdict};
 use crate::result::RunResult;
 use crate::run::{self, RunError, capacity};
 use crate::simulate::ReportError;
 use crate::words::command_line;
 
-/// The rate of an RTT measurement, as a share of the capacity.
+/// The rate of the run in `Method::BelowCapacity`, as a share of the capacity.
 const BELOW: f64 = 0.95;
+/// The short and the long form of the flag that gives a search an objective.
+const OBJECTIVE: [&str; 2] = ["-O", "--objective"];
 /// The objectives of a search, unless the experiment gives other objectives.
 const OBJECTIVES: [&str; 3] = ["mean<1ms", "p99<1ms", "late<=0"];
 
-/// The CPUs, the network cards and the link that a measurement uses.
+/// The CPUs and the link that a measurement uses.
 #[derive(Debug)]
 pub struct Site<'a> {
     /// CPUs reserved for the servers.
     pub server_cpus: &'a [usize],
     /// CPUs of kvblaster.
     pub client_cpus: &'a [usize],
-    /// The pairs of network cards (`--interface`).
-    pub cards: &'a [Pair],
-    /// The link between kvblaster and the servers.
+    /// The link between kvblaster and the servers. `None` over loopback and Unix sockets.
     pub link: Option<&'a Link>,
 }
 
 /// The times and repetitions of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Times {
-    /// `--schedule` of a run.
+    /// The value of `--schedule` for a run.
     pub run: &'static str,
-    /// `--schedule` of a trial, and the flags of a search.
+    /// All flags of a search that depend on the scale, with the `--schedule` of a trial.
     pub search: &'static str,
     /// Seconds that a run's schedule takes.
     pub run_s: f64,
-    /// Seconds that a search takes, about.
+    /// Approximate number of seconds that a search takes.
     pub search_s: f64,
     /// Number of rounds.
     pub rounds: u32,
@@ -103,7 +103,7 @@ pub enum MeasureError {
     /// The servers' CPUs cannot be profiled.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// A server ended during the measurement.
+    /// A server ended during the measurement, or answered nothing.
     #[error("{0}")]
     Gone(String),
     /// The user stopped the lab.
@@ -124,13 +124,11 @@ pub fn measure(
     if drive.method == Method::Simulate {
         return simulated::measure((server, drive), at, (site, round));
     }
-    let place = Place { cpus: site.server_cpus, cards: site.cards };
-    let group = Group::start(server, at, place, site.link)?;
+    let group = Group::start(server, at, site.server_cpus, site.link)?;
     let words = |verb: &str, flags: &str, more: &str| {
         command(verb, [flags, more], server, at, &group.targets)
     };
-    let drive_with =
-        |words: Result<Vec<String>, MeasureError>| driven(words?, (server, &group.pids()), site);
+    let drive_with = |words: Result<Vec<String>, MeasureError>| driven(words?, &group.pids(), site);
     if !drive.prepare.is_empty() {
         drive_with(command("run", [&drive.prepare, ""], server, at, &group.stream_targets))?;
     }
@@ -139,11 +137,9 @@ pub fn measure(
         words("run", flags, &format!("{seed} --schedule {}{more}", times.run))
     };
     let search = || {
-        let objectives = match drive.flags.contains("-O ") {
-            true => String::new(),
-            false => OBJECTIVES.map(|one| format!("-O {one}")).join(" "),
-        };
-        words("capacity", &drive.flags, &format!("{seed} {} {objectives}", times.search))
+        let mut words = words("capacity", &drive.flags, &format!("{seed} {}", times.search))?;
+        words.extend(objectives(&words));
+        Ok(words)
     };
     let (result, command) = match drive.method {
         Method::Run if !drive.beside.is_empty() => {
@@ -154,7 +150,7 @@ pub fn measure(
             let profiler = Profiler::start(site.server_cpus)?;
             let (result, command) = drive_with(run(&drive.flags, ""))?;
             let mut row = row(&result, (server, at, round), site);
-            row.figures.extend(profiler.finish(&group.pids())?);
+            row.figures.extend(profiler.finish(&group.pids(), scale)?);
             return Ok((row, started(server, &group, command)));
         }
         Method::Run | Method::Simulate => drive_with(run(&drive.flags, ""))?,
@@ -170,7 +166,7 @@ pub fn measure(
             };
             let rate_flag = format!(" -r {:.0}", BELOW * rate);
             let (mut result, command) = drive_with(run(&drive.flags, &rate_flag))?;
-            // The row has a capacity only if this round has searched for it.
+            // The row has the capacity only if this round has searched for the capacity.
             if known_per_s.is_none() {
                 result.manifest.set(CAPACITY_AVG, rate);
             }
@@ -190,8 +186,8 @@ fn together(
     let [main, beside] = words;
     let (main, beside, pids) = (main?, beside?, group.pids());
     let (main, beside) = std::thread::scope(|scope| {
-        let beside = scope.spawn(|| driven(beside, (server, &pids), site));
-        let main = driven(main, (server, &pids), site);
+        let beside = scope.spawn(|| driven(beside, &pids, site));
+        let main = driven(main, &pids, site);
         (main, beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     let ((result, command), (second, second_command)) = (main?, beside?);
@@ -243,7 +239,7 @@ fn command(
     let mut words = vec![verb.to_owned()];
     words.extend(split(&resolved(flags)?));
     if server.program == Program::Redis {
-        // A target `redis://` names the protocol, so the flag is removed.
+        // `redis://` in a target selects the protocol, so the flag `-P` is removed.
         remove(&mut words, &["-P", "--protocol"]);
     }
     words.extend(split(&resolved(&server.drive)?));
@@ -252,13 +248,26 @@ fn command(
     Ok(words)
 }
 
+/// Returns flags for the usual objectives, or no flags if the command line has an objective.
+fn objectives(words: &[String]) -> Vec<String> {
+    match has_flag(words, OBJECTIVE) {
+        true => Vec::new(),
+        false => OBJECTIVES.iter().flat_map(|one| ["-O", one]).map(str::to_owned).collect(),
+    }
+}
+
+/// True if a word begins with the short or the long form of a flag.
+pub(super) fn has_flag(words: &[String], spellings: [&str; 2]) -> bool {
+    words.iter().any(|word| spellings.iter().any(|flag| word.starts_with(flag)))
+}
+
 fn remove(words: &mut Vec<String>, flags: &[&str]) {
     while let Some(at) = words.iter().position(|word| flags.contains(&word.as_str())) {
         words.drain(at..words.len().min(at + 2));
     }
 }
 
-/// Parses the words of a command line. Returns also the command line as text.
+/// Parses the words of a command line. Also returns the command line as text.
 pub(super) fn parsed(words: Vec<String>) -> Result<(Verb, String), MeasureError> {
     let text = format!("kvblaster {}", command_line(&words));
     let parsed = flags::parse(std::iter::once("kvblaster".to_owned()).chain(words).map(Into::into));
@@ -273,7 +282,7 @@ pub(super) fn parsed(words: Vec<String>) -> Result<(Verb, String), MeasureError>
 /// Executes a command line in this process. Returns its result, and the command line as text.
 fn driven(
     words: Vec<String>,
-    (server, pids): (&Server, &[u32]),
+    pids: &[u32],
     site: &Site<'_>,
 ) -> Result<(RunResult, String), MeasureError> {
     let (verb, text) = parsed(words)?;
@@ -289,7 +298,7 @@ fn driven(
         _ => Err(RunError::CutShort(format!("{text}: neither run nor capacity"))),
     };
     let on_own_cpus = || on_cpus(site.client_cpus, act);
-    let result = match site.link.filter(|_| server.way.is_linked()) {
+    let result = match site.link {
         Some(link) => link.near(on_own_cpus).and_then(|done| done),
         None => on_own_cpus(),
     };
@@ -298,13 +307,18 @@ fn driven(
         Ok(result) if result.is_interrupted && is_stopped() => return Err(MeasureError::Stopped),
         result => result?,
     };
-    match result.verdict.remarks.iter().find(|remark| remark.rule == run::GONE) {
-        Some(gone) => Err(MeasureError::Gone(gone.sentence.clone())),
-        None => Ok((result, text)),
-    }
+    check_answered(&result.verdict)?;
+    Ok((result, text))
 }
 
-/// Prepares a plan. The lab kills the server after the measurement, so items are not removed.
+/// Returns an error if a remark says that the server ended or answered nothing.
+fn check_answered(verdict: &Verdict) -> Result<(), MeasureError> {
+    let gone = |remark: &&Remark| [run::GONE, NO_ANSWERS].contains(&remark.rule.as_str());
+    let gone = verdict.remarks.iter().find(gone);
+    gone.map_or(Ok(()), |gone| Err(MeasureError::Gone(gone.sentence.clone())))
+}
+
+/// Prepares a plan. The run does not remove its items, because the lab kills the server afterwards.
 fn as_part<'p>(plan: &'p mut run::Plan, pids: &[u32]) -> Result<&'p run::Plan, RunError> {
     plan.server_pids = pids.to_vec();
     (plan.is_part, plan.quiet, plan.force) = (true, true, true);
@@ -322,6 +336,7 @@ pub(super) fn is_stopped() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::check::Severity;
 
     #[test]
     fn a_larger_scale_takes_longer_and_its_words_are_flags() {
@@ -345,6 +360,28 @@ mod tests {
     fn a_quoted_word_may_have_spaces() {
         let words = split("-O 'p99<1ms'  --agent 'sh agent' ");
         assert_eq!(words, ["-O", "p99<1ms", "--agent", "sh agent"]);
+    }
+
+    #[test]
+    fn a_search_has_its_own_objectives_or_the_usual_ones() {
+        for own in ["-O p99<2ms", "-Op99<2ms", "--objective p99<2ms", "--objective=p99<2ms"] {
+            assert_eq!(objectives(&split(&format!("capacity {own} a"))), [""; 0], "{own}");
+        }
+        let usual = objectives(&split("capacity a -d 4"));
+        assert_eq!(usual.join(" "), "-O mean<1ms -O p99<1ms -O late<=0");
+    }
+
+    #[test]
+    fn a_run_without_answers_has_no_figures() {
+        let refused = |rule: &str| {
+            let mut verdict = Verdict::default();
+            verdict.add(rule, Severity::Invalid, "why".to_owned());
+            check_answered(&verdict).map_err(|error| error.to_string())
+        };
+        for rule in [NO_ANSWERS, run::GONE] {
+            assert_eq!(refused(rule).unwrap_err(), "why");
+        }
+        assert_eq!(refused(run::SILENT), Ok(()));
     }
 
     #[test]

@@ -5,9 +5,9 @@
 //!           --- end of input -----------> holder runs the lines, the last one first, and ends
 //! ```
 //!
-//! Where: the ends of a `Link`.
-//! Invariant: a namespace lives as long as its holder, which ends when kvblaster ends in any way. A
-//! line that undoes a change reaches the holder before the change is made.
+//! Where: a `Link` has two, one for kvblaster and one for the servers.
+//! Invariant: a namespace lives as long as its holder, which ends when kvblaster ends in any way.
+//! Before kvblaster changes anything, the holder has the line that undoes this change.
 //! Source: namespaces(7), network_namespaces(7), sysfs(5).
 
 use super::link::LinkError;
@@ -20,12 +20,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
-/// The namespace in which kvblaster was started, for commands of the holder.
+/// The path by which the holder's commands find the namespace in which kvblaster was started.
 pub(super) const FIRST: &str = "/proc/self/fd/9";
-/// Opens the first namespace as file 9, and starts a holder (script `$0`) in new namespaces.
+/// Opens kvblaster's namespace as file descriptor 9, and runs a holder (`$0`) in new namespaces.
 const BEFORE: &str = "exec 9</proc/self/ns/net; exec unshare --net --mount sh -c \"$0\"";
-/// The script of a holder. The file system of /sys shows the namespace in which it was mounted.
-/// Ctrl-C and a closed terminal must not end the holder before it has undone all changes.
+/// The script of a holder. The script mounts sysfs, because sysfs shows the namespace in which it
+/// is mounted. Ctrl-C and a closed terminal must not end the holder before all changes are undone.
 const HOLDER: &str = "\
 trap '' HUP INT TERM
 mount -t sysfs sysfs /sys 2>/dev/null
@@ -38,7 +38,7 @@ eval \"$undo\" >/dev/null";
 #[derive(Debug)]
 pub(super) struct Namespace {
     network: File,
-    /// Ends when its standard input is closed.
+    /// The shell, which ends when its standard input is closed.
     holder: Child,
 }
 
@@ -68,18 +68,18 @@ impl Namespace {
         }
     }
 
-    /// The id of a process in this namespace, by which iproute2 names the namespace.
+    /// Returns the holder's process id, by which iproute2 finds this namespace.
     pub(super) fn pid(&self) -> u32 {
         self.holder.id()
     }
 
-    /// The path by which this process sees a file of the holder, whose /sys shows the namespace.
-    /// Symbolic links in the path must be resolved by the kernel: this process has another /sys.
+    /// Returns the path by which this process opens a file of the holder, whose /sys shows the
+    /// namespace. Only the kernel resolves links in this path: this process has another /sys.
     pub(super) fn seen(&self, file: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{file}", self.pid()))
     }
 
-    /// The folder of an interface of this namespace in /sys.
+    /// Returns the folder in /sys of an interface of this namespace.
     pub(super) fn files_of(&self, interface: &str) -> PathBuf {
         self.seen(&format!("/sys/class/net/{interface}"))
     }
@@ -113,7 +113,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // The holder undoes all changes and ends at the end of its input.
+        // At the end of its input, the holder undoes all changes, and ends.
         drop(self.holder.stdin.take());
         let mut complaint = String::new();
         if let Some(err) = &mut self.holder.stderr {
@@ -121,7 +121,7 @@ impl Drop for Namespace {
         }
         let _ = self.holder.wait();
         if !complaint.trim().is_empty() {
-            // An error is ignored, because it could not be displayed.
+            // An error is ignored, because there is no other way to display the text.
             let _ = writeln!(io::stderr().lock(), "after a measurement: {}", complaint.trim());
         }
     }

@@ -13,13 +13,13 @@ use std::fmt;
 /// The maximum number of points of each axis at the scale `Smoke`.
 const SMOKE_POINTS_MAX: usize = 2;
 
-/// A value in a file: a text or a number. Both become text.
+/// A value in an experiment's file: a text, or a number, which is used as a text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Words {
     /// A whole number.
     Whole(i64),
-    /// Another number.
+    /// A number that is not whole.
     Number(f64),
     /// A text.
     Text(String),
@@ -40,12 +40,12 @@ impl fmt::Display for Words {
 pub struct At {
     /// The labels, one for each axis.
     pub labels: Vec<String>,
-    /// The CPUs that this point needs for servers.
+    /// The number of CPUs that this point needs for the servers.
     pub server_cpus: usize,
     vars: BTreeMap<String, String>,
 }
 
-/// Returns the points of an experiment at a scale, the second axis varying fastest.
+/// Returns the points of an experiment at a scale. The label of the second axis changes fastest.
 #[must_use]
 pub fn points(experiment: &Experiment, scale: Scale) -> Vec<At> {
     let scaled = match scale {
@@ -78,6 +78,11 @@ pub fn points(experiment: &Experiment, scale: Scale) -> Vec<At> {
     all
 }
 
+/// The labels of an experiment's points at a scale.
+pub(super) fn labels(experiment: &Experiment, scale: Scale) -> Vec<Vec<String>> {
+    points(experiment, scale).into_iter().map(|at| at.labels).collect()
+}
+
 impl At {
     /// Replaces each `{name}` in `text` by its value. `text` must not have placeholders that
     /// `launch` replaces, such as `{port}`.
@@ -92,7 +97,7 @@ impl At {
                 after.split_once('}').ok_or_else(|| format!("{text}: a brace is not closed"))?;
             out.push_str(before);
             match self.vars.get(name) {
-                // A value may have placeholders, whose values have no further placeholders.
+                // A value may have placeholders, but the values of these placeholders have none.
                 Some(value) if value.contains('{') => {
                     let inner = At { vars: self.plain(), ..At::default() };
                     out.push_str(&inner.resolve(value)?);
@@ -110,8 +115,8 @@ impl At {
         vars.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
-    /// True if `text` names this point: the labels of all axes, separated by `,`, or the label of
-    /// the first axis.
+    /// True if `text` names this point: the labels of all axes, separated by `,`, or only the label
+    /// of the first axis.
     #[must_use]
     pub fn is_at(&self, text: &str) -> bool {
         is_at(&self.labels, text)

@@ -8,13 +8,15 @@
 //! shares.
 //! Invariant: the shares sum to 1, and a symbol without a row counts as unmapped. perf and its
 //! folder are gone when the `Profiler` is dropped, and when this process ends in any way. perf's
-//! output is untrusted: nothing in it makes kvblaster fail other than by an error.
+//! output is untrusted: whatever perf prints, kvblaster at most returns an error.
 //! Source: "Performance Analysis of Memcached", section 5.1, whose list the categories extend.
 
+use super::experiment::Scale;
 use super::servers::on_path;
 use crate::flags::cpu_list;
 use crate::launch::guard::Guard;
 use crate::launch::status_within;
+use crate::words::grouped;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
@@ -30,7 +32,7 @@ use std::sync::mpsc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The kinds of work. The first kind is left out of the shares.
+/// The kinds of work. The first kind, `IDLE`, is left out of the shares.
 pub const CATEGORIES: [&str; 17] = [
     IDLE,
     "driver",
@@ -54,23 +56,26 @@ pub const CATEGORIES: [&str; 17] = [
 const IDLE: &str = "idle";
 /// The category of samples that no row of `symbols.toml` matches.
 pub const UNMAPPED: &str = "unmapped";
-/// The prefix of the names of the figures that are shares.
+/// The prefix of a figure's name if the figure is the share of a kind of work.
 pub const PREFIX: &str = "profile: ";
-/// Samples a second on each CPU: a prime number, to stay out of step with periodic work.
-const SAMPLES_PER_S: &str = "997";
+/// Samples a second on each CPU. The number is prime, to stay out of step with periodic work.
+const SAMPLES_PER_S: &str = "3989";
+/// With fewer samples, there is no profile. With this number, the 95 % interval of a share is at
+/// most ±3.1 % of the work: 1.96 times the square root of 0.5 * 0.5 / 1,000.
+const SAMPLES_MIN: u64 = 400;
 /// The rows that give each symbol its category.
 const ROWS: &str = include_str!("symbols.toml");
-/// Longest time for perf to begin, or to end.
+/// If perf does not begin, or does not end, within this time, there is no profile.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest time for perf to write a report.
+/// If perf does not write a report within this time, there is no profile.
 const REPORT_PATIENCE: Duration = Duration::from_secs(60);
-/// Interval between checks of perf.
+/// Interval between two checks that perf has begun.
 const LOOK: Duration = Duration::from_millis(2);
-/// Most bytes of a report that are read. The first lines of a report have the most samples.
+/// Maximum number of bytes of a report that are read. Symbols with the most samples come first.
 const REPORT_BYTES_MAX: u64 = 16 << 20;
-/// Most bytes of perf's messages that are read.
+/// kvblaster keeps at most this number of bytes of perf's messages.
 const WORDS_BYTES_MAX: u64 = 1 << 14;
-/// Most characters of perf's messages that are shown.
+/// kvblaster shows at most this number of characters of perf's messages.
 const WORDS_CHARS_MAX: usize = 200;
 /// The kernel's setting that keeps users without privileges from profiling.
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
@@ -90,9 +95,9 @@ pub enum ProfileError {
     /// perf did not end in time.
     #[error("perf did not end within {} s", .0.as_secs())]
     Slow(Duration),
-    /// perf took no sample of the server.
-    #[error("perf took no sample of the server: measure longer")]
-    Empty,
+    /// perf took fewer than `SAMPLES_MIN` samples of the servers' work.
+    #[error("too few samples: {0} of {least}; measure longer", least = grouped(SAMPLES_MIN as f64))]
+    Few(u64),
     /// `symbols.toml` is not valid.
     #[error("symbols.toml: {0}")]
     Rows(#[from] Box<toml::de::Error>),
@@ -101,7 +106,7 @@ pub enum ProfileError {
     System(#[from] io::Error),
 }
 
-/// A process of perf that records.
+/// A running `perf record`.
 #[derive(Debug)]
 pub struct Profiler {
     cpus: Vec<usize>,
@@ -111,7 +116,7 @@ pub struct Profiler {
     scratch: Scratch,
 }
 
-/// A folder, which is removed with all processes of perf when this process ends.
+/// The folder of perf's files. When this process ends, the guard removes the folder and kills perf.
 #[derive(Debug)]
 struct Scratch {
     guard: Guard,
@@ -121,8 +126,7 @@ struct Scratch {
 /// Checks that perf can record on a CPU.
 ///
 /// # Errors
-/// perf is not installed, or refuses. Without root, `kernel.perf_event_paranoid` is the usual
-/// reason.
+/// perf is not installed, or refuses to record, usually because of `kernel.perf_event_paranoid`.
 pub fn check(cpu: usize) -> Result<(), ProfileError> {
     let mut profiler = Profiler::start(&[cpu])?;
     profiler.stop()
@@ -138,13 +142,13 @@ impl Profiler {
         let scratch = Scratch::new()?;
         let listed = cpu_list(cpus);
         let mut command = scratch.perf(&perf);
-        // `-N` keeps perf from copying the programs into a folder of the user.
+        // `-N` keeps perf from copying the programs into `~/.debug`.
         command
             .args(["record", "-N", "-F", SAMPLES_PER_S, "-C", &listed, "-o"])
             .arg(scratch.data());
         let (reader, writer) = io::pipe()?;
         let record = command.stdout(Stdio::null()).stderr(writer).spawn()?;
-        // Closes our copy of the pipe's write end; otherwise perf's messages would never end.
+        // Closes kvblaster's write end of the pipe; otherwise reading the pipe would never end.
         drop(command);
         let words = read_beside(reader, WORDS_BYTES_MAX)?;
         let mut profiler = Profiler { cpus: cpus.to_vec(), perf, record, words, scratch };
@@ -183,18 +187,22 @@ impl Profiler {
         ProfileError::Refused(refused(&String::from_utf8_lossy(&words), level))
     }
 
-    /// Ends the recording. Returns the share of each kind of work, by the name of its figure. The
-    /// shares count samples of the processes `pids`, of idle CPUs (interrupts), and of the kernel's
-    /// threads for packets, but not network work that interrupted other processes. The servers must
-    /// still run.
+    /// Ends the recording. Returns the share of each kind of work, by the name of its figure.
+    /// Samples of the processes `pids`, of interrupts on idle CPUs, and of the kernel's threads for
+    /// packets count. Network work in interrupts of other processes does not count. The servers
+    /// must still run.
     ///
     /// # Errors
-    /// perf cannot report, or has no sample of the servers.
-    pub fn finish(mut self, pids: &[u32]) -> Result<BTreeMap<String, f64>, ProfileError> {
-        // The samples of threads that have ended are lost. Servers keep their threads.
+    /// perf cannot report, or has too few samples of the servers. A smoke test needs one sample.
+    pub fn finish(
+        mut self,
+        pids: &[u32],
+        scale: Scale,
+    ) -> Result<BTreeMap<String, f64>, ProfileError> {
+        // perf has no samples of threads that have ended, but servers keep their threads.
         let mut threads: BTreeSet<u32> = pids.iter().flat_map(|pid| threads(*pid)).collect();
         threads.extend(softirq_threads(&self.cpus));
-        // Interrupts of an idle CPU count for thread 0, the idle thread.
+        // perf assigns the interrupts of an idle CPU to thread 0, the idle thread.
         threads.insert(0);
         self.stop()?;
         let rows = Rows::read()?;
@@ -207,26 +215,26 @@ impl Profiler {
             .collect();
         for object in with_lines {
             let lined = parse(&self.report(&tids, Some(&object))?, &object);
-            // A program without source lines keeps its samples by symbol.
+            // If perf finds no source lines of a program, the samples by symbol stay.
             if !lined.is_empty() {
                 samples.retain(|one| one.object != object);
                 samples.extend(lined);
             }
         }
-        rows.shares(&samples).ok_or(ProfileError::Empty)
+        rows.shares(&samples, if scale == Scale::Smoke { 1 } else { SAMPLES_MIN })
     }
 
-    /// Runs `perf report` on these threads. With `object`: only for this file, by source line.
+    /// Runs `perf report` for these threads. With `object`: by source line, for this file only.
     fn report(&self, tids: &str, object: Option<&str>) -> Result<String, ProfileError> {
-        // perf adds up the samples of a row before it chooses threads, so each row must name its
+        // perf sums up samples into rows before it selects threads, so each row must name its
         // thread (`pid`).
         let mut command = self.scratch.perf(&self.perf);
         command.args(["report", "--stdio", "--no-children", "-g", "none", "-t", "|", "-i"]);
         command.arg(self.scratch.data()).args(["--tid", tids, "-F"]);
         match object {
-            None => command.arg("period,pid,dso,symbol"),
+            None => command.arg("period,sample,pid,dso,symbol"),
             Some(name) => command.args([
-                "period,pid,dso,symbol,srcline",
+                "period,sample,pid,dso,symbol,srcline",
                 "--full-source-path",
                 "--dsos",
                 name,
@@ -245,7 +253,7 @@ impl Profiler {
 
 impl Drop for Profiler {
     fn drop(&mut self) {
-        // Nothing can be done about errors.
+        // Errors are ignored, because `drop` cannot return an error.
         let _ = self.record.kill();
         let _ = self.record.wait();
     }
@@ -258,7 +266,7 @@ impl Scratch {
         let nth = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let folder = format!("kvblaster-{}-{nth}.perf", std::process::id());
         let folder = std::env::temp_dir().join(folder);
-        // `create` fails if another user has made this folder.
+        // `create` fails if the folder exists, because another user may have made the folder.
         DirBuilder::new().mode(0o700).create(&folder)?;
         match Guard::new(Some(&folder)) {
             Ok(guard) => Ok(Scratch { guard, folder }),
@@ -273,8 +281,8 @@ impl Scratch {
         self.folder.join("data")
     }
 
-    /// A command of perf in the guard's group, which reads no settings and asks no server for
-    /// symbols.
+    /// Returns a command that runs perf in the guard's process group. perf reads no settings, and
+    /// asks no server for symbols.
     fn perf(&self, perf: &Path) -> Command {
         let mut command = Command::new(perf);
         command.process_group(self.guard.group.as_raw_pid()).stdin(Stdio::null());
@@ -285,14 +293,14 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // perf must not write to the folder while it is removed.
+        // perf must end first, because perf could write to the folder during the removal.
         self.guard.kill();
-        // Nothing can be done about an error.
+        // An error is ignored, because `drop` cannot return an error.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// The reason of a refusal, from perf's messages and the value of `PARANOID`.
+/// Returns the reason why perf refused, from perf's messages and the value in `PARANOID`.
 fn refused(words: &str, level: i32) -> String {
     if words.contains("perf_event_paranoid") {
         return format!(
@@ -309,7 +317,7 @@ fn read_beside(mut reader: PipeReader, bytes_max: u64) -> io::Result<mpsc::Recei
     let keep = move || {
         let mut kept = Vec::new();
         let _ = (&mut reader).take(bytes_max).read_to_end(&mut kept);
-        // The rest is read, because perf would otherwise wait or fail.
+        // Reads and drops the remaining bytes, because perf would wait if the pipe were full.
         let _ = io::copy(&mut reader, &mut io::sink());
         let _ = sender.send(kept);
     };
@@ -317,12 +325,12 @@ fn read_beside(mut reader: PipeReader, bytes_max: u64) -> io::Result<mpsc::Recei
     Ok(receiver)
 }
 
-/// The threads of a process. Empty if the process is gone.
+/// Returns the ids of a process's threads. Returns no ids if the process has ended.
 fn threads(pid: u32) -> Vec<u32> {
     numbers(&Path::new("/proc").join(pid.to_string()).join("task"))
 }
 
-/// The kernel's threads that handle packets after an interrupt.
+/// Returns the ids of the kernel's threads (ksoftirqd) that handle packets on these CPUs.
 fn softirq_threads(cpus: &[usize]) -> Vec<u32> {
     let names: Vec<String> = cpus.iter().map(|cpu| format!("ksoftirqd/{cpu}")).collect();
     let is_one = |pid: &u32| {
@@ -332,42 +340,45 @@ fn softirq_threads(cpus: &[usize]) -> Vec<u32> {
     numbers(Path::new("/proc")).into_iter().filter(is_one).collect()
 }
 
-/// The numbers among the names in a folder.
+/// Returns all file names of a folder that are numbers.
 fn numbers(folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The samples of one symbol, or of one source line in it.
+/// The samples of one symbol, or of one source line in this symbol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Sample {
-    /// The weight: nanoseconds, or cycles.
+    /// The sum of the samples' weights, in nanoseconds or cycles.
     period: u64,
+    /// The number of samples; 0 if the report does not give the number.
+    count: u64,
     object: String,
     symbol: String,
-    /// File and line of the source; empty if they are not known.
+    /// File and line of the source; empty if perf does not know the line.
     line: String,
 }
 
-/// Reads the lines of a report, and skips lines of another form. `object` is the shared object of
-/// all samples if the report has no column for it.
+/// Reads the lines of a report, and skips lines in another format. `object` is the shared object of
+/// all samples if the report has no column `Shared Object`.
 fn parse(report: &str, object: &str) -> Vec<Sample> {
     let fields = |line: &str| line.split('|').map(|one| one.trim().to_owned()).collect::<Vec<_>>();
     let header = report.lines().find(|line| line.starts_with('#') && line.contains('|'));
     let header = fields(header.unwrap_or_default().trim_start_matches('#'));
     let column = |name: &str| header.iter().position(|one| one == name);
-    let columns = ["Period", "Shared Object", "Symbol", "Source:Line"].map(column);
+    let columns = ["Period", "Samples", "Shared Object", "Symbol", "Source:Line"].map(column);
     let sample = |line: &str| {
         let fields = fields(line);
-        let [period, own, symbol, line] =
+        let [period, count, own, symbol, line] =
             columns.map(|column| fields.get(column?).map(String::as_str));
-        // A symbol follows the mode of the CPU: `[k] tcp_ack`.
+        // perf writes the mode of the CPU before the symbol: `[k] tcp_ack`.
         let symbol = match symbol?.split_once("] ") {
             Some((mode, symbol)) if mode.starts_with('[') && mode.len() == 2 => symbol,
             _ => symbol?,
         };
         Some(Sample {
             period: period?.parse().ok()?,
+            count: count.and_then(|count| count.parse().ok()).unwrap_or_default(),
             object: own.unwrap_or(object).to_owned(),
             symbol: symbol.to_owned(),
             line: line.unwrap_or_default().to_owned(),
@@ -433,18 +444,28 @@ impl Rows {
         row.map_or(UNMAPPED, |row| &row.category)
     }
 
-    /// Returns the share of each category, by the name of its figure. `None` if all samples are
-    /// idle.
-    fn shares(&self, samples: &[Sample]) -> Option<BTreeMap<String, f64>> {
+    /// Returns the share of each category, by the name of its figure, if at least `least` samples
+    /// are not idle.
+    fn shares(
+        &self,
+        samples: &[Sample],
+        least: u64,
+    ) -> Result<BTreeMap<String, f64>, ProfileError> {
+        let mut count = 0_u64;
         let mut sums: BTreeMap<&str, f64> =
             CATEGORIES.iter().chain([&UNMAPPED]).map(|name| (*name, 0.0)).collect();
         for sample in samples {
-            *sums.entry(self.category(sample)).or_default() += sample.period as f64;
+            let category = self.category(sample);
+            *sums.entry(category).or_default() += sample.period as f64;
+            count = count.saturating_add(if category == IDLE { 0 } else { sample.count });
         }
         sums.remove(IDLE);
         let all: f64 = sums.values().sum();
+        if count < least || all <= 0.0 {
+            return Err(ProfileError::Few(count));
+        }
         let named = |(name, sum): (&str, f64)| (format!("{PREFIX}{name}"), sum / all);
-        (all > 0.0).then(|| sums.into_iter().map(named).collect())
+        Ok(sums.into_iter().map(named).collect())
     }
 }
 

@@ -1,28 +1,29 @@
-//! nutcracker (twemproxy) in front of the processes of one server.
+//! nutcracker (twemproxy), a proxy between kvblaster and the processes of one server.
 //!
 //! ```text
 //! kvblaster -> nutcracker: ketama over the names of the processes -> memcached or Redis, n times
 //! ```
 //!
-//! Where: started by `servers` after the processes; stopped with them.
-//! Invariant: the proxy's command line has its whole configuration. The file of the configuration
-//! has no name when the proxy runs, so nothing is left behind however the proxy ends.
+//! Where: `servers` starts the proxy after the processes, and stops the proxy with the processes.
+//! Invariant: the proxy's command line has its whole configuration. The configuration's file is
+//! unlinked before the proxy starts, so no file remains, however the proxy ends.
 //! Source: twemproxy, notes/recommendation.md and README.md ("Configuration").
 
 use super::servers::{ServerError, lacking_of, located};
 use crate::launch::{self, PORT};
 use crate::words::command_line;
 use std::fmt::Write;
+use std::path::Path;
 use std::process::Command;
 
 /// The address of the proxy's statistics, which are not read, but cannot be switched off.
 const STATISTICS: &str = "127.0.0.2";
-/// The level of errors and warnings in the proxy's output.
+/// The verbosity at which the proxy prints errors and warnings, but no notices.
 const VERBOSE: u32 = 4;
-/// Connections that may wait until the proxy accepts them.
+/// Maximum number of connections that wait until the proxy accepts them.
 const BACKLOG: u32 = 4096;
-/// Writes the configuration, the first argument, to a file, and executes the other arguments: the
-/// proxy's command line. The proxy reads the file several times, so a pipe is not enough.
+/// Writes its first argument, the configuration, to a file, and executes its other arguments, the
+/// proxy. A pipe is not enough, because the proxy reads the configuration several times.
 const SCRIPT: &str = "\
 f=$(mktemp) && echo \"$1\" >\"$f\" && exec 3<\"$f\" && rm \"$f\" && shift && exec \"$@\"";
 
@@ -32,9 +33,7 @@ pub(super) struct Proxy {
     pub(super) process: launch::Server,
     /// The proxy's address, as kvblaster's command line names it.
     pub(super) target: String,
-    /// The proxy's name and version.
     pub(super) version: String,
-    /// The proxy's command line.
     pub(super) command: String,
 }
 
@@ -56,7 +55,7 @@ pub(super) fn start(targets: &[String], cpus: &[usize]) -> Result<Proxy, ServerE
     Ok(Proxy {
         target: format!("{prefix}{}", process.target.trim_start_matches(redis)),
         process,
-        version: version(&path)?,
+        version: version(Path::new(&path), "nutcracker")?,
         command: command_line(&words),
     })
 }
@@ -67,25 +66,41 @@ fn configuration<'t>(addresses: impl Iterator<Item = &'t str>, is_redis: bool) -
          auto_eject_hosts: false\n  preconnect: true\n  backlog: {BACKLOG}\n  \
          redis: {is_redis}\n  servers:"
     );
-    // The last number is the weight.
+    // The number after the address is the server's weight.
     addresses.for_each(|address| {
         let _ = write!(text, "\n   - {address}:1");
     });
     text
 }
 
-/// The proxy's name and version, from its first line: `This is nutcracker-0.5.0`.
-fn version(path: &str) -> Result<String, ServerError> {
+/// Returns the name and the version that a program prints for `--version`.
+pub(super) fn version(path: &Path, name: &str) -> Result<String, ServerError> {
     let output = Command::new(path).arg("--version").output()?;
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    let word = text.split_whitespace().find(|word| word.starts_with("nutcracker"));
-    let lacking = || lacking_of(format!("{path} --version names no nutcracker"));
-    Ok(word.ok_or_else(lacking)?.replace('-', " "))
+    let lacking = || lacking_of(format!("{} --version names no {name}", path.display()));
+    version_in(&text, name).ok_or_else(lacking)
+}
+
+/// Finds `name` and its version: `This is nutcracker-0.5.0`, `memcached 1.6.45 (hypostyle 0.1.0)`.
+fn version_in(text: &str, name: &str) -> Option<String> {
+    let own = text[text.find(name)?..].split([')', '\n']).next()?;
+    Some(own.replacen('-', " ", 1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_is_the_programs_own() {
+        for (text, name, own) in [
+            ("This is nutcracker-0.5.0\n\n", "nutcracker", Some("nutcracker 0.5.0")),
+            ("memcached 1.6.45 (hypostyle 0.1.0)\n", "hypostyle", Some("hypostyle 0.1.0")),
+            ("memcached 1.6.45\n", "hypostyle", None),
+        ] {
+            assert_eq!(version_in(text, name).as_deref(), own);
+        }
+    }
 
     #[test]
     fn a_configuration_names_all_servers() {

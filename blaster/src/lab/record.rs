@@ -5,11 +5,13 @@
 //! ```
 //!
 //! Where: written after each run, so that an interrupted lab can be resumed; the report reads it.
-//! Invariant: a row is complete. The file is replaced as a whole, so a crash leaves the old one. A
-//! server or point that cannot be measured here has a reason and no row.
+//! Invariant: a row is that of a finished run. The file is replaced as a whole, so a crash leaves
+//! the old file. A server or point that cannot be measured here has a reason and no row.
 //! Source: none.
 
 use super::experiment::{Experiment, Scale};
+use super::points::labels;
+use crate::flags::cpu_list;
 pub use crate::result::SCHEMA;
 use crate::result::machine::Machine;
 use crate::result::{self, ResultError};
@@ -21,42 +23,45 @@ use std::path::{Path, PathBuf};
 /// The data of one experiment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// The schema of the file: `SCHEMA`.
+    /// The version of the file's format: `SCHEMA`.
     pub schema: u32,
     /// The name of the experiment.
     pub name: String,
-    /// The scale.
+    /// The scale of the measurements.
     pub scale: Scale,
-    /// The rounds planned for each point and server.
+    /// The number of rounds that are planned for each point and server.
     pub rounds: u32,
     /// The version of kvblaster.
     pub kvblaster: String,
-    /// The time of the first run in UTC, as in RFC 3339.
+    /// A hash of all settings of the experiment that affect its rows at this scale.
+    #[serde(default)]
+    pub plan: String,
+    /// The time at which the measurements began, in UTC, in the format of RFC 3339.
     pub started: String,
     /// The command that repeats the experiment.
     pub command: String,
-    /// The machine.
+    /// The machine on which the lab ran.
     pub machine: Machine,
     /// The CPUs reserved for the servers.
     pub server_cpus: Vec<usize>,
     /// The CPUs of kvblaster.
     pub client_cpus: Vec<usize>,
-    /// Each server as it was started at the first point.
+    /// The versions and command lines of each server, from the server's first measurement.
     pub servers: Vec<Started>,
-    /// The runs in the order of measuring.
+    /// The runs in the order in which the lab measured them.
     pub rows: Vec<Row>,
     /// The servers and points that could not be measured.
     pub missing: Vec<Missing>,
 }
 
-/// A server as it was started.
+/// The version and the command lines with which a server was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Started {
-    /// The name in the experiment.
+    /// The server's name in the experiment.
     pub server: String,
     /// The program's name and version: `memcached 1.6.45`.
     pub version: String,
-    /// The command lines, one for each kind of process.
+    /// The processes' command lines without repetitions, then commands for the link's settings.
     pub commands: Vec<String>,
     /// The command line of kvblaster that measured the server.
     pub driven_by: String,
@@ -65,18 +70,18 @@ pub struct Started {
 /// One run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The round, from 0. In a round all servers and points are measured once.
+    /// The round, counted from 0. In each round, every server is measured once at every point.
     pub round: u32,
     /// The labels of the point, one for each axis.
     pub at: Vec<String>,
     /// The server's name in the experiment.
     pub server: String,
-    /// The measured figures by name (`figures::FIGURES`), in the unit of each.
+    /// The measured figures by name (`figures::FIGURES`), each in the unit of the figure.
     pub figures: BTreeMap<String, f64>,
-    /// The reason why kvblaster was the limit of this run, if it was.
+    /// The reason why kvblaster was the limit of this run. `None` if kvblaster was not the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<String>,
-    /// Further remarks of the self-check, a sentence each.
+    /// All other remarks of kvblaster's self-check, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }
@@ -90,7 +95,7 @@ pub struct Missing {
     pub at: Vec<String>,
     /// The reason, as a sentence without a full stop.
     pub why: String,
-    /// True if the machine has all that is needed and the measurement failed nevertheless.
+    /// True if the measurement failed although the machine has all that the measurement needs.
     #[serde(default)]
     pub is_failure: bool,
 }
@@ -126,6 +131,30 @@ impl Record {
         result::put(&path, (json + "\n").as_bytes())
     }
 
+    /// Returns the first condition, such as the scale, that differs from the one of `other`.
+    #[must_use]
+    pub fn difference(&self, other: &Record) -> Option<String> {
+        let machine = |one: &Record| {
+            (one.machine.kernel.clone(), one.machine.cpu_model.clone(), one.machine.cpus)
+        };
+        match () {
+            () if self.scale != other.scale => Some(format!("scale {:?}", self.scale)),
+            () if self.kvblaster != other.kvblaster => {
+                Some(format!("kvblaster {}", self.kvblaster))
+            }
+            () if self.server_cpus != other.server_cpus => {
+                Some(format!("--server-cpus {}", cpu_list(&self.server_cpus)))
+            }
+            () if self.client_cpus != other.client_cpus => {
+                Some(format!("--client-cpus {}", cpu_list(&self.client_cpus)))
+            }
+            () if machine(self) != machine(other) => {
+                Some(format!("another machine or kernel, {}", self.machine.kernel))
+            }
+            () => None,
+        }
+    }
+
     /// True if the run of this round, point and server is recorded.
     #[must_use]
     pub fn has(&self, round: u32, at: &[String], server: &str) -> bool {
@@ -142,7 +171,7 @@ impl Record {
         self.missing.iter().any(is_it)
     }
 
-    /// The values of a figure of a server at a point, by round.
+    /// Returns the values of a server's figure at a point, by round.
     #[must_use]
     pub fn values(&self, server: &str, at: &[String], figure: &str) -> BTreeMap<u32, f64> {
         let rows = self.rows.iter().filter(|row| row.server == server && row.at == at);
@@ -152,8 +181,7 @@ impl Record {
     /// The labels of all measured points, in the order of the experiment's axes.
     #[must_use]
     pub fn points(&self, experiment: &Experiment) -> Vec<Vec<String>> {
-        let all = super::points::points(experiment, Scale::Full);
         let is_measured = |at: &Vec<String>| self.rows.iter().any(|row| row.at == *at);
-        all.into_iter().map(|at| at.labels).filter(is_measured).collect()
+        labels(experiment, Scale::Full).into_iter().filter(is_measured).collect()
     }
 }

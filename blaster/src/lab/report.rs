@@ -1,13 +1,13 @@
-//! `kvblaster lab report`: all experiments on one HTML page, and the same as Markdown.
+//! `kvblaster lab report`: writes all experiments to one HTML page and, if asked, as Markdown.
 //!
 //! ```text
 //! experiments, records -> sections: charts, claims, findings -> page, Markdown with SVG
 //! ```
 //!
 //! Where: after `kvblaster lab run`; the verbs of `flags` call `write`.
-//! Invariant: each experiment has a row in the overview, also without data. The report mentions
-//! each empty, partial, unreadable or orphaned record, and still shows all other records. All texts
-//! are escaped.
+//! Invariant: each experiment has a row in the overview, even if it has no data. The report
+//! mentions each empty, partial, unreadable or orphaned record, and still shows all other records.
+//! All texts are escaped, and no text has the path of a folder of this machine.
 //! Source: none; see `claims` for the verdicts.
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ use super::library::{self, LibraryError};
 use super::record::Record;
 use crate::result::{ResultError, put};
 use markdown::MADE;
-use section::Section;
+use section::{Section, without_folders};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read};
@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 
 /// The ending of a record's file name.
 const RECORD: &str = "json";
-/// The page's file in the folder of the records, unless another is named.
+/// The name of the page's file in the folder of the records, unless the user names another file.
 const PAGE: &str = "report.html";
 
 /// The reason why there is no report.
@@ -51,7 +51,7 @@ pub enum ReportError {
     /// The folder has no records.
     #[error("{0}: no data of an experiment are there; `kvblaster lab run -o` writes them")]
     Nothing(PathBuf),
-    /// A file that no report made has the name of a file of the report.
+    /// The report would replace a file that no report has made.
     #[error("{0}: this file is not of an earlier report; name another folder, or move the file")]
     Foreign(PathBuf),
     /// A file of the report cannot be written.
@@ -62,7 +62,7 @@ pub enum ReportError {
     File(PathBuf, #[source] io::Error),
 }
 
-/// An experiment and its data.
+/// An experiment and its record, of which one may be absent.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The name of the experiment, and of the record's file.
@@ -74,7 +74,7 @@ pub struct Entry {
 }
 
 /// Reads the records of a folder, and adds the experiments of `library` that have no record. The
-/// noise experiment is first, all others follow by name.
+/// experiment `NOISE` is the first entry; all other entries are sorted by name.
 ///
 /// # Errors
 /// The folder cannot be read or has no records, or an experiment is wrong.
@@ -92,14 +92,14 @@ pub fn entries(folder: &Path, library: Option<&Path>) -> Result<Vec<Entry>, Repo
     let entry = |name: &str| Entry {
         name: name.to_owned(),
         experiment: experiments.iter().find(|one| one.name == name).cloned(),
-        record: Record::read(folder, name).map_err(|error| error.to_string()),
+        record: Record::read(folder, name).map_err(|error| without_folders(&error.to_string())),
     };
     let mut entries: Vec<Entry> = all.into_iter().map(entry).collect();
     entries.sort_by_key(|entry| entry.name != NOISE);
     Ok(entries)
 }
 
-/// The names of all files that may be records.
+/// Returns the names, without `.json`, of all files that may be records.
 fn names(folder: &Path) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(folder)? {
@@ -119,15 +119,15 @@ pub fn sections(entries: &[Entry]) -> Vec<Section> {
     entries.iter().filter_map(|entry| Section::new(entry, noise)).collect()
 }
 
-/// A name as an id in HTML and as a file's name: each other character becomes `-`.
+/// Makes a name usable as an HTML id and a file's name: `-` replaces all unusual characters.
 pub(crate) fn slug(name: &str) -> String {
     let plain =
         |one: char| if one.is_ascii_alphanumeric() || "-_.".contains(one) { one } else { '-' };
     name.chars().map(plain).collect()
 }
 
-/// Writes the page, and the Markdown if a folder for it is named. Returns a text to print, which is
-/// the page itself if `out` is `-`.
+/// Writes the page and, if `markdown` names a folder, the Markdown files. Returns a text to print,
+/// which is the page itself if `out` is `-`.
 ///
 /// # Errors
 /// `entries` fails, or a file cannot be written.

@@ -1,4 +1,4 @@
-//! Measurements at equal resident memory: finds the limit at which a server takes a given memory.
+//! Measurements at a given resident memory: finds the memory limit that leads to this memory.
 //!
 //! ```text
 //! resident_mb -> limit -> measure -> resident memory at the end -> another limit, until it fits
@@ -7,7 +7,7 @@
 //! Where: around the measurement of a server that has `resident_mb`.
 //! Invariant: a row's resident memory differs from `resident_mb` by at most `APART_MAX`, except in
 //! a smoke test. Each limit is tried once.
-//! Source: the project's bench `memory`, which varies the rival's limit.
+//! Source: this project's bench `memory`, which varies the other server's limit.
 
 use super::experiment::{Drive, Scale, Server};
 use super::figures::{MEMORY_LIMIT, RESIDENT};
@@ -21,13 +21,13 @@ use crate::words::whole;
 const APART_MAX: f64 = 0.02;
 /// The maximum number of limits that are tried.
 const ATTEMPTS_MAX: usize = 8;
-/// The least limit that is tried is the first limit divided by this number. With a lower limit, a
-/// server may refuse to start.
+/// No limit is tried that is lower than the first limit divided by this number, because a server
+/// with too low a limit may refuse to start.
 const LEAST: u64 = 4;
 const MB: f64 = (1_u64 << 20) as f64;
 
-/// Measures a server. If `resident_mb` is given, the server has this resident memory. `known` has
-/// the capacity, and the limit in bytes, that an earlier round found.
+/// Measures a server. If `resident_mb` is given, the server has this resident memory. `known` is
+/// the capacity and the memory limit in bytes that an earlier round found.
 ///
 /// # Errors
 /// No limit gives the resident memory, or `measure::measure` fails.
@@ -72,7 +72,7 @@ fn fits(wanted_mb: u64, resident_mb: f64) -> bool {
 }
 
 /// Returns the measurement whose resident memory is nearest to `wanted_mb`, and this memory.
-/// `measured` makes a measurement with a limit for each process.
+/// `measured` makes a measurement in which each process has the given limit in megabytes.
 fn nearest<T, E>(
     (wanted_mb, processes): (u64, usize),
     (first, attempts): (u64, usize),
@@ -84,7 +84,7 @@ fn nearest<T, E>(
     let mut last_mb = best.1;
     while tried.len() + 1 < attempts && !fits(wanted_mb, best.1) {
         tried.push(memory_mb);
-        // One more megabyte of the limit means about one more megabyte of resident memory.
+        // A process takes about one more megabyte for each megabyte that its limit grows.
         let step = whole((off(last_mb) / processes as f64).round()).max(1);
         memory_mb = match last_mb > wanted_mb as f64 {
             true => memory_mb.saturating_sub(step).max(first.div_ceil(LEAST)),
@@ -106,7 +106,7 @@ fn nearest<T, E>(
 mod tests {
     use super::*;
 
-    /// A server that takes `base`, plus `items_mb` or `slope` times its limit, whichever is less.
+    /// Finds the limit of a server that takes `base + slope * limit`, at most `base + items_mb`.
     fn found(wanted_mb: u64, [base, slope, items_mb]: [f64; 3]) -> (u64, f64, usize) {
         let mut count = 0;
         let measured = |memory_mb: u64| {

@@ -1,13 +1,13 @@
-//! The course of the lab: rounds of each experiment, in which all points and servers have a turn.
+//! Runs experiments in rounds: in each round, every server is measured once at every point.
 //!
 //! ```text
 //! experiments -> turns: round, point, server -> measure -> row -> the record's file
 //! ```
 //!
 //! Where: `kvblaster lab run`.
-//! Invariant: in a round every server is measured at every point, in an order that alternates from
-//! round to round. Each row is on disk before the next measurement begins, so Ctrl-C and a crash
-//! lose at most one measurement. A server that cannot run here has a reason in the record.
+//! Invariant: the order of points and servers alternates from round to round. Each row is on disk
+//! before the next measurement begins, so Ctrl-C and a crash lose at most one measurement. If a
+//! server cannot run here, the record has the reason.
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation".
 
 use super::card::Pair;
@@ -20,18 +20,18 @@ use super::record::{Missing, Record, SCHEMA};
 use super::resident;
 use super::servers::{self, Group, Place, ServerError};
 use super::simulated;
-use crate::flags::cpu_list;
 use crate::result::ResultError;
 use crate::result::manifest::Manifest;
 use crate::run::compare::order;
-use crate::words::clock;
+use crate::words::{clock, hex};
+use md5::{Digest, Md5};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Seconds to start, fill and stop a server, about.
+/// Approximate seconds in which a server is started, filled and stopped.
 const AROUND_S: f64 = 0.7;
-/// Seconds of a simulation, about.
+/// Approximate seconds that a simulation takes.
 const SIMULATION_S: f64 = 0.5;
 
 /// The settings of a lab.
@@ -41,15 +41,15 @@ pub struct Lab {
     pub folder: PathBuf,
     /// The scale of all experiments.
     pub scale: Scale,
-    /// Number of rounds, if the user has changed that of the scale.
+    /// Number of rounds that the user gave. `None` if the scale determines the number.
     pub rounds: Option<u32>,
-    /// True if measurements that are there already are kept and not repeated.
+    /// True if the measurements of an earlier lab are kept and not repeated.
     pub resumes: bool,
     /// CPUs for the servers.
     pub server_cpus: Vec<usize>,
     /// CPUs for kvblaster.
     pub client_cpus: Vec<usize>,
-    /// The pairs of network cards that links use. Without them, links are made of veths.
+    /// The pairs of network cards that links use. If there are none, links use veth pairs.
     pub cards: Vec<Pair>,
     /// True if no progress is shown.
     pub is_quiet: bool,
@@ -62,7 +62,7 @@ pub struct Lab {
 pub struct Ended {
     /// The number of rows measured.
     pub measured: usize,
-    /// The number of failures: measurements that this machine should have allowed.
+    /// The number of measurements that failed although the machine has all that they need.
     pub failures: usize,
     /// True if the user stopped the lab.
     pub is_interrupted: bool,
@@ -74,7 +74,7 @@ pub enum LabError {
     /// A record cannot be read or written.
     #[error(transparent)]
     Result(#[from] ResultError),
-    /// The folder has data of an earlier lab.
+    /// The folder has data of an earlier lab, and the user did not give `--resume`.
     #[error("{0}: data are there already; give --resume to continue them, or another folder (-o)")]
     Taken(PathBuf),
     /// The earlier data were measured in another way.
@@ -94,12 +94,11 @@ struct Turn<'e> {
 /// # Errors
 /// A record cannot be read or written.
 pub fn run(experiments: &[Experiment], lab: &Lab) -> Result<Ended, LabError> {
-    let mut records = Vec::new();
-    for experiment in experiments {
-        records.push(lab.record(experiment)?);
-    }
     let all = |experiment: &Experiment| points(experiment, lab.scale);
     let points: Vec<Vec<At>> = experiments.iter().map(all).collect();
+    let records = experiments.iter().zip(&points);
+    let records = records.map(|(experiment, points)| lab.record(experiment, points));
+    let mut records: Vec<Record> = records.collect::<Result<_, _>>()?;
     let mut turns: Vec<Vec<Turn<'_>>> = Vec::new();
     for ((experiment, record), points) in experiments.iter().zip(&mut records).zip(&points) {
         lab.find_lacks(experiment, record, points);
@@ -151,70 +150,59 @@ enum Taken {
 impl Lab {
     fn tell(&self, text: &str) {
         if !self.is_quiet {
-            // An error is ignored, because it could not be displayed.
+            // An error is ignored, because there is no other way to display the text.
             let _ = writeln!(std::io::stderr().lock(), "{text}");
         }
     }
 
-    /// Returns the record to which rows are added.
-    fn record(&self, experiment: &Experiment) -> Result<Record, LabError> {
-        let path = Record::path(&self.folder, &experiment.name);
-        let scaled = || match simulated::is_exact(experiment) {
+    /// Returns the record to which the lab adds rows: a new record, or that of an earlier lab.
+    fn record(&self, experiment: &Experiment, points: &[At]) -> Result<Record, LabError> {
+        let manifest = Manifest::here();
+        let rounds = match simulated::is_exact(experiment) {
             true => 1,
             false => self.rounds.unwrap_or(self.scale.times().rounds),
         };
-        let manifest = Manifest::here();
-        // A record without rows has only reasons, which the lab finds again.
+        let fresh = Record {
+            schema: SCHEMA,
+            name: experiment.name.clone(),
+            scale: self.scale,
+            rounds,
+            kvblaster: manifest.kvblaster,
+            plan: plan(experiment, points, self.scale),
+            started: manifest.started,
+            command: format!("kvblaster lab run {}{}", experiment.name, self.flags),
+            machine: manifest.machine,
+            server_cpus: self.server_cpus.clone(),
+            client_cpus: self.client_cpus.clone(),
+            ..Record::default()
+        };
+        // A record without rows is not kept, because the lab finds the reasons in it again.
         let found = Record::read(&self.folder, &experiment.name)?;
-        match found.filter(|found| !found.rows.is_empty()) {
-            Some(_) if !self.resumes => Err(LabError::Taken(path)),
-            Some(mut found) => {
-                if let Some(other) = self.difference(&found, &manifest) {
-                    return Err(LabError::Differs(path, other));
-                }
-                // Failures are tried again.
-                found.missing.clear();
-                found.rounds = scaled().max(found.rounds);
-                Ok(found)
-            }
-            None => Ok(Record {
-                schema: SCHEMA,
-                name: experiment.name.clone(),
-                scale: self.scale,
-                rounds: scaled(),
-                kvblaster: manifest.kvblaster,
-                started: manifest.started,
-                command: format!("kvblaster lab run {}{}", experiment.name, self.flags),
-                machine: manifest.machine,
-                server_cpus: self.server_cpus.clone(),
-                client_cpus: self.client_cpus.clone(),
-                ..Record::default()
-            }),
+        let Some(mut found) = found.filter(|found| !found.rows.is_empty()) else {
+            return Ok(fresh);
+        };
+        let path = Record::path(&self.folder, &experiment.name);
+        if !self.resumes {
+            return Err(LabError::Taken(path));
         }
+        if let Some(other) = found.difference(&fresh) {
+            return Err(LabError::Differs(path, other));
+        }
+        if found.plan != fresh.plan {
+            self.tell(&format!(
+                "{}: the experiment differs from the one that was measured; kvblaster measures it \
+                 again",
+                experiment.name
+            ));
+            return Ok(fresh);
+        }
+        // The lab tries again to measure servers and points that could not be measured.
+        found.missing.clear();
+        found.rounds = rounds.max(found.rounds);
+        Ok(found)
     }
 
-    /// Describes how earlier data were measured, if rows of this lab cannot be compared with them.
-    fn difference(&self, found: &Record, here: &Manifest) -> Option<String> {
-        let (then, now) = (&found.machine, &here.machine);
-        match () {
-            () if found.scale != self.scale => Some(format!("scale {:?}", found.scale)),
-            () if found.kvblaster != here.kvblaster => {
-                Some(format!("kvblaster {}", found.kvblaster))
-            }
-            () if found.server_cpus != self.server_cpus => {
-                Some(format!("--server-cpus {}", cpu_list(&found.server_cpus)))
-            }
-            () if found.client_cpus != self.client_cpus => {
-                Some(format!("--client-cpus {}", cpu_list(&found.client_cpus)))
-            }
-            () if (&then.kernel, &then.cpu_model) != (&now.kernel, &now.cpu_model) => {
-                Some(format!("another machine or kernel, {}", then.kernel))
-            }
-            () => None,
-        }
-    }
-
-    /// Records which servers and points this machine cannot measure, as far as is known beforehand.
+    /// Records the servers and points that, as is known beforehand, this machine cannot measure.
     fn find_lacks(&self, experiment: &Experiment, record: &mut Record, points: &[At]) {
         let mut lack = |server: &str, at: &[String], why: String| {
             let (server, at) = (server.to_owned(), at.to_vec());
@@ -256,7 +244,7 @@ impl Lab {
         let link = Group::link(server, at, Place { cpus: &self.server_cpus, cards: &self.cards });
         let measured = link.map_err(MeasureError::from).and_then(|link| {
             let (server_cpus, client_cpus) = (&self.server_cpus[..], &self.client_cpus[..]);
-            let site = Site { server_cpus, client_cpus, cards: &self.cards, link: link.as_ref() };
+            let site = Site { server_cpus, client_cpus, link: link.as_ref() };
             resident::measure((server, &experiment.drive), at, &site, (self.scale, round, known))
         });
         let (why, is_failure) = match measured {
@@ -272,8 +260,8 @@ impl Lab {
                 return Ok(Taken::Row);
             }
             Err(MeasureError::Server(ServerError::Lacking(why))) => (why, false),
-            // On a busy machine, perf may sample nothing in a short measurement.
-            Err(MeasureError::Profile(error @ ProfileError::Empty)) => (error.to_string(), false),
+            // Few samples are no failure: the measurement was short, or the server was idle.
+            Err(MeasureError::Profile(error @ ProfileError::Few(_))) => (error.to_string(), false),
             Err(error) => (error.to_string(), true),
         };
         self.tell(&format!("{}: {}: {why}", experiment.name, server.name));
@@ -284,7 +272,13 @@ impl Lab {
     }
 }
 
-/// The measurements that a record lacks, round by round.
+/// Returns a hash of all settings of an experiment that affect its rows at a scale.
+fn plan(experiment: &Experiment, points: &[At], scale: Scale) -> String {
+    let Experiment { servers, drive, .. } = experiment;
+    hex(&Md5::digest(format!("{:?}", (points, servers, drive, scale.times()))))
+}
+
+/// Returns the measurements that are still to be made, round by round.
 fn turns_of<'e>(experiment: &'e Experiment, record: &Record, points: &'e [At]) -> Vec<Turn<'e>> {
     let mut turns = Vec::new();
     for round in 0..record.rounds {
@@ -306,7 +300,7 @@ fn turns_of<'e>(experiment: &'e Experiment, record: &Record, points: &'e [At]) -
     turns
 }
 
-/// Seconds that one measurement takes, about.
+/// Returns the approximate seconds that one measurement takes.
 fn turn_s(experiment: &Experiment, scale: Scale) -> f64 {
     let times = scale.times();
     AROUND_S
@@ -314,7 +308,7 @@ fn turn_s(experiment: &Experiment, scale: Scale) -> f64 {
             Method::Run => times.run_s,
             Method::Simulate => SIMULATION_S,
             Method::Capacity => times.search_s,
-            // The search is made in the first round only.
+            // Only the first round searches, so each round has a part of the search's time.
             Method::BelowCapacity => times.run_s + times.search_s / f64::from(times.rounds),
         }
 }
@@ -338,4 +332,41 @@ fn told(experiment: &Experiment, record: &Record, turn: &Turn<'_>) -> String {
         turn.server.name,
         value.unwrap_or_default()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::library;
+    use crate::lab::record::Row;
+
+    #[test]
+    fn data_of_a_changed_experiment_are_measured_again() {
+        let folder = std::env::temp_dir().join(format!("kvblaster-rounds-{}", std::process::id()));
+        let lab = Lab {
+            folder: folder.clone(),
+            scale: Scale::Quick,
+            rounds: None,
+            resumes: true,
+            server_cpus: vec![0],
+            client_cpus: vec![1],
+            cards: Vec::new(),
+            is_quiet: true,
+            flags: String::new(),
+        };
+        let mut experiment = library::named(&["own-noise".to_owned()], None).unwrap().remove(0);
+        let record = |experiment: &Experiment, lab: &Lab| {
+            lab.record(experiment, &points(experiment, lab.scale))
+        };
+        let mut measured = record(&experiment, &lab).unwrap();
+        measured.rows.push(Row::default());
+        measured.write(&folder).unwrap();
+        "other words".clone_into(&mut experiment.title);
+        assert_eq!(record(&experiment, &lab).unwrap().rows.len(), 1);
+        let full = Lab { scale: Scale::Full, ..lab.clone() };
+        assert!(matches!(record(&experiment, &full), Err(LabError::Differs(..))));
+        experiment.drive.flags += " -d 2";
+        assert!(record(&experiment, &lab).unwrap().rows.is_empty());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -3,7 +3,7 @@
 //!
 //! Where: between a point of an experiment and `launch`, which starts the processes.
 //! Invariant: at one point all servers get the same threads, memory, CPUs and connections, unless
-//! the experiment says otherwise. The command lines are recorded as they were started.
+//! the experiment says otherwise. The record has the command lines that were executed.
 //! Source: Pavlik's thesis, section 2.2; Solarflare's white paper, "Test setup".
 
 use super::card::{self, Pair};
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 const INSTANCES_MAX: usize = 64;
 /// The value of `-c` for all servers: the maximum number of connections.
 const CONNECTIONS: u32 = 4096;
-/// The networks that Hypostyle answers over UDP. Without this option, limits on long replies apply.
+/// Lets Hypostyle answer all networks over UDP. Without this option, long replies are limited.
 const EVERYBODY: &str = "udp_allow=0.0.0.0/0,udp_allow=::/0";
 
 /// The address at which `launch` reaches a process.
@@ -54,9 +54,9 @@ pub struct Group {
     pub targets: Vec<String>,
     /// The processes' addresses over TCP or a Unix socket.
     pub stream_targets: Vec<String>,
-    /// The version of the first process.
+    /// The name and version of the server's program.
     pub version: String,
-    /// The command line of each kind of process.
+    /// The different command lines of the processes, then commands for settings of the link.
     pub commands: Vec<String>,
 }
 
@@ -70,16 +70,13 @@ struct Launch {
     memory_mb: u64,
     instances: usize,
     pinned: bool,
-    /// The queues of the link; `None` does not change a card's queues.
-    queues: Option<usize>,
-    mtu: usize,
-    /// The interfaces of the link at both ends, if there is a link.
+    /// The names of the interfaces of each wire. Empty if there is no link.
     wires: Vec<Pair>,
     is_proxied: bool,
     flags: String,
 }
 
-/// The part of the machine that an experiment may use.
+/// The CPUs and network cards that an experiment may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'p> {
     /// CPUs reserved for the servers.
@@ -104,7 +101,7 @@ impl Way {
         matches!(self, Way::LinkUdpXdp | Way::LinkXdp)
     }
 
-    /// True if an end of the link bypasses the kernel.
+    /// True if the client or the server bypasses the kernel.
     fn is_bypassing(self) -> bool {
         self.is_server_bypassing() || self == Way::LinkXdpUdp
     }
@@ -135,7 +132,7 @@ impl Program {
 /// `file` is not empty.
 pub(super) fn located(variable: &str, file: &str) -> Result<PathBuf, ServerError> {
     if let Some(named) = env::var_os(variable) {
-        let path = PathBuf::from(named);
+        let path = std::path::absolute(named)?;
         let lacking = || format!("{variable}={}: there is no such file", path.display());
         return path.is_file().then(|| path.clone()).ok_or_else(|| lacking_of(lacking()));
     }
@@ -188,18 +185,18 @@ pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
 }
 
 impl Group {
-    /// Starts a server's processes on the servers' CPUs and waits until they answer. The server's
-    /// needs were checked before.
+    /// Starts a server's processes on the servers' CPUs, and waits until they answer. The caller
+    /// has checked the server's needs.
     ///
     /// # Errors
     /// A program is not there, or a process does not start.
     pub fn start(
         server: &Server,
         at: &At,
-        place: Place<'_>,
+        cpus: &[usize],
         link: Option<&Link>,
     ) -> Result<Group, ServerError> {
-        let launch = Launch::new(server, at, place)?;
+        let launch = Launch::new(server, at, link)?;
         let settings = link.map_or(Vec::new(), |link| link.settings.clone());
         let mut group = Group {
             processes: Vec::new(),
@@ -209,10 +206,10 @@ impl Group {
             commands: Vec::new(),
         };
         for nth in 0..launch.instances {
-            let own = launch.cpus_of(nth, place.cpus);
+            let own = launch.cpus_of(nth, cpus);
             let words = launch.words(nth);
             let start = || launch::start(&words, &own);
-            let process = match link.filter(|_| launch.way.is_linked()) {
+            let process = match link {
                 Some(link) => link.far(start)??,
                 None => start()?,
             };
@@ -229,13 +226,13 @@ impl Group {
         }
         group.version = group.processes.first().map_or(String::new(), |one| launch.named(one));
         if launch.is_proxied {
-            group.hide_behind(proxy::start(&group.targets, place.cpus)?);
+            group.hide_behind(proxy::start(&group.targets, cpus)?);
         }
         group.commands.extend(settings);
         Ok(group)
     }
 
-    /// Lets kvblaster reach the processes through a proxy only.
+    /// Replaces the targets of the processes by the target of a proxy.
     fn hide_behind(&mut self, proxy: proxy::Proxy) {
         self.targets = vec![proxy.target];
         self.stream_targets.clone_from(&self.targets);
@@ -255,11 +252,10 @@ impl Group {
         }
         check(Need::Root, place.cards)?;
         let lacking = |error: link::LinkError| lacking_of(error.to_string());
-        let Launch { queues, mtu, wires, .. } = Launch::new(server, at, place)?;
-        let shape = Shape { wires: &wires, has_cards: !place.cards.is_empty(), queues, mtu };
+        let shape = shape(server, at, place.cards)?;
         let tuning = tuning(server, at, place)?;
         let mut link = Link::new(shape).map_err(lacking)?;
-        link.tune(&tuning, &wires).map_err(lacking)?;
+        link.tune(&tuning).map_err(lacking)?;
         Ok(Some(link))
     }
 
@@ -275,6 +271,28 @@ pub(super) fn number(name: &str, text: &str, at: &At) -> Result<usize, ServerErr
     let text = at.resolve(text).map_err(lacking_of)?;
     let number = text.trim().parse::<usize>().ok().filter(|number| *number > 0);
     number.ok_or_else(|| lacking_of(format!("{name}: {text} is no number above 0")))
+}
+
+/// Returns the shape of the link that a server needs at one point.
+fn shape(server: &Server, at: &At, cards: &[Pair]) -> Result<Shape, ServerError> {
+    let number = |name: &str, text: &str| number(name, text, at);
+    let wires = number("wires", &server.wires)?;
+    if wires > WIRES_MAX {
+        return Err(lacking_of(format!("wires: at most {WIRES_MAX}")));
+    }
+    if (1..wires).contains(&cards.len()) {
+        let has = cards.len();
+        let why = format!("it needs {wires} pairs of network cards, and --interface gives {has}");
+        return Err(lacking_of(why));
+    }
+    let queues = match server.queues.is_empty() {
+        false => Some(number("queues", &server.queues)?),
+        // Without AF_XDP, kvblaster and the server can use any number of queues of a card.
+        true if !cards.is_empty() && !server.way.is_bypassing() => None,
+        true => Some(number("threads", &server.threads)?),
+    };
+    let (wires, has_cards) = (link::names(cards, wires), !cards.is_empty());
+    Ok(Shape { wires, has_cards, queues, mtu: number("mtu", &server.mtu)? })
 }
 
 /// Returns the settings of the link that a server needs at one point.
@@ -302,7 +320,7 @@ fn tuning(server: &Server, at: &At, place: Place<'_>) -> Result<Tuning, ServerEr
     Ok(Tuning { rps, irq, coalesce_us })
 }
 
-/// Returns the CPUs at these places of `cpus`, which are counted from 0.
+/// Returns the elements of `cpus` at these indexes, such as `0-1`.
 fn chosen(places: &str, cpus: &[usize]) -> Result<Vec<usize>, String> {
     let places = flags::cpus(places)?;
     let needs = places.iter().max().map_or(0, |last| last + 1);
@@ -311,34 +329,19 @@ fn chosen(places: &str, cpus: &[usize]) -> Result<Vec<usize>, String> {
 }
 
 impl Launch {
-    fn new(server: &Server, at: &At, place: Place<'_>) -> Result<Launch, ServerError> {
+    fn new(server: &Server, at: &At, link: Option<&Link>) -> Result<Launch, ServerError> {
         let resolved = |text: &str| at.resolve(text).map_err(lacking_of);
         let number = |name: &str, text: &str| number(name, text, at);
         let instances = number("instances", &server.instances)?;
         if instances > INSTANCES_MAX {
             return Err(lacking_of(format!("instances: at most {INSTANCES_MAX}")));
         }
-        let wires = number("wires", &server.wires)?;
-        if wires > WIRES_MAX {
-            return Err(lacking_of(format!("wires: at most {WIRES_MAX}")));
-        }
-        if server.way.is_linked() && (1..wires).contains(&place.cards.len()) {
-            let has = place.cards.len();
-            let why =
-                format!("it needs {wires} pairs of network cards, and --interface gives {has}");
-            return Err(lacking_of(why));
-        }
-        if server.way.is_server_bypassing() && wires > instances {
+        let wires = link.map_or(Vec::new(), |link| link.wires.clone());
+        if server.way.is_server_bypassing() && wires.len() > instances {
             return Err(lacking_of("a process bypasses the kernel on one wire only".to_owned()));
         }
         let is_yes =
             |text: &str| Ok::<_, ServerError>(matches!(resolved(text)?.trim(), "yes" | "true"));
-        let queues = match server.queues.is_empty() {
-            false => Some(number("queues", &server.queues)?),
-            // Sockets work with any number of a card's queues.
-            true if !place.cards.is_empty() && !server.way.is_bypassing() => None,
-            true => Some(number("threads", &server.threads)?),
-        };
         Ok(Launch {
             program: server.program,
             path: server.program.path()?,
@@ -347,28 +350,26 @@ impl Launch {
             memory_mb: number("memory_mb", &server.memory_mb)? as u64,
             instances,
             pinned: is_yes(&server.pinned)?,
-            queues,
-            mtu: number("mtu", &server.mtu)?,
-            wires: link::names(place.cards, wires),
+            wires,
             is_proxied: is_yes(&server.proxy)?,
             flags: resolved(&server.flags)?,
         })
     }
 
-    /// The wires by which a process is reached: wires are assigned to processes in turn or, if
-    /// there are more processes than wires, processes to wires.
+    /// Returns the wires by which kvblaster reaches a process. Wires are assigned to processes in
+    /// turn or, if there are fewer wires than processes, processes to wires.
     fn wires_of(&self, nth: usize) -> impl Iterator<Item = usize> + '_ {
         let all = self.wires.len().max(1);
         (0..all).filter(move |wire| wire % self.instances == nth % all)
     }
 
-    /// The name of the first interface by which a process is reached.
+    /// Returns the servers' interface of the first wire of a process.
     fn interface(&self, nth: usize) -> &str {
         let wire = self.wires_of(nth).next().unwrap_or_default();
         self.wires.get(wire).map_or("", |[_, far]| far)
     }
 
-    /// The command line of one process.
+    /// Returns the command line of one process.
     fn words(&self, nth: usize) -> Vec<String> {
         let mut words = vec![self.path.display().to_string()];
         words.extend(match self.program {
@@ -382,7 +383,7 @@ impl Launch {
         words
     }
 
-    /// The options that memcached and its successors share.
+    /// Returns the options of memcached. Hypostyle and Bag-LRU accept the same options.
     fn memcached(&self, nth: usize) -> Vec<String> {
         let interface = self.interface(nth);
         let mut text = match self.way {
@@ -392,8 +393,8 @@ impl Launch {
             Way::LinkTcp => format!("-p {PORT} -U 0"),
             Way::LinkUdp | Way::LinkXdpUdp => format!("-p {PORT} -U {PORT}"),
             Way::LinkUdpXdp => format!("-p {PORT} -U {PORT} --xdp {interface}"),
-            // A reply sent through one queue arrives in the client's queue of the same number, so
-            // the column that receives a request must answer it.
+            // A client thread gets only the replies that are sent through the queue of the same
+            // number, so the server thread that receives a request must answer this request.
             Way::LinkXdp => format!("-p {PORT} -U {PORT} --xdp {interface} -o no_steal"),
         };
         let Launch { threads, memory_mb, .. } = self;
@@ -439,7 +440,7 @@ impl Launch {
         split(&format!("reflect -t {threads} {place}"))
     }
 
-    /// The CPUs of one process: all CPUs, or a part of them if several processes are pinned.
+    /// Returns the CPUs of one process: all CPUs or, if several processes are pinned, its share.
     fn cpus_of(&self, nth: usize, cpus: &[usize]) -> Vec<usize> {
         if !self.pinned || self.instances < 2 || cpus.is_empty() {
             return cpus.to_vec();
@@ -448,7 +449,7 @@ impl Launch {
         cpus.iter().copied().cycle().skip(nth * each % cpus.len()).take(each).collect()
     }
 
-    /// The targets by which kvblaster reaches a process. `launch` calls the process `name`.
+    /// Returns the targets of a process, one for each wire. `name` is the target from `launch`.
     fn targets(&self, nth: usize, name: &str) -> Vec<String> {
         let port = name.rsplit(':').next().unwrap_or(name);
         let target = |wire: usize| {
@@ -466,13 +467,13 @@ impl Launch {
         self.wires_of(nth).map(target).collect()
     }
 
-    /// The target by which kvblaster reaches the process over TCP or a Unix socket.
+    /// Returns the target of a process over TCP or a Unix socket.
     fn stream_target(&self, nth: usize, name: &str) -> String {
         let far = far_address(self.wires_of(nth).next().unwrap_or_default()).to_string();
         if self.way.is_linked() { name.replace(LOOPBACK, &far) } else { name.to_owned() }
     }
 
-    /// The program's name and version; a distribution's package is shown as such.
+    /// Returns the program's name and version. A package of the distribution is mentioned.
     fn named(&self, process: &launch::Server) -> String {
         let file = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let version = process.version.as_deref().unwrap_or("of unknown version");
@@ -480,7 +481,12 @@ impl Launch {
         let name = if self.program == Program::Reflect { "null server" } else { &file };
         let is_packaged = self.path.starts_with("/usr/bin") || self.path.starts_with("/usr/sbin");
         let package = if is_packaged { " (the distribution's package)" } else { "" };
-        format!("{name} {version}{package}")
+        // In the protocol, Hypostyle reports the version of memcached with which it is compatible.
+        let own = match self.program {
+            Program::Hypostyle => proxy::version(&self.path, "hypostyle").ok(),
+            _ => None,
+        };
+        format!("{}{package}", own.unwrap_or_else(|| format!("{name} {version}")))
     }
 }
 
@@ -494,7 +500,7 @@ pub(crate) fn split(text: &str) -> Vec<String> {
     words.filter(|word| !word.is_empty()).map(|word| word.replace('\'', "")).collect()
 }
 
-/// Pins each thread of a process to one CPU, in turn.
+/// Pins each thread of a process to one CPU. The threads take the CPUs in turn.
 fn pin_threads(pid: u32, cpus: &[usize]) -> io::Result<()> {
     let tasks = Path::new("/proc").join(pid.to_string()).join("task");
     let mut threads: Vec<i32> = std::fs::read_dir(tasks)?
@@ -505,7 +511,7 @@ fn pin_threads(pid: u32, cpus: &[usize]) -> io::Result<()> {
     for (thread, cpu) in threads.into_iter().zip(cpus.iter().cycle()) {
         let mut set = CpuSet::new();
         set.set(*cpu);
-        // A thread may have ended meanwhile.
+        // An error is ignored, because the thread may have ended meanwhile.
         let _ = sched_setaffinity(Pid::from_raw(thread), &set);
     }
     Ok(())

@@ -4,14 +4,14 @@
 //! policy, point -> command line of kvblaster simulate -> misses -> figures of a row
 //! ```
 //!
-//! Where: in place of a server's measurement, with the method `simulate`.
+//! Where: `measure` calls this module instead of starting a server if the method is `simulate`.
 //! Invariant: the replay of a trace has the same result each time, so one round is exact. Drawn
 //! requests are a sample, so each round draws other requests.
 //! Source: none; see the crate `simulate`.
 
 use super::experiment::{Drive, Experiment, Method, Program, Scale, Server};
 use super::figures;
-use super::measure::{MeasureError, Site, parsed};
+use super::measure::{MeasureError, Site, has_flag, parsed};
 use super::points::{self, At};
 use super::record::{Row, Started};
 use super::servers::{ServerError, split};
@@ -19,6 +19,7 @@ use crate::flags::Verb;
 use crate::launch::on_cpus;
 use crate::result::manifest::Manifest;
 use crate::simulate::outcomes;
+use crate::words::quoted;
 use serde_json::json;
 use simulate::contestant::SimulatedPolicy;
 use std::env;
@@ -26,9 +27,9 @@ use std::path::PathBuf;
 
 /// The variable that names the folder with the traces.
 const TRACES: &str = "TRACES";
-/// The prefix with which an experiment names a file in that folder.
+/// The beginning of a word in an experiment's flags that names a file in the folder of the traces.
 const IN_TRACES: &str = "$TRACES/";
-/// The flags with which `kvblaster simulate` draws requests.
+/// The short and the long form of the flag by which `kvblaster simulate` draws requests.
 const DRAWING: [&str; 2] = ["-w", "--workload"];
 
 /// Returns the folder with the traces.
@@ -49,7 +50,7 @@ pub(super) fn traces() -> Result<PathBuf, ServerError> {
 pub(super) fn is_exact(experiment: &Experiment) -> bool {
     let draws = |server: &Server, at: &At| {
         let words = words(server, &experiment.drive, at);
-        words.map_or(true, |words| is_drawing(&words))
+        words.map_or(true, |words| has_flag(&words, DRAWING))
     };
     experiment.drive.method == Method::Simulate
         && !points::points(experiment, Scale::Full)
@@ -57,12 +58,7 @@ pub(super) fn is_exact(experiment: &Experiment) -> bool {
             .any(|at| experiment.servers.iter().any(|server| draws(server, at)))
 }
 
-fn is_drawing(words: &[String]) -> bool {
-    // `-wNAME` and `--workload=NAME` are other spellings of `-w NAME`.
-    words.iter().any(|word| DRAWING.iter().any(|flag| word.starts_with(flag)))
-}
-
-/// Checks that policies are simulated and programs are driven.
+/// Checks that the experiment simulates only policies, and starts only programs.
 pub(super) fn check(experiment: &Experiment) -> Result<(), String> {
     let Experiment { drive, servers, .. } = experiment;
     let simulates = drive.method == Method::Simulate;
@@ -108,14 +104,15 @@ pub(super) fn measure(
     (site, round): (&Site<'_>, u32),
 ) -> Result<(Row, Started), MeasureError> {
     let mut words = words(server, drive, at).map_err(MeasureError::Flags)?;
-    if is_drawing(&words) {
+    if has_flag(&words, DRAWING) {
         words.extend(["--seed".to_owned(), (round + 1).to_string()]);
     }
-    words = words.into_iter().map(in_folder).collect::<Result<_, _>>()?;
-    let (verb, command) = parsed(words)?;
+    let command = shown(&words);
+    let words = words.into_iter().map(in_folder).collect::<Result<_, _>>()?;
+    let (verb, _) = parsed(words)?;
     let wrong = |why: &str| MeasureError::Flags(format!("{command}: {why}"));
     let Verb::Simulate(mut plan) = verb else { return Err(wrong("not simulate")) };
-    // Without this line, the command would also simulate LRU, for comparison.
+    // `parsed` has added LRU for comparison, but only the server's policy is to be simulated.
     plan.contestants = vec![server.flags.parse().map_err(|why: String| wrong(&why))?];
     let done = on_cpus(site.client_cpus, || outcomes(&plan, |_, _| ()));
     let (_, outcomes) = done.map_err(ServerError::System)??;
@@ -142,7 +139,7 @@ pub(super) fn measure(
     Ok((row, started))
 }
 
-/// The words of the command line, without the program's name and the seed.
+/// Returns the words of the command line, without the program's name and the seed.
 fn words(server: &Server, drive: &Drive, at: &At) -> Result<Vec<String>, String> {
     let mut words = vec!["simulate".to_owned()];
     for text in [&drive.flags, &server.drive] {
@@ -152,7 +149,16 @@ fn words(server: &Server, drive: &Drive, at: &At) -> Result<Vec<String>, String>
     Ok(words)
 }
 
-/// Replaces the name of a file among the traces by its path.
+/// Returns the command line with `$TRACES`, which a shell replaces by the folder.
+fn shown(words: &[String]) -> String {
+    let shown = |word: &String| match word.starts_with(IN_TRACES) {
+        true => word.clone(),
+        false => quoted(word),
+    };
+    format!("kvblaster {}", words.iter().map(shown).collect::<Vec<_>>().join(" "))
+}
+
+/// Returns the path of the file if the word begins with `IN_TRACES`, and otherwise the word itself.
 fn in_folder(word: String) -> Result<String, ServerError> {
     let Some(file) = word.strip_prefix(IN_TRACES) else { return Ok(word) };
     let folder = traces()?;
@@ -190,7 +196,7 @@ mod tests {
 
     fn measured(flags: &str, policy: &str, round: u32) -> Result<(Row, Started), MeasureError> {
         let experiment = experiment(flags, policy, "").unwrap();
-        let site = Site { server_cpus: &[], client_cpus: &[], cards: &[], link: None };
+        let site = Site { server_cpus: &[], client_cpus: &[], link: None };
         let (server, drive) = (&experiment.servers[0], &experiment.drive);
         measure((server, drive), &At::default(), (&site, round))
     }
@@ -205,6 +211,12 @@ mod tests {
         let (row, started) = measured(flags, "sieve", 1).unwrap();
         assert!((row.figures["hits"] + row.figures["not found"] - 1.0).abs() < 1e-4);
         assert_eq!(started.driven_by, format!("kvblaster simulate {flags} -p sieve --seed 2"));
+    }
+
+    #[test]
+    fn a_command_line_names_the_variable_of_the_traces_not_its_value() {
+        let words = ["simulate", "$TRACES/a.u32.zst", "-s", "1%", "$a b"].map(str::to_owned);
+        assert_eq!(shown(&words), "kvblaster simulate $TRACES/a.u32.zst -s 1% '$a b'");
     }
 
     #[test]

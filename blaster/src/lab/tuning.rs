@@ -1,8 +1,8 @@
 //! Settings of the interface at the servers' end: queues, packet steering, interrupts, coalescing.
 //!
 //! Where: applied to a `Link` before its servers start; an experiment names the settings.
-//! Invariant: each setting is restored by the holder of the namespace, as `Namespace` explains. If
-//! an interface lacks the setting, the record has this reason instead of a row.
+//! Invariant: the holder of the namespace restores each setting, as `Namespace` explains. If an
+//! interface lacks a setting, the record has this reason instead of a row.
 //! Source: Linux, Documentation/networking/scaling.rst (RPS), Documentation/core-api/irq/
 //! irq-affinity.rst; ethtool(8).
 
@@ -12,7 +12,7 @@ use crate::words::quoted;
 use std::fs;
 use std::path::Path;
 
-/// CPUs in one group of digits of a mask.
+/// Number of CPUs in one group of digits of a CPU mask; commas separate the groups.
 const GROUP_CPUS: usize = 32;
 
 /// Settings of an interface.
@@ -20,9 +20,9 @@ const GROUP_CPUS: usize = 32;
 pub struct Tuning {
     /// The CPUs that process received packets (RPS). An empty list changes nothing.
     pub rps: Vec<usize>,
-    /// The CPUs of the interrupts: queue n gets the CPU at place n. An empty list changes nothing.
+    /// The CPUs for interrupts: the CPU at index n handles queue n. An empty list changes nothing.
     pub irq: Vec<usize>,
-    /// Microseconds for which the card may delay the interrupt of a received packet.
+    /// Microseconds for which the card may delay a received packet's interrupt. `None`: unchanged.
     pub coalesce_us: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn queues(
     Ok(Some(command))
 }
 
-/// The folders of an interface's receive queues, as the namespace's processes see them.
+/// Returns the folders of an interface's receive queues, by their paths in the namespace.
 fn queue_files(end: &Namespace, name: &str) -> Result<Vec<String>, LinkError> {
     let failed = |error| LinkError(format!("{name}: its queues are not to be seen: {error}"));
     let entries = fs::read_dir(end.files_of(name).join("queues")).map_err(failed)?;
@@ -91,7 +91,7 @@ fn write(end: &Namespace, file: &str, value: &str) -> Result<String, LinkError> 
     Ok(format!("echo {value} > {file}"))
 }
 
-/// The mask of CPUs that the kernel reads: groups of eight hexadecimal digits, the last CPUs first.
+/// Returns a CPU mask for the kernel: groups of eight hexadecimal digits, the highest CPUs first.
 fn mask(cpus: &[usize]) -> String {
     let groups = cpus.iter().max().map_or(1, |most| most / GROUP_CPUS + 1);
     let mut bits = vec![0_u32; groups];
@@ -99,10 +99,10 @@ fn mask(cpus: &[usize]) -> String {
     bits.iter().rev().map(|group| format!("{group:08x}")).collect::<Vec<_>>().join(",")
 }
 
-/// The interrupts of an interface's queues with the number of each queue. The driver names an
-/// interrupt after its queue: `eth1-TxRx-3`, `virtio2-input.3`, `mlx5_comp3@pci:0000:01:00.0`.
+/// Returns each interrupt of an interface with its queue's number, which is in the interrupt's
+/// name: `eth1-TxRx-3`, `virtio2-input.3`, `mlx5_comp3@pci:0000:01:00.0`.
 fn interrupts(files: &Path, all: &Path, name: &str) -> Vec<(usize, usize)> {
-    // The interrupts of a virtio card belong to the device above it.
+    // The interrupts of a virtio card are in the folder of the parent device, a PCI device.
     let folders = ["device/msi_irqs", "device/../msi_irqs"];
     let entries = folders.iter().find_map(|folder| fs::read_dir(files.join(folder)).ok());
     let numbers = entries
@@ -126,7 +126,7 @@ fn interrupts(files: &Path, all: &Path, name: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// The queue after which an interrupt is named. The only interrupt of a card has the card's name.
+/// Returns the queue in an interrupt's name. A card's only interrupt has the card's name: queue 0.
 fn queue(action: &str, name: &str) -> Option<usize> {
     if action == name {
         return Some(0);
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Builds the files of a virtio card with two queues.
+    /// The test makes files like those in /sys and /proc of a virtio card with two queues.
     #[test]
     fn the_interrupts_of_a_card_are_found() {
         let root = std::env::temp_dir().join(format!("kvblaster-irq-{}", std::process::id()));

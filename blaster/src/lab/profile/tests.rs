@@ -1,9 +1,9 @@
 //! Tests of the profile, on reports that perf 6.1 wrote of three servers.
 //!
-//! Where: the files beside this one. A server on one CPU answered gets of 9 connections over the
-//! loopback interface, with `perf record -F 997` for 10 s, on Linux 6.18. The padding of the
-//! columns is removed. The kernel's lines of Redis and Hypostyle are cut after the first ones.
-//! Invariant: the shares sum to 1, and at most a tenth of the samples have no kind.
+//! Where: the reports are in this folder. perf recorded with `-F 997` for 10 s while a server on
+//! one CPU answered gets of 9 connections over the loopback interface, on Linux 6.18. Padding of
+//! columns is removed; Redis's and Hypostyle's reports have only the kernel's first lines.
+//! Invariant: the shares sum to 1. Less than a tenth is `unmapped` or `other kernel`.
 //! Source: memcached 1.6.45, Debian's Redis, and Hypostyle.
 
 use super::*;
@@ -26,7 +26,7 @@ fn recorded() -> [Vec<Sample>; 3] {
 
 fn sample(object: &str, symbol: &str, line: &str) -> Sample {
     let [object, symbol, line] = [object, symbol, line].map(str::to_owned);
-    Sample { period: 1, object, symbol, line }
+    Sample { period: 1, count: 0, object, symbol, line }
 }
 
 #[test]
@@ -45,23 +45,35 @@ fn a_report_of_another_form_has_no_samples() {
     for text in ["", "#", "# Period|Symbol\n", "perf: no data", "1|2", "# Period\n1|[k] a|b"] {
         assert_eq!(parse(text, ""), [], "{text}");
     }
-    let text = "# Period|Shared Object|Symbol\nx|[k] a|b\n-1|a|b\n5|a\n|||||\n7|a|[] ] b\n";
-    assert_eq!(parse(text, ""), [Sample { period: 7, ..sample("a", "[] ] b", "") }]);
+    let text = "# Period|Samples|Shared Object|Symbol\nx|1|[k] a|b\n-1|1|a|b\n5|1|a\n|||||\n\
+                7|2|a|[] ] b\n";
+    assert_eq!(parse(text, ""), [Sample { period: 7, count: 2, ..sample("a", "[] ] b", "") }]);
 }
 
 #[test]
 fn shares_sum_to_one_and_few_are_unknown() {
     let rows = Rows::read().unwrap();
     for samples in recorded() {
-        let shares = rows.shares(&samples).unwrap();
+        let shares = rows.shares(&samples, 0).unwrap();
         let sum: f64 = shares.values().sum();
         assert!((sum - 1.0).abs() < 1e-9, "{sum}");
         let unknown = shares["profile: unmapped"] + shares["profile: other kernel"];
         assert!(unknown < 0.1, "{shares:?}");
     }
-    let idle = sample("[kernel.kallsyms]", "pv_native_safe_halt", "");
-    assert_eq!(rows.shares(&[idle]), None, "an idle CPU has no shares");
-    assert_eq!(rows.shares(&[]), None);
+}
+
+#[test]
+fn too_few_samples_of_work_have_no_shares() {
+    let rows = Rows::read().unwrap();
+    let of = |count, symbol| Sample { count, ..sample("[kernel.kallsyms]", symbol, "") };
+    let few = |samples: &[Sample]| match rows.shares(samples, SAMPLES_MIN) {
+        Err(error) => error.to_string(),
+        Ok(shares) => format!("{} kinds", shares.len()),
+    };
+    let (idle, work) = (of(5_000, "pv_native_safe_halt"), of(399, "tcp_ack"));
+    assert_eq!(few(&[idle, work.clone()]), "too few samples: 399 of 400; measure longer");
+    assert_eq!(few(&[work, of(1, "tcp_poll")]), "17 kinds");
+    assert!(rows.shares(&[], 0).is_err(), "without work there are no shares");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests of the lab's page in a real browser, like those of `report::browser`.
+//! Tests of the lab's page in a real browser, Chromium.
 //!
 //! Where: tests.
 //! Invariant: the browser loads nothing from the network. Without Chromium, tests are skipped
@@ -20,7 +20,7 @@ fn the_labs_page_runs_fits_and_can_be_read() {
         let charts: usize =
             sections.iter().map(|one| one.charts.len() + usize::from(one.profile.is_some())).sum();
         assert_eq!(list(&told["figures"]).len(), charts, "at {width}");
-        // A row for each claim, below the head.
+        // The copied table has a head, and a row for each claim.
         let copied = told["copied"].as_str().unwrap();
         let measured = sections.iter().filter(|one| !one.record.rows.is_empty());
         let rows: usize = measured.map(|one| one.judged.len().max(1)).sum();

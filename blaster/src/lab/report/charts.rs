@@ -1,12 +1,12 @@
-//! The figures of an experiment: for each a chart, and a table of all values and intervals.
+//! The charts of an experiment's figures, each with a table of all values and intervals.
 //!
 //! ```text
 //! rows -> points that were measured -> axes that vary -> grid: line by point -> chart, table
 //! ```
 //!
 //! Where: in each section of the report.
-//! Invariant: chart and table show the same estimates. An axis with one measured point is part of
-//! the title. At most `KINDS` lines share a chart, unless there are more servers.
+//! Invariant: chart and table show the same estimates. An axis with a single measured point is in
+//! the title. A chart has at most `KINDS` lines, unless there are more servers.
 //! Source: none.
 
 use super::glossary::meaning;
@@ -22,10 +22,10 @@ use crate::report::table::Table;
 use crate::report::words::{self, UNKNOWN};
 use crate::words::{size, without_suffix};
 
-/// The mark of values in a table that show kvblaster's limit, not the server's.
+/// The mark, in a table, of a value that kvblaster limited, not the server.
 const BOUND: &str = " ○";
 
-/// The value of a figure at one point.
+/// The value of a server's figure at one point.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell {
     /// The estimate over the rounds.
@@ -34,7 +34,7 @@ pub(crate) struct Cell {
     pub(crate) is_bound: bool,
 }
 
-/// The values of a server, or of a server at one point of the second axis.
+/// One line of a chart: a server, or a server at one point of the second axis.
 #[derive(Debug)]
 struct Series {
     name: String,
@@ -42,18 +42,18 @@ struct Series {
     cells: Vec<Option<Cell>>,
 }
 
-/// The values of one chart.
+/// All values of one chart.
 #[derive(Debug)]
 struct Grid {
-    /// The end of the title: the axes that do not vary in this chart.
+    /// The end of the title, which names the axes that do not vary in this chart.
     fixed: String,
-    /// The axis, or `None` if each server has one value.
+    /// The horizontal axis. `None` if each server has a single value.
     x: Option<experiment::Axis>,
     labels: Vec<String>,
     series: Vec<Series>,
 }
 
-/// Estimates a figure of a server at a point. `None` if the figure was not measured there.
+/// Estimates a server's figure at a point. `None` if the figure was not measured there.
 pub(crate) fn cell(record: &Record, server: &str, at: &[String], figure: &str) -> Option<Cell> {
     let values: Vec<f64> = record.values(server, at, figure).into_values().collect();
     let rows = || record.rows.iter().filter(|row| row.server == server && row.at == at);
@@ -63,7 +63,7 @@ pub(crate) fn cell(record: &Record, server: &str, at: &[String], figure: &str) -
     Some(Cell { estimate: estimate(&values)?.within(of.unit), is_bound })
 }
 
-/// The labels of one axis of these points, in order.
+/// Returns the different labels of these points on one axis, in the order of the points.
 pub(crate) fn labels(points: &[Vec<String>], axis: usize) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for label in points.iter().filter_map(|at| at.get(axis)) {
@@ -74,7 +74,7 @@ pub(crate) fn labels(points: &[Vec<String>], axis: usize) -> Vec<String> {
     found
 }
 
-/// The labels as numbers, if all are different numbers.
+/// Returns the labels as numbers. `None` if a label is no number, or two numbers are equal.
 pub(crate) fn numbers(labels: &[String]) -> Option<Vec<f64>> {
     let number =
         |label: &String| without_suffix(label).parse().ok().filter(|one: &f64| one.is_finite());
@@ -88,7 +88,7 @@ pub(crate) fn charts(experiment: &Experiment, record: &Record) -> Vec<Chart> {
     let mut charts = Vec::new();
     for figure in experiment.figures.iter().filter(|one| !one.y.starts_with(PREFIX)) {
         let grids = grids(experiment, record, &figure.y);
-        // Charts of one figure have equal scales.
+        // All charts of a figure have the same vertical axis.
         let all =
             grids.iter().flat_map(|grid| &grid.series).flat_map(|one| one.cells.iter().flatten());
         let ends = |cell: &Cell| {
@@ -161,7 +161,7 @@ struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    /// The values of a server along an axis, at one label of a second axis if there are two.
+    /// Returns a server's values along the axis `x`, at the label `second` of the other axis.
     fn cells(
         &self,
         server: &str,
@@ -181,7 +181,7 @@ impl Grid {
     /// Draws the values. `None` if there are no values.
     fn chart(&self, id: String, figure: &experiment::Figure, scale: &[f64]) -> Option<Chart> {
         let of = figures::named(&figure.y)?;
-        // A logarithmic axis cannot show zeros, so it is not used if all values are zeros.
+        // A logarithmic axis cannot show 0, so the axis is linear if all values are 0.
         let is_log = figure.log && scale.iter().any(|value| *value > 0.0);
         let series: Vec<&Series> =
             self.series.iter().filter(|one| one.cells.iter().any(Option::is_some)).collect();
@@ -257,7 +257,7 @@ impl Grid {
     }
 }
 
-/// The explanation of the marks of a chart.
+/// Explains the marks of a chart.
 fn caption(less_is_better: bool, is_log: bool, series: &[&Series]) -> String {
     let cells = || series.iter().flat_map(|one| one.cells.iter().flatten());
     let mut caption = if less_is_better { "Less is better." } else { "More is better." }.to_owned();
@@ -283,7 +283,7 @@ pub(crate) fn told(cell: Option<Cell>, unit: Unit) -> String {
     format!("{}{interval}{bound}", unit.format(estimate.value))
 }
 
-/// The format of a unit's figures on an axis.
+/// Returns the function that formats values of a unit on an axis.
 fn format_of(unit: Unit) -> Format {
     match unit {
         Unit::PerSecond => words::count,

@@ -3,11 +3,11 @@
 //! Where: in each section of the report, in sentences.
 //! Invariant: the first server's losses are reported in the same way as its wins. A difference is
 //! reported only if the interval of the ratio excludes 1 and the ratios of equal servers, and if
-//! `claims::doubt` has no doubt about the measurements.
+//! `claims::doubt` finds no reason for doubt.
 //! Source: none.
 
 use crate::lab::claims::{Estimate, VOID, doubt, noise_of, quantity};
-use crate::lab::experiment::{Experiment, Method};
+use crate::lab::experiment::Experiment;
 use crate::lab::figures::{self, Figure};
 use crate::lab::profile::PREFIX;
 use crate::lab::record::{Record, Row};
@@ -29,8 +29,7 @@ pub fn compared(experiment: &Experiment, record: &Record, noise: Option<&Record>
     let (Some((name, figure)), Some(first)) = (figure, experiment.servers.first()) else {
         return Vec::new();
     };
-    let noise = noise.filter(|_| experiment.drive.method != Method::Simulate);
-    let noise = noise.map_or(1.0, |noise| noise_of(noise, name));
+    let noise = noise_of((experiment, record), noise, name);
     let others = experiment.servers.iter().skip(1);
     let one = |other: &str| pair((experiment, record), (name, figure), noise, [&first.name, other]);
     others.filter_map(|other| one(&other.name)).collect()
@@ -75,7 +74,8 @@ fn pair(
     let (least, most) = (told_of().min_by(by_value)?, told_of().max_by(by_value)?);
     let mut text = match judged.as_slice() {
         [(only, verdict, at)] => {
-            format!("{first} has {} times the {name} of {other}{at}: {verdict}", told(only))
+            let (other, times) = (format!("{other}{at}"), format!("{} times", told(only)));
+            format!("{}: {verdict}", figures::compared(name, [first, &other], &times))
         }
         all => {
             let range = match [least, most].map(|(one, _, at)| (times(one.value), at)) {
@@ -88,7 +88,8 @@ fn pair(
             let counts: Vec<String> =
                 counts.map(|(count, word)| format!("{word} at {count}")).collect();
             let (counts, all) = (counts.join(", "), all.len());
-            format!("{first} has {range} the {name} of {other}: {counts} of {all} points")
+            let compared = figures::compared(name, [first, other], &range);
+            format!("{compared}: {counts} of {all} points")
         }
     };
     let is_either = |row: &&Row| row.server == first || row.server == other;
@@ -117,25 +118,25 @@ pub(crate) fn ratio(
 /// A ratio at a point, its verdict, and the point in words.
 type Judged = (Estimate, &'static str, String);
 
-/// A ratio in digits.
+/// Formats a ratio.
 pub(crate) fn times(ratio: f64) -> String {
     if ratio < 0.095 { format!("{ratio:.3}") } else { format!("{ratio:.2}") }
 }
 
-/// A ratio and its interval.
+/// Formats a ratio and its interval.
 pub(crate) fn told(ratio: &Estimate) -> String {
     let interval = ratio.interval.map(|(low, high)| format!(" [{}, {}]", times(low), times(high)));
     times(ratio.value) + &interval.unwrap_or_default()
 }
 
-/// A point in words: `connections = 16, server threads = 4`.
+/// Writes a point in words: `connections = 16, server threads = 4`.
 pub(crate) fn place(experiment: &Experiment, at: &[String]) -> String {
     let words =
         experiment.axes.iter().zip(at).map(|(axis, label)| format!("{} = {label}", axis.name));
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Counts equal remarks, the most frequent first. Remarks that differ in numbers only are equal.
+/// Counts equal remarks; those that differ only in numbers are equal. Sorts by frequency.
 #[must_use]
 pub fn remarks(record: &Record) -> Vec<String> {
     let mut counts: BTreeMap<String, (usize, String, bool)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The knee of a closed loop: the load beyond which waiting grows and throughput hardly does.
+//! The knee of a closed loop: at higher loads, only response times grow, not throughput.
 //!
 //! Where: among the findings of experiments whose first axis is a number of connections or threads.
 //! Invariant: a knee is reported only if kvblaster was not the limit at any point near the greatest
@@ -14,13 +14,13 @@ use crate::words::{grouped, time, whole};
 
 /// Throughput is near the greatest throughput if it is at least this share of the greatest.
 const NEAR: f64 = 0.95;
-/// The limit of p99 in ns.
+/// The report names the greatest throughput with a p99 below this number of nanoseconds.
 const P99_NS: f64 = 1e6;
 const RATE: &str = "requests/s";
-/// Words in the names of axes along which a closed loop has a knee.
+/// Words in the names of axes that increase the load of a closed loop.
 const GROWING: [&str; 2] = ["connection", "thread"];
 
-/// Finds the knee of each server's throughput, if a closed loop grows along the first axis.
+/// Finds the knee of each server's throughput, if the first axis increases a closed loop's load.
 #[must_use]
 pub fn knees(experiment: &Experiment, record: &Record) -> Vec<String> {
     let flags =
@@ -39,7 +39,7 @@ pub fn knees(experiment: &Experiment, record: &Record) -> Vec<String> {
         sorted.sort_by(|one, other| one.0.total_cmp(&other.0));
         firsts = sorted.into_iter().map(|(_, label)| label).collect();
     }
-    // Without a second axis there is one course of points for each server.
+    // Without a second axis, each server has a single series of points.
     let seconds = match labels(&points, 1) {
         none if none.is_empty() => vec![None],
         some => some.into_iter().map(Some).collect(),
@@ -63,7 +63,7 @@ pub fn knees(experiment: &Experiment, record: &Record) -> Vec<String> {
     found
 }
 
-/// Throughput and times at one point of the first axis.
+/// A server's throughput and response times at one point of the first axis.
 #[derive(Clone, Copy, Debug)]
 struct Step<'a> {
     label: &'a str,
@@ -86,7 +86,7 @@ fn step<'a>(
 }
 
 /// Describes the knee: the first step whose rate is near the greatest rate, if all later steps have
-/// greater means. Also gives the greatest rate with a p99 below 1 ms.
+/// greater mean times. Adds the greatest rate with a p99 below 1 ms.
 fn knee(course: &[Step<'_>], axis: &str) -> Option<String> {
     let by_rate = |one: &&Step<'_>, other: &&Step<'_>| one.rate.total_cmp(&other.rate);
     let best = course.iter().max_by(by_rate).filter(|best| best.rate > 0.0)?;
@@ -135,7 +135,7 @@ fn knee(course: &[Step<'_>], axis: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The knee of a course: label, rate, mean and p99 of each step.
+    /// Describes the knee of steps that have a label, a rate, a mean time and a p99.
     fn course(steps: &[(&'static str, f64, f64, f64)]) -> Option<String> {
         knee(&steps.iter().map(step).collect::<Vec<_>>(), "connections")
     }
@@ -144,7 +144,7 @@ mod tests {
         Step { label, rate, mean_ns, p99_ns: Some(p99), is_bound: false }
     }
 
-    /// The rate 96 is near the greatest rate, 100, and the mean grows from this step on.
+    /// The rate 96 is near the greatest rate, 100, and the mean time grows after this step.
     const KNEE_AT_2: [(&str, f64, f64, f64); 4] = [
         ("1", 10.0, 9e4, 1e5),
         ("2", 96.0, 1e5, 5e5),

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Where: `kvblaster lab report --markdown`.
-//! Invariant: all texts of records and experiments are escaped, or stand in a block of code that
-//! they cannot end. A link leads to a file that the same report writes. Each file begins with
+//! Invariant: all texts of records and experiments are escaped, or are in a code block that the
+//! text cannot end. A link leads to a file that the same report writes. Each file begins with
 //! `MADE`, so that a later report knows the files that it may replace or remove.
 //! Source: the specification of GitHub Flavored Markdown.
 
@@ -15,7 +15,7 @@ use super::noise;
 use super::overview::{self, READING, SUBJECT};
 use super::section::Section;
 use crate::report::chart::sheet;
-use crate::report::words::escaped_markdown as escaped;
+use crate::report::words::escaped_markdown;
 use crate::words::sentence;
 use std::fmt::Write;
 
@@ -23,7 +23,7 @@ use std::fmt::Write;
 pub const MADE: &str =
     "<!-- Made by kvblaster lab report, which replaces or removes this file. -->";
 
-/// Makes all files: name and contents.
+/// Returns the name and the contents of each file.
 #[must_use]
 pub fn files(entries: &[Entry], sections: &[Section]) -> Vec<(String, String)> {
     let mut files = vec![("README.md".to_owned(), readme(entries, sections))];
@@ -136,14 +136,46 @@ fn list(out: &mut String, title: &str, sentences: &[String]) {
     }
 }
 
-/// A part of a page that its reader unfolds.
+/// Escapes a text. Words between backticks stay code.
+fn escaped(text: &str) -> String {
+    let parts: Vec<&str> = text.split('`').collect();
+    let is_plain = |one: char| one.is_ascii_graphic() || one == ' ';
+    let is_code = |part: &&str| !part.is_empty() && part.chars().all(is_plain);
+    if parts.len().is_multiple_of(2) || !parts.iter().skip(1).step_by(2).all(is_code) {
+        return escaped_markdown(text);
+    }
+    let escaped = |(nth, part): (usize, &&str)| match nth % 2 {
+        0 => escaped_markdown(part),
+        _ => format!("`{part}`"),
+    };
+    parts.iter().enumerate().map(escaped).collect()
+}
+
+/// Returns a section that is hidden until the reader clicks on `summary`.
 fn folded(summary: &str, contents: &str) -> String {
     format!("\n<details><summary>{summary}</summary>\n\n{contents}\n</details>\n")
 }
 
-/// A block of code that the text cannot end: its fence is longer than any run of backticks.
+/// Returns a code block. Its fence is longer than any run of backticks in the text.
 fn code(text: &str) -> String {
     let runs = text.split(|one: char| one != '`').map(str::len);
     let fence = "`".repeat(3.max(runs.max().unwrap_or(0) + 1));
     format!("{fence}text\n{text}\n{fence}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn words_between_backticks_are_code_unless_they_could_end_it() {
+        for (text, markdown) in [
+            ("a_b: `c_d` and `<e>`.", "a\\_b: `c_d` and `<e>`."),
+            ("one ` only_", "one \\` only\\_"),
+            ("``a``", "\\`\\`a\\`\\`"),
+            ("`a\nb`", "\\`a\nb\\`"),
+        ] {
+            assert_eq!(escaped(text), markdown);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::lab::experiment::Experiment;
 use crate::report::table::Table;
 use crate::words::percent;
 
-/// The greatest difference of a pair of equal servers in a figure.
+/// The greatest difference, over all points, between two equal servers in a figure.
 struct Noise<'a> {
     figure: &'a str,
     server: &'a str,
@@ -47,7 +47,7 @@ fn all(section: &Section) -> Vec<Noise<'_>> {
     all
 }
 
-/// The noise in a sentence without a full stop.
+/// Tells the greatest noise of each figure in a sentence without a full stop.
 #[must_use]
 pub fn sentence(sections: &[Section]) -> String {
     let noises: Vec<Noise<'_>> = sections.iter().flat_map(all).collect();
@@ -72,7 +72,7 @@ pub fn sentence(sections: &[Section]) -> String {
     format!("Noise: two equal servers differed by at most {}{few}", words.join(", "))
 }
 
-/// A table of the noise by figure and server; without rows if the experiment is not `NOISE`.
+/// Returns a table of the noise, which has no rows if the experiment is not `NOISE`.
 #[must_use]
 pub fn table(section: &Section) -> Table {
     let mut table = Table::new(&["figure", "server", "greatest difference", "at"]);

@@ -2,8 +2,8 @@
 //!
 //! Where: at the top of the page, and in the Markdown's `README.md`.
 //! Invariant: each entry with data has a row for each claim, or one row if it has no claims. An
-//! entry without data has a row in a table of its own, with the reason. Conditions that differ
-//! between records are all listed.
+//! entry without data has a row, with the reason, in another table. If a condition differs between
+//! records, all its values are listed.
 //! Source: none.
 
 use super::Entry;
@@ -24,7 +24,7 @@ limits, and not reproduced if it lies outside; the noise between equal servers w
 of a ratio. Otherwise the measurement is too short to tell. If kvblaster, which makes the load, \
 was the limit, this machine cannot tell.";
 
-/// The totals in a sentence.
+/// Counts the measured experiments and the verdicts, in words.
 #[must_use]
 pub fn totals(entries: &[Entry], sections: &[Section]) -> String {
     let measured = sections.iter().filter(|one| !one.record.rows.is_empty()).count();
@@ -33,18 +33,19 @@ pub fn totals(entries: &[Entry], sections: &[Section]) -> String {
     let count = |verdict| verdicts.iter().filter(|it| **it == verdict).count();
     format!(
         "{measured} of {} experiments are measured. Of their {} claims, {} are confirmed, {} are \
-         not reproduced, for {} the measurements are too short to tell, and {} this machine \
-         cannot tell.",
+         not reproduced, for {} the measurements are too short to tell, {} this machine cannot \
+         tell, and {} are not measured at this scale.",
         entries.len(),
         verdicts.len(),
         count(Verdict::Confirmed),
         count(Verdict::NotReproduced),
         count(Verdict::TooShort),
-        count(Verdict::CannotTell)
+        count(Verdict::CannotTell),
+        count(Verdict::NotAtScale)
     )
 }
 
-/// The dates of the first and the last record.
+/// Returns the dates of the earliest and the latest record.
 #[must_use]
 pub fn when(sections: &[Section]) -> String {
     let dates = sections.iter().map(|one| one.record.started.as_str()).filter(|it| !it.is_empty());
@@ -58,7 +59,7 @@ pub fn when(sections: &[Section]) -> String {
     }
 }
 
-/// The machine, the versions and the size of the experiments, by name.
+/// Returns the names and values of conditions: machine, scale, rounds and versions.
 #[must_use]
 pub fn conditions(sections: &[Section]) -> Vec<(&'static str, String)> {
     let measured = || sections.iter().filter(|section| !section.record.rows.is_empty());
@@ -89,7 +90,7 @@ pub fn conditions(sections: &[Section]) -> Vec<(&'static str, String)> {
     rows.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// The conditions as a table.
+/// Returns a table of all conditions.
 #[must_use]
 pub fn conditions_table(sections: &[Section]) -> Table {
     let mut table = Table::new(&["condition", "value"]);
@@ -99,7 +100,7 @@ pub fn conditions_table(sections: &[Section]) -> Table {
     table
 }
 
-/// The experiments with data: a row for each claim. `link` gives the address of a section.
+/// Returns a table of the experiments with data. `link` gives the address of a section.
 #[must_use]
 pub fn table(sections: &[Section], link: &dyn Fn(&Section) -> String) -> Table {
     let mut table = Table::new(&["experiment", "verdict", "claim", "here"]);
@@ -123,7 +124,7 @@ pub fn table(sections: &[Section], link: &dyn Fn(&Section) -> String) -> Table {
     table
 }
 
-/// The experiments without data, with the reasons.
+/// Returns a table of the experiments without data, with the reasons.
 #[must_use]
 pub fn unmeasured(
     entries: &[Entry],

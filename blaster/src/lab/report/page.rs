@@ -1,6 +1,6 @@
 //! The report as one HTML page, which needs no other file.
 //!
-//! Where: `kvblaster lab report`. The frame, the style and the script are those of `report`.
+//! Where: `kvblaster lab report`. Frame, style and script come from `crate::report`.
 //! Invariant: all texts of records and experiments are escaped.
 //! Source: WCAG 2.2, see `report`.
 
@@ -15,7 +15,7 @@ use crate::report::words::escaped;
 use crate::words::sentence;
 use std::fmt::Write;
 
-/// The first conditions, which are shown unfolded: processor, scale, rounds.
+/// Number of conditions (processor, scale, rounds) that the page shows without a click.
 const CONDITIONS_SHOWN: usize = 3;
 
 /// Makes the page.
@@ -87,8 +87,8 @@ fn section(out: &mut String, section: &Section) {
     out.push_str("</section>\n");
 }
 
-/// Writes the figures. The conditions of the measurements are a part of each caption, because a
-/// figure may be copied out of the page.
+/// Writes the figures. Each caption has the conditions of the measurements, because a reader may
+/// copy the figure without the rest of the page.
 fn figures(out: &mut String, section: &Section) {
     let made = section.conditions();
     let caption = |caption: &str| format!("{caption}\n{made}");

@@ -1,8 +1,8 @@
 //! The profile of an experiment: the kinds of the servers' work as stacked bars, and as a table.
 //!
 //! Where: after the charts of an experiment with figures whose names begin with `PREFIX`.
-//! Invariant: each bar shows all of a server's work. The kinds with the greatest shares have parts
-//! of their own; the table has all kinds of the experiment.
+//! Invariant: each bar shows all of a server's work. The kinds with the greatest shares have their
+//! own parts of the bar; all other kinds share one part. The table has all kinds.
 //! Source: "Performance Analysis of Memcached", section 5.1.
 
 use super::charts::{Cell, cell, told};
@@ -16,7 +16,7 @@ use crate::report::bars::{Bar, Bars, Part};
 use crate::report::chart::KINDS;
 use crate::report::table::Table;
 
-/// The classes of parts in the style sheet.
+/// The CSS classes of a bar's parts.
 const CLASSES: [&str; KINDS] = ["k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"];
 
 /// Draws a bar for each server at each point. `None` if no kind of work was measured.

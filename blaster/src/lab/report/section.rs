@@ -1,7 +1,7 @@
-//! One experiment in the report: all that the page and the Markdown tell about it.
+//! The section of the report about one experiment.
 //!
-//! Where: made of an entry, and written by `page` and `markdown`.
-//! Invariant: a section has text without markup. It exists for each readable record.
+//! Where: made from an `Entry`; `page` and `markdown` write the section.
+//! Invariant: the texts of a section have no markup. Each readable record has a section.
 //! Source: none.
 
 use super::Entry;
@@ -10,8 +10,8 @@ use super::findings::{compared, place, remarks};
 use super::knee::knees;
 use super::profile::profile;
 use super::slug;
-use crate::lab::claims::{Judged, Verdict, judge};
-use crate::lab::experiment::Experiment;
+use crate::lab::claims::{Judged, NOISE, Verdict, judge};
+use crate::lab::experiment::{Experiment, Method};
 use crate::lab::profile::PREFIX;
 use crate::lab::record::Record;
 use crate::report::bars::Bars;
@@ -19,15 +19,20 @@ use crate::report::chart::Chart;
 use crate::report::table::Table;
 use crate::words::sentence;
 
-/// The kernel's name and release are the first words of its description.
+/// Number of words, at the beginning of a kernel's description, with its name and release.
 const KERNEL_WORDS: usize = 2;
+
+/// Folders of the kernel, which are the same on each machine.
+const KERNEL: [&str; 3] = ["/dev/", "/proc/", "/sys/"];
+/// The prefix of a target that is a Unix socket.
+const UNIX: &str = "unix:";
 
 /// An experiment with data.
 #[derive(Clone, Debug)]
 pub struct Section {
     /// The experiment's name.
     pub name: String,
-    /// The name as an id and a file's name.
+    /// The name as an HTML id and as a file's name.
     pub slug: String,
     /// The experiment. `None` if it no longer exists.
     pub experiment: Option<Experiment>,
@@ -35,13 +40,13 @@ pub struct Section {
     pub record: Record,
     /// The claims with their verdicts.
     pub judged: Vec<Judged>,
-    /// Computed sentences without full stops: comparisons and knees.
+    /// Sentences without full stops: comparisons of servers, and knees of the throughput.
     pub findings: Vec<String>,
-    /// The figures, without the kinds of work.
+    /// The charts of all figures except the kinds of work.
     pub charts: Vec<Chart>,
-    /// The kinds of work, if they were measured.
+    /// The bars of the kinds of work. `None` if no kind of work was measured.
     pub profile: Option<Bars>,
-    /// Counted remarks without full stops.
+    /// The different remarks with their counts, without full stops.
     pub remarks: Vec<String>,
 }
 
@@ -49,7 +54,8 @@ impl Section {
     /// Makes the section of an entry. `None` if the entry has no readable record.
     #[must_use]
     pub fn new(entry: &Entry, noise: Option<&Record>) -> Option<Section> {
-        let record = entry.record.as_ref().ok()?.as_ref()?.clone();
+        let mut record = entry.record.as_ref().ok()?.as_ref()?.clone();
+        texts(&mut record).for_each(|text| *text = without_folders(text));
         let experiment = entry.experiment.clone();
         let mut section = Section {
             name: entry.name.clone(),
@@ -71,6 +77,13 @@ impl Section {
         if let Some(orphans) = orphans(experiment, &section.record) {
             section.remarks.push(orphans);
         }
+        let noise = noise.filter(|_| experiment.drive.method != Method::Simulate);
+        if let Some(other) = noise.and_then(|noise| noise.difference(&section.record)) {
+            section.remarks.push(format!(
+                "The noise between equal servers widens no interval here, because the data of \
+                 {NOISE} are of {other}"
+            ));
+        }
         Some(section)
     }
 
@@ -80,7 +93,7 @@ impl Section {
         self.experiment.as_ref().map_or(&self.name, |one| &one.title)
     }
 
-    /// The source and the place in it.
+    /// The document that the experiment repeats, and the place in the document.
     #[must_use]
     pub fn source(&self) -> String {
         self.experiment
@@ -88,7 +101,7 @@ impl Section {
             .map_or_else(|| "This experiment no longer exists".to_owned(), source)
     }
 
-    /// The figures without values, in a sentence without a full stop.
+    /// Names the figures that no measurement has, in a sentence without a full stop.
     #[must_use]
     pub fn without_values(&self) -> Option<String> {
         let is_drawn = |name: &str| {
@@ -101,7 +114,7 @@ impl Section {
         (!none.is_empty()).then(|| format!("No measurement has a value of {}", none.join(", ")))
     }
 
-    /// All that could not be measured, with a row each.
+    /// Returns a table with a row for each server or point that could not be measured.
     #[must_use]
     pub fn missing(&self) -> Table {
         let mut table = Table::new(&["server", "point", "reason"]);
@@ -123,13 +136,13 @@ impl Section {
         table
     }
 
-    /// Version and command lines of each server, without the folders of programs.
+    /// Version and command lines of each server.
     #[must_use]
     pub fn servers(&self) -> Vec<(String, String)> {
         let server = |one: &crate::lab::record::Started| {
             let commands = one.commands.iter().chain(std::iter::once(&one.driven_by));
-            let commands: Vec<String> =
-                commands.filter(|text| !text.is_empty()).map(|text| without_folder(text)).collect();
+            let commands: Vec<&str> =
+                commands.map(String::as_str).filter(|text| !text.is_empty()).collect();
             (format!("{}: {}", one.server, one.version), commands.join("\n"))
         };
         self.record.servers.iter().map(server).collect()
@@ -140,19 +153,20 @@ impl Section {
     pub fn conditions(&self) -> String {
         let Record { machine, started, command, kvblaster, .. } = &self.record;
         let kernel: Vec<&str> = machine.kernel.split(' ').take(KERNEL_WORDS).collect();
-        // A remark on the version, in brackets, is shown only with the command lines.
+        // Words in brackets after a version are shown with the command lines, but not here.
         let servers = self.record.servers.iter();
         let mut versions: Vec<&str> =
             servers.filter_map(|one| one.version.split(" (").next()).collect();
         versions.sort_unstable();
         versions.dedup();
-        let versions: String = versions.iter().map(|version| format!("{version}, ")).collect();
+        let own = format!("kvblaster {kvblaster}");
+        let with = match versions.as_slice() {
+            [simulated] if simulated.ends_with(&own) => (*simulated).to_owned(),
+            servers => format!("with {}", [servers, &[&own]].concat().join(", ")),
+        };
         let day = started.split('T').next().unwrap_or_default();
         let (processor, kernel) = (processor(&self.record), kernel.join(" "));
-        format!(
-            "Measured on {day} by `{command}`, on {processor}, {kernel}, with {versions}kvblaster \
-             {kvblaster}."
-        )
+        format!("Measured on {day} by `{command}`, on {processor}, {kernel}, {with}.")
     }
 
     /// The time, scale and rounds of the measurements.
@@ -169,7 +183,7 @@ impl Section {
     }
 }
 
-/// The model and the number of the machine's CPUs.
+/// Returns the model and the number of the machine's CPUs.
 #[must_use]
 pub fn processor(record: &Record) -> String {
     let machine = &record.machine;
@@ -177,7 +191,7 @@ pub fn processor(record: &Record) -> String {
     format!("{model}, {} CPUs", machine.cpus)
 }
 
-/// The document and the place in it.
+/// Returns the title of a document, and the place in the document.
 #[must_use]
 pub fn source(experiment: &Experiment) -> String {
     format!("{}: {}", experiment.source.title(), experiment.place)
@@ -189,7 +203,7 @@ pub fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Confirmed => "good",
         Verdict::NotReproduced => "invalid",
-        Verdict::TooShort | Verdict::CannotTell => "warning",
+        Verdict::TooShort | Verdict::CannotTell | Verdict::NotAtScale => "warning",
     }
 }
 
@@ -204,9 +218,42 @@ fn orphans(experiment: &Experiment, record: &Record) -> Option<String> {
     })
 }
 
-/// Removes the program's folder from a command line, because the folder depends on the machine.
-fn without_folder(command: &str) -> String {
-    let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
-    let program = program.rsplit('/').next().unwrap_or(program);
-    format!("{program} {rest}").trim_end().to_owned()
+/// Returns the texts of a record that may contain paths.
+fn texts(record: &mut Record) -> impl Iterator<Item = &mut String> {
+    let Record { command, servers, rows, missing, .. } = record;
+    let servers =
+        servers.iter_mut().flat_map(|one| one.commands.iter_mut().chain([&mut one.driven_by]));
+    let rows = rows.iter_mut().flat_map(|row| row.bound.iter_mut().chain(&mut row.remarks));
+    let missing = missing.iter_mut().map(|one| &mut one.why);
+    servers.chain(rows).chain(missing).chain([command])
+}
+
+/// Removes the folders from the absolute paths in a text, because folders depend on the machine.
+/// Paths in the folders `KERNEL` stay whole.
+pub(super) fn without_folders(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        // A path between quotes may have spaces.
+        let is_quoted = rest.starts_with('/') && out.ends_with('\'');
+        let is_end = |one: char| match is_quoted {
+            true => one == '\'',
+            false => one.is_whitespace() || "'\"`=,;()".contains(one),
+        };
+        let (word, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
+        let (scheme, path) = word.split_at(word.rfind(UNIX).map_or(0, |at| at + UNIX.len()));
+        let path = match path.trim_end_matches('/').rsplit_once('/') {
+            Some((_, name))
+                if path.starts_with('/') && !KERNEL.iter().any(|one| path.starts_with(one)) =>
+            {
+                name
+            }
+            _ => path,
+        };
+        let end = after.chars().next();
+        out.extend([scheme, path]);
+        out.extend(end);
+        rest = &after[end.map_or(0, char::len_utf8)..];
+    }
+    out
 }

@@ -2,7 +2,9 @@
 //!
 //! Where: tests. Invariant: see `report`. Source: none.
 
+use super::section::without_folders;
 use super::{Entry, NOISE, entries, findings, knee, markdown, page, sections, write};
+use crate::lab::claims::Verdict;
 use crate::lab::experiment::{Experiment, Figure, Scale};
 use crate::lab::figures::PROFILE;
 use crate::lab::points::points;
@@ -15,7 +17,7 @@ use std::path::PathBuf;
 /// A name that would run a script or end a table's cell, if it were not escaped.
 pub(super) const HOSTILE: &str = "</script><script>window.wrong.push('x')</script>`|<b>";
 
-/// An experiment with these servers and axes. The first server is compared with the second.
+/// Makes an experiment with these servers and axes, and with claims about the first server.
 pub(super) fn experiment(name: &str, servers: &[&str], axes: &str) -> Experiment {
     let programs = servers
         .iter()
@@ -61,7 +63,7 @@ name = "group"
 points = [{ at = "small", scale = "quick" }, { at = "rather large", scale = "quick" }]
 "#;
 
-/// Three rounds of all servers at all points. The first server is twice as fast as the others.
+/// Makes three rounds of rows, in which the first server is twice as fast as all other servers.
 pub(super) fn record(experiment: &Experiment) -> Record {
     let mut record = Record {
         schema: SCHEMA,
@@ -103,7 +105,7 @@ pub(super) fn entry(experiment: Experiment, record: Option<Record>) -> Entry {
     Entry { name: experiment.name.clone(), experiment: Some(experiment), record: Ok(record) }
 }
 
-/// Entries of all kinds: with and without axes, two axes, failures, orphans and hostile names.
+/// Makes entries with and without axes, with failures, with orphans, and with hostile names.
 pub(super) fn all_kinds() -> Vec<Entry> {
     let pairs = ["hypostyle", "memcached", "hypostyle again", "memcached again"];
     let noise = experiment(NOISE, &pairs, CONNECTIONS);
@@ -145,7 +147,7 @@ pub(super) fn all_kinds() -> Vec<Entry> {
     ]
 }
 
-/// The kinds of work of two servers. The first kind has a tenth of the work, the tenth none of it.
+/// Makes an entry with ten kinds of work. The first kind has 10 % of the work, the tenth has 0 %.
 fn profiled() -> Entry {
     let mut kinds = experiment("kinds", &["hypostyle", "memcached"], SENDERS);
     kinds.figures =
@@ -217,6 +219,20 @@ fn every_kind_of_record_has_a_row_and_nothing_escapes() {
 }
 
 #[test]
+fn noise_of_another_scale_is_told_and_a_claim_outside_the_scale_is_counted() {
+    let mut entries = all_kinds();
+    entries[0].record.as_mut().unwrap().as_mut().unwrap().scale = Scale::Full;
+    let mut all = sections(&entries);
+    let plain = all.iter_mut().find(|one| one.name == "plain").unwrap();
+    let expected = "The noise between equal servers widens no interval here, because the data of \
+                    own-noise are of scale Full";
+    assert_eq!(plain.remarks, [expected]);
+    plain.judged[0].verdict = Verdict::NotAtScale;
+    let totals = super::overview::totals(&entries, &all);
+    assert!(totals.ends_with("and 1 are not measured at this scale."), "{totals}");
+}
+
+#[test]
 fn a_failure_is_a_row_and_equal_ones_are_one() {
     let sections = sections(&all_kinds());
     let section = sections.iter().find(|one| one.name == "partly").unwrap();
@@ -235,7 +251,7 @@ fn numbers_are_places_and_other_labels_are_categories() {
     assert_eq!(*names, ["small", "rather large"]);
     let Ticks::Categories(names) = &charts("plain")[0].x_ticks else { panic!("no categories") };
     assert_eq!(*names, ["hypostyle", "memcached, with a long name", "redis"]);
-    // Two servers at two points of the second axis share a chart; six servers have a chart each.
+    // At two points of the second axis, two servers share a chart; six servers have two charts.
     let titles = |name: &str| charts(name).iter().map(|one| one.title.clone()).collect::<Vec<_>>();
     assert_eq!(titles("both"), ["requests/s by connections", "p99 by connections"]);
     assert_eq!(charts("both")[0].lines[1].name, "hypostyle, group = rather large");
@@ -249,6 +265,47 @@ fn numbers_are_places_and_other_labels_are_categories() {
 }
 
 #[test]
+fn a_report_has_no_folder_of_the_machine() {
+    for (text, shown) in [
+        ("/x/memcached -s /x/a.sock", "memcached -s a.sock"),
+        (
+            "sh -c 'exec \"$@\"' '/x y/nutcracker' -c /proc/self/fd/3",
+            "sh -c 'exec \"$@\"' 'nutcracker' -c /proc/self/fd/3",
+        ),
+        ("redis://unix:/x/a.sock udp://10.0.0.1:1", "redis://unix:a.sock udp://10.0.0.1:1"),
+        ("-o udp_allow=0.0.0.0/0,udp_allow=::/0", "-o udp_allow=0.0.0.0/0,udp_allow=::/0"),
+        ("TRACES=/x/traces: not there (/x/y/), 1 / 2", "TRACES=traces: not there (y), 1 / 2"),
+    ] {
+        assert_eq!(without_folders(text), shown);
+    }
+    let experiment = experiment("paths", &["hypostyle", "memcached"], SENDERS);
+    let mut data = record(&experiment);
+    let path = || "/secret/x".to_owned();
+    data.command += " --experiments /secret/x";
+    data.servers[0].driven_by = path();
+    data.rows[0].bound = Some(path());
+    data.rows[1].remarks.push(path());
+    data.missing.push(Missing { why: path(), ..Missing::default() });
+    let entries = [entry(experiment, Some(data))];
+    let sections = sections(&entries);
+    let files = markdown::files(&entries, &sections).into_iter().map(|(_, text)| text);
+    for text in files.chain([page::page(&entries, &sections)]) {
+        assert!(!text.contains("secret"), "{text}");
+    }
+}
+
+#[test]
+fn simulated_servers_name_kvblaster_once() {
+    let experiment = experiment("simulated", &["lru", "fifo"], SENDERS);
+    let mut data = record(&experiment);
+    for server in &mut data.servers {
+        server.version = "simulated by kvblaster 0.1.0".to_owned();
+    }
+    let made = sections(&[entry(experiment, Some(data))])[0].conditions();
+    assert!(made.ends_with("Linux 6.1, simulated by kvblaster 0.1.0."), "{made}");
+}
+
+#[test]
 fn losses_are_told_like_wins() {
     let experiment = experiment("t", &["hypostyle", "memcached", "redis"], CONNECTIONS);
     let mut data = record(&experiment);
@@ -257,9 +314,9 @@ fn losses_are_told_like_wins() {
         *rate *= if row.at == ["256"] { 4.0 } else { 2.0 };
     }
     let expected = [
-        "hypostyle has 2.00 times the requests/s of memcached: better at 3 of 3 points",
-        "hypostyle has 0.50 times (connections = 256) to 1.00 times (connections = 16) the \
-         requests/s of redis: worse at 1, no difference shown at 2 of 3 points",
+        "the requests/s of hypostyle are 2.00 times those of memcached: better at 3 of 3 points",
+        "the requests/s of hypostyle are 0.50 times (connections = 256) to 1.00 times \
+         (connections = 16) those of redis: worse at 1, no difference shown at 2 of 3 points",
     ];
     assert_eq!(findings::compared(&experiment, &data, None), expected);
     // The noise of equal servers exceeds the difference.
@@ -275,8 +332,8 @@ fn losses_are_told_like_wins() {
                     connections = 256";
     assert_eq!((knees.len(), knees[0].as_str()), (3, expected));
     let few = Record { rows: data.rows[..3].to_vec(), ..data };
-    let expected = "hypostyle has 1.98 times the requests/s of memcached (connections = 1): too \
-                    few rounds to tell";
+    let expected = "the requests/s of hypostyle are 1.98 times those of memcached (connections = \
+                    1): too few rounds to tell";
     assert_eq!(findings::compared(&experiment, &few, None)[0], expected);
     assert_eq!(findings::compared(&experiment, &Record::default(), None), [""; 0]);
 }
@@ -293,15 +350,14 @@ fn a_comparison_is_void_or_open_where_the_measurements_are_doubtful() {
         let share = if row.server == "memcached" { 0.5 } else { 0.0 };
         row.figures.insert("not found".to_owned(), share);
     });
-    // Shares are compared point by point. At this point both servers have the same share, so there
-    // is no doubt.
+    // At this point, both servers have the same share of keys not found, so there is no doubt.
     rows(&mut data, "256", |row| {
         row.figures.insert("not found".to_owned(), 0.2);
     });
-    let expected = "hypostyle has 2.00 times the requests/s of memcached: better at 1, this \
-                    machine cannot tell at 1, void at 1 of 3 points; kvblaster was the limit in 6 \
-                    of 18 measurements; the servers did not find the same keys (0.00 % to 50.00 % \
-                    were not found)";
+    let expected = "the requests/s of hypostyle are 2.00 times those of memcached: better at 1, \
+                    this machine cannot tell at 1, void at 1 of 3 points; kvblaster was the limit \
+                    in 6 of 18 measurements; the servers did not find the same keys (0.00 % to \
+                    50.00 % were not found)";
     assert_eq!(findings::compared(&experiment, &data, None), [expected]);
     data.rows.retain(|row| row.at == ["16"]);
     let expected = "(connections = 16): void; the servers did not find the same keys";
@@ -333,7 +389,7 @@ fn a_report_is_written_from_a_folder() {
         let read = fs::read_to_string(&path).unwrap();
         assert!(read.contains(text), "{path:?}: {read}");
     }
-    // The next report has no data of this experiment, so it removes only the experiment's files.
+    // Without `orphan.json`, the next report removes the files of `orphan`, and keeps `notes.md`.
     fs::remove_file(to("orphan.json")).unwrap();
     fs::write(markdown.join("notes.md"), "mine").unwrap();
     write(&folder, None, (Some(&markdown), Some(&library))).unwrap();
