@@ -1,13 +1,13 @@
-//! Measures requests per CPU second of kvblaster's driving thread, against the null server or
-//! another server. With `--against` the figure is compared with that of another load generator.
+//! Measures how many requests kvblaster's driving thread sends per CPU second, to the null server
+//! or another server. With `--against`, compares this figure with that of another load generator.
 //!
 //! Where: outside the program. The bench runs one driving thread as `kvblaster run` does.
 //! Invariant: a figure is the number of requests answered divided by the CPU time of the driving
-//! thread, or of the other program's process. The two programs run in turns on the same CPU, with
-//! the same requests, number of connections, and sizes of keys and values. Keep the server on
+//! thread, or of the other program's process. The two programs run alternately on the same CPU,
+//! with the same requests, number of connections, and sizes of keys and values. Keep the server on
 //! another CPU (`taskset`). Under `valgrind --tool=callgrind`, run with `--requests N` and with
 //! `--requests 2N`: the difference in instructions, divided by N, is the cost of a request, and
-//! `callgrind_annotate` shows where it goes.
+//! `callgrind_annotate` shows which functions execute these instructions.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
@@ -37,7 +37,7 @@ without --target: a null server in this process, on its last processor, over TCP
     connection for each request in flight)
 ";
 
-/// Number of keys. The workload is the preset `uniform`.
+/// Number of keys in the workload, which is the preset `uniform` with a few changes.
 const KEYS: &str = "100000";
 const KEY_BYTES: usize = 36;
 
@@ -189,8 +189,8 @@ fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<()
             return Err(format!("{} has failed", program.join(" ")).into());
         }
         let said = String::from_utf8_lossy(&ran.stdout);
-        // memcaslap adds sets to the requested number of requests, so the number that it prints
-        // counts.
+        // memcaslap sends sets in addition to the requested number of requests, so the number of
+        // requests is read from memcaslap's output.
         let counted = said.split_once("Ops: ").and_then(|(_, rest)| rest.split(' ').next());
         let requests = counted.map_or(Ok(options.requests), str::parse)?;
         Ok(requests as f64 / (children_seconds()? - before))
@@ -236,7 +236,8 @@ fn redis_benchmark(options: &Options, address: SocketAddr) -> Vec<String> {
     ))
 }
 
-/// Returns a command that stores nearly all keys that will be read: ten sets per key, random keys.
+/// Returns a command that sets random keys, ten times as often as there are keys, to fill the
+/// server.
 fn filling(options: &Options, address: SocketAddr) -> Vec<String> {
     words(&format!(
         "redis-benchmark -h {} -p {} -P 64 -n {KEYS}5 -r {KEYS} SET {} {}",
@@ -254,15 +255,15 @@ fn memcaslap(
     folder: &Path,
 ) -> Result<Vec<String>, Box<dyn Error>> {
     let Options { connections, depth, requests, value_bytes, .. } = options;
-    // memcaslap has one outstanding request per connection, so it gets `depth` times the
-    // connections.
+    // memcaslap keeps only one request per connection in flight, so memcaslap gets `depth` times as
+    // many connections.
     let connections = connections * depth;
     let file = folder.join("memcaslap");
     let sizes = format!(
         "key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{value_bytes} {value_bytes} 1\ncmd\n0 0\n1 1\n"
     );
     std::fs::write(&file, sizes)?;
-    // `-w 1k`: each connection sets 1,000 keys and then gets them. Fewer are not accepted.
+    // `-w 1k`: each connection sets 1,000 keys (memcaslap's minimum), and then gets these keys.
     let mut program = words(&format!(
         "memcaslap -s {address} -T 1 -c {connections} -x {requests} -w 1k -F {}",
         file.display()
@@ -272,7 +273,7 @@ fn memcaslap(
     Ok(program)
 }
 
-/// Returns the CPU seconds of the child processes that have ended. The kernel counts ticks.
+/// Returns the CPU time in seconds of all child processes that have ended.
 fn children_seconds() -> Result<f64, Box<dyn Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit_once(')').ok_or("no statistics")?.1;

@@ -1,12 +1,12 @@
 //! The scale of an axis: maps figures to positions in a plot, with ticks at round figures.
 //!
-//! Where: each plot has two axes, both on HTML pages and on terminals.
-//! Invariant: a scale is never empty, even without figures. All its ticks lie inside the scale;
-//! there are at most `TICKS_MAX`.
+//! Where: used by every plot, on HTML pages and on terminals.
+//! Invariant: the length of a scale is greater than zero, even if there are no figures. A scale has
+//! at most `TICKS_MAX` ticks, all of them inside the scale.
 //! Source: none; ticks are 1, 2 or 5 times a power of ten, as in most plots.
 
 const TICKS_MAX: u8 = 9;
-/// With fewer ticks, a logarithmic axis cannot be read.
+/// Minimum number of ticks with which a logarithmic axis can be read.
 const TICKS_MIN: usize = 3;
 /// Approximate number of ticks on a linear axis.
 const TICKS: f64 = 5.0;
@@ -14,7 +14,7 @@ const TICKS: f64 = 5.0;
 /// The way in which figures are mapped to an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Linear; the axis starts at zero.
+    /// Linear; the axis starts at zero, or at the least figure if that figure is negative.
     Linear,
     /// Linear; the axis extends from the least figure to the greatest.
     Within,
@@ -31,7 +31,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Returns a scale that contains all the figures.
+    /// Returns a scale for the figures. A logarithmic scale ignores zero and negative figures.
     #[must_use]
     pub fn new(spread: Spread, figures: impl Iterator<Item = f64>) -> Axis {
         let figures = figures.filter(|figure| figure.is_finite());
@@ -50,7 +50,7 @@ impl Axis {
         Axis { spread, from, to }
     }
 
-    /// Extends a logarithmic scale to round figures if it has fewer than `TICKS_MIN` ticks.
+    /// If a logarithmic scale has fewer than `TICKS_MIN` ticks, extends the scale to round figures.
     #[must_use]
     pub fn with_ticks(self) -> Axis {
         if self.spread != Spread::Log || self.ticks().len() >= TICKS_MIN {
@@ -63,8 +63,8 @@ impl Axis {
         Axis { from: from.unwrap_or(self.from), to: to.unwrap_or(self.to), ..self }
     }
 
-    /// Position of a figure from 0 (start of the axis) to 1 (end); `None` if the figure has no
-    /// position.
+    /// The position of a figure: 0 is the start of the axis, and 1 is its end. `None` if the axis
+    /// cannot show the figure, for example zero on a logarithmic axis.
     #[must_use]
     pub fn place(&self, figure: f64) -> Option<f64> {
         let place = match self.spread {

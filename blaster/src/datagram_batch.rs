@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! bytes       | datagram | datagram | ...     datagrams, back to back
-//! run         |---------------------|         of one length, one flow and one receiver: one send
+//! run         |---------------------|         equal length, flow and receiver: one send
 //! ```
 //!
-//! Where: between `wire`, which writes requests or answers, and a thread's outbox of `net`.
-//! Invariant: unsent datagrams keep their order, but `by_flow` groups them by flow. The caller
-//! bounds the batch.
+//! Where: the generator batches requests, the null server batches answers; `net` sends both.
+//! Invariant: datagrams are sent in the order in which they were written, except that `by_flow`
+//! sorts them by flow. The batch itself has no size limit: the caller limits it.
 
 use net::{Calls, Datagrams, Obstacle, Outbox, Peer};
 
-/// The most datagrams that an outbox sends with one call.
+/// Maximum number of datagrams that an outbox sends with one system call.
 const OUTBOX_DATAGRAMS_MAX: usize = 256;
 
 /// Datagrams that wait to be sent.
@@ -19,13 +19,12 @@ const OUTBOX_DATAGRAMS_MAX: usize = 256;
 pub struct DatagramBatch {
     bytes: Vec<u8>,
     runs: Vec<Run>,
-    /// The receivers. A `Run` only has an index into this vector, because a `Peer` is large.
+    /// The receivers. A `Run` stores an index into this vector, because a `Peer` is large.
     peers: Vec<Peer>,
     datagrams: usize,
-    /// The datagram that was begun last.
     last_start: DatagramStart,
     runs_sent: usize,
-    /// True if datagrams are sent flow by flow, so that runs, which have one flow each, are longer.
+    /// True if datagrams are sorted by flow before they are sent, so that fewer sends are needed.
     by_flow: bool,
     /// True if two adjacent runs have different flows.
     is_mixed: bool,
@@ -39,31 +38,31 @@ struct DatagramStart {
     to: Option<usize>,
 }
 
-/// Adjacent datagrams of one flow to one receiver, of equal lengths; the last may be shorter.
+/// Adjacent datagrams of equal flow, receiver and length. Only the last datagram may be shorter.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: DatagramStart,
     end: usize,
     each_bytes: usize,
-    /// True if the last datagram is shorter than the first, which ends the run.
+    /// True if no datagram can be added, because the last datagram is shorter than the others.
     is_over: bool,
 }
 
 impl DatagramBatch {
-    /// An empty batch. With `by_flow`, datagrams of one flow are sent together, which is faster.
+    /// Returns an empty batch. If `by_flow` is true, datagrams of the same flow are sent together.
     #[must_use]
     pub fn new(by_flow: bool) -> DatagramBatch {
         DatagramBatch { by_flow, ..DatagramBatch::default() }
     }
 
-    /// Returns an outbox for batches. If `runs` is true, the outbox sends each run as one unit.
+    /// Returns an outbox for batches. If `runs` is true, one system call can send a whole run.
     #[must_use]
     pub fn outbox(runs: bool) -> Outbox {
         Outbox::new(OUTBOX_DATAGRAMS_MAX, OUTBOX_DATAGRAMS_MAX, runs)
     }
 
-    /// Begins a datagram to `to`, or to the connected peer. The caller appends the datagram's bytes
-    /// to the returned vector, and then calls `end`.
+    /// Begins a datagram to the peer `to`, or to the connected peer if `to` is `None`. The caller
+    /// appends the datagram's bytes to the returned vector, and then calls `end`.
     #[inline]
     pub fn begin(&mut self, to: Option<&Peer>, flow: u16) -> &mut Vec<u8> {
         let to = to.map(|to| {
@@ -106,7 +105,7 @@ impl DatagramBatch {
         }
     }
 
-    /// Returns the number of datagrams in the batch, including sent ones until all are sent.
+    /// Returns the number of datagrams. Sent datagrams are included until all datagrams are sent.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -174,7 +173,7 @@ impl DatagramBatch {
             .flat_map(|one| self.bytes[one.first.start..one.end].chunks(one.each_bytes.max(1)))
     }
 
-    /// Marks `sent` more datagrams as sent. Once all are sent, clears the batch.
+    /// Marks `sent` more datagrams as sent. When all datagrams are sent, clears the batch.
     pub fn mark_sent(&mut self, mut sent: usize) {
         for run in &mut self.runs[self.runs_sent..] {
             let bytes = run.end - run.first.start;

@@ -1,4 +1,4 @@
-//! A driving thread: sends requests on time, tracks those in flight, and counts their outcomes.
+//! A driving thread: sends requests on time, tracks the requests in flight, and counts outcomes.
 //!
 //! ```text
 //! workload -> outward (draw, route, write) -> sockets -> inward (read, match, time) -> tally
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Where: between the workload and the measurements. The thread owns its connections, which are
-//! called lines. A token is the permission to send one request of a closed loop. A fill is a set of
-//! a key that a get missed.
-//! Invariant: `outward` and `inward` share nothing but messages and feedback, so they can run on
-//! one thread, or on two like the KV-Cache paper's Tx and Rx threads. A request is counted once.
+//! called lines. A token is the permission to send one request of a closed loop. A fill is a set
+//! command that stores a key which a get did not find.
+//! Invariant: `outward` and `inward` share nothing but messages and feedback, so both can run on
+//! one thread, or on two threads (Tx and Rx in the KV-Cache paper). Each request is counted once.
 //! Source: the KV-Cache paper, sections 5.2.2 and 5.3; Schroeder, Wierman, Harchol-Balter, "Open
 //! Versus Closed: A Cautionary Tale" (2006).
 
@@ -50,7 +50,7 @@ pub const DEPTH_MAX: u32 = 10_000;
 /// The most requests of an open loop that may wait for their answers.
 pub const OUTSTANDING_MAX: u32 = 1 << 20;
 
-/// The plan of one thread.
+/// The plan of one driving thread.
 #[derive(Clone, Debug)]
 pub struct Drive {
     /// The workload from which requests are drawn.
@@ -68,46 +68,47 @@ pub struct Drive {
     /// This process's number among the agents, from 0, and the number of agents; (0, 1) without
     /// agents.
     pub agent: (u32, u32),
-    /// This thread's first connection to each target (connections are numbered from 0 over all
-    /// threads), and the number of connections that all threads have to each target.
+    /// For each target: the number of this thread's first connection (all threads' connections are
+    /// numbered from 0), and the number of connections of all threads.
     pub first_connection: (u32, u32),
     /// The servers, at least one.
     pub targets: Arc<[Target]>,
     /// The ring that maps a key to its server.
     pub ring: Arc<Ring>,
-    /// The protocol.
+    /// The protocol of requests and answers.
     pub protocol: Protocol,
-    /// The processor to run on. `None` leaves the choice to the kernel.
+    /// The processor that this thread runs on. `None`: the kernel chooses.
     pub cpu: Option<usize>,
-    /// The processor of a second thread, which receives. If `None`, one thread sends and receives.
+    /// The processor of a second thread, which receives answers. `None`: one thread does both.
     pub receive_cpu: Option<usize>,
-    /// The loop, open or closed, and its rate or depth.
+    /// The rule by which requests are sent: an open loop with a rate, or a closed loop with a
+    /// depth.
     pub pace: Pace,
-    /// A request that is unanswered after this time is given up. On a stream, the connection is
-    /// given up too.
+    /// A request that is unanswered after this time is given up. A stream socket with such a
+    /// request is closed and opened again.
     pub timeout: Duration,
-    /// An answer that takes longer is counted as late.
+    /// An answer that takes longer than this time is counted as late.
     pub late_limit: Duration,
-    /// Requests after which a connection is closed and opened again; `None`: never.
+    /// Number of requests after which a connection is closed and opened again; `None`: never.
     pub churn_requests: Option<u64>,
-    /// True if each value read is compared with the value that its key determines.
+    /// True if each received value is compared with the value that its key determines.
     pub verify: bool,
-    /// True if a miss is followed by a set of the missed key.
+    /// True if, after a miss, a set command stores the missed key.
     pub fill_on_miss: bool,
-    /// UDP: requests of equal length go to the kernel in one call (generic segmentation offload).
+    /// UDP: true if requests of equal length are passed to the kernel in one call (GSO).
     pub gso: bool,
-    /// UDP: the rule that chooses the server's column for each request.
+    /// UDP: the rule that chooses the server's column (a thread) for each request.
     pub steering: Steering,
-    /// True if a thread that both sends and receives polls without sleeping, so that the server
-    /// spends no time on waking it.
+    /// True if a thread that both sends and receives polls without sleeping. The server then spends
+    /// no time on waking the thread.
     pub spin: bool,
-    /// The kind of requests: traffic, or filling or clearing the cache.
+    /// The kind of requests: the workload's traffic, or requests that fill or clear the cache.
     pub mode: Mode,
     /// The conditions that end the thread.
     pub end: EndCondition,
-    /// The live counts of this thread and of the receiving thread, if there is one.
+    /// The live counts of this thread, and of the receiving thread if there are two threads.
     pub live_counts: Option<[Arc<LiveCounts>; 2]>,
-    /// Signals between this thread and the one that starts it.
+    /// Signals between this thread and the thread that started it.
     pub signals: Arc<ThreadSignals>,
 }
 
@@ -150,12 +151,13 @@ impl ThreadSignals {
 pub enum Pace {
     /// Open loop: requests follow a schedule that does not depend on answers.
     Open {
-        /// The rate of this thread. NaN selects the workload's own gaps.
+        /// The rate of this thread. NaN: the workload itself determines the gaps between requests.
         #[serde(with = "bits")]
         rate_per_s: f64,
         /// Number of connections to each target.
         connections: u32,
-        /// The most requests outstanding on all connections. At this limit, a due request waits.
+        /// The most unanswered requests on all connections together. At this limit, due requests
+        /// wait.
         outstanding_max: u32,
     },
     /// Closed loop: each answer allows one more request.
@@ -168,8 +170,8 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// Number of connections to each target: in a thread's plan, connections of this thread; in a
-    /// run's plan, connections of all threads.
+    /// Number of connections to each target. A thread's plan counts this thread's connections; a
+    /// run's plan counts the connections of all threads.
     pub(crate) fn connections(self) -> u32 {
         let (Pace::Open { connections, .. } | Pace::Closed { connections, .. }) = self;
         connections
@@ -192,26 +194,26 @@ mod bits {
 /// The kind of requests sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
-    /// The workload's requests.
+    /// Sends the workload's requests.
     Traffic,
-    /// One set for each key in this thread's share.
+    /// Sends one set command for each key in this thread's share.
     Populate,
-    /// One delete for each key in this thread's share.
+    /// Sends one delete command for each key in this thread's share.
     Clear,
 }
 
-/// The conditions that end a thread; the first one that is met ends it.
+/// The conditions that end a thread. The thread ends when any condition is met.
 #[derive(Clone, Debug, Default)]
 pub struct EndCondition {
     /// Another thread sets this flag to end the thread.
     pub stop: Arc<AtomicBool>,
-    /// The time at which the thread ends.
+    /// The time at which the thread ends; `None`: no limit.
     pub deadline: Option<Instant>,
-    /// Requests after which the thread ends; `None`: no limit.
+    /// Number of requests after which the thread ends; `None`: no limit.
     pub requests: Option<u64>,
 }
 
-/// Why a thread could not do its work.
+/// An error that ends a driving thread.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
     /// A target cannot be connected to.
@@ -224,8 +226,8 @@ pub enum DriveError {
     },
     /// A request over UDP does not fit one datagram.
     #[error(
-        "a request does not fit one UDP datagram of 65,507 bytes (a value of {value_bytes} bytes, \
-         {keys} keys): choose smaller values or fewer keys a request, or use TCP"
+        "a request with {keys} keys and a value of {value_bytes} bytes does not fit into one UDP \
+         datagram of 65,507 bytes: choose smaller values or fewer keys per request, or use TCP"
     )]
     TooLarge {
         /// Bytes of the request's value.
@@ -244,10 +246,9 @@ pub enum DriveError {
     System(io::Error),
 }
 
-/// Counts nanoseconds from the start of the run.
+/// A clock that counts nanoseconds from the start of the run.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
-    /// The start of the run on the system's monotonic clock.
     start_ns: u64,
 }
 
@@ -264,7 +265,7 @@ impl Clock {
 }
 
 impl Drive {
-    /// A plan for a single thread that never ends; other settings are off or at their default.
+    /// A plan for a single thread that never ends. Every other setting is off or has its default.
     #[must_use]
     pub fn new(
         workload: Arc<Workload>,
@@ -302,15 +303,15 @@ impl Drive {
         }
     }
 
-    /// The number of tallies per epoch: one for each thread that sends or receives.
+    /// The number of tallies that are reported per epoch: one for each thread that sends or
+    /// receives.
     #[must_use]
     pub fn reporters(&self) -> usize {
         1 + usize::from(self.receive_cpu.is_some())
     }
 
-    /// The keys that this thread populates. If each connection has its own keys, these are the keys
-    /// of the thread's connections. If each agent has its own keys, they are a part of the keys of
-    /// the thread's agent.
+    /// The keys that this thread populates or clears. If each connection has its own keys: the keys
+    /// of this thread's connections. If each agent has its own keys: a share of the agent's keys.
     #[must_use]
     pub fn share(&self) -> Range<u64> {
         if self.workload.per_agent() {
@@ -323,7 +324,6 @@ impl Drive {
         self.workload.share(start, all).start..self.workload.share(end, all).start
     }
 
-    /// The sequence of this thread's requests.
     fn stream(&self) -> Stream {
         let (connection_numbers, all) = self.connection_numbers();
         Stream::new(&self.workload, self.seed, self.thread, self.threads)
@@ -331,16 +331,15 @@ impl Drive {
             .of_agent(self.agent, self.here)
     }
 
-    /// The numbers of this thread's connections to each target, and the number of connections of
-    /// all threads.
+    /// For each target: the numbers of this thread's connections, and the number of all
+    /// connections.
     fn connection_numbers(&self) -> (Range<u32>, u32) {
         let (first, all) = self.first_connection;
         (first..first.saturating_add(self.pace.connections()), all)
     }
 
-    /// The connections whose answers are counted separately, in the order of the thread's
-    /// connections. Connections are numbered over all targets. Empty if there are too many
-    /// connections.
+    /// This thread's connections, numbered over all targets: answers are counted for each
+    /// connection separately. Empty if the run has more than `CONNECTIONS_APART_MAX` connections.
     fn kept_connections(&self) -> Connections {
         let (Range { start, end }, all) = self.connection_numbers();
         let targets = u32::try_from(self.targets.len()).unwrap_or(u32::MAX);
@@ -363,7 +362,7 @@ impl Drive {
                 bypass: bypass.clone(),
                 targets: vec![*address],
                 threads: self.here.1 as usize,
-                // Another thread may have one connection more than this one.
+                // Another thread may have one connection more than this thread.
                 connections: self.pace.connections() as usize + 1,
                 protocol: self.protocol,
             });
@@ -377,7 +376,7 @@ impl Drive {
             return Err(DriveError::Plan("there is no target"));
         }
         if self.protocol == Protocol::Resp && self.targets.iter().any(is_udp) {
-            return Err(DriveError::Plan("Redis's protocol is not spoken over UDP: use TCP"));
+            return Err(DriveError::Plan("Redis's protocol does not work over UDP: use TCP"));
         }
         let is_right = match self.pace {
             Pace::Open { rate_per_s, outstanding_max, .. } => {
@@ -396,19 +395,20 @@ impl Drive {
         let has_keys = connection_numbers.end <= all && u64::from(all) <= self.workload.keys();
         if self.workload.per_connection() && !has_keys {
             return Err(DriveError::Plan(
-                "there are fewer keys than connections, and each needs keys of its own",
+                "there are fewer keys than connections, but each connection needs keys of its own",
             ));
         }
         let (agent, agents) = self.agent;
         let has_keys = agent < agents && u64::from(agents) <= self.workload.keys();
         if self.workload.per_agent() && !has_keys {
             return Err(DriveError::Plan(
-                "there are fewer keys than agents, and each needs keys of its own",
+                "there are fewer keys than agents, but each agent needs keys of its own",
             ));
         }
         if usize::try_from(all).is_ok_and(|all| all < self.steering.ports()) {
             return Err(DriveError::Plan(
-                "there are fewer connections than columns, and each column needs one to its port",
+                "there are fewer connections than columns, but each column needs a connection to \
+                 its port",
             ));
         }
         if self.timeout.is_zero() {
@@ -418,11 +418,12 @@ impl Drive {
     }
 }
 
-/// Runs the thread to its end. Each time `epoch` changes, and at the end, sends the thread's
-/// number, the number of the epoch that ended, and its tally to `sink`.
+/// Runs the thread to its end. Each time `epoch` changes, and at the end, sends to `sink` the
+/// thread's number, the number of the ended epoch, and the tally of that epoch.
 ///
 /// # Errors
-/// A target cannot be reached at the start, a request can never be sent, or the plan is invalid.
+/// A target cannot be reached at the start, a request is too large for a datagram, or the plan is
+/// invalid.
 pub fn run(
     drive: Drive,
     start: Instant,

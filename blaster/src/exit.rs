@@ -1,8 +1,8 @@
 //! The exit statuses of kvblaster, for scripts.
 //!
-//! Where: `main` exits with one of these; `--help` and `docs/kvblaster/run.md` list them.
-//! Invariant: each status has the same meaning for all commands. With asserts, an invalid result
-//! never has the status `Met`. A failed measurement never has the status of an unmet objective.
+//! Where: `main` exits with a status that `--help` and `docs/kvblaster/run.md` list.
+//! Invariant: each status has the same meaning for all commands. If there are asserts, an invalid
+//! result never leads to `Met`. A failed measurement never leads to `NotMet`.
 
 use crate::words::wrapped;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 pub enum Exit {
     /// The command has finished, and every assert holds.
     Met = 0,
-    /// Figures were measured, but an assert does not hold or the run was cut short.
+    /// Figures were measured, but an assert does not hold or the run ended early.
     NotMet = 1,
     /// There are asserts, but the measured figures are invalid.
     Invalid = 2,
@@ -23,20 +23,24 @@ pub enum Exit {
     Usage = 64,
 }
 
-/// The meaning of each status in `--help`.
+/// Each status with its meaning, as `--help` shows it.
 const MEANINGS: [(Exit, &str); 5] = [
     (Exit::Met, "done; every assertion is met"),
     (
         Exit::NotMet,
-        "measured, but an assertion is not met, a server went away or came back as another \
-         process, or the run ended early",
+        "measured, but an assertion is not met, a server stopped or was restarted, or the run \
+         ended early",
     ),
     (
         Exit::Invalid,
-        "measured, but INVALID, and an assertion was given: the figures do not show what the \
+        "measured with an assertion, but the result is INVALID: the figures do not show what the \
          server can do, so no assertion is judged",
     ),
-    (Exit::Failed, "failed: no server, no permission, or a file that cannot be written"),
+    (
+        Exit::Failed,
+        "failed: for example, no server answers, a permission is missing, or a file cannot be \
+         written",
+    ),
     (Exit::Usage, "the command line is wrong"),
 ];
 

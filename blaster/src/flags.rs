@@ -1,10 +1,10 @@
-//! The command line: one enum of verbs, each with its struct of flags.
+//! The command line: an enum of verbs, and a struct of flags for each verb.
 //!
-//! A flag is a field of its verb's struct: the doc comment is the flag's help, `value_parser`
-//! parses and bounds the value, and `long` and `short` without a name take the field's name. A verb
-//! is a variant of `Verb`, whose doc comment is its line in `--help`; an arm in `main` executes it,
-//! and an arm of `Verb::finish` checks its flags against each other. Help, manual page, completions
-//! and suggested commands are generated from these structs.
+//! A flag is a field of its verb's struct. The field's doc comment is the flag's help,
+//! `value_parser` parses and limits the value, and the flag has the field's name unless `long`
+//! gives another name. A verb is a variant of `Verb`. The variant's doc comment is the verb's line
+//! in `--help`, an arm in `main` executes the verb, and an arm of `Verb::finish` checks that its
+//! flags agree. These structs generate help, manual pages, completions and suggested commands.
 //!
 //! Where: `main` calls `parse` first.
 //! Invariant: an unknown word causes an error that names the word. If a flag is given twice, the
@@ -37,27 +37,27 @@ struct Cli {
 /// The verbs.
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
-    /// Drive servers with a workload, and report rates, times and CPU use
+    /// Send a workload to servers, and report rates, times and CPU use
     Run(Box<run::Run>),
     /// Find the highest rate at which an objective is met
     Capacity(Box<run::Search>),
     /// Find out how much memory, and how many CPUs, a workload needs
     Size(Box<size::flags::Sizing>),
-    /// Drive servers for a kvblaster elsewhere, over standard input and output
+    /// Execute the orders of another kvblaster, which arrive on standard input
     Agent(run::agents::HostFlags),
-    /// Give servers the same work in turns, and report how they differ
+    /// Measure servers in turn with the same workload, and report how they differ
     Compare(Box<run::compare::Plan>),
     /// Repeat published measurements of caches, side by side
     Lab(lab::flags::Plan),
     /// Put results side by side on an HTML page
     Report(report::flags::Plan),
-    /// Be a null server, which shows what the generator and the network can do
+    /// Run a server that stores nothing, to measure the generator and the network
     Reflect(reflect::Plan),
-    /// Replay traces of keys against eviction policies, offline
+    /// Simulate eviction policies with traces of keys, without a server
     Simulate(simulate::Plan),
     /// Print the manual page of kvblaster, or of one command
     Man {
-        /// A verb, as in kvblaster man run
+        /// A command, as in kvblaster man run
         #[arg(value_name = "COMMAND", value_parser = pages::verb)]
         verb: Option<Box<Command>>,
     },
@@ -69,7 +69,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Completes the verb's plan, and checks its flags against each other.
+    /// Completes the verb's plan, and checks that the verb's flags agree with each other.
     fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         match self {
             Verb::Run(run) => run.finish(given),
@@ -85,9 +85,9 @@ impl Verb {
 /// The reason why the command line is not executed.
 #[derive(Debug)]
 pub enum Refusal {
-    /// Help or the version was requested; `print` shows it.
+    /// The user asked for help or the version; `print` prints the requested text.
     Help(clap::Error),
-    /// The command line is wrong; the text describes the error and names the help.
+    /// The command line is wrong. The text describes the error, and says how to get help.
     Wrong(String),
 }
 
@@ -100,7 +100,7 @@ pub struct CliOption {
     pub value: Option<String>,
 }
 
-/// Parses the words of a command line; the first is the program's name.
+/// Parses the words of a command line; the first word is the program's name.
 ///
 /// # Errors
 /// Help is requested, or a word is unknown or wrong.
@@ -137,7 +137,7 @@ fn command() -> Command {
     })
 }
 
-/// Describes an error in a sentence that names its flag once.
+/// Describes an error in one line. If a flag's value is wrong, the line begins with the flag.
 fn describe(error: &clap::Error) -> String {
     let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     if let (ErrorKind::ValueValidation, Some(flag), Some(why)) =
@@ -155,7 +155,7 @@ fn describe(error: &clap::Error) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// The verb's options, in the order of the command line.
+/// Returns the options that the command line gives to the verb, in the order of the command line.
 fn given(command: &Command, matches: &ArgMatches) -> Vec<CliOption> {
     let Some((name, matches)) = matches.subcommand() else { return Vec::new() };
     let mut found = Vec::new();
@@ -181,9 +181,9 @@ fn given(command: &Command, matches: &ArgMatches) -> Vec<CliOption> {
 const TIME: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3600);
 const CPU_MAX: usize = 4095;
 
-/// The note on numbers in `--help`.
+/// A note on the form of numbers, for `--help`.
 pub(crate) const NUMBERS: &str =
-    "Numbers may end in k, m or g: thousands, millions or billions, as in 1.5m.";
+    "A number may end in k, m or g for thousands, millions or billions, as in 1.5m.";
 
 pub(crate) fn number<T>(
     range: RangeInclusive<T>,
@@ -198,7 +198,7 @@ where
     }
 }
 
-/// Returns a parser that yields `value` for the text `word`, and otherwise calls `other`.
+/// Returns a parser that returns `value` for the text `word`, and calls `other` for other texts.
 pub(crate) fn or<T: Clone + Send + Sync + 'static>(
     word: &'static str,
     value: T,
@@ -215,7 +215,9 @@ pub(crate) fn one<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
 /// Parses a time, such as 500us.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let time = span(text).filter(|time| TIME.contains(time));
-    time.ok_or_else(|| format!("must be a time as in 500us, 1ms or 2s, up to an hour, not {text}"))
+    time.ok_or_else(|| {
+        format!("must be a time of at most an hour, such as 500us, 1ms or 2s, not {text}")
+    })
 }
 
 /// Parses a list of CPUs, such as 0,2-5.
@@ -229,7 +231,7 @@ pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
-/// Formats CPUs in ascending order as `cpus` parses them: `0,2-5`.
+/// Formats a list of CPUs, in ascending order, in the form that `cpus` parses: `0,2-5`.
 pub(crate) fn cpu_list(cpus: &[usize]) -> String {
     let range = |run: &[usize]| match run {
         [first, .., last] => format!("{first}-{last}"),

@@ -1,9 +1,9 @@
-//! Starts servers on free ports and given CPUs. A server can be paused while another is measured.
+//! Starts servers on free ports and given CPUs, and pauses servers that are not measured.
 //!
 //! Where: called by the verbs `compare` and `size`.
 //! Invariant: a server is killed when its `Server` is dropped, and when this process ends in any
-//! way: a `Guard` leads the server's process group. The server's output is always read, so the
-//! server never blocks on it.
+//! way, because a `Guard` leads the server's process group. A thread reads all of the server's
+//! output, so that the server never blocks while it writes.
 
 pub(crate) mod guard;
 
@@ -28,20 +28,23 @@ use std::time::{Duration, Instant};
 pub const PORT: &str = "{port}";
 /// The placeholder for the path of a Unix socket in a server's command.
 pub const SOCKET: &str = "{socket}";
-/// Longest wait for a new server's first answer. Some servers write to all their memory first.
+/// A new server that does not answer within this time is killed. The time is long, because some
+/// servers write to all their memory before they answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Interval between checks of a server.
+/// Time between two checks of a process that is to answer or to end.
 const LOOK: Duration = Duration::from_millis(10);
-/// Bytes kept from the end of a server's output.
+/// Number of bytes that are kept from the end of a server's output, for error messages.
 const WORDS_BYTES_MAX: usize = 2000;
-/// Longest wait for a killed server, and for the end of its output.
+/// Longest wait for the end of a killed server, and again for the end of the server's output.
 const WORDS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The reason why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The command contains no placeholder for the address to listen on.
-    #[error("{0}: the command needs {PORT} or {SOCKET} in place of the port or the socket")]
+    #[error(
+        "{0}: the command must contain {PORT} or {SOCKET} where it names the port or the socket"
+    )]
     NoAddress(String),
     /// A system call failed.
     #[error("{0}: {1}")]
@@ -49,7 +52,7 @@ pub enum LaunchError {
     /// The server ended before it answered.
     #[error("{0}: the server ended before it answered ({1}); its output: {2}")]
     Ended(String, ExitStatus, String),
-    /// The server left its process group, so it cannot be paused.
+    /// The server left its process group, so kvblaster cannot pause the server.
     #[error(
         "{0}: kvblaster cannot pause the server, because the server left its process group: start \
          it without setsid and not as a daemon"
@@ -75,23 +78,23 @@ pub struct Server {
     child: Child,
     guard: Guard,
     socket: PathBuf,
-    /// Yields the end of the output. The lock, never contended, makes the receiver `Sync`.
+    /// Receives the end of the output. The lock only makes the receiver `Sync`.
     words: Mutex<mpsc::Receiver<String>>,
-    /// The server's address, as [`target::parse`] reads it.
+    /// The server's address, in the form that [`target::parse`] reads.
     pub target: String,
     /// The version that the server reports.
     pub version: Option<String>,
 }
 
-/// The arguments of a shell that replaces itself with `command`, which may begin with environment
-/// variables: `NAME=value`.
+/// Returns the command line of a shell that replaces itself with `command`. The command may begin
+/// with environment variables: `NAME=value`.
 #[must_use]
 pub fn shell(command: &str) -> Vec<String> {
     ["sh", "-c", &exec_text(command)].map(str::to_owned).into()
 }
 
-/// A shell script that replaces the shell with `command`. `exec` cannot set variables, so `env`
-/// sets them.
+/// Returns a script in which the shell is replaced by `command`. The script uses `env` to set
+/// environment variables, because `exec` cannot set them.
 pub(crate) fn exec_text(command: &str) -> String {
     let is_of_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
     let rest = command.trim_start().trim_start_matches(is_of_name);
@@ -99,9 +102,9 @@ pub(crate) fn exec_text(command: &str) -> String {
     format!("exec {}{command}", if is_assigned { "env " } else { "" })
 }
 
-/// Starts a server with these arguments and waits until it answers. The server runs on `cpus`, or
-/// on this thread's CPUs if `cpus` is empty. `{port}` is replaced by a free loopback port, and
-/// `{socket}` by a path.
+/// Starts a server with the command line `words`, and waits until the server answers. The server
+/// runs on `cpus`, or on this thread's CPUs if `cpus` is empty. In `words`, a free loopback port
+/// replaces `{port}`, and the path of a Unix socket replaces `{socket}`.
 ///
 /// # Errors
 /// The server cannot be started, ends, or does not answer.
@@ -130,7 +133,7 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     let guard = Guard::new(None).map_err(failed)?;
     command.process_group(guard.group.as_raw_pid());
     let child = on_cpus(cpus, || command.spawn()).and_then(|child| child).map_err(failed)?;
-    // Closes our copies of the output pipe's write end; otherwise the output would never end.
+    // Closes this process's copies of the output pipe, so that its reader sees the output's end.
     drop(command);
     let words = Mutex::new(last_words(reader).map_err(failed)?);
     let mut server = Server { child, guard, socket, words, target, version: None };
@@ -138,7 +141,7 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     if !server.has(server.pid()) {
         return Err(LaunchError::Escaped(name));
     }
-    // `owners` omits processes that this process may not inspect; these are not checked.
+    // `owners` omits processes that this process may not inspect, so such processes go unnoticed.
     match owner::owners(server_address(&target)).into_iter().find(|pid| !server.has(*pid)) {
         Some(other) => Err(LaunchError::Taken(name, server.target.clone(), other)),
         None => Ok(server),
@@ -146,7 +149,7 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
 }
 
 impl Server {
-    /// The server's process.
+    /// The id of the server's process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -160,25 +163,26 @@ impl Server {
     /// Pauses the server, so that it uses no CPU time.
     ///
     /// # Errors
-    /// The server is gone.
+    /// The server and its guard have ended.
     pub fn pause(&self) -> io::Result<()> {
         kill_process_group(self.guard.group, Signal::STOP)?;
-        // The guard, whose process has the group's number, has to keep running.
+        // Resumes the guard, whose process id is the group's number: the guard has to keep running.
         Ok(kill_process(self.guard.group, Signal::CONT)?)
     }
 
     /// Lets a paused server run again.
     ///
     /// # Errors
-    /// The server is gone.
+    /// The server and its guard have ended.
     pub fn resume(&self) -> io::Result<()> {
         Ok(kill_process_group(self.guard.group, Signal::CONT)?)
     }
 
-    /// Waits up to `patience` for the server to end. Returns its status and the end of its output.
+    /// Waits up to `patience` for the server to end. Returns the server's exit status and the end
+    /// of its output, or `None` if the server still runs.
     ///
     /// # Errors
-    /// The process cannot be waited for.
+    /// The system call that waits for the process fails.
     pub fn wait_for_end(&mut self, patience: Duration) -> io::Result<Option<(ExitStatus, String)>> {
         let status = status_within(&mut self.child, patience)?;
         Ok(status.map(|status| (status, self.kill_and_read())))
@@ -223,16 +227,15 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nothing can be done about errors. The guard is dropped after this.
+        // Errors are ignored, because nothing can be done about them here.
         self.guard.kill();
         let _ = self.child.kill();
-        // The wait has a limit, because a server of another user may not be killable.
+        // The wait has a limit, because kvblaster may not be able to kill a server of another user.
         let _ = self.wait_for_end(WORDS_PATIENCE);
         let _ = fs::remove_file(&self.socket);
     }
 }
 
-/// Waits up to `patience` for a process to end.
 pub(crate) fn status_within(
     child: &mut Child,
     patience: Duration,
@@ -251,7 +254,7 @@ fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Reads the output in a new thread, which sends the last bytes when the output ends.
+/// Starts a thread that reads a server's output and, when the output ends, sends the last bytes.
 fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
     let (sender, receiver) = mpsc::channel();
     let keep = move || {
@@ -266,7 +269,7 @@ fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
     Ok(receiver)
 }
 
-/// Runs `act` with this thread pinned to `cpus`, unless `cpus` is empty. Processes that `act`
+/// Pins this thread to `cpus` while it runs `act`, unless `cpus` is empty. Processes that `act`
 /// starts stay on these CPUs.
 ///
 /// # Errors
@@ -296,6 +299,6 @@ mod tests {
         let message = failed("echo no such {port} for >&2 me; exit 3");
         assert!(message.contains("ended") && message.contains("its output: no such"), "{message}");
         assert!(failed("no-such-program {socket}").contains("not found"), "no program");
-        assert!(failed("memcached").contains("needs {port}"), "no place");
+        assert!(failed("memcached").contains("must contain {port}"), "no place");
     }
 }

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Where: a client of the servers. The crate `simulate` replays traces against eviction policies.
-//! Invariant: the command line, with its seed, determines the requests; only times and answers
-//! vary.
+//! Invariant: the command line and its seed determine the requests. Two runs of the same command
+//! differ only in times and answers.
 //! Source: the KV-Cache paper, sections 5 and 6, whose load generator is called KV-Blaster.
 
 pub mod axis;

@@ -5,10 +5,10 @@
 //! reading half    socket -> bytes or datagrams        many answers per read
 //! ```
 //!
-//! Where: between the drive and the sockets of `net`. A new transport needs a variant of `Socket`
-//! and one of `Outward`.
-//! Invariant: no call blocks. At most `OUT_BYTES_MAX` bytes and one request wait to be sent. Both
-//! halves refer to the same socket, so that they can run on different threads.
+//! Where: between the module `drive` and the sockets of `net`. A new transport needs a variant of
+//! `Socket` and a variant of `Outward`.
+//! Invariant: no function blocks. On each connection, at most `OUT_BYTES_MAX` bytes and one request
+//! wait to be sent. The two halves share one socket, so that they can run on different threads.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -48,8 +48,8 @@ impl Socket {
     }
 
     /// Begins to connect. When `open` returns, a stream may still be connecting, but a UDP socket
-    /// is connected. `bypass` opens a connection that bypasses the kernel. This closure has to know
-    /// all targets that are reached through the interface.
+    /// is connected. The closure `bypass` opens a connection that bypasses the kernel. `bypass` has
+    /// to know all targets that are reached through the same network interface.
     ///
     /// # Errors
     /// The address cannot be reached, or the process has no file descriptors left.
@@ -69,7 +69,7 @@ impl Socket {
         }
     }
 
-    /// A stream that is connected and does not block.
+    /// Makes a socket from a stream that is already connected and does not block.
     #[must_use]
     pub fn connected(stream: TcpStream) -> Socket {
         Socket::Stream(Stream::from(OwnedFd::from(stream)).into())
@@ -97,7 +97,7 @@ impl Socket {
         };
     }
 
-    /// Returns the result of connecting.
+    /// Returns the result of the attempt to connect.
     ///
     /// # Errors
     /// The connection could not be made.
@@ -116,7 +116,8 @@ pub enum FlushOutcome {
     All,
     /// The socket's send buffer is full.
     Full,
-    /// The queue that bypasses the kernel is full. No event reports room in it, so try again.
+    /// The queue that bypasses the kernel is full. No event will report that the queue has room
+    /// again, so the caller has to try again.
     Later,
     /// The connection is broken.
     Broken,
@@ -145,7 +146,7 @@ pub enum Outward {
     },
     /// Datagrams that bypass the kernel.
     Packets {
-        /// The queue.
+        /// The queue that bypasses the kernel.
         packets: Arc<Packets>,
         /// Requests.
         batch: DatagramBatch,
@@ -153,7 +154,7 @@ pub enum Outward {
 }
 
 impl Outward {
-    /// Returns the sending half of a socket. With `gso`, datagrams of one flow are sent together.
+    /// Returns a socket's sending half. If `gso` is true, datagrams of one flow are sent together.
     #[must_use]
     pub fn new(socket: &Socket, gso: bool) -> Outward {
         match socket {
@@ -181,7 +182,7 @@ impl Outward {
         }
     }
 
-    /// Begins request `number` for column `flow`. The caller appends the bytes to the result.
+    /// Begins request `number` for column `flow`. The caller appends the request to the result.
     #[inline(always)]
     pub fn begin(&mut self, number: u16, flow: u16) -> &mut Vec<u8> {
         match self {
@@ -194,7 +195,7 @@ impl Outward {
         }
     }
 
-    /// Number of waiting bytes. In a stream, sent bytes are counted until all bytes are sent.
+    /// Number of waiting bytes. Sent bytes are included until all bytes are sent.
     #[inline(always)]
     #[must_use]
     pub fn total_bytes(&self) -> usize {
@@ -204,7 +205,8 @@ impl Outward {
         }
     }
 
-    /// Ends the request that was begun last. Drops it and returns false if it fits no datagram.
+    /// Ends the request that was begun last. If no datagram can hold the request, removes the
+    /// request and returns false.
     #[inline(always)]
     pub fn end(&mut self) -> bool {
         match self {
@@ -219,7 +221,7 @@ impl Outward {
         }
     }
 
-    /// Sends the waiting requests. Datagrams that bypass the kernel only move to a queue.
+    /// Sends the waiting requests. Requests that bypass the kernel only move to a send queue.
     #[inline]
     pub fn flush(&mut self, outbox: &mut Outbox, calls: &Calls) -> FlushOutcome {
         match self {

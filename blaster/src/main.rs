@@ -1,7 +1,7 @@
 //! The program `kvblaster`: parses the command line, executes the verb and prints the report.
 //!
 //! Where: on top of the library, which does the work.
-//! Invariant: only the report goes to stdout, all else to stderr. The exit status is one of `Exit`.
+//! Invariant: the report goes to stdout, all other output to stderr. The exit status is an `Exit`.
 
 use blaster::exit::Exit;
 use blaster::flags::{self, Refusal, Verb, pages};
@@ -72,8 +72,8 @@ fn main() -> ExitCode {
     written.map_or(Exit::Failed, |()| printed.exit).code()
 }
 
-/// Allows as many open files as the system permits, because each connection needs one. If this
-/// fails, fewer connections are possible, and the run reports this.
+/// Raises the limit of open files to the maximum, because each connection is an open file. An error
+/// is ignored: the run reports an error if it cannot open a connection.
 fn allow_connections() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

@@ -1,6 +1,6 @@
 //! Measurements: the driving threads' counts, and the CPU time and memory that processes use.
 //!
-//! Where: after the driving threads, before the search and the result.
+//! Where: the driving threads count; the search and the result use the measurements.
 //! Invariant: the sum of all tallies equals one tally of all requests, no matter how the requests
 //! are divided into tallies (by thread, epoch or report).
 //! Source: the KV-Cache paper (5.2.2, 6.1); for CPU time, Pavlik's thesis, section 3.1.2.

@@ -1,15 +1,14 @@
-//! Connections that bypass the kernel's network stack, each with its own source port.
+//! Connections that bypass the kernel's network stack. Each connection has its own source port.
 //!
 //! ```text
 //! thread 0   connections of ports 20000, 20003, ...   queue 0, queue 2
 //! thread 1   connections of ports 20001, 20002, ...   queue 1, queue 3
 //! ```
 //!
-//! Where: `line` uses these connections like the sockets of `net`.
+//! Where: the module `line` uses these connections like sockets.
 //! Invariant: a queue belongs to one thread. The source port identifies an answer's connection; the
 //! answer may arrive through any queue of the connection's thread. If several threads have queues,
-//! a probe has shown that the answers to each source port arrive through the queues of the port's
-//! thread.
+//! a probe has shown that the answers to each source port arrive through the queues of its thread.
 //! Source: the KV-Cache paper, section 4.1.
 
 mod probe;
@@ -29,16 +28,16 @@ use crate::target::Bypass;
 use crate::wire::Protocol;
 use probe::{Probe, ProbeParameters};
 
-/// Packet buffers of a queue: half of them receive, and half of them send.
+/// Number of packet buffers of a queue: half of the buffers receive, and half send.
 const CHUNKS: u32 = 4096;
-/// The most bytes of all packet buffers. If there are many queues, each has fewer buffers.
+/// The most bytes of all packet buffers. With many queues, a queue has fewer buffers.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
-/// The lowest source port; the ports that the kernel assigns by itself are higher.
+/// The lowest source port that is tried. The ports that the kernel assigns by itself are higher.
 const FIRST_PORT: u16 = 20_000;
-/// Spare source ports: a connection that is opened again gets another port.
+/// Number of spare source ports, because a connection that is opened again gets another port.
 const SPARE: usize = 16;
 
-/// The open interfaces, which connections share.
+/// The open interfaces. All connections over an interface share it.
 static OPEN: Mutex<Vec<Weak<Interface>>> = Mutex::new(Vec::new());
 
 /// The resources that a process's threads need at an interface.
@@ -48,9 +47,9 @@ pub struct InterfaceNeeds {
     pub bypass: Bypass,
     /// The targets reached over the interface.
     pub targets: Vec<SocketAddr>,
-    /// Number of threads.
+    /// Number of threads of this process that use the interface.
     pub threads: usize,
-    /// The most connections of a thread to each target.
+    /// The most connections that one thread has to one target.
     pub connections: usize,
     /// The protocol of the targets.
     pub protocol: Protocol,
@@ -60,7 +59,7 @@ pub struct InterfaceNeeds {
 struct Interface {
     bypass: Bypass,
     all: Vec<Arc<Queues>>,
-    /// Sockets that reserve the source ports in the kernel's stack.
+    /// Sockets that reserve the source ports, so that no other program gets the ports.
     _held: Vec<UdpSocket>,
 }
 
@@ -68,33 +67,31 @@ struct Interface {
 #[derive(Debug)]
 pub struct Queues {
     queues: Vec<Queue>,
-    /// The thread's number in this process, from 0.
     thread: usize,
     /// The lowest source port of all threads' ports.
     first: u16,
-    /// The owner of each source port, from port `first` on.
+    /// The owner of each source port, in the order of the ports from `first`.
     owners: Arc<[Owner]>,
-    /// For each target, its unused source ports.
     free: Mutex<Vec<(SocketAddr, VecDeque<Source>)>>,
 }
 
-/// The thread whose queues receive the answers to a source port; `None` if the port is not used.
+/// The thread whose queues receive the answers to a source port; `None` if no thread uses the port.
 type Owner = Option<usize>;
 
 #[derive(Debug)]
 struct Queue {
-    /// A copy of the port's descriptor, which epoll watches without the lock.
+    /// A copy of the descriptor of `port`, so that epoll can watch it without locking `port`.
     fd: OwnedFd,
-    /// Reads the kernel's counts of the port without the lock.
+    /// Reads the kernel's counts of `port` without locking `port`.
     meter: Meter,
     port: Mutex<Port>,
 }
 
-/// A connection's source port and queue.
+/// A connection's source port, and the queue through which the connection sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Source {
     port: u16,
-    /// The queue through which the connection sends, by its index among the thread's queues.
+    /// Index of the queue among the thread's queues.
     queue: usize,
 }
 
@@ -108,11 +105,11 @@ pub struct Packets {
     _interface: Arc<Interface>,
 }
 
-/// Opens an XDP port for each queue of an interface, to receive packets to `addresses` and UDP
-/// `ports`. Thread n of `threads` uses XDP ports n, n + threads, and so on.
+/// Opens an XDP port for each queue of an interface. The XDP ports receive the packets to
+/// `addresses` and UDP `ports`. Thread n of `threads` uses XDP ports n, n + threads, and so on.
 ///
 /// # Errors
-/// The interface lacks something, or another program uses it.
+/// The interface does not support AF_XDP as needed, or another program uses the interface.
 pub fn open(
     bypass: &Bypass,
     threads: usize,
@@ -135,13 +132,13 @@ pub fn open(
     let Opened { ports, .. } = opened;
     if ports.len() < threads {
         let (name, queues) = (&bypass.interface, ports.len());
-        let why = format!("{name} has {queues} queues: give at most that many threads (-t)");
+        let why = format!("{name} has only {queues} queues: use at most {queues} threads (-t)");
         return Err(io::Error::other(why));
     }
     Ok(ports)
 }
 
-/// Packets that the kernel dropped at the open interfaces' queues since the queues were opened.
+/// Number of packets that the kernel has dropped at the queues of all open interfaces.
 pub(crate) fn dropped() -> u64 {
     let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let interfaces: Vec<Arc<Interface>> = open.iter().filter_map(Weak::upgrade).collect();
@@ -152,17 +149,18 @@ pub(crate) fn dropped() -> u64 {
 }
 
 impl Packets {
-    /// Connects thread number `thread` of this process to the target `to`.
+    /// Makes a connection from thread number `thread` of this process to the target `to`.
     ///
     /// # Errors
-    /// The interface cannot be opened, or answers do not arrive through this thread's queues.
+    /// The interface cannot be opened, the thread has no queue or port, or `to` cannot be reached.
     pub fn connect(wanted: &InterfaceNeeds, thread: usize, to: SocketAddr) -> io::Result<Packets> {
         let interface = Interface::shared(wanted)?;
         let no_queue = || io::Error::other("this thread has no queue of the interface");
         let queues = interface.all.get(thread).cloned().ok_or_else(no_queue)?;
         let source = queues.take(to).ok_or_else(|| {
             let most = wanted.connections;
-            let why = format!("more than {most} connections on a thread: give more threads (-t)");
+            let why =
+                format!("a thread would have more than {most} connections: use more threads (-t)");
             io::Error::other(why)
         })?;
         let ends = xdp::reach(&wanted.bypass.interface, to, source.port);
@@ -199,7 +197,8 @@ impl Packets {
         self.target
     }
 
-    /// Moves `batch` to the queue; `Queues::post` sends it. False if the queue has no room for all.
+    /// Moves `batch` to the queue, from which `Queues::post` sends it. Returns false if the queue
+    /// has too little room for the batch.
     #[inline]
     pub fn enqueue(&self, batch: &mut DatagramBatch, calls: &Calls) -> bool {
         let Some(mut port) = self.queues.lock(self.source.queue) else { return false };
@@ -235,14 +234,15 @@ impl Queues {
         self.queues.get(queue).map(|queue| queue.fd.as_fd())
     }
 
-    /// Locks a queue, for a few calls only.
+    /// Locks a queue. The caller must release the lock after a few calls.
     #[inline]
     pub fn lock(&self, queue: usize) -> Option<MutexGuard<'_, Port>> {
         let queue = self.queues.get(queue)?;
         Some(queue.port.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The index of a source port among the source ports of all threads. `None` for any other port.
+    /// The index of `port` among the source ports of all threads, or `None` if `port` is none of
+    /// these.
     #[inline]
     #[must_use]
     pub fn port_index(&self, port: u16) -> Option<usize> {
@@ -256,7 +256,8 @@ impl Queues {
         self.owners.len()
     }
 
-    /// True if a source port belongs to another thread, so that its answers should not arrive here.
+    /// True if a source port belongs to another thread. Answers to such a port should not arrive in
+    /// this thread's queues.
     #[must_use]
     pub fn belongs_to_other_thread(&self, port: u16) -> bool {
         let owner = self.port_index(port).and_then(|place| self.owners[place]);
@@ -264,7 +265,7 @@ impl Queues {
     }
 
     /// Sends the datagrams that wait in the queues. If some cannot be sent, returns the reason.
-    /// After `Full` there may be room again at any time, but no event of the kernel reports this.
+    /// After `Full`, the caller must try again, because no event of the kernel reports new room.
     #[inline]
     pub fn post(&self, calls: &Calls) -> Option<Obstacle> {
         let mut obstacle = None;
@@ -289,8 +290,8 @@ impl Queues {
         self.free().iter_mut().find(|(of, _)| *of == target)?.1.pop_front()
     }
 
-    /// Appends a source port to the free ports. The longest free port is reused first, so that late
-    /// answers to a port arrive before the port is reused.
+    /// Appends a source port to the list of free ports. `take` takes the first port of the list, so
+    /// that late answers to a port arrive before the port is used again.
     fn give(&self, target: SocketAddr, source: Source) {
         if let Some((_, free)) = self.free().iter_mut().find(|(of, _)| *of == target) {
             free.push_back(source);
@@ -299,7 +300,7 @@ impl Queues {
 }
 
 impl Interface {
-    /// Returns the open interface; the first call opens it.
+    /// Returns the interface, which the first call opens.
     fn shared(wanted: &InterfaceNeeds) -> io::Result<Arc<Interface>> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|one| one.strong_count() > 0);
@@ -320,7 +321,7 @@ impl Interface {
     fn open(wanted: &InterfaceNeeds) -> io::Result<Interface> {
         let InterfaceNeeds { bypass, targets, threads, connections, .. } = wanted;
         let (threads, each) = ((*threads).max(1), connections + SPARE);
-        // With several threads, more than half of the ports may fail the probe.
+        // If there are several threads, the probe may reject more than half of the ports.
         let tried = if threads > 1 { 2 * threads * each + 4 * SPARE } else { each };
         let count = tried * targets.len();
         let (first, held) = hold(count)?;

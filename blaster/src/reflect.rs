@@ -1,9 +1,9 @@
 //! A null server: it answers every request in the protocol of the request, and stores nothing.
 //!
-//! Where: used in place of a server. Its rate is an upper bound for every server on this machine,
-//! and for the load generator. Its faults show whether the generator measures faults correctly.
-//! Invariant: each get is answered with a hit of the same length, each set as stored, each delete
-//! as deleted. `HELD_BYTES_MAX` and `OUT_BYTES_MAX` bound the memory that a client can use up.
+//! Where: driven in place of a server. The null server's rate is an upper bound for every server on
+//! this machine, and for the generator. Its faults test how the generator counts faults.
+//! Invariant: all values have the same length, and every key is found, stored or deleted as a
+//! request asks. `HELD_BYTES_MAX` and `OUT_BYTES_MAX` limit the memory that a client can use up.
 //! Source: none; the faults follow the KV-Cache paper's measurements of loss (section 6.2).
 
 mod answer;
@@ -31,28 +31,28 @@ pub use faults::Faults;
 use replies::SEND_METHODS;
 pub use replies::SendMethod;
 
-/// The most bytes of an incomplete request; values of sets are skipped on arrival.
+/// A connection ends if an incomplete request, without the value of a set, is longer than this.
 const HELD_BYTES_MAX: usize = 64 << 10;
 /// A connection with this number of unsent reply bytes is not read.
 const OUT_BYTES_MAX: usize = 1 << 20;
 const BACKLOG: i32 = 1024;
 /// The version that the null server reports.
 pub const NAME: &str = "reflect";
-/// The most bytes of a value.
+/// Maximum length of a value in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
-/// The most threads.
+/// Maximum number of threads.
 pub const THREADS_MAX: usize = 1024;
 
 /// Flags of the server, and of its planned faults.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(before_help = flags::ABOUT)]
 pub struct Plan {
-    /// HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT (AF_XDP on all queues of the
-    /// interface, which needs a queue for each thread; no faults can be injected) or unix:/PATH;
-    /// port 0 takes a free port
+    /// Address to listen on: HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT or unix:/PATH.
+    /// Port 0 means any free port. xdp:// uses AF_XDP on all queues of the interface; the interface
+    /// must have a queue for each thread, and no faults can be injected
     #[arg(required = true, value_name = "PLACE", value_parser = flags::place)]
     pub places: Vec<Place>,
-    /// Threads that answer
+    /// Number of threads that answer
     #[arg(long, short, value_name = "N")]
     #[arg(value_parser = number(1..=THREADS_MAX), default_value = "1")]
     pub threads: usize,
@@ -60,23 +60,23 @@ pub struct Plan {
     #[arg(long, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub cpus: std::vec::Vec<usize>,
-    /// Bytes of every value
+    /// Length of every value in bytes
     #[arg(long, value_name = "N")]
     #[arg(value_parser = number(0..=VALUE_BYTES_MAX), default_value = "64")]
     pub value_bytes: usize,
-    /// How values are written to a connection. copied: into one buffer with the text; gathered:
-    /// from where they lie in memory (writev); spliced: through a pipe (vmsplice); referred: by
-    /// reference (MSG_ZEROCOPY), with a count of the values that the kernel copied nevertheless
+    /// How values are sent on a connection. copied: copied into one buffer with the text of the
+    /// reply; gathered: sent from their place in memory (writev); spliced: sent through a pipe
+    /// (vmsplice); referred: sent by reference (MSG_ZEROCOPY), and the values that the kernel
+    /// copied nevertheless are counted
     #[arg(long, value_name = "WAY", default_value = "copied", conflicts_with = "delay")]
     #[arg(value_parser = PossibleValuesParser::new(SEND_METHODS.map(|(_, name)| name))
-        .try_map(|name| SendMethod::named(&name).ok_or("no way to send")))]
+        .try_map(|name| SendMethod::named(&name).ok_or("this way to send is unknown")))]
     pub send: SendMethod,
     /// Time by which every reply is delayed
     #[arg(long, value_name = "TIME")]
     #[arg(value_parser = or("none", Duration::ZERO, time), default_value = "none")]
     pub delay: Duration,
-    /// Stall for the time FOR whenever the time EVERY has passed: 1s,100ms stalls for 100 ms each
-    /// second
+    /// Stall for the time FOR, once in each time EVERY: 1s,100ms stalls for 100 ms each second
     #[arg(long, value_name = "EVERY,FOR", value_parser = flags::stall)]
     pub stall: Option<(Duration, Duration)>,
     /// Faults of datagrams.
@@ -85,8 +85,8 @@ pub struct Plan {
     /// UDP: send each value of a multiget in a reply of its own, as memcached does
     #[arg(long = "apart")]
     pub is_apart: bool,
-    /// UDP: one port for each thread, PORT to PORT + threads - 1. Without this flag all threads
-    /// share one port, and the flow number in a request's header chooses its thread
+    /// UDP: give each thread its own port, from PORT to PORT + threads - 1. Without this flag all
+    /// threads share one port, and the flow number in a request's header chooses the thread
     #[arg(long = "port-per-thread")]
     pub has_ports: bool,
 }
@@ -94,7 +94,7 @@ pub struct Plan {
 /// Counts since the start of a null server.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Requests answered; each key of a multiget counts.
+    /// Requests answered. A multiget counts once for each of its keys.
     pub answers: AtomicU64,
     /// Sends by reference that the kernel has finished.
     pub referred: AtomicU64,
@@ -104,7 +104,7 @@ pub struct Counts {
     pub dropped: AtomicU64,
     /// UDP: messages sent twice.
     pub duplicated: AtomicU64,
-    /// UDP: messages sent after the message that should follow.
+    /// UDP: messages that were sent only after the next message.
     pub reordered: AtomicU64,
     /// Stalls that have ended.
     pub stalls: AtomicU64,
@@ -201,7 +201,7 @@ struct Sockets {
 /// Starts a server.
 ///
 /// # Errors
-/// A place cannot be listened on, or a thread cannot be started.
+/// The server cannot listen on a place, or a thread cannot be started.
 pub fn serve(plan: &Plan) -> io::Result<RunningServer> {
     let threads = plan.threads.clamp(1, THREADS_MAX);
     let mut sockets: Vec<Sockets> = Vec::new();
@@ -249,7 +249,7 @@ fn named(place: &Place) -> String {
     }
 }
 
-/// Opens a socket for each thread; a Unix path has one for all threads.
+/// Opens a socket for each thread. At a Unix path, all threads share one socket.
 fn listen(
     place: &Place,
     has_ports: bool,

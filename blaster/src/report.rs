@@ -1,6 +1,6 @@
 //! `kvblaster report`: shows results side by side on one HTML page that needs no other file.
 //!
-//! Where: after the runs. It reads the folders that `result` and `compare` wrote.
+//! Where: used after the runs; reads the folders that `run`, `capacity` and `compare` wrote.
 //! Invariant: the page loads nothing (its Content-Security-Policy forbids it), and texts from files
 //! are escaped, so a result cannot run a script.
 //! Source: WCAG 2.2 for contrast and text alternatives.
@@ -88,7 +88,7 @@ pub fn report(folders: &[PathBuf]) -> Result<String, ReportError> {
     Ok(page(&named(results), &compared))
 }
 
-/// Names results by their labels, and numbers equal labels.
+/// Names each result by its label. If several results have the same label, adds numbers.
 #[must_use]
 pub fn named(results: Vec<RunResult>) -> Vec<Entry> {
     let mut labels: BTreeMap<String, usize> = BTreeMap::new();
@@ -108,7 +108,7 @@ pub fn named(results: Vec<RunResult>) -> Vec<Entry> {
     results.into_iter().map(entry).collect()
 }
 
-/// Makes the page.
+/// Returns the page as HTML.
 #[must_use]
 pub fn page(entries: &[Entry], compared: &[Comparison]) -> String {
     let mut out = format!(
@@ -131,7 +131,6 @@ pub fn page(entries: &[Entry], compared: &[Comparison]) -> String {
     document(&conclusion::subject(entries, compared), &conclusion::when(entries), &out)
 }
 
-/// Makes a page of a heading, a time and the HTML of its main part.
 pub(crate) fn document(subject: &str, when: &str, main: &str) -> String {
     let (subject, when) = (escaped(subject), escaped(when));
     format!(
@@ -143,8 +142,8 @@ pub(crate) fn document(subject: &str, when: &str, main: &str) -> String {
          <header><h1>{subject}</h1>\
          <button type=\"button\" id=\"theme\" hidden>Dark or light</button></header>\n\
          <p class=\"when\">kvblaster, {when}</p>\n<main>\n{main}\
-         </main>\n<footer>Made by kvblaster {}. Response times count from the moment a request was \
-         due, service times from its sending.</footer>\n\
+         </main>\n<footer>Made by kvblaster {}. A response time counts from the moment when a \
+         request was due, a service time from the moment when the request was sent.</footer>\n\
          <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
         env!("CARGO_PKG_VERSION")
     )
@@ -157,15 +156,15 @@ fn remarks(out: &mut String, entries: &[Entry]) {
         let lines = remarks_of(result);
         let is = |class| lines.iter().any(|(other, _)| *other == class);
         let (class, verdict) = match (is("invalid"), is("warning")) {
-            (true, _) => ("invalid", "not as they are"),
-            _ if result.verdict.has(UNSTEADY) => ("warning", "not where they are unsteady"),
-            (false, true) => ("warning", "yes, with this in mind"),
+            (true, _) => ("invalid", "not without a check"),
+            _ if result.verdict.has(UNSTEADY) => ("warning", "yes, except the unsteady figures"),
+            (false, true) => ("warning", "yes, with remarks"),
             (false, false) => ("good", "yes"),
         };
         let name = escaped(name);
         let _ = write!(out, "<li class=\"{class}\"><b>{name}</b>: {verdict}");
         let sentence = |(_, sentence): &(&str, String)| escaped(&crate::words::sentence(sentence));
-        // Only one reason or remark is shown unfolded: more would fill a phone's screen.
+        // The page shows one reason or remark; the rest is in a folded list, to fit a phone.
         let is_why = |(class, _): &&(&str, String)| *class == "invalid";
         let why: Vec<_> = lines.first().filter(is_why).into_iter().collect();
         let rest = lines.get(why.len()..).unwrap_or_default();
@@ -196,7 +195,7 @@ fn remarks(out: &mut String, entries: &[Entry]) {
     out.push_str("</ul></section>\n");
 }
 
-/// CSS class and sentence of each remark, assert and note; those of class `invalid` come first.
+/// Returns the CSS class and the sentence of each remark, assert and note, `invalid` ones first.
 fn remarks_of(result: &RunResult) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     let search = result.search.as_ref().and_then(SearchResult::remark);
@@ -213,7 +212,7 @@ fn remarks_of(result: &RunResult) -> Vec<(&'static str, String)> {
         lines.push((class, format!("Asserted: {}", judgement.sentence)));
     }
     if result.is_interrupted {
-        let sentence = "Note: interrupted; the figures are those measured until then";
+        let sentence = "Note: the run was interrupted; the figures were measured until then";
         lines.push(("warning", sentence.to_owned()));
     }
     lines.sort_by_key(|(class, _)| *class != "invalid");

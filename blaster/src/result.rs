@@ -1,8 +1,8 @@
 //! A result: all measurements of a run and the conditions of the run, in one folder.
 //!
 //! Where: after the measurements. `kvblaster report` reads the folders that this module writes.
-//! Invariant: a result that is read back equals the one written. A file with another schema is
-//! refused. RESULTS.md describes all fields; a test checks that.
+//! Invariant: a result that is read back equals the written result. A file with another schema is
+//! refused. RESULTS.md describes all fields, and a test checks that none is missing.
 //! Source: the KV-Cache paper (5.2.2, 6.1); HdrHistogram's interval logs; RFC 4180 for CSV.
 
 pub mod agent;
@@ -29,7 +29,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Schema of the written files. Raised when a field is removed or changes its meaning.
+/// Number of the written files' format. It rises when a field is removed or changes its meaning.
 pub const SCHEMA: u32 = 1;
 const RESULT_BYTES_MAX: u64 = 256 << 20;
 /// The name of the result's file in its folder.
@@ -48,16 +48,16 @@ pub struct RunResult {
     pub verdict: Verdict,
     /// The judgement of each `--assert`.
     pub judgements: Vec<Judgement>,
-    /// All reports merged, if any.
+    /// All reports merged into one; `None` without reports.
     pub merged: Option<Interval>,
     /// The reports, in chronological order.
     pub reports: Vec<Interval>,
-    /// The part of each agent; empty without agents.
+    /// The measurements of each agent; empty if the run had no agents.
     #[serde(default)]
     pub agents: Vec<AgentPart>,
-    /// The capacities, if the run was a search for them.
+    /// The capacities that were found, if the run was a search.
     pub search: Option<SearchResult>,
-    /// A sentence on each server's remaining items; empty if the run filled no server.
+    /// For each server, a sentence on the items left there; empty if the run filled no server.
     #[serde(default)]
     pub left_behind: Vec<String>,
 }
@@ -70,20 +70,20 @@ pub enum ResultError {
     File(PathBuf, #[source] io::Error),
     /// The folder contains no result.
     #[error(
-        "{0}: no result is there; name a folder that `kvblaster run -o`, `capacity -o` or \
-         `compare -o` wrote"
+        "{0} holds no result: name a folder that `kvblaster run -o`, `capacity -o` or `compare -o` \
+         wrote"
     )]
     Nothing(PathBuf),
     /// The folder already contains a result.
-    #[error("{0}: a result is there already; name another folder, or remove that one")]
+    #[error("{0} already holds a result: name another folder, or remove this one")]
     Taken(PathBuf),
     /// The file's contents are not a result.
     #[error("{0} is not a result of kvblaster: {1}")]
     Contents(PathBuf, #[source] serde_json::Error),
     /// The file has another schema.
     #[error(
-        "{0} is in schema {1}, and this kvblaster reads schema {SCHEMA}: use the kvblaster that \
-             wrote it, or a newer one"
+        "{0} has schema {1}, but this kvblaster reads schema {SCHEMA}: use the version of \
+         kvblaster that wrote the file, or a newer version"
     )]
     Schema(PathBuf, u64),
     /// A histogram cannot be encoded.
@@ -91,11 +91,11 @@ pub enum ResultError {
     Histogram(String),
 }
 
-/// Bytes written to test whether the folder has room.
+/// Number of bytes that are written to test whether the folder has room.
 const PROBE_BYTES: usize = 64 << 10;
 
 impl RunResult {
-    /// Makes the folder, and checks before the measurement that it can store a result.
+    /// Makes `folder` before the measurement, and checks that a result can be stored there.
     ///
     /// # Errors
     /// The folder already has a result, or cannot be written to.
@@ -107,7 +107,7 @@ impl RunResult {
         }
         let probe = folder.join(format!("{FILE}.new"));
         let written = fs::write(&probe, vec![b' '; PROBE_BYTES]);
-        // Removal fails if the write made no file.
+        // The removal fails if writing did not create the file, which is no error.
         let _ = fs::remove_file(&probe);
         written.map_err(|error| ResultError::File(folder.to_owned(), error))
     }
@@ -137,7 +137,7 @@ impl RunResult {
         put(&path, json.as_bytes())
     }
 
-    /// Reads a result. `path` is its folder or its `result.json`.
+    /// Reads a result. `path` is the result's folder or its `result.json`.
     ///
     /// # Errors
     /// The file cannot be read, or is not a result.
@@ -159,10 +159,10 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
     let mut text = String::new();
     file.take(RESULT_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
     if text.len() as u64 > RESULT_BYTES_MAX {
-        return Err(failed(io::Error::other("it is longer than 256 MiB")));
+        return Err(failed(io::Error::other("the file is longer than 256 MiB")));
     }
     let wrong = |error| ResultError::Contents(path.to_owned(), error);
-    // Another schema may lack fields, so the schema is checked first.
+    // A file of another schema may lack fields, so the schema is checked before any other field.
     let any: AnySchema = serde_json::from_str(&text).map_err(wrong)?;
     if any.schema != u64::from(SCHEMA) {
         return Err(ResultError::Schema(path.to_owned(), any.schema));

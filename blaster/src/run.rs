@@ -1,8 +1,8 @@
-//! One run: fills servers, drives them, measures and reports.
+//! One run: fills the servers with items, sends requests, measures, and reports.
 //!
-//! Where: `main` calls this `run`, or `capacity::run`, with the plan from the command line.
-//! Invariant: all measurements before a failure or Ctrl-C are reported. Stored items are removed at
-//! the end unless the user keeps them, and items that stay on a server are reported.
+//! Where: `main` calls `run` or `capacity::run` with the plan from the command line.
+//! Invariant: all measurements before a failure or Ctrl-C are reported. At the end, the stored
+//! items are removed unless `--keep` is given, and items that stay on a server are reported.
 //! Source: the KV-Cache paper, section 6.1: populate, let the server settle, make six reports.
 
 pub mod agents;
@@ -29,7 +29,7 @@ use crate::drive::{DriveError, Pace};
 use crate::exit::Exit;
 use crate::flags::CliOption;
 use crate::measure::Interval;
-use crate::measure::check::{self, Loop, Remark, Severity};
+use crate::measure::check::{self, Loop, NO_ANSWERS, Remark, Severity};
 use crate::measure::objective::{Judgement, Objective};
 use crate::measure::owner::ServerAddress;
 use crate::measure::steady;
@@ -53,23 +53,23 @@ use std::sync::{Arc, OnceLock};
 use workers::RunContext;
 
 impl Plan {
-    /// True if a schedule, not answers, determines when requests are sent.
+    /// True for an open loop: requests become due at a given rate even if none is answered.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.rate_per_s.is_some() || self.capacity.is_some()
     }
 
-    /// A command line of `command` for the same servers: the words of `more`, and then this plan's
-    /// options, except those named in `less`.
+    /// Returns a command line: the verb `command`, the words of `more`, this plan's options except
+    /// those that `less` names, and this plan's servers.
     fn command_for(&self, command: &str, more: &str, less: &[&str]) -> String {
         let mut words = vec!["kvblaster".to_owned(), command.to_owned()];
         words.extend(more.split_whitespace().map(str::to_owned));
         for CliOption { long, value } in &self.given {
-            // Another run cannot write to the same `--out` folder.
+            // `--out` is left out, because another run cannot write to the same folder.
             if long == "out" || less.contains(&long.as_str()) {
                 continue;
             }
-            // An assert becomes an objective of a search, which checks validity by itself.
+            // A search has `--objective` in place of `--assert`, and always checks validity.
             let is_goal = command == "capacity" && long == "assert";
             if is_goal && value.as_deref() == Some(VALID) {
                 continue;
@@ -81,7 +81,7 @@ impl Plan {
         words.join(" ")
     }
 
-    /// True unless the workload sets the pace, which may vary from report to report.
+    /// False if the workload sets the pace, because such a pace may vary from report to report.
     #[must_use]
     pub fn has_steady_rate(&self) -> bool {
         !self.rate_per_s.is_some_and(f64::is_nan)
@@ -91,13 +91,13 @@ impl Plan {
 /// The error of a run that has nothing to report.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The servers cannot be reached or driven.
+    /// The servers cannot be reached, or cannot be used with these flags.
     #[error(transparent)]
     Servers(#[from] ServersError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Threads(io::Error),
-    /// A driving thread failed.
+    /// A thread that sends requests failed.
     #[error(transparent)]
     Drive(DriveError),
     /// An agent cannot do its share of the work.
@@ -111,8 +111,9 @@ pub enum RunError {
     Stopped,
     /// A server holds items of another workload.
     #[error(
-        "{0}, not of this workload: filling would overwrite or evict them. --force fills the \
-         server all the same; --no-populate skips filling, but the workload's sets still write"
+        "{0}. These items are not of this workload, and filling would overwrite or evict them. \
+         --force fills the server nevertheless; --no-populate skips filling, but the sets of the \
+         workload are still sent"
     )]
     ForeignItems(String),
     /// Too few keys could be stored.
@@ -123,20 +124,20 @@ pub enum RunError {
     Silent(String, String),
     /// The server answers in another protocol.
     #[error(
-        "the server's answers are not of the protocol {0}: is it another kind of server? \
-         Name its protocol with --protocol, or write redis://HOST:PORT for Redis"
+        "the server's answers do not follow the protocol {0}. Name the server's protocol with \
+         --protocol, or write redis://HOST:PORT for Redis"
     )]
     WrongProtocol(&'static str),
-    /// Values cannot be verified.
+    /// `--verify` cannot check the values of this workload.
     #[error(
-        "--verify cannot check values if the appended pieces vary in size: give one --value-size, \
-         or --value-size-per key"
+        "--verify cannot check values if the appended pieces vary in size: give a fixed \
+         --value-size, or --value-size-per key"
     )]
     Unverifiable,
-    /// The crowd cannot connect.
+    /// The connections of `--idle` and `--slow` cannot be opened.
     #[error("--idle and --slow: {0}")]
     Crowd(String),
-    /// The number of keys that `--fill` leads to is not possible.
+    /// The number of keys that follows from `--fill` is not possible.
     #[error("--fill: {0}")]
     Fill(String),
     /// A CPU named on the command line does not exist, or this process may not run on it.
@@ -178,7 +179,7 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     Ok(done)
 }
 
-/// Sets the number of keys by `--fill`, if it was given: a share of the servers' memory.
+/// Sets the number of keys so that keys and values take the share `--fill` of the servers' memory.
 ///
 /// # Errors
 /// A server does not answer, or does not report how much memory it may use.
@@ -189,7 +190,7 @@ pub fn set_keys_by_share(plan: &mut Plan) -> Result<(), RunError> {
     set_keys(&mut plan.workload, bytes).map_err(RunError::Fill)
 }
 
-/// Sets the number of keys so that keys and values take `bytes`, with one key at least.
+/// Sets the number of keys, at least 1, so that keys and values take `bytes`.
 fn set_keys(workload: &mut Workload, bytes: f64) -> Result<(), String> {
     let key_bytes = workload.items_bytes() / workload.keys() as f64;
     let keys = whole((bytes / key_bytes).max(1.0));
@@ -199,11 +200,13 @@ fn set_keys(workload: &mut Workload, bytes: f64) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     match workload.keys() == keys {
         true => Ok(()),
-        false => Err("a key file or a trace determines the keys: leave --fill out".to_owned()),
+        false => Err("a key file or a trace determines the number of keys: leave out \
+                      --fill"
+            .to_owned()),
     }
 }
 
-/// Fills and drives the servers. Returns which keys could not be stored, and the measurements.
+/// Returns a description of the keys that could not be stored, and the measurements.
 fn fill_and_drive(
     plan: &Plan,
     context: &RunContext,
@@ -222,7 +225,7 @@ fn fill_and_drive(
         over.store(true, Ordering::Relaxed); // the flag orders no other memory
         course
     });
-    // The crowd leaves also after a failure, because it has an item on the server.
+    // After a failure too, `leave` must remove the crowd's item from the server.
     let (turned_out, course) = (crowd.leave(), course?);
     let gone = changed_servers(context).into_iter().chain(turned_out).collect();
     Ok((not_stored, course::TrafficResult { gone, ..course }))
@@ -281,8 +284,8 @@ fn prepare_context(plan: &Plan) -> Result<RunContext, RunError> {
     Ok(context)
 }
 
-/// Checks, before the first server is filled, that no server of the plan holds items of another
-/// workload; later runs skip this check. An unreachable server is reported by its own run.
+/// Checks that no server of the plan holds items of another workload, and then sets `force`, so
+/// that runs skip this check. A server that cannot be reached is ignored: its run will fail.
 pub(crate) fn check_room(plan: &mut Plan) -> Result<(), RunError> {
     for target in plan.targets.clone() {
         let all = std::mem::replace(&mut plan.targets, vec![target]);
@@ -296,7 +299,7 @@ pub(crate) fn check_room(plan: &mut Plan) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Checks that this process may run on all CPUs in flags; otherwise threads would fail later.
+/// Fails if this process may not run on a CPU in `named`, because threads would fail later.
 pub(crate) fn has_cpus(named: &[(&'static str, &[usize])]) -> Result<(), RunError> {
     let Ok(own) = sched_getaffinity(None) else { return Ok(()) };
     let is_there = |cpu: usize| cpu < CpuSet::MAX_CPU && own.is_set(cpu);
@@ -310,7 +313,7 @@ pub(crate) fn has_cpus(named: &[(&'static str, &[usize])]) -> Result<(), RunErro
 }
 
 fn watch(plan: &Plan, context: &RunContext) -> Watch {
-    // To an agent, `localhost` is the agent's own machine.
+    // With agents, no server is watched here, because to an agent `localhost` is its own machine.
     let targets = if context.agents.is_some() { &[] } else { &*context.servers.targets };
     Watch::new(targets.iter().map(server_address), &plan.server_pids)
 }
@@ -333,21 +336,21 @@ fn pace(plan: &Plan) -> Pace {
     }
 }
 
-/// The rule that servers answer in every report.
+/// Name of the rule that servers answer in every report.
 pub const SILENT: &str = "silent";
-/// The rule `SILENT` is broken if reports that last at least this many seconds together have no
-/// answer.
+/// The rule `SILENT` is broken if reports without any answer last at least this many seconds in
+/// total.
 const SILENT_S: f64 = 1.0;
 
-/// The rule that each server is the same process at the end as at the beginning.
+/// Name of the rule that each server is the same process at the end as at the beginning.
 pub const GONE: &str = "server-gone";
 
-/// The exit status. `Met` means that the run finished and every assert holds. If the run was cut
-/// short or a server went away, the status is `NotMet`. Otherwise, with asserts, an invalid result
-/// has the status `Invalid`.
+/// Returns `NotMet` if the run ended early or a server went away. Otherwise returns `Invalid` if
+/// there are asserts and the result is invalid. Otherwise returns `Met` if every assert holds, and
+/// `NotMet` if an assert does not hold.
 #[must_use]
 pub fn exit(done: &RunResult) -> Exit {
-    let is_gone = [SILENT, GONE, "no-answers"].iter().any(|rule| done.verdict.has(rule));
+    let is_gone = [SILENT, GONE, NO_ANSWERS].iter().any(|rule| done.verdict.has(rule));
     let is_met = done.judgements.iter().all(|one| one.is_met);
     if is_gone || done.is_interrupted {
         return Exit::NotMet;
@@ -359,7 +362,6 @@ pub fn exit(done: &RunResult) -> Exit {
     }
 }
 
-/// A remark on servers that went away or were restarted.
 pub(crate) fn changed_servers(context: &RunContext) -> Option<Remark> {
     let changed = context.changed();
     let sentence = changed.join("; ");
@@ -380,7 +382,7 @@ fn judged(plan: &Plan, manifest: Manifest, mut course: course::TrafficResult) ->
     let mut judgements: Vec<Judgement> = plan.asserts.iter().map(judge).collect();
     let mut verdict = check::check(&merged.clone().unwrap_or_default(), driven);
     let faults: Vec<Remark> = parts::faults(&course.agents).collect();
-    // An agent's remark names the agent, so it replaces the total's remark of the same rule.
+    // An agent's remark names the agent, so merged remarks of the same rule are removed.
     verdict.remarks.retain(|one| faults.iter().all(|fault| fault.rule != one.rule));
     verdict.remarks.extend(faults);
     verdict.remarks.extend(steady::remark(&course.intervals, plan.has_steady_rate()));
@@ -406,7 +408,8 @@ fn judged(plan: &Plan, manifest: Manifest, mut course: course::TrafficResult) ->
     let replaced = plan.workload.replaced_operations();
     if replaced > 0 {
         let sentence = format!(
-            "{replaced} operations of the trace that kvblaster lacks were replaced by similar ones"
+            "{replaced} operations of the trace were replaced by similar operations, because \
+             kvblaster does not have them"
         );
         verdict.add("replaced", Severity::Warning, sentence);
     }
@@ -448,7 +451,7 @@ mod tests {
             exit(&done)
         };
         let (met, unmet) = ([judged(true)], [judged(true), judged(false)]);
-        for gone in [SILENT, GONE, "no-answers"] {
+        for gone in [SILENT, GONE, NO_ANSWERS] {
             assert_eq!([exits(gone, &[]), exits(gone, &met)], [Exit::NotMet; 2], "{gone}");
         }
         assert_eq!([exits("", &[]), exits("", &met)], [Exit::Met; 2]);
@@ -472,7 +475,7 @@ mod tests {
         workload.set("key-file", path.to_str().unwrap()).unwrap();
         std::fs::remove_file(&path).unwrap();
         let told = set_keys(&mut workload, 1600.0).unwrap_err();
-        assert!(told.starts_with("a key file or a trace determines the keys"), "{told}");
+        assert!(told.starts_with("a key file or a trace determines the number of keys"), "{told}");
     }
 
     #[test]
@@ -489,7 +492,7 @@ mod tests {
 
     #[test]
     fn reports_that_disagree_do_not_pass() {
-        // The fourth report has a stall.
+        // The fourth report of the sample result has a stall.
         let mut course = course::TrafficResult {
             intervals: crate::result::sample::result("ours", 50).reports,
             ..course::TrafficResult::default()

@@ -1,10 +1,10 @@
 //! Capacity: the highest rate at which a server still meets its objectives.
 //!
-//! Where: above the drive; the search chooses the next rate to try.
-//! Invariant: a search ends after at most `trials_max` trials. A bracket only narrows, and its ends
-//! are rates that were tried and voted on. If only the generator failed, rates below the bracket's
-//! `floor` are not tried. One search finds the capacities for several objectives; each trial votes
-//! on all of them.
+//! Where: the search chooses the rate of the next trial, and the drive makes the trial.
+//! Invariant: a search ends after at most `trials_max` trials. A bracket only narrows, and each end
+//! is a rate at which most trials passed or failed. If only the generator failed, rates below the
+//! bracket's `floor` are not tried. One search finds the capacities for several objectives; each
+//! trial is a vote on every objective.
 //! Source: the KV-Cache paper, section 6.1: Cap_avg and Cap_max, five runs for each point.
 
 pub mod bootstrap;
@@ -36,7 +36,7 @@ const VOTES_MAX: u32 = 99;
 /// The maximum number of rounds for one confidence interval.
 const ROUNDS_MAX: u32 = 1000;
 const RESAMPLES: u32 = 10_000;
-/// The approximate number of rates that a round tries if it begins near the capacity.
+/// The approximate number of rates that a round tries if the round begins near the capacity.
 const STEPS_NEAR: u32 = 3;
 /// The name of the rule in remarks on trials that measured the generator, not the server.
 pub(crate) const GENERATOR_RULE: &str = "generator";
@@ -52,7 +52,7 @@ pub struct Goal {
     pub objective: Objective,
 }
 
-/// The goal's name is the text before the comparison.
+/// Parses an objective. The goal's name is the text before the comparison.
 pub(crate) fn goal(text: &str) -> Result<Goal, ObjectiveError> {
     let name = text.split(['<', '>']).next().unwrap_or(text).trim().to_owned();
     Ok(Goal { name, objective: text.parse()? })
@@ -61,8 +61,8 @@ pub(crate) fn goal(text: &str) -> Result<Goal, ObjectiveError> {
 /// The settings of a search. Those without a flag have the values of the KV-Cache paper.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SearchPlan {
-    /// Objective whose highest rate is searched, as in 'p99<1ms'; may be repeated (default: four
-    /// objectives: mean, p99 and p99.9 below --late, and no request late or lost)
+    /// Search the highest rate that meets this objective, as in 'p99<1ms'; may be repeated
+    /// (default: four objectives: mean, p99 and p99.9 below --late, and no request late or lost)
     #[arg(long = "objective", short = 'O', value_name = "WHAT", value_parser = goal)]
     pub goals: Vec<Goal>,
     /// Rate of the first trial
@@ -74,15 +74,15 @@ pub struct SearchPlan {
     /// Highest rate of all trials
     #[arg(long = "highest", value_name = "N", value_parser = rate, default_value = "1000m")]
     pub rate_per_s_max: f64,
-    /// Precision of the capacity, as a fraction of it
+    /// Precision of the capacity, as a fraction of the capacity
     #[arg(long, value_name = "PART", value_parser = number(0.001..=0.5), default_value = "0.02")]
     pub precision: f64,
     /// Trials at each rate; the majority decides whether the rate meets the objective
     #[arg(long, value_name = "N", value_parser = number(1..=VOTES_MAX), default_value = "3")]
     pub votes: u32,
-    /// Number of searches whose results give the confidence interval. Each starts from the
-    /// result of the search before; if there are several, the first starts from the result of
-    /// an additional search
+    /// Number of searches whose results give the confidence interval. Each search starts from the
+    /// result of the previous search; if there are several, the first starts from the result of an
+    /// additional search
     #[arg(long = "repeats", value_name = "N")]
     #[arg(value_parser = number(1..=ROUNDS_MAX), default_value = "5")]
     pub rounds: u32,
@@ -124,7 +124,6 @@ impl SearchPlan {
         goals.into_iter().map(goal).collect()
     }
 
-    /// Clamps all settings to valid ranges.
     fn bounded(&self) -> SearchPlan {
         let mut aim = self.clone();
         let sane = |value: f64, least: f64, most: f64| {
@@ -148,7 +147,7 @@ impl SearchPlan {
 pub struct Outcome {
     /// The trial's report, including `asked_per_s`.
     pub interval: Interval,
-    /// The remark that the trial measured the generator. `None` if the trial measured the server.
+    /// A remark which says that the trial measured the generator. `None` if it measured the server.
     pub client_bound: Option<Remark>,
 }
 
@@ -159,12 +158,13 @@ impl Outcome {
     }
 }
 
-/// The system under test: a freshly populated server, and the drive that sends requests to it.
+/// The system under test: a freshly populated server, and the drive that sends requests to the
+/// server.
 pub trait Trial {
-    /// The error of a trial that could not be made. It ends the search.
+    /// The error of a trial that could not be made. Such an error ends the search.
     type Error;
 
-    /// Makes a trial at a rate in requests per second. `None` if the user stopped the trial.
+    /// Makes a trial at `rate_per_s`. Returns `None` if the user stopped the trial.
     ///
     /// # Errors
     /// The trial could not be made.
@@ -193,16 +193,16 @@ pub struct Capacity {
 pub struct SearchResult {
     /// One capacity for each goal, in the order of the goals.
     pub capacities: Vec<Capacity>,
-    /// All trials in chronological order: latency against throughput.
+    /// All trials in chronological order, with the latency and throughput of each trial.
     pub curve: Vec<Point>,
     /// The confidence of the intervals.
     pub confidence: f64,
-    /// True if all rounds were completed: the user did not stop them, and there were enough trials.
+    /// True if all rounds were completed: the user did not stop the search, and trials sufficed.
     pub is_complete: bool,
 }
 
 impl Capacity {
-    /// Number of rounds that met the objective at no rate.
+    /// Number of rounds in which the objective was met at no rate.
     pub(crate) fn rounds_of_none(&self) -> usize {
         self.rounds_per_s.iter().filter(|rate| **rate <= 0.0).count()
     }
@@ -219,12 +219,12 @@ impl SearchResult {
         let behind = self.curve.iter().filter(|one| one.client_bound.is_some()).count();
         let sentence = match whys().next() {
             Some(why) => format!(
-                "in {count} of {all} trials an objective was not met while kvblaster was behind: \
-                 {why}"
+                "in {count} of {all} trials an objective was not met while kvblaster was behind \
+                 schedule: {why}"
             ),
             None => format!(
-                "in {behind} of {all} trials kvblaster was behind, and all objectives were met \
-                 nevertheless: the times of these trials are partly kvblaster's own"
+                "in {behind} of {all} trials kvblaster was behind schedule, but all objectives \
+                 were met nevertheless: the times of these trials include delays of kvblaster"
             ),
         };
         let remark = Remark { rule: GENERATOR_RULE.to_owned(), severity, sentence };
@@ -232,8 +232,8 @@ impl SearchResult {
     }
 }
 
-/// Searches for the capacities. After each trial, passes the trial's point and the estimated number
-/// of trials left to `report`.
+/// Searches for the capacities. After each trial, passes to `report` the trial's point and the
+/// estimated number of further trials.
 pub(crate) fn search<T: Trial>(
     aim: &SearchPlan,
     trial: &mut T,
@@ -251,7 +251,7 @@ pub(crate) fn search<T: Trial>(
     };
     let mut rounds: Vec<Vec<Bracket>> = Vec::new();
     // The first round begins far from the capacity, so disturbed trials may mislead it. Its result
-    // only sets where later rounds begin, and counts only if there is no later round.
+    // only sets the start of later rounds. Without later rounds, the result counts.
     let searches = if aim.rounds == 1 { 1 } else { aim.rounds + 1 };
     let mut random = Xoshiro256PlusPlus::seed_from_u64(aim.seed);
     let mut is_complete = true;
@@ -294,8 +294,8 @@ fn capacity(aim: &SearchPlan, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -
         rate_per_s: (mean > 0.0).then_some(mean),
         interval_per_s: bootstrap::interval(&rounds_per_s, aim.confidence, RESAMPLES, aim.seed),
         rounds_per_s,
-        // If the generator was too slow in one round, the mean is only a lower bound, so the
-        // greatest limit of all rounds counts.
+        // If the generator was too slow in one round, the mean is only a lower bound, so the limit
+        // that `Limit` lists last counts.
         limit: brackets.iter().map(|bracket| bracket.limit()).max().unwrap_or(Limit::Unknown),
     }
 }
@@ -303,7 +303,7 @@ fn capacity(aim: &SearchPlan, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -
 struct Search<'a, T, F> {
     aim: &'a SearchPlan,
     trial: &'a mut T,
-    /// For each goal, the capacity from the last round that found one.
+    /// For each goal, the last capacity that a round has found.
     known_per_s: Vec<Option<f64>>,
     curve: Vec<Point>,
     rounds_left: u32,
@@ -311,8 +311,8 @@ struct Search<'a, T, F> {
 }
 
 impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
-    /// Returns the brackets at the start of a round: at the known capacity, with small steps. The
-    /// start is jittered, because rounds that try the same rates would agree too closely.
+    /// Returns the brackets for a new round, which start near the known capacity. The start is
+    /// random within a step, because rounds that try the same rates would agree too closely.
     fn brackets(&self, jitter: f64) -> Vec<Bracket> {
         let aim = self.aim;
         let range = (aim.rate_per_s_min, aim.rate_per_s_max);
@@ -336,11 +336,10 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         }
     }
 
-    /// Narrows all brackets until they are done. Returns false if the search was stopped or has
-    /// used all trials.
+    /// Narrows all brackets. Returns false if the search was stopped or has used all trials.
     fn round(&mut self, brackets: &mut [Bracket]) -> Result<bool, T::Error> {
         loop {
-            // Try the lowest rate first: its result may make a trial at a higher rate unnecessary.
+            // Try the lowest rate first: its result may make trials at higher rates unnecessary.
             let next = brackets.iter().filter_map(|bracket| match bracket.next() {
                 Next::Try(rate) => Some(rate),
                 Next::Done => None,
@@ -387,15 +386,14 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
             if passed[at] >= majority {
                 bracket.passed(rate);
             } else {
-                // The server has failed if at least one failed trial was not the generator's fault.
+                // The server has failed if not all failed trials were the generator's fault.
                 bracket.failed(rate, client_bound[at] == failed[at]);
             }
         }
         Ok(true)
     }
 
-    /// Estimates the number of trials left. Goals share trials, and later rounds try only few
-    /// rates.
+    /// Estimates the number of further trials. Goals share trials, and later rounds try few rates.
     fn trials_left(&self, brackets: &[Bracket], votes_cast: u32) -> u32 {
         let majority = self.aim.votes / 2 + 1;
         let steps: u32 = brackets.iter().map(Bracket::steps_left).max().unwrap_or(0);
@@ -404,9 +402,8 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         votes.saturating_sub(votes_cast)
     }
 
-    /// Returns the trial's point of the curve, with the goals that it met. If the generator sends
-    /// late, response times only become longer. So an objective that is met in spite of this counts
-    /// as met.
+    /// Returns the trial's point of the curve, with the goals that the trial met. An objective
+    /// counts as met even if the generator sends late, because this only lengthens response times.
     fn point(&self, rate: f64, outcome: &Outcome) -> Point {
         let interval = &outcome.interval;
         let bound = outcome.client_bound.as_ref();

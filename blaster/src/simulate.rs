@@ -1,7 +1,7 @@
 //! `kvblaster simulate`: replays traces against eviction policies at several sizes, on all cores.
 //!
 //! Where: one of the program's commands. The crate `simulate` runs the simulations.
-//! Invariant: the report contains all simulations. If one fails, there is an error and no report.
+//! Invariant: the report contains all simulations. If a simulation fails, there is no report.
 
 pub mod chart;
 mod drawn;
@@ -52,7 +52,7 @@ pub fn run(plan: &Plan) -> Result<String, ReportError> {
     })
 }
 
-/// Runs the simulations of `plan`. `report` gets the number of finished simulations and of all.
+/// Runs the simulations of `plan`. Calls `report` with the number of finished ones and of all.
 pub(crate) fn outcomes(
     plan: &Plan,
     report: impl Fn(usize, usize) + Sync,
@@ -68,8 +68,8 @@ pub(crate) fn outcomes(
     Ok((jobs_plan, outcomes))
 }
 
-/// Reads a trace of key numbers. Only the gets of a CSV are replayed, because the simulated cache
-/// stores every missing key itself.
+/// Reads a trace of key numbers. Of a CSV trace, only the gets are replayed, because the simulated
+/// cache stores every missing key itself.
 fn read(path: &Path) -> Result<Trace, ReportError> {
     if !Replay::is_csv(path) {
         return Ok(Trace::read(path)?);
@@ -81,7 +81,7 @@ fn read(path: &Path) -> Result<Trace, ReportError> {
     Ok(Trace::new(&Trace::name_of(path), gets))
 }
 
-/// On a terminal one line is redrawn; otherwise there is a line for each tenth.
+/// Redraws one line on a terminal; elsewhere, writes a line after each tenth of the simulations.
 fn show_progress(done: usize, all: usize) {
     let mut out = io::stderr().lock();
     let _closed = if out.is_terminal() {

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Where: the first step of `kvblaster size`, before any server is driven.
-//! Invariant: all figures are of simulated time. `doubts` reports a time or a sample that is too
-//! small.
+//! Invariant: all figures refer to simulated time. `doubts` reports a simulated time that is too
+//! short, and a sample that is too small.
 //! Source: Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations" and,
 //! for hot keys, "Efficient MRC Construction with SHARDS".
 
@@ -33,27 +33,27 @@ use std::time::{Duration, Instant};
 const REQUESTS_MAX: f64 = (1_u64 << 25) as f64;
 /// Approximate minimum number of keys in a sample, unless the workload has fewer keys.
 const SAMPLE_KEYS_MIN: f64 = 20_000.0;
-/// The largest sample in bytes of items, unless such a sample would have too few keys.
+/// Maximum size of a sample in bytes of items, unless such a sample would have too few keys.
 const SAMPLE_BYTES_MAX: f64 = (256_u64 << 20) as f64;
-/// The largest store in bytes, even if the sample then has few keys, because several stores exist
-/// at once.
+/// Maximum size of a store in bytes, even if the sample then has too few keys, because several
+/// stores exist at the same time.
 const STORE_BYTES_MAX: f64 = (1_u64 << 30) as f64;
-/// The smallest simulated store: a smaller one has too few segments to behave like a large store.
+/// Minimum size of a simulated store in bytes. A smaller store has too few segments to be typical.
 const SIMULATED_BYTES_MIN: u64 = 4 << 20;
 const MIB: f64 = (1_u64 << 20) as f64;
 /// The default sizes to simulate, as fractions of the memory that all live items take.
 const PARTS: [f64; 9] = [0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0];
 /// The estimated overhead of an item in bytes, in addition to its key and value.
 const ITEM_BYTES: f64 = 50.0;
-/// The estimated memory of a store, relative to the bytes of its items.
+/// The estimated ratio of a store's memory to the bytes of its items.
 const SPARE: f64 = 1.3;
 /// The mean number of requests per key for which the simulated time should suffice.
 const ROUNDS: f64 = 16.0;
 /// The length that the simulated time should have, in multiples of the longest TTL.
 const TTLS: f64 = 4.0;
-/// Memory that live items need, relative to the bytes of the items and the index.
+/// Ratio of the memory that live items need to the bytes of the items and the index.
 const LIVES_SPARE: f64 = 1.08;
-/// Bytes of the segments that are open or are kept free.
+/// Bytes of a store's segments that are being filled or are kept free.
 const OPEN_BYTES: u64 = 2 << 20;
 /// The hit ratio has not settled if the ratios of the two halves of the counted time differ by more
 /// than `APART_MAX` and by more than `ERRORS` standard errors.
@@ -61,17 +61,17 @@ const APART_MAX: f64 = 0.005;
 const ERRORS: f64 = 3.0;
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(3);
-/// A memory size is enough if it has this share of the hits of the largest size.
+/// A memory size is enough if it has at least this share of the hits of the largest size.
 const ENOUGH: f64 = 0.99;
 
 #[derive(Debug)]
 pub(crate) struct Parameters {
     pub(crate) workload: Arc<Workload>,
     pub(crate) seed: u64,
-    /// Requests per second. NaN means that the workload sets the gaps between requests.
+    /// Requests per second. NaN means that the gaps between requests are those of the workload.
     pub(crate) rate_per_s: f64,
     pub(crate) populates: bool,
-    /// The memory sizes given by `-m`. Without any, `PARTS` of the memory of live items are used.
+    /// The memory sizes given by `-m`; if empty, `PARTS` of the live items' memory are simulated.
     pub(crate) memory_bytes: Vec<u64>,
     /// The simulated time. `None` means the time that the workload needs.
     pub(crate) span: Option<Duration>,
@@ -82,7 +82,7 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// Returns the requests of a sample, which has one of `one_in` keys and lasts `span_ns`.
+    /// Returns the requests of a sample that has one in `one_in` keys and lasts `span_ns`.
     fn requests<'q>(&'q self, names: &'q Names, one_in: u64, span_ns: u64) -> Requests<'q> {
         Requests {
             workload: &self.workload,
@@ -110,20 +110,20 @@ pub(crate) struct Point {
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Memory {
-    /// The points by ascending memory. Unless sizes were given, the largest memory holds all live
-    /// items.
+    /// The points in ascending order of memory. If the user gave no sizes, the largest memory holds
+    /// all live items.
     pub(crate) points: Vec<Point>,
     /// Number of the workload's keys that each key of the sample represents.
     pub(crate) one_in: u64,
     pub(crate) span_s: f64,
     pub(crate) keys_per_s: f64,
-    /// Sentences on the limits of the figures, for the report.
+    /// Sentences for the report on what the figures do not show.
     pub(crate) doubts: Vec<String>,
 }
 
 impl Memory {
-    /// Returns the smallest simulated memory that has `part` of the hits of the largest. If no key
-    /// is looked up, returns the largest memory.
+    /// Returns the smallest simulated memory that has the share `part` of the largest memory's
+    /// hits. If no key is looked up, returns the largest memory.
     pub(crate) fn enough_for(&self, part: f64) -> Option<&Point> {
         let last = self.points.last()?;
         if self.keys_per_s <= 0.0 {
@@ -190,7 +190,7 @@ fn one_in(parameters: &Parameters) -> u64 {
     whole(by_bytes.min(by_keys).min(by_memory).max(by_store)).max(1)
 }
 
-/// Assumes that each key has an item.
+/// Estimates the bytes of the items, assuming that each key has an item.
 fn items_bytes(workload: &Workload) -> f64 {
     workload.items_bytes() + ITEM_BYTES * workload.keys() as f64
 }
@@ -230,7 +230,7 @@ impl Simulation<'_> {
         let counted = self.watched((&passed_ms, all_ms), || {
             curve(&simulated, policy, self.threads, counted_ns.clone(), requests)
         })?;
-        // Relaxed: the counting threads have been joined. All stores counted the same gets.
+        // Relaxed: the counting threads have been joined. Each store added the same number of gets.
         let gets = gets.load(Ordering::Relaxed) as f64 / memory_bytes.len().max(1) as f64;
         let found = memory_bytes.iter().zip(counted);
         let found =
@@ -252,7 +252,7 @@ impl Simulation<'_> {
             }
         };
         std::thread::scope(|scope| {
-            // Without this thread, no progress is shown.
+            // If the thread cannot be started, no progress is shown.
             let printer = std::thread::Builder::new();
             let printer = (!self.is_quiet).then(|| printer.spawn_scoped(scope, print));
             let made = work();
@@ -270,8 +270,8 @@ impl Simulation<'_> {
         let one_in = self.requests.one_in;
         let RunResult { stats, .. } = found.counted;
         let looked = found.counted.lookups();
-        // A sample has too many or too few of the hottest keys, which hit at any size, so the
-        // misses are divided by all lookups instead of the sample's lookups.
+        // The hottest keys hit at any size, but a sample may have too many or too few of them. So
+        // the misses are divided by all lookups instead of the sample's lookups.
         let misses = (looked.gets - looked.hits) as f64 * one_in as f64;
         let miss_ratio = (misses / found.gets.max(1.0)).min(1.0);
         Point {
@@ -299,8 +299,8 @@ impl Simulation<'_> {
         }
         if self.span_s < wanted_s * 0.99 {
             doubts.push(format!(
-                "{} of traffic were simulated; only in {} would each key be requested {ROUNDS} \
-                 times, and each TTL pass {TTLS} times",
+                "hits over a longer time: {} of traffic were simulated, but it takes {} until each \
+                 key is requested {ROUNDS} times and each TTL has passed {TTLS} times",
                 clock(text::span(self.span_s)),
                 clock(text::span(wanted_s)),
             ));

@@ -1,18 +1,17 @@
-//! Steering: the choice of the server's column (a server thread), for each request over UDP or for
-//! each connection over TCP.
+//! Steering: the choice of the server's column (a server thread) for each request or connection.
 //!
 //! ```text
 //! round-robin   each request to the next column           two bytes of its header name the column
 //! key           each request to the column of its key     the same two bytes name the column
-//! ports         each connection to the next column        its port: the target's plus the column
+//! ports         each connection to the next column        its port is the target's plus the column
 //! first         each connection, over TCP, to column 0    opened again until column 0 accepts it
 //! ```
 //!
-//! Where: between generating and writing a request; with `ports` and `first`, when a connection
-//! opens.
-//! Invariant: a request names only a column that exists. Without steering, requests look like those
-//! of clients that do not know of columns. A multiget goes to the column of its first key: any
-//! column can answer for all keys, and a split by column would make several requests.
+//! Where: used between generating and writing a request or, with `ports` and `first`, when a
+//! connection is opened.
+//! Invariant: a request names only a column that exists. Without steering, a request names no
+//! column. A multiget goes to the column of its first key, because every column can answer for all
+//! keys, and a multiget that is split by column would be several requests.
 //! Source: the KV-Cache paper, sections 4.1.2 (flows by two bytes, or by port) and 4.2.1 (clients
 //! hash keys), and 5.2.2 (round robin over flows).
 
@@ -27,9 +26,9 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The most connections that are opened to get one to the first column.
+/// If this number of connections was opened and none was for the first column, the search fails.
 const TRIES_MAX: usize = 1000;
-/// Longest wait for a connection to the first column.
+/// An attempt to connect to the server fails after this time.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
 /// A rule for choosing the column.
@@ -88,19 +87,18 @@ impl Steering {
             && self.columns.iter().any(|columns| columns.get() > 1)
     }
 
-    /// True if all connections go to the first column.
     pub(crate) fn is_to_first(&self) -> bool {
         self.how == Some(Steer::First)
     }
 
-    /// Returns the largest number of columns of a target with `Steer::Ports`, and otherwise 0.
+    /// With `Steer::Ports`, returns the largest number of columns of a target; otherwise, 0.
     pub(crate) fn ports(&self) -> usize {
         let most = self.columns.iter().map(|columns| usize::from(columns.get())).max();
         most.filter(|_| self.how == Some(Steer::Ports)).unwrap_or(0)
     }
 
-    /// Returns the address for connection `number` to a target. With `Steer::Ports`, the port is
-    /// that of the connection's column.
+    /// Returns the address for connection `number` to a target. With `Steer::Ports`, the address
+    /// has the port of the connection's column.
     #[must_use]
     pub fn place(&self, target: usize, place: &Place, number: u32) -> Place {
         let (Some(Steer::Ports), Place::Udp(address), Some(columns)) =
@@ -124,7 +122,7 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Different threads begin with different columns.
+    /// The first column depends on the thread, so that threads begin with different columns.
     pub(crate) fn new(steering: &Steering, thread: u32) -> Flows {
         let first =
             |columns: &NonZeroU16| u16::try_from(thread % u32::from(columns.get())).unwrap_or(0);
@@ -132,7 +130,7 @@ impl Flows {
     }
 
     /// Returns the flow number of the next request to a target. `key` is the request's first key,
-    /// and `text` is scratch space for its name.
+    /// and `text` is scratch space for the key's name.
     #[inline]
     pub(crate) fn next(
         &mut self,
@@ -163,11 +161,11 @@ impl Flows {
 }
 
 /// Opens connections to a server until its first column accepts one, and returns this connection.
-/// Each connection asks for the number of connections that the first column has accepted. No other
-/// client may connect meanwhile.
+/// Each connection asks the server how many connections the first column has accepted. No other
+/// client may connect meanwhile, because its connections would be counted too.
 ///
 /// # Errors
-/// The server accepts no connection, does not report this number, or its first column accepts none.
+/// The server or its first column accepts no connection, or the server does not report the number.
 pub(crate) fn connect_to_first(address: SocketAddr) -> io::Result<TcpStream> {
     // Two threads that open connections at the same time would count each other's connections.
     static TURN: Mutex<()> = Mutex::new(());

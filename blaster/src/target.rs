@@ -1,8 +1,9 @@
 //! Targets: the names that the user gives to servers, resolved to addresses.
 //!
-//! Where: parsed once, before the first connection. `ring` then assigns each key to a target.
+//! Where: targets are parsed once, before the first connection. `ring` then assigns keys to
+//! targets.
 //! Invariant: a parsed target has an address. The host name is kept as the user wrote it, because
-//! ketama hashes the name and not the address.
+//! ketama (see `ring`) hashes the name and not the address.
 
 pub mod ring;
 
@@ -15,30 +16,29 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// memcached's port.
+/// memcached's default port.
 pub const MEMCACHED_PORT: u16 = 11211;
-/// Redis's port.
+/// Redis's default port.
 pub const REDIS_PORT: u16 = 6379;
 /// The largest number of targets in one run.
 pub const TARGETS_MAX: usize = 1024;
 /// The largest weight of a target.
 pub const WEIGHT_MAX: u32 = 1 << 20;
 const UNIX_PATH_BYTES_MAX: usize = 107;
-/// The maximum number of addresses that are tried per host name.
 const ADDRESSES_MAX: usize = 16;
-/// Longest wait for a connection to one of a host's addresses.
+/// Longest wait for a connection to one of a host's addresses; then the next address is tried.
 const TRY_MAX: Duration = Duration::from_millis(500);
 
-/// An address and the transport by which it is reached.
+/// A server's address, and the transport through which the server is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Place {
-    /// A TCP server.
+    /// The address of a TCP server.
     Tcp(SocketAddr),
-    /// A memcached UDP server.
+    /// The address of a memcached UDP server.
     Udp(SocketAddr),
-    /// A memcached UDP server, reached past the kernel's network stack through an interface.
+    /// A memcached UDP server, and the interface through which packets bypass the kernel's stack.
     Xdp(Bypass, SocketAddr),
-    /// A Unix stream socket.
+    /// The path of a Unix stream socket.
     Unix(PathBuf),
 }
 
@@ -58,24 +58,24 @@ impl Place {
 pub struct Bypass {
     /// The interface's name.
     pub interface: String,
-    /// The point at which packets leave the kernel.
+    /// The point at which received packets leave the kernel's path.
     pub attach: Attach,
 }
 
-/// The point on a packet's way at which the packet leaves the kernel.
+/// The point on a received packet's way at which the packet is taken from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Attach {
-    /// In the driver; if the driver refuses, at the entry to the kernel's stack.
+    /// In the network driver, or, if the driver does not support this, at the entry to the stack.
     #[default]
     Any,
-    /// In the driver.
+    /// In the network driver.
     Native,
-    /// At the entry to the kernel's stack.
+    /// At the entry to the kernel's network stack.
     Generic,
 }
 
 impl Attach {
-    /// Converts to `net`'s type.
+    /// Returns the corresponding mode of the crate `net`.
     #[must_use]
     pub fn mode(self) -> Mode {
         match self {
@@ -91,7 +91,7 @@ impl Bypass {
     /// Returns the interface with its mode, and REST.
     ///
     /// # Errors
-    /// The text has no interface, or its mode is unknown.
+    /// The text names no interface, or an unknown mode.
     pub fn parse(text: &str) -> Result<(Bypass, &str), &'static str> {
         let (text, attach) = match text.split_once('?') {
             None => (text, Attach::Any),
@@ -103,7 +103,7 @@ impl Bypass {
         Ok((Bypass { interface: interface.to_owned(), attach }, rest))
     }
 
-    /// Formats `place` as a target that is reached through the interface.
+    /// Returns the text of a target with address `place` that is reached through this interface.
     #[must_use]
     pub fn target_text(&self, place: impl fmt::Display) -> String {
         let mode = match self.attach {
@@ -115,7 +115,7 @@ impl Bypass {
     }
 }
 
-/// A server.
+/// A server to which requests are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// The target as the user wrote it, for reports.
@@ -133,7 +133,7 @@ pub struct Target {
 /// The address family that a host's addresses must have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Family {
-    /// Either family.
+    /// IPv4 or IPv6.
     #[default]
     Any,
     /// IPv4.
@@ -156,16 +156,16 @@ pub enum TargetError {
     /// The text is a port number without a host.
     #[error("{0}: a port without a host; for a port of this machine write :{1}")]
     Port(String, String),
-    /// The name has no address.
+    /// The host name has no address.
     #[error("{0}: no such host: {1}")]
     Unknown(String, std::io::Error),
-    /// The name has only addresses of the other family.
+    /// The host has only addresses of the other family.
     #[error("{0}: the host has no {1} address")]
     Family(String, &'static str),
 }
 
 impl Target {
-    /// Returns the port. As in libmemcached, the port of a Unix socket is 0.
+    /// Returns the port. A Unix socket has port 0, as in libmemcached.
     #[must_use]
     pub fn port(&self) -> u16 {
         match &self.place {
@@ -175,9 +175,9 @@ impl Target {
     }
 }
 
-/// Parses and resolves a target. If the host has several TCP addresses, chooses the first that
-/// accepts a connection (`localhost` is ::1 and 127.0.0.1, and few servers listen on both). If no
-/// address accepts one, or if the transport is UDP, chooses the first IPv4 address.
+/// Parses and resolves a target. If the host has several TCP addresses, chooses the first address
+/// that accepts a connection (`localhost` is ::1 and 127.0.0.1, but few servers listen on both). If
+/// no address accepts a connection, or if the transport is UDP, chooses the first IPv4 address.
 ///
 /// # Errors
 /// The text does not have the form of a target, or its host cannot be found.
@@ -218,7 +218,7 @@ pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
     Ok(Target { name: text.to_owned(), place, weight, host: host.to_owned(), is_redis })
 }
 
-/// Splits off the weight after `mark`. Without `mark` or a number after it, the weight is 1.
+/// Splits `text` at `mark` into a target and its weight, which is 1 if `text` has no weight.
 fn weighted(text: &str, mark: char) -> Option<(&str, u32)> {
     let Some((rest, weight)) = text.split_once(mark) else { return Some((text, 1)) };
     if weight.is_empty() {
@@ -258,7 +258,6 @@ fn number(port: &str) -> Option<u16> {
     port.parse().ok().filter(|port| digits && *port != 0)
 }
 
-/// Resolves a host. Returns at least one address.
 fn resolved(
     text: &str,
     host: &str,
@@ -296,7 +295,7 @@ fn reachable(addresses: &[SocketAddr]) -> SocketAddr {
     addresses.iter().find(takes).copied().unwrap_or_else(|| first(addresses))
 }
 
-/// Returns the first IPv4 address, or else the first address.
+/// Returns the first IPv4 address, or, if there is none, the first address.
 fn first(addresses: &[SocketAddr]) -> SocketAddr {
     let v4 = addresses.iter().find(|address| address.is_ipv4());
     let none = SocketAddr::from(([127, 0, 0, 1], MEMCACHED_PORT));

@@ -1,7 +1,7 @@
 //! Plots made of characters, for terminals: the frame, its labels and its marks.
 //!
 //! ```text
-//!  1.00 ms |        b   |    from left to right: the margin, the frame's side, a row, a side
+//!  1.00 ms |        b   |    the margin, the frame's left side, a row, the frame's right side
 //! ```
 //!
 //! Where: printed below the tables of `simulate` and `capacity`, for users without a browser.
@@ -10,7 +10,7 @@
 use crate::axis::Axis;
 use std::fmt::Write;
 
-/// Width of the narrowest terminal that plots fit.
+/// Width in characters of the narrowest terminal on which plots fit.
 pub const COLUMNS: usize = 80;
 
 /// Maps a fraction between 0 and 1 to the nearest of the positions 0 to `places - 1`.
@@ -34,16 +34,17 @@ pub fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
 /// The frame of a plot, with a margin for labels on its left.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// Columns of the margin.
+    /// Number of columns of the margin.
     pub left: usize,
-    /// Columns inside the frame.
+    /// Number of columns inside the frame.
     pub width: usize,
-    /// Rows inside the frame.
+    /// Number of rows inside the frame.
     pub height: usize,
 }
 
 impl Frame {
-    /// Appends the frame. `beside` returns a row's label, and `cell` the character in a cell.
+    /// Appends the frame to `out`. `beside(row)` returns the label of a row, and `cell(row,
+    /// column)` the character in a cell.
     pub fn draw(
         &self,
         out: &mut String,
@@ -67,8 +68,8 @@ impl Frame {
         let _ = writeln!(out, "{:left$}+{edge}+", "");
     }
 
-    /// Appends names below their columns. `names` is sorted by column. Omits a name if it has no
-    /// room.
+    /// Appends a line with names below their columns. `names` must be sorted by column. If there is
+    /// no room for a name, omits the name.
     pub fn below(&self, out: &mut String, names: &[(usize, String)]) {
         let mut line = String::new();
         for (column, name) in names {
@@ -108,8 +109,8 @@ impl Plot {
         Some(place(1.0 - self.y.place(y)?, self.frame.height))
     }
 
-    /// Appends the plot. Every `every`th row is labelled with the figure at its middle, formatted
-    /// by `words`. Each of `names` is below its figure's column.
+    /// Appends the plot to `out`. One row in `every` has a label, which `words` formats: the figure
+    /// at the row's middle. Each of `names` is written below the column of its figure.
     pub fn draw(
         &self,
         out: &mut String,

@@ -5,11 +5,12 @@
 //! ```
 //!
 //! Where: between the workload, which chooses requests, and the transports, which move bytes.
-//! Invariant: a server decodes the requests that are encoded here. Any bytes are decoded to pieces,
-//! `More` or `Broken`, and never cause a panic. Nothing is allocated per request.
+//! Invariant: a server can decode the requests that this module encodes. Any received bytes are
+//! decoded to pieces, `More` or `Broken`, and never cause a panic. Nothing is allocated per
+//! request.
 //! Source: memcached's `protocol.txt`; the Redis serialization protocol, version 2. The KV-Cache
-//! paper (section 6.2) puts the send time into the opaque; here the opaque is the tag, and the
-//! client keeps the time.
+//! paper (section 6.2) puts the send time into the opaque field of a request; here the field holds
+//! the tag, and the client stores the time.
 
 mod binary;
 mod meta;
@@ -27,7 +28,7 @@ use template::{TagPosition, Template};
 use usual::Memo;
 pub use usual::{UsualAnswer, UsualKind};
 
-/// The maximum number of keys of one request: as many as a tag can distinguish.
+/// The maximum number of keys of one request, because a tag has 15 bits for a key's index.
 pub const KEYS_MAX: usize = 1 << 15;
 
 /// A protocol between clients and caches.
@@ -65,7 +66,7 @@ impl Protocol {
         PROTOCOLS.into_iter().find(|protocol| protocol.name() == name)
     }
 
-    /// A request that every server answers and that changes no items.
+    /// Returns a request that every server answers and that changes no items.
     #[must_use]
     pub fn ping(self) -> &'static [u8] {
         match self {
@@ -88,14 +89,14 @@ pub enum Answer {
     Miss,
     /// The item was stored, deleted or appended to.
     Done,
-    /// The server did nothing because the item exists or does not exist. This is no error.
+    /// The server changed nothing because the item exists or does not exist; this is no error.
     NotDone,
     /// The server sent an error.
     Refused,
 }
 
-/// A request's number on its connection, and the index of a key in the request. Servers return the
-/// tag in their answers.
+/// A request's number on its connection, and the index of a key in the request. A server repeats a
+/// request's tag in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub u32);
 
@@ -126,7 +127,7 @@ impl Tag {
         (self.0 & (Tag::OF_SEVERAL - 1)) as usize
     }
 
-    /// True if the tag belongs to a key of a multiget, which ends with a further piece.
+    /// True if the tag belongs to a key of a multiget. The multiget ends with a separate piece.
     #[inline]
     #[must_use]
     pub fn is_of_several(self) -> bool {
@@ -137,26 +138,26 @@ impl Tag {
 /// One piece of a server's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// The tag of the request. A piece without a tag answers the oldest waiting request.
+    /// The tag of the request. `None`: the piece answers the oldest waiting request.
     pub tag: Option<Tag>,
     /// The piece's contents.
     pub content: Content<'a>,
-    /// True if the piece ends its request. Keys that have no answer by then are misses.
+    /// True if the piece is the request's last one. Keys that have no answer by then are misses.
     pub ends: bool,
 }
 
 /// The contents of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
-    /// The key, if the protocol returns it, and its value.
+    /// A value, preceded by its key if the protocol returns keys.
     Value(Option<&'a [u8]>, &'a [u8]),
     /// The next key has no value.
     Absent,
-    /// The end of the request, without an answer for a key.
+    /// The end of the answer, without a result for any key.
     End,
-    /// The request was done.
+    /// The server carried out the request.
     Done,
-    /// The request was not done, because the item exists or does not exist.
+    /// The server did not carry out the request, because the item exists or does not exist.
     NotDone,
     /// A number of items or bytes, which RESP returns for `DEL` and `APPEND`.
     Count(i64),
@@ -165,7 +166,7 @@ pub enum Content<'a> {
 }
 
 impl Content<'_> {
-    /// Returns the answer that these contents give to a request of `verb`, which is not a get.
+    /// Returns the answer that these contents mean for a request of `verb`, which is not a get.
     #[must_use]
     pub fn outcome(&self, verb: Verb) -> Answer {
         match self {
@@ -173,17 +174,21 @@ impl Content<'_> {
             Content::Count(0) if verb == Verb::Delete => Answer::NotDone,
             Content::Count(_) if matches!(verb, Verb::Delete | Verb::Append) => Answer::Done,
             Content::NotDone => Answer::NotDone,
-            // If Redis has stored nothing, it answers a SET with NX or XX by a null.
+            // Redis answers a null to a SET with NX or XX if the condition is not met.
             Content::Absent if matches!(verb, Verb::Add | Verb::Replace) => Answer::NotDone,
-            // Answers to these verbs contain neither a value nor an end.
+            // `Value` and `End` occur only in answers to gets.
             _ => Answer::Refused,
         }
     }
 
-    /// The server's error text, or a text that calls the answer unexpected.
+    /// Returns the server's error text, or a text which says that the answer is unexpected.
     #[must_use]
     pub fn error_text(&self) -> &[u8] {
-        if let Content::Refused(words) = self { words } else { b"an answer to something else" }
+        if let Content::Refused(words) = self {
+            words
+        } else {
+            b"an answer that does not fit the request"
+        }
     }
 }
 
@@ -203,7 +208,7 @@ pub enum ReadOutcome<'a> {
 pub struct WireRequest<'a> {
     /// The verb of the request.
     pub verb: Verb,
-    /// The keys: one, or up to `KEYS_MAX` for a get.
+    /// The keys: a get has up to `KEYS_MAX` keys, any other request has one.
     pub keys: &'a [u64],
     /// Length of the value to write, in bytes.
     pub value_bytes: u32,
@@ -213,16 +218,16 @@ pub struct WireRequest<'a> {
     pub number: u16,
 }
 
-/// Positions within the bytes of a request of one key, or of one key of a multiget.
+/// Positions in the bytes that are written for a request of one key, or for one key of a multiget.
 #[derive(Clone, Copy, Debug)]
 struct Positions {
     key_end: usize,
     tag: TagPosition,
-    /// The start of the value. Without a value, the end of the request.
+    /// The start of the value. If there is no value, the end of the request.
     value_at: usize,
 }
 
-/// Maximum number of templates made per verb. Templates do not help if sizes keep changing.
+/// Maximum number of templates made per verb, because templates do not help if sizes keep changing.
 const TEMPLATES_MAX: u32 = 64;
 
 /// Writes requests of one protocol.
@@ -232,8 +237,8 @@ pub struct Writer {
     names: Names,
     /// Scratch space for a key: RESP writes a key's length before the key.
     key: Vec<u8>,
-    /// A template for each verb, and in the last element one for a key of a multiget. Beside each
-    /// template is the number of templates that may still be made in its place.
+    /// A template for each verb; the last element is the template for a key of a multiget. The
+    /// number says how many more templates may be made to replace the template.
     templates: [(Option<Template>, u32); VERBS.len() + 1],
 }
 
@@ -284,7 +289,7 @@ impl Writer {
         }
     }
 
-    /// Replaces the template of this `kind` by one for requests with the sizes of `request`.
+    /// Replaces the template of this `kind` by a template for requests with the sizes of `request`.
     #[inline(never)]
     fn learn(&mut self, request: &WireRequest<'_>, key: u64, (tag, kind): (Tag, usize)) {
         let left = self.templates[kind].1;
@@ -330,8 +335,8 @@ impl Reader {
         Reader { protocol, elements: 0, memo: Memo::default() }
     }
 
-    /// Returns the answer at the start of `input` if it is complete, has a common form and answers
-    /// a request of one key. All other answers must be read by `next`.
+    /// Returns the answer at the start of `input` if the answer is complete, has a common form and
+    /// belongs to a request of one key. Any other answer must be read by `next`.
     #[inline(always)]
     #[must_use]
     pub fn next_usual(&mut self, input: &[u8]) -> Option<UsualAnswer> {

@@ -1,6 +1,6 @@
 //! Formats figures for people, and wraps, quotes and completes texts.
 //!
-//! Where: for `--help` and for all reports, except for tables whose head gives the unit.
+//! Where: used by `--help` and by all reports, except for tables whose head gives the unit.
 //! Invariant: a rounded figure has three significant digits. Times and sizes have units.
 
 use indicatif::HumanCount;
@@ -35,7 +35,6 @@ pub(crate) fn clock(left: Duration) -> String {
     }
 }
 
-/// Drops the fraction.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 pub(crate) fn whole(ns: f64) -> u64 {
     ns as u64
@@ -49,7 +48,7 @@ fn three_digits(figure: f64) -> String {
     }
 }
 
-/// Formats a number of bytes with three digits and its unit.
+/// Formats a number of bytes with three digits and a unit.
 pub(crate) fn size(bytes: f64) -> String {
     let (figure, unit) = match bytes {
         bytes if bytes < 1e3 => return format!("{bytes:.0} bytes"),
@@ -78,8 +77,8 @@ pub(crate) fn grouped(value: f64) -> String {
     HumanCount(whole(value.round())).to_string()
 }
 
-/// Replaces the suffix `k`, `m` or `g` of a figure by three, six or nine zeros. Other texts do not
-/// change.
+/// Replaces the suffix `k`, `m` or `g` of a figure by three, six or nine zeros. Returns any other
+/// text unchanged.
 pub(crate) fn without_suffix(text: &str) -> Cow<'_, str> {
     let zeros = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
         Some(b'k') => 3,
@@ -109,15 +108,14 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// Joins words to a command line for a shell.
 pub(crate) fn command_line(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the end of an error about `word`: a suggestion of the most similar name, or nothing.
+/// Returns the end of an error message about `word`: a suggested name, or nothing.
 pub(crate) fn suggestion<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     let near = names.into_iter().map(|name| (strsim::damerau_levenshtein(word, name), name));
-    // At most a third of a name's letters may differ, but in a short name one letter may.
+    // At most a third of a name's letters may differ; in a short name, one letter may differ.
     let near = near.filter(|(edits, name)| 3 * edits <= name.len().max(3));
     let nearest = near.min_by_key(|(edits, _)| *edits);
     nearest.map_or(String::new(), |(_, name)| format!("; do you mean {name}?"))
@@ -125,7 +123,7 @@ pub(crate) fn suggestion<'n>(word: &str, names: impl IntoIterator<Item = &'n str
 
 const COLUMNS: usize = 80;
 
-/// Wraps `text` after `first`. Further lines are indented to the column at which `text` begins.
+/// Appends `text` to `first`, and wraps the lines. Further lines begin below the start of `text`.
 pub(crate) fn wrapped(first: &str, text: &str) -> String {
     let indent = first.chars().count();
     let (mut out, mut used) = (first.to_owned(), indent);

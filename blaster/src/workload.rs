@@ -1,8 +1,8 @@
 //! A workload: the keys, sizes, verbs and gaps of the traffic, without its rate and targets.
 //!
-//! Where: made before a run; the driving threads draw their requests from it.
-//! Invariant: a setting that would make a later step fail, or take unbounded time or memory, is
-//! refused here with an error that names the setting.
+//! Where: a workload is made before a run, and the driving threads draw requests from it.
+//! Invariant: a setting that would make a later step fail, or use unbounded time or memory, is
+//! refused here. The error names the setting.
 //! Source: the KV-Cache paper, section 5.2.2 and table 2.
 
 mod alias;
@@ -49,13 +49,13 @@ pub const BATCH_MAX: u32 = 1024;
 pub const VALUE_BYTES_MAX: u32 = 1 << 27;
 /// The maximum length of a key in bytes.
 pub const KEY_BYTES_MAX: usize = 250;
-/// Longest time to live, in seconds: thirty days. memcached reads a larger number as a Unix time.
+/// Longest time to live, in seconds: 30 days. memcached interprets a larger number as a Unix time.
 pub const EXPTIME_S_MAX: u32 = 60 * 60 * 24 * 30;
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// Reads one value, or several at once.
+    /// Reads the value of one key, or of several keys at once.
     Get,
     /// Writes a value.
     Set,
@@ -63,9 +63,9 @@ pub enum Verb {
     Delete,
     /// Appends to an item's value.
     Append,
-    /// Writes a value if the key has none.
+    /// Writes a value if the key has no value.
     Add,
-    /// Writes a value if the key has one.
+    /// Writes a value if the key already has a value.
     Replace,
 }
 
@@ -87,12 +87,11 @@ impl Verb {
         }
     }
 
-    /// True if a request of this verb carries a value.
     pub(crate) fn writes(self) -> bool {
         !matches!(self, Verb::Get | Verb::Delete)
     }
 
-    /// True if the verb can create an item: its requests then have a time to live.
+    /// True if the verb can create an item, so that its requests have a time to live.
     pub(crate) fn makes(self) -> bool {
         self.writes() && self != Verb::Append
     }
@@ -103,9 +102,9 @@ impl Verb {
 pub struct WorkloadRequest {
     /// The kind of request.
     pub verb: Verb,
-    /// The numbers of the keys: one, or several for a multiget. A multiget may repeat a key.
+    /// The numbers of the keys: one key, or several keys for a multiget, which may repeat a key.
     pub keys: Vec<u64>,
-    /// Bytes of the value that the request writes; 0 if it writes none.
+    /// Bytes of the value that the request writes; 0 if the request writes no value.
     pub value_bytes: u32,
     /// The item's time to live in seconds. 0 means that the item never expires.
     pub exptime_s: u32,
@@ -125,18 +124,17 @@ impl Default for WorkloadRequest {
     }
 }
 
-/// The owners of parts of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeysPer {
     /// The keys are not divided: each connection requests all keys.
     Run,
-    /// Each connection has its own part.
+    /// Each connection requests a separate part of the keys.
     Connection,
-    /// Each agent has its own part.
+    /// Each agent requests a separate part of the keys.
     Agent,
 }
 
-/// All values of `keys-per` with their names, in the order of their numbers (`per as usize`).
+/// All values of the setting `keys-per` with their names, in the order of `KeysPer`.
 const KEYS_PER: [(KeysPer, &str); 3] =
     [(KeysPer::Run, "run"), (KeysPer::Connection, "connection"), (KeysPer::Agent, "agent")];
 
@@ -200,7 +198,7 @@ impl Default for Workload {
 }
 
 impl Workload {
-    /// Returns a preset by its name (see `presets`).
+    /// Returns the workload of the preset with this name (see `presets`).
     #[must_use]
     pub fn preset(name: &str) -> Option<Workload> {
         let preset = presets::PRESETS.iter().find(|preset| preset.name == name)?;
@@ -210,8 +208,8 @@ impl Workload {
         Some(workload)
     }
 
-    /// Reads a TOML file of settings. If the file has `preset = "NAME"`, its other settings change
-    /// that preset. Paths in the file are relative to the file's folder.
+    /// Reads a TOML file of settings. If the file has `preset = "NAME"`, the file's other settings
+    /// change this preset. Paths in the file are relative to the file's folder.
     ///
     /// # Errors
     /// The file cannot be read, or a setting is unknown or wrong; the message names the line.
@@ -219,8 +217,8 @@ impl Workload {
         file::read(path)
     }
 
-    /// Reads the output of `to_toml` and the files that a controller sent with it. Fails if a file
-    /// is missing, or if its contents are no longer valid.
+    /// Makes a workload from the output of `to_toml` and the files that a controller has sent.
+    /// Fails if a file is missing or invalid.
     pub(crate) fn from_sent(text: &str, sent: &SentFiles) -> Result<Workload, WorkloadError> {
         file::parse(text, &Files::Sent(sent)).map_err(|(_, why)| WorkloadError(why))
     }
@@ -229,7 +227,8 @@ impl Workload {
     /// directory.
     ///
     /// # Errors
-    /// There is no such setting, or it cannot have that value. The workload is then unchanged.
+    /// There is no such setting, or the setting cannot have this value. The workload is then
+    /// unchanged.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), WorkloadError> {
         self.set_from(name, value, &Files::here(""))
     }
@@ -244,7 +243,7 @@ impl Workload {
             let names: Vec<_> = settings::names().collect();
             let (names, meant) = (names.join(", "), suggestion(name, settings::names()));
             return Err(WorkloadError(format!(
-                "{name}: no such setting; there are {names}{meant}"
+                "{name}: no such setting; the settings are {names}{meant}"
             )));
         };
         (setting.set)(self, value.trim(), files)
@@ -288,14 +287,13 @@ impl Workload {
         self.key_file.as_ref().map_or(self.keys, |file| file.keys())
     }
 
-    /// Part `nth` of `count` equal parts of the keys, which belongs to a thread, a connection or an
-    /// agent.
+    /// Part `nth` (from 0) of `count` equal parts of the keys.
     pub(crate) fn share(&self, nth: u32, count: u32) -> Range<u64> {
         part(&(0..self.keys()), nth, count)
     }
 
-    /// If each agent has its own keys: the keys that one thread of an agent stores when the cache
-    /// is populated. The numbers `thread` and `agent` count from 0.
+    /// If each agent has its own keys: the keys that one thread of an agent stores when it
+    /// populates the cache. `thread` and `agent` count from 0.
     pub(crate) fn share_of_agent(
         &self,
         (agent, agents): (u32, u32),
@@ -304,24 +302,23 @@ impl Workload {
         part(&self.share(agent, agents), thread, threads)
     }
 
-    /// The seed that shuffles keys over ranks of popularity. `None` with a key file, whose lines
-    /// give the ranks.
+    /// The seed that shuffles keys over ranks of popularity. `None` if there is a key file, because
+    /// the order of its lines gives the ranks.
     fn order_seed(&self) -> Option<u64> {
         self.key_file.is_none().then_some(self.population_seed)
     }
 
-    /// True if each connection has its own part of the keys.
+    /// True if each connection requests a separate part of the keys.
     #[must_use]
     pub fn per_connection(&self) -> bool {
         self.keys_per == KeysPer::Connection
     }
 
-    /// True if each agent has its own part of the keys.
     pub(crate) fn per_agent(&self) -> bool {
         self.keys_per == KeysPer::Agent
     }
 
-    /// True if a miss is followed by a SET of the missed key.
+    /// True if, after a miss, a SET stores the missed key.
     #[must_use]
     pub fn cache_aside(&self) -> bool {
         self.cache_aside
@@ -335,7 +332,7 @@ impl Workload {
         (!is_recorded).then(|| self.mix.shares(self.keys_per_get()))
     }
 
-    /// The mean number of keys of a GET.
+    /// The mean number of keys in a GET.
     #[must_use]
     pub fn keys_per_get(&self) -> f64 {
         draw::mean(&self.batch.law).max(1.0)
@@ -350,7 +347,7 @@ impl Workload {
         longest.max(draw::greatest(&self.ttl.law))
     }
 
-    /// The number of requests of the trace over all its loops. `None` without a trace, or if the
+    /// The number of requests in all loops of the trace. `None` if there is no trace, or if the
     /// trace is repeated without end.
     #[must_use]
     pub fn trace_requests(&self) -> Option<f64> {
@@ -358,13 +355,13 @@ impl Workload {
         Some(trace.requests.len() as f64 * self.trace_loops as f64)
     }
 
-    /// The mean of the drawn value sizes, in bytes.
+    /// The mean size of drawn values, in bytes.
     #[must_use]
     pub fn value_bytes_mean(&self) -> f64 {
         draw::mean(&self.value_size.law)
     }
 
-    /// The bytes of all keys and their values together.
+    /// The sum of the sizes of all keys and values, in bytes.
     #[must_use]
     pub fn items_bytes(&self) -> f64 {
         if let Some(details) = self.trace.as_ref().and_then(|trace| trace.details.as_ref()) {
@@ -376,9 +373,8 @@ impl Workload {
         names + self.keys() as f64 * self.value_bytes_mean()
     }
 
-    /// The mean gap in ns between the requests of one of `threads` threads, if the workload sets
-    /// the gaps itself. A distribution of gaps applies to each thread, a trace to all threads
-    /// together.
+    /// The mean gap in ns between requests of one thread, if the workload itself sets the gaps. A
+    /// distribution sets the gaps of each thread; a trace sets the gaps of all threads together.
     #[must_use]
     pub fn own_gap_ns(&self, threads: u32) -> Option<f64> {
         if self.gap == Gap::Trace {
@@ -389,8 +385,8 @@ impl Workload {
         self.gap_sampler.own_ns()
     }
 
-    /// The number of operations in the trace that `Verb` lacks. Each is replaced by the nearest
-    /// verb.
+    /// The number of operations in the trace that `Verb` lacks. The nearest verb replaces such
+    /// operations.
     #[must_use]
     pub fn replaced_operations(&self) -> u64 {
         let details = self.trace.as_ref().and_then(|trace| trace.details.as_ref());
@@ -398,10 +394,10 @@ impl Workload {
     }
 }
 
-/// Part `nth` of `count` parts of a range of keys. Their lengths differ by at most one.
+/// Part `nth` of `count` parts of a range of keys. The parts' lengths differ by at most one.
 fn part(keys: &Range<u64>, nth: u32, count: u32) -> Range<u64> {
     let (all, count) = (u128::from(keys.end - keys.start), u128::from(count.max(1)));
-    // The result is at most the number of keys, so at most 2^40.
+    // An edge is at most the number of keys, so at most 2^40.
     let edge = |nth: u32| {
         let edge = all * u128::from(nth).min(count) / count;
         keys.start + u64::try_from(edge).unwrap_or(0)

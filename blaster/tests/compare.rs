@@ -1,7 +1,7 @@
 //! Tests of `kvblaster compare` as a user runs it. The servers that it starts are null servers.
 //!
-//! Where: tests of the whole program. Invariant: no assertion depends on the machine's speed. A
-//! server that waits 200 ms before each answer is slower than one that does not, on any machine.
+//! Where: tests of the whole program. Invariant: no assertion depends on the machine's speed. On
+//! any machine, a server that waits 200 ms before each answer is slower than one without delay.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -66,7 +66,7 @@ fn a_slower_server_is_found_and_its_results_can_be_read() {
     let mean = mean.clone().find(|row| row["figure"] == "mean response time").unwrap();
     assert_eq!(mean["against"][0]["finding"], "differs", "{mean}");
     let again = texts(&compare(&words, &starts).output().unwrap());
-    assert!(again[1].contains("a result is there already"), "{again:?}");
+    assert!(again[1].contains("already holds a result"), "{again:?}");
 }
 
 #[test]
@@ -171,7 +171,11 @@ fn a_server_that_may_run_elsewhere_has_no_cpus_of_its_own() {
         let output = compare(&words, &[]).output().unwrap();
         let [_, err] = texts(&output);
         assert_eq!(output.status.code(), Some(status), "{err}");
-        let told = format!("{}: process {} may run on ", other.target, other.pid());
+        let told = format!(
+            "{}: process {} may also run on CPUs outside --server-cpus",
+            other.target,
+            other.pid()
+        );
         assert_eq!(err.contains(&told), status == 3, "{err}");
     }
 }
@@ -196,7 +200,7 @@ fn rounds_before_one_in_which_a_server_ends_are_told_with_its_last_words() {
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(output.status.code(), Some(1), "{out}");
     assert!(flat.contains("Medians of ") && flat.contains("Mean response time: "), "{out}");
-    let why = "the comparison was ended before its last round: B (127.0.0.1:";
+    let why = "the comparison ended before its last round: B (127.0.0.1:";
     assert!(flat.contains(why) && flat.contains("(signal: 9 (SIGKILL))"), "{out}");
     assert!(flat.contains("its output: farewell"), "{out}");
 }

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 use testing::skip;
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
-/// Number of items that kvblaster did not store.
+/// Number of items that the test stores, without kvblaster.
 const STRANGE: u64 = 50;
 const SHORT: &str = "--keys 100 -n 50 --schedule 1h+1x1h --timeout 60s";
 
-/// True if the text reports that the server is empty again. The second sentence is for memcached,
-/// which counts flushed items until they are read, so that kvblaster deletes the keys one by one.
+/// True if the text reports an empty server. The second text is about memcached: memcached counts
+/// flushed items until a client reads them, so kvblaster deletes each key.
 fn is_gone(text: &str) -> bool {
     text.contains("was empty before, and was flushed")
         || text.contains("was cleared of the 100 keys of this workload; it reports 0 items")
@@ -120,14 +120,15 @@ fn somebody_elses_items_are_not_filled_over_without_being_asked() {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(3), "{words}: {text}");
             assert!(text.contains(&format!("{target} holds {STRANGE} items")), "{words}: {text}");
-            assert!(text.contains("--force fills the server all the same"), "{words}: {text}");
+            assert!(text.contains("--force fills the server nevertheless"), "{words}: {text}");
         }
         assert_eq!(found(&target, &server, "other", STRANGE), STRANGE, "{target}");
         let (output, text) = kvblaster(&format!("run {SHORT} --force"), &[&target]);
         assert_eq!(output.status.code(), Some(0), "{text}");
-        assert!(text.contains(&format!("filling {target}: 100 keys, ")), "{text}");
+        assert!(text.contains(&format!("filling {target} with 100 keys (")), "{text}");
         assert!(text.contains("was cleared of the 100 keys of this workload"), "{text}");
-        let told = format!("it reports {STRANGE} items, and {STRANGE} before the run");
+        let told =
+            format!("it reports {STRANGE} items now, and reported {STRANGE} items before the run");
         assert!(text.contains(&told), "{text}");
         assert_eq!(found(&target, &server, "other", STRANGE), STRANGE, "{target}");
         assert_eq!(items(&target, &server), STRANGE, "{target}");
@@ -151,10 +152,13 @@ fn what_was_stored_is_gone_unless_it_is_kept_and_is_known_as_its_own() {
         let (output, text) = kvblaster(&keep, &[&target]);
         assert_eq!(output.status.code(), Some(0), "{text}");
         assert!(began.elapsed() > Duration::from_millis(400), "{text}");
-        assert!(text.contains("at 200 keys a second (--fill-rate); kept (--keep)"), "{text}");
-        assert!(text.contains("still holds what was stored (--keep); it reports"), "{text}");
+        assert!(
+            text.contains("at 200 keys a second (set by --fill-rate); the items are kept (--keep)"),
+            "{text}"
+        );
+        assert!(text.contains("still holds the stored items (--keep); it reports"), "{text}");
         assert_eq!(items(&target, &server), 100, "{target}: {text}");
-        // The next run accepts the items of an earlier run, but no other items.
+        // The next run accepts items that kvblaster stored before, but no other items.
         let (output, text) = kvblaster(&keep, &[&target]);
         assert_eq!(output.status.code(), Some(0), "{text}");
         store(&target, &server);
@@ -189,7 +193,7 @@ fn at_a_terminal_a_yes_allows_it_and_nothing_else() {
         // Reading fails once no process has the other end of the terminal open.
         while let Ok(bytes @ 1..) = ours.read(&mut part) {
             seen.push_str(&String::from_utf8_lossy(&part[..bytes]));
-            if !is_said && seen.contains("Fill it all the same? [y/N]") {
+            if !is_said && seen.contains("Fill the server nevertheless? [y/N]") {
                 ours.write_all(said.as_bytes()).unwrap();
                 is_said = true;
             }

@@ -1,7 +1,7 @@
 //! Tests that keys are distributed over servers in the same way as by libmemcached.
 //!
-//! Where: tests of `Ring`, without connections. Invariant: for each list of servers, all 10,000
-//! keys have the same server as with the installed libmemcached (`make peers`) and in a recording.
+//! Where: tests of `Ring`, without connections. Invariant: each of 10,000 keys gets the server that
+//! the installed libmemcached (`make peers`) chooses, and that a recording of libmemcached has.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -20,8 +20,8 @@ const NO_LIBRARY: i32 = 3;
 /// Servers as (host, port, weight). Port 0 means that the host is the path of a Unix socket.
 type Servers = &'static [(&'static str, u16, u32)];
 
-/// A recording of Debian's libmemcached 1.1.4, made by `tests/clients/python/ketama.py`. For each
-/// setting: the servers of the first forty keys, and the MD5 sum of the list of all keys' servers.
+/// A recording of Debian's libmemcached 1.1.4, made by `tests/clients/python/ketama.py`. `weighted`
+/// and `plain` have the servers of the first 40 keys, and the MD5 sum of all keys' servers.
 struct Recording {
     name: &'static str,
     servers: Servers,

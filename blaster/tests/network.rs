@@ -1,4 +1,4 @@
-//! Tests of runs against a server on another host, over sockets and bypassing the kernel.
+//! Tests of runs against a server on another host, with sockets and with kernel bypass (AF_XDP).
 //!
 //! Where: tests of the whole program. Both hosts are network namespaces of this machine.
 //! Invariant: no asserted figure depends on the machine's speed.
@@ -17,7 +17,7 @@ use serde_json::Value;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 use testing::skip;
 
-/// Longest wait for a server to answer.
+/// A test fails if a server does not answer within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 const REQUESTS: u64 = 4000;
 
@@ -46,9 +46,10 @@ fn serve(machine: &Namespace, place: &str) -> Server {
     server
 }
 
-/// Starts a cache with two threads, and with UDP on all addresses. `None` without the program. With
-/// `--xdp`, work stealing must be off: a reply sent through queue N arrives in the client's queue
-/// N, and a thief's reply, sent through its own queue, could reach the wrong client thread.
+/// Starts a cache with two threads that answers UDP. `None` if the program is not installed. With
+/// `--xdp`, `words` must turn work stealing off: a reply sent through queue N arrives in the
+/// client's queue N, so the reply of a thread that stole the request could reach the wrong client
+/// thread.
 fn start(machine: &Namespace, program: &OsStr, words: &[&str]) -> Option<Server> {
     let every = ["-p", "11211", "-U", "11211", "-t", "2"];
     let mut command = Command::new(program);
@@ -107,8 +108,8 @@ fn assert_whole(machine: &Namespace, words: &str) {
 #[test]
 fn what_a_server_in_another_network_namespace_takes_is_told() {
     let Some([near, far]) = pair(Veth::default()) else { return };
-    // Servers of other tests have the same address in other network namespaces, but not this port,
-    // so the process found by the port is this server.
+    // kvblaster finds the server's process by its port. Servers of other tests have the same
+    // address in other network namespaces, but other ports.
     let _server = serve(&far, "udp://0.0.0.0:11300");
     let told = ran(&near, &format!("udp://{}:11300", far.v4));
     assert!(told.contains("; kvblaster, pid "), "{told}");
@@ -171,7 +172,7 @@ fn a_server_whose_answers_come_by_one_queue_alone_is_told_with_the_queue() {
     let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let at = format!("{}:11211", far.v4);
     let server = serve(&far, &format!("udp://{at}"));
-    // All CPUs send through the second queue.
+    // Makes all CPUs send through the second queue.
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
     let last: usize = possible.trim().rsplit(['-', ',']).next().unwrap().parse().unwrap();
     let words = (0..=last / 32).rev().map(|word| match last - word * 32 {
@@ -183,10 +184,10 @@ fn a_server_whose_answers_come_by_one_queue_alone_is_told_with_the_queue() {
     assert_whole(&near, &format!("-t 1 -c 4 xdp://{WIRE}/{at}"));
     let told = driven(&near, &format!("-t 2 -c 4 xdp://{WIRE}/{at}")).unwrap_err();
     assert!(told.contains("thread 0 needs 3 source ports"), "{told}");
-    assert!(told.contains("came: 0 by queue 0, "), "{told}");
-    assert!(told.contains("that were tried"), "{told}");
+    assert!(told.contains("arrived in each queue: 0 in queue 0, "), "{told}");
+    assert!(told.contains("kvblaster tried "), "{told}");
     let told = driven(&near, &format!("-t 3 -c 4 xdp://{WIRE}/{at}")).unwrap_err();
-    assert!(told.contains("wire has 2 queues: give at most that many threads (-t)"), "{told}");
+    assert!(told.contains("wire has only 2 queues: use at most 2 threads (-t)"), "{told}");
     drop(server);
     let _silent = far.on(|| UdpSocket::bind((far.v4, 11211)).unwrap());
     let told = driven(&near, &format!("-t 2 -c 4 xdp://{WIRE}/{at}")).unwrap_err();

@@ -1,9 +1,9 @@
 //! Tests of `kvblaster run` and `capacity` as a user runs them, against the null server.
 //!
 //! Where: tests of the whole program.
-//! Invariant: tests assert the exit status and the words of reports, on which scripts and users
-//! rely, and no figure that depends on the machine's speed. Most runs end after a number of
-//! requests, before the first report. Such a run reports all its requests.
+//! Invariant: tests assert the exit status and the words of reports, because scripts and users rely
+//! on these, but no figure that depends on the machine's speed. Most runs end after a number of
+//! requests, before the first report is complete. Such a run reports all its requests.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -16,7 +16,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// Time within which even a loaded machine answers.
+/// A timeout within which even a loaded machine answers.
 const PATIENCE: &str = "--timeout 60s";
 
 fn server() -> (RunningServer, String) {
@@ -93,8 +93,8 @@ fn requests_over_udp_are_steered_and_what_cannot_be_steered_is_refused() {
     let (steered, out, err) = output(&format!("{words} --steer round-robin --columns 3"), &udp);
     assert!(steered.status.success(), "{out}{err}");
     let reached = running.counts().received().concat();
-    // Two threads fill the server, and then two send requests. Six more datagrams query version and
-    // statistics: before the run, after it, and for the number of remaining items.
+    // Two threads fill the server, then two threads send requests. Six more datagrams ask for
+    // version and statistics: before the run, after the run, and for the number of remaining items.
     let (least, most) = (reached.iter().min().unwrap(), reached.iter().max().unwrap());
     assert!(most - least <= 10 && reached.iter().sum::<u64>() >= 4000, "{reached:?}");
     assert_eq!(running.counts().misrouted.load(Ordering::Relaxed), 0);
@@ -233,12 +233,12 @@ fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     // Once the server is filled, kvblaster handles SIGUSR1.
     assert!(told.any(|line| line.starts_with("populated ")));
-    // For each of two requested reports, its start in seconds and its number of requests sent.
+    // Reads from two requested reports: the start in seconds, and the number of sent requests.
     let reports = [(); 2].map(|()| {
         signal(&child, rustix::process::Signal::USR1);
-        let head = told.find(|line| line.starts_with("on demand: ")).expect("a report");
+        let head = told.find(|line| line.starts_with("report on demand: ")).expect("a report");
         let all = told.find(|line| line.starts_with("all ")).expect("a line of all types");
-        let from = head.split(' ').nth(5).unwrap().parse::<f64>().unwrap();
+        let from = head.split(' ').nth(7).unwrap().parse::<f64>().unwrap();
         (from, all.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap())
     });
     let [(first_s, first), (second_s, second)] = reports;
@@ -268,7 +268,7 @@ fn a_search_finds_a_capacity() {
     assert!(out.contains("Cap_p50"), "{out}");
     // Each trial's line gives the expected number of further trials and their expected time.
     let trials: Vec<&str> = err.lines().filter(|line| line.contains("/s due ")).collect();
-    let left = |line: &&str| line.contains("; about ") && line.contains(" more, ");
+    let left = |line: &&str| line.contains("; trials left: about ");
     assert!(trials.len() > 1 && trials[..trials.len() - 1].iter().all(left), "{err}");
 }
 
@@ -331,13 +331,13 @@ fn of_several_servers_the_one_that_never_answers_is_named() {
     let target = format!("udp://{}", silent.local_addr().unwrap());
     let words = format!("run -q --timeout 500ms {answering}");
     let err = refused(&words, &target);
-    let told = format!("kvblaster: {target}: filling was given up after ");
+    let told = format!("kvblaster: {target}: kvblaster gave up filling after ");
     assert!(err.contains(&told) && err.contains("not answered in time"), "{err}");
 }
 
-/// Starts a server that answers each command with the line that `answer` returns. For `None` the
-/// server does not answer. For an empty line the server closes the connection and accepts no
-/// further connections.
+/// Starts a server that answers each command with the line that `answer` returns. If `answer`
+/// returns `None`, the server does not answer. If it returns an empty line, the server closes the
+/// connection and accepts no further connections.
 fn serving(answer: impl Fn(&str) -> Option<&'static str> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -380,8 +380,8 @@ fn what_cannot_fit_is_told_before_it_is_filled() {
     let words = "run -w thesis -n 100 --schedule 1h+1x1h --keys";
     let (output, _, err) = output(&format!("{words} 20k"), &target);
     assert!(output.status.success(), "{err}");
-    let told = format!("before filling: {target} may hold 1.00 MB, but its keys and values alone ");
-    assert!(err.starts_with(&format!("{told}are 1.60 MB")), "{err}");
+    let told = format!("before filling: {target} may use 1.00 MB of memory, but its share of ");
+    assert!(err.starts_with(&format!("{told}the keys and values alone has 1.60 MB")), "{err}");
     let (_, _, err) = self::output(&format!("{words} 10k"), &target);
     assert!(!err.contains("before filling"), "{err}");
 }
@@ -403,7 +403,7 @@ fn a_server_that_stops_while_it_is_filled_is_told_within_seconds() {
 
 #[test]
 fn what_was_not_stored_before_the_traffic_is_told() {
-    // A lost request delays its connection until the timeout, so only a few are lost.
+    // A lost request delays its connection until the timeout, so the server drops only a few.
     let faults = reflect::Faults { drop_every: 50, ..Default::default() };
     let (_running, target) = udp_server(faults);
     let words = "run -q --keys 200 -n 200 --schedule 1h+1x1h --timeout 3s";
@@ -437,13 +437,17 @@ fn traffic_goes_on_until_the_hit_ratio_has_settled_or_for_so_long() {
     let (output, out, err) = output(&format!("{words} 1h"), &target);
     assert!(output.status.success(), "{out}{err}");
     assert!(err.contains("the hit ratio has settled after "), "{err}");
-    assert!(err.contains(": hits were 100.00 %, and 100.00 % before"), "{err}");
+    assert!(
+        err.contains(": 100.00 % in the last quarter of this time, 100.00 % in the quarter before"),
+        "{err}"
+    );
     assert!(err.contains("report 1 of 1: ") && !out.contains("had not settled"), "{out}{err}");
     let (_, out, err) = self::output(&format!("{words} 10ms"), &target);
     assert!(out.contains("note: the hit ratio had not settled after "), "{out}{err}");
     let (_, out, err) = self::output(&format!("{words} 1h -n 100"), &target);
     assert!(out.contains("Nothing was measured."), "{out}{err}");
-    assert!(out.contains("the hits had not settled"), "{out}{err}");
+    let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains(": the hit ratio had not settled."), "{out}{err}");
 }
 
 #[test]
@@ -505,10 +509,10 @@ fn on_a_terminal_it_is_seen_how_a_run_goes_and_nothing_of_that_stays() {
             [&names[..], &["answered", "p99", "failed", " left", "machine idle"]].concat();
         let [meanwhile, in_the_end, out] =
             on_a_terminal(&mut kvblaster(words, &target), columns, &awaited);
-        // Each name begins a line, and the next line has the figures that do not fit.
+        // Each of `names` begins a line. Figures that do not fit are on the next line.
         let begins = |name: &&str| meanwhile.lines().any(|line| line.starts_with(*name));
         assert!(names.iter().all(begins), "{columns}: {meanwhile}");
-        // The lines about filling stay on the screen.
+        // At the end, only the lines about filling are still on the screen.
         let flat = in_the_end.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.starts_with("filling 127.0.0.1:"), "{columns}: {in_the_end}");
         assert!(in_the_end.lines().count() <= 7 && !flat.contains("report 1"), "{in_the_end}");
@@ -553,10 +557,10 @@ fn a_result_is_never_written_over_and_is_told_even_if_it_cannot_be_kept() {
     let kept = std::fs::read(folder.join("result.json")).unwrap();
     let (second, out, err) = output(&words, &target);
     assert_eq!((second.status.code(), out.as_str()), (Some(3), ""), "{err}");
-    assert!(err.contains("a result is there already"), "{err}");
+    assert!(err.contains("already holds a result"), "{err}");
     assert_eq!(std::fs::read(folder.join("result.json")).unwrap(), kept);
     std::fs::remove_file(folder.join("result.json")).unwrap();
-    // A folder in place of a file that is written late makes writing fail late, as on a full disk.
+    // A folder has the name of a file that kvblaster writes late: writing fails, as on a full disk.
     std::fs::remove_file(folder.join("reports.csv")).unwrap();
     std::fs::create_dir(folder.join("reports.csv")).unwrap();
     let (third, out, err) = output(&words, &target);
@@ -581,7 +585,7 @@ fn a_server_of_another_kind_is_told_as_such() {
     let target = format!("redis://{}", serving(|_| Some("ERROR\r\n")));
     let (output, _, err) = output(&format!("run -q --keys 100 {PATIENCE}"), &target);
     assert_eq!(output.status.code(), Some(3));
-    assert!(err.contains("are not of the protocol resp"), "{err}");
+    assert!(err.contains("do not follow the protocol resp"), "{err}");
 }
 
 #[test]
@@ -635,5 +639,5 @@ fn a_server_that_goes_away_is_told_and_sets_the_exit_status() {
             && out.contains("the server went away"),
         "{out}"
     );
-    assert!(out.contains("next: check the server first"), "{out}");
+    assert!(out.contains("next: check first whether the server still runs"), "{out}");
 }

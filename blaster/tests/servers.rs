@@ -1,10 +1,10 @@
 //! Tests of `drive` against real servers: Hypostyle, memcached, Redis.
 //!
-//! Where: tests of the library. Invariant: dropping a `Server` kills and reaps its process. Tests
-//! of a server that is not installed are skipped; in CI that is a failure. No assertion depends on
-//! the machine's speed.
+//! Where: tests of the library. Invariant: dropping a `Server` kills and reaps its process. If a
+//! server is not installed, its tests are skipped, and fail in CI. No assertion depends on the
+//! machine's speed.
 //!
-//! `MEMCACHED=path` names a memcached to use instead of the one on `PATH`.
+//! If `MEMCACHED` has a path, tests start this memcached instead of the one on `PATH`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests do so")]
 
@@ -29,7 +29,7 @@ use testing::skip;
 
 use programs::{as_root, hypostyle_program, memcached_program};
 
-/// Longest wait for a server to start, and the timeout of a request.
+/// A test fails if a server's start, or the answer to a request, takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const KEYS: u64 = 500;
 const MEMCACHED_SPEECHES: [Protocol; 3] = [Protocol::Text, Protocol::Meta, Protocol::Binary];
@@ -88,7 +88,7 @@ impl Server {
         }
     }
 
-    /// Returns the port, which memcached and Hypostyle write to a file.
+    /// Returns the port of this kind (TCP or UDP), which the server writes to a file.
     fn port(&mut self, kind: &str) -> u16 {
         self.wait(kind, |folder| {
             let said = std::fs::read_to_string(folder.join("ports")).unwrap_or_default();
@@ -103,7 +103,7 @@ impl Server {
     }
 }
 
-/// Starts one server on TCP and one on a Unix socket, because memcached cannot use both.
+/// Starts a Hypostyle on TCP and another on a Unix socket, as for memcached, which cannot use both.
 fn hypostyles() -> Vec<Server> {
     let program = hypostyle_program();
     stream_servers(program.as_os_str(), &[])
@@ -209,7 +209,7 @@ fn check(server: &Server, speeches: &[Protocol]) {
     for name in &server.targets {
         for &protocol in speeches {
             let what = format!("{} at {name}", protocol.name());
-            // Each check has its own key prefix, so that it does not find the keys of other checks.
+            // Each check has its own key prefix, so that no check finds the keys of another check.
             let prefix = format!("{what}-").replace([' ', ':', '/', '.'], "-");
             let plain = workload(&[("key-prefix", &prefix)]);
             let drive = plan(&plain, server.target(name), protocol);
@@ -270,7 +270,7 @@ fn every_verb(drive: &Drive, prefix: &str, what: &str) {
 fn conditional(drive: &Drive, prefix: &str, what: &str) {
     let prefix = format!("{prefix}-anew");
     let each = |mix: &str, verify| {
-        // 2,000 requests are four rounds over the keys.
+        // 2,000 requests use each of the 500 keys four times.
         let popularity = ("popularity", "sequential");
         let settings =
             [("mix", mix), popularity, ("key-prefix", &prefix), ("ttl", "1000"), ("batch", "1")];

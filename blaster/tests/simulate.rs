@@ -63,7 +63,7 @@ fn a_simulation_prints_a_table_and_draws_a_plot() {
     let table = text(&out.stdout);
     let frames = table.lines().filter(|line| line.trim().starts_with("+---"));
     assert_eq!(frames.count(), 4, "two plots in {table}");
-    for part in ["a lru", "one: 9000 requests of ", "two: 3000", "all items equal", "256 segments"]
+    for part in ["a lru", "one: 9000 requests for ", "two: 3000", "all items equal", "256 segments"]
     {
         assert!(table.contains(part), "no {part} in {table}");
     }
@@ -148,7 +148,7 @@ fn requests_are_drawn_from_a_workload() {
     assert_eq!(drawn["traces"][0]["requests"], 20_000);
     assert_eq!(drawn, of("mix-a --keys 500 --requests 20k --seed 1"));
     assert_ne!(drawn, of("mix-a --keys 500 --requests 20k --seed 2"));
-    // 70 % of the requests of mix C are gets.
+    // 70 % of the requests of mix C are gets, and only gets are simulated.
     let gets = of("mix-c --keys 500 --requests 20k")["traces"][0]["requests"].as_u64().unwrap();
     assert!((13_000..15_000).contains(&gets), "{gets}");
     let folder = Folder::new("drawn");
@@ -171,6 +171,6 @@ fn a_csv_that_a_run_replays_is_simulated_by_its_gets() {
     for (path, name) in [(plain, "twitter"), (packed, "cluster52")] {
         let out = run("simulate -s 10% -p lru,clock2q", &[&path]);
         let told = text(&out.stdout);
-        assert!(told.contains(&format!("{name}: 2000 requests of 400 keys")), "{told}");
+        assert!(told.contains(&format!("{name}: 2000 requests for 400 distinct keys")), "{told}");
     }
 }

@@ -1,8 +1,8 @@
-//! Measures whether kvblaster sends requests at the right times, by their arrival at the receiver.
+//! Measures whether kvblaster sends requests at the right times: a receiver records each arrival.
 //!
-//! Where: the last part of the bench. Invariant: one thread of this process only records the
-//! arrival time of each datagram and answers it with a miss. The first tenth of the times is left
-//! out.
+//! Where: the last part of the bench. Invariant: one thread of this process only records when each
+//! get arrives, and answers that the key is absent. The printed gaps exclude the first tenth of the
+//! arrival times.
 //! Source: over loopback, a datagram has reached the receiver's socket when `sendmsg` returns, so
 //! gaps between arrivals equal gaps between sends, to within the receiver's delay of 1 to 2 µs.
 
@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// The maximum number of arrival times that are recorded.
 const ARRIVALS_MAX: usize = 1 << 21;
 const HEADER_BYTES: usize = 8;
 
@@ -59,7 +58,6 @@ pub(crate) fn measure(settings: Settings) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the measured gaps, and the gaps expected from the distribution `law`.
 fn row(law: &str, rate: u32, arrivals_ns: &[u64]) {
     let settled = &arrivals_ns[arrivals_ns.len() / 10..];
     let mut gaps: Vec<f64> =
@@ -127,13 +125,13 @@ impl Receiver {
     }
 }
 
-/// Polls without sleep for gets until `is_over`. Returns their arrival times in ns since the start.
+/// Polls `socket` until `is_over` is set. Returns when each get arrived, in ns since the start.
 fn record_arrivals(socket: &UdpSocket, is_over: &AtomicBool) -> io::Result<Vec<u64>> {
     let start = Instant::now();
     let mut arrivals_ns = Vec::with_capacity(ARRIVALS_MAX);
     let mut datagram = [0; 2048];
     let mut reply = [0; 64];
-    // Relaxed: as in `stop`.
+    // Relaxed: the flag publishes no other data.
     while !is_over.load(Ordering::Relaxed) {
         let Ok((bytes, source)) = socket.recv_from(&mut datagram) else {
             std::hint::spin_loop();
@@ -151,7 +149,7 @@ fn record_arrivals(socket: &UdpSocket, is_over: &AtomicBool) -> io::Result<Vec<u
         } else {
             b"VERSION 0\r\n"
         };
-        // The reply's header has the request's id, and the numbers for datagram 0 of 1.
+        // The reply's header has the request's id, and says that the reply is one datagram.
         reply[..2].copy_from_slice(&header[..2]);
         reply[2..HEADER_BYTES].copy_from_slice(&[0, 0, 0, 1, 0, 0]);
         reply[HEADER_BYTES..HEADER_BYTES + said.len()].copy_from_slice(said);

@@ -1,12 +1,12 @@
-//! Compares kvblaster's figures with those of other tools, and its send times with its schedule.
+//! Compares kvblaster's figures with other tools' figures, and its send times with its schedule.
 //!
-//! Where: outside the program, run by hand on a quiet machine with at least two CPUs. It needs
-//! memcached, memcaslap, redis-server and redis-benchmark (`make peers`), and reports which of
-//! these are missing.
+//! Where: outside the program, run by hand on a quiet machine with at least two CPUs. The bench
+//! needs memcached, memcaslap, redis-server and redis-benchmark (`make peers`), and reports each
+//! program that is missing.
 //! Invariant: each tool runs as its own process, started as a user would start it, on the same CPU,
-//! against the same running server. The tools take turns in each round, so slow changes of the
-//! machine affect all alike.
-//! Source: issue 5, "Verification"; Little's law.
+//! against the same running server. In each round the tools run alternately, so that slow changes
+//! of the machine affect all tools alike.
+//! Source: Little's law: the number of requests in flight is the rate times the mean time.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
@@ -99,7 +99,8 @@ fn compare(rival: Rival, settings: Settings) -> Result<(), Box<dyn Error>> {
     peers::fill(rival, &server, settings)?;
     for connections in [16, 1] {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        // The first two runs warm up; the higher rate sets the number of requests of later runs.
+        // The first run of each tool is a warm-up. The higher of the two rates sets the length of
+        // the rival's later runs.
         let mut rate = peers::kvblaster(rival, &server, connections, settings)?.per_s;
         rate = rate.max(peers::rival(rival, &server, (connections, rate), settings)?.per_s);
         for round in 0..settings.rounds {
@@ -156,7 +157,6 @@ fn print(rival: Rival, connections: u32, ours: &[RunFigures], theirs: &[RunFigur
     println!();
 }
 
-/// Returns `server`, or prints a line if it is `None`.
 fn started(server: Option<Server>, name: &str) -> Option<Server> {
     if server.is_none() {
         println!("\n{name} is not installed (make peers): left out");

@@ -1,7 +1,7 @@
 //! Runs the tools as their users would run them, and parses the figures that they print.
 //!
-//! Where: between the servers and the comparison. Invariant: each run is one process on one CPU. A
-//! line missing in the output is an error.
+//! Where: between the servers and the comparison. Invariant: each run is one process on one CPU. If
+//! the output lacks a figure, the run fails.
 
 use super::servers;
 use super::{Settings, started};
@@ -13,8 +13,7 @@ use std::process::{Command, Output};
 
 const KEYS: u32 = 16_000;
 const VALUE_BYTES: u32 = 128;
-/// Bytes of memcaslap's keys. memcaslap sends nine gets for each set. redis-benchmark has keys of
-/// 16 bytes and sends only gets.
+/// Length of memcaslap's keys in bytes. (The keys of redis-benchmark have 16 bytes.)
 const SLAP_KEY_BYTES: u32 = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +28,7 @@ pub(crate) struct RunFigures {
     pub(crate) mean_us: f64,
     pub(crate) p50_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
-    /// The ranges in which p50 and p99 lie, for a tool that prints no exact values.
+    /// The ranges in which p50 and p99 lie. Set if the tool prints no exact p50 and p99.
     pub(crate) p50_p99: Option<(String, String)>,
     pub(crate) cpu_us: f64,
 }
@@ -54,7 +53,6 @@ impl Rival {
     }
 }
 
-/// Returns the arguments that give kvblaster the same workload as the rival.
 fn words(rival: Rival, server: &Server) -> Vec<String> {
     let (key_bytes, mix) = match rival {
         Rival::Memcaslap => (SLAP_KEY_BYTES, "get=9,set=1"),
@@ -119,7 +117,7 @@ pub(crate) fn kvblaster(
     })
 }
 
-/// `rate` is the approximate rate that is expected.
+/// `rate`, the expected requests per second, determines how many requests redis-benchmark sends.
 pub(crate) fn rival(
     rival: Rival,
     server: &Server,
@@ -154,7 +152,7 @@ fn memcaslap(
     parse_memcaslap(&String::from_utf8_lossy(&output.stdout), cpu_us)
 }
 
-/// Parses memcaslap's figures of all requests: `Avg:`, and the histogram of times in powers of two.
+/// Parses memcaslap's totals: the mean after `Avg:`, and the histogram of times in powers of two.
 fn parse_memcaslap(text: &str, cpu_us: f64) -> Result<RunFigures, Box<dyn Error>> {
     let lacks = |what: &str| format!("memcaslap printed no {what}:\n{text}");
     let of = |text: &str, name: &str| -> Option<f64> {

@@ -1,7 +1,7 @@
 //! Checks that kvblaster sends at the requested rate, and that all requests are answered.
 //!
 //! Where: the part of the bench that runs an open loop, after the comparisons in closed loops.
-//! Invariant: gaps are equal, so that the number of requests due is not random.
+//! Invariant: the gaps between requests are equal, so the number of requests is not random.
 
 use super::peers::run;
 use super::{Settings, servers, started};
@@ -11,7 +11,7 @@ use std::error::Error;
 use std::process::Command;
 
 const RATES: [u32; 8] = [1_000, 3_000, 10_000, 30_000, 60_000, 100_000, 150_000, 200_000];
-/// Largest allowed relative error of the rate, from issue 5.
+/// If the rate's relative error is larger, the table says that the rate is wrong.
 const OFF_MAX: f64 = 0.01;
 
 const ABOUT: &str = "

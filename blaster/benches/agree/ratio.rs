@@ -1,8 +1,8 @@
-//! Means and ratios, with their confidence intervals.
+//! Means and ratios with confidence intervals.
 //!
-//! Where: used by both comparisons. Invariant: intervals of ratios are computed as in `kvblaster
-//! compare`, and intervals of means by the bootstrap over the rounds. A wide interval shows that
-//! the machine was not quiet, not that the tools agree.
+//! Where: between the runs and the printed table. Invariant: a ratio's interval is computed as
+//! `kvblaster compare` computes it; a mean's interval is bootstrapped. A wide interval shows that
+//! the machine was not quiet. A wide interval does not show that the tools agree.
 
 use super::{Figure, RunFigures};
 use blaster::run::compare::figures::{Finding, Kind, found};
@@ -11,7 +11,7 @@ use blaster::search::bootstrap;
 const CONFIDENCE: f64 = 0.95;
 const RESAMPLES: u32 = 2000;
 
-/// Formats the median of the pairs' ratios (second to first) and its verdict. `None` without pairs.
+/// Formats the median ratio (second over first) and the verdict; `None` if there are no pairs.
 pub(crate) fn ratio(pairs: &[(f64, f64)]) -> Option<String> {
     let compared = found(pairs, Kind::Rate)?;
     let words = match compared.finding {
@@ -24,7 +24,6 @@ pub(crate) fn ratio(pairs: &[(f64, f64)]) -> Option<String> {
     Some(format!("{:.3}{}  {words}", compared.value, interval.unwrap_or_default()))
 }
 
-/// Formats a mean, and half the width of its confidence interval.
 pub(crate) fn mean(samples: &[f64], digits: usize) -> String {
     let Some((low, high)) = bootstrap::interval(samples, CONFIDENCE, RESAMPLES, 1) else {
         return "-".to_owned();
@@ -33,7 +32,7 @@ pub(crate) fn mean(samples: &[f64], digits: usize) -> String {
     format!("{mean:.digits$} ± {:.digits$}", (high - low) / 2.0)
 }
 
-/// Formats the mean of a figure, without an interval.
+/// Formats the mean of one figure over all runs, without an interval.
 pub(crate) fn plain(seen: &[RunFigures], of: Figure) -> String {
     let samples: Vec<f64> = seen.iter().filter_map(of).collect();
     let mean = samples.iter().sum::<f64>() / samples.len() as f64;

@@ -1,7 +1,7 @@
-//! The servers under load, started as their users would start them.
+//! Starts the servers to which the tools send requests, as users would start the servers.
 //!
 //! Where: a server is started once for each comparison. Invariant: a server has one thread, on one
-//! CPU. If the program is not installed, there is no server.
+//! CPU. A server whose program is not installed is `None`.
 
 use blaster::launch::{self, Server};
 use std::error::Error;
@@ -12,12 +12,11 @@ pub(crate) fn memcached(cpu: usize) -> Result<Option<Server>, Box<dyn Error>> {
     start(cpu, &program, "-V", "-u root -l 127.0.0.1 -t 1 -U 0 -m 256 -p {port}")
 }
 
-/// Starts Redis, which executes commands on one thread.
 pub(crate) fn redis(cpu: usize) -> Result<Option<Server>, Box<dyn Error>> {
     start(cpu, "redis-server", "-v", "--bind 127.0.0.1 --save '' --appendonly no --port {port}")
 }
 
-/// Starts a program; `version` is the option that makes it print its version and exit.
+/// Starts `program`. With the option `version`, the program prints its version and exits.
 fn start(
     cpu: usize,
     program: &str,

@@ -1,16 +1,16 @@
 //! The schedule of an open loop: due times that do not depend on answers.
 //!
 //! Where: the sending half reads the schedule before each request of an open loop.
-//! Invariant: due times depend on the gaps alone, never on when earlier requests could be sent. So
-//! a stall of the server makes requests late, not fewer.
-//! Source: the KV-Cache paper, section 5.2.2. The mistake that this avoids is known as coordinated
-//! omission.
+//! Invariant: due times depend on the gaps alone, and not on the times at which earlier requests
+//! were sent. So, if the server stalls, requests are sent late, but none is left out.
+//! Source: the KV-Cache paper, section 5.2.2. Such a schedule avoids the mistake known as
+//! coordinated omission.
 
 #[derive(Debug)]
 pub(super) struct Departures {
     mean_ns: f64,
     due_ns: u64,
-    /// Fraction of a nanosecond by which the gaps were rounded down.
+    /// Fraction of a nanosecond that `mean_ns` has cut off its last result.
     rest_ns: f64,
 }
 
@@ -23,8 +23,8 @@ impl Departures {
         self.due_ns = now_ns;
     }
 
-    /// The mean for the workload's next gap, in whole nanoseconds. The dropped fraction is added to
-    /// the next mean, because otherwise a fixed gap of 333.3 ns would always be 333 ns.
+    /// Returns the mean of the next gap, in whole nanoseconds. The fraction that is cut off is
+    /// added to the next mean, because otherwise a fixed gap of 333.3 ns would always be 333 ns.
     pub(super) fn mean_ns(&mut self) -> f64 {
         if self.mean_ns.is_nan() {
             return self.mean_ns;

@@ -1,13 +1,13 @@
-//! The receiving half: reads answers, matches them with requests, and measures and counts them. A
-//! line is one of the thread's connections, which is opened again after it breaks.
+//! The receiving half: reads answers, matches answers with requests, and measures and counts the
+//! answers. A line is one of the thread's connections; a broken line is opened again.
 //!
-//! Where: after the sockets, on the sending half's thread or on a thread of its own.
+//! Where: reads from the sockets, on the sending half's thread or on a separate thread.
 //! Invariant: each request that the sending half reports ends exactly once: the request is
 //! answered, times out, or fails with its connection. `Feedback` then reports the end to the
 //! sending half.
 //! Source: memcached's `protocol.txt`, "UDP protocol". memcached answers a multiget over UDP with
-//! one datagram for each value, all with the request's id; only `END` shows that the answer is
-//! complete.
+//! one datagram for each value. All datagrams have the request's id; only `END` shows that the
+//! answer is complete.
 
 mod datagrams;
 mod endings;
@@ -35,7 +35,7 @@ const READ_BYTES: usize = 256 << 10;
 const HELD_BYTES_MAX: usize = VALUE_BYTES_MAX as usize + (1 << 20);
 /// The most reads of one connection before other connections are read.
 const READS_MAX: usize = 16;
-/// The most multigets over several targets that may wait: `OUTSTANDING_MAX`.
+/// The most multigets with several targets that may wait for answers; equal to `OUTSTANDING_MAX`.
 const SPLITS_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -44,11 +44,10 @@ struct InLine {
     reader: Reader,
     held: Vec<u8>,
     ring: Ring,
-    /// UDP: among the answered requests, the number of the one that was sent last.
+    /// UDP: the number of the answered request that was sent last.
     newest: u16,
     assemblies: Assemblies,
     is_closing: bool,
-    /// Number of times that the line was opened.
     generation: u64,
 }
 
@@ -59,7 +58,7 @@ impl InLine {
     }
 }
 
-/// A multiget whose keys are on several targets; each target gets one part.
+/// A multiget whose keys are on several targets; each target gets one part of the multiget.
 #[derive(Clone, Copy, Debug)]
 struct SplitMultiget {
     left: u16,
@@ -72,7 +71,7 @@ pub(super) struct Options {
     pub(super) timeout_ns: u64,
     pub(super) verify: bool,
     pub(super) fill: bool,
-    /// True if a line's server answers in order, so that only the network can change the order.
+    /// True if the server answers a line's requests in order, so that only the network reorders.
     pub(super) has_order: bool,
 }
 
@@ -85,22 +84,21 @@ pub(super) struct Inward {
     lines: Vec<InLine>,
     splits: Vec<SplitMultiget>,
     free_splits: Vec<u32>,
-    /// The index in `splits` of the multiget whose parts are being entered.
+    /// The index in `splits` of the multiget whose parts are being added to rings.
     entering: Option<u32>,
     scratch: Vec<u8>,
     inbox: Option<Inbox>,
-    /// AF_XDP queues, and the lines whose datagrams arrive in them.
     interfaces: Interfaces,
     key: Vec<u8>,
     ready: Vec<u32>,
-    /// Lines that may have more to read: their last turn ended at `READS_MAX` or `BATCHES_MAX`.
+    /// Lines that may have more to read, because reading stopped at `READS_MAX` or `BATCHES_MAX`.
     unread: Vec<u32>,
     pub(super) waiting: u64,
-    /// Time of the last read since `poll_queues` was called, if any.
+    /// Time of the last read since the last call of `poll_queues`; `None` if nothing was read.
     read_ns: Option<u64>,
-    /// The messages of a sending half on another thread, which puts a message here before it sends
-    /// the request. The receiving half empties the mailbox after each read of a socket and before
-    /// it decodes the answers, so that each answer finds its request.
+    /// Messages from a sending half on another thread. The sending half adds the message about a
+    /// request before it sends the request. The receiving half empties the mailbox after it reads a
+    /// socket and before it decodes the answers, so that each answer finds its request.
     mailbox: Option<Arc<Mutex<Messages>>>,
     spare_messages: Messages,
 }
@@ -220,14 +218,14 @@ impl Inward {
         let at = &self.lines[line as usize];
         if at.socket.is_some() && at.ring.is_full() {
             match at.socket {
-                // With one more request, 16-bit numbers could not tell the answers apart.
+                // With one more request in flight, a 16-bit number could belong to two requests.
                 Some(Socket::Udp(_) | Socket::Packets(_)) => self.expire_oldest(line, state),
                 _ => self.broken(line, state),
             }
         }
         let at = &mut self.lines[line as usize];
         if at.socket.is_none() {
-            // The sending half had not yet learned that the line is broken.
+            // The sending half sent this request before it learned that the line is broken.
             let entry = Entry::failed(sent, split);
             state.score.cut_off(1);
             return self.over(line, &entry, Outcome::GIVEN_UP, None, state);
@@ -250,7 +248,8 @@ impl Inward {
         u32::try_from(self.splits.len() - 1).ok()
     }
 
-    /// Sleeps until an event or `limit`. True if an event belongs to neither a line nor a queue.
+    /// Sleeps until an event occurs or `limit` has passed. Returns true if an event belongs to
+    /// neither a line nor a queue.
     #[inline]
     pub(super) fn wait(&mut self, limit: Timeout, other_half: u64) -> std::io::Result<bool> {
         let mut is_other_half = false;
@@ -288,7 +287,7 @@ impl Inward {
         let mut is_drained = false;
         for _ in 0..READS_MAX {
             let mut held = std::mem::take(&mut self.lines[line as usize].held);
-            // A long answer stays in `held` and grows there; a short one is copied to `buffer`.
+            // A long answer is read into `held`; a short answer is copied from `held` to `buffer`.
             let is_long = held.len() > buffer.len() / 2;
             let before = held.len();
             let room = if is_long {
@@ -326,7 +325,7 @@ impl Inward {
             let generation = self.lines[line as usize].generation;
             self.take_messages(state);
             if !self.lines[line as usize].is_same(generation) {
-                // A message reported the line as broken. The bytes are of the old connection.
+                // A message reported the line as broken, so the bytes are from a closed connection.
                 is_drained = true;
                 break;
             }
@@ -354,7 +353,8 @@ impl Inward {
         self.close_if_idle(line, state);
     }
 
-    /// Applies the complete pieces of `input`. Returns their length; `None` if `input` is invalid.
+    /// Handles the complete pieces of `input`. Returns their length, or `None` if `input` is
+    /// invalid.
     #[inline]
     fn decode(
         &mut self,
@@ -462,7 +462,8 @@ impl Inward {
         }
     }
 
-    /// Requests a set for each key that a get missed. True if the last set keeps the get's token.
+    /// Requests a set for each key that a get missed. Returns true if the last set takes over the
+    /// get's token.
     fn fill(&mut self, line: u32, index: usize, entry: &Entry, state: &mut DriveState) -> bool {
         if entry.refused {
             return false;
@@ -486,9 +487,9 @@ impl Inward {
     }
 }
 
-/// Finds a value's key among a request's keys: only among the hits if `struck` is `STRUCK`, only
-/// among the other keys if `struck` is 0. Tries `place` first. The text protocol leaves out missed
-/// keys, so the key may be at a later place.
+/// Returns the place of a value's key among a request's keys. Searches only hits if `struck` is
+/// `STRUCK`, and only keys that are not hits if `struck` is 0. Tries `place` first, but the key may
+/// be at a later place, because the text protocol leaves out missed keys.
 fn place_of(
     (names, scratch): (&Names, &mut Vec<u8>),
     keys: &[u64],
@@ -509,7 +510,8 @@ fn place_of(
     }
 }
 
-/// Keeps the undecoded `rest` of the input in `held`. Without a `buffer`, `held` is the input.
+/// Keeps the undecoded range `rest` of the input in `held`. The input is `buffer`, or `held` itself
+/// if `buffer` is `None`.
 #[inline]
 fn keep(held: &mut Vec<u8>, buffer: Option<&Vec<u8>>, rest: Range<usize>) {
     let Some(buffer) = buffer else {

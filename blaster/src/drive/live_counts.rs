@@ -1,4 +1,5 @@
-//! Counts of a driving thread that are read while it runs. Response times are accurate to 6 %.
+//! Counts of a driving thread that are read while the thread runs. Response times are accurate to 6
+//! %.
 //!
 //! ```text
 //! driving thread -> LiveCounts (counts, buckets of times) <- live view, about 4 times a second
@@ -6,17 +7,17 @@
 //!
 //! Where: `Score` updates these counts together with the tally.
 //! Invariant: one thread writes the counts, without waiting, allocating or locking. Counts only
-//! grow. Each count is exact; counts read together are of about the same moment.
+//! grow. Each count is exact, but the counts of a snapshot are not read at the same instant.
 //! Source: HdrHistogram's log-linear buckets, here 16 for each doubling.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets per doubling of the time.
+/// Number of buckets for each doubling of the time.
 const PARTS: usize = 1 << PARTS_LOG2;
 const PARTS_LOG2: u32 = 4;
-/// Number of doublings above `PARTS` ns. They reach 137 s, more than any timeout.
+/// Number of doublings above `PARTS` ns. The buckets reach 137 s, which is more than any timeout.
 const DOUBLINGS: usize = 33;
 const BUCKETS: usize = (DOUBLINGS + 1) * PARTS;
 const COUNTS: usize = 6;
@@ -42,7 +43,6 @@ pub enum Count {
 pub struct LiveCounts {
     counts: [AtomicU64; COUNTS],
     late: AtomicU64,
-    /// Number of responses in each bucket of response times.
     times: [AtomicU64; BUCKETS],
     longest_ns: AtomicU64,
 }
@@ -67,7 +67,7 @@ impl fmt::Debug for LiveCounts {
 /// Adds without an atomic read-modify-write instruction, because only one thread writes.
 #[inline]
 fn raise(cell: &AtomicU64, by: u64) {
-    // Relaxed, both: the counter publishes no other data.
+    // Relaxed accesses are enough: the counter publishes no other data.
     cell.store(cell.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
@@ -77,7 +77,7 @@ impl LiveCounts {
         raise(&self.counts[what as usize], by);
     }
 
-    /// Counts a request that was given up; it counts as late.
+    /// Counts a request that was given up as late.
     pub(super) fn record_given_up(&self) {
         raise(&self.late, 1);
     }
@@ -88,8 +88,8 @@ impl LiveCounts {
         if ns > late_limit_ns {
             raise(&self.late, 1);
         }
-        // Relaxed, both: the maximum publishes no other data. If a reader resets the maximum
-        // meanwhile, `ns` may be lost.
+        // Relaxed accesses are enough: the maximum publishes no other data. If a reader resets the
+        // maximum after the load, `ns` may not be stored.
         if ns > self.longest_ns.load(Ordering::Relaxed) {
             self.longest_ns.store(ns, Ordering::Relaxed);
         }
@@ -99,12 +99,12 @@ impl LiveCounts {
 #[inline]
 fn bucket(ns: u64) -> usize {
     let doubling = (ns | PARTS as u64).ilog2() - PARTS_LOG2;
-    // The shift leaves only the bits of a bucket's number, so this never fails.
+    // The shift leaves a number below `2 * PARTS`, so the conversion never fails.
     let part = usize::try_from(ns >> doubling).unwrap_or(BUCKETS);
     (doubling as usize * PARTS + part).min(BUCKETS - 1)
 }
 
-/// The longest time in a bucket.
+/// Returns the longest time that belongs to a bucket.
 fn upper_ns(bucket: usize) -> u64 {
     let (doubling, part) = match bucket {
         at if at < 2 * PARTS => (0, at),
@@ -131,9 +131,9 @@ impl Default for LiveSnapshot {
 }
 
 impl LiveSnapshot {
-    /// Adds up the current counts of all threads, and resets their `longest_ns` to 0.
+    /// Adds up the current counts of all threads, and resets each thread's `longest_ns` to 0.
     pub fn of<'p>(live_counts: impl IntoIterator<Item = &'p LiveCounts>) -> LiveSnapshot {
-        // Relaxed, all: these loads pair with the writer's stores; no count depends on another.
+        // Relaxed loads are enough: no count depends on another.
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         let mut snapshot = LiveSnapshot::default();
         for counts in live_counts {
@@ -159,7 +159,8 @@ impl LiveSnapshot {
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 
-    /// Returns the counts since an earlier snapshot. `longest_ns` is that of the later snapshot.
+    /// Returns the counts since an earlier snapshot. `longest_ns` is copied from the later
+    /// snapshot.
     #[must_use]
     pub fn since(&self, before: &LiveSnapshot) -> LiveSnapshot {
         let mut snapshot = self.clone();
@@ -189,7 +190,8 @@ impl LiveSnapshot {
         self.count(Count::Sent).saturating_sub(self.count(Count::Over))
     }
 
-    /// The time that this share of the responses does not exceed, rounded up to its bucket's end.
+    /// The time that a `share` of the responses does not exceed, rounded up to the end of its
+    /// bucket. `None` without responses.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         let answered = self.answered();

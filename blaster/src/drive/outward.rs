@@ -1,11 +1,11 @@
-//! The sending half: draws requests, routes them, writes them, and keeps the connections up. A line
-//! is one of the thread's connections, which is opened again after it breaks. A token is the
-//! permission to send one request of a closed loop.
+//! The sending half: draws requests, routes them, writes them, and keeps connections open. A line
+//! is one of the thread's connections; a broken line is opened again. A token is the permission to
+//! send one request of a closed loop.
 //!
-//! Where: before the sockets.
-//! Invariant: a drawn request is sent or given up before the next one is drawn. So a delayed
-//! request also delays later ones, and the measured times show it. A broken line is opened again
-//! after a pause, which doubles each time up to `PAUSE_MAX`.
+//! Where: between the workload and the sockets.
+//! Invariant: a drawn request is sent or given up before the next request is drawn. So a delayed
+//! request also delays later requests, and the measured times include these delays. A broken line
+//! is opened again after a pause, which doubles with each failure up to `PAUSE_MAX`.
 
 mod bursts;
 mod lines;
@@ -32,9 +32,8 @@ use lines::OutLine;
 
 /// The most requests sent between two readings of the clock.
 const BURST_MAX: usize = 32;
-/// The most requests of an open loop sent before answers are read.
+/// The most requests that an open loop sends before it reads answers.
 const TURN_MAX: usize = 256;
-/// The token of `waker` in the sending half's epoll.
 const WAKER_TOKEN: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -44,7 +43,7 @@ enum Source {
     Each(Verb, Range<u64>, Names),
 }
 
-/// The progress of the request in `request`.
+/// The progress of the request in `Outward::request`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestState {
     NotDrawn,
@@ -68,13 +67,13 @@ pub(super) struct Outward {
     gso: bool,
     wanted: Vec<InterfaceNeeds>,
     here: usize,
-    /// AF_XDP queues through which this thread's lines send.
     queues: Vec<Arc<Queues>>,
-    /// True if datagrams wait for room in `queues`; no event reports that there is room.
+    /// True if datagrams wait for room in `queues`. The thread polls, because no event reports
+    /// room.
     pub(super) is_unsent: bool,
     steering: Steering,
     flows: Flows,
-    /// Number of this thread's first connection to each target, counted over all threads.
+    /// Number of this thread's first connection, among all threads' connections to a target.
     first_connection: u32,
     churn_requests: Option<u64>,
     lines: Vec<OutLine>,
@@ -84,29 +83,29 @@ pub(super) struct Outward {
     request: WorkloadRequest,
     picks: Picks,
     request_state: RequestState,
-    /// True if each connection has its own keys. The keys of `request` are then drawn only when a
-    /// connection can send it, so that a connection that is down does not hold up the others.
+    /// True if each connection has its own keys. The keys of a request are then drawn only once a
+    /// connection can send the request, so that a connection that is down does not delay other
+    /// connections.
     has_own: bool,
     departures: Departures,
     is_open: bool,
-    /// Lines with unused tokens, and the number of tokens of each.
+    /// Lines with unused tokens, and the number of each line's tokens.
     tokens: Vec<(u32, u32)>,
-    /// Swapped with `tokens`, so that neither vector is allocated again.
+    /// Swapped with `tokens`, so that no new vector is allocated.
     spare_tokens: Vec<(u32, u32)>,
     outstanding_max: u64,
     pub(super) outstanding: u64,
     requests_left: u64,
     pub(super) is_ended: bool,
-    /// Lines with bytes to be flushed.
     dirty: Vec<u32>,
-    /// Lines that could not flush all their bytes; they are flushed again in the next turn.
+    /// Lines that could not flush all their bytes. The next turn flushes these lines again.
     later: Vec<u32>,
     key: Vec<u8>,
-    /// For each target, the keys of the current multiget that it stores.
+    /// For each target, the keys of the current multiget that this target stores.
     split: Vec<Vec<u64>>,
-    /// For each target, the line that sends its part of the current multiget.
+    /// For each target, the line that sends this target's part of the current multiget.
     chosen: Vec<Option<u32>>,
-    /// True if the last due request could not be sent.
+    /// True if the last attempt to send a due request failed.
     pub(super) is_stuck: bool,
     /// Becomes true when a due request cannot be sent, and false when all due requests are sent.
     is_behind: bool,
@@ -133,7 +132,8 @@ impl Outward {
         epoll.add(&*waker, WAKER_TOKEN, Interest::Wake, &calls)?;
         let of_target = |target| (0..lines_each).map(move |_| OutLine::new(target));
         let lines: Vec<OutLine> = (0..drive.targets.len()).flat_map(of_target).collect();
-        // A line starts with `depth` tokens. The hash ring decides which target uses each token.
+        // Each line starts with `depth` tokens. A token may be used for another target than its
+        // line's, because the hash ring chooses the target of a request.
         let tokens = (0..lines.len()).map(|line| (u32::try_from(line).unwrap_or(0), depth));
         let tokens = tokens.filter(|(_, depth)| *depth > 0);
         Ok(Outward {
@@ -186,7 +186,7 @@ impl Outward {
         self.lines.len()
     }
 
-    /// Starts the schedule, so that the time spent on connecting does not count.
+    /// Starts the schedule now, so that the time spent on connecting makes no request late.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.departures.begin(now_ns);
     }
@@ -356,7 +356,8 @@ impl Outward {
         Ok(())
     }
 
-    /// Draws a request; with `has_own`, `fill_in` draws keys later. False if no request is left.
+    /// Draws a request. If `has_own` is true, its keys are drawn later, by `fill_in`. Returns false
+    /// if no request is left.
     #[inline]
     fn draw(&mut self) -> bool {
         self.is_ended |= self.requests_left == 0;
@@ -377,7 +378,7 @@ impl Outward {
         true
     }
 
-    /// Draws the contents of `request` for a connection. False if there are no more requests.
+    /// Draws the contents of `request` for a connection. Returns false if no request is left.
     #[inline]
     fn fill_in(&mut self, connection: usize) -> bool {
         let is_there = match &mut self.source {
@@ -394,8 +395,8 @@ impl Outward {
         is_there && !self.request.keys.is_empty()
     }
 
-    /// Sends the request if each part finds a line that accepts it. `hint` is the line whose token
-    /// the request uses.
+    /// Sends the request if each part finds a line. `hint` is the line whose token the request
+    /// uses.
     #[inline]
     fn try_to_send(
         &mut self,
@@ -446,8 +447,8 @@ impl Outward {
         Ok(true)
     }
 
-    /// Sends one part of a multiget to each target that has some of its keys. If no line accepts
-    /// one of the parts, sends nothing and returns false.
+    /// Sends one part of a multiget to each target that stores some of the multiget's keys. If a
+    /// part finds no line that accepts it, sends nothing and returns false.
     fn send_split(
         &mut self,
         hint: Option<u32>,
@@ -505,9 +506,9 @@ impl Outward {
         self.ring.place(&self.key)
     }
 
-    /// A line to `target` that accepts a request now. If `hint` is the line of a token, only the
-    /// line at the same place among the lines to `target` is tried. Without a token, lines are
-    /// chosen in turn.
+    /// Returns a line to `target` that accepts a request now. If the line `hint`, whose token is
+    /// used, is the n-th line to its target, only the n-th line to `target` is tried. Without
+    /// `hint`, the lines to `target` are tried in turn.
     #[inline]
     fn choose(&mut self, target: usize, hint: Option<u32>) -> Option<u32> {
         let first = target * self.lines_each;
@@ -527,9 +528,8 @@ impl Outward {
         None
     }
 
-    /// Returns a place (a line's index among those to its target) where the lines to all targets
-    /// accept a request now. If `hint` is given, only its place is tried. Otherwise places are
-    /// tried in turn.
+    /// Returns an n such that the n-th line to every target accepts a request now. If `hint` is the
+    /// n-th line to its target, only this n is tried. Without `hint`, all n are tried in turn.
     fn own_place(&mut self, hint: Option<u32>) -> Option<usize> {
         let each = self.lines_each;
         let accepts =
@@ -548,7 +548,7 @@ impl Outward {
     pub(super) fn due_ns(&self) -> Option<u64> {
         let is_waiting = self.is_open && !self.is_stuck && !self.is_ended;
         is_waiting.then(|| match self.request_state {
-            // The last turn ended at `TURN_MAX`; more requests may be due.
+            // The last turn stopped after `TURN_MAX` requests, so more requests may be due already.
             RequestState::NotDrawn => 0,
             RequestState::Drawn | RequestState::Due => self.departures.due_ns(),
         })

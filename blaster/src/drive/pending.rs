@@ -5,10 +5,11 @@
 //!             ^ oldest that waits
 //! ```
 //!
-//! Where: the receiving half enters sent requests here, and finds them when they are answered.
-//! Invariant: numbers are consecutive, so a slot is found without hashing. If any request waits,
-//! the request with number `oldest` waits. At most `WAITING_MAX` numbers lie between the oldest and
-//! the newest request, so that 16-bit numbers identify them.
+//! Where: the receiving half enters sent requests here, and finds a request when its answer
+//! arrives.
+//! Invariant: numbers are consecutive, so a request's slot is found without hashing. If any request
+//! waits, the request with number `oldest` waits. At most `WAITING_MAX` numbers lie between the
+//! oldest and the newest request, so that 16-bit numbers identify requests.
 
 use crate::workload::Verb;
 
@@ -18,14 +19,12 @@ const SLOTS_MIN: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    /// The request's number on its line.
     pub(super) number: u16,
     pub(super) verb: Verb,
-    /// 1 for a whole request. If a multiget is split, its first part has the number of parts, and
-    /// the other parts have 0.
+    /// 1 for a whole request. If a multiget is split, its first part has the number of parts here,
+    /// and the other parts have 0.
     pub(super) parts: u16,
     pub(super) keys: u16,
-    /// The first key.
     pub(super) key: u64,
     /// The time at which the request was due.
     pub(super) intended_ns: u64,
@@ -46,14 +45,13 @@ pub(super) enum Cause {
     Due,
     /// The end of an earlier request freed a token (closed loop).
     Token,
-    /// A get missed, and this set fills the key.
+    /// A get missed a key, and this request stores the key.
     Fill {
-        /// True if this set carries the get's token; only the last fill of a get does.
+        /// True if this set takes over the get's token, which only the last fill of a get does.
         token: bool,
     },
 }
 
-/// The state of a slot's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Free,
@@ -75,7 +73,6 @@ pub(super) struct Entry {
     pub(super) hits: u16,
     /// Number of values that differ from the values that were stored.
     pub(super) corrupt: u16,
-    /// True if the server sent an error.
     pub(super) refused: bool,
     /// Index in `Inward::splits` of the split multiget of which this request is a part.
     pub(super) split: Option<u32>,
@@ -88,7 +85,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Vec<Entry>,
-    /// The keys of multigets, by slot. `STRUCK` marks hits for callers that need to know misses.
+    /// For each slot, the keys of its multiget. `STRUCK` marks keys that are known to be hits.
     several: Vec<Vec<u64>>,
     oldest: u32,
     next: u32,
@@ -128,7 +125,7 @@ impl Ring {
         self.waiting as usize
     }
 
-    /// True if no further request fits until the oldest has ended.
+    /// True if no further request fits until the oldest request has ended.
     pub(super) fn is_full(&self) -> bool {
         self.span() >= WAITING_MAX
     }
@@ -141,8 +138,7 @@ impl Ring {
         number as usize & (self.slots.len().wrapping_sub(1))
     }
 
-    /// Enters a request with the next number; the ring must not be full. Returns the slot's old
-    /// state.
+    /// Enters the next request; the ring must not be full. Returns the slot's old state.
     #[inline]
     pub(super) fn push(&mut self, sent: &Sent, split: Option<u32>, keys: &[u64]) -> State {
         if self.span() >= self.slots.len() {
@@ -162,7 +158,7 @@ impl Ring {
     }
 
     /// Enters a copy of `first` for each pick, with the pick's verb and key and the next number.
-    /// There must be enough slots. Returns how many overwritten entries had timed out.
+    /// There must be enough slots. Returns the number of overwritten requests that had timed out.
     #[inline]
     pub(super) fn push_all(&mut self, first: &Sent, picks: &[Pick]) -> u64 {
         let mask = self.slots.len().wrapping_sub(1);
@@ -179,7 +175,7 @@ impl Ring {
         lost
     }
 
-    /// Makes room for `more` requests if possible; true if there is room.
+    /// Makes room for `more` requests if possible. Returns true if there is room.
     #[inline]
     pub(super) fn has_room(&mut self, more: usize) -> bool {
         let wanted = self.span() + more;
@@ -189,7 +185,7 @@ impl Ring {
         wanted <= self.slots.len()
     }
 
-    /// Doubles the number of slots, up to `WAITING_MAX`; moves each entry to its number's slot.
+    /// Doubles the number of slots, up to `WAITING_MAX`, and moves all entries to their new slots.
     fn grow(&mut self) {
         let slots = (self.slots.len() * 2).clamp(SLOTS_MIN, WAITING_MAX);
         let mut wider = vec![NOTHING; slots];
@@ -212,7 +208,7 @@ impl Ring {
         (self.waiting > 0).then(|| self.index(self.oldest))
     }
 
-    /// The slot of the request with this number, unless its entry was overwritten.
+    /// Returns the slot of the request with this number, or `None` if its entry was overwritten.
     #[inline(always)]
     pub(super) fn find(&self, number: u16) -> Option<usize> {
         if self.slots.is_empty() {
@@ -245,7 +241,7 @@ impl Ring {
         }
     }
 
-    /// Marks a request as answered: the one with `number`, or the oldest if `number` is `None`.
+    /// Marks the request with `number` as answered, or the oldest request if `number` is `None`.
     /// Returns `None` if the request is not plain, or if its verb does not match `is_get`.
     #[inline(always)]
     pub(super) fn answer(&mut self, number: Option<u16>, is_get: bool) -> Option<&Sent> {

@@ -1,6 +1,6 @@
 //! A thread's counts since its last report. Each change also updates the live counts.
 //!
-//! Where: both halves write here; the thread hands the tally over when the epoch changes.
+//! Where: both halves write the counts; when the epoch changes, the thread reports its tally.
 //! Invariant: a request counts once as sent, and once as answered or given up.
 
 use super::ThreadSignals;
@@ -37,7 +37,8 @@ impl Outcome {
         given_up: true,
     };
 
-    /// The outcome of a get. Keys without a value are misses, or refused if the answer is an error.
+    /// Returns the outcome of a get. Keys without a value count as refused if the server sent an
+    /// error, and otherwise as misses.
     #[inline]
     pub(super) fn of_get(entry: &Entry) -> Outcome {
         let keys = u32::from(entry.sent.keys);
@@ -70,15 +71,15 @@ impl Outcome {
 }
 
 /// A thread's counts and feedback, passed to both halves. If the halves run on two threads, each
-/// thread has its own.
+/// thread has its own `DriveState`.
 #[derive(Debug)]
 pub(super) struct DriveState {
     pub(super) score: Score,
     pub(super) feedback: Feedback,
 }
 
-/// Consecutive requests with equal figures, counted in one step. Requests written in one call have
-/// equal times, and so do answers received in one call.
+/// Consecutive requests with equal `figures`, which are counted in one step. All requests written
+/// in one call have the same time, and so do all answers received in one call.
 #[derive(Clone, Copy, Debug)]
 struct EqualRequests {
     verb: Verb,
@@ -91,8 +92,8 @@ struct EqualRequests {
 const NO_REQUESTS: EqualRequests = EqualRequests { verb: Verb::Get, count: 0, figures: [0; 3] };
 
 impl EqualRequests {
-    /// Adds `more` requests if their figures are the same. Otherwise returns the earlier requests,
-    /// and starts again with the new ones.
+    /// Adds `more` requests with the same verb and figures. If verb or figures differ, returns the
+    /// earlier requests, and keeps only the new requests.
     #[inline(always)]
     fn add(&mut self, verb: Verb, figures: [u64; 3], more: u64) -> Option<EqualRequests> {
         if self.verb == verb && self.figures == figures {
@@ -110,9 +111,8 @@ pub(super) struct Score {
     /// For each verb, the number of requests with one key that were sent when due.
     sent_when_due: [u64; VERBS.len()],
     answered: EqualRequests,
-    /// The line of the last answer.
     line: u32,
-    /// Number of requests in `answered` that are already counted on their lines (connections).
+    /// Number of requests in `answered` that are already counted on a line (a connection).
     counted_on_lines: u64,
     /// True in a closed loop, where every request is sent when due. Response and service times are
     /// then equal, and are recorded once.
@@ -122,7 +122,6 @@ pub(super) struct Score {
     busy_from_ns: u64,
     /// Clock time that a spinning thread spent on polls that found nothing.
     pub(super) idle_ns: u64,
-    /// `None` without a live view.
     live: Option<Arc<LiveCounts>>,
 }
 
@@ -159,7 +158,7 @@ impl Score {
 
     /// Sets `has_answered` if bytes were received, and `has_lost` if requests were given up.
     pub(super) fn signal(&self, signals: &ThreadSignals) {
-        // Relaxed, both: the flags publish no other data.
+        // Relaxed stores are enough: the flags publish no other data.
         if self.tally.received_bytes > 0 {
             signals.has_answered.store(true, Ordering::Relaxed);
         }
@@ -168,7 +167,7 @@ impl Score {
         }
     }
 
-    /// The tally since the last call, with this thread's wall and CPU time.
+    /// Returns the tally since the last call, with this thread's wall and CPU time.
     pub(super) fn take(&mut self, now_ns: u64) -> Tally {
         let sent = std::mem::replace(&mut self.sent, NO_REQUESTS);
         self.count_sent(&sent);
@@ -187,8 +186,8 @@ impl Score {
         let cpu_ns = net::thread_time_ns();
         let idle_ns = std::mem::take(&mut self.idle_ns);
         self.tally.wall_ns = now_ns.saturating_sub(self.wall_from_ns);
-        // Idle time is clock time, in which the thread may have had no CPU. So idle time is not
-        // subtracted from CPU time, but only bounds `busy_ns`.
+        // Idle time is clock time, and the thread may have had no CPU during it. So idle time is
+        // not subtracted from CPU time, but limits `busy_ns`.
         let not_idle_ns = self.tally.wall_ns.saturating_sub(idle_ns);
         self.tally.busy_ns = cpu_ns.saturating_sub(self.busy_from_ns).min(not_idle_ns);
         (self.busy_from_ns, self.wall_from_ns) = (cpu_ns, now_ns);
@@ -212,7 +211,7 @@ impl Score {
         self.show(Count::Sent, 1);
     }
 
-    /// Counts requests of one key each that were sent as soon as they were due, by verb.
+    /// Counts requests of one key that were sent when due. `counts` has a number per verb.
     #[inline]
     pub(super) fn sent_at_once(&mut self, counts: &[u64; VERBS.len()]) {
         self.sent_when_due.iter_mut().zip(counts).for_each(|(ours, more)| *ours += more);
@@ -232,7 +231,7 @@ impl Score {
         self.tally.sent_bytes += bytes as u64;
     }
 
-    /// Counts a request that was sent late because it or an earlier one could not be sent when due.
+    /// Counts a request that was late because it or an earlier request could not be sent when due.
     pub(super) fn held_back(&mut self) {
         self.tally.held_back += 1;
     }
@@ -258,7 +257,7 @@ impl Score {
         }
     }
 
-    /// Like `over`, but for an answered request whose keys the caller counts.
+    /// Counts an answered request, except its keys, which the caller counts.
     #[inline(always)]
     pub(super) fn answered(&mut self, line: u32, sent: &Sent, now_ns: u64) {
         self.time(line, sent, now_ns);
@@ -281,8 +280,8 @@ impl Score {
         }
     }
 
-    /// Counts all equal requests except the last one on the line of the earlier answers. The last
-    /// one was answered on `line`.
+    /// Called when the last of the equal requests was answered on `line`, and the earlier requests
+    /// on another line: counts the earlier requests on that other line.
     #[cold]
     fn change_line(&mut self, line: u32) {
         let before = self.answered.count - 1;
@@ -291,7 +290,7 @@ impl Score {
         self.line = line;
     }
 
-    /// Counts on the line of the last answer the equal requests that are not yet counted on a line.
+    /// On the line of the last answer, counts the equal requests that no line has counted yet.
     #[inline]
     fn count_on_line(&mut self, equal: &EqualRequests) {
         let [intended_ns, _, now_ns] = equal.figures;

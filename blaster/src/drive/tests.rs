@@ -1,4 +1,4 @@
-//! The drive against the null server: each protocol over each transport, and planned faults.
+//! Tests of the drive with the null server (see `reflect`): all protocols, transports and faults.
 //!
 //! Where: unit tests of `drive`.
 //! Invariant: no assertion depends on this machine's speed. Each run ends after a number of
@@ -18,11 +18,11 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A run that reaches this deadline hangs.
+/// Time limit of a run, which no run reaches unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Timeout of a request. Even on a loaded machine, answers are not delayed this long.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Timeout in tests whose server drops answers; shorter, because it always runs out.
+/// Timeout of a request in tests whose server drops answers; short, because these tests wait.
 const PATIENCE_FOR_THE_LOST: Duration = Duration::from_secs(10);
 
 fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
@@ -65,7 +65,7 @@ fn targets(places: &[Place]) -> Arc<[Target]> {
     named.map(|name| target::parse(&name, target::Family::Any).unwrap()).collect()
 }
 
-/// A closed loop with two connections and eight requests in flight on each.
+/// A closed loop with two connections and eight requests in flight on each connection.
 fn drive(workload: &Arc<Workload>, places: &[Place], protocol: Protocol) -> Drive {
     let targets = targets(places);
     let end = EndCondition {
@@ -160,7 +160,7 @@ fn a_multiget_over_several_targets_is_answered_when_all_its_parts_are() {
         let counts = (get.sent, get.answered, get.hits, get.response_ns.len());
         assert_eq!(counts, (3000, 3000, 30_000, 3000));
     }
-    // The ring gives each target about a third of the keys.
+    // The hash ring gives each target about a third of the keys.
     assert!(running.counts().answers.load(Ordering::Relaxed) >= 60_000);
 }
 
@@ -260,7 +260,7 @@ fn dropped_doubled_or_swapped(way: &Way<'_>) {
 
 #[test]
 fn requests_come_to_the_columns_that_they_are_steered_to() {
-    // With few keys, the columns' shares are unequal.
+    // With few keys, the columns (server threads) get unequal shares of the keys.
     let workload = workload(&[("keys", "7")]);
     let columns = [NonZeroU16::new(3).unwrap()];
     let names = Names::new(&workload);
@@ -292,7 +292,7 @@ fn requests_come_to_the_columns_that_they_are_steered_to() {
         let reached = counts.received().concat();
         assert_eq!(reached.iter().sum::<u64>(), 3000, "{what}");
         for (reached, keys) in reached.iter().zip(keys) {
-            // The keys are equally popular, so the count is within five standard deviations.
+            // All keys are equally popular. The count may deviate by five standard deviations.
             let share = keys as f64 / workload.keys() as f64;
             let off = (*reached as f64 - 3000.0 * share).abs();
             let most = 5.0 * (3000.0 * share * (1.0 - share)).sqrt();
@@ -329,7 +329,7 @@ fn values_of_a_multiget_that_come_twice_are_counted_and_are_no_hits() {
 
 fn values_twice(way: &Way<'_>) {
     for protocol in [Protocol::Text, Protocol::Meta, Protocol::Binary] {
-        // 9 does not divide 5,000, so the last value has no duplicate, which would come too late.
+        // 9 does not divide 5,000: a duplicate of the last value would arrive after the run.
         let faults = Faults { duplicate_every: 9, ..Faults::default() };
         let (tally, doubled, _) = multigets_apart(way, protocol, faults);
         let (get, what) = (tally.verb(Verb::Get), protocol.name());
@@ -390,15 +390,15 @@ fn a_stall_of_the_server_is_in_the_open_loops_response_times() {
     assert!(running.counts().stalls.load(Ordering::Relaxed) > 0);
     assert_eq!(get.answered, 2000);
     assert!(get.response_ns.max_ns().unwrap() >= 95_000_000, "{:?}", get.response_ns.max_ns());
-    // About 200 requests are due during a stall of 100 ms, and half of them wait longer than 50 ms.
-    // On a slow machine more of them wait longer.
+    // About 200 requests are due during a stall of 100 ms, and half of these requests wait longer
+    // than 50 ms; on a slow machine, more than half.
     assert!(get.response_ns.quantile_ns(0.97).unwrap() > 45_000_000);
 }
 
 #[test]
 fn what_is_due_while_too_much_is_outstanding_is_late_and_not_left_out() {
-    // Answers take 20 ms, two requests may be outstanding, and 1,000 a second are due, so each
-    // request waits for the earlier ones.
+    // 1,000 requests fall due per second, but only two may be outstanding and each takes 20 ms, so
+    // requests wait for earlier requests.
     let running = server(&[tcp()], Plan { delay: Duration::from_millis(20), ..plan() });
     let workload = workload(&[("gap", "fixed")]);
     let drive = drive(&workload, running.addresses(), Protocol::Text);
@@ -409,8 +409,8 @@ fn what_is_due_while_too_much_is_outstanding_is_late_and_not_left_out() {
     assert_eq!((get.answered, tally.offered), (60, 60));
     assert!(tally.held_back > 0);
     assert!(get.service_ns.min_ns().unwrap() >= 19_900_000);
-    // The last of 60 requests is due after 60 ms. It is sent after 29 pairs of requests, each of
-    // which takes 20 ms: at 580 ms.
+    // The last of 60 requests is due at 60 ms, but sent at 580 ms: 29 pairs of requests, which take
+    // 20 ms each, are answered first.
     assert!(get.response_ns.max_ns().unwrap() > 500_000_000);
     assert!(tally.lateness_ns.max_ns().unwrap() > 480_000_000);
 }
@@ -515,7 +515,7 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
             ran(drive);
             server.join().unwrap()
         });
-        // An open loop may send few requests on a connection whose serving thread gets no CPU.
+        // A connection may get few requests if its server thread gets no CPU, so check the busiest.
         let most = all.iter().map(|[_, sets, _]| sets.len()).max();
         assert!(most > Some(10), "{pace:?}: no round is complete");
         let mut parts = BTreeSet::new();
@@ -530,7 +530,6 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
         assert!(parts.len() == 4 || pace == open, "{pace:?}: {parts:?}");
     }
     let few = self::workload(&[("keys-per", "connection"), ("keys", "1")]);
-    // One key is too few for two connections.
     let error = outcome(drive(&few, &[Place::Tcp("127.0.0.1:9".parse().unwrap())], Protocol::Text))
         .unwrap_err()
         .to_string();
@@ -605,13 +604,13 @@ fn a_connection_that_is_away_does_not_hold_up_those_with_other_keys() {
 
 #[test]
 fn what_spins_is_busy_while_it_sends() {
-    // The socket never answers, so a turn that sends receives nothing.
+    // Nobody answers on this socket, so a turn that sends finds no answers.
     let hole = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let workload = workload(&[("mix", "set=1"), ("value-size", "8000")]);
     let drive = drive(&workload, &[Place::Udp(hole.local_addr().unwrap())], Protocol::Text);
     let pace = Pace::Open { rate_per_s: 1e7, connections: 2, outstanding_max: 100_000 };
     let end = EndCondition { requests: Some(3_000), ..drive.end.clone() };
-    // No request is answered, so the run ends when the timeout of the last one has passed.
+    // No request is answered, so the run ends when the timeout of the last request has passed.
     let drive = Drive { pace, end, spin: true, timeout: Duration::from_secs(1), ..drive };
     let tally = ran(drive);
     let (set, busy_ns) = (tally.verb(Verb::Set), tally.busy_ns);
@@ -659,7 +658,8 @@ fn a_stop_ends_a_run_and_epochs_split_what_was_seen() {
         std::thread::scope(|scope| {
             let epoch = &epoch;
             let running = scope.spawn(move || run(drive, Instant::now(), epoch, &sink));
-            // Raises the epoch until a tally arrives: a thread that starts late misses some epochs.
+            // Raises the epoch until a tally arrives, because a thread that starts late misses
+            // epochs.
             let next = || loop {
                 epoch.fetch_add(1, Ordering::Release);
                 if let Ok(tally) = tallies.recv_timeout(Duration::from_millis(20)) {

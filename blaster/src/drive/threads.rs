@@ -3,7 +3,7 @@
 //! Where: the main function of a driving thread.
 //! Invariant: the message about a request reaches the receiving half before the request's bytes
 //! reach the server, so that an answer always finds its request. A thread never holds two locks of
-//! the exchange at once, and holds each only to swap or append vectors.
+//! the exchange at once, and holds a lock only while it swaps or appends vectors.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -23,16 +23,16 @@ use super::score::{DriveState, Score};
 use super::{Clock, Drive, DriveError, Pace};
 use crate::measure::{Connections, Tally};
 
-/// The token of the sending half's epoll or, on another thread, of `Exchange::waker`.
+/// The token of the sending half's epoll or, if there are two threads, of `Exchange::waker`.
 const OTHER_HALF: u64 = u64::MAX;
-/// Longest sleep, which bounds the delay of a stop or a new epoch. A periodic timer ends each
-/// sleep, because a timeout for each sleep would make the kernel start and stop a timer each time.
+/// Longest sleep, so that a stop or a new epoch is noticed in time. A periodic timer ends the
+/// sleeps, because a timeout per sleep would make the kernel start and stop a timer each time.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 const TIMER: u64 = u64::MAX - 1;
 /// Longest time between two checks for timed-out requests.
 const TICK_MAX_NS: u64 = 10_000_000;
 const TICK_MIN_NS: u64 = 100_000;
-/// The thread wakes this long before a request is due, because waking takes about as long.
+/// A sleep ends this time before a request is due, because waking takes about this time.
 const SPIN_NS: u64 = 20_000;
 
 type Sink = mpsc::Sender<(u32, u32, Tally)>;
@@ -59,7 +59,7 @@ impl<'a> Watch<'a> {
             clock,
             epoch,
             sink,
-            // Acquire: pairs with the release that opened the epoch, which publishes the setup.
+            // Acquire: pairs with the release store that began the epoch, so the setup is visible.
             seen: epoch.load(Ordering::Acquire),
             tick_ns: (timeout_ns / 16).clamp(TICK_MIN_NS, TICK_MAX_NS),
             next_tick_ns: 0,
@@ -70,7 +70,7 @@ impl<'a> Watch<'a> {
 
     #[inline]
     fn report(&mut self, state: &mut DriveState) {
-        // Acquire: pairs with the release that opened the epoch.
+        // Acquire: pairs with the release store that began the epoch.
         let epoch = self.epoch.load(Ordering::Acquire);
         if epoch != self.seen {
             self.hand_over(state);
@@ -80,7 +80,7 @@ impl<'a> Watch<'a> {
 
     fn hand_over(&self, state: &mut DriveState) {
         let tally = state.score.take(self.clock.now_ns());
-        // Without a receiver the tally is not needed.
+        // An error means that nobody receives tallies any more.
         let _ = self.sink.send((self.drive.thread, self.seen, tally));
     }
 
@@ -100,7 +100,8 @@ impl<'a> Watch<'a> {
             || self.drive.end.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Gives up requests that have been due for too long; at the end, all due requests.
+    /// Gives up requests that have been due for longer than the timeout. At the end of the run,
+    /// gives up all due requests.
     fn give_up(&self, outward: &mut Outward, now_ns: u64, state: &mut DriveState) {
         let is_over = self.is_over();
         let timeout_ns = u64::try_from(self.drive.timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -178,12 +179,12 @@ fn clear_timer(timer: &OwnedFd) {
     let _ = rustix::io::read(timer, &mut [0; 8]);
 }
 
-/// Makes the state of the sending or only thread (`half` 0) or of a separate receiving thread (1).
+/// Makes a thread's state. `half` is 1 for a separate receiving thread, and 0 for other threads.
 fn drive_state(drive: &Drive, clock: Clock, half: usize) -> DriveState {
     let late_ns = u64::try_from(drive.late_limit.as_nanos()).unwrap_or(u64::MAX);
     let counts = drive.live_counts.as_ref().map(|live_counts| Arc::clone(&live_counts[half]));
     let is_closed = matches!(drive.pace, Pace::Closed { .. });
-    // The receiving half counts answers.
+    // Only the receiving half counts answers on connections.
     let is_receiving = half == 1 || drive.receive_cpu.is_none();
     let connections = if is_receiving { drive.kept_connections() } else { Connections::default() };
     let score = Score::new(late_ns, is_closed, clock.now_ns(), counts, connections);
@@ -191,7 +192,7 @@ fn drive_state(drive: &Drive, clock: Clock, half: usize) -> DriveState {
 }
 
 fn pin(cpu: Option<usize>) -> Result<(), DriveError> {
-    // An error only delays wake-ups: without a shorter slack, sleeps may end 50 us late.
+    // An error is ignored, because it only means that sleeps may end 50 us late.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     cpu.map_or(Ok(()), |cpu| net::pin_thread(cpu).map_err(|error| DriveError::Pin(cpu, error)))
 }
@@ -259,12 +260,11 @@ fn is_done(watch: &mut Watch<'_>, inward: &Inward, state: &DriveState, now_ns: u
 struct Exchange {
     messages: Arc<Mutex<Messages>>,
     feedback: Mutex<Feedback>,
-    /// Wakes the receiving half to read its messages.
     waker: Waker,
     is_ended: AtomicBool,
-    /// True if the receiving half has finished, or if one of the halves has failed.
+    /// True if the receiving half has finished, or if either half has failed.
     is_done: AtomicBool,
-    /// True if the sending half cannot send now, so that each answer has to wake it.
+    /// True if the sending half cannot send now, so that each answer has to wake the sending half.
     is_stuck: AtomicBool,
 }
 
@@ -317,7 +317,7 @@ fn transmit(
     messages: &mut Messages,
 ) -> Result<(), DriveError> {
     let clock = watch.clock;
-    // Acquire: pairs with the release that the receiving half does at its end.
+    // Acquire: pairs with the release store at the end of the receiving half.
     while !exchange.is_done.load(Ordering::Acquire) {
         {
             let mut feedback = exchange.feedback.lock().unwrap_or_else(PoisonError::into_inner);
@@ -328,7 +328,7 @@ fn transmit(
         hand_over_messages(exchange, messages);
         outward.flush(state, messages)?;
         hand_over_messages(exchange, messages);
-        // Relaxed: the flag is a hint. A thread that misses it sleeps for at most `SLEEP_MAX`.
+        // Relaxed: a hint. If it is seen late, this thread sleeps for at most `SLEEP_MAX`.
         exchange.is_stuck.store(outward.is_stuck, Ordering::Relaxed);
         let limit = match watch.limit(outward) {
             Timeout::Never => Timeout::Within(SLEEP_MAX),
@@ -349,9 +349,9 @@ fn transmit(
     Ok(())
 }
 
-/// Appends messages to the exchange. Wakes the receiving half unless all `messages` are about
-/// requests: a new socket has to be watched at once, but a request is only looked up when its
-/// answer arrives.
+/// Appends messages to the exchange. Wakes the receiving half if a message is not about a request,
+/// because a new socket has to be watched at once, whereas a request is not needed until its answer
+/// arrives.
 fn hand_over_messages(exchange: &Exchange, messages: &mut Messages) {
     if messages.queue.is_empty() {
         return;
@@ -411,11 +411,11 @@ fn receive(
             let mut feedback = exchange.feedback.lock().unwrap_or_else(PoisonError::into_inner);
             feedback.add(&mut state.feedback);
         }
-        // Relaxed: the flag is a hint. If it is seen late, the sending half wakes later.
+        // Relaxed: the flag is a hint. If it is seen late, the sending half wakes up later.
         if is_urgent || exchange.is_stuck.load(Ordering::Relaxed) {
             sender_waker.wake();
         }
-        // Acquire: pairs with the release of a sending half that has failed.
+        // Acquire: pairs with the release store after a failure of the sending half.
         let has_failed = exchange.is_done.load(Ordering::Acquire);
         if has_failed || (is_ended && is_done(&mut watch, &inward, &state, now_ns)) {
             inward.finish(&mut state);

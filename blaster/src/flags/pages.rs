@@ -16,16 +16,16 @@ pub(super) fn verb(name: &str) -> Result<Box<Command>, String> {
     verb.ok_or_else(|| format!("no such command: {name}"))
 }
 
-/// Returns the manual page of a verb, or of the whole command.
+/// Returns the manual page of `verb`, or of kvblaster itself if `verb` is `None`.
 ///
 /// # Errors
-/// Never in practice, because the page is written to memory.
+/// Fails only if writing to memory fails, which never happens.
 pub fn man(verb: Option<Box<Command>>) -> io::Result<String> {
     let mut page = verb.map_or_else(command, |verb| *verb);
     page.build();
     let about = page.get_before_help().or(page.get_about()).cloned().unwrap_or_default();
     let mut out = Vec::new();
-    // The quotes keep the empty date as an argument of `.TH`.
+    // The quotes make the empty date an argument of the roff macro `.TH`.
     let page = Man::new(page.long_about(about)).date("\"\"");
     page.source(concat!("kvblaster ", env!("CARGO_PKG_VERSION"))).render(&mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
@@ -34,7 +34,7 @@ pub fn man(verb: Option<Box<Command>>) -> io::Result<String> {
 /// Returns all manual pages, each with the name of its file.
 ///
 /// # Errors
-/// The same as those of `man`.
+/// The same errors as those of `man`.
 pub fn manual() -> io::Result<Vec<(String, String)>> {
     let mut pages = vec![("kvblaster.1".to_owned(), man(None)?)];
     let mut whole = command();

@@ -1,10 +1,10 @@
 //! The self-check: decides whether a result shows the server's limits or the generator's.
 //!
-//! Where: applied to the merged report before any figure of it is shown.
-//! Invariant: a verdict depends on named thresholds only. An unknown figure (such as the CPU of a
-//! server on another machine) leads to no remark. The generator is blamed only for its own lateness
-//! or CPU, or for its rate against a null server: a server that sleeps is slow with any generator.
-//! Source: published benchmarks in which the client, with its CPU 81 to 91 % busy, was the limit.
+//! Where: applied to the merged report, before any figure of the report is shown.
+//! Invariant: a verdict depends only on the thresholds below. An unknown figure, such as the CPU
+//! use of a server on another machine, leads to no remark. Slow answers alone never put the blame
+//! on the generator, because a server that sleeps is slow with any generator.
+//! Source: published benchmarks in which the client was the limit: its CPU was 81 to 91 % busy.
 
 mod packet_path;
 
@@ -14,36 +14,38 @@ use serde::{Deserialize, Serialize};
 
 /// A server keeps up if it answers at least this share of the offered requests.
 pub const ACHIEVED_SHARE_MIN: f64 = 0.99;
-/// Lateness up to this is due to imprecise timers.
+/// Lateness of up to this number of nanoseconds is blamed on imprecise timers.
 pub const LATENESS_NS_MIN: f64 = 50_000.0;
 /// The generator is blamed for lateness of more than this share of the response time.
 pub const LATENESS_SHARE_MAX: f64 = 0.1;
-/// A thread that is on its CPU for more than this share of the time is full.
+/// A thread counts as full if it is on its CPU for more than this share of the time.
 pub const THREAD_BUSY_MAX: f64 = 0.95;
-/// A thread that is on its CPU for less than this share of the time is idle.
+/// A thread counts as idle if it is on its CPU for less than this share of the time.
 pub const THREAD_IDLE_MAX: f64 = 0.5;
-/// Requests count as held back if more than this share of them could not be sent when due.
+/// The rule `held-back` applies if more than this share of the requests was not sent when due.
 pub const HELD_BACK_SHARE_MAX: f64 = 0.01;
 /// Lateness is judged only if at least this share of the requests was not held back.
 pub const JUDGED_SHARE_MIN: f64 = 0.1;
-/// A server that uses less than this number of CPUs is idle.
+/// A server counts as idle if it uses less than this number of CPUs.
 pub const SERVER_IDLE_CPUS_MAX: f64 = 0.5;
-/// A machine is full if less than this share of its CPU time is idle.
+/// A machine counts as full if less than this share of its CPU time is idle.
 pub const MACHINE_IDLE_MIN: f64 = 0.05;
-/// A process that waits for a CPU for more than this share of its time is disturbed.
+/// A process is disturbed if it waits for more than this share of the time that it needs a CPU.
 pub const WAITING_SHARE_MAX: f64 = 0.1;
-/// A virtual machine that loses more than this share of its CPU time to others is disturbed.
+/// A virtual machine is disturbed if others take more than this share of its CPU time.
 pub const STEAL_MAX: f64 = 0.05;
 /// A result is invalid if a null server's rate is less than this many times the measured rate.
 pub const HEADROOM_MIN: f64 = 1.2;
-/// Least number of answers for a 99.9th percentile: ten then take longer.
+/// With fewer answers, fewer than ten exceed the 99.9th percentile, which is then unreliable.
 pub const ANSWERS_MIN: u64 = 10_000;
 
-/// The rules that blame the generator.
+/// Names of the rules that blame the generator.
 const GENERATOR_FAULTS: [&str; 4] = ["not-offered", LATE_SENDS, "thread-full", GENERATOR_BOUND];
-/// The rule that requests are sent when they are due.
+/// Name of the rule that at least one request is answered.
+pub const NO_ANSWERS: &str = "no-answers";
+/// Name of the rule that requests are sent when they are due.
 pub const LATE_SENDS: &str = "late-sends";
-/// The rule that a null server's rate must be at least `HEADROOM_MIN` times the measured rate.
+/// Name of the rule that a null server's rate is at least `HEADROOM_MIN` times the measured rate.
 pub const GENERATOR_BOUND: &str = "generator-bound";
 
 /// The kind of loop that drove the requests.
@@ -51,7 +53,7 @@ pub const GENERATOR_BOUND: &str = "generator-bound";
 pub enum Loop {
     /// Requests follow a schedule.
     Open,
-    /// A request is sent when an earlier one is answered.
+    /// Each answer lets the client send another request.
     Closed,
 }
 
@@ -121,7 +123,7 @@ pub fn check(interval: &Interval, driven: Loop) -> Verdict {
     if facts.answered == 0 {
         let sentence =
             "nothing was answered: check that the server is there and the protocol is right";
-        verdict.add("no-answers", Severity::Invalid, sentence.to_owned());
+        verdict.add(NO_ANSWERS, Severity::Invalid, sentence.to_owned());
         return verdict;
     }
     match driven {
@@ -134,7 +136,7 @@ pub fn check(interval: &Interval, driven: Loop) -> Verdict {
     verdict
 }
 
-/// A remark if a null server's rate is less than `HEADROOM_MIN` times the measured rate.
+/// Returns a remark if a null server's rate is below `HEADROOM_MIN` times the measured rate.
 #[must_use]
 pub fn generator_bound(interval: &Interval) -> Option<Remark> {
     let headroom = interval.headroom().filter(|headroom| *headroom < HEADROOM_MIN)?;
@@ -149,18 +151,18 @@ pub fn generator_bound(interval: &Interval) -> Option<Remark> {
 
 struct Facts {
     answered: u64,
-    /// Requests that were due but that no connection accepted.
+    /// Number of due requests that no connection accepted.
     unsent: u64,
     /// The requested rate, if the rate of due requests was lower.
     not_offered: Option<f64>,
     offered_per_s: f64,
     achieved_per_s: f64,
-    /// Lateness of the requests that were not held back.
+    /// The 99th percentile of the lateness of the requests that were not held back.
     lateness_ns: f64,
     response_ns: f64,
     held_back: f64,
     busiest: f64,
-    /// CPUs used plus CPUs waited for: a server that waits for a CPU is not idle.
+    /// Number of CPUs that the server uses or waits for: a server that waits for a CPU is not idle.
     server_cpus: Option<f64>,
     machine_idle: Option<f64>,
 }
@@ -179,7 +181,8 @@ impl Facts {
             not_offered: interval.asked_per_s.filter(|_| !interval.is_offered_in_full()),
             offered_per_s: interval.offered_per_s(),
             achieved_per_s: interval.achieved_per_s(),
-            // Only requests that were not held back are judged, if there are enough of them.
+            // Only requests that were not held back are judged, if enough requests were not held
+            // back.
             lateness_ns: match 1.0 - held_back {
                 rest if rest < JUDGED_SHARE_MIN => 0.0,
                 rest => at(&interval.tally.lateness_ns, 0.99 * rest),
@@ -210,8 +213,8 @@ impl Facts {
 
 fn open(facts: &Facts, verdict: &mut Verdict) {
     let is_held_back = facts.held_back > HELD_BACK_SHARE_MAX;
-    // While a request is held back, no later request is drawn, so fewer requests fall due. That is
-    // not the generator's fault.
+    // While a request is held back, no later request is drawn, so fewer requests fall due. The
+    // generator is not to blame for the missing requests.
     if let Some(asked) = facts.not_offered.filter(|_| !is_held_back) {
         let sentence = format!(
             "the generator offered only {:.0} of the {asked:.0} requests a second that were due: \
@@ -234,7 +237,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     if facts.is_full() && (facts.falls_short() || late) {
         verdict.add("thread-full", Severity::Invalid, full(facts.busiest));
     }
-    // If an earlier rule blames the generator, that is why the server is idle.
+    // If an earlier rule blames the generator, the generator is the reason why the server is idle.
     let is_to_blame = !verdict.is_valid();
     if is_held_back {
         let sentence = format!(
@@ -244,8 +247,8 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
         );
         let advice = match facts.idle_server().filter(|_| !is_to_blame) {
             Some(cpus) => format!(
-                ", while the server kept {cpus:.2} CPUs busy: the server waits for something \
-                 other than a CPU, or accepts more over more connections"
+                ", although the server kept only {cpus:.2} CPUs busy: the server waits for \
+                 something other than a CPU, or accepts more over more connections"
             ),
             None => ": the server, or the network to it, was behind".to_owned(),
         };
@@ -254,9 +257,9 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     let is_explained = is_to_blame || facts.unsent > 0;
     if let Some(cpus) = facts.idle_server().filter(|_| facts.falls_short() && !is_explained) {
         let sentence = format!(
-            "{:.0} of {:.0} requests a second were answered while the server kept {cpus:.2} CPUs \
-             busy and the generator sent in time: the server waits for something other than a \
-             CPU, or requests or answers are lost on the way",
+            "only {:.0} of {:.0} requests a second were answered, although the server kept only \
+             {cpus:.2} CPUs busy and the generator sent in time: the server waits for something \
+             other than a CPU, or requests or answers are lost on the way",
             facts.achieved_per_s, facts.offered_per_s
         );
         verdict.add("server-idle", Severity::Warning, sentence);
@@ -268,9 +271,9 @@ fn closed(facts: &Facts, verdict: &mut Verdict) {
         verdict.add("thread-full", Severity::Invalid, full(facts.busiest));
     } else if let Some(cpus) = facts.idle_server().filter(|_| facts.busiest < THREAD_IDLE_MAX) {
         let sentence = format!(
-            "the server kept {cpus:.2} CPUs busy and the generator's busiest thread {:.2}: the \
-             rate is limited by the response time and the number of requests in flight; use more \
-             --connections, or --depth, for a higher rate",
+            "the server kept only {cpus:.2} CPUs busy, and the generator's busiest thread {:.2}: \
+             the rate is limited by the response time and the number of requests in flight; use \
+             more --connections, or --depth, for a higher rate",
             facts.busiest
         );
         verdict.add("both-idle", Severity::Warning, sentence);
@@ -285,7 +288,6 @@ fn full(busiest: f64) -> String {
     )
 }
 
-/// Checks for disturbances, which affect the generator and the server.
 fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     let warning = Severity::Warning;
     if facts.server_cpus.is_some() && facts.machine_idle.is_some_and(|i| i < MACHINE_IDLE_MIN) {
@@ -332,7 +334,6 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     }
 }
 
-/// Checks for failed connections, and for requests that were never sent because connections failed.
 fn connections(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     let tally = &interval.tally;
     if tally.failed_connections() > 0 {
@@ -379,7 +380,7 @@ mod tests {
     use crate::measure::process::ProcessUse;
     use crate::workload::Verb;
 
-    /// One second of ten thousand requests to a server that keeps one CPU busy; times are in µs.
+    /// Returns a report of one second: 10,000 requests to a server that keeps one CPU busy.
     fn made(lateness_us: u64, service_us: u64, answered: u64) -> Interval {
         let mut interval = Interval { seconds: 1.0, busiest: 0.5, ..Interval::default() };
         interval.asked_per_s = Some(10_000.0);
@@ -443,7 +444,7 @@ mod tests {
     fn a_full_thread_is_the_limit_if_it_falls_behind() {
         let mut full = made(2, 100, 10_000);
         full.busiest = 0.99;
-        // In an open loop a full thread may keep up; in a closed loop it is the limit.
+        // In an open loop a full thread may keep up; in a closed loop a full thread is the limit.
         assert_eq!(rules(&full, Loop::Open), []);
         assert_eq!(rules(&full, Loop::Closed), one("thread-full", true));
         full.tally.offered = 20_000;
@@ -535,6 +536,6 @@ mod tests {
             .concat();
         assert_eq!(told, expected);
         assert!(check(&disturbed, Loop::Closed).is_valid());
-        assert_eq!(rules(&made(2, 100, 0), Loop::Open), one("no-answers", true));
+        assert_eq!(rules(&made(2, 100, 0), Loop::Open), one(NO_ANSWERS, true));
     }
 }

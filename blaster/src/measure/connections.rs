@@ -1,14 +1,14 @@
-//! The answers of each connection in few buckets of time: is a connection served worse than others?
+//! Counts each connection's answers by response time: is one connection served worse than others?
 //!
 //! ```text
 //! bucket 0                 below 1,024 ns
-//! bucket 1 + 8 o + e       from 2^(10 + o) (1 + e / 8) ns on, for e from 0 to 7: eight an octave
+//! bucket 1 + 8 o + e       from 2^(10 + o) (1 + e / 8) ns on: octave o has 8 buckets, e = 0 to 7
 //! ```
 //!
-//! Where: in each tally. The receiving half counts here, and `record` writes the JSON form.
-//! Invariant: an answer counts in one bucket of one connection. Numbers of connections are below
-//! `CONNECTIONS_APART_MAX`, so that merged figures are bounded too. A run with more connections
-//! counts none separately.
+//! Where: in each tally. The receiving half of a connection counts the answers.
+//! Invariant: an answer counts in one bucket of one connection. A connection's number is less than
+//! `CONNECTIONS_APART_MAX`, so that merged counts stay small too. In a run with more connections,
+//! no connection is counted separately.
 //! Source: Jain, Chiu, Hawe, "A Quantitative Measure of Fairness and Discrimination for Resource
 //! Allocation in Shared Computer Systems" (1984), for the index of fairness.
 
@@ -17,25 +17,24 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// The most connections, of all threads to all servers, whose answers are counted separately.
+/// If all threads together have more connections than this, no answers are counted here.
 pub const CONNECTIONS_APART_MAX: u32 = 256;
 
-/// Bits of a time that choose a bucket within an octave. The longest time of a bucket exceeds the
-/// shortest by at most 12.5 %.
+/// Number of bits of a time that choose a bucket within an octave. With 3 bits, the longest time of
+/// a bucket exceeds the shortest by at most 12.5 %.
 const EIGHTHS_BITS: u32 = 3;
-/// Times below two to this power, in nanoseconds, share the first bucket.
+/// Times below 2^`FIRST_BITS` ns share the first bucket.
 const FIRST_BITS: u32 = 10;
-/// The octaves from `FIRST_BITS` up to the octave of `TIME_NS_MAX`. The last bucket also counts all
-/// longer times.
+/// Number of octaves from 2^`FIRST_BITS` ns up to the octave of `TIME_NS_MAX`. The last bucket also
+/// counts all longer times.
 const OCTAVES: u32 = TIME_NS_MAX.ilog2() + 1 - FIRST_BITS;
 const BUCKETS: usize = 1 + ((OCTAVES as usize) << EIGHTHS_BITS);
 
-/// The answers of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Connection {
     /// The connection's number among all connections of all threads.
     number: u32,
-    /// Answers by response time.
+    /// Number of answers in each bucket.
     answers: [u64; BUCKETS],
 }
 
@@ -73,7 +72,7 @@ impl Connection {
         self.answers.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// A time that a share `quantile` of the answers did not exceed; `None` without answers.
+    /// A time that the share `quantile` of the answers did not exceed; `None` without answers.
     fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         let wanted = self.answered() as f64 * quantile;
         let mut sum = 0;
@@ -85,7 +84,7 @@ impl Connection {
         found.map(|(bucket, _)| longest_ns(bucket))
     }
 
-    /// `NUMBER BUCKET:ANSWERS,ANSWERS,... BUCKET:...`: each run of buckets that are not empty.
+    /// `NUMBER BUCKET:ANSWERS,ANSWERS,... BUCKET:...`: `BUCKET` begins a run of non-empty buckets.
     fn text(&self) -> String {
         let (mut text, mut before) = (self.number.to_string(), 0);
         for (bucket, count) in self.answers.iter().enumerate() {
@@ -99,7 +98,7 @@ impl Connection {
         text
     }
 
-    /// Parses a text that the method `text` wrote. `None` for any other text.
+    /// Parses a text that the method `text` wrote. Returns `None` for any other text.
     fn read(text: &str) -> Option<Connection> {
         let mut words = text.split(' ');
         let number = words.next()?.parse().ok().filter(|number| *number < CONNECTIONS_APART_MAX)?;
@@ -116,13 +115,13 @@ impl Connection {
 }
 
 impl Connections {
-    /// Connections without answers. The numbers must ascend, also from range to range.
+    /// Returns connections without answers. `numbers` must be ascending ranges that do not overlap.
     #[must_use]
     pub fn new(numbers: impl Iterator<Item = Range<u32>>) -> Connections {
         Connections(numbers.flatten().map(Connection::new).collect())
     }
 
-    /// The same connections without answers.
+    /// Returns the same connections with all counts set to 0.
     #[must_use]
     pub fn without_answers(&self) -> Connections {
         Connections(self.0.iter().map(|one| Connection::new(one.number)).collect())
@@ -136,7 +135,7 @@ impl Connections {
         }
     }
 
-    /// Adds all answers of `other`, by the connections' numbers.
+    /// Adds all answers of `other` to the connections with the same numbers.
     pub fn merge(&mut self, other: &Connections) {
         for theirs in &other.0 {
             match self.0.binary_search_by_key(&theirs.number, |ours| ours.number) {
@@ -166,14 +165,14 @@ impl Connections {
         self.0.iter().map(|one| one.number)
     }
 
-    /// The answers of all connections together.
+    /// Number of answers of all connections together.
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.0.iter().map(Connection::answered).sum()
     }
 
-    /// Jain's index of the answers per connection: 1 if all have the same number, 1/n if one of n
-    /// has all answers. `None` without answers.
+    /// Jain's index: 1 if all connections have the same number of answers, and 1/n if one of n
+    /// connections has all answers. `None` without answers.
     #[must_use]
     pub fn fairness(&self) -> Option<f64> {
         let counts = || self.0.iter().map(|one| one.answered() as f64);
@@ -181,15 +180,15 @@ impl Connections {
         (sum > 0.0).then(|| sum * sum / (self.0.len() as f64 * squares.sum::<f64>()))
     }
 
-    /// The fewest and the most answers of a connection. `None` without connections.
+    /// The smallest and the largest number of answers of a connection. `None` without connections.
     #[must_use]
     pub fn answered_range(&self) -> Option<(u64, u64)> {
         let counts = || self.0.iter().map(Connection::answered);
         counts().min().zip(counts().max())
     }
 
-    /// The highest 99th percentile of the response times of a connection: an upper bound that is at
-    /// most 12.5 % too high. `None` without answers.
+    /// The highest 99th percentile of response times that a connection has. The result is never too
+    /// low, and at most 12.5 % too high. `None` without answers.
     #[must_use]
     pub fn worst_p99_ns(&self) -> Option<u64> {
         self.0.iter().filter_map(|one| one.quantile_ns(0.99)).max()
@@ -234,7 +233,10 @@ impl<'de> Deserialize<'de> for Connections {
             let one = Connection::read(&text);
             let is_next = |one: &Connection| read.0.last().is_none_or(|l| l.number < one.number);
             let one = one.filter(is_next).ok_or_else(|| {
-                de::Error::custom("a connection's answers are not in the form of kvblaster")
+                de::Error::custom(
+                    "the counts of a connection's answers do not have the form that kvblaster \
+                     writes",
+                )
             })?;
             read.0.push(one);
         }
@@ -246,7 +248,7 @@ impl<'de> Deserialize<'de> for Connections {
 mod tests {
     use super::*;
 
-    /// Connections `numbers`. Each has `answers(number)` answers, which take `ns(number)` each.
+    /// Returns connections `numbers`: connection n has `answers(n)` answers of `ns(n)` each.
     fn made(
         numbers: Range<u32>,
         answers: impl Fn(u32) -> u64,
@@ -288,7 +290,7 @@ mod tests {
 
     #[test]
     fn the_worst_connection_is_seen_though_it_has_few_of_all_answers() {
-        // Ten of 90,010 answers are slow: all answers of one connection.
+        // All ten answers of one connection are slow, and the other 90,000 answers are fast.
         let slow = |number| if number == 3 { 9_000_000 } else { 20_000 };
         let all = made(0..10, |number| if number == 3 { 10 } else { 10_000 }, slow);
         let worst = all.worst_p99_ns().unwrap();

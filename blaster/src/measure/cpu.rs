@@ -1,6 +1,6 @@
 //! The use of this machine's CPUs by category, in total and per CPU.
 //!
-//! Where: read before and after each report.
+//! Where: the run reads the figures before and after each report.
 //! Invariant: the shares of one CPU add up to 1. A figure that the kernel does not report is 0, and
 //! no content of /proc/stat makes reading fail.
 //! Source: proc_stat(5); the categories of mpstat, as in Pavlik's thesis, section 3.1.2.
@@ -8,12 +8,12 @@
 use super::interrupts::CoreNetwork;
 use serde::{Deserialize, Serialize};
 
-/// The most CPUs read from a table of the kernel.
+/// Maximum number of CPUs that are read from a table of the kernel.
 pub(super) const CPUS_MAX: usize = 4096;
-/// Categories per CPU in /proc/stat.
+/// Number of categories of CPU time that are read from /proc/stat.
 const CATEGORIES: usize = 8;
 
-/// Time by category, or shares of time.
+/// CPU time by category, or each category's share of the CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Categories {
     /// User code, guests included.
@@ -30,11 +30,10 @@ pub struct Categories {
     pub softirq: f64,
     /// Time that the hypervisor gave to other virtual machines.
     pub steal: f64,
-    /// Idle otherwise.
+    /// Idle, while no process waits for a disk.
     pub idle: f64,
 }
 
-/// The categories' names, in the order of display.
 const NAMES: [&str; CATEGORIES] =
     ["usr", "nice", "sys", "iowait", "irq", "softirq", "steal", "idle"];
 
@@ -88,13 +87,13 @@ pub(crate) struct CpuTicks {
 /// Shares of the time between two readings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuShares {
-    /// The mean of all CPUs.
+    /// The mean of the shares of all CPUs.
     pub total: Categories,
-    /// Each CPU, with its number.
+    /// The figures of each CPU.
     pub cores: Vec<Core>,
 }
 
-/// One CPU.
+/// The figures of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Core {
     /// The CPU's number.
@@ -107,7 +106,7 @@ pub struct Core {
 }
 
 impl CpuShares {
-    /// Merges two spans of time, weighted by length. A CPU must be in both to be included.
+    /// Merges two spans of time, weighted by length. Omits a CPU that is missing in one span.
     pub(crate) fn merged_with(
         &self,
         seconds: f64,
@@ -130,8 +129,8 @@ impl CpuShares {
 }
 
 impl CpuTicks {
-    /// Parses the `cpu` lines of /proc/stat. The procfs crate drops the CPU numbers, which are
-    /// needed if CPUs go offline or online between two readings.
+    /// Parses the `cpu` lines of /proc/stat. The procfs crate is not used: it drops the CPU
+    /// numbers, which are needed if CPUs go offline or online between two readings.
     fn parse(text: &str) -> CpuTicks {
         let mut ticks = CpuTicks::default();
         for line in text.lines() {
@@ -152,17 +151,17 @@ impl CpuTicks {
         ticks
     }
 
-    /// Empty if /proc/stat cannot be read.
+    /// Reads /proc/stat. The result is empty if the file cannot be read.
     pub(crate) fn read() -> CpuTicks {
         CpuTicks::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
     }
 
-    /// `None` if either reading is empty.
+    /// Returns the shares since the reading `before`, or `None` if one of the readings is empty.
     pub(crate) fn since(&self, before: &CpuTicks) -> Option<CpuShares> {
         let total = Categories::shares(self.total.as_ref()?, before.total.as_ref()?)?;
         let mut cores = Vec::new();
         for (cpu, now) in &self.cores {
-            // A CPU that went offline or online in between has no share.
+            // A CPU that went offline or online between the two readings has no share.
             let Some((_, then)) = before.cores.iter().find(|(other, _)| other == cpu) else {
                 continue;
             };
@@ -177,7 +176,7 @@ impl CpuTicks {
 mod tests {
     use super::*;
 
-    /// Recorded on two cores under Linux 6.18, ten seconds apart. Differences are rounded.
+    /// Contents of /proc/stat on two cores under Linux 6.18. `AFTER` was read ten seconds later.
     const BEFORE: &str = "\
 cpu  1740473 243342 605898 1759296 9208 0 122535 3727 0 0
 cpu0 837456 122707 305584 908932 1984 0 63734 1846 0 0

@@ -1,43 +1,43 @@
 //! Datagrams that the kernel dropped at a process's UDP sockets.
 //!
-//! Where: read before and after each report of a run over UDP.
-//! Invariant: only sockets that are open at both readings, or opened in between, count. A counter
-//! that cannot be read is unknown, not zero.
-//! Source: the column `drops` of proc_pid_net(5), /proc/PID/net/udp: a socket's full receive buffer
-//! and datagrams with a wrong checksum.
+//! Where: a run over UDP reads the counters before and after each report.
+//! Invariant: only sockets that are open at the second reading count. The number of drops is
+//! unknown, not zero, if a counter cannot be read.
+//! Source: the column `drops` of /proc/PID/net/udp, see proc_pid_net(5): datagrams dropped because
+//! the receive buffer was full or the checksum was wrong.
 
 use procfs::process::{FDTarget, Process};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most open files of this process that are read for each report.
+/// If this process has more open files, its drops are unknown: each report reads all files.
 const OWN_FILES_MAX: usize = 4096;
-/// The most open files of a server that are read, once.
+/// If a server has more open files, its drops are unknown. A server's files are read only once.
 const FILES_MAX: usize = 1_000_000;
 
-/// For each socket, by its inode, the number of datagrams dropped since it was opened. The kernel's
-/// counter has 32 bits.
+/// For each socket's inode, the number of datagrams dropped since the socket was opened. The
+/// kernel's counter has 32 bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SocketDrops(BTreeMap<u64, u32>);
 
 impl SocketDrops {
-    /// The counters of this process. Threads in other network namespaces are not seen.
+    /// Reads the counters of this process, except for sockets in other network namespaces.
     pub(crate) fn own() -> Option<SocketDrops> {
         SocketDrops::read("/proc/thread-self/net", &sockets(std::process::id(), OWN_FILES_MAX)?)
     }
 
-    /// The counters of those `sockets` of a process that are UDP sockets.
+    /// Reads the counters of the UDP sockets among `sockets`, the inodes of a process's sockets.
     pub(crate) fn of(pid: u32, sockets: &BTreeSet<u64>) -> Option<SocketDrops> {
         SocketDrops::read(&format!("/proc/{pid}/net"), sockets)
     }
 
     fn read(folder: &str, sockets: &BTreeSet<u64>) -> Option<SocketDrops> {
         let table = std::fs::read_to_string(format!("{folder}/udp")).ok()?;
-        // Without IPv6 there is no such table.
+        // Without IPv6, the kernel has no table `udp6`.
         let table6 = std::fs::read_to_string(format!("{folder}/udp6")).unwrap_or_default();
         Some(SocketDrops::parse(table.lines().chain(table6.lines()), sockets))
     }
 
-    /// Parses the table here, because the procfs crate leaves out the last column.
+    /// Parses the tables without the procfs crate, which leaves out the column `drops`.
     fn parse<'t>(lines: impl Iterator<Item = &'t str>, sockets: &BTreeSet<u64>) -> SocketDrops {
         let counter = |line: &str| {
             let mut fields = line.split_ascii_whitespace();
@@ -47,7 +47,6 @@ impl SocketDrops {
         SocketDrops(lines.filter_map(counter).collect())
     }
 
-    /// The datagrams dropped since an earlier reading.
     pub(crate) fn since(&self, before: &SocketDrops) -> u64 {
         let passed = self
             .0
@@ -57,12 +56,13 @@ impl SocketDrops {
     }
 }
 
-/// The inodes of a server's sockets. `None` if this process may not read them.
+/// Returns the inodes of a server's sockets. `None` if this process may not read them.
 pub(crate) fn sockets_of(pid: u32) -> Option<BTreeSet<u64>> {
     sockets(pid, FILES_MAX)
 }
 
-/// `None` if the process has more than `files_max` open files, or is hidden.
+/// Returns the inodes of a process's sockets. `None` if the process has more than `files_max` open
+/// files or is hidden.
 fn sockets(pid: u32, files_max: usize) -> Option<BTreeSet<u64>> {
     let process = Process::new(i32::try_from(pid).ok()?).ok()?;
     if process.fd_count().ok()? > files_max {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
-    /// Recorded under Linux 6.18.
+    /// Contents of /proc/net/udp, recorded under Linux 6.18.
     const TABLE: &str = "\
    sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  \
 timeout inode ref pointer drops
@@ -99,8 +99,8 @@ timeout inode ref pointer drops
         assert_eq!(before.0, [(36133, 7), (36134, u32::MAX)].into());
         let after = parse(&TABLE.replace("4294967295", "4"), &[36133, 36134]);
         assert_eq!(after.since(&before), 5);
-        // The first pair of readings has a socket that was opened in between. In the second pair,
-        // all sockets were closed in between.
+        // The first pair of readings has a socket that was opened between the readings. In the
+        // second pair, all sockets were closed between the readings.
         assert_eq!(
             (before.since(&parse(TABLE, &[36134])), parse(TABLE, &[]).since(&before)),
             (7, 0)

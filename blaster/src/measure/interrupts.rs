@@ -1,6 +1,6 @@
 //! Interrupts and received packets by CPU.
 //!
-//! Where: read before and after each report.
+//! Where: the run reads the tables before and after each report.
 //! Invariant: a table that cannot be read leads to absent figures, and no content of a table makes
 //! reading fail.
 //! Source: proc_interrupts(5); /proc/softirqs; net/core/net-procfs.c of the kernel, for
@@ -20,7 +20,6 @@ struct Counts {
     squeezed: u64,
 }
 
-/// The counts of each CPU, by the CPU's number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InterruptCounts(BTreeMap<u32, Counts>);
 
@@ -31,7 +30,7 @@ pub struct CoreNetwork {
     pub device_interrupts_per_s: f64,
     /// Software interrupts that receive packets, per second.
     pub net_rx_per_s: f64,
-    /// Packets that these software interrupts handled.
+    /// Packets that software interrupts received.
     pub packets: u64,
     /// Packets dropped because the CPU's backlog was full.
     pub packets_dropped: u64,
@@ -40,7 +39,7 @@ pub struct CoreNetwork {
 }
 
 impl CoreNetwork {
-    /// Merges two spans of time of lengths `seconds` and `other_seconds`.
+    /// Merges the figures of two spans of time, of lengths `seconds` and `other_seconds`.
     pub(crate) fn merged_with(
         &self,
         seconds: f64,
@@ -79,7 +78,7 @@ impl CoreNetwork {
 }
 
 impl InterruptCounts {
-    /// Empty if a table cannot be read.
+    /// Reads the counts of all CPUs. The result is empty if a table cannot be read.
     pub(crate) fn read() -> InterruptCounts {
         let read = |path: &str| std::fs::read_to_string(path).ok();
         let tables = (
@@ -96,7 +95,7 @@ impl InterruptCounts {
     fn parse(interrupts: &str, softirqs: &str, softnet: &str) -> InterruptCounts {
         let mut counts = BTreeMap::<u32, Counts>::new();
         // An interrupt without a number is a timer, an error or an interrupt between CPUs. On ARM
-        // and RISC-V, timers have numbers; their lines end with the timer's name.
+        // and RISC-V timers have numbers, but a timer's line ends with `timer`.
         let is_device = |name: &str, line: &str| {
             let is_number = name.parse::<u32>().is_ok();
             let device = line.split_ascii_whitespace().next_back().unwrap_or_default();
@@ -113,7 +112,7 @@ impl InterruptCounts {
                 .map_while(|f| u64::from_str_radix(f, 16).ok())
                 .collect();
             let [packets, dropped, squeezed, ..] = figures[..] else { continue };
-            // Linux before 5.10 does not report the CPU's number.
+            // Linux before 5.10 does not report the CPU's number, so the line's number is used.
             let cpu = figures.get(12).and_then(|cpu| u32::try_from(*cpu).ok()).unwrap_or(nth);
             let own = counts.entry(cpu).or_default();
             (own.packets, own.dropped, own.squeezed) = (packets, dropped, squeezed);
@@ -121,7 +120,7 @@ impl InterruptCounts {
         InterruptCounts(counts)
     }
 
-    /// Adds to `shares` the figures of each CPU since an earlier reading, made `seconds` before.
+    /// Adds to `shares` each CPU's figures since the reading `before`, which is `seconds` older.
     pub(crate) fn add_to(&self, shares: &mut CpuShares, before: &InterruptCounts, seconds: f64) {
         for core in &mut shares.cores {
             let both = self.0.get(&core.cpu).zip(before.0.get(&core.cpu));
@@ -147,8 +146,8 @@ impl Counts {
     }
 }
 
-/// For each line whose name and rest fulfil `is_counted`, calls `add` with the number and the count
-/// of each CPU. The first line names the CPUs: `CPU0 CPU2`.
+/// Calls `add` with each CPU's number and count, for each line whose name and rest fulfil
+/// `is_counted`. The first line names the CPUs: `CPU0 CPU2`.
 fn add_table(text: &str, is_counted: impl Fn(&str, &str) -> bool, mut add: impl FnMut(u32, u64)) {
     let mut lines = text.lines();
     let names = lines.next().unwrap_or_default().split_ascii_whitespace().take(CPUS_MAX);
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
     use crate::measure::cpu::Core;
 
-    /// Recorded under Linux 6.18, shortened. CPU 1 is offline.
+    /// Contents of the kernel's tables, recorded under Linux 6.18 and shortened. CPU 1 is offline.
     const INTERRUPTS: &str = "           CPU0       CPU2       
  26:          0         13  IO-APIC   4-edge      ttyS0
  41:      27872          5 PCI-MSIX-0000:00:04.0   1-edge      virtio3-rx
@@ -235,7 +234,7 @@ fffffffe 00000076 00000068 00000000 00000000 00000000 00000000 00000000 00000000
 
     #[test]
     fn timers_do_not_count_as_devices() {
-        // The first lines are of Linux on ARM, where interrupts of timers have numbers.
+        // Interrupt 11 is from Linux on ARM, where the interrupts of timers have numbers.
         let table = "\
            CPU0       CPU1
  11:      18843      20017     GICv3  27 Level     arch_timer

@@ -1,8 +1,8 @@
 //! A report: all measurements of one span of time.
 //!
-//! Where: made when all threads have handed over their tallies of an epoch. The self-check, the
-//! search and the result use it.
-//! Invariant: merging adds counts, and takes the means of rates and CPU shares, weighted by time.
+//! Where: made when all threads have handed over their tallies of an epoch. Used by the self-check,
+//! the search and the result.
+//! Invariant: a merged report has the sums of counts, and the time-weighted means of rates.
 //! Source: the KV-Cache paper, sections 5.2.2 and 6.1; Pavlik's thesis, section 3.1.2.
 
 use super::check::ACHIEVED_SHARE_MIN;
@@ -12,19 +12,19 @@ use super::{Tally, watch::Usage};
 use crate::workload::VERBS;
 use serde::Deserialize;
 
-/// If the number of due requests deviates by at most this many times its square root, the deviation
-/// counts as chance. With exponential gaps, the root is the standard deviation. With Pareto gaps,
-/// the standard deviation is greater than the root.
+/// A deficit of due requests counts as chance up to this many times the square root of the
+/// requested number. The root is the standard deviation if the gaps between requests are
+/// exponential; Pareto gaps have a greater standard deviation.
 const GAP_DEVIATIONS: f64 = 6.0;
 
 /// One report.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Interval {
-    /// The number of the run that the report belongs to, from 0.
+    /// The number of the report's run, from 0.
     pub run: u32,
-    /// Seconds from the start of the run's traffic.
+    /// The start of the report, in seconds from the start of the run's traffic.
     pub start_s: f64,
-    /// The length in seconds.
+    /// The length of the report in seconds.
     pub seconds: f64,
     /// The requested rate; `None` in a closed loop.
     pub asked_per_s: Option<f64>,
@@ -35,7 +35,7 @@ pub struct Interval {
     pub busiest: f64,
     /// The sum of the threads' counts.
     pub tally: Tally,
-    /// The use of this machine.
+    /// The use of this machine's CPUs and memory.
     pub usage: Usage,
 }
 
@@ -47,7 +47,7 @@ impl Interval {
         Interval { start_s, seconds, busiest, tally, usage, ..Interval::default() }
     }
 
-    /// Merges reports; `None` if there are none.
+    /// Merges reports; `None` if there are no reports.
     #[must_use]
     pub fn merged(intervals: &[Interval]) -> Option<Interval> {
         let (first, others) = intervals.split_first()?;
@@ -83,7 +83,7 @@ impl Interval {
         self.per_s(self.tally.verbs.iter().map(|verb| verb.answered).sum())
     }
 
-    /// Keys answered per second: the keys that gets looked up, and one key for each other request.
+    /// Keys answered per second: all keys of answered gets, and one key for each other request.
     #[must_use]
     pub fn keys_per_s(&self) -> f64 {
         let verbs = VERBS.into_iter().zip(&self.tally.verbs);
@@ -104,7 +104,7 @@ impl Interval {
         self.per_s(if self.tally.offered > 0 { self.tally.offered } else { sent })
     }
 
-    /// True if as many requests fell due as requested, apart from the randomness of their gaps.
+    /// True if as many requests fell due as requested, apart from chance (see `GAP_DEVIATIONS`).
     pub(crate) fn is_offered_in_full(&self) -> bool {
         let Some(asked) = self.asked_per_s else { return true };
         let due = asked * self.seconds;
@@ -174,7 +174,7 @@ mod tests {
             mixed.tally.found(Verb::Set, KeyAnswer::Done);
             mixed.tally.answered(Verb::Set, false, 0, 0, 1);
         }
-        // The keys of a request that is never answered do not count.
+        // The keys of an unanswered request do not count.
         mixed.tally.sent(Verb::Get, 4, 0, 0);
         mixed.tally.timed_out(Verb::Get);
         assert_eq!((mixed.achieved_per_s(), mixed.keys_per_s()), (10.0, 25.0));

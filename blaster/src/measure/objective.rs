@@ -1,7 +1,7 @@
 //! Objectives of a result: `p99<1ms`, `mean<800us`, `errors<0.1%`, `hit>95%`, `rate>100k`.
 //!
-//! Where: the capacity search finds the highest rate that meets all objectives; `--assert` sets the
-//! exit status by them.
+//! Where: the capacity search finds the highest rate that meets all objectives. With `--assert`,
+//! the exit status tells whether objectives are met.
 //! Invariant: an objective whose figure is unknown (such as the p99 without answers) is not met. A
 //! request that was given up counts as later than every answer.
 //! Source: the KV-Cache paper, section 6.
@@ -13,7 +13,6 @@ use crate::workload::{VERBS, Verb};
 use std::fmt;
 use std::str::FromStr;
 
-/// A figure of a result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Figure {
     Mean,
@@ -28,7 +27,6 @@ enum Figure {
     Errors,
     Timeouts,
     Hit,
-    /// Answers per second.
     Rate,
 }
 
@@ -51,13 +49,15 @@ pub struct Objective {
     bound: f64,
 }
 
-/// Why an objective is refused.
+/// The reason why an objective is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no objective: {1}.\nAn objective is FIGURE<VALUE or FIGURE>VALUE (also <= and >=). \
-     Times are mean min max sd p50 p99 p99.9 (any percentile), with ns us ms s. Shares are late \
-     errors timeouts hit, with % or as a ratio. rate takes k or M. get:p99<1ms counts only gets. \
-     service:p99<1ms counts from sending instead of from the intended time."
+    "{0:?} is not an objective: {1}.\nAn objective is FIGURE<VALUE or FIGURE>VALUE (also <= and \
+     >=). Figures of time are mean, min, max, sd and any percentile, such as p50 or p99.9; their \
+     values end in ns, us, ms or s. Shares are late, errors, timeouts and hit; their values end in \
+     % or are fractions. The value of rate may end in k or M. get:p99<1ms judges gets only. \
+     service:p99<1ms measures times from the sending of a request instead of from its intended \
+     time."
 )]
 pub struct ObjectiveError(String, &'static str);
 
@@ -84,10 +84,10 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Judges whether the result is valid, for the assertion `valid`.
+    /// Judges the assertion `valid`, which is met if the self-check finds the result valid.
     pub(crate) fn of_validity(verdict: &Verdict) -> Judgement {
         let sentence = match verdict.why_invalid() {
-            None => "valid is met: the self-check found nothing against it".to_owned(),
+            None => "valid is met: the self-check found no reason to reject the result".to_owned(),
             Some(remark) => format!("valid is not met: {}", remark.sentence),
         };
         let (objective, is_met) = ("valid".to_owned(), verdict.is_valid());
@@ -123,7 +123,7 @@ impl Objective {
             Figure::Sd => times.sd_ns(),
             Figure::Quantile(quantile) => at(quantile),
             Figure::Late => seen.late_ratio(),
-            // A failed connection belongs to no type of request.
+            // A failed connection has no type of request, so objectives for one type omit it.
             Figure::Errors if self.verb.is_none() => judged.tally.failure_ratio(),
             Figure::Errors => seen.failure_ratio(),
             Figure::Timeouts => seen.timeout_ratio(),
@@ -136,9 +136,9 @@ impl Objective {
         self.value(judged).is_some_and(|value| self.accepts(value))
     }
 
-    /// True if the generator's lateness cannot help to meet the objective. Lateness lengthens
-    /// response times, which helps to meet lower bounds. It also helps to meet objectives for
-    /// service times.
+    /// True if sending late cannot help the generator to meet the objective. Late sending lengthens
+    /// response times, which helps to meet a lower bound. Late sending also helps to meet
+    /// objectives for service times.
     pub(crate) fn is_harder_when_late(&self) -> bool {
         let is_upper = matches!(self.order, Order::Below | Order::AtMost);
         match self.figure {
@@ -194,7 +194,7 @@ impl Figure {
             "timeouts" => Figure::Timeouts,
             "hit" | "hits" => Figure::Hit,
             "rate" => Figure::Rate,
-            // Other tools write these percentiles without a decimal point.
+            // Other tools write p99.9 and p99.99 without a decimal point.
             "p999" => Figure::Quantile(0.999),
             "p9999" => Figure::Quantile(0.9999),
             _ => {
@@ -248,7 +248,7 @@ pub(crate) fn share(value: f64) -> String {
     }
 }
 
-/// A number without sign or exponent.
+/// Parses a number that has neither a sign nor an exponent.
 fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -273,7 +273,7 @@ impl FromStr for Objective {
             match VERBS.iter().find(|verb| verb.name() == scope.trim()) {
                 Some(found) if verb.is_none() => verb = Some(*found),
                 None if scope.trim() == "service" && !is_service => is_service = true,
-                _ => return Err(refused("the text before : is no type of request")),
+                _ => return Err(refused("the text before the colon is not a type of request")),
             }
             figure = rest.trim();
         }
@@ -295,8 +295,8 @@ impl fmt::Display for Objective {
 mod tests {
     use super::*;
 
-    /// A thousand GETs that take 1 to 1,000 µs; every tenth misses. Ten SETs that take 5 ms and
-    /// were sent 5 ms late; one of them fails.
+    /// A thousand GETs took 1 to 1,000 µs, and every tenth missed. Ten SETs took 5 ms and were sent
+    /// 5 ms late, and one of the SETs failed.
     fn seen() -> Tally {
         let mut tally = Tally::new(990_000);
         for us in 1..=1000 {
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_request_that_was_given_up_is_late() {
-        // A thousand answers after 1 to 1,000 µs.
+        // Counts a thousand answers, which took 1 to 1,000 µs.
         let mut tally = Tally::new(2_000_000);
         (1..=1000).for_each(|us| tally.answered(Verb::Get, false, 0, 0, us * 1000));
         let mut judge = |objective: &str, lost| {

@@ -1,10 +1,10 @@
 //! Finds the processes on this machine that serve an address.
 //!
 //! Where: used once, before the traffic.
-//! Invariant: no privilege is needed, so other users' processes are not found; the user can name
-//! these with `--server-pid`. Without a socket in this network namespace, other namespaces that
-//! have the address are searched.
-//! Source: proc_pid_net(5), for sockets' inodes and the processes that have them open.
+//! Invariant: no privilege is needed, so processes of other users are not found; the user can name
+//! such processes with `--server-pid`. If no socket in this network namespace has the address, the
+//! other namespaces with this address are searched.
+//! Source: proc_pid_net(5), for sockets' inodes; proc_pid_fd(5), for processes with open sockets.
 
 use procfs::net::{TcpNetEntry, TcpState, UdpNetEntry, UdpState, tcp, tcp6, udp, udp6};
 use procfs::process::{FDTarget, Process, all_processes};
@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 const PROCESSES_MAX: usize = 100_000;
-/// The most open files of one process that are read.
+/// Maximum number of open files that are searched in a process; further files are ignored.
 const FILES_MAX: usize = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(crate) enum ServerAddress<'a> {
     Unix(&'a Path),
 }
 
-/// The ids of the processes that serve the address, ascending; none if they belong to another user.
+/// The ascending ids of the processes that serve the address, without other users' processes.
 pub(crate) fn owners(served: ServerAddress<'_>) -> Vec<u32> {
     let inodes = match served {
         ServerAddress::Tcp(address) => {
@@ -57,7 +57,7 @@ fn udp_inodes(tables: Sockets<UdpNetEntry>, address: SocketAddr) -> BTreeSet<u64
     ours.filter(|one| takes(one.local_address, address)).map(|one| one.inode).collect()
 }
 
-/// The inodes that `of` finds in the other network namespaces that have the address.
+/// The inodes that `of` finds in the other network namespaces in which the address `ip` is local.
 fn elsewhere(ip: IpAddr, of: impl Fn(&Process) -> BTreeSet<u64>) -> BTreeSet<u64> {
     let namespace =
         |process: &Process| std::fs::read_link(format!("/proc/{}/ns/net", process.pid)).ok();
@@ -103,7 +103,7 @@ fn unix_inodes(table: &str, path: &str) -> BTreeSet<u64> {
         let fields: Vec<&str> = line.splitn(7, ' ').collect();
         let [_, _, _, flags, _, _, rest] = fields[..] else { return None };
         let (inode, found) = rest.trim_start().split_once(' ')?;
-        // __SO_ACCEPTCON: the socket listens.
+        // The flag __SO_ACCEPTCON means that the socket listens.
         let listens = u32::from_str_radix(flags, 16).ok()? & 0x1_0000 != 0;
         inode.parse().ok().filter(|_| listens && found == path)
     };

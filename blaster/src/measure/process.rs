@@ -1,7 +1,7 @@
 //! The CPU time and memory that a process of this machine uses.
 //!
-//! Where: read before and after each report, for the servers' processes and for kvblaster's own.
-//! Invariant: a figure that cannot be read is unknown, not zero and not an error.
+//! Where: the run reads the figures of servers and of itself before and after each report.
+//! Invariant: a figure that cannot be read is unknown; it is not zero, and causes no error.
 //! Source: proc_pid_stat(5), proc_pid_status(5); the kernel's sched-stats.rst, for each thread's
 //! times.
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reading {
-    /// User time, measured in clock ticks, like the system time `sys_s`.
+    /// User time in seconds. The kernel counts `usr_s` and `sys_s` in clock ticks.
     usr_s: f64,
     sys_s: f64,
-    /// User and system time of the existing threads, measured in nanoseconds.
+    /// User time plus system time of the existing threads, which the kernel counts in nanoseconds.
     run_s: Option<f64>,
     /// Time for which threads were ready but had no CPU, summed over the threads.
     waiting_s: Option<f64>,
@@ -29,7 +29,7 @@ pub struct ProcessUse {
     pub usr_cpus: f64,
     /// CPUs kept busy by the kernel on behalf of the process.
     pub sys_cpus: f64,
-    /// CPU seconds, user and kernel.
+    /// CPU time of user code and of the kernel together, in seconds.
     pub cpu_s: f64,
     /// Seconds per clock tick, the unit in which user and kernel time are counted.
     #[serde(default)]
@@ -39,11 +39,11 @@ pub struct ProcessUse {
     pub is_exact: bool,
     /// Mean number of threads that were ready but had no CPU.
     pub waiting_cpus: Option<f64>,
-    /// Resident memory at the end.
+    /// Resident memory at the second moment.
     pub rss_bytes: Option<u64>,
-    /// Most resident memory since the process started.
+    /// Largest resident memory since the process started.
     pub rss_bytes_max: Option<u64>,
-    /// Number of threads at the end.
+    /// Number of threads at the second moment.
     pub threads: Option<u32>,
     /// Datagrams that the kernel dropped at the process's sockets, if the run is over UDP.
     #[serde(default)]
@@ -55,22 +55,22 @@ impl ProcessUse {
         self.usr_cpus + self.sys_cpus
     }
 
-    /// `None` if there are no requests or if `is_measurable` is false.
+    /// CPU time per request in ns; `None` without requests or if `is_measurable` is false.
     pub(crate) fn ns_per_request(&self, requests: u64) -> Option<f64> {
         (requests > 0 && self.is_measurable()).then(|| self.cpu_s * 1e9 / requests as f64)
     }
 
-    /// True if the CPU time is long enough for the clock that measured it.
+    /// True if the CPU time is long enough for the precision of the clock that measured it.
     pub(crate) fn is_measurable(&self) -> bool {
         (self.is_exact && self.cpu_s > 0.0) || self.is_split_measurable()
     }
 
-    /// True if the CPU time is long enough to split it into user and kernel.
+    /// True if the CPU time has enough ticks to be split into user time and kernel time.
     pub(crate) fn is_split_measurable(&self) -> bool {
         self.cpu_s >= TICKS_MIN * self.tick_s
     }
 
-    /// Merges two spans of time of lengths `seconds` and `other_seconds`.
+    /// Merges the use in two spans of time, of lengths `seconds` and `other_seconds`.
     pub(crate) fn merged_with(
         &self,
         seconds: f64,
@@ -99,7 +99,7 @@ impl ProcessUse {
 }
 
 impl Reading {
-    /// `None` if the process has ended or is hidden.
+    /// Reads a process's figures. `None` if the process has ended or is hidden.
     pub(crate) fn of(pid: u32) -> Option<Reading> {
         Reading::at(&Process::new(i32::try_from(pid).ok()?).ok()?)
     }
@@ -124,9 +124,9 @@ impl Reading {
         })
     }
 
-    /// The use since an earlier reading, made `seconds` before this one.
+    /// The use since the reading `before`, which was made `seconds` before this reading.
     pub(crate) fn since(&self, before: &Reading, seconds: f64) -> ProcessUse {
-        // A difference can be negative: a new process may have the id, or threads have ended.
+        // A difference can be negative if another process now has the id, or if threads have ended.
         let since = |now: f64, then: f64| (now - then).max(0.0);
         let (usr_s, sys_s) = (since(self.usr_s, before.usr_s), since(self.sys_s, before.sys_s));
         let (tick_s, ticks_s) = (1.0 / procfs::ticks_per_second() as f64, usr_s + sys_s);
@@ -136,7 +136,7 @@ impl Reading {
         let cpu_s = run_s.unwrap_or(ticks_s);
         let usr_share = match ticks_s > 0.0 {
             true => usr_s / ticks_s,
-            // Without ticks in this span, time is split in the ratio since the process started.
+            // Without ticks in this span, the process's total user and kernel times give the ratio.
             false => self.usr_s / (self.usr_s + self.sys_s).max(f64::MIN_POSITIVE),
         };
         let seconds = seconds.max(f64::MIN_POSITIVE);
@@ -158,12 +158,12 @@ impl Reading {
 
 const THREADS_MAX: usize = 10_000;
 
-/// Least number of clock ticks for a figure, so that an error of one tick is at most a tenth.
+/// A figure needs at least this many clock ticks, so that an error of one tick is at most 10 %.
 pub(crate) const TICKS_MIN: f64 = 10.0;
-/// If the existing threads have less than this share of the process's CPU time, others have ended.
+/// If the existing threads have less than this share of the process's CPU time, threads have ended.
 const WHOLE_SHARE: f64 = 0.95;
 
-/// Seconds for which the threads ran and waited for a CPU, if the kernel counts these times.
+/// Seconds for which threads ran, and for which they waited for a CPU; `None` if not counted.
 fn scheduled_s(process: &Process) -> Option<(f64, f64)> {
     let tasks = process.tasks().ok()?.take(THREADS_MAX).filter_map(Result::ok);
     let all = tasks.filter_map(|task| {

@@ -1,8 +1,8 @@
 //! The JSON form of times, tallies and reports.
 //!
 //! Where: tallies and reports are written and read here.
-//! Invariant: a value that is read back equals the one written. Times are read from the encoded
-//! histogram; their figures are for readers without HdrHistogram.
+//! Invariant: a value that is read back equals the written value. Times are read from the encoded
+//! histogram; the figures beside it are for programs that cannot decode histograms.
 //! Source: HdrHistogram's V2 compressed encoding, in base64, as in its interval logs.
 
 use super::times::{DIGITS, FIGURES, Figure};
@@ -15,10 +15,10 @@ use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _, V2De
 use serde::ser::{self, SerializeMap as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The most bytes of an encoded histogram that are read; kvblaster writes fewer.
+/// An encoded histogram with more bytes is refused. kvblaster writes fewer bytes.
 const ENCODED_BYTES_MAX: usize = 1 << 20;
 
-/// Times as written: count and figures (null without times), and the histogram.
+/// The JSON form of times: their count, their figures (null without times), and the histogram.
 struct WrittenTimes<'t> {
     times: &'t Times,
     hdr: Option<String>,
@@ -61,7 +61,7 @@ struct Encoded {
     hdr: Option<String>,
 }
 
-/// A report as written. `headroom` and `totals` are computed, and are not read back.
+/// The JSON form of a report. `headroom` and `totals` are computed, and are not read back.
 #[derive(Serialize)]
 struct Report<'r> {
     run: u32,
@@ -163,7 +163,7 @@ impl<'de> Deserialize<'de> for Times {
     }
 }
 
-/// Tallies by verb, written as a map from the verb's name, without unused verbs.
+/// The JSON form of tallies: a map from each verb's name to its tally, without unused verbs.
 pub(super) mod by_name {
     use super::{Deserialize, Deserializer, Serialize, Serializer, VERBS, VerbTally, de};
     use std::collections::BTreeMap;

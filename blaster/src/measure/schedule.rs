@@ -1,6 +1,6 @@
 //! The schedule of a measurement: traffic that is not reported, then reports of equal length.
 //!
-//! Where: the run raises the epoch, which numbers the reports, according to the schedule.
+//! Where: the run increments the epoch, which numbers the reports, according to the schedule.
 //! Invariant: epoch 0, before the first report, is not reported. Epochs 1 to `reports` are
 //! reported; later epochs are not.
 //! Source: the KV-Cache paper, section 6.1: six consecutive reports in the stable state.
@@ -10,11 +10,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The most reports of a run.
+/// Maximum number of reports of a run.
 pub const REPORTS_MAX: u32 = 10_000;
-/// The longest report, and the longest time before the first report.
+/// Maximum length of a report, and of the time before the first report.
 pub const SPAN_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The shortest report.
+/// Minimum length of a report.
 pub const REPORT_MIN: Duration = Duration::from_millis(10);
 
 /// The schedule of a measurement.
@@ -29,7 +29,7 @@ pub struct Schedule {
 }
 
 impl Default for Schedule {
-    /// Like the KV-Cache paper's schedule, but with only ten seconds before the first report.
+    /// The KV-Cache paper's schedule, except that the first report begins after only ten seconds.
     fn default() -> Schedule {
         Schedule { settle: TEN_S, ..PAPER }
     }
@@ -39,7 +39,7 @@ const TEN_S: Duration = Duration::from_secs(10);
 /// The schedule of the KV-Cache paper; the first report begins 100 seconds after populating.
 const PAPER: Schedule = Schedule { settle: Duration::from_secs(100), reports: 6, report: TEN_S };
 
-/// Why a schedule is refused.
+/// The reason why a schedule is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a schedule: {1}")]
 pub struct ScheduleError(String, &'static str);
@@ -51,7 +51,7 @@ impl Schedule {
         self.settle + self.report * self.reports
     }
 
-    /// The end of an epoch, as time since the start.
+    /// The end of an epoch, as the time since the start of the schedule.
     #[must_use]
     pub fn end_of(&self, epoch: u32) -> Duration {
         self.settle + self.report * epoch.min(self.reports)
@@ -78,10 +78,11 @@ impl FromStr for Schedule {
             None => (None, text),
         };
         let settle = match settle {
-            Some(settle) => span(settle).ok_or(refused("the text before + is no time"))?,
+            Some(settle) => span(settle).ok_or(refused("the text before the + is not a time"))?,
             None => Schedule::default().settle,
         };
-        let why = "write COUNTxTIME, such as 6x10s, SETTLE+COUNTxTIME, such as 5s+6x10s, or paper";
+        let why = "write COUNTxTIME (such as 6x10s), SETTLE+COUNTxTIME (such as 5s+6x10s) or the \
+                   word paper";
         let (count, report) = reports.split_once('x').ok_or(refused(why))?;
         let reports = count.trim().parse::<u32>().map_err(|_| refused(why))?;
         let report = span(report).ok_or(refused(why))?;
@@ -103,7 +104,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// Parses `10s`, `1.5ms`, `2m`, `1h` or plain seconds. `None` if invalid or longer than a week.
+/// Parses a time (`10s`, `1.5ms`, `2m`, `1h`, or seconds); `None` if invalid or above a week.
 #[must_use]
 pub fn span(text: &str) -> Option<Duration> {
     let text = text.trim();
@@ -129,7 +130,7 @@ pub struct Collector {
     open: Vec<OpenEpoch>,
 }
 
-/// An epoch for which some tallies are missing.
+/// An epoch of which some threads' tallies are missing.
 #[derive(Debug)]
 struct OpenEpoch {
     epoch: u32,

@@ -1,20 +1,20 @@
-//! Tests whether the reports of a run agree. If they do not, merged figures mean little.
+//! Tests whether the reports of a run agree. If reports disagree, merged figures mean little.
 //!
-//! Where: called with the self-check; the report's page uses it to mark figures.
-//! Invariant: the order of the reports does not matter. If fewer than half of the reports are
-//! outliers, the median is not one of them.
-//! Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993), which uses the median
-//! and the median absolute deviation in place of mean and standard deviation. Here they are taken
-//! of logarithms.
+//! Where: the run calls `remark` after the self-check. HTML reports call `apart` to mark figures.
+//! Invariant: the order of the reports does not matter. The median is not an outlier if fewer than
+//! half of the reports are outliers.
+//! Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993), which replaces the
+//! mean and the standard deviation by the median and the median absolute deviation. This module
+//! computes both from the figures' logarithms.
 
 use super::check::{Remark, Severity};
 use super::{Interval, Times};
 use crate::words::{grouped, time, whole};
 
-/// The name of the rule that reports agree.
+/// The name of the rule that the reports of a run agree.
 pub const UNSTEADY: &str = "unsteady";
-/// An outlier is more than this many median absolute deviations from the median; for normally
-/// distributed values these are 3.5 standard deviations.
+/// An outlier is more than this many median absolute deviations from the median. In a normal
+/// distribution, this distance is 3.5 standard deviations.
 const DEVIATIONS_MAX: f64 = 3.5 * 1.4826;
 /// A time within this factor of the median is never an outlier.
 pub const TIMES_NEAR: f64 = 2.0;
@@ -22,10 +22,10 @@ pub const TIMES_NEAR: f64 = 2.0;
 pub const RATES_NEAR: f64 = 1.25;
 /// A percentile is reported only if at least this many answers took longer.
 pub(crate) const BEYOND_MIN: f64 = 10.0;
-/// The most reports that a sentence names.
+/// A sentence names at most this number of reports, and counts the other ones.
 const NAMED_MAX: usize = 4;
 
-/// The median; for an even number of values, the mean of the two in the middle.
+/// The median. For an even number of values, this is the mean of the two middle values.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
@@ -34,14 +34,14 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((lower + upper) / 2.0)
 }
 
-/// A percentile of times, if at least `BEYOND_MIN` of the times exceed it.
+/// Returns a percentile of `times`, or `None` if fewer than `BEYOND_MIN` times exceed it.
 pub(crate) fn reliable_quantile_ns(times: &Times, quantile: f64) -> Option<f64> {
     let is_told = times.len() as f64 * (1.0 - quantile) >= BEYOND_MIN;
     times.quantile_ns(quantile).filter(|_| is_told).map(|ns| ns as f64)
 }
 
 /// Indices of the reports whose figure is an outlier. A figure within a factor of `near` of the
-/// median is never an outlier; a figure beyond the square of `near` always is.
+/// median is never an outlier; a figure beyond the square of `near` always is an outlier.
 pub(crate) fn apart(
     reports: &[Interval],
     near: f64,
@@ -57,7 +57,7 @@ pub(crate) fn apart(
     logs.iter().enumerate().filter(|(_, log)| off(log) > most).map(|(nth, _)| nth).collect()
 }
 
-/// Name of a figure, the factor within which reports agree, and functions to read and format it.
+/// A figure's name, the factor within which reports agree, and functions to read and format it.
 type Figure = (&'static str, f64, fn(&Interval) -> Option<f64>, fn(f64) -> String);
 /// The rate is last, so that it can be left out if the reports' requested rates differ.
 const FIGURES: [Figure; 3] = [
@@ -85,20 +85,20 @@ pub(crate) fn all_apart(reports: &[Interval], is_even: bool) -> Vec<usize> {
     figures(is_even).flat_map(|(_, near, of, _)| apart(reports, *near, of)).collect()
 }
 
-/// Names the reports that differ, and their figures.
+/// Returns a remark that names the reports that differ, and their figures.
 pub(crate) fn remark(reports: &[Interval], is_even: bool) -> Option<Remark> {
     let told: Vec<String> =
         figures(is_even).filter_map(|figure| disagreement(reports, figure)).collect();
     let sentence = format!(
-        "the reports disagree: {}. Something disturbed the measurement, or the server is \
-         sometimes slow; figures of all reports together may differ as much in another run",
+        "the reports disagree: {}. Something disturbed the measurement, or the server is sometimes \
+         slow. The figures of another run may differ by as much",
         told.join("; ")
     );
     let remark = Remark { rule: UNSTEADY.to_owned(), severity: Severity::Warning, sentence };
     (!told.is_empty()).then_some(remark)
 }
 
-/// Describes the reports that differ by one figure.
+/// Describes the reports of which one figure is an outlier.
 fn disagreement(reports: &[Interval], (name, near, of, words): &Figure) -> Option<String> {
     let apart = apart(reports, *near, of);
     let named = apart.iter().take(NAMED_MAX).filter_map(|nth| {
@@ -106,7 +106,7 @@ fn disagreement(reports: &[Interval], (name, near, of, words): &Figure) -> Optio
     });
     let mut named: Vec<String> = named.collect();
     if apart.len() > NAMED_MAX {
-        named.push(format!("others in {} more", apart.len() - NAMED_MAX));
+        named.push(format!("other values in {} more reports", apart.len() - NAMED_MAX));
     }
     let middle = words(median(reports.iter().filter_map(of).collect())?);
     let all = reports.len();
@@ -125,7 +125,7 @@ mod tests {
 
     const NONE: [usize; 0] = [];
 
-    /// One report for each time in `ms`. Half of its requests take that time, half 0.1 ms.
+    /// Returns a report per time in `ms`: half of its requests take this time, the others 0.1 ms.
     fn reports(ms: &[f64]) -> Vec<Interval> {
         let report = |ms: &f64| {
             let mut tally = Tally::new(1_000_000);
@@ -155,8 +155,8 @@ mod tests {
         let many = super::remark(&many, true).unwrap().sentence;
         assert!(
             many.contains(
-                "50.0 ms in report 15, others in 2 more, but the median of all 17 reports is \
-                 1.00 ms"
+                "50.0 ms in report 15, other values in 2 more reports, but the median of all 17 \
+                 reports is 1.00 ms"
             ),
             "{many}"
         );
@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn reports_that_agree_are_not() {
         assert_eq!(apart_of(&[0.7, 1.4, 0.8, 1.3, 0.9, 0.7]), NONE);
-        // A report within twice the median agrees, even if all others are equal. A report a little
-        // above twice the median agrees only if the others differ as well.
+        // A report within twice the median agrees, even if all other reports are equal. A report a
+        // little above twice the median agrees only if the other reports differ as well.
         assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 1.9]), NONE);
         assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 2.1]), [4]);
         assert_eq!(apart_of(&[0.7, 1.0, 1.4, 0.8, 2.1]), NONE);

@@ -1,8 +1,8 @@
 //! One thread's counts and times in one epoch, per type of request.
 //!
 //! Where: a driving thread fills a tally and hands it over when the epoch changes.
-//! Invariant: for each type, over all epochs, `sent` = `answered` + `timeouts`. In one epoch the
-//! two sides differ by the change in the number of requests in flight.
+//! Invariant: over all epochs, each type of request has `sent` = `answered` + `timeouts`. In one
+//! epoch the sums may differ, because requests are in flight when the epoch begins and ends.
 //! Source: the KV-Cache paper, section 5.2.2: counts, RTT, late responses per request type.
 
 use super::{Connections, Times, record};
@@ -22,9 +22,9 @@ pub enum KeyAnswer {
     Miss,
     /// The item was stored, deleted or appended to.
     Done,
-    /// There was nothing to delete or to append to. This is no error.
+    /// There was nothing to delete or to append to, which is no error.
     NotDone,
-    /// The server returned a value that differs from the one that was set.
+    /// The server returned another value than the one that was stored.
     Corrupt,
 }
 
@@ -47,9 +47,9 @@ pub struct VerbTally {
     pub errors: u64,
     /// Keys whose value differs from the one that was set, if values are verified.
     pub corrupt: u64,
-    /// Requests answered later than `late_limit_ns`, without `timeouts` and `unsent`.
+    /// Requests that were answered, but later than `late_limit_ns`.
     pub late: u64,
-    /// Requests given up: not answered in time, or their connection broke.
+    /// Requests given up, because no answer came in time or their connection broke.
     pub timeouts: u64,
     /// Requests that were due and never sent, because no connection accepted them.
     #[serde(default)]
@@ -80,20 +80,20 @@ pub struct Refusals {
     pub out_of_memory: u64,
     /// A value or a key is too long.
     pub too_large: u64,
-    /// The server does not know the request: another protocol, an older version.
+    /// The server does not know the request, because its protocol differs or its version is older.
     pub not_understood: u64,
-    /// The client may not do this: it is not authenticated, or the server is a replica.
+    /// The client is not authenticated or not authorized, or the server is a replica.
     pub not_allowed: u64,
     /// Another reason.
     pub other: u64,
-    /// Text of the first refusal, without control characters, cut to `FIRST_CHARS_MAX`.
+    /// Text of the first refusal, without control characters, cut to `FIRST_CHARS_MAX` characters.
     pub first: Option<String>,
 }
 
 const FIRST_CHARS_MAX: usize = 120;
 
 impl Refusals {
-    /// Counts a refusal by its text: a line from memcached or an error from Redis.
+    /// Counts a refusal under its reason. `words` is a line from memcached or an error from Redis.
     #[cold]
     pub fn count(&mut self, words: &[u8]) {
         let text = String::from_utf8_lossy(words);
@@ -134,7 +134,7 @@ impl Refusals {
             ("too large", self.too_large),
             ("not understood", self.not_understood),
             ("not allowed", self.not_allowed),
-            ("of other kinds", self.other),
+            ("for other reasons", self.other),
         ];
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
@@ -143,19 +143,19 @@ impl Refusals {
 /// The counts of one thread in one epoch, or the sum of several tallies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
-    /// One per type of request, in the order of `VERBS`.
+    /// One tally for each type of request, in the order of `VERBS`.
     #[serde(with = "record::by_name")]
     pub verbs: [VerbTally; VERBS.len()],
     /// Times from the intended to the actual time of sending.
     pub lateness_ns: Times,
-    /// The answers of each connection, if the run has few enough connections to keep them apart.
+    /// The answers of each connection, if there are at most `CONNECTIONS_APART_MAX` connections.
     #[serde(default)]
     pub connections: Connections,
-    /// CPU time of the driving threads, summed.
+    /// Sum of the CPU times of the driving threads.
     pub busy_ns: u64,
     /// Clock time of the epoch, summed over the driving threads.
     pub wall_ns: u64,
-    /// Requests that fell due, sent or not.
+    /// Requests that fell due, including requests that were not sent.
     pub offered: u64,
     /// Connections made.
     pub connects: u64,
@@ -183,7 +183,7 @@ pub struct Tally {
     pub broken: u64,
     /// Requests sent late because a socket was full or too many requests were outstanding.
     pub held_back: u64,
-    /// A response longer than this is late.
+    /// An answer counts as late if its response time is longer than this.
     pub late_limit_ns: u64,
 }
 
@@ -274,13 +274,13 @@ impl Tally {
         self.verbs[verb as usize].unsent += 1;
     }
 
-    /// Connections that the server refused or reset.
+    /// Number of connections that could not be made or that the server ended.
     #[must_use]
     pub fn failed_connections(&self) -> u64 {
         self.refused + self.reset
     }
 
-    /// Adds the requests that were given up in `other`, the next tally, but belong to this tally.
+    /// Adds the requests of this tally that were given up only in `other`, which is the next tally.
     pub fn give_up(&mut self, other: &Tally) {
         for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
             ours.timeouts += theirs.timeouts;
@@ -310,8 +310,7 @@ impl Tally {
     }
 
     /// Number of keys reported as not found, and number of keys for which such a report was
-    /// possible. SET and ADD do not count: a SET always succeeds, and an ADD fails if there is an
-    /// item.
+    /// possible. SET and ADD are left out, because they do not need an existing item.
     #[must_use]
     pub fn not_found(&self) -> (u64, u64) {
         let mut sums = (0, 0);
@@ -328,14 +327,14 @@ impl Tally {
         sums
     }
 
-    /// The keys not found as a share of all keys in `not_found`; `None` if there are no keys.
+    /// The share of the keys in `not_found` that were not found; `None` without keys.
     #[must_use]
     pub fn not_found_ratio(&self) -> Option<f64> {
         let (missing, keys) = self.not_found();
         (keys > 0).then(|| missing as f64 / keys as f64)
     }
 
-    /// Failures as a share of requests and failed connections; `None` if there are neither.
+    /// Failures as a share of ended requests and failed connections; `None` if there are none.
     #[must_use]
     pub fn failure_ratio(&self) -> Option<f64> {
         let (total, connections) = (self.total(), self.failed_connections());
@@ -385,26 +384,26 @@ impl VerbTally {
         self.late + self.never()
     }
 
-    /// `late_or_lost` as a share of the requests that ended, if any.
+    /// `late_or_lost` as a share of the requests that ended; `None` if no request ended.
     #[must_use]
     pub fn late_ratio(&self) -> Option<f64> {
         self.of_ended(self.late_or_lost())
     }
 
-    /// Hits as a share of the keys looked up, if any.
+    /// Hits as a share of the keys looked up; `None` if no key was looked up.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
         let found = self.hits + self.misses;
         (found > 0).then(|| self.hits as f64 / found as f64)
     }
 
-    /// Failures as a share of the requests that ended, if any.
+    /// Failures as a share of the requests that ended; `None` if no request ended.
     #[must_use]
     pub fn failure_ratio(&self) -> Option<f64> {
         self.of_ended(self.failed())
     }
 
-    /// Requests given up as a share of the requests that ended, if any.
+    /// Requests given up as a share of the requests that ended; `None` if no request ended.
     #[must_use]
     pub fn timeout_ratio(&self) -> Option<f64> {
         self.of_ended(self.never())
@@ -505,8 +504,8 @@ mod tests {
             (b"CLIENT_ERROR bad data chunk", "not understood"),
             (b"CLIENT_ERROR unauthenticated", "not allowed"),
             (b"READONLY You can't write against a read only replica.", "not allowed"),
-            (b"MISCONF Redis is configured to save RDB snapshots\x1b[2J", "of other kinds"),
-            (b"SERVER_ERROR \xff", "of other kinds"),
+            (b"MISCONF Redis is configured to save RDB snapshots\x1b[2J", "for other reasons"),
+            (b"SERVER_ERROR \xff", "for other reasons"),
         ];
         for (words, kind) in said {
             let mut one = Refusals::default();

@@ -7,12 +7,12 @@
 use super::steady::reliable_quantile_ns;
 use hdrhistogram::Histogram;
 
-/// The longest time recorded.
+/// The longest time; longer times are recorded as this time.
 pub const TIME_NS_MAX: u64 = 100_000_000_000;
-/// Significant decimal digits kept of each time.
+/// Number of significant decimal digits of each time.
 pub const DIGITS: u8 = 3;
 
-/// A histogram of times, mostly in nanoseconds. Memory is allocated with the first time.
+/// A histogram of times, mostly in nanoseconds. The first counted time allocates its memory.
 #[derive(Clone, Debug, Default)]
 pub struct Times(Option<Histogram<u64>>);
 
@@ -31,7 +31,7 @@ impl Times {
     #[inline]
     pub fn record_n(&mut self, ns: u64, count: u64) {
         if self.0.is_none() {
-            // The bounds are valid, as a test checks.
+            // `new_with_bounds` fails only if the bounds are invalid, which a test excludes.
             self.0 = Histogram::new_with_bounds(1, TIME_NS_MAX, DIGITS).ok();
         }
         if let Some(histogram) = &mut self.0 {
@@ -43,7 +43,7 @@ impl Times {
     pub fn merge(&mut self, other: &Times) {
         let Some(theirs) = &other.0 else { return };
         match &mut self.0 {
-            // `add` fails if `theirs` has a greater range. Adding by bucket loses no time.
+            // `add` fails if `theirs` has a greater range. Adding bucket by bucket loses no time.
             Some(ours) => {
                 if ours.add(theirs).is_err() {
                     for step in theirs.iter_recorded() {
@@ -100,7 +100,7 @@ impl Times {
         self.some().map(|histogram| histogram.value_at_quantile(quantile))
     }
 
-    /// The histogram, for writing it. `None` without times.
+    /// The histogram, to be written to a file. `None` without times.
     #[must_use]
     pub fn histogram(&self) -> Option<&Histogram<u64>> {
         self.some()
@@ -142,7 +142,7 @@ impl Figure {
         }
     }
 
-    /// `None` if there are too few times for the figure.
+    /// Returns the figure of `times`, or `None` if there are too few times for it to be reliable.
     pub(crate) fn reliable_of(self, times: &Times) -> Option<f64> {
         match self {
             Figure::Quantile(share) => reliable_quantile_ns(times, share),

@@ -1,21 +1,21 @@
-//! Decides when the cache is warm: when the hit ratio has settled.
+//! Decides when the cache is warm, which means that the hit ratio has settled.
 //!
 //! ```text
 //! |...................half|......quarter......|......quarter......|now
-//!                           hits of its keys     hits of its keys    do they differ?
+//!                           hit ratio            hit ratio           do they differ?
 //! ```
 //!
-//! Where: `course` calls it once a second during the traffic before a schedule.
+//! Where: `run::course` adds counts once a second during the traffic before a schedule.
 //! Invariant: the caller gives all times and counts. The compared spans grow with the elapsed time,
 //! so that a slowly changing ratio does not count as settled too early.
 
 use std::time::Duration;
 
-/// Least time before the hit ratio can count as settled.
+/// Minimum time after which the hit ratio can count as settled.
 const WARM_MIN: Duration = Duration::from_secs(5);
-/// The ratios of the last two quarters may never differ by more than half a percentage point.
+/// The hit ratio has not settled if the last two quarters differ by more than this.
 const APART_MAX: f64 = 0.005;
-/// A difference up to this share of the hits or misses (whichever are fewer) counts as settled.
+/// A difference up to this share of the hit or miss ratio (the lower one) counts as settled.
 const SHARE_MAX: f64 = 0.02;
 /// A difference up to this many standard errors may be chance, and counts as settled.
 const ERRORS: f64 = 3.0;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// The most server processes that are watched.
+/// Number of server processes that are watched; further processes are ignored.
 const PIDS_MAX: usize = 256;
 
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,6 @@ pub(crate) struct Watch {
     has_udp: bool,
 }
 
-/// The figures read at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     at: Instant,
@@ -52,7 +51,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Merges two spans of time, weighted by length. A figure must be known in both spans.
+    /// Merges two spans of time, weighted by length. Omits a figure that is unknown in one span.
     pub(crate) fn merged_with(&self, seconds: f64, other: &Usage, other_seconds: f64) -> Usage {
         let both = |ours: Option<ProcessUse>, theirs: Option<ProcessUse>| {
             ours.zip(theirs).map(|(ours, theirs)| ours.merged_with(seconds, &theirs, other_seconds))
@@ -67,7 +66,7 @@ impl Usage {
 }
 
 impl Watch {
-    /// Watches `pids` or, if there are none, this machine's processes that serve `served`.
+    /// Watches the processes `pids` or, if `pids` is empty, the processes that serve `served`.
     pub(crate) fn new<'a>(served: impl Iterator<Item = ServerAddress<'a>>, pids: &[u32]) -> Watch {
         let (mut pids, served) = (pids.to_vec(), served.collect::<Vec<_>>());
         let has_udp = served.iter().any(|one| matches!(one, ServerAddress::Udp(_)));
@@ -83,7 +82,7 @@ impl Watch {
     }
 
     pub(crate) fn moment(&self) -> Moment {
-        // The rates of `brief_moment` are read first, because the counters take longer to read.
+        // Interrupts and drops are read last, because reading them takes longer.
         let brief = self.brief_moment();
         let drops = |(pid, sockets): &(u32, _)| Some((*pid, SocketDrops::of(*pid, sockets)?));
         Moment {
@@ -95,7 +94,7 @@ impl Watch {
         }
     }
 
-    /// A moment without interrupts and dropped datagrams, which take longer to read.
+    /// Reads only what can be read fast: no interrupts and no dropped datagrams.
     pub(crate) fn brief_moment(&self) -> Moment {
         let servers = self.pids.iter().filter_map(|pid| Some((*pid, Reading::of(*pid)?)));
         Moment {

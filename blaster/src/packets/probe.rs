@@ -1,4 +1,5 @@
-//! Before the first request, finds source ports whose answers arrive through a thread's own queues.
+//! Finds, before the run, source ports whose answers arrive through queues of the thread that
+//! sends.
 //!
 //! ```text
 //! port p, queue q ---- request ----> server
@@ -6,8 +7,8 @@
 //! ```
 //!
 //! Where: used when several threads open an interface. A server that bypasses its kernel answers
-//! through the queue by which the request came. Kernels and network cards distribute answers over
-//! queues by a hash of addresses and ports.
+//! through the queue through which the request arrived. Kernels and network cards choose an
+//! answer's queue by a hash of addresses and ports.
 //! Invariant: the probe ends, because it sends at most `ROUNDS_MAX` requests per port, and waits at
 //! most `ANSWER_WAIT` for an answer.
 //! Source: `skb_tx_hash` of Linux; Microsoft, "Introduction to Receive Side Scaling", for cards.
@@ -23,13 +24,13 @@ use net::{Calls, Epoll, Interest, Timeout};
 use protocol::flow;
 use protocol::udp::Header;
 
-/// The maximum number of requests from one source port. `assign` chooses the queue of each.
+/// The maximum number of requests from one source port. `assign` chooses a queue for each request.
 const ROUNDS_MAX: u16 = 8;
 /// The maximum number of requests in flight. A server's receive buffer has room for this number.
 const WAITING_MAX: usize = 64;
-/// Longest wait for the first answer.
+/// Longest wait for the first answer. Without an answer in this time, the requests count as lost.
 const ANSWER_WAIT: Duration = Duration::from_millis(500);
-/// Longest wait for each further answer.
+/// Longest wait for each further answer, after which the remaining requests count as lost.
 const NEXT_WAIT: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug)]
@@ -39,17 +40,15 @@ pub(super) struct ProbeParameters<'a> {
     /// Number of threads. Thread n has queues n, n + threads, and so on.
     pub(super) threads: usize,
     pub(super) each: usize,
-    /// A request that every server answers.
     pub(super) request: &'a [u8],
 }
 
-/// A source port that a thread can use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadPort {
-    /// Index among all source ports.
+    /// The port's index among all source ports.
     pub(super) place: usize,
     pub(super) thread: usize,
-    /// The queue with which the port was tried, as an index of the thread's queues.
+    /// The queue through which the probe sent, as an index among the thread's queues.
     pub(super) queue: usize,
 }
 
@@ -118,8 +117,8 @@ impl<'a> Probe<'a> {
         !one.is_found && self.found[one.queue % self.parameters.threads] < self.parameters.each
     }
 
-    /// Chooses the queue for each port's next request: in even rounds all queues in turn, in odd
-    /// rounds the queue through which the port's last answer arrived.
+    /// Chooses the queue for each port's next request. Even rounds use all queues in turn. Odd
+    /// rounds use the queue through which the port's last answer arrived.
     fn assign(&mut self, round: u16, queues: usize) {
         for (at, one) in self.candidates.iter_mut().enumerate() {
             if one.is_found {
@@ -139,7 +138,7 @@ impl<'a> Probe<'a> {
             one.is_waiting = true;
             let mut ends = self.parameters.ends;
             ends.ports.from += u16::try_from(one.place).unwrap_or(0);
-            // If the queue is full, the next round tries the port again.
+            // If the queue is full, the next round sends the request again.
             ports[one.queue].outbox.add(&Peer::at(ends), &header, [self.parameters.request]);
         }
         for port in ports {
@@ -179,7 +178,7 @@ impl<'a> Probe<'a> {
         Ok(())
     }
 
-    /// Records the queue of an answer. False if no answer was awaited.
+    /// Records the queue through which an answer arrived. Returns false if no answer was awaited.
     fn note_answer(&mut self, own: u16, queue: usize) -> bool {
         let first = self.candidates.first().map_or(0, |one| one.place);
         let place = usize::from(own.wrapping_sub(self.parameters.ends.ports.from));
@@ -204,20 +203,21 @@ impl<'a> Probe<'a> {
         found.collect()
     }
 
-    /// Lists the queues through which answers arrived, to help the user.
+    /// Returns an error that lists the queues through which answers arrived, to help the user.
     fn failed(&self, queues: usize) -> io::Error {
         let ProbeParameters { ends, threads, each, .. } = self.parameters;
         let thread = self.lacking_thread().unwrap_or(0);
         let mut came = String::new();
         for queue in 0..queues {
             let by = self.candidates.iter().filter(|one| one.answer_queue == Some(queue)).count();
-            let _ = write!(came, "{}{by} by queue {queue}", if queue > 0 { ", " } else { "" });
+            let _ = write!(came, "{}{by} in queue {queue}", if queue > 0 { ", " } else { "" });
         }
         let own: Vec<String> = (thread..queues).step_by(threads).map(|it| it.to_string()).collect();
         io::Error::other(format!(
-            "thread {thread} needs {each} source ports whose answers come by its own queues ({}), \
-             and has only {}. Of {} ports that were tried, the answers of {} came: {came}. With \
-             fewer threads (-t), each has more queues",
+            "thread {thread} needs {each} source ports whose answers arrive in its own queues \
+             ({}), but only {} such ports were found. kvblaster tried {} ports and counted the \
+             ports whose answers from {} arrived in each queue: {came}. Use fewer threads (-t), so \
+             that each thread has more queues",
             own.join(", "),
             self.found[thread],
             self.candidates.len(),

@@ -1,8 +1,8 @@
 //! The null server's answers. Requests are parsed only to find their ends and their answers.
 //!
 //! Where: between the bytes that are read and the bytes that are written.
-//! Invariant: bytes that are not a request end the connection. A value to be stored is skipped,
-//! however long it is, and is never held.
+//! Invariant: bytes that are not a request end the connection. The value of a set is skipped,
+//! however long it is, and takes no memory.
 //! Source: memcached's `protocol.txt` and `protocol_binary.h`; the Redis serialization protocol.
 
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use protocol::number::{strict_u32, strict_u64};
 use protocol::reply::number;
 use protocol::resp::{self, Decoded, Reply};
 
-/// The most bytes of a line: a multiget of a thousand keys of 60 bytes fits.
+/// Maximum length of a line: a multiget of a thousand keys of 60 bytes each fits.
 const LINE_BYTES_MAX: usize = super::HELD_BYTES_MAX;
 /// Opcodes of the binary commands that return a value: get, getq, getk, getkq.
 const GETS: [u8; 4] = [0x00, 0x09, 0x0c, 0x0d];
@@ -30,7 +30,7 @@ pub(super) struct Responder {
     after: Vec<u8>,
 }
 
-/// The value of all keys, in the form of each protocol.
+/// The value that every key has, in the form of each protocol.
 #[derive(Debug)]
 pub(super) struct Value {
     /// For the text protocol: client flags, length and value.
@@ -53,11 +53,11 @@ impl Value {
     }
 }
 
-/// Answers, with values or only with the positions of values.
+/// A buffer for answers, which contains the values or only the positions at which they belong.
 #[derive(Debug)]
 pub(super) struct ReplyBuffer<'o> {
     text: &'o mut Vec<u8>,
-    /// Ascending positions in `text` where values belong; `None` if values are copied.
+    /// Positions in `text`, ascending, at which values belong; `None` if values are copied.
     places: Option<&'o mut VecDeque<usize>>,
     value_bytes: usize,
 }
@@ -67,7 +67,7 @@ impl<'o> ReplyBuffer<'o> {
         ReplyBuffer { text, places: None, value_bytes: 0 }
     }
 
-    /// Returns a buffer that omits values, of `value_bytes` > 0 bytes, and records their positions.
+    /// Returns a buffer that records the positions of values, of `value_bytes` > 0 bytes each.
     pub(super) fn in_place(
         text: &'o mut Vec<u8>,
         places: &'o mut VecDeque<usize>,
@@ -85,7 +85,7 @@ impl<'o> ReplyBuffer<'o> {
         self.text.extend_from_slice(part);
     }
 
-    /// Adds `framed`: text, a value, and `behind` bytes of text.
+    /// Adds `framed`, which consists of text, a value, and `behind` more bytes of text.
     #[inline]
     fn value(&mut self, framed: &[u8], behind: usize) {
         let Some(places) = &mut self.places else { return self.text.extend_from_slice(framed) };
@@ -110,7 +110,8 @@ impl Responder {
         self.after.clear();
     }
 
-    /// Answers `input` until `out` has `most` bytes. Returns the numbers of used bytes and answers.
+    /// Answers the requests in `input` until `out` has `most` bytes. Returns the number of used
+    /// bytes and the number of answers, or `None` if bytes are not a request.
     #[inline]
     pub(super) fn respond(
         &mut self,
@@ -299,7 +300,7 @@ impl Responder {
         } else if is(b"PING") {
             out.add(b"+PONG\r\n");
         } else if is(b"CONFIG") {
-            // Benchmark programs send CONFIG first.
+            // Benchmark programs send CONFIG before their other commands.
             out.add(b"*0\r\n");
         } else {
             out.add(b"+OK\r\n");
@@ -307,7 +308,7 @@ impl Responder {
         Step::Taken(used, answers)
     }
 
-    /// Answers an incomplete `SET` or `APPEND` once the length of its value is known.
+    /// Answers a `SET` or `APPEND` whose value is incomplete, once the value's length is known.
     fn long_command(&mut self, input: &[u8]) -> Step {
         let Decoded::Whole(Reply::Array(words), mut at) = Reply::decode(input) else {
             return Step::More;

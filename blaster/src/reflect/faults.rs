@@ -1,6 +1,6 @@
 //! Planned faults: UDP messages that are dropped, duplicated or reordered.
 //!
-//! Where: before a reply over UDP is sent.
+//! Where: applied to each reply over UDP before the reply is sent.
 //! Invariant: a message's fault depends only on its number, and is counted. A thread holds back at
 //! most one message at a time.
 
@@ -34,10 +34,10 @@ pub(super) enum Fault {
 }
 
 impl Faults {
-    /// The fault of a message; the first has number 0.
+    /// Returns the fault of a message. The first message has number 0.
     pub(super) fn fault_of(&self, number: u64) -> Fault {
         let is_one = |every: u64, of: u64| every > 0 && number % every == of % every;
-        // Different offsets, so that equal periods choose different messages.
+        // The offsets 0, 1 and 2 differ, so that equal periods choose different messages.
         if is_one(self.drop_every, 0) {
             Fault::Drop
         } else if is_one(self.duplicate_every, 1) {
@@ -50,7 +50,6 @@ impl Faults {
     }
 }
 
-/// Numbers one thread's messages.
 #[derive(Debug, Default)]
 pub(super) struct MessageCounter(AtomicU64);
 

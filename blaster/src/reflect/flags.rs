@@ -16,12 +16,11 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(50);
 
 pub(super) const ABOUT: &str = "\
-A null server: it answers requests of every protocol and stores nothing. No real
-server can be faster on this machine, so the rate measured against it is the
-limit of the load generator. It can also inject faults, to check that a
-generator measures them correctly. It runs until Ctrl-C.";
+Runs a null server, which answers requests of every protocol and stores nothing.
+No real server can be faster on this machine, so the rate measured against the
+null server is the limit of the load generator. The null server can also inject
+faults, to check that a generator measures them correctly. It runs until Ctrl-C.";
 
-/// Parses the period and the length of stalls.
 pub(super) fn stall(text: &str) -> Result<(Duration, Duration), String> {
     let (every, length) = text.split_once(',').ok_or("must be two times, as in 1s,100ms")?;
     Ok((time(every)?, time(length)?))
@@ -50,7 +49,7 @@ pub(super) fn place(text: &str) -> Result<Place, String> {
 /// Runs the server until Ctrl-C or SIGTERM.
 ///
 /// # Errors
-/// A place cannot be listened on, or a thread has failed.
+/// The server cannot listen on a place, or a thread has failed.
 pub fn run(plan: &Plan) -> io::Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -71,7 +70,11 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     for (place, received) in places.zip(running.counts().received()) {
         let Place::Udp(address) = place else { continue };
         let received: Vec<String> = received.iter().map(u64::to_string).collect();
-        writeln!(out, "udp://{address}: datagrams by thread: {}", received.join(" "))?;
+        writeln!(
+            out,
+            "udp://{address}: datagrams received by each thread: {}",
+            received.join(" ")
+        )?;
     }
     if plan.send == SendMethod::Referred {
         // Relaxed: the counts are statistics and order nothing.
@@ -83,7 +86,10 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     match running.counts().misrouted.load(Ordering::Relaxed) {
         0 => {}
         misrouted => {
-            writeln!(out, "{misrouted} datagrams did not reach the thread of their flow number")?;
+            writeln!(
+                out,
+                "{misrouted} datagrams did not reach the thread that their flow number names"
+            )?;
         }
     }
     running.stop()

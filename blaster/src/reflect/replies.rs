@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where: between a `Responder` and the socket. If values are copied, the text contains them.
-//! Invariant: values that are not copied never change and are never freed, because a splice does
-//! not report that the kernel has read their bytes.
+//! Invariant: values that are not copied never change and are never freed, because splice(2) does
+//! not report when the kernel has finished reading them.
 //! Source: splice(2), vmsplice(2); `Documentation/networking/msg_zerocopy.rst` of Linux.
 
 use std::collections::VecDeque;
@@ -18,18 +18,18 @@ use net::{Calls, Pipe, Stream, WriteResult};
 use super::Counts;
 use super::answer::ReplyBuffer;
 
-/// The most pieces of a gathered write: text and value of 32 replies.
+/// Maximum number of pieces that one writev(2) sends: text and value of 32 replies.
 const PIECES_MAX: usize = 64;
-/// The alignment of a value: a page, because the kernel splices and refers to pages.
+/// The alignment of a value: one page, because the kernel passes whole pages by reference.
 const PAGE_BYTES: usize = 4096;
 
 /// The way in which values reach the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendMethod {
-    /// Values are copied into the text, which the kernel copies.
+    /// Values are copied into the text, and the kernel copies the text.
     #[default]
     Copied,
-    /// The kernel copies values from their own memory (writev).
+    /// The kernel copies values from the memory in which they are stored (writev).
     Gathered,
     /// Values are passed by reference through a pipe (vmsplice and splice).
     Spliced,
@@ -44,7 +44,6 @@ pub(super) const SEND_METHODS: [(SendMethod, &str); 4] = [
     (SendMethod::Referred, "referred"),
 ];
 
-/// The error that a connection has ended.
 #[derive(Debug)]
 pub(super) struct Broken;
 
@@ -52,13 +51,13 @@ pub(super) struct Broken;
 pub(super) struct ReplyQueue {
     method: SendMethod,
     pipe: Option<Pipe>,
-    /// The bytes of every value; empty if values are copied.
+    /// The value, which is the same for all keys; empty if values are copied.
     value: &'static [u8],
     text: Vec<u8>,
     text_done: usize,
-    /// Positions in the text of the values that are not sent in full.
+    /// Positions in `text` at which values belong, for the values that are not sent completely.
     places: VecDeque<usize>,
-    /// Bytes of the first value of `places` that are sent or in the pipe.
+    /// Number of bytes of the first value in `places` that were sent or are in the pipe.
     value_done: usize,
 }
 
@@ -67,7 +66,7 @@ impl SendMethod {
         SEND_METHODS.iter().find(|(_, own)| *own == name).map(|(method, _)| *method)
     }
 
-    /// Bytes of every value, never freed; empty if values are copied.
+    /// Makes a value, which is never freed. Returns an empty slice if values are copied.
     pub(super) fn constant(self, bytes: usize) -> &'static [u8] {
         if self == SendMethod::Copied || bytes == 0 {
             return &[];
@@ -119,7 +118,7 @@ impl ReplyQueue {
         self.text_done > 0 || self.value_done > 0
     }
 
-    /// Sends the bytes that the socket accepts; true if all are sent.
+    /// Sends as many bytes as the socket accepts. Returns true if all bytes are sent.
     pub(super) fn send(
         &mut self,
         stream: &Stream,

@@ -1,7 +1,8 @@
 //! The loop of the null server: one thread, its sockets and its connections.
 //!
 //! Where: between the sockets and the `Responder`s.
-//! Invariant: a connection is read once per turn. Delayed replies keep their order.
+//! Invariant: delayed replies keep their order. After an event, a connection is read only once; the
+//! next turn of the loop reads the bytes that are left.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,15 +27,15 @@ use crate::wire::{Protocol, ReadOutcome, Reader};
 
 const EVENTS_MAX: usize = 256;
 const READ_BYTES: usize = 256 << 10;
-/// The most batches of datagrams of one socket in a turn.
+/// Maximum number of batches of datagrams that one turn of the loop receives from a socket.
 const BATCHES_MAX: usize = 16;
-/// The most replies that are delayed at a time. Further replies are sent at once.
+/// Maximum number of replies that are delayed at a time. Further replies are sent at once.
 const DELAYED_MAX: usize = 1 << 20;
-/// Longest time for which a UDP message waits to be overtaken.
+/// A message that waits to be overtaken by the next message is sent after at most this time.
 const HOLD_MAX: Duration = Duration::from_millis(5);
 
 const WAKER: u64 = 0;
-/// The first token of listeners. Datagram sockets, AF_XDP ports and connections have later tokens.
+/// The first listener's token. Datagram sockets, AF_XDP ports and connections have higher tokens.
 const FIRST: u64 = 1;
 
 struct Connection {
@@ -58,7 +59,7 @@ struct DelayedReply {
 enum Destination {
     /// A connection's number and generation.
     Stream(u64, u64),
-    /// A socket's index, and the peer.
+    /// The index of a UDP socket, and the peer to which the socket sends the reply.
     Udp(usize, Peer),
 }
 
@@ -72,19 +73,19 @@ struct Thread<'a> {
     connections: Slab<Connection>,
     delayed: VecDeque<DelayedReply>,
     value: Value,
-    /// The bytes of every value; empty if values are copied.
+    /// The value, which is the same for all keys; empty if values are copied.
     constant: &'static [u8],
     numbers: MessageCounter,
-    /// The UDP message held back: bytes, peer, index of the socket, time of holding.
+    /// The UDP message that is held back: bytes, peer, index of the socket, and time of holding.
     held: Option<(Vec<u8>, Peer, usize, Instant)>,
     buffer: Vec<u8>,
     answer: Vec<u8>,
     inbox: Option<Inbox>,
-    /// Answers datagrams without delay and faults; reset for each datagram.
+    /// Answers a datagram if no delay and no faults are planned; reset for each datagram.
     datagram_responder: Responder,
-    /// Datagram sockets that were read for `BATCHES_MAX` batches and may have more datagrams.
+    /// Datagram sockets that may have more datagrams, after `BATCHES_MAX` batches were received.
     full_inboxes: Vec<u64>,
-    /// AF_XDP ports that were read for `BATCHES_MAX` batches and may have more datagrams.
+    /// AF_XDP ports that may have more datagrams, after `BATCHES_MAX` batches were received.
     full_ports: Vec<u64>,
     batch: DatagramBatch,
     outbox: Outbox,
@@ -244,7 +245,7 @@ impl Thread<'_> {
         self.connections = connections;
     }
 
-    /// Sends, reads and answers once. False if the connection has ended.
+    /// Sends waiting replies, reads once, and answers. Returns false if the connection has ended.
     fn serve(&mut self, number: u64, own: &mut Connection) -> bool {
         if !self.flush(number, own) {
             return false;
@@ -274,7 +275,7 @@ impl Thread<'_> {
         let is_good = taken.is_some_and(|(used, answers)| {
             Counts::add(&self.counts.answers, answers);
             own.held.extend_from_slice(&input[used..]);
-            // `held` has requests that wait for room for their answers, then an incomplete request.
+            // `held` has requests whose answers wait for room, and then an incomplete request.
             own.held.len() <= HELD_BYTES_MAX + READ_BYTES / 2
         });
         let may_be_more = held + came == buffer.len();
@@ -296,7 +297,7 @@ impl Thread<'_> {
         true
     }
 
-    /// Sends waiting replies. False if the connection has ended.
+    /// Sends waiting replies. Returns false if the connection has ended.
     fn flush(&mut self, number: u64, own: &mut Connection) -> bool {
         if own.is_full {
             return true;
@@ -424,7 +425,7 @@ impl Thread<'_> {
         !self.plan.has_ports && threads.contains(&flow) && flow != self.number + 1
     }
 
-    /// Writes an answer into the batch. False if the answer needs more than one datagram.
+    /// Writes an answer into the batch. Returns false if the answer needs more than one datagram.
     fn answer_at_once(&mut self, header: Header, bytes: &[u8], source: &Peer) -> bool {
         let out = self.batch.begin(Some(source), flow::ANY);
         let head = Header { id: header.id, number: 0, total: 1, flow: 0 };
@@ -494,13 +495,13 @@ impl Thread<'_> {
         }
     }
 
-    /// Sends the held message after `HOLD_MAX`, or now if `at_once`.
+    /// Sends the message that is held back, if `HOLD_MAX` has passed or `at_once` is true.
     fn release(&mut self, at_once: bool) {
         let is_due = |since: &Instant| at_once || since.elapsed() >= HOLD_MAX;
         if self.held.as_ref().is_some_and(|(.., since)| is_due(since))
             && let Some((held, source, socket, _)) = self.held.take()
         {
-            // The batch may contain another socket's datagrams, so it is put aside.
+            // The batch, which may be for another socket, is put aside until the message is sent.
             let waiting = std::mem::take(&mut self.batch);
             self.append(source, &held);
             self.post(socket);
@@ -523,7 +524,7 @@ impl Thread<'_> {
     }
 }
 
-/// Positions at which the pieces of an answer end: its values, and the line after the last value.
+/// Positions at which the pieces of an answer end: each value, and the line after the last value.
 fn ends(answer: &[u8]) -> Vec<usize> {
     let protocol = match answer {
         [MAGIC_REPLY, ..] => Protocol::Binary,
@@ -541,7 +542,7 @@ fn ends(answer: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// An answer as consecutive datagrams; each except the last has `ANSWER_BYTES_MAX` bytes.
+/// Returns an answer as consecutive datagrams. Each except the last has `ANSWER_BYTES_MAX` bytes.
 fn messages(id: u16, answer: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (head, part) in parts(id, answer) {

@@ -1,4 +1,4 @@
-//! Tests of the null server that compare each byte.
+//! Tests of the null server that compare every byte of its answers.
 //!
 //! Where: unit tests of `reflect`. Invariant: every read ends by a deadline.
 
@@ -9,7 +9,7 @@ use protocol::udp::Header;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// A test that takes longer than this hangs.
+/// Reading or writing fails if it takes longer than this.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn connected(running: &RunningServer) -> TcpStream {
@@ -25,7 +25,7 @@ fn running(value_bytes: usize) -> RunningServer {
     serve(&Plan { places, threads: 2, value_bytes, ..Plan::default() }).unwrap()
 }
 
-/// Passes `input` in pieces of `each` bytes. Returns the answer and the number of answers.
+/// Passes `input` to a responder in pieces of `each` bytes. Returns answers and their number.
 fn answered(input: &[u8], each: usize) -> Option<(Vec<u8>, u64)> {
     let (mut responder, value) = (Responder::default(), Value::new(2));
     let (mut held, mut out, mut answers) = (Vec::new(), Vec::new(), 0);
@@ -112,7 +112,7 @@ fn nonsense_ends_a_connection_and_a_line_without_end_is_not_held_for_ever() {
     }
     let running = running(10);
     let mut stream = connected(&running);
-    // The server may close the connection early.
+    // The write may fail, because the server may close the connection before it has read all.
     let _ = stream.write_all(&vec![b'a'; 4 * HELD_BYTES_MAX]);
     let mut rest = Vec::new();
     let ended = stream.read_to_end(&mut rest);

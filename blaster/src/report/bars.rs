@@ -1,6 +1,6 @@
-//! Stacked bars, one per run or server: the shares of CPU time by use.
+//! Stacked bars, one per run or server, that show how CPU time was used.
 //!
-//! Where: in one figure of the page, and in the figures of the lab's profiles.
+//! Where: drawn in the CPU figure of the page, and in the profiles of `lab`.
 //! Invariant: the parts of a bar are drawn to scale, and each part's name and share are also text.
 //! Source: Pavlik's thesis, section 3.1.2.
 
@@ -13,7 +13,7 @@ use std::fmt::Write;
 /// Bars that have the same parts.
 #[derive(Clone, Debug)]
 pub struct Bars {
-    /// The id, for links and tests.
+    /// The HTML id.
     pub id: Cow<'static, str>,
     /// The heading above the bars.
     pub title: String,
@@ -37,9 +37,9 @@ pub struct Bar {
 /// A part of a bar.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// The name.
+    /// The part's name.
     pub name: &'static str,
-    /// The class in the style sheet.
+    /// The part's class in the style sheet.
     pub class: &'static str,
     /// The share of the whole bar, from 0 to 1.
     pub share: f64,
@@ -49,11 +49,11 @@ const WIDTH: f64 = 420.0;
 /// Height of a bar with its name above it.
 const ROW: f64 = 44.0;
 const BAR: f64 = 20.0;
-/// Most characters of a name above a bar.
+/// Maximum number of characters of a name above a bar; a longer name is cut.
 const NAME_CHARS_MAX: usize = 46;
 
 impl Bars {
-    /// An HTML `figure`, or an empty text without bars.
+    /// Returns an HTML `figure`, or an empty text if there are no bars.
     #[must_use]
     pub fn html(&self) -> String {
         let Some(first) = self.bars.first() else { return String::new() };
@@ -109,7 +109,7 @@ impl Bar {
                 top + 20.0,
                 escaped(&self.name)
             );
-            // The longest label that fits into the part: name and share, the share, or none.
+            // Draws the longest label that fits: name and share, only the share, or no label.
             let labels = [format!("{name} {percent:.0} %"), format!("{percent:.0} %")];
             let fits = |label: &&String| (label.chars().count() + 1) as f64 * LETTER <= width;
             if let Some(label) = labels.iter().find(fits) {

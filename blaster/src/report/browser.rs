@@ -1,4 +1,4 @@
-//! Tests of the page in a real browser: it runs, fits a phone, and is readable in both themes.
+//! Tests in a real browser: the page works, fits a phone, and is readable in both themes.
 //!
 //! Where: tests.
 //! Invariant: the browser loads nothing from the network. Without Chromium, tests are skipped
@@ -16,11 +16,11 @@ use std::process::Command;
 use testing::skip;
 
 const BROWSER_SECONDS_MAX: &str = "120";
-/// Browsers that accept the flags in `dom`. The variable `CHROMIUM` can name another browser.
+/// Browsers that accept the flags in `dom`. The environment variable `CHROMIUM` overrides the list.
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
 /// Widths in pixels of a small phone, a common phone and a desktop screen.
 pub(crate) const WIDTHS: [u32; 3] = [360, 390, 1280];
-/// Height of the phones and of the screen.
+/// Height in pixels of every tested screen.
 const SCREEN_PX: f64 = 800.0;
 
 /// A script that runs before the page's own script, and records errors and copied text.
@@ -44,7 +44,7 @@ fn probed(entries: &[Entry], name: &str) -> Option<Vec<Value>> {
     probed_page(&page(entries, &[]), name)
 }
 
-/// The results of `PROBE` for a page at each of `WIDTHS`; `None` without a browser.
+/// Returns the results of `PROBE` for a page at each of `WIDTHS`; `None` if there is no browser.
 pub(crate) fn probed_page(page: &str, name: &str) -> Option<Vec<Value>> {
     let Some(browser) = browser() else {
         skip("no Chromium to look at the page with (make peers)");
@@ -75,7 +75,7 @@ pub(crate) fn probed_page(page: &str, name: &str) -> Option<Vec<Value>> {
     Some(serde_json::from_str(&told).unwrap_or_else(|error| panic!("{error}: {told:.2000}")))
 }
 
-/// The page's HTML after its scripts have run.
+/// Returns the page's HTML after the page's scripts have run.
 fn dom(browser: &Path, folder: &Path, page: &Path) -> String {
     let output = Command::new("timeout")
         .args(["-k", "5", BROWSER_SECONDS_MAX])
@@ -133,7 +133,7 @@ fn high_percentiles_have_labels_that_do_not_overlap() {
     }
 }
 
-/// Checks a probed page of this width: it has no errors, nothing is cut off, and all can be read.
+/// Checks the probe of a page of this width: no errors, nothing cut off, everything readable.
 pub(crate) fn assert_readable(told: &Value, width: u32) {
     assert_eq!(list(&told["wrong"]), [""; 0], "errors at {width}");
     assert_eq!(list(&told["outside"]), [""; 0], "wider than the page at {width}");
@@ -165,7 +165,7 @@ fn the_page_runs_fits_and_can_be_read() {
         assert_eq!(told["lines"], 3 * 5 + 6, "at {width}");
         let copied = told["copied"].as_str().unwrap();
         let rows: Vec<Vec<&str>> = copied.lines().map(|row| row.split('\t').collect()).collect();
-        // One row per figure, one column per run.
+        // The copied table has a row per figure and a column per run.
         assert_eq!((rows.len(), rows[0].len()), (19, 4), "{copied}");
         assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{copied}");
         assert_eq!((rows[0][1], rows[1][0], rows[1][1]), ("ours", "answered/s", "200 [200, 200]"));

@@ -1,8 +1,8 @@
-//! Charts in SVG: single charts on the page, each with a table, or several charts on a sheet.
+//! Charts in SVG: single charts on the page, each with a table, or sheets of several charts.
 //!
 //! Where: in the figures of the page, and on the sheet that `simulate` draws.
 //! Invariant: lines differ in marks and dashes as well as in colour. The page shows the figures of
-//! its charts also as text. A chart contains no script and no font. Both axes contain all points,
+//! each chart also as text. A chart contains no script and no font. Both axes contain all points,
 //! and the ranges of all points.
 //! Source: WCAG 2.2, 1.1.1 and 1.4.1.
 
@@ -27,27 +27,27 @@ const BOTTOM: f64 = 44.0;
 pub(super) const LETTER: f64 = 9.0;
 /// Number of line styles in the style sheet.
 pub const KINDS: usize = 8;
-/// Widest sheet with two charts in a row. Documents shrink a wider sheet until it cannot be read.
+/// Maximum width of two charts in a row. Documents shrink a wider sheet until it cannot be read.
 const SHEET_MAX: f64 = 1200.0;
 /// Space for a chart's title on a sheet.
 const TITLE: f64 = 24.0;
 /// Least space for the names of a chart's lines on a sheet, and the width of a name's character.
 const NAMES: f64 = 130.0;
 const NAME_LETTER: f64 = 7.0;
-/// Distance between the marks of two lines at one place.
+/// Distance between the marks of two lines at the same place of the horizontal axis.
 const APART: f64 = 4.0;
-/// Greatest distance between the marks of the first and the last line at one place.
+/// Maximum distance between the marks of the first and of the last line at the same place.
 const ALL_APART_MAX: f64 = 14.0;
 /// Height of a line's name on a sheet, and of a row of labels below a chart.
 const NAME: f64 = 17.0;
-/// The samples of lines on a sheet are this much narrower than the space before their names.
+/// Distance on a sheet from the start of a line's sample to the line's name.
 const SAMPLE: f64 = 40.0;
 const STYLE: &str = include_str!("chart.css");
 /// The file that defines the colours of the style sheet.
 const COLOURS: &str = include_str!("page.css");
 const POINTS_MAX: usize = 2000;
 
-/// Formats a figure.
+/// A function that formats a figure.
 pub type Format = fn(f64) -> String;
 
 /// One line.
@@ -55,7 +55,7 @@ pub type Format = fn(f64) -> String;
 pub struct Line {
     /// The line's name.
     pub name: String,
-    /// Number of the run; equal numbers have equal colours.
+    /// Number of the run; lines of the same run have the same colour.
     pub kind: usize,
     /// True for the second line of a run.
     pub is_dashed: bool,
@@ -79,7 +79,7 @@ pub struct Dot {
 /// One chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// The id, for links and tests.
+    /// The HTML id.
     pub id: Cow<'static, str>,
     /// The heading above the chart.
     pub title: String,
@@ -100,7 +100,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// An HTML `figure`, or an empty text if there is nothing to draw.
+    /// Returns an HTML `figure`, or an empty text if there is nothing to draw.
     #[must_use]
     pub fn html(&self) -> String {
         if self.lines.iter().all(|line| line.points.is_empty()) {
@@ -151,8 +151,8 @@ impl Chart {
         out
     }
 
-    /// The distance by which a line is moved sideways. If lines share places on the axis, their
-    /// ranges are drawn side by side.
+    /// Returns the distance by which a line is moved sideways, so that the ranges of lines at the
+    /// same place do not cover each other.
     fn aside(&self, nth: usize) -> f64 {
         let dots = || self.lines.iter().flat_map(|line| &line.points);
         let places: BTreeSet<u64> = dots().map(|dot| dot.x.to_bits()).collect();
@@ -212,7 +212,7 @@ impl Chart {
             let step = if path.is_empty() { 'M' } else { 'L' };
             let _ = write!(path, "{step}{at_x:.1} {at_y:.1}");
             if let Some((low, high)) = dot.range {
-                // A logarithmic axis has no zero: a range from zero is drawn from the axis's end.
+                // A logarithmic axis has no zero: a range from zero begins at the bottom.
                 let low = plot.up(low).unwrap_or(plot.bottom);
                 let high = plot.up(high).unwrap_or(at_y);
                 let _ = write!(
@@ -230,7 +230,7 @@ impl Chart {
                 escaped(&self.x_ticks.word(dot.x, self.x.2)),
                 escaped(&(self.y.2)(dot.y)),
                 if line.is_dashed {
-                    // A dashed line has invisible circles, which show text under the pointer.
+                    // Invisible circles on a dashed line show a text if the pointer hits a circle.
                     format!("<circle class=\"spot\" cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"5\"/>")
                 } else {
                     mark(line.kind, at_x, at_y, dot.is_hollow)
@@ -247,7 +247,7 @@ impl Chart {
     }
 }
 
-/// The axes of a chart, and the height of the horizontal axis in SVG units.
+/// The axes of a chart, and the vertical position of the horizontal axis in SVG units.
 struct Plot {
     x: Axis,
     y: Axis,
@@ -309,8 +309,8 @@ impl Figure<'_> {
     }
 }
 
-/// Draws charts, one or two in a row, as one SVG. Colours are included, for viewers without CSS
-/// variables.
+/// Draws charts, one or two in a row, as one SVG. Colours are written as values, because some
+/// viewers have no CSS variables.
 #[must_use]
 pub fn sheet(charts: &[Chart]) -> String {
     let mut style = STYLE.to_owned();
@@ -352,7 +352,7 @@ pub fn sheet(charts: &[Chart]) -> String {
     out
 }
 
-/// A sample of the line for a legend, 34 by 12 units.
+/// Returns the legend's sample of a line, 34 by 12 units.
 fn sample(line: &Line) -> String {
     let mark = if line.is_dashed { String::new() } else { mark(line.kind, 17.0, 6.0, false) };
     format!("<path class=\"line {}\" d=\"M0 6H34\"/>{mark}", class(line))
@@ -363,7 +363,7 @@ fn class(line: &Line) -> String {
     format!("k{}{dashed}", line.kind % KINDS)
 }
 
-/// Draws the mark of a run's lines.
+/// Returns the mark that run `kind` has on its lines.
 fn mark(kind: usize, x: f64, y: f64, is_hollow: bool) -> String {
     let class = format!("mark k{}{}", kind % KINDS, if is_hollow { " hollow" } else { "" });
     let shape = match kind % 4 {

@@ -1,7 +1,7 @@
 //! The head of the page: its title, and the conclusions above all figures.
 //!
 //! Where: the top of the page.
-//! Invariant: only differences that the rounds show are stated. Untrustworthy results are named.
+//! Invariant: only differences greater than the noise are stated. Invalid results are named.
 
 use super::Entry;
 use super::words::{escaped, shortened};
@@ -15,13 +15,13 @@ use std::fmt::Write;
 const NAMED_MAX: usize = 3;
 const TITLE_CHARS: usize = 100;
 
-/// The letter and the name of each server.
+/// Returns the letter and the name of each server.
 fn servers(one: &Comparison) -> Vec<(String, String)> {
     let letters = ('A'..='Z').map(|letter| letter.to_string());
     letters.zip(one.servers.iter().map(|server| server.manifest.label.clone())).collect()
 }
 
-/// The page's title: the results' names.
+/// Returns the page's title: the results' names.
 #[must_use]
 pub fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
     let names: Vec<String> = match compared {
@@ -37,7 +37,7 @@ pub fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
     if more > 0 { format!("{some} and {more} more") } else { some }
 }
 
-/// The date of the first result, and the date of the last one if it differs.
+/// Returns the time of the first result, and that of the last result if the dates differ.
 #[must_use]
 pub fn when(entries: &[Entry]) -> String {
     let mut all: Vec<&str> =
@@ -53,12 +53,12 @@ pub fn when(entries: &[Entry]) -> String {
     }
 }
 
-/// The conclusion in a few sentences.
+/// Returns the conclusion in a few sentences.
 #[must_use]
 pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
     let mut conclusions: Vec<String> = compared.iter().flat_map(of_comparison).collect();
     if compared.is_empty() {
-        // A single result leaves room for more goals.
+        // If there is only one result, there is room for more objectives.
         let goals = if entries.len() > 1 { 1 } else { NAMED_MAX };
         conclusions
             .extend(entries.iter().take(NAMED_MAX).filter_map(|entry| of_entry(entry, goals)));
@@ -73,10 +73,8 @@ pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
     if !doubted.is_empty() {
         let names = doubted.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
         conclusions.push(match doubted.len() == entries.len() && entries.len() > 1 {
-            true => "Use none of these unchecked; the reasons are below.".to_owned(),
-            false => {
-                whole_sentence(&format!("{names}: check before use, for the reasons given below"))
-            }
+            true => "Check all results before use; the reasons are below.".to_owned(),
+            false => whole_sentence(&format!("Check {names} before use; the reasons are below")),
         });
     }
     if conclusions.is_empty() {
@@ -104,19 +102,20 @@ fn of_entry(entry: &Entry, goals: usize) -> Option<String> {
             None => format!("{} at no rate", one.objective),
         });
         let parts: Vec<String> = parts.take(goals).collect();
-        return (!parts.is_empty()).then(|| format!("{} holds {}.", entry.name, parts.join(", ")));
+        return (!parts.is_empty()).then(|| format!("{} meets {}.", entry.name, parts.join(", ")));
     }
     let all = entry.result.merged.as_ref()?;
     let total = all.tally.total();
-    let mut text = format!("{} answered {} a second", entry.name, grouped(all.achieved_per_s()));
+    let mut text =
+        format!("{} answered {} requests a second", entry.name, grouped(all.achieved_per_s()));
     if all.asked_per_s.is_some() {
-        let _ = write!(text, " of {} due", grouped(all.offered_per_s()));
+        let _ = write!(text, " of {} that were due", grouped(all.offered_per_s()));
     }
     if let Some(ns) = total.response_ns.quantile_ns(0.5) {
         let _ = write!(text, ", half of them within {}", time(ns));
     }
     if let Some(ns) = reliable_quantile_ns(&total.response_ns, 0.99) {
-        let _ = write!(text, ", all but one in a hundred within {}", time(whole(ns)));
+        let _ = write!(text, ", 99 % of them within {}", time(whole(ns)));
     }
     let failed = all.tally.failure_ratio().filter(|ratio| *ratio > 0.0);
     if let Some(ratio) = failed {
@@ -125,7 +124,7 @@ fn of_entry(entry: &Entry, goals: usize) -> Option<String> {
     Some(text + ".")
 }
 
-/// The comparisons' findings, one sentence per figure.
+/// Returns the comparisons' findings as HTML, with one sentence per figure.
 #[must_use]
 pub fn findings(compared: &[Comparison]) -> String {
     let mut out = String::new();
@@ -134,8 +133,8 @@ pub fn findings(compared: &[Comparison]) -> String {
         let names: Vec<&str> = servers.iter().map(|(_, label)| label.as_str()).collect();
         let _ = write!(
             out,
-            "<section class=\"findings\"><h2>Results of {} rounds in turns</h2>\n\
-             <p class=\"note\">{}. Brackets give the {:.0} % confidence interval of a \
+            "<section class=\"findings\"><h2>Results of {} rounds in which the servers took \
+             turns</h2>\n<p class=\"note\">{}. Brackets give the {:.0} % confidence interval of a \
              ratio.</p>\n",
             one.rounds,
             escaped(&names.join("; ")),
@@ -149,7 +148,11 @@ pub fn findings(compared: &[Comparison]) -> String {
             out.push_str("</ul>\n");
         }
         if let Some(why) = one.failed.as_ref().filter(|_| one.is_interrupted) {
-            let _ = writeln!(out, "<p class=\"note\">Ended early: {}.</p>", escaped(why));
+            let _ = writeln!(
+                out,
+                "<p class=\"note\">The comparison ended early: {}.</p>",
+                escaped(why)
+            );
         }
         out.push_str("</section>\n");
     }

@@ -12,11 +12,11 @@ use crate::measure::steady::{BEYOND_MIN, UNSTEADY};
 use crate::measure::{Interval, Times};
 use crate::search::curve::{Point, Row, median, rows};
 
-/// The most marks on a curve of latency against throughput.
+/// Maximum number of marks on a curve of latency against throughput.
 const MARKS_MAX: usize = 24;
-/// Points of a percentile curve for each factor of ten of the tail, such as 90 % to 99 %.
+/// Number of points of a percentile curve per factor of ten, for example from 90 % to 99 %.
 const POINTS_A_DECADE: u32 = 8;
-/// The rarest tail drawn: one in 10^9.
+/// Number of factors of ten of a percentile curve, which ends at one request in 10^9.
 const DECADES_MAX: u32 = 9;
 
 /// Returns all charts as HTML.
@@ -81,10 +81,10 @@ fn curve(
     Chart {
         id: id.into(),
         title: title.to_owned(),
-        caption: "Each mark is the median of the trials at about the same rate: requests answered \
-                  per second, and response time from the moment when a request was due. Where a \
-                  line turns back, the server answers fewer requests at a higher rate. At hollow \
-                  marks the generator was the limit."
+        caption: "Each mark is the median of the trials at about the same rate. A rate is the \
+                  number of requests answered per second. A response time counts from the moment \
+                  when a request was due. Where a line turns back, the server answers fewer \
+                  requests at a higher rate. At hollow marks the generator was the limit."
             .to_owned(),
         x: ("requests answered/s".into(), Spread::Linear, words::count),
         y: ("response time".into(), Spread::Log, words::time),
@@ -102,7 +102,7 @@ fn percentiles(entries: &[Entry]) -> Chart {
         let Some(merged) = &entry.result.merged else { continue };
         let total = merged.tally.total();
         let both = [(&total.response_ns, false), (&total.service_ns, true)];
-        // Equal response and service times have one curve.
+        // If response and service times are equal, one curve shows both.
         let is_one = total.response_ns == total.service_ns;
         for (times, is_dashed) in both.into_iter().take(if is_one { 1 } else { 2 }) {
             let points = tail(times);
@@ -128,12 +128,13 @@ fn percentiles(entries: &[Entry]) -> Chart {
     Chart {
         id: "percentiles".into(),
         title: "Percentiles".to_owned(),
-        caption: "The time within which this share of all requests was answered. Response time \
-                  counts from the moment when a request was due, service time from its sending. \
-                  Where the two curves differ, requests waited in the generator or for their \
-                  turn on a connection."
-            .to_owned(),
-        x: ("of all requests".into(), Spread::Linear, percent),
+        caption:
+            "The time within which a share of all requests was answered. Response time counts from \
+             the moment when a request was due, service time from the moment when the request was \
+             sent. Where the two curves differ, requests waited in the generator or for their turn \
+             on a connection."
+                .to_owned(),
+        x: ("share of all requests".into(), Spread::Linear, percent),
         y: ("response time".into(), Spread::Log, words::time),
         x_ticks: Ticks::At(ticks),
         y_also: Vec::new(),
@@ -142,7 +143,7 @@ fn percentiles(entries: &[Entry]) -> Chart {
     }
 }
 
-/// The points of a percentile curve on a logarithmic axis: x is 1 at 90 % and 2 at 99 %.
+/// Returns the points of a percentile curve. Its axis is logarithmic: x is 1 at 90 %, 2 at 99 %.
 fn tail(times: &Times) -> Vec<Dot> {
     let mut dots = Vec::new();
     for nth in 0..=POINTS_A_DECADE * DECADES_MAX {
@@ -166,7 +167,7 @@ fn percent(x: f64) -> String {
     let percent = 100.0 * (1.0 - 10f64.powf(-x));
     let text = format!("{percent:.7}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
-    // If x is not a whole number, a shortened percentage is enough to be distinct.
+    // If x is not a whole number, fewer digits are enough to tell the percentage from others.
     let digits = if x.fract() == 0.0 {
         text.len()
     } else {
@@ -187,7 +188,7 @@ fn by_time(
             let x = report.start_s + report.seconds;
             Some(Dot { x, y: figure(report)?, is_hollow: false, range: None })
         };
-        // A search's reports are trials without a common clock, so they are not drawn.
+        // The trials of a search have no common clock, so they are not drawn by time.
         let is_course = entry.result.merged.is_some();
         let reports = entry.result.reports.iter().filter(|_| is_course);
         let points = reports.filter_map(dot).collect();
@@ -220,8 +221,8 @@ fn processors(entries: &[Entry]) -> String {
     Bars {
         id: "cpu".into(),
         title: "Use of the CPUs' time".to_owned(),
-        caption: "Time of all CPUs of the machine that kvblaster ran on, by category; a server on \
-                  the same machine is included."
+        caption: "Time of all CPUs of the machine on which kvblaster ran, by category. The time \
+                  includes that of a server on the same machine."
             .to_owned(),
         bars: entries.iter().filter_map(bar).collect(),
         table: None,

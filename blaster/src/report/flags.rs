@@ -16,13 +16,13 @@ pub struct Plan {
     /// Folder into which run, capacity or compare wrote a result (--out)
     #[arg(required = true, value_name = "DIR")]
     pub folders: Vec<PathBuf>,
-    /// File that the page is written to; - is stdout
+    /// File into which the page is written; - means stdout
     #[arg(long, short, value_name = "FILE", default_value = "report.html")]
     pub out: PathBuf,
 }
 
 impl Plan {
-    /// Makes the page. Returns the page, or a line with its file's path, to be printed.
+    /// Makes the page, and returns what to print: the page, or a line with the path of its file.
     ///
     /// # Errors
     /// A result cannot be read, or the page cannot be written.

@@ -1,4 +1,4 @@
-// The probe that the test of the page runs in a browser: see browser.rs.
+// The tests of browser.rs run this script in a browser.
 'use strict';
 (() => {
   const luminance = colour => {
@@ -77,7 +77,7 @@
       const size = parseFloat(window_.getComputedStyle(text).fontSize);
       return size * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
     });
-    // The page's own words that are broken over two lines.
+    // Collects the words of row headings that are broken over two lines.
     const torn = [];
     for (const cell of page.querySelectorAll('tbody th')) {
       if (cell.closest('details') || cell.closest('#types, #cpus, #capacity')) continue;
@@ -87,7 +87,7 @@
         range.setStart(text, word.index);
         range.setEnd(text, word.index + word[0].length);
         const tops = new Set([...range.getClientRects()].map(box => Math.round(box.top)));
-        // Names of settings, which contain dots and the like, may be broken.
+        // Words with a dot or the like may be broken: they are names of settings.
         if (tops.size > 1 && /^[A-Za-zµ/]+$/.test(word[0])) torn.push(word[0]);
       }
     }

@@ -1,4 +1,4 @@
-//! A table of the page. It scrolls sideways within the page, and can be copied.
+//! A table of the page. A wide table scrolls sideways, and a button copies the table.
 //!
 //! Where: in all parts of the page.
 //! Invariant: each cell is text, and `html` and `markdown` escape it. The first column names the
@@ -36,13 +36,13 @@ impl Table {
         self.rows.push(Row { cells: cells.to_vec(), ..Row::default() });
     }
 
-    /// Adds a row whose first cell links to an address, with a class of the style sheet or none.
-    /// The address must not contain a blank, a bracket, or a character that `escaped` replaces.
+    /// Adds a row whose first cell links to `link`. `class` is a class of the style sheet, or
+    /// empty. `link` must not contain a blank, a bracket, or a character that `escaped` replaces.
     pub fn linked(&mut self, link: String, class: &'static str, cells: &[String]) {
         self.rows.push(Row { cells: cells.to_vec(), class, link: Some(link) });
     }
 
-    /// Adds a row, and marks it if its values differ. The first cell is the row's name.
+    /// Adds a row, and marks the row if its values differ. The first cell is the row's name.
     pub fn compared(&mut self, cells: &[String]) {
         let values = cells.get(1..).unwrap_or_default();
         let differs = values.windows(2).any(|pair| pair[0] != pair[1]);
@@ -66,10 +66,9 @@ impl Table {
     #[must_use]
     pub fn html(&self, title: &str) -> String {
         let mut out = format!(
-            "<div class=\"table\"><button type=\"button\" class=\"copy\" hidden>Copy</button>\
-             <span class=\"hint\" hidden>more to the right: scroll the table</span>\
-             <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\
-             <table><thead><tr>",
+            "<div class=\"table\"><button type=\"button\" class=\"copy\" hidden>Copy</button><span \
+             class=\"hint\" hidden>more columns to the right: scroll the table</span><div \
+             class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table><thead><tr>",
             escaped(title)
         );
         for name in &self.head {

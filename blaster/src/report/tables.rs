@@ -1,8 +1,8 @@
 //! The tables of the page, in the order in which they are shown.
 //!
 //! Where: before and after the charts.
-//! Invariant: a table has rows per result, or one column per result if it compares results field by
-//! field. Times and bytes have units.
+//! Invariant: a table has one or several rows for each result, or one column for each result. Times
+//! and bytes have units.
 //! Source: the KV-Cache paper, section 6.2; Pavlik's thesis, chapter 3.
 
 use super::Entry;
@@ -18,11 +18,11 @@ use crate::search::{Capacity, bracket::Limit};
 use crate::workload::{VERBS, Verb};
 use std::collections::BTreeSet;
 
-/// Bootstrap resamples for a confidence interval.
+/// Number of bootstrap resamples for a confidence interval.
 const RESAMPLES: u32 = 2000;
 const CONFIDENCE: f64 = 0.95;
 
-/// A section with a table and a note on how to read it; empty if the table is empty.
+/// Returns a section with a table and a note on how to read it, or nothing if the table is empty.
 fn section(title: &str, id: &str, table: &Table, note: &str) -> String {
     if table.is_empty() {
         return String::new();
@@ -34,8 +34,8 @@ fn section(title: &str, id: &str, table: &Table, note: &str) -> String {
     format!("<section id=\"{id}\"><h2>{title}</h2>\n{note}{}</section>\n", table.html(title))
 }
 
-const BRACKETS: &str = "Brackets give the 95 % confidence interval of a figure, by resampling the \
-                        reports or rounds.";
+const BRACKETS: &str = "Brackets give the 95 % confidence interval of a figure, computed by \
+                        resampling the reports or rounds.";
 
 /// Formats a figure with its confidence interval over the reports.
 fn spread(
@@ -56,8 +56,8 @@ fn marked(figure: String, is_unsteady: bool) -> String {
     if is_unsteady { figure + " (unsteady)" } else { figure }
 }
 
-/// True if reports disagree on a percentile. If the percentile is above the 99th, the 99th is
-/// checked too, because a single report may have too few answers for the higher percentile.
+/// True if reports disagree on a percentile. For a percentile above the 99th, the 99th is checked
+/// too, because a report may have too few answers for the higher percentile.
 fn is_unsteady(entry: &Entry, share: f64, times: impl Fn(&Interval) -> Times) -> bool {
     let reports = &entry.result.reports;
     [share, share.min(0.99)].into_iter().any(|share| {
@@ -82,7 +82,7 @@ fn count(value: Option<f64>) -> String {
     number(value, 0)
 }
 
-/// The most characters of a name above a narrow column; longer names lose their middle.
+/// Maximum number of characters of a name above a column; `elided` shortens a longer name.
 const NAME_CHARS: usize = 30;
 
 /// A row of "At a glance": its name, and the function that formats a result's cell.
@@ -114,7 +114,7 @@ const GLANCE: [GlanceRow; 19] = [
         let server = all.usage.server.filter(ProcessUse::is_measurable);
         number(server.map(|server| server.cpus()), 2)
     }),
-    ("server CPU a request", |_, all| {
+    ("server CPU per request", |_, all| {
         let answered = all.tally.total().answered;
         match all.usage.server {
             Some(server) if !server.is_measurable() => "too little to measure".to_owned(),
@@ -129,7 +129,7 @@ fn responses(report: &Interval) -> Times {
     report.tally.total().response_ns
 }
 
-/// A percentile if enough answers exceed it, or the longest time if `share` is 1.
+/// Returns a percentile if enough answers exceed it, or the longest time if `share` is 1.
 fn shown_ns(times: &Times, share: f64) -> Option<f64> {
     match share < 1.0 {
         true => reliable_quantile_ns(times, share),
@@ -144,7 +144,7 @@ fn quantile(entry: &Entry, all: &Interval, share: f64) -> String {
     }
 }
 
-/// The main figures with a column per result, narrow enough for a phone.
+/// Returns the table of the main figures, with a column for each result.
 #[must_use]
 pub fn glance(entries: &[Entry]) -> String {
     let measured: Vec<(&Entry, &Interval)> =
@@ -164,12 +164,12 @@ pub fn glance(entries: &[Entry]) -> String {
             table.row(&cells);
         }
     }
-    let unsteady = "Unsteady: one report's figure is far from those of the others, and the figure \
-         of the next run may be too.";
+    let unsteady = "Unsteady: in some report, the figure is far from the figures of the other \
+                    reports, so another run may give a different figure.";
     section("At a glance", "glance", &table, &format!("{BRACKETS} {unsteady}"))
 }
 
-/// Capacities, with a row per goal and result.
+/// Returns the table of capacities, with a row for each objective of each result.
 #[must_use]
 pub fn capacities(entries: &[Entry]) -> String {
     let mut table = Table::new(&["run", "capacity", "objective", "requests/s", "limit", "rounds"]);
@@ -185,7 +185,12 @@ pub fn capacities(entries: &[Entry]) -> String {
             ]);
         }
     }
-    section("Capacity: the highest rate at which the objective holds", "capacity", &table, BRACKETS)
+    section(
+        "Capacity: the highest rate at which the objective is met",
+        "capacity",
+        &table,
+        BRACKETS,
+    )
 }
 
 fn rounds(capacity: &Capacity) -> String {
@@ -201,14 +206,14 @@ fn rounds(capacity: &Capacity) -> String {
 fn limit(capacity: &Capacity) -> &'static str {
     match capacity.limit {
         Limit::Server => "the server",
-        Limit::LowestRate => "it does not hold at any rate",
-        Limit::HighestRate => "none found: this or more",
-        Limit::Generator => "the generator: this or more",
-        Limit::Unknown => "the search was ended",
+        Limit::LowestRate => "no rate meets the objective",
+        Limit::HighestRate => "none found: the capacity may be higher",
+        Limit::Generator => "the generator: the capacity may be higher",
+        Limit::Unknown => "the search ended early",
     }
 }
 
-/// Response and service times, with a row per result and type of request.
+/// Returns the table of counts and times, with a row for each type of request of each result.
 #[must_use]
 pub fn types(entries: &[Entry]) -> String {
     let head = [
@@ -283,7 +288,7 @@ fn verb_cells(entry: &Entry, verb: Verb, merged: &Interval) -> Vec<String> {
     cells
 }
 
-/// CPU use, with a row per result and CPU.
+/// Returns the table of CPU use, with a row for each CPU of each result.
 #[must_use]
 pub fn processors(entries: &[Entry]) -> String {
     let mut table = Table::new(&[
@@ -303,7 +308,7 @@ pub fn processors(entries: &[Entry]) -> String {
     section("CPUs of the machine that kvblaster ran on", "cpus", &table, "")
 }
 
-/// Compares manifests field by field. Rows with differences are marked.
+/// Returns the table of the results' manifests, with a row for each field. Differences are marked.
 #[must_use]
 pub fn manifests(entries: &[Entry]) -> String {
     let head: Vec<&str> =
@@ -323,7 +328,7 @@ pub fn manifests(entries: &[Entry]) -> String {
             table.compared(&cells);
         }
     }
-    section("What these figures rest on (what differs is marked)", "manifest", &table, "")
+    section("Conditions of the measurements (differences are marked)", "manifest", &table, "")
 }
 
 fn fields(manifest: &Manifest) -> Vec<(String, String)> {

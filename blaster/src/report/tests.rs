@@ -28,7 +28,7 @@ fn everything_is_on_the_page() {
         "id=\"cpus\"",
         "id=\"manifest\"",
         "Cap_avg",
-        "the generator: this or more",
+        "the generator: the capacity may be higher",
         "99.9 %",
         "seed",
         "Note (broken)",
@@ -54,7 +54,7 @@ fn everything_is_on_the_page() {
 
 #[test]
 fn what_rests_on_reports_that_disagree_is_marked() {
-    // The fourth report of each result has a stall, except in `steady`.
+    // The fourth report of each result has a stall; in the first result, the stall is removed.
     let mut entries = two();
     let steady = &mut entries[0].result;
     steady.reports[3].tally = steady.reports[2].tally.clone();
@@ -73,7 +73,7 @@ fn what_rests_on_reports_that_disagree_is_marked() {
         assert_eq!(row(name), [false, false], "{name}");
     }
     assert!(page.contains("Note (unsteady): the reports disagree: the p99 was "), "{page}");
-    assert!(page.contains("</b>: not where they are unsteady"));
+    assert!(page.contains("</b>: yes, except the unsteady figures"));
     let types = page.split_once("id=\"types\"").unwrap().1.split_once("</section>").unwrap().0;
     let marked: Vec<bool> =
         types.split("<tr>").skip(1).map(|row| row.contains("(unsteady)")).collect();
@@ -107,9 +107,9 @@ fn a_search_whose_marks_are_hollow_is_not_simply_trusted() {
         page(entries, &[])
     };
     let hollow = verdict(true, &mut entries);
-    assert!(hollow.contains("hollow") && hollow.contains("</b>: yes, with this in mind."));
+    assert!(hollow.contains("hollow") && hollow.contains("</b>: yes, with remarks."));
     assert!(
-        hollow.contains("kvblaster was behind, and all objectives were met nevertheless"),
+        hollow.contains("kvblaster was behind schedule, but all objectives were met"),
         "{hollow:.3000}"
     );
     assert!(verdict(false, &mut entries).contains("</b>: yes; the self-check"));
@@ -142,9 +142,9 @@ fn a_title_says_what_and_when_and_a_sentence_what_came_of_it() {
     assert!(page.contains("<title>ours, 2026-11-"), "{page:.900}");
     let told = page.split_once("<p class=\"conclusion\">").unwrap().1;
     let told = told.split_once("</p>").unwrap().0;
-    assert!(told.starts_with("ours answered 200 a second"), "{told}");
-    assert!(told.contains("ours: check before use, for the reasons given below."), "{told}");
-    // The reason why figures are invalid is shown unfolded; a note is in a folded list.
+    assert!(told.starts_with("ours answered 200 requests a second"), "{told}");
+    assert!(told.contains("Check ours before use; the reasons are below."), "{told}");
+    // The reason why figures are invalid is visible; a note is in a folded list.
     let (seen, folded) =
         page.split_once("id=\"glance\"").unwrap().0.split_once("<details>").unwrap();
     assert!(seen.contains("p99&lt;1ms is not met") && folded.contains("Note (broken)"), "{seen}");

@@ -1,9 +1,9 @@
 //! Formats of figures and texts on the page.
 //!
 //! Where: used for every cell and label of the page.
-//! Invariant: a browser reads the output of `escaped` as text, also in quoted attributes. A reader
-//! of Markdown reads the output of `escaped_markdown` as text, in a paragraph or in a table's cell,
-//! after other text.
+//! Invariant: a browser shows the output of `escaped` as text, also in quoted attributes. A
+//! Markdown viewer shows the output of `escaped_markdown` as text in a paragraph or a table's cell,
+//! if other text precedes it in the line.
 //! Source: the HTML standard, section 13.1; the specification of GitHub Flavored Markdown, 6.1.
 
 use crate::words::{grouped, size, whole};
@@ -48,7 +48,7 @@ pub fn escaped_markdown(text: &str) -> String {
     out
 }
 
-/// The first `chars` characters of a text, with an ellipsis if the text is longer.
+/// Returns the first `chars` characters of a text, and an ellipsis if the text is longer.
 #[must_use]
 pub fn shortened(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
@@ -57,7 +57,7 @@ pub fn shortened(text: &str, chars: usize) -> String {
     }
 }
 
-/// Removes the middle of a text of over `chars` characters, because names often differ at the ends.
+/// Removes the middle of a text of more than `chars` characters: names often differ at the ends.
 #[must_use]
 pub fn elided(text: &str, chars: usize) -> String {
     let count = text.chars().count();
@@ -72,7 +72,7 @@ pub fn elided(text: &str, chars: usize) -> String {
 /// The text shown for an unknown figure.
 pub const UNKNOWN: &str = "–";
 
-/// Formats a number with `decimals` and thousands separators. An unknown number is a dash.
+/// Formats a number with `decimals` decimals, from 1000 on with separators; `None` as a dash.
 #[must_use]
 pub fn number(value: Option<f64>, decimals: usize) -> String {
     match value {
@@ -128,7 +128,7 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// Formats a short number without trailing zeros.
+/// Formats a number with at most three decimals, without trailing zeros.
 #[must_use]
 pub fn plain(value: f64) -> String {
     let text = format!("{value:.3}");

@@ -1,7 +1,7 @@
 //! The part of a result that one of several agents measured.
 //!
 //! Where: in a `RunResult`, next to the figures of the whole run.
-//! Invariant: the counts and histograms of all agents add up to those of the whole run.
+//! Invariant: the sum of all agents' counts and histograms equals the whole run's.
 
 use super::machine::Machine;
 use crate::measure::Interval;
@@ -19,7 +19,7 @@ pub struct AgentPart {
     pub threads: u32,
     /// Number of the agent's connections to each server.
     pub connections: u32,
-    /// The time from the controller's `Go` to the agent's reply. The agent began meanwhile.
+    /// The time from the controller's `Go` to the agent's reply; the agent began in this time.
     pub round_trip_ns: Option<u64>,
     /// The reason why the agent was lost, if it was.
     pub lost: Option<String>,

@@ -1,9 +1,9 @@
 //! The figures of a result as CSV tables for spreadsheets and scripts.
 //!
 //! Where: files in the result's folder.
-//! Invariant: for each report, `reports.csv` has one row per type of request, and then a row `all`.
-//! In each version of the schema, the order of the columns is fixed. The cell of an unknown figure
-//! is empty.
+//! Invariant: for each report, `reports.csv` has one row for each type of request that was used,
+//! and then a row `all`. Within one schema, the order of the columns never changes. The cell of an
+//! unknown figure is empty.
 //! Source: RFC 4180.
 
 use crate::measure::interrupts::CoreNetwork;
@@ -38,7 +38,7 @@ pub(crate) fn reports(reports: &[Interval]) -> String {
     std::iter::once(REPORTS.to_owned()).chain(rows).collect()
 }
 
-/// The rows of one report: one per type of request, and then the row `all`.
+/// The rows of one report: one for each type of request that was used, and then the row `all`.
 pub(crate) fn rows(nth: usize, report: &Interval) -> String {
     let mut out = String::new();
     for verb in VERBS {
@@ -110,7 +110,7 @@ fn row(out: &mut String, nth: usize, report: &Interval, verb: &str, tally: &Verb
     );
 }
 
-/// This machine's CPUs: for each report a row for all CPUs together, and then one for each CPU.
+/// The table of CPUs: for each report, a row for all CPUs together, and then a row for each CPU.
 pub(crate) fn cpus(reports: &[Interval]) -> String {
     let mut out = format!("{CPUS}\r\n");
     for (nth, report) in reports.iter().enumerate() {
@@ -145,7 +145,7 @@ fn interrupts(network: &CoreNetwork) -> String {
     )
 }
 
-/// Latency against throughput, with a row per trial.
+/// The table of a search: each trial has a row with its rates and times.
 pub(crate) fn curve(curve: &[Point]) -> String {
     let mut out = format!("{CURVE}\r\n");
     for (nth, point) in curve.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! Times as HdrHistogram interval logs, for tools such as HistogramLogProcessor and hdr-plot.
 //!
 //! Where: files in the result's folder.
-//! Invariant: each report has an interval per type of request, tagged with the type, and an
-//! untagged interval for all types, which tools read by default. Times are in nanoseconds, but an
-//! interval's longest time is in ms, as in Java's tools.
+//! Invariant: each report becomes one interval per type of request, tagged with the type, and an
+//! untagged interval for all types. Tools read untagged intervals by default. Times are in ns,
+//! except that an interval's longest time is in ms, as Java's tools expect.
 //! Source: HdrHistogram's interval log format 1.3.
 
 use super::{ResultError, RunResult};

@@ -1,6 +1,6 @@
 //! The measuring machine: kernel, CPUs, memory, network interfaces, and their settings.
 //!
-//! Where: in the manifest. Invariant: a value that cannot be read is absent; nothing here can fail.
+//! Where: in the manifest. Invariant: a value that cannot be read is absent, and causes no error.
 //! Source: uname(2), /proc/cpuinfo, /proc/meminfo, /proc/sys/net, /sys/class/net, ethtool, the
 //! kernel's admin-guide for /sys/devices/system/cpu.
 
@@ -12,9 +12,9 @@ use std::fs;
 use std::path::Path;
 
 const NICS_MAX: usize = 32;
-/// The most characters kept of a setting's value.
+/// Longer values of settings are cut to this number of characters.
 const VALUE_CHARS_MAX: usize = 200;
-/// A setting's name, and the file with its value.
+/// Names of settings, and the files that contain their values.
 const FILES: [(&str, &str); 19] = [
     ("clocksource", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
     ("smt", "/sys/devices/system/cpu/smt/active"),
@@ -57,7 +57,7 @@ pub struct Machine {
     pub architecture: String,
     /// The CPUs' model.
     pub cpu_model: Option<String>,
-    /// CPUs that this process may run on.
+    /// Number of CPUs on which this process may run.
     pub cpus: u32,
     /// The CPUs' frequency governor.
     pub governor: Option<String>,
@@ -83,20 +83,20 @@ pub struct Nic {
     pub speed_mbps: Option<u32>,
     /// The interface's driver.
     pub driver: Option<String>,
-    /// Receive queues.
+    /// Number of receive queues.
     pub rx_queues: u32,
-    /// Transmit queues.
+    /// Number of transmit queues.
     pub tx_queues: u32,
     /// Nanoseconds for which GRO holds packets, to merge later packets with them.
     pub gro_flush_timeout: Option<u64>,
-    /// Polls without packets after which interrupts are enabled again.
+    /// Number of polls without packets after which interrupts are enabled again.
     pub napi_defer_hard_irqs: Option<u64>,
     /// True if the kernel polls the interface in dedicated threads.
     pub threaded: Option<bool>,
     /// The CPUs that handle a card's interrupts, such as `0-3,8`. `None` if there is no card.
     #[serde(default)]
     pub interrupt_cpus: Option<String>,
-    /// Offloads (1 is on), coalescing, rings and channels, under ethtool's names; packet steering.
+    /// Offloads (1 is on), coalescing, rings and channels, as ethtool names them; packet steering.
     #[serde(default)]
     pub settings: Vec<Setting>,
 }
@@ -121,7 +121,7 @@ impl Machine {
     }
 }
 
-/// The system's settings, without those of network interfaces.
+/// The system's settings, except for the settings of network interfaces.
 fn settings() -> Vec<Setting> {
     let mut settings = Vec::new();
     let mut add = |name: &str, value: Option<String>| {
@@ -152,7 +152,6 @@ fn boot(words: &[String]) -> Option<String> {
     (!known.is_empty()).then(|| known.join(" "))
 }
 
-/// The vulnerabilities of the processor, and their mitigations.
 fn vulnerabilities(folder: &Path) -> Vec<(String, String)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<(String, String)> = entries
@@ -166,7 +165,7 @@ fn vulnerabilities(folder: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// The text of /proc/cpuinfo. The procfs crate panics if no CPU is listed, and omits ARM models.
+/// Reads /proc/cpuinfo. The procfs crate would panic if no CPU is listed, and omits ARM models.
 fn cpuinfo() -> String {
     fs::read_to_string("/proc/cpuinfo").unwrap_or_default()
 }
@@ -190,7 +189,7 @@ fn nics(folder: &Path, interrupts: &Path) -> Vec<Nic> {
 /// message-signalled interrupts. `interrupts` has a folder for each interrupt.
 fn interrupt_cpus(nic: &Path, interrupts: &Path) -> Option<String> {
     let device = fs::canonicalize(nic.join("device")).ok()?;
-    // The interrupts of a virtio card belong to the device above it.
+    // A virtio card's interrupts are listed at the device above the card.
     let listed =
         device.ancestors().take(2).find_map(|it| fs::read_dir(it.join("msi_irqs")).ok())?;
     let mut cpus = BTreeSet::new();
@@ -228,7 +227,7 @@ fn nic(path: &Path, interrupts: &Path) -> Nic {
         name,
         state: word(&path.join("operstate")),
         mtu: word(&path.join("mtu")).and_then(|text| text.parse().ok()),
-        // The kernel gives -1 for an unknown speed.
+        // If the speed is unknown, the kernel reports -1, which is not parsed.
         speed_mbps: word(&path.join("speed")).and_then(|text| text.parse().ok()),
         driver: driver.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())),
         rx_queues: queues("rx-"),
@@ -241,7 +240,7 @@ fn nic(path: &Path, interrupts: &Path) -> Nic {
     }
 }
 
-/// A file's trimmed text, if any.
+/// A file's trimmed text; `None` if the file cannot be read or is empty.
 fn word(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();
@@ -279,7 +278,7 @@ mod tests {
             fs::write(eth.join(name), text).unwrap();
         }
         fs::write(eth.join("queues/rx-0/rps_cpus"), "3\n").unwrap();
-        // eth7 is a virtio card: its interrupts are those of the device above it.
+        // eth7 is a virtio card, so its interrupts are listed at the device above the card.
         let bus = folder.join("bus/pci7");
         for (interrupt, list) in [("24", "0-1\n"), ("25", "1\n"), ("27", "7\n")] {
             fs::create_dir_all(bus.join("msi_irqs")).unwrap();
@@ -289,7 +288,7 @@ mod tests {
             fs::write(own.join("effective_affinity_list"), list).unwrap();
         }
         let mut found = nics(&folder.join("net"), &folder.join("irq"));
-        // This machine's own eth7, if it has one, would add ethtool settings.
+        // If this machine really has an eth7, removes the settings that ethtool returned for it.
         found[0].settings.retain(|setting| setting.name.contains("rps"));
         fs::remove_dir_all(&folder).unwrap();
         let expected = Nic {

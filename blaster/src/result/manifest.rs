@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The conditions of a result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The run's name in reports: given by the user, or else made of the servers' names.
+    /// The run's name in reports, which the user gives or which consists of the servers' names.
     pub label: String,
     /// The version of kvblaster.
     pub kvblaster: String,
@@ -33,7 +33,7 @@ pub struct Manifest {
     pub protocol: String,
     /// `open` or `closed`.
     pub driven: String,
-    /// Settling time and reports, such as `10s+6x10s`.
+    /// The settling time and the reports, such as `10s+6x10s`.
     pub schedule: String,
     /// Number of driving threads.
     pub threads: u32,
@@ -57,7 +57,7 @@ pub struct Setting {
 pub struct TargetRecord {
     /// The target as written on the command line.
     pub name: String,
-    /// The address: `tcp 127.0.0.1:11211`.
+    /// The address, such as `tcp 127.0.0.1:11211`.
     pub place: String,
     /// The server's weight in the distribution of keys over servers.
     pub weight: u32,
@@ -65,12 +65,12 @@ pub struct TargetRecord {
     pub version: Option<String>,
     /// The server's process ids, if it is on this machine.
     pub pids: Vec<u32>,
-    /// The first process's command line.
+    /// The command line of the server's first process.
     pub command_line: Option<String>,
     /// The CPUs that the first process may run on, such as `0-3,8`.
     #[serde(default)]
     pub cpus: Option<String>,
-    /// This machine's interface over which the server is reached, if it is reached over a network.
+    /// The interface of this machine through which the server is reached; `None` without a network.
     #[serde(default)]
     pub interface: Option<String>,
 }

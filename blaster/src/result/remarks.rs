@@ -1,8 +1,8 @@
-//! Judges the machine's settings: which settings make a run slower, or its times less steady.
+//! Warns of settings of the machine that make a run slower, or the run's times less steady.
 //!
 //! Where: added to the self-check of a run without agents.
-//! Invariant: a remark only warns. An unknown setting or rate leads to no remark: loopback and
-//! virtual interfaces have no interrupts and no coalescing.
+//! Invariant: a remark only warns. An unknown setting or rate leads to no remark, because loopback
+//! and virtual interfaces have no interrupts and no coalescing.
 //! Source: Pavlik's thesis, chapter 3 (interrupts on a server's CPUs); the kernel's
 //! networking/scaling.rst and admin-guide/pm/cpufreq.rst.
 
@@ -16,15 +16,15 @@ use std::collections::BTreeSet;
 
 /// The governor under which CPUs always run at their highest frequency.
 const GOVERNOR: &str = "performance";
-/// The settings with which a driver changes its coalescing while packets arrive.
+/// ethtool's settings that make a driver adapt its interrupt coalescing to the traffic.
 const ADAPTIVE: [&str; 2] = ["adaptive-rx", "adaptive-tx"];
 /// The settings that pin driving threads to CPUs.
 const PINNED: [&str; 2] = ["cpus", "receive-cpus"];
 
-/// Up to this rate, interrupts take too little of a CPU's time to matter: at 2 µs each, 0.2 %.
+/// Up to this rate, interrupts do not matter: at 2 µs each, they take 0.2 % of a CPU's time.
 const INTERRUPTS_PER_S_MAX: f64 = 1000.0;
 
-/// The remarks on the machine of a run. `merged` is all of the traffic, if there was any.
+/// Returns the remarks on a run's machine. `merged` has all traffic; `None` without traffic.
 pub(crate) fn remarks(manifest: &Manifest, merged: Option<&Interval>) -> Vec<Remark> {
     let nics = &manifest.machine.nics;
     let governor = manifest.machine.governor.as_deref();
@@ -58,8 +58,8 @@ fn adaptive(nic: &Nic) -> Option<Remark> {
     let is_on = |name: &&&str| value(&nic.settings, name).is_some_and(|value| value != "0");
     let on: Vec<&str> = ADAPTIVE.iter().filter(is_on).copied().collect();
     let sentence = format!(
-        "{} carries the requests and has adaptive coalescing on ({}): its delays change with the \
-         load; ethtool -C turns it off",
+        "the network card {} carries the requests, and its adaptive coalescing of interrupts is on \
+         ({}): the card's delays change with the load. ethtool -C turns adaptive coalescing off",
         nic.name,
         on.join(", ")
     );
@@ -75,7 +75,6 @@ fn server_cpus(manifest: &Manifest) -> BTreeSet<usize> {
     each.filter(|cpus| !cpus.is_superset(&all)).flatten().collect()
 }
 
-/// The CPUs to which driving threads are pinned.
 fn generator_cpus(manifest: &Manifest) -> BTreeSet<usize> {
     PINNED.iter().filter_map(|name| value(&manifest.settings, name)).flat_map(set).collect()
 }
@@ -102,9 +101,9 @@ fn on_cpus(
         busy.find_map(|(cpu, rate)| Some((cpu, rate, nics.iter().find(|nic| handles(nic, cpu))?)))?;
     let whose = if name == "server" { "a server is" } else { "kvblaster's threads are" };
     let sentence = format!(
-        "CPU {cpu}, to which {whose} pinned, handled {} interrupts of devices each second, and \
-         those of the network card {} come to it: move one of them \
-         (/proc/irq/*/smp_affinity_list)",
+        "CPU {cpu}, to which {whose} pinned, handled {} device interrupts a second, and this CPU \
+         also receives the interrupts of the network card {}: move the interrupts to another CPU \
+         (/proc/irq/*/smp_affinity_list), or pin the threads to other CPUs",
         grouped(rate),
         nic.name
     );
@@ -119,8 +118,8 @@ mod tests {
     use crate::result::manifest::TargetRecord;
     use crate::result::sample;
 
-    /// A server on CPU 1 of four, reached over eth0. `interrupts` are the CPUs of eth0's
-    /// interrupts.
+    /// Returns a manifest with a server on CPU 1 of four CPUs, reached over eth0. The CPUs
+    /// `interrupts` handle the interrupts of eth0.
     fn made(interrupts: &str) -> Manifest {
         let setting = |name: &str, value: &str| Setting { name: name.into(), value: value.into() };
         let mut manifest = Manifest::default();
@@ -169,7 +168,7 @@ mod tests {
         let on_server = made("0-2");
         assert_eq!(rules(&on_server), ["interrupts-on-server"]);
         let sentence = &sentences(&on_server)[0];
-        let begin = "CPU 1, to which a server is pinned, handled 12,345 interrupts";
+        let begin = "CPU 1, to which a server is pinned, handled 12,345 device interrupts";
         assert!(sentence.starts_with(begin), "{sentence}");
         // Few interrupts, or an unknown number of interrupts, lead to no remark.
         let few = traffic(INTERRUPTS_PER_S_MAX);

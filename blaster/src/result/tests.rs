@@ -36,7 +36,6 @@ fn a_result_is_read_back_as_it_was() {
     result.write(&folder.0).unwrap();
     assert_eq!(RunResult::read(&folder.0).unwrap(), result);
     assert_eq!(RunResult::read(&folder.0.join(FILE)).unwrap(), result);
-    // A second write replaces the files.
     let other = sample::result("theirs", 80);
     other.write(&folder.0).unwrap();
     assert_eq!(RunResult::read(&folder.0).unwrap().manifest.label, "theirs");
@@ -149,7 +148,7 @@ fn cpus_have_a_row_each_and_their_shares_are_the_categories() {
     assert!(lines.iter().all(|line| line.len() == header.len()), "{cpus}");
 }
 
-/// The names of all fields, including nested ones.
+/// Adds to `found` the names of all fields of `value`, including nested fields.
 fn names(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {

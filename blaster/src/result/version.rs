@@ -1,8 +1,8 @@
 //! The information that a server gives about itself: version, process, items and memory.
 //!
 //! Where: queried before the traffic, and recorded in the manifest.
-//! Invariant: a query takes a few seconds at most, whatever program listens at the address. A field
-//! that the answer lacks is unknown.
+//! Invariant: a query takes at most a few seconds, whatever program listens at the address. A field
+//! that is missing in the answer is unknown.
 //! Source: memcached's `version` and `stats` (over UDP after an 8-byte header); Redis's `INFO`.
 
 use crate::target::{Place, Target};
@@ -18,10 +18,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Longest wait to connect.
+/// An attempt to connect fails after this time.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 const WAIT: Duration = Duration::from_secs(1);
-/// The most bytes read of an answer. `INFO` has about 7,000 bytes, and `stats` 4,000.
+/// Maximum number of bytes that are read of an answer. `INFO` has about 7,000, and `stats` 4,000.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
 const VERSION_CHARS_MAX: usize = 100;
 const DATAGRAMS_MAX: usize = 64;
@@ -50,7 +50,7 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// Parses the lines of memcached, or of Redis's `INFO`.
+    /// Parses memcached's answers to `version` and `stats`, or Redis's answer to `INFO`.
     fn read(answer: &str) -> ServerInfo {
         let is_redis = answer.contains("redis_version:") || answer.contains("valkey_version:");
         ServerInfo {
@@ -98,18 +98,20 @@ pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
     Ok(threads.and_then(|threads| threads.parse().ok()))
 }
 
-/// Returns the number of connections that the first column of Hypostyle has accepted, as reported
-/// over one of its connections.
+/// Asks Hypostyle, over one of its connections, how many connections its first column (server
+/// thread) has accepted.
 pub(crate) fn accepted_by_first(stream: &TcpStream) -> io::Result<u64> {
     let answer = query_stream(stream, b"stats columns\r\n")?;
     let answer = String::from_utf8_lossy(&answer);
     let accepted = figure(&answer, &["STAT columns:0:total_connections "]);
     accepted.filter(|_| is_whole(&answer)).ok_or_else(|| {
-        io::Error::other("it does not report the connections of its columns (stats columns)")
+        io::Error::other(
+            "the server does not report the connections of its columns (stats columns)",
+        )
     })
 }
 
-/// Sends a command and returns the answer, or the part that arrived in time.
+/// Sends a command, and returns the answer or the part of the answer that arrived in time.
 pub(crate) fn answer(target: &Target, question: impl AsRef<[u8]>) -> io::Result<String> {
     let question = question.as_ref();
     let answer = match &target.place {
@@ -153,7 +155,7 @@ fn query_udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     let (end, mut datagram) = (Instant::now() + WAIT, [0; ANSWER_BYTES_MAX]);
     loop {
         let bytes = socket.recv(&mut datagram)?;
-        // Four numbers of two bytes: request, datagram, number of datagrams, zero.
+        // The header: request, datagram, number of datagrams, and zero, of two bytes each.
         let [_, _, a, b, c, d, _, _, part @ ..] = &datagram[..bytes] else { continue };
         let (number, all) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
         parts.insert(number, part.to_vec());
@@ -193,7 +195,7 @@ fn is_whole(answer: &str) -> bool {
     announced.is_some_and(is_all) || last.flatten().is_some_and(is_last)
 }
 
-/// The number after one of `begins`, in the first complete line that begins with one of them.
+/// The number in the first complete line that begins with one of the texts `begins`.
 fn figure(answer: &str, begins: &[&str]) -> Option<u64> {
     let mut lines = answer.split_inclusive('\n').filter_map(|line| line.strip_suffix("\r\n"));
     let figure = lines.find_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
@@ -210,7 +212,7 @@ fn redis_keys(answer: &str) -> u64 {
     answer.lines().filter_map(keys).sum()
 }
 
-/// The version in an answer; `None` if its line is missing or incomplete.
+/// The version in an answer; `None` if the version's line is missing or incomplete.
 fn version(answer: &str) -> Option<String> {
     let mut lines = answer.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     lines.find_map(|line| {
@@ -306,7 +308,7 @@ mod tests {
         let flags = SocketFlags::CLOEXEC;
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        // With a backlog of 0, only one connection can wait, which is `_waiting`.
+        // With a backlog of 0, only one connection can wait to be accepted: `_waiting`.
         rustix::net::listen(&listener, 0).unwrap();
         let _waiting = connect_unix(&path).unwrap();
         let target = parse(&format!("unix:{}", path.display()), Family::Any).unwrap();

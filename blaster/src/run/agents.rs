@@ -4,9 +4,9 @@
 //! course -> Workers -> Agents ==stdin/stdout of `ssh HOST kvblaster agent`==> host -> Threads
 //! ```
 //!
-//! Where: `Workers` uses `Agents` in place of `Threads`.
-//! Invariant: if an agent fails or misbehaves, the controller continues or names that agent. An
-//! agent exits when its standard input ends, so no agent outlives the controller.
+//! Where: `Workers` uses `Agents` in place of `Threads` if `--agent` was given.
+//! Invariant: if an agent fails or misbehaves, the run ends, and the error or the report names the
+//! agent. An agent exits when its standard input ends, so no agent outlives the controller.
 //! Source: the KV-Cache paper, section 5.2: traffic generators and their controller.
 
 mod host;
@@ -38,39 +38,43 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 use talk::{AgentFacts, FromAgent, Lines, ORDERS_MAX, SILENCE_MAX, ToAgent};
 
-/// The most agents in one run.
+/// Maximum number of agents in one run.
 pub const AGENTS_MAX: usize = 256;
-/// Longest wait for an agent's `Hello`, which includes ssh's connection and login.
+/// Time in which an agent's `Hello` must arrive, including ssh's login; else the agent is lost.
 const GREETING_MAX: Duration = Duration::from_secs(10);
 /// Time after which the user learns which agents have not sent `Hello`.
 const NAMED_AFTER: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(100);
-/// Longest wait for a process to end, and for the last line of its standard error.
+/// Longest wait for a process to end before it is killed, and for the last line of its stderr.
 const END_MAX: Duration = Duration::from_secs(2);
 /// Interval between checks for a process's end.
 const END_TICK: Duration = Duration::from_millis(2);
-/// The most bytes of an agent's standard error copied at once; longer lines are split.
+/// Maximum length in bytes of a line of an agent's standard error; a longer line is split.
 const WORDS_BYTES_MAX: u64 = 4096;
-/// The most characters shown of a line of standard error, or of an agent's failure message.
+/// Maximum number of characters shown of a line of standard error, or of an agent's error.
 const WORDS_CHARS_MAX: usize = 4096;
 
-/// Checks the agents' commands, and that each agent has at least one thread, and keys if each is to
-/// have its own.
+/// Checks the flags of a run with agents. If `--threads` was not given, makes sure that each agent
+/// has a thread.
 pub(crate) fn check(plan: &mut Plan) -> Result<(), String> {
     let agents = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
     if agents as usize > AGENTS_MAX {
-        return Err(format!("--agent: more than {AGENTS_MAX}"));
+        return Err(format!("--agent: at most {AGENTS_MAX} agents are possible"));
     }
     if agents > 0 && !(plan.cpus.is_empty() && plan.receive_cpus.is_empty()) {
-        let why = "--cpus: with --agent, give it to each agent, as in 'kvblaster agent --cpus 0-3'";
+        let why = "--cpus: with --agent, add this flag to the agents' commands, as in 'kvblaster \
+                   agent --cpus 0-3'";
         return Err(why.to_owned());
     }
     if plan.agents.iter().any(|command| command.trim().is_empty()) {
-        return Err("--agent: empty; give a command, as in 'ssh HOST kvblaster agent'".to_owned());
+        return Err("--agent: the command is empty; write a command such as 'ssh HOST kvblaster \
+                    agent'"
+            .to_owned());
     }
     if plan.threads < agents {
         if plan.given.iter().any(|given| given.long == "threads") {
-            let why = "these are the threads of all agents together, and each agent needs one";
+            let why = "this is the number of threads of all agents together, and each agent needs \
+                       a thread";
             return Err(format!("--threads {}: {why}", plan.threads));
         }
         plan.threads = agents;
@@ -94,7 +98,7 @@ pub(crate) struct Agents {
     epoch: Cell<u32>,
 }
 
-/// An agent's index, the time of arrival, and a message, or the error after the last message.
+/// An agent's index, a time of arrival, and a message or the reason why no more messages come.
 type Arrival = (usize, Instant, Result<FromAgent, String>);
 
 #[derive(Debug)]
@@ -105,21 +109,20 @@ struct Agent {
     child: Child,
     /// Messages to the agent; `None` if the agent is lost.
     to: Option<SyncSender<ToAgent>>,
-    /// Yields the last line of the agent's standard error when the agent closes it.
+    /// Receives the last line of the agent's standard error, when the agent closes this stream.
     words: Receiver<String>,
     phase: Phase,
     facts: Option<AgentFacts>,
     traffic: TrafficState,
-    /// Servers that do not answer the agent: its reply to `Ask`.
+    /// The agent's reply to `Ask`: the servers that do not answer the agent.
     silent: Option<Vec<String>>,
-    /// Servers that went away or were restarted: its reply to `Compare`.
+    /// The agent's reply to `Compare`: the servers that went away or were restarted.
     changed: Option<Vec<String>>,
     lost: Option<String>,
     go_sent: Option<Instant>,
     round_trip: Option<Duration>,
 }
 
-/// The traffic as an agent reports it.
 #[derive(Debug, Default)]
 struct TrafficState {
     epochs: BTreeSet<u32>,
@@ -141,8 +144,8 @@ enum Phase {
 }
 
 impl Agents {
-    /// Starts the plan's agents, and gives each its share of the work and the workload's files.
-    /// Also returns the servers that the first agent reports.
+    /// Starts the agents, and sends each agent its share of the work and the workload's files. Also
+    /// returns the servers that the first agent reports.
     pub(crate) fn gather(plan: &Plan, stop: &AtomicBool) -> Result<(Agents, Servers), RunError> {
         let files = SentFiles::read(&plan.workload).map_err(RunError::Files)?;
         let (sender, arrivals) = arrival_channel();
@@ -183,7 +186,7 @@ impl Agents {
         self.wait(stop, |agent| is_silent(agent) && Instant::now() < ends);
         for agent in self.each.borrow().iter().filter(|agent| is_silent(agent)) {
             let text = format!(
-                "{} has sent nothing for {} s; kvblaster waits for {} s in all",
+                "{} has sent nothing for {} s; kvblaster waits for at most {} s",
                 agent.name,
                 NAMED_AFTER.as_secs(),
                 GREETING_MAX.as_secs()
@@ -201,7 +204,7 @@ impl Agents {
         if stop.load(Ordering::Relaxed) { Err(RunError::Stopped) } else { Ok(()) }
     }
 
-    /// The error of the first agent that is lost or could not do its task.
+    /// Returns the error of the first agent that is lost or could not do its task.
     fn failed(&self) -> Option<RunError> {
         self.each.borrow().iter().find_map(|agent| {
             let why = agent.lost.as_ref().or(agent.traffic.failed.as_ref())?;
@@ -209,7 +212,7 @@ impl Agents {
         })
     }
 
-    /// Makes all agents connect, and then begin together. `pace` is for all agents together.
+    /// Makes all agents connect, and then start to send. `pace` is that of all agents together.
     pub(crate) fn start(&self, (mode, pace): (Mode, Pace), is_watched: bool, stop: &AtomicBool) {
         for agent in self.each.borrow_mut().iter_mut() {
             (agent.phase, agent.traffic) = (Phase::Prepared, TrafficState::default());
@@ -232,8 +235,8 @@ impl Agents {
         self.each.borrow().iter().any(|agent| agent.lost.is_some())
     }
 
-    /// Each agent's number, and the servers that do not answer the agent: all servers, if the agent
-    /// never had an answer.
+    /// Returns each agent's number, and the servers that do not answer the agent. If an agent names
+    /// no server but never had an answer, these are all servers.
     pub(crate) fn silent(&self, servers: &Servers, stop: &AtomicBool) -> Vec<(u32, Vec<String>)> {
         self.send(|_| ToAgent::Ask);
         let ends = Instant::now() + SILENCE_MAX;
@@ -250,7 +253,7 @@ impl Agents {
     pub(crate) fn changed(&self) -> Vec<String> {
         self.send(|_| ToAgent::Compare);
         let ends = Instant::now() + SILENCE_MAX;
-        // Ctrl-C may be the reason for this call, so it is ignored here.
+        // Ctrl-C may be the reason for this call, so Ctrl-C is ignored here.
         let stop = AtomicBool::new(false);
         self.wait(&stop, |agent| agent.changed.is_none() && Instant::now() < ends);
         let mut changes: Vec<String> = Vec::new();
@@ -262,7 +265,7 @@ impl Agents {
         changes
     }
 
-    /// Each agent's part of the result. `rate` is the sum of all agents' rates.
+    /// Returns each agent's part of the result. `rate` is the sum of all agents' rates.
     pub(crate) fn parts(&self, merged: Parts, plan: &Plan, rate: Option<f64>) -> Vec<AgentPart> {
         let driven = if plan.is_open() { Loop::Open } else { Loop::Closed };
         let part = |(agent, merged): (&Agent, Option<Interval>)| {
@@ -294,7 +297,7 @@ impl Agents {
     }
 
     /// Receives messages until all agents that are not lost have reached `phase`, or until Ctrl-C.
-    /// Before `Ended`, a failed agent ends the wait, because the run needs every agent.
+    /// If `phase` is before `Ended`, a failed agent ends the wait: the run needs every agent.
     fn wait_for(&self, stop: &AtomicBool, phase: Phase) {
         let is_vain = || phase < Phase::Ended && self.failed().is_some();
         self.wait(stop, |agent| agent.phase < phase && !is_vain());
@@ -313,17 +316,17 @@ impl Agents {
         }
     }
 
-    /// Receives one message. False if none arrives within `patience`.
+    /// Receives one message. Returns false if no message arrives within `patience`.
     fn take(&self, patience: Duration) -> bool {
         let Ok((nth, at, message)) = self.arrivals.recv_timeout(patience) else { return false };
         let mut each = self.each.borrow_mut();
         let Some(agent) = each.get_mut(nth) else { return true };
         match message {
             Ok(FromAgent::Epoch { epoch, .. }) if epoch > self.epoch.get() => {
-                agent.lose(&format!("it reports epoch {epoch}, which has not begun"));
+                agent.lose(&format!("the agent reports epoch {epoch}, which has not begun"));
             }
             Ok(FromAgent::Epoch { epoch, .. }) if !agent.traffic.epochs.insert(epoch) => {
-                agent.lose(&format!("it reports epoch {epoch} twice"));
+                agent.lose(&format!("the agent reports epoch {epoch} twice"));
             }
             Ok(FromAgent::Epoch { epoch, tally, busiest, usage, seconds }) => {
                 let part = Some(Part { agent: nth, busiest, usage: *usage, seconds });
@@ -349,7 +352,7 @@ impl WorkerGroup for &Agents {
     fn next(&self, patience: Duration) -> Option<EpochTally> {
         let ends = Instant::now() + patience;
         loop {
-            // If all agents have finished, do not wait: `end` receives the remaining tallies.
+            // There is no wait if all agents have finished: `end` receives the remaining tallies.
             let handed = self.tallies.borrow_mut().pop_front();
             let left = ends.saturating_duration_since(Instant::now());
             if handed.is_some() || WorkerGroup::is_over(self) || !self.take(left) {
@@ -377,7 +380,7 @@ impl WorkerGroup for &Agents {
 
     fn end(&mut self) -> (Vec<EpochTally>, Option<RunError>) {
         self.send(|_| ToAgent::End);
-        // Ctrl-C may be the reason for this call, so it is ignored here.
+        // Ctrl-C may be the reason for this call, so Ctrl-C is ignored here.
         self.wait_for(&AtomicBool::new(false), Phase::Ended);
         (self.tallies.borrow_mut().drain(..).collect(), self.failed())
     }
@@ -389,7 +392,7 @@ impl Agent {
         task: Task,
         (nth, arrivals): (usize, SyncSender<Arrival>),
     ) -> io::Result<Agent> {
-        // The agent ignores Ctrl-C, because the controller needs its counts.
+        // The agent ignores Ctrl-C, because the controller still needs the agent's counts.
         let mut child = Command::new("sh")
             .arg("-c")
             .arg(format!("trap '' INT; {}", exec_text(command)))
@@ -426,11 +429,11 @@ impl Agent {
         })
     }
 
-    /// An agent whose queue is full does not read, so it counts as lost.
+    /// If the queue is full, the agent does not read its messages, so the agent counts as lost.
     fn send(&mut self, message: ToAgent) {
         let sent = self.to.as_ref().map_or(Ok(()), |to| to.try_send(message));
         if let Err(TrySendError::Full(_)) = sent {
-            self.lose("it does not read its standard input");
+            self.lose("the agent does not read its standard input");
         }
     }
 
@@ -439,7 +442,9 @@ impl Agent {
             FromAgent::Hello(version) if version != env!("CARGO_PKG_VERSION") => {
                 let ours = env!("CARGO_PKG_VERSION");
                 let theirs = talk::harmless(&version, 20);
-                self.lose(&format!("its version is {theirs}, that of this kvblaster is {ours}"));
+                self.lose(&format!(
+                    "the agent's version is {theirs}, but the version of this kvblaster is {ours}"
+                ));
             }
             FromAgent::Hello(_) => self.phase = Phase::Greeted,
             FromAgent::Found(found) => {
@@ -472,7 +477,7 @@ impl Agent {
         }
     }
 
-    /// Marks the agent as lost; an empty `why` means that its output ended.
+    /// Marks the agent as lost; an empty `why` means that the agent's output ended.
     fn lose(&mut self, why: &str) {
         if self.to.take().is_none() {
             return;
@@ -480,15 +485,15 @@ impl Agent {
         let status = if why.is_empty() { self.reap(END_MAX) } else { self.reap(Duration::ZERO) };
         let words = self.words.recv_timeout(END_MAX).unwrap_or_default();
         let why = match (why, status) {
-            ("", Some(status)) => format!("it ended, {status}"),
-            ("", None) => "it has closed its standard output".to_owned(),
+            ("", Some(status)) => format!("the agent ended, {status}"),
+            ("", None) => "the agent has closed its standard output".to_owned(),
             (why, _) => why.to_owned(),
         };
-        let words = if words.is_empty() { words } else { format!("; its last words: {words}") };
+        let words = if words.is_empty() { words } else { format!("; its last output: {words}") };
         self.lost = Some(why + &words);
     }
 
-    /// Waits for the process to end, and kills it after `patience`. `None` if it was killed.
+    /// Waits for the process to end; after `patience`, kills the process and returns `None`.
     fn reap(&mut self, patience: Duration) -> Option<ExitStatus> {
         let began = Instant::now();
         while began.elapsed() < patience {
@@ -497,7 +502,7 @@ impl Agent {
             }
             std::thread::sleep(END_TICK);
         }
-        // The process may have ended meanwhile.
+        // Errors are ignored, because the process may have ended meanwhile.
         let _ = self.child.kill();
         let _ = self.child.wait();
         None
@@ -515,7 +520,6 @@ impl Drop for Agents {
     }
 }
 
-/// Escapes control characters for display.
 fn all_harmless(words: &[String]) -> Vec<String> {
     words.iter().map(|word| talk::harmless(word, WORDS_CHARS_MAX)).collect()
 }
@@ -525,7 +529,7 @@ fn arrival_channel() -> (SyncSender<Arrival>, Receiver<Arrival>) {
     mpsc::sync_channel(0)
 }
 
-/// Forwards an agent's messages, and finally the reason why there are no more.
+/// Forwards an agent's messages, and finally the reason why no more messages come.
 fn listen<F: AsFd>(mut lines: Lines<F>, nth: usize, arrivals: &SyncSender<Arrival>) {
     loop {
         let message = lines.next().and_then(|message| message.ok_or(String::new()));
@@ -537,12 +541,12 @@ fn listen<F: AsFd>(mut lines: Lines<F>, nth: usize, arrivals: &SyncSender<Arriva
 }
 
 /// Copies an agent's standard error to that of this process, with the agent's `number` before each
-/// line. If `number` is `None`, copies nothing. In any case, sends the last line to `last`.
+/// line. If `number` is `None`, copies nothing. At the end, sends the last line to `last`.
 fn pass_on(stderr: ChildStderr, number: Option<usize>, last: &SyncSender<String>) {
     let _ = last.send(copy_words(stderr, number, &mut io::stderr()));
 }
 
-/// Copies like `pass_on`, but to any writer. Returns the last line.
+/// Copies the lines of `stderr` to `to`, if `number` is given. Returns the last line.
 fn copy_words(stderr: impl Read, number: Option<usize>, to: &mut impl Write) -> String {
     let (mut from, mut kept) = (BufReader::new(stderr), String::new());
     let mut line = Vec::new();

@@ -1,8 +1,8 @@
 //! The search for capacity on real servers.
 //!
-//! Where: called by `main`; each trial is a `course` at one rate.
+//! Where: called by `main`; each trial calls `course` with one rate.
 //! Invariant: the servers are populated before each trial, unless `--populate-once` was given.
-//! Ctrl-C ends the search; the results so far are kept.
+//! Ctrl-C ends the search; the results so far are reported.
 //! Source: the KV-Cache paper, section 6: the highest rate that meets the objective; the servers
 //! are populated again for each trial.
 
@@ -22,7 +22,7 @@ use crate::search::{Outcome, SearchPlan, Trial, search};
 use crate::words::{clock, grouped, time_or_dash};
 use std::time::Instant;
 
-/// The self-check's rules on disturbances. Its other rules report limits, for which a search looks.
+/// The self-check's rules on disturbances. A search ignores the rules that report limits.
 const DISTURBANCES: [&str; 5] =
     ["machine-full", "generator-waited", "server-waited", "steal", "broken"];
 
@@ -36,7 +36,7 @@ struct Trials<'p> {
     failed: Option<RunError>,
 }
 
-/// Searches for the capacities of the servers: for each objective of `aim`, the highest rate.
+/// Searches, for each objective of `aim`, for the highest rate at which the servers meet it.
 ///
 /// # Errors
 /// A server does not answer, or the first trial failed.
@@ -61,7 +61,7 @@ pub fn run(plan: &Plan, aim: &SearchPlan) -> Result<RunResult, RunError> {
             0 => String::new(),
             left => {
                 let time = clock(begin.elapsed() / done * left);
-                format!("; about {left} more, {time}")
+                format!("; trials left: about {left}, in {time}")
             }
         };
         live.note(&(noted(point, aim.goals.len()) + &left));
@@ -190,10 +190,10 @@ fn noted(point: &Point, goals: usize) -> String {
         time_or_dash(point.mean_ns),
         time_or_dash(point.p99_ns.map(|ns| ns as f64)),
         match point.met.as_slice() {
-            [] => "nothing holds".to_owned(),
-            met => format!("holds: {}", met.join(" ")),
+            [] => "no objective is met".to_owned(),
+            met => format!("met: {}", met.join(" ")),
         } + match &point.client_bound {
-            Some(_) if point.met.len() < goals => "; kvblaster was behind",
+            Some(_) if point.met.len() < goals => "; kvblaster was behind schedule",
             _ => "",
         },
     )

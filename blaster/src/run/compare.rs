@@ -1,13 +1,13 @@
-//! A comparison: runs several servers in turns under the same load, and compares their figures.
+//! A comparison: several servers take turns under the same load, and their figures are compared.
 //!
 //! ```text
 //! targets, started servers -> rounds: a run of each -> figures: ratios by round -> text, results
 //! ```
 //!
-//! Where: called by `main`; in each round it calls `run` once for each server.
-//! Invariant: in one round all servers get the same requests, which differ from round to round;
-//! only complete rounds count. Servers that the comparison started are paused while another server
-//! is measured, and are killed at the end.
+//! Where: `main` calls `run`, which calls `super::run` once for each server in each round.
+//! Invariant: in one round all servers get the same requests; the requests differ from round to
+//! round. Only complete rounds count. Servers that the comparison started are paused while another
+//! server is measured, and are killed at the end.
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation":
 //! measurements are repeated and interleaved, and figures have intervals.
 
@@ -37,23 +37,23 @@ use std::time::{Duration, Instant};
 
 const COMPARED: &str = "Comparing";
 const ROUNDS_MAX: u32 = 1000;
-/// The largest number of servers, each of which is named by a letter.
+/// Maximum number of servers: each server is named by a letter.
 pub const SERVERS_MAX: usize = 26;
 /// Share of the servers' CPUs that other programs may use without a remark.
 const OTHERS_MAX: f64 = 0.05;
-/// Longest wait for the end of a started server, after a run that failed or was interrupted.
+/// Longest wait after a failed or interrupted run for the server's end, which may be the cause.
 const END_PATIENCE: Duration = Duration::from_millis(200);
 const FILE: &str = "comparison.json";
 /// Rules whose remarks are collected from each round, because a merged result lacks them.
 const CARRIED: [&str; 4] = ["not-populated", "not-warm", "cut-short", GONE];
 
 const ABOUT: &str = "\
-Gives servers the same work in turns, and reports how each differs from the
-first in requests, CPU, times, hits and memory: as a ratio with its confidence
-interval, unless no difference can be shown. Targets and workloads are those of
-kvblaster run. In a command of --start, {port} stands for a free port, and
-{socket} for the path of a Unix socket; the started server is paused while
-another server is measured, and killed at the end.
+Measures servers in turn with the same workload, and compares each server with
+the first: requests, CPU, times, hits and memory. A difference is reported as a
+ratio with its confidence interval, unless no difference can be shown. Targets
+and workloads are given as for kvblaster run. In a command of --start, {port}
+stands for a free port, and {socket} for the path of a Unix socket. A started
+server is paused while another server is measured, and killed at the end.
 
   kvblaster compare old:11211 new:11211
   kvblaster compare --server-cpus 0 --start 'memcached -p {port}' --start \\
@@ -71,13 +71,13 @@ pub struct Plan {
     #[arg(long = "start", help_heading = COMPARED, value_name = "CMD")]
     #[arg(value_parser = |text: &str| checked_start(text))]
     pub starts: Vec<String>,
-    /// Number of runs of each server, in turns
+    /// Number of rounds; each round measures each server once
     #[arg(long, help_heading = COMPARED, value_name = "N")]
     #[arg(value_parser = number(1..=ROUNDS_MAX), default_value = "10")]
     pub rounds: u32,
-    /// CPUs reserved for the servers: kvblaster pins the servers that it starts to them, and
-    /// itself avoids them; all CPU time spent on them, interrupts included, counts as server
-    /// CPU time
+    /// CPUs reserved for the servers. kvblaster pins the servers that it starts to these CPUs, and
+    /// itself runs on other CPUs. All CPU time spent on these CPUs, including interrupts, counts as
+    /// CPU time of the servers
     #[arg(long, help_heading = COMPARED, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub server_cpus: std::vec::Vec<usize>,
@@ -97,7 +97,8 @@ pub(crate) fn checked_start(text: &str) -> Result<String, String> {
     match [PORT, SOCKET].iter().any(|place| text.contains(place)) {
         true => Ok(text.to_owned()),
         false => Err(format!(
-            "the command needs {PORT} or {SOCKET} in place of the port or the socket: {text}"
+            "the command must contain {PORT} or {SOCKET} where it names the port or the socket: \
+             {text}"
         )),
     }
 }
@@ -151,8 +152,9 @@ pub enum CompareError {
     Ended(String, ExitStatus, String),
     /// A server may run outside `--server-cpus`, so it may use CPU time that is not counted.
     #[error(
-        "{0}: process {1} may run on {2}, not only on --server-cpus: pin all its threads there \
-         (taskset -acp LIST {1}), or leave --server-cpus out"
+        "{0}: process {1} may also run on CPUs outside --server-cpus, because its CPUs are {2}: \
+         pin all threads of the process to the CPUs of --server-cpus (taskset -acp LIST {1}), or \
+         leave out --server-cpus"
     )]
     Free(String, u32, String),
     /// No server can be measured.
@@ -174,19 +176,19 @@ struct Contestant {
     letter: char,
     target: String,
     server: Option<Server>,
-    /// The state before the first round. `None` for a server that was started here.
+    /// The server's state before the first round. `None` if this comparison started the server.
     context: Option<RunContext>,
     manifest: Manifest,
     windows: Vec<Interval>,
-    /// The rounds in which kvblaster was the limit, with the reasons.
+    /// The rounds in which kvblaster was the limit, each with the reason.
     bound: Vec<(usize, String)>,
     remarks: Vec<Remark>,
     left_behind: Vec<String>,
 }
 
-/// Returns the order of servers in a round. The second round of each pair reverses the order of the
-/// first, so that a drift affects all servers alike. Each pair begins with the next server, so that
-/// every server comes first, second and so on equally often.
+/// Returns the order of servers in a round. Rounds form pairs. The second round of a pair has the
+/// reverse order of the first round, so that a drift affects all servers alike. Each pair begins
+/// with another server, so that every server comes first, second and so on equally often.
 pub(crate) fn order(round: usize, count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).map(|at| (at + round / 2) % count).collect();
     if round % 2 == 1 {
@@ -202,7 +204,7 @@ pub(crate) fn order(round: usize, count: usize) -> Vec<usize> {
 pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
     has_cpus(&[("server-cpus", &plan.server_cpus)])?;
     let failed = |error| CompareError::System("CPUs".to_owned(), error);
-    // This thread, and the threads that it starts, run on the other CPUs, if there are any.
+    // All threads of kvblaster run on CPUs outside `--server-cpus`, if there are any.
     let mut rest = net::thread_cpus().map_err(failed)?;
     rest.retain(|cpu| !plan.server_cpus.contains(cpu));
     launch::on_cpus(&rest, || compared(plan)).map_err(failed)?
@@ -211,7 +213,7 @@ pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
 fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
     let seed = plan.run.seed;
     let mut all = contestants(plan)?;
-    // Runs do not remove the items, because later rounds use the items of the first round.
+    // Because of `is_part`, runs do not remove the items, which later rounds use too.
     plan.run.is_part = true;
     let rounds = rounds(plan, &mut all);
     (plan.run.is_part, plan.run.seed) = (false, seed);
@@ -241,7 +243,7 @@ fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
     })
 }
 
-/// Returns the number of complete rounds, and the error that ended them, if any.
+/// Returns the number of complete rounds, and the error that ended the rounds early, if any.
 fn rounds(
     plan: &mut Plan,
     all: &mut [Contestant],
@@ -275,7 +277,7 @@ fn rounds(
     Ok((rounds, failed))
 }
 
-/// Sets `reflected_per_s` of all servers to the rate of the null server, if any, in the same round.
+/// Sets `reflected_per_s` of each round to the null server's rate in this round, if there is one.
 fn measure_headroom(all: &mut [Contestant]) {
     let rounds = all.iter().map(|one| one.windows.len()).min().unwrap_or(0);
     for round in 0..rounds {
@@ -318,9 +320,9 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
     Ok(all)
 }
 
-/// Checks, if `--server-cpus` is given, that a server that was not started here runs only on these
-/// CPUs, because CPU time elsewhere is not counted. A process that we may not inspect passes: none
-/// of its CPU time is known.
+/// If `--server-cpus` is given, checks that a target's processes run only on these CPUs, because
+/// CPU time on other CPUs is not counted. A process that kvblaster may not inspect passes, because
+/// its CPU time is unknown anyway.
 fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
     if plan.server_cpus.is_empty() {
         return Ok(());
@@ -335,7 +337,7 @@ fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
 }
 
 impl Contestant {
-    /// Makes one run. Returns false if the run ended early, as by Ctrl-C.
+    /// Makes one run. Returns false if the run ended early, for example by Ctrl-C.
     fn measure(
         &mut self,
         plan: &mut super::Plan,
@@ -377,7 +379,12 @@ impl Contestant {
         let mean = time_or_dash(window.tally.total().response_ns.mean_ns());
         let rate = grouped(window.achieved_per_s());
         let (letter, round) = (self.letter, round + 1);
-        live::tell(plan, &format!("round {round} of {rounds}, {letter}: {rate}/s, mean {mean}"));
+        live::tell(
+            plan,
+            &format!(
+                "round {round} of {rounds}, server {letter}: {rate} requests/s, mean time {mean}"
+            ),
+        );
         (window.start_s, window.run) = (start_s, round - 1);
         self.windows.push(window);
         if round == 1 {
@@ -386,7 +393,7 @@ impl Contestant {
         Ok(true)
     }
 
-    /// Removes the stored items of a server that was not started here.
+    /// Removes the stored items, unless this comparison started the server.
     fn leave(&mut self, plan: &mut super::Plan) {
         let Some(context) = &self.context else { return };
         plan.targets = vec![self.target.clone()];
@@ -421,13 +428,13 @@ impl Contestant {
         bound.sort_by_key(|(round, _)| *round);
         bound.dedup_by_key(|(round, _)| *round);
         if let Some((_, why)) = bound.first().filter(|_| done.verdict.generator_fault().is_none()) {
-            let sentence = format!("in {} of {rounds} rounds {why}", bound.len());
+            let sentence = format!("in {} of {rounds} rounds: {why}", bound.len());
             done.verdict.add("generator-limited", Severity::Warning, sentence);
         }
         let others = done.merged.as_ref().and_then(|all| figures::others(all, cpus));
         if let Some(others) = others.filter(|share| *share > OTHERS_MAX) {
             let sentence = format!(
-                "other programs used {} of the CPU time on --server-cpus, which is counted as \
+                "other programs used {} of the CPU time on --server-cpus, and this time counts as \
                  the server's",
                 percent(others)
             );
@@ -453,7 +460,7 @@ pub(crate) fn folders(folder: &Path, count: usize) -> impl Iterator<Item = PathB
     ('A'..='Z').take(count).map(move |letter| folder.join(letter.to_string()))
 }
 
-/// Checks that all results can be written, before time is spent on them.
+/// Checks, before anything is measured, that all results can be written.
 ///
 /// # Errors
 /// A result already exists, or cannot be written.
@@ -476,8 +483,7 @@ impl Comparison {
         path.file_name().is_some_and(|name| name == FILE) || path.join(FILE).exists()
     }
 
-    /// Reads a comparison from its folder, or from the file itself. Fails if the file is no
-    /// comparison.
+    /// Reads a comparison from its folder or from its file.
     pub(crate) fn read(path: &Path) -> Result<Comparison, ResultError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         result::read(&path)
@@ -513,7 +519,7 @@ mod tests {
         assert_eq!(plan.run.schedule.reports, 1);
         let rows = [
             ("a", "at least two servers are needed"),
-            ("a b --start memcached", "--start: the command needs {port} or {socket}"),
+            ("a b --start memcached", "--start: the command must contain {port} or {socket}"),
             ("a b --rounds 0", "--rounds"),
             ("a b -t 3 -c 2", "--threads 3"),
             (&"a ".repeat(27), "more than 26 servers"),

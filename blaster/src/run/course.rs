@@ -1,8 +1,8 @@
 //! The course of a run: populating, settling, the reports one after another, and the end.
 //!
-//! Where: called by `run`; `capacity` calls it once for each trial.
-//! Invariant: an epoch ends for all threads at once, and CPU use is read at that time. Ctrl-C, a
-//! failed thread or the last request ends a run early; the measurements so far are kept.
+//! Where: `run` calls `populate` and `drive` once, `capacity` calls them for each trial.
+//! Invariant: an epoch ends for all threads at once, and CPU use is read at the same time. Ctrl-C,
+//! a failed thread or the last request ends a run early; the earlier measurements are reported.
 //! Source: the KV-Cache paper, section 6.1: six consecutive reports of ten seconds after settling.
 
 use super::agents::Parts;
@@ -43,7 +43,7 @@ pub(crate) struct TrafficResult {
 }
 
 /// Stores every key once. Returns a description of the keys that were not stored. Fails if a thread
-/// failed, no request was answered, or more than half of the keys could not be stored.
+/// fails, no request is answered, or at least half of the keys cannot be stored.
 pub(crate) fn populate(
     plan: &Plan,
     context: &RunContext,
@@ -119,15 +119,15 @@ fn given_up(
     );
     let said = match why {
         Stall::Lossy(left) => format!(
-            "filling was given up {so_far}: because of requests that are never answered, it would \
-             take {} more{message}.\n{}",
+            "kvblaster gave up filling {so_far}: many requests are never answered, so filling \
+             would take {} more{message}.\n{}",
             clock(left),
             stored.advice()
         ),
         Stall::Silent(silence) if answered == 0 => unheard(context, silence) + &message,
         Stall::Silent(silence) => format!(
-            "stopped answering while it was filled, {so_far}: no answer came for {}{message}.\n\
-             Check the server first: its log, and whether it still runs",
+            "the server stopped answering while it was filled, {so_far}: no answer came for \
+             {}{message}.\nCheck first whether the server still runs, and what its log says",
             time(ns(silence))
         ),
     };
@@ -155,8 +155,8 @@ fn has_udp(context: &RunContext) -> bool {
 /// requests that overflow the server's socket buffer are lost.
 const POPULATE_DEPTH: u32 = 32;
 
-/// Sends requests at `pace` for the time of the plan's schedule. Fails if no thread could be
-/// started, or if no server ever answers. A later failure ends the traffic early.
+/// Sends requests at `pace` for the time of the plan's schedule. Fails if a thread cannot be
+/// started, or if no answer ever arrives. A later failure ends the traffic early.
 pub(crate) fn drive(
     plan: &Plan,
     context: &RunContext,
@@ -172,7 +172,7 @@ pub(crate) fn drive(
     let (agents, on_demand) = (context.agents.as_ref(), OnDemandReports::new(watch, rate_of(pace)));
     let reporters = (workers.group.reporters(), Parts::new(agents));
     let mut builder = ReportBuilder::new(watch, plan.schedule, on_demand, reporters);
-    // A report on demand cuts an epoch in two. Each thread must have time to notice both parts.
+    // A report on demand cuts an epoch into two parts, which are long enough for threads to notice.
     let part_min = TICK.min(plan.schedule.report / 4);
     let mut epoch = 0;
     while epoch <= plan.schedule.reports && is_on(plan, context, &workers) {
@@ -200,7 +200,7 @@ pub(crate) fn drive(
     }
     if is_cold {
         let why = workers.end().1.map(|failed| failed.to_string());
-        let cut_short = why.or_else(|| Some("the hits had not settled".to_owned()));
+        let cut_short = why.or_else(|| Some("the hit ratio had not settled".to_owned()));
         return Ok(TrafficResult { cut_short, ..TrafficResult::default() });
     }
     let (elapsed, early) = (workers.start.elapsed(), epoch <= plan.schedule.reports);
@@ -228,7 +228,7 @@ fn is_on(plan: &Plan, context: &RunContext, workers: &Workers<'_>) -> bool {
     !workers.group.is_over() && !context.is_stopped() && silence(plan, workers).is_none()
 }
 
-/// Returns the time since the start if it is too long and no answer has arrived at all.
+/// Returns the time since the start if no answer has arrived and this time is too long.
 fn silence(plan: &Plan, workers: &Workers<'_>) -> Option<Duration> {
     let silence = workers.born.elapsed();
     (silence >= silence_max(plan.timeout) && workers.group.is_unheard()).then_some(silence)
@@ -266,7 +266,13 @@ fn warm(
     let is_settled = warm.is_settled();
     let message = warm.ratios().map_or_else(
         || "the hit ratio is not known".to_owned(),
-        |[last, before]| format!("hits were {}, and {} before", percent(last), percent(before)),
+        |[last, before]| {
+            format!(
+                "{} in the last quarter of this time, {} in the quarter before",
+                percent(last),
+                percent(before)
+            )
+        },
     );
     if is_settled {
         live.note(&format!("the hit ratio has settled after {took}: {message}"));
@@ -322,16 +328,16 @@ impl ReportBuilder {
         }
         live.reported(epoch, &all.tally);
         self.whole = self.whole.max(epoch);
-        // If all threads are done, their tallies arrive before the epoch ends, and `close` adds
-        // them. Epoch 0 is settling; only `close` knows whether settling is the only report.
+        // `close` adds the parts of an epoch that has not ended yet, and of epoch 0 (settling),
+        // because only `close` knows whether settling is the only report.
         if epoch > 0 && (epoch as usize) < self.ends.len() {
             self.add_parts(epoch);
         }
     }
 
-    /// Adds the counts that threads handed over under epoch number `number` to the schedule's
-    /// epoch. Returns the schedule's epoch, its counts so far, and the report on demand that ends
-    /// with `number`, if any.
+    /// Adds the counts of the threads' epoch number `number` to the epoch of the schedule. Returns
+    /// the schedule's epoch, its counts so far, and the report on demand that ends with `number`,
+    /// if any.
     fn join(&mut self, (number, part): (u32, MergedTally)) -> (u32, &MergedTally, Option<Report>) {
         let (epoch, report) = self.on_demand.take(number, &part);
         self.parts.number(number, epoch);
@@ -354,14 +360,14 @@ impl ReportBuilder {
     /// Drops the current report, which lacks a lost agent's part. Returns a remark on this loss.
     fn lose(&mut self) -> (Severity, &'static str) {
         if self.whole == 0 {
-            let message = "the figures of the lost agent are missing: fewer requests were made \
-                           than the run's rate";
+            let message = "the figures of the lost agent are missing, so the run has fewer \
+                           requests than its rate requires";
             return (Severity::Invalid, message);
         }
         self.ends.truncate(self.whole as usize + 1);
         self.collector = Collector::new(0);
         let message =
-            "all reports end before an agent was lost: the report at that time is left out";
+            "an agent was lost during a report: this report and all later reports are left out";
         (Severity::Warning, message)
     }
 

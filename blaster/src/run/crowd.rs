@@ -1,4 +1,4 @@
-//! A crowd beside the load: connections without requests, and clients that read and write slowly.
+//! The crowd: connections that send nothing (`--idle`), and slow clients (`--slow`).
 //!
 //! ```text
 //! readers   request many long values at once, and read a byte at a time
@@ -6,10 +6,10 @@
 //! idle      connected, and silent
 //! ```
 //!
-//! Where: connected after the server is filled; a thread of its own moves the bytes until the
-//! traffic ends.
-//! Invariant: each client keeps one connection. A connection that the server closes is counted, and
-//! the result says so. The crowd's requests are in no tally.
+//! Where: `run` connects the crowd after the server is filled; one thread moves the crowd's bytes
+//! until the traffic ends.
+//! Invariant: each client has one connection, and does not reconnect. The result says how many
+//! connections the server closed. The crowd's requests are in no tally.
 //! Source: none; slow clients are the usual cause of memory that a server cannot give back.
 
 use super::RunError;
@@ -22,21 +22,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The most connections of a crowd.
+/// Maximum of `--idle`, and of `--slow`.
 pub(crate) const CROWD_MAX: u32 = 100_000;
 const KEY: &str = "kvblaster:slow";
 const VALUE_BYTES: usize = 100_000;
-/// Values that a reader requests at once.
+/// Number of values that a reader requests at once.
 const VALUES: usize = 40;
 /// Time between two bytes of one client.
 const BYTE_EVERY: Duration = Duration::from_secs(1);
 /// Size of a reader's receive buffer in the kernel, in bytes.
 const READER_BUFFER_BYTES: usize = 4096;
-/// Longest wait for the server to accept a connection.
+/// Longest wait for the server to accept a connection, and for an answer; then the run fails.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The most bytes of an answer that are read.
+/// Maximum number of bytes that are read of an answer.
 const LINE_BYTES_MAX: u64 = 200;
-/// The longest sleep, after which the thread checks whether the traffic is over.
+/// Longest sleep of the crowd's thread before it checks whether the traffic is over.
 const TICK: Duration = Duration::from_millis(50);
 
 /// The sizes of a crowd.
@@ -53,10 +53,9 @@ pub struct CrowdFlags {
     pub slow: u32,
 }
 
-/// The connections of a crowd.
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
-    /// Readers and writers alternate.
+    /// The slow clients: readers and writers alternate.
     slow: Vec<Slow>,
     idle: Vec<TcpStream>,
     /// The request that each writer sends again and again.
@@ -85,7 +84,11 @@ impl Crowd {
         }
         let address = match targets.first() {
             Some(Target { place: Place::Tcp(address), is_redis: false, .. }) => *address,
-            _ => return Err(RunError::Crowd("they need a memcached over TCP".to_owned())),
+            _ => {
+                return Err(RunError::Crowd(
+                    "these flags need a memcached server that is reached over TCP".to_owned(),
+                ));
+            }
         };
         let mut crowd = Crowd { address: Some(address), ..Crowd::default() };
         let gathered = crowd.gather(flags, address, stop);
@@ -140,7 +143,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Moves a byte for each slow client in turn, until `over` is set.
+    /// Reads or writes a byte for each slow client in turn, until `over` is set.
     pub(super) fn creep(&mut self, over: &AtomicBool) {
         let Ok(count @ 1..) = u32::try_from(self.slow.len()) else { return };
         let (gap, mut due, mut next) = (BYTE_EVERY / count, Instant::now(), 0);
@@ -172,7 +175,7 @@ impl Crowd {
         drop((self.idle, self.slow));
         if let Some(address) = self.address.filter(|_| !self.set.is_empty()) {
             let delete = format!("delete {KEY}\r\n");
-            // If this fails, the server is gone, and the run says so.
+            // If the delete fails, the server is gone, which the run reports.
             let _ = accepted(address)
                 .and_then(|mut stream| exchange(&mut stream, delete.as_bytes(), "DELETED"));
         }
@@ -202,7 +205,7 @@ impl Slow {
     }
 }
 
-/// Connects, and waits until the server answers, which shows that it has accepted the connection.
+/// Connects, and waits for an answer, which shows that the server has accepted the connection.
 fn accepted(address: SocketAddr) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -216,7 +219,7 @@ fn exchange(stream: &mut TcpStream, request: &[u8], expected: &str) -> io::Resul
     BufReader::new(stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
     match String::from_utf8_lossy(&line).trim_end() {
         line if line == expected => Ok(()),
-        "" => Err(io::Error::other("the server closed it")),
+        "" => Err(io::Error::other("the server closed the connection")),
         line => Err(io::Error::other(format!("the server answers {line}, not {expected}"))),
     }
 }
@@ -267,7 +270,7 @@ mod tests {
         let targets = [target(listener.local_addr().unwrap())];
         let flags = CrowdFlags { idle: 3, slow: 2 };
         let remark = thread::scope(|scope| {
-            // One more connection for the SET at the beginning, and one for the delete at the end.
+            // Seven connections: five of the crowd, one for the SET, and one for the delete.
             let server = scope.spawn(|| serve(&listener, 7, 4, usize::MAX));
             let over = AtomicBool::new(false);
             let mut crowd = Crowd::connect(flags, &targets, &over).unwrap();
@@ -289,8 +292,8 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let targets = [target(listener.local_addr().unwrap())];
             let (stop, flags) = (AtomicBool::new(is_stopped), CrowdFlags { idle: 3, slow: 2 });
-            // Without `is_stopped`: connections of the SET, of two slow clients, of one client that
-            // is refused, and of the delete.
+            // If `is_stopped` is false, five connections arrive: for the SET, for two slow clients,
+            // for an idle client that is refused, and for the delete.
             let (connections, refused) = if is_stopped { (2, 2) } else { (5, 3) };
             let error = thread::scope(|scope| {
                 let server = scope.spawn(|| serve(&listener, connections, usize::MAX, refused));
@@ -306,7 +309,10 @@ mod tests {
     fn a_crowd_needs_memcached_over_tcp() {
         let connect = |flags| Crowd::connect(flags, &[], &AtomicBool::new(false));
         let told = connect(CrowdFlags { idle: 1, slow: 0 }).unwrap_err().to_string();
-        assert_eq!(told, "--idle and --slow: they need a memcached over TCP");
+        assert_eq!(
+            told,
+            "--idle and --slow: these flags need a memcached server that is reached over TCP"
+        );
         assert!(connect(CrowdFlags::default()).unwrap().leave().is_none());
     }
 }

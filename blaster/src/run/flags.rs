@@ -1,7 +1,7 @@
-//! The flags of the verbs that drive servers, in groups; each verb has the groups that it needs.
+//! The flags of the subcommands that send requests. Groups of flags are shared by subcommands.
 //!
 //! Where: parsed by `flags`.
-//! Invariant: a flag's default is the one that `--help` shows. The flags of a workload's settings
+//! Invariant: each flag has the default that `--help` shows. The flags of a workload's settings
 //! come from the table `SETTINGS`; their values are applied, in their order on the command line, to
 //! the workload that `--workload` names.
 
@@ -30,7 +30,7 @@ const DEPTH_MAX: u32 = 1 << 16;
 const RATE_MAX: f64 = 1e10;
 const OUTSTANDING_MAX: u32 = 1 << 20;
 const PID_MAX: u32 = 1 << 22;
-/// Largest `--fill`. It may exceed 100 %, so that evictions can be measured.
+/// Largest `--fill`, in percent. More than 100 % is allowed, so that evictions can be measured.
 const FILL_PERCENT_MAX: f64 = 10_000.0;
 
 const ASKED: &str = "Requests and items";
@@ -39,12 +39,12 @@ const MEASURED: &str = "Measuring";
 const SETTING: &str = "Settings of the workload (in a TOML file: NAME = VALUE)";
 
 const ABOUT_RUN: &str = "\
-Fills the servers, drives them with a workload, reports rates, times, hits,
-errors and CPU use, and removes the items that it stored. A server that holds
-other items is not filled. Keys are spread over several servers by ketama, as
-libmemcached does.
+Fills the servers with items, sends a workload to them, reports rates, times,
+hits, errors and CPU use, and removes the items that it stored. A server that
+holds other items is not filled. Several servers share the keys by ketama, as in
+libmemcached.
 
-  kvblaster run localhost:11211                        a first look
+  kvblaster run localhost:11211                        measures for a few seconds
   kvblaster run -r 50k -a 'p99<1ms' localhost:11211    is p99 under 1 ms at this rate?
   kvblaster run -w facebook --schedule 10s+6x10s -o mine localhost:11211
                         10 s unmeasured, then 6 reports of 10 s; the result is
@@ -56,13 +56,13 @@ const ABOUT_CAPACITY: &str = "\
 Finds, for each objective, the highest rate at which the servers meet the
 objective, answer 99 % of the requests, and let hardly any request fail. Prints
 all trials as a table, and latency against throughput as a plot. Targets and
-workloads are those of kvblaster run.
+workloads are given as for kvblaster run.
 
   kvblaster capacity localhost:11211
   kvblaster capacity -O 'p99.9<500us' --first 50k -o mine localhost:11211";
 
-/// The plan of one run. The flags in it are those of all verbs that drive servers. Flags that only
-/// some verbs have are in the groups below, which copy their values into the plan.
+/// The plan of one run. Its flags belong to all subcommands that send requests. Flags of only some
+/// subcommands are in the groups below, whose functions copy the values into the plan.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help::lists(), args = settings())]
 pub struct Plan {
@@ -72,11 +72,12 @@ pub struct Plan {
         value_name = "TARGET",
         help_heading = None::<&str>,
         help = "\
-HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH, redis://HOST:PORT or redis://unix:/PATH; \
-xdp://INTERFACE/HOST:PORT is UDP that bypasses the kernel (AF_XDP; needs root, and an \
-interface with at least one queue for each thread); append ?mode=native or ?mode=generic to allow \
-only that mode. The default port is 11211 (6379 for Redis); :PORT alone is a port of this machine. \
-To divide the keys unequally, append /WEIGHT to each target, or ,WEIGHT to a unix:/PATH"
+HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH, redis://HOST:PORT, redis://unix:/PATH or \
+xdp://INTERFACE/HOST:PORT. xdp:// sends UDP packets that bypass the kernel (AF_XDP); it needs \
+root, and an interface with at least one queue for each thread; append ?mode=native or \
+?mode=generic to allow only this mode. The default port is 11211 (6379 for Redis); :PORT alone is \
+a port of this machine. To divide the keys unequally, append /WEIGHT to each target, or ,WEIGHT to \
+a unix:/PATH"
     )]
     pub targets: Vec<String>,
 
@@ -114,11 +115,11 @@ To divide the keys unequally, append /WEIGHT to each target, or ,WEIGHT to a uni
     #[arg(long, help_heading = ASKED)]
     pub verify: bool,
 
-    /// Driving threads
+    /// Number of threads that send the requests
     #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=THREADS_MAX), default_value = "1")]
     pub threads: u32,
-    /// Connections to each server, over all threads
+    /// Number of connections to each server, from all threads together
     #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=CONNECTIONS_MAX), default_value = "16")]
     pub connections: u32,
@@ -143,18 +144,19 @@ To divide the keys unequally, append /WEIGHT to each target, or ,WEIGHT to a uni
     #[arg(long = "churn", help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=u64::MAX))]
     pub churn_requests: Option<u64>,
-    /// Send UDP requests of equal length in bursts, with one system call each (UDP_SEGMENT); bursts
-    /// are longest if all keys have the same size
+    /// Send UDP requests of equal length in bursts, with one system call for each burst
+    /// (UDP_SEGMENT). Bursts are longest if all keys have the same size
     #[arg(long, help_heading = DRIVEN)]
     pub gso: bool,
-    /// How requests over UDP are directed to the server's columns (threads). round-robin: each
-    /// request to the next column; key: each request to the column of its key (both write the
-    /// column into two bytes of memcached's UDP header). ports: each connection to the next
-    /// column, which has its own port, PORT to PORT + columns - 1. first works over TCP: each
-    /// connection to the first column, for which connections are opened until it accepts one
+    /// How requests are directed to the server's columns (threads). round-robin, over UDP: each
+    /// request to the next column; key, over UDP: each request to the column of its key (both write
+    /// the column into two bytes of memcached's UDP header); ports, over UDP: each connection to
+    /// the port of the next column, from PORT to PORT + columns - 1; first, over TCP: all
+    /// connections to the first column (kvblaster opens connections until the first column accepts
+    /// enough)
     #[arg(long, help_heading = DRIVEN, value_name = "HOW")]
     #[arg(value_parser = PossibleValuesParser::new(STEERS.map(|(_, name)| name))
-        .try_map(|name| Steer::named(&name).ok_or("no way to steer")))]
+        .try_map(|name| Steer::named(&name).ok_or("this way to steer is unknown")))]
     pub steer: Option<Steer>,
     /// Number of columns (threads) of each server; needed if the server does not report this number
     /// over TCP
@@ -172,13 +174,13 @@ To divide the keys unequally, append /WEIGHT to each target, or ,WEIGHT to a uni
     #[arg(long, short = '6', help_heading = DRIVEN)]
     pub ipv6: bool,
 
-    /// Time to settle, and reports: 2s+6x10s is 2 s that are not measured, and then 6 reports of
-    /// 10 s each; paper is 100s+6x10s, as in the KV-Cache paper
+    /// Times of the reports: 2s+6x10s means 2 s without measurement, and then 6 reports of 10 s
+    /// each; paper means 100s+6x10s, as in the KV-Cache paper
     #[arg(long, help_heading = MEASURED, value_name = "WHEN", default_value = "1s+5x1s")]
     pub schedule: Schedule,
-    /// Before the schedule, drive until the hit ratio is steady, but at most for this time. The
-    /// hit ratio is steady when it was nearly the same in the last two quarters of the time so far:
-    /// within half a percentage point, or less if hits or misses are rare
+    /// Before the schedule, send requests until the hit ratio is steady, but at most for this time.
+    /// The hit ratio is steady when it was nearly the same in the last two quarters of the time so
+    /// far: within half a percentage point, or less if hits or misses are rare
     #[arg(long, help_heading = MEASURED, value_name = "TIME", value_parser = time)]
     pub warm: Option<Duration>,
     /// End after this many requests, or at the end of the schedule if that comes first
@@ -204,13 +206,13 @@ To divide the keys unequally, append /WEIGHT to each target, or ,WEIGHT to a uni
     /// True if this run is part of a larger measurement, which removes the stored items itself.
     #[arg(skip)]
     pub is_part: bool,
-    /// The options, in the order of the command line.
+    /// All options, in the order of the command line.
     #[arg(skip)]
     pub given: Vec<CliOption>,
     /// The flags of `capacity`, if this is the plan of a search.
     #[arg(skip)]
     pub capacity: Option<Capacity>,
-    /// Requests due per second in an open loop. NaN means that the workload sets the gaps.
+    /// Requests due per second in an open loop. NaN: the workload sets the times between requests.
     #[arg(skip)]
     pub rate_per_s: Option<f64>,
     /// Outstanding requests per connection in a closed loop.
@@ -219,23 +221,22 @@ To divide the keys unequally, append /WEIGHT to each target, or ,WEIGHT to a uni
     /// Commands that start agents, which send the requests in place of this process.
     #[arg(skip)]
     pub agents: Vec<String>,
-    /// The objectives that must be met.
+    /// The objectives of `--assert`.
     #[arg(skip)]
     pub asserts: Vec<Objective>,
-    /// True if the result must be valid.
+    /// True if `--assert valid` was given.
     #[arg(skip)]
     pub asserts_valid: bool,
-    /// Process ids of the servers. If there are none, kvblaster finds them.
+    /// Process ids of the servers. If the list is empty, kvblaster looks for the processes.
     #[arg(skip)]
     pub server_pids: Vec<u32>,
-    /// The share of the servers' memory that keys and values take, if it determines the number of
-    /// keys.
+    /// The value of `--fill`: the share of the servers' memory that keys and values take.
     #[arg(skip)]
     pub fill_share: Option<f64>,
-    /// The crowd beside the load.
+    /// The values of `--idle` and `--slow`.
     #[arg(skip)]
     pub crowd: CrowdFlags,
-    /// The run's name; without one, the targets are its name.
+    /// The run's name. If it is `None`, the list of the targets is used.
     #[arg(skip)]
     pub label: Option<String>,
     /// The folder into which the result is written.
@@ -243,11 +244,11 @@ To divide the keys unequally, append /WEIGHT to each target, or ,WEIGHT to a uni
     pub out: Option<PathBuf>,
 }
 
-/// Flags for the pace of requests, of verbs that do not choose the rate themselves.
+/// Flags for the pace of requests, for subcommands that do not choose the rate themselves.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PaceFlags {
-    /// Open loop: this many requests fall due each second, however slowly the server answers;
-    /// own takes the times between requests from the workload. Without this flag the loop is
+    /// Open loop: this many requests become due each second, even if the server answers slowly. The
+    /// word own takes the times between requests from the workload. Without this flag the loop is
     /// closed
     #[arg(long = "rate", short, help_heading = DRIVEN, display_order = 0, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
@@ -264,7 +265,7 @@ impl PaceFlags {
     }
 }
 
-/// Flags for assertions, of verbs that are no search.
+/// Flags for assertions, for subcommands that do not search for a capacity.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AssertFlags {
     /// Exit with 1 unless this holds, or with 2 if the result is INVALID. Examples: 'p99<1ms',
@@ -305,7 +306,7 @@ impl AssertFlags {
     }
 }
 
-/// Flags for agents and the name of the run, of verbs that measure all their targets together.
+/// Flags for agents and the run's name, for subcommands that measure all targets together.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AgentFlags {
     /// Command that runs 'kvblaster agent', as in 'ssh HOST kvblaster agent'; the agent then sends
@@ -325,7 +326,7 @@ impl AgentFlags {
     }
 }
 
-/// Flags for the servers' processes, of verbs that do not compare their targets.
+/// Flags for the servers' processes, for subcommands that do not compare their targets.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ProcessFlags {
     /// Process ids of the servers, if kvblaster does not find them itself
@@ -340,11 +341,11 @@ impl ProcessFlags {
     }
 }
 
-/// Flags for the number of keys, of verbs that start no server themselves.
+/// Flags for the number of keys, for subcommands that start no server themselves.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct FillFlags {
-    /// Use as many keys as let keys and values take this share of the memory that the servers
-    /// may use, as in 70%; in place of --keys
+    /// Choose the number of keys so that keys and values take this share of the memory that the
+    /// servers may use, as in 70%; replaces --keys
     #[arg(long = "fill", help_heading = ASKED, value_name = "SHARE", value_parser = share)]
     #[arg(conflicts_with_all = ["keys", "agents"])]
     fill_share: Option<f64>,
@@ -353,7 +354,7 @@ pub(crate) struct FillFlags {
 /// Flags for the folder of results.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct OutFlags {
-    /// Write the results into this folder: JSON, CSV, HDR logs
+    /// Write the results into this folder as JSON, CSV and HDR logs
     #[arg(long, short, help_heading = MEASURED, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -368,7 +369,7 @@ impl OutFlags {
 #[derive(Debug, clap::Args)]
 #[command(before_help = format!("{ABOUT_RUN}\n\n{NUMBERS}"))]
 pub struct Run {
-    /// The flags of all verbs that drive servers.
+    /// The flags of all subcommands that send requests.
     #[command(flatten)]
     pub plan: Plan,
     #[command(flatten)]
@@ -394,7 +395,7 @@ pub struct Capacity {
     /// The objectives, the rates to try and the precision.
     #[command(flatten)]
     pub aim: SearchPlan,
-    /// Fill the servers once, not before each trial
+    /// Fill the servers only once instead of before each trial
     #[arg(long)]
     pub populate_once: bool,
 }
@@ -406,7 +407,7 @@ pub struct Capacity {
 pub struct Search {
     #[command(flatten)]
     capacity: Capacity,
-    /// The flags of all verbs that drive servers.
+    /// The flags of all subcommands that send requests.
     #[command(flatten)]
     pub plan: Plan,
     #[command(flatten)]
@@ -442,7 +443,7 @@ impl Plan {
         let value = |given: &CliOption| given.value.clone().unwrap_or_default();
         for one in given.iter().filter(|one| settings::names().any(|name| name == one.long)) {
             let set = self.workload.set(&one.long, &value(one));
-            // The error begins with the setting's name, or with the name of a law in the setting.
+            // Some errors already begin with the setting's name.
             set.map_err(|error| match error.to_string() {
                 why if why.starts_with(&format!("{}: ", one.long)) => format!("--{why}"),
                 why => format!("--{}: {why}", one.long),
@@ -463,7 +464,9 @@ impl Plan {
             return Err(format!("--steer first: not with --agent, because {why}"));
         }
         if !self.has_steady_rate() && self.workload.own_gap_ns(self.threads).is_none() {
-            return Err("--rate own: the workload has no gaps of its own".to_owned());
+            return Err("--rate own: the workload does not set the times between \
+                        requests"
+                .to_owned());
         }
         let gets = |shares: [f64; VERBS.len()]| shares[Verb::Get as usize] > 0.0;
         if self.warm.is_some() && !self.workload.shares().is_none_or(gets) {
@@ -472,13 +475,15 @@ impl Plan {
         if self.connections < self.threads {
             let threads = self.threads;
             return Err(format!(
-                "--threads {threads}: each thread needs one of the --connections; give {threads} \
+                "--threads {threads}: each thread needs a connection; give --connections {threads} \
                  or more"
             ));
         }
         if self.is_open() && self.depth != 1 {
             return Err(
-                "--depth: only for the closed loop; use --outstanding for the open loop".to_owned()
+                "--depth: this flag is only for the closed loop; use --outstanding for the open \
+                 loop"
+                    .to_owned(),
             );
         }
         Ok(())
@@ -510,7 +515,7 @@ impl Search {
             capacity.aim.goals = usual.map_err(|error| error.to_string())?;
         }
         if capacity.aim.goals.len() > GOALS_MAX {
-            return Err(format!("--objective: more than {GOALS_MAX}"));
+            return Err(format!("--objective: at most {GOALS_MAX} objectives are possible"));
         }
         let plan = &mut self.plan;
         plan.capacity = Some(capacity);
@@ -543,13 +548,14 @@ fn settings() -> impl Iterator<Item = Arg> {
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let number = without_suffix(text).parse::<f64>().ok();
     let number = number.filter(|number| *number > 0.0 && *number <= RATE_MAX);
-    number.ok_or_else(|| format!("a rate as in 500, 20k or 1.5m: {text}"))
+    number.ok_or_else(|| format!("must be a rate such as 500, 20k or 1.5m, not {text}"))
 }
 
 fn share(text: &str) -> Result<f64, String> {
     let percent = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
     let percent = percent.filter(|percent| *percent > 0.0 && *percent <= FILL_PERCENT_MAX);
-    let wrong = || format!("must be a share as in 70%, up to {FILL_PERCENT_MAX}%, not {text}");
+    let wrong =
+        || format!("must be a share of at most {FILL_PERCENT_MAX}%, such as 70%, not {text}");
     percent.map(|percent| percent / 100.0).ok_or_else(wrong)
 }
 
@@ -634,7 +640,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         let rows = [
             ("", "not provided: <TARGET>..."),
-            ("a -r 0", "--rate: a rate as in 500, 20k or 1.5m: 0"),
+            ("a -r 0", "--rate: must be a rate such as 500, 20k or 1.5m, not 0"),
             ("a -r 1e99", "--rate"),
             ("a -w uniform -r own", "own"),
             ("a -w nosuch.toml", "nosuch.toml"),
@@ -657,7 +663,7 @@ mod tests {
             ("a --warm 10s --mix set", "--warm"),
             ("a --steer keys", "a similar value exists: 'key'"),
             ("a --columns 3", "--steer <HOW>"),
-            ("a --fill 70", "--fill: must be a share as in 70%, up to 10000%, not 70"),
+            ("a --fill 70", "--fill: must be a share of at most 10000%, such as 70%, not 70"),
             ("a --fill 70% --keys 5", "--keys"),
             ("a --fill 70% --agent x", "--agent"),
             ("a --keys-per agent", "--keys-per agent: there are no agents; give --agent, or "),

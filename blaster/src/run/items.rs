@@ -4,7 +4,7 @@
 //! Where: called before a run fills servers, and when the run is over.
 //! Invariant: a server that holds items of other workloads is not filled unless the user allows it.
 //! At the end, the stored items are deleted, or the server is flushed if it was empty before, or
-//! the items are reported as still there.
+//! the report says that the items are still there.
 //! Source: memcached's `stats` (curr_items), `mg`, `flush_all`; Redis's `INFO`, `EXISTS`,
 //! `FLUSHDB`.
 
@@ -24,9 +24,9 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Number of keys that are looked up in a server that holds items. If the server has all of them,
-/// and not more items than the workload has keys, the items count as the workload's. If a twentieth
-/// of the keys were missing, such a sample would almost surely lack one.
+/// Number of keys that are looked up in a server that holds items. If the server has all these
+/// keys, and at most as many items as the workload has keys, its items count as the workload's. If
+/// a twentieth of all keys were missing, the sample would almost surely contain a missing key.
 const SAMPLE_KEYS: u64 = 256;
 /// The rate from which the announcement estimates the filling time if there is no `--fill-rate`.
 const USUAL_PER_S: f64 = 100_000.0;
@@ -36,7 +36,7 @@ const FAILED_MAX: u64 = 1000;
 /// Longest wait for a tally. Ctrl-C is checked between two waits.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Checks that no server holds items of other workloads, or that the user allows filling it.
+/// Checks that no server holds items of other workloads, or that the user allows filling anyway.
 pub(super) fn check(plan: &Plan, context: &RunContext) -> Result<(), RunError> {
     let held = if plan.populate && !plan.force { foreign_items(context) } else { Vec::new() };
     match held.is_empty() || is_allowed(&held) {
@@ -58,13 +58,17 @@ pub(super) fn announce(plan: &Plan, context: &RunContext) {
 fn announced(plan: &Plan, servers: &Servers, workload: &Workload) -> String {
     let keys = workload.keys() as f64;
     let (rate, bounds) = match plan.fill_rate_per_s {
-        Some(rate) => (rate, "--fill-rate"),
-        None => (USUAL_PER_S, "if the servers accept that many; --fill-rate limits it"),
+        Some(rate) => (rate, "set by --fill-rate"),
+        None => (USUAL_PER_S, "if the servers accept this rate; --fill-rate limits it"),
     };
     let took = Duration::try_from_secs_f64(keys / rate).unwrap_or(Duration::MAX);
-    let after = if plan.keep { "kept (--keep)" } else { "removed in the end, unless --keep" };
+    let after = match plan.keep {
+        true => "the items are kept (--keep)",
+        false => "the items are removed at the end, unless --keep is given",
+    };
     format!(
-        "filling {}: {} keys, {} of keys and values, in {} at {} keys a second ({bounds}); {after}",
+        "filling {} with {} keys ({} of keys and values): this takes {} at {} keys a second \
+         ({bounds}); {after}",
         servers.named(&[(1, servers.names())]),
         grouped(keys),
         size(workload.items_bytes()),
@@ -92,7 +96,7 @@ fn foreign_items(context: &RunContext) -> Vec<String> {
     held.collect()
 }
 
-/// True if a server has all keys of a sample.
+/// True if a server has all keys of a sample of `SAMPLE_KEYS` keys.
 fn has_sample(
     servers: &Servers,
     (nth, target): (usize, &Target),
@@ -134,30 +138,33 @@ fn has_sample(
     sampled > 0 && found == sampled
 }
 
-/// Asks the user whether to fill the servers. Returns false without a terminal.
+/// Asks the user whether to fill the servers. Returns false if there is no terminal.
 fn is_allowed(held: &[String]) -> bool {
     let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
         return false;
     }
     let held = held.join("; ");
-    let prompted = write!(stderr, "{held}, not of this workload. Fill it all the same? [y/N] ");
+    let prompted = write!(
+        stderr,
+        "{held}. These items are not of this workload. Fill the server nevertheless? [y/N] "
+    );
     let mut line = String::new();
     let is_read =
         prompted.and_then(|()| stderr.flush()).is_ok() && stdin.lock().read_line(&mut line).is_ok();
     is_read && matches!(line.trim(), "y" | "yes")
 }
 
-/// Removes the stored items, unless `--keep` is given. Describes the outcome for each server.
+/// Removes the stored items, unless `--keep` is given. Returns the outcome for each server.
 pub(super) fn clean_up(plan: &Plan, context: &RunContext, live: &Live) -> Vec<String> {
     if !plan.populate || plan.is_part || context.stored.get() == 0 {
         return Vec::new();
     }
-    // Relaxed, here and below: the flag guards no other memory. The Ctrl-C that ended the run does
-    // not end the removal, but a second Ctrl-C does.
+    // Relaxed, here and below: the flag guards no other memory. The flag is cleared, so that only a
+    // second Ctrl-C ends the removal.
     let was_stopped = context.stop.swap(false, Ordering::Relaxed);
     let left = match plan.keep {
-        true => sentences(context, |_| "still holds what was stored (--keep)".to_owned()),
+        true => sentences(context, |_| "still holds the stored items (--keep)".to_owned()),
         false => removed(plan, context, live),
     };
     context.stop.fetch_or(was_stopped, Ordering::Relaxed);
@@ -193,7 +200,7 @@ fn removed(plan: &Plan, context: &RunContext, live: &Live) -> Vec<String> {
     let is_flushed = now.len() == servers.infos.len()
         && servers.infos.iter().zip(&now).all(is_alone)
         && servers.targets.iter().all(|target| has_flushed(target, servers.protocol));
-    // Some servers count flushed items until a request reads them, so the count may not be 0.
+    // Some servers count flushed items until a request reads them. Then the keys are deleted too.
     let is_empty =
         || servers.query().iter().all(|now| matches!(now, Ok(ServerInfo { items: Some(0), .. })));
     if is_flushed && is_empty() {
@@ -256,7 +263,7 @@ fn cleared(plan: &Plan, context: &RunContext, live: &Live) -> Option<String> {
     })
 }
 
-/// Returns a sentence for each server, with its number of items now and before the run.
+/// Returns a sentence for each server, with the server's number of items now and before the run.
 fn sentences(context: &RunContext, what: impl Fn(Option<&ServerInfo>) -> String) -> Vec<String> {
     let servers = &context.servers;
     let now = if context.agents.is_some() { Vec::new() } else { servers.query() };
@@ -266,7 +273,7 @@ fn sentences(context: &RunContext, what: impl Fn(Option<&ServerInfo>) -> String)
         let items = now.and_then(|info| info.items).zip(before.items);
         let items = items.map_or(String::new(), |(now, before)| {
             let [now, before] = [now, before].map(|items| grouped(items as f64));
-            format!("; it reports {now} items, and {before} before the run")
+            format!("; it reports {now} items now, and reported {before} items before the run")
         });
         format!("{} {}{items}", target.name, what(now))
     };

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where: `course` calls `tick` in each iteration of its loop.
-//! Invariant: nothing is written to stdout, nothing at all with `--quiet`, and no control
-//! characters if stderr is no terminal. The counts of the driving threads are only read.
+//! Invariant: nothing is written to stdout. With `--quiet`, nothing is written at all. If stderr is
+//! no terminal, no control characters are written.
 
 mod view;
 
@@ -29,12 +29,12 @@ use view::{CURVE_MAX, View};
 const REDRAWN: Duration = Duration::from_millis(250);
 /// Time between two lines of progress if stderr is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(3);
-/// Number of updates per second. The displayed rates and times are those of the last second.
+/// Number of updates per second on a terminal.
 const DRAWINGS_A_SECOND: usize = 4;
-/// The first line, with a bar as wide as the terminal allows. The other lines are in `msg`.
+/// The format of the display: a line with a bar that fills the width, and `msg`, the other lines.
 const TEMPLATE: &str = "{prefix:.bold} [{wide_bar}] {percent} % {msg}";
 const STEPS: u32 = 10_000;
-/// The width in columns if the terminal does not report its width.
+/// The width that is assumed if the terminal does not report its width, in columns.
 const COLUMNS: u16 = 80;
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Live {
     is_open: bool,
     /// True for a search, which displays its trials itself.
     is_search: bool,
-    /// Longest wait for the hit ratio to settle. `None` if no such wait is under way.
+    /// The limit of the wait for a steady hit ratio. `None` if the run is not in this wait.
     warm: Cell<Option<Duration>>,
     is_quiet: bool,
     state: RefCell<State>,
@@ -54,7 +54,7 @@ pub(crate) struct Live {
 enum Phase {
     Populate(u64),
     Clear(u64),
-    /// Traffic; in a search, the trial's name.
+    /// In a search, the traffic has the trial's name.
     Traffic(Option<String>),
 }
 
@@ -64,7 +64,7 @@ struct State {
     /// The bar is hidden if stderr is no terminal that can move its cursor.
     bar: ProgressBar,
     drawn: Option<Instant>,
-    /// The time of the last line, or the start of the phase.
+    /// The time of the last line; before the first line, the start of the phase.
     last_line: Instant,
     /// The counts at each update in the last second, the oldest first.
     seen: VecDeque<(Instant, LiveSnapshot)>,
@@ -107,8 +107,8 @@ impl Live {
         }
     }
 
-    /// True if the threads have to publish live counts. Without a terminal, only filling and
-    /// clearing need them, because traffic is displayed by its reports.
+    /// True if the threads have to publish live counts. If stderr is no terminal, only filling and
+    /// clearing need live counts, because for traffic only the reports are displayed.
     pub(crate) fn is_watched(&self) -> bool {
         let phase = &self.state.borrow().phase;
         let is_filling = matches!(phase, Phase::Populate(_) | Phase::Clear(_));
@@ -138,12 +138,12 @@ impl Live {
         self.state.replace(State::new(Phase::Traffic(which), self.is_quiet));
     }
 
-    /// Begins to wait, at most for `limit`, for the hit ratio to settle. `None` ends the wait.
+    /// Displays from now on a wait of at most `limit` for a steady hit ratio. `None` ends the wait.
     pub(crate) fn warming(&self, limit: Option<Duration>) {
         self.warm.set(limit);
     }
 
-    /// Writes a line for a complete report, unless the progress is displayed on a terminal.
+    /// Writes a line for a complete report if stderr is no terminal.
     pub(crate) fn reported(&self, epoch: u32, tally: &Tally) {
         let is_told = self.schedule.is_reported(epoch) && !self.is_search;
         if !self.is_terminal() && is_told {
@@ -151,7 +151,7 @@ impl Live {
         }
     }
 
-    /// Updates the display if an update is due. Reads `snapshot` and `watch` only then.
+    /// Updates the display, and uses `snapshot` and `watch`, only if an update is due.
     pub(crate) fn tick(
         &self,
         elapsed: Duration,
@@ -273,7 +273,7 @@ impl Live {
         }
         if let Some(limit) = self.warm.get() {
             let part = elapsed.as_secs_f64() / limit.as_secs_f64().max(1e-9);
-            let name = "until hits settle, at most".to_owned();
+            let name = "wait for a steady hit ratio, at most".to_owned();
             return (name, part.min(1.0), Some(limit.saturating_sub(elapsed)));
         }
         let total = self.schedule.total();
@@ -329,7 +329,7 @@ fn draw(bar: &ProgressBar, view: &View) {
     bar.set_message(format!("{left}\n{}", lines.join("\n")));
 }
 
-/// Writes a line to stderr before there is a `Live`, unless `--quiet` is given.
+/// Writes a line to stderr, unless `--quiet` is given; for callers that have no `Live`.
 pub(crate) fn tell(plan: &Plan, text: &str) {
     if !plan.quiet {
         write(text);

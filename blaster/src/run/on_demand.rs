@@ -1,4 +1,4 @@
-//! Reports on demand: SIGUSR1 requests the figures since the last such report, or since the start.
+//! Reports on demand: SIGUSR1 requests the figures since the last SIGUSR1, or since the start.
 //!
 //! ```text
 //! schedule's epochs   |--- 0 ---|-------- 1 --------|-------- 2 --------|
@@ -8,7 +8,7 @@
 //!
 //! Where: `course` checks for a SIGUSR1 in each iteration of its loop.
 //! Invariant: a cut does not change the schedule's reports, because the parts of an epoch are added
-//! up. There is at most one report per `SPACING`; a request that comes too early waits.
+//! up. There is at most one report per `SPACING`; an earlier request waits until then.
 //! Source: the KV-Cache paper, section 5.2.2: counts, throughput, RTT, late responses by type.
 
 use super::live::Live;
@@ -31,8 +31,8 @@ const FILE: &str = "asked.csv";
 
 #[derive(Debug)]
 pub(crate) struct OnDemandReports {
-    /// For each report, the last of the threads' epoch numbers that the report covers, and the
-    /// report itself without the threads' counts, which arrive later.
+    /// For each report: the last epoch number of the threads that the report covers, and the report
+    /// without the threads' counts, which arrive later.
     cuts: Vec<(u32, Interval)>,
     asked_per_s: Option<f64>,
     /// The counts since the last report on demand.
@@ -47,13 +47,13 @@ impl OnDemandReports {
         OnDemandReports { asked_per_s, cuts: Vec::new(), seen, from, moment }
     }
 
-    /// Returns the threads' number for `epoch`, or for the part of `epoch` after the last cut.
+    /// Returns the threads' epoch number for `epoch`, or for its part after the last cut.
     pub(crate) fn number(&self, epoch: u32) -> u32 {
         epoch + u32::try_from(self.cuts.len()).unwrap_or(u32::MAX)
     }
 
-    /// Ends a report on demand now, if one is requested and the last report is at least `SPACING`
-    /// old. If this returns true, the caller moves the threads to the next epoch number.
+    /// If a report on demand is requested, and the last one is at least `SPACING` old, ends the
+    /// report now and returns true. Then the caller must move the threads to the next epoch number.
     pub(crate) fn cut_if_requested(
         &mut self,
         context: &RunContext,
@@ -77,8 +77,8 @@ impl OnDemandReports {
         (self.from, self.moment) = (elapsed, now);
     }
 
-    /// Adds the counts that all threads handed over under epoch number `number`. Returns the
-    /// schedule's epoch, and the report on demand that ends with `number`, if any.
+    /// Adds the counts of all threads for epoch number `number`. Returns the schedule's epoch, and
+    /// the report on demand that ends with `number`, if any.
     pub(crate) fn take(&mut self, number: u32, all: &MergedTally) -> (u32, Option<Report>) {
         self.seen.join(all);
         let before = self.cuts.iter().filter(|(cut, _)| *cut < number).count();
@@ -116,7 +116,8 @@ impl Report {
 /// Formats a report as a table with a line for each type of request, at most 80 columns wide.
 fn table(report: &Interval) -> String {
     let mut out = format!(
-        "on demand: {:.1} s from {:.1} s on\n{:<8}{:>9}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>6}",
+        "report on demand: {:.1} s, beginning at {:.1} s\n\
+         {:<8}{:>9}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>6}",
         report.seconds,
         report.start_s,
         "",
@@ -188,7 +189,7 @@ mod tests {
         let expected =
             [(0, None), (1, Some(3)), (1, Some(4)), (1, None), (2, None), (3, Some(56)), (3, None)];
         assert_eq!(all, [&expected[..], &[(4, None)]].concat());
-        // `busiest` of joined parts is weighted by their lengths.
+        // `busiest` of joined parts is weighted by the lengths of the parts.
         let mut parts = merged(1, 0.2, 90);
         parts.join(&merged(2, 1.0, 10));
         assert!((parts.busiest - 0.28).abs() < 1e-9 && parts.tally == merged(3, 0.0, 100).tally);
@@ -199,7 +200,7 @@ mod tests {
         let interval = Interval { start_s: 1.0, seconds: 2.0, ..Interval::default() };
         let text = table(&Interval { tally: merged(10, 0.0, 0).tally, ..interval });
         let expected = "\
-on demand: 2.0 s from 1.0 s on
+report on demand: 2.0 s, beginning at 1.0 s
              sent answered  failed  sent/s answ./s     min    mean     max  late
 get            10       10       0       5       5 60.0 µs 60.0 µs 60.0 µs    10
 all            10       10       0       5       5 60.0 µs 60.0 µs 60.0 µs    10";

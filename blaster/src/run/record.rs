@@ -13,7 +13,7 @@ use crate::target::{Place, Target};
 use procfs::process::Process;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-/// Maximum number of characters kept of a server's command line.
+/// Maximum number of characters recorded of a server's command line or list of CPUs.
 const COMMAND_CHARS_MAX: usize = 4096;
 
 pub(crate) fn manifest(plan: &Plan, context: &RunContext) -> Manifest {
@@ -112,7 +112,7 @@ fn record(
     }
 }
 
-/// Returns this machine's interface over which requests to `place` leave.
+/// Returns the interface of this machine that sends the requests to `place`.
 fn interface(place: &Place) -> Option<String> {
     let to = match place {
         Place::Tcp(address) | Place::Udp(address) => *address,
@@ -123,7 +123,7 @@ fn interface(place: &Place) -> Option<String> {
         true => Ipv4Addr::UNSPECIFIED.into(),
         false => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // Connecting a UDP socket sends nothing, and chooses the local address by the route.
+    // `connect` sends nothing on a UDP socket; it only chooses the local address by the route.
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect(to).ok()?;
     let own = socket.local_addr().ok()?.ip().to_canonical();
@@ -137,12 +137,12 @@ fn process(pid: u32) -> Option<Process> {
     Process::new(i32::try_from(pid).ok()?).ok()
 }
 
-/// Returns the CPUs that a process may run on, in the kernel's format.
+/// Returns the CPUs that a process may run on, as a list such as 0-3,8.
 pub(super) fn cpus(pid: u32) -> Option<String> {
     Some(listed(&process(pid)?.status().ok()?.cpus_allowed_list?))
 }
 
-/// Returns the CPUs of the first thread that may run outside `cpus`. `None` if no thread may.
+/// Returns all CPUs of a thread that may run on a CPU outside `cpus`. `None` if no thread may.
 pub(super) fn strays(pid: u32, cpus: &[usize]) -> Option<String> {
     let is_own = |cpu: u32| cpus.contains(&(cpu as usize));
     let is_free = |ranges: &Ranges| !ranges.iter().all(|(from, to)| (*from..=*to).all(is_own));
@@ -177,7 +177,6 @@ mod tests {
     fn this_machine_reaches_itself_over_loopback_and_a_path_over_no_network() {
         let to = |address: &str| Place::Udp(address.parse().unwrap());
         assert_eq!(interface(&to("127.0.0.1:11211")).as_deref(), Some("lo"));
-        // The kernel sends packets to any address of this machine over loopback.
         let needs_scope = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         let all = net::own_addresses().unwrap();
         for own in all.into_iter().filter(|own| !needs_scope(&own.ip)) {

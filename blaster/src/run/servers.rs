@@ -36,10 +36,10 @@ pub(crate) struct Servers {
     pub(crate) steering: Steering,
 }
 
-/// The reason why the servers cannot be driven.
+/// The reason why no requests can be sent to the servers.
 #[derive(Debug, thiserror::Error)]
 pub enum ServersError {
-    /// A name is wrong.
+    /// The name of a target is invalid, or its host cannot be found.
     #[error(transparent)]
     Target(#[from] TargetError),
     /// A server does not answer.
@@ -48,22 +48,22 @@ pub enum ServersError {
     /// The servers are of different kinds.
     #[error("{0}: a run has a single protocol: redis:// contradicts another target or --protocol")]
     Mixed(String),
-    /// The protocol has no datagrams.
+    /// The protocol does not work over UDP.
     #[error("{0}: only memcached's protocols work over UDP, not resp")]
     NoDatagrams(String),
-    /// The target is not reached over UDP.
+    /// `--steer` needs a target that is reached over UDP.
     #[error("{0}: --steer {1} works over UDP only (udp://HOST:PORT)")]
     NotSteered(String, &'static str),
     /// `--steer first` works only over TCP, in the protocol text or meta.
     #[error("{0}: --steer first works over TCP only (HOST:PORT), in the protocol text or meta")]
     NotFirst(String),
-    /// The number of columns is not known.
+    /// The server's number of columns is not known.
     #[error("{0}: the server does not report its number of columns over TCP ({1}): give --columns")]
     NoColumns(String, String),
     /// The server does not report how much memory it may use.
     #[error("{0}: the server reports no limit of its memory: give --keys in place of --fill")]
     NoLimit(String),
-    /// The columns would need more ports than there are.
+    /// There are fewer ports than the columns need.
     #[error(
         "{0}: --steer ports: {1} columns need {1} ports, but from this port to 65535 there are \
          fewer: give a lower port"
@@ -72,7 +72,6 @@ pub enum ServersError {
 }
 
 impl Servers {
-    /// Resolves names, and checks that each server answers.
     pub(crate) fn find(
         names: &[String],
         family: Family,
@@ -137,7 +136,7 @@ impl Servers {
         changes.collect()
     }
 
-    /// Memory that the servers may use, in total. Fails if a server does not report its limit.
+    /// Returns the sum of the servers' memory limits. Fails if a server does not report its limit.
     pub(crate) fn limit_bytes(&self) -> Result<u64, ServersError> {
         let limit = |(target, info): (&Target, &ServerInfo)| {
             info.limit_bytes.ok_or_else(|| ServersError::NoLimit(target.name.clone()))
@@ -155,8 +154,9 @@ impl Servers {
             let [limit_told, share_told] = [limit, share].map(size);
             (share > limit).then(|| {
                 format!(
-                    "{} may hold {limit_told}, but its keys and values alone are {share_told}: it \
-                     will not keep them all. Give it more memory, or use fewer --keys",
+                    "{} may use {limit_told} of memory, but its share of the keys and values alone \
+                     has {share_told}, so it cannot keep all of them. Give the server more memory, \
+                     or use fewer --keys",
                     target.name
                 )
             })
@@ -186,7 +186,7 @@ impl Servers {
             match to.len() {
                 0 => None,
                 count if count == silent.len() => Some(name),
-                _ => Some(format!("{name} (as agent {} sees it)", to.join(", "))),
+                _ => Some(format!("{name} (for agent {})", to.join(", "))),
             }
         };
         let mut names: Vec<String> = self.names().into_iter().filter_map(named).collect();
@@ -200,7 +200,7 @@ impl Servers {
     }
 }
 
-/// Describes how a server changed between two queries. `None` if its process is the same.
+/// Describes how a server changed between two queries. `None` if the server is the same process.
 fn change(before: &ServerInfo, now: io::Result<ServerInfo>, passed: Duration) -> Option<String> {
     let now = match now {
         Ok(now) => now,
@@ -233,7 +233,9 @@ fn steering(
         };
         let reported = || match version::threads(target) {
             Ok(Some(columns)) => Ok(columns),
-            Ok(None) => Err(ServersError::NoColumns(name(), "no num_threads".to_owned())),
+            Ok(None) => {
+                Err(ServersError::NoColumns(name(), "stats settings has no num_threads".to_owned()))
+            }
             Err(error) => Err(ServersError::NoColumns(name(), error.to_string())),
         };
         let columns = given.map_or_else(reported, Ok)?;

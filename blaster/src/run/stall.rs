@@ -1,22 +1,22 @@
-//! Detects when filling servers cannot succeed: they do not answer, or too many requests are lost.
+//! Detects that filling servers cannot succeed, because no server answers or requests are lost.
 //!
-//! Where: called by `course` for each tally that a worker sends.
-//! Invariant: no clock is read; the caller passes the time. Filling is never given up only because
-//! it is slow: either no request was answered, or lost requests make it slow.
+//! Where: `course` calls `observe` while it fills servers, and `items` while it deletes keys.
+//! Invariant: no clock is read; the caller passes the time. Slow filling is never given up, unless
+//! no request is answered at all or lost requests are the cause.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Longest time without an answer, in addition to `--timeout`, which is the time for one answer.
+/// Filling is given up if no answer arrives for this time plus `--timeout`, the limit per answer.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// If many requests are lost, filling is given up if it would still take longer than this.
 const LOSSY_MAX: Duration = Duration::from_secs(600);
-/// `LOSSY_MAX` applies only if at least one request in a hundred is lost.
+/// `LOSSY_MAX` applies only if at least one of this number of requests is lost.
 const LOST_SHARE: u64 = 100;
-/// Least time between two observations, which bounds the length of `seen`.
+/// Least time between two observations that are stored; it limits the length of `seen`.
 const SPACING: Duration = Duration::from_millis(250);
 
-/// Returns the time without any answer that counts as a stall, if requests have this timeout.
+/// Returns the time without any answer after which the servers count as silent.
 pub(crate) fn silence_max(timeout: Duration) -> Duration {
     timeout.saturating_add(SILENCE_MAX)
 }
@@ -40,7 +40,7 @@ struct Seen {
 pub(crate) struct StallDetector {
     keys: u64,
     window: Duration,
-    /// The observations, oldest first. The oldest is the start of filling or at least `window` old.
+    /// The observations, oldest first. The oldest is the start, or is at least `window` old.
     seen: VecDeque<Seen>,
 }
 
@@ -50,7 +50,7 @@ impl StallDetector {
         StallDetector { keys, window: silence_max(timeout), seen }
     }
 
-    /// Adds the sums at the time `at` after the start. Returns the stall, if the sums show one.
+    /// Stores the counts at the time `at` after the start. Returns a stall if the counts show it.
     pub(crate) fn observe(&mut self, at: Duration, answered: u64, lost: u64) -> Option<Stall> {
         if self.seen.back().is_some_and(|last| at.saturating_sub(last.at) < SPACING) {
             return None;
@@ -70,7 +70,7 @@ impl StallDetector {
         let over = now_answered + now_lost;
         let left = self.keys.saturating_sub(answered + lost) as f64 / over as f64;
         let left = Duration::try_from_secs_f64(left * took.as_secs_f64()).unwrap_or(Duration::MAX);
-        // If the last half of the window has no answer, wait: the reason will soon be `Silent`.
+        // If the newest half of the window has no answer, the stall will soon be `Silent`.
         let is_late = |seen: &&Seen| at.saturating_sub(seen.at) < self.window / 2;
         let is_answering = self.seen.iter().find(is_late).is_some_and(|s| s.answered < answered);
         let is_lossy = is_answering && now_lost * LOST_SHARE >= over && left > LOSSY_MAX;
@@ -85,7 +85,7 @@ mod tests {
     const KEYS: u64 = 1_000_000;
 
     /// Returns the seconds until filling is given up, and the reason. `each` returns the numbers of
-    /// answered and lost requests in a half second.
+    /// answered and of lost requests in the n-th half second.
     fn filling(keys: u64, each: impl Fn(u64) -> (u64, u64)) -> Option<(f64, Stall)> {
         let mut detector = StallDetector::new(Duration::from_secs(1), keys);
         let (mut answered, mut lost, mut half) = (0, 0, 0);

@@ -1,9 +1,9 @@
-//! The report of a run for people.
+//! The report of a run as text.
 //!
 //! Where: printed by `main` when a run is over.
-//! Invariant: every figure covers the reports and excludes settling. A figure that was not measured
-//! is left out, never printed as zero. No line is wider than 80 columns, except for names and
-//! commands, which users copy.
+//! Invariant: no figure includes the time before the first report, in which the server settles. A
+//! figure that was not measured is left out, never printed as zero. No line is wider than 80
+//! columns, except for names and commands, which users copy.
 //! Source: the KV-Cache paper, sections 5.2.2 and 6.2: counts, RTT and CPU.
 
 pub mod compared;
@@ -53,9 +53,9 @@ fn remarks(out: &mut String, done: &RunResult) {
     if !done.verdict.is_valid() {
         out.push_str("The result is invalid: it does not show what the server can do.\n");
     } else if done.verdict.has(UNSTEADY) {
-        out.push_str("The reports disagree (* is far from the others). Read with this in mind:\n");
+        out.push_str("The reports disagree (* marks a report far from the others). Remarks:\n");
     } else if !done.verdict.remarks.is_empty() {
-        out.push_str("The self-check passed; read the figures with this in mind:\n");
+        out.push_str("The self-check passed, with these remarks:\n");
     }
     let mut remarks: Vec<&Remark> = done.verdict.remarks.iter().collect();
     // Remarks that make the result invalid come first.
@@ -129,7 +129,7 @@ pub(crate) fn head(out: &mut String, plan: &Plan, manifest: &Manifest) {
 }
 
 fn server(target: &TargetRecord) -> String {
-    let version = target.version.as_ref().map(|version| format!("says it is {version}"));
+    let version = target.version.as_ref().map(|version| format!("reports version {version}"));
     let program = target.command_line.as_ref().and_then(|line| line.split_whitespace().next());
     let program = program.map(|path| path.rsplit('/').next().unwrap_or(path));
     let process = program.zip(target.pids.first()).map(|(name, pid)| format!("{name}, pid {pid}"));
@@ -196,9 +196,9 @@ fn times(out: &mut String, plan: &Plan, all: &Interval) {
         out.push('\n');
     }
     if plan.is_open() {
-        out.push_str("response time, us: from when a request was due\n");
+        out.push_str("response time, us: from the moment when a request was due\n");
         rows(out, columns.iter().map(|(_, tally)| &tally.response_ns));
-        out.push_str("service time, us: from when it was sent\n");
+        out.push_str("service time, us: from the moment when a request was sent\n");
         rows(out, columns.iter().map(|(_, tally)| &tally.service_ns));
     } else {
         out.push_str("response time, us\n");
@@ -207,8 +207,8 @@ fn times(out: &mut String, plan: &Plan, all: &Interval) {
     out.push('\n');
 }
 
-/// Keys answered per second by each type of request that was used, and by all types together if
-/// several were used.
+/// Returns the keys answered per second for each type of request that was used, and, if several
+/// types were used, for all types together.
 fn keys_per_s(all: &Interval) -> Vec<f64> {
     let used = VERBS.into_iter().zip(&all.tally.verbs).filter(|(_, tally)| tally.answered > 0);
     let mut each: Vec<f64> =
@@ -221,7 +221,7 @@ fn keys_per_s(all: &Interval) -> Vec<f64> {
 
 /// Writes a row for each figure, with a column for each item of `columns`.
 fn rows<'t>(out: &mut String, columns: impl Iterator<Item = &'t Times> + Clone) {
-    // A screen has too few rows for all figures. p95 is only in the tables of `kvblaster report`.
+    // A screen has too few rows for all figures, so only the tables of `kvblaster report` have p95.
     for (name, figure) in FIGURES.into_iter().filter(|(name, _)| *name != "p95") {
         let _ = write!(out, "{name:>NAMES$}");
         for times in columns.clone() {
@@ -249,7 +249,7 @@ fn keys(out: &mut String, all: &Interval) {
     if tally.failed_connections() > 0 {
         let _ = writeln!(
             out,
-            "closed     {} connections, by the server; {} attempts to connect failed",
+            "closed     {} connections closed by the server; {} attempts to connect failed",
             tally.reset, tally.refused
         );
     }
@@ -258,7 +258,7 @@ fn keys(out: &mut String, all: &Interval) {
         let kinds = refusals.iter().map(|(kind, count)| format!("{count} {kind}"));
         let kinds: Vec<String> = kinds.collect();
         let first = tally.refusals.first.as_deref().unwrap_or_default();
-        let _ = writeln!(out, "refusals   {}; the first: {first}", kinds.join(", "));
+        let _ = writeln!(out, "refusals   {}; the first answer: {first}", kinds.join(", "));
     }
     let _ = writeln!(
         out,
@@ -269,12 +269,12 @@ fn keys(out: &mut String, all: &Interval) {
         crate::words::time(tally.late_limit_ns),
         total.never(),
     );
-    // If only gets look up keys, this line would repeat the numbers of `hits`.
+    // If only gets look up keys, the line `not found` would repeat the numbers of the line `hits`.
     let (missing, looked_for) = tally.not_found();
     if looked_for > total.hits + total.misses {
         let percent = 100.0 * missing as f64 / looked_for as f64;
         let keys = grouped(looked_for as f64);
-        let _ = writeln!(out, "not found  {percent:.3} % of {keys} keys looked for");
+        let _ = writeln!(out, "not found  {percent:.3} % of {keys} keys that were looked up");
     }
     if total.not_done > 0 {
         let _ = writeln!(
@@ -300,7 +300,7 @@ fn keys(out: &mut String, all: &Interval) {
     );
 }
 
-/// If Jain's index of the answers per connection is lower than this, the report shows it.
+/// If Jain's index of the answers per connection is lower than this, the report shows the index.
 const FAIRNESS_MAX: f64 = 0.99;
 
 /// Writes a line only if some connections have far fewer answers than others.
@@ -308,7 +308,7 @@ fn fairness(out: &mut String, connections: &Connections) {
     let (count, index) = (connections.len(), connections.fairness());
     let Some(index) = index.filter(|index| count > 1 && *index < FAIRNESS_MAX) else { return };
     let _ = write!(out, "fairness   {index:.3} (Jain's index) over {count} connections");
-    // Like all reports, this line omits a percentile of too few answers.
+    // The worst p99 is shown only if every connection has enough answers for a p99.
     let fewest = connections.answered_range().map_or(0, |(fewest, _)| fewest);
     let is_reliable = fewest as f64 * 0.01 >= BEYOND_MIN;
     if let Some(ns) = connections.worst_p99_ns().filter(|_| is_reliable) {
@@ -328,7 +328,7 @@ fn cpu(out: &mut String, all: &Interval) {
     for (name, used) in [("server", &all.usage.server), ("generator", &all.usage.client)] {
         let Some(used) = used else { continue };
         if !used.is_measurable() {
-            let _ = write!(out, "{name:10} too little CPU time to tell");
+            let _ = write!(out, "{name:10} too little CPU time to measure");
         } else {
             let _ = write!(out, "{name:10} {:.2} CPUs", used.cpus());
         }
@@ -380,7 +380,7 @@ pub(crate) fn agents(out: &mut String, parts: &[AgentPart]) {
     out.push_str("began: the agent began at most this long after the order to begin was sent\n\n");
 }
 
-/// Formats nanoseconds as microseconds, with at least three digits.
+/// Formats nanoseconds as microseconds, with one decimal below 99.95 and without above.
 fn us(ns: Option<f64>) -> String {
     match ns {
         None => "-".to_owned(),

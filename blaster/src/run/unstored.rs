@@ -1,6 +1,6 @@
 //! Keys that could not be stored before the traffic: how many, why, and what the user can do.
 //!
-//! Where: `course` counts the requests while it populates; `run` and `capacity` report the keys.
+//! Where: `course` counts requests while it fills servers; `run` and `capacity` report the keys.
 //! Invariant: each key that is not stored is counted once, by the outcome of its request.
 //! Source: the KV-Cache paper, section 5.2.2; keys that were never stored lower the hit ratio.
 
@@ -89,7 +89,6 @@ impl PopulateCounts {
 mod tests {
     use super::*;
 
-    /// Returns the counts after `keys` keys were stored and others were refused, late or cut off.
     fn stored(keys: u64, refused: &[(&[u8], u64)], late: u64, cut_off: u64) -> PopulateCounts {
         let mut tally = Tally::new(0);
         (0..keys).for_each(|_| tally.answered(Verb::Set, false, 0, 0, 1));

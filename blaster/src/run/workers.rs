@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Interval at which the group checks whether all threads have connected.
+/// Interval at which `Workers::start` checks whether all threads have connected.
 const READY_TICK: Duration = Duration::from_millis(1);
 
-/// The work of one process: the whole run, or an agent's share of the threads.
+/// The work of one process: the whole run, or the share of one agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
     pub(crate) targets: Vec<String>,
@@ -98,7 +98,7 @@ impl Task {
 pub(crate) struct EpochTally {
     pub(crate) epoch: u32,
     pub(crate) tally: Tally,
-    /// The other figures of the epoch, if an agent sent the tally.
+    /// The agent's other figures of the epoch. `None` if a thread of this process sent the tally.
     pub(crate) part: Option<Part>,
 }
 
@@ -109,9 +109,7 @@ pub(crate) struct RunContext {
     pub(crate) names: Names,
     /// The agents, if they send the requests in place of this process.
     pub(crate) agents: Option<Agents>,
-    /// True after Ctrl-C or SIGTERM.
     pub(crate) stop: Arc<AtomicBool>,
-    /// True after SIGUSR1, which requests a report.
     pub(crate) report_requested: Arc<AtomicBool>,
     pub(crate) stored: Cell<u64>,
 }
@@ -163,7 +161,7 @@ pub(crate) trait WorkerGroup: Debug {
 
 #[derive(Debug)]
 pub(crate) struct Workers<'g> {
-    /// The time at which the workers began. The reported traffic begins at `start`.
+    /// The time at which the workers began to send. The reported traffic begins at `start`.
     pub(crate) born: Instant,
     pub(crate) start: Instant,
     /// The workers' epoch that is epoch 0 of the reported traffic.
@@ -172,10 +170,10 @@ pub(crate) struct Workers<'g> {
 }
 
 impl<'g> Workers<'g> {
-    /// Starts the workers of `plan`, at `pace`. The workers begin when all have connected, when one
-    /// has failed, or when Ctrl-C is pressed. If `is_watched` is true, the workers publish live
-    /// counts. If a thread cannot be started, the threads started before it have ended when the
-    /// error is returned.
+    /// Starts the workers of `plan`, at `pace`. The workers begin to send when all have connected,
+    /// when one has failed, or when Ctrl-C is pressed. If `is_watched` is true, the workers publish
+    /// live counts. If a thread cannot be started, ends the threads that were started before it,
+    /// and fails.
     pub(crate) fn start(
         plan: &Plan,
         context: &'g RunContext,
@@ -221,7 +219,7 @@ impl<'g> Workers<'g> {
         (handed.into_iter().filter_map(|handed| self.renumbered(handed)).collect(), failed)
     }
 
-    /// Renumbers the tally's epoch so that `first` is epoch 0. `None` for an earlier epoch.
+    /// Renumbers epochs so that epoch `first` becomes 0. `None` for an epoch before `first`.
     fn renumbered(&self, handed: EpochTally) -> Option<EpochTally> {
         Some(EpochTally { epoch: handed.epoch.checked_sub(self.first)?, ..handed })
     }

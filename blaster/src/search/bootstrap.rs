@@ -1,8 +1,9 @@
 //! Confidence intervals without assumptions about distributions.
 //!
-//! Where: applied to the rounds of a search or a comparison, and to the reports of a run.
+//! Where: used for the rounds of a search or a comparison, and for the reports of a run.
 //! Invariant: the same samples and seed give the same interval.
-//! Source: Efron's bootstrap. The interval's ends are percentiles of the resampled figures.
+//! Source: Efron's bootstrap. The interval's ends are percentiles of the figures computed from
+//! resampled data.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -10,15 +11,15 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 /// The maximum number of samples that are resampled; further samples are ignored.
 const SAMPLES_MAX: usize = 10_000;
 
-/// Returns the confidence interval of the mean. `confidence` is a fraction. `None` if there are
-/// fewer than two samples.
+/// Returns the confidence interval of the mean. `confidence` is a fraction. Returns `None` if there
+/// are fewer than two samples.
 #[must_use]
 pub fn interval(samples: &[f64], confidence: f64, times: u32, seed: u64) -> Option<(f64, f64)> {
     let mean = |some: &mut [f64]| some.iter().sum::<f64>() / some.len() as f64;
     interval_of(mean, samples, confidence, times, seed)
 }
 
-/// Like `interval`, but for a figure other than the mean.
+/// Returns the confidence interval of any `figure` that is computed from samples.
 #[must_use]
 pub fn interval_of(
     figure: impl Fn(&mut [f64]) -> f64,
@@ -34,8 +35,7 @@ pub fn interval_of(
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let count = samples.len() as u64;
     let mut draw = || {
-        // For at most 10,000 samples, the remainder favours low numbers by less than one part in
-        // 10^15.
+        // For 10,000 samples, the remainder favours low numbers by less than 1 in 10^15.
         let at = usize::try_from(random.next_u64() % count).unwrap_or(0);
         samples[at]
     };

@@ -1,19 +1,20 @@
-//! The bracket of a capacity: a rate that passed and a higher one that failed.
+//! The bracket of a capacity: a rate that passed, and a higher rate that failed.
 //!
-//! Where: each round has one bracket for each objective.
-//! Invariant: `low` < `high`. A trial at the rate that `next` returns narrows the bracket or closes
-//! an open end, so the search ends.
+//! Where: each round of a search has one bracket for each objective.
+//! Invariant: `low` < `high`. A trial at the rate that `next` returns narrows the bracket or sets a
+//! missing end, so the search ends.
 //! Source: the KV-Cache paper, section 6.1. Rates are doubled, then bisected on a logarithmic
 //! scale.
 
 use serde::{Deserialize, Serialize};
 
-/// While one end of the bracket is open, steps grow up to this factor.
+/// The largest factor between tried rates while the bracket lacks one end.
 const STEP_GROWTH: f64 = 2.0;
 
 const STEPS_ESTIMATED_MAX: u32 = 64;
 
-/// The reason why a capacity is not higher. If rounds differ, the reason listed last counts.
+/// The reason why a capacity is not higher. If rounds have different reasons, the reason that is
+/// listed last here counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
@@ -21,9 +22,9 @@ pub enum Limit {
     Server,
     /// The objective is not met even at the lowest rate.
     LowestRate,
-    /// The objective is met at the highest allowed rate. The capacity is that rate or higher.
+    /// The objective is met at the highest allowed rate; the capacity is at least this rate.
     HighestRate,
-    /// The generator cannot send at a higher rate. The capacity is the rate found or higher.
+    /// The generator cannot send at a higher rate; the capacity is at least the found rate.
     Generator,
     /// The search ended before the bracket was narrow enough.
     Unknown,
@@ -49,7 +50,7 @@ pub struct Bracket {
     is_client_bound: bool,
     start: f64,
     /// Rates below the floor are tried only after the server has failed at a higher rate. Failures
-    /// of the generator and trials of other goals do not lead below the floor.
+    /// of the generator, and trials for other goals, do not make the search go below the floor.
     floor: f64,
     step: f64,
     range: (f64, f64),
@@ -58,7 +59,7 @@ pub struct Bracket {
 
 impl Bracket {
     /// Returns a bracket that starts at the rate `start`. `step` is the factor between the first
-    /// rates, which are all in `range`. For `floor`, see the field.
+    /// rates. All rates are in `range`. For `floor`, see the field.
     pub(crate) fn new(
         start: f64,
         floor: f64,
@@ -92,7 +93,7 @@ impl Bracket {
         }
     }
 
-    /// Estimates the number of rates left to try, assuming that the next rate closes an open end.
+    /// Estimates the number of further rates, assuming that the next rate sets a missing end.
     pub(crate) fn steps_left(&self) -> u32 {
         let ratio = match (self.low, self.high) {
             _ if self.next() == Next::Done => return 0,
@@ -150,7 +151,7 @@ impl Bracket {
 mod tests {
     use super::*;
 
-    /// Narrows a bracket around a known capacity. Returns the rates tried.
+    /// Narrows a bracket around a known capacity. Returns the rates that were tried.
     fn narrow(bracket: &mut Bracket, capacity: f64) -> Vec<f64> {
         let mut tried = Vec::new();
         while let Next::Try(rate) = bracket.next() {
@@ -198,7 +199,7 @@ mod tests {
         let mut bracket = Bracket::new(1000.0, 400.0, 2.0, (10.0, 1e4), 0.02);
         bracket.failed(1000.0, true);
         assert_eq!((bracket.next(), bracket.limit()), (Next::Try(500.0), Limit::Unknown));
-        // If the server fails, lower rates are tried, down to the lowest of the range.
+        // If the server fails, lower rates are tried, down to the lowest rate of the range.
         let mut server = bracket.clone();
         server.failed(500.0, false);
         assert_eq!(server.next(), Next::Try(250.0));

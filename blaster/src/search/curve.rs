@@ -1,8 +1,8 @@
 //! Latency against throughput: one point per trial.
 //!
-//! Where: stored in the result with the capacities. Tables and charts show the stored curve.
-//! Invariant: a point has the requested rate as well as the achieved one, so that it shows where
-//! the server falls behind.
+//! Where: the curve is stored in the result with the capacities. Tables and charts show the curve.
+//! Invariant: a point has both the requested rate and the achieved rate, so that a reader sees
+//! where the server falls behind.
 //! Source: the KV-Cache paper, section 6.2.
 
 use crate::measure::{Interval, steady};
@@ -17,7 +17,8 @@ pub struct Point {
     pub offered_per_s: f64,
     /// Requests per second that were answered.
     pub achieved_per_s: f64,
-    /// The shortest response time. Response times are counted from when the requests were due.
+    /// The shortest response time. A response time is counted from the time when its request was
+    /// due.
     #[serde(default)]
     pub min_ns: Option<u64>,
     /// The mean response time.
@@ -41,7 +42,7 @@ pub struct Point {
     pub hit_ratio: Option<f64>,
     /// Number of CPUs that the server kept busy. `None` if the server is not on this machine.
     pub server_cpus: Option<f64>,
-    /// The share of time for which the generator's busiest thread was on a CPU.
+    /// The share of the trial's time that the generator's busiest thread spent on a CPU.
     pub busiest: f64,
     /// The reason why the trial measured the generator. `None` if the trial measured the server.
     pub client_bound: Option<String>,
@@ -82,12 +83,10 @@ impl Point {
 /// A row of the printed curve: trials at nearly the same rate.
 pub type Row<'f> = Vec<&'f Point>;
 
-/// Rates within one of these factors share a row. `rows` uses the first factor that gives few
-/// enough rows.
+/// Factors between rates that share a row. `rows` uses the first factor that gives few rows.
 const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];
 
-/// Groups all trials by rate into at most `rows_max` rows, or into more rows if even the last
-/// factor of `WIDTHS` gives more rows.
+/// Groups all trials by rate into at most `rows_max` rows, if a factor of `WIDTHS` allows this.
 pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     let mut points: Vec<&Point> = curve.iter().collect();
     points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
@@ -106,7 +105,7 @@ pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     all.find(|rows| rows.len() <= rows_max).unwrap_or(last)
 }
 
-/// The median of a figure over the trials of a row for which the figure is known.
+/// Returns the median of a figure over the trials of a row; trials without the figure are left out.
 pub(crate) fn median(row: &Row<'_>, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
     steady::median(row.iter().filter_map(|point| of(point)).collect())
 }

@@ -1,6 +1,6 @@
-//! A simulated server: a queue whose capacities are known.
+//! A simulated server for tests: a queue whose capacities are known.
 //!
-//! Where: tests. Invariant: the same seed gives the same trials.
+//! Where: used by tests. Invariant: the same seed gives the same trials.
 //! Source: the M/D/1 queue at load ρ with service time s. A share ρ of the requests waits, and the
 //! mean wait over all requests is ρs / 2(1 - ρ). Here the waits are exponentially distributed.
 
@@ -16,9 +16,9 @@ use std::time::Duration;
 /// Number of requests of a trial: enough to find the distribution's 99.9th percentile.
 const REQUESTS: u64 = 10_000;
 
-/// Additional time of each request in the slow mode (see `slow`).
+/// The additional time of each request that is slow (see the field `slow`), in seconds.
 pub(super) const SLOW_S: f64 = 5e-3;
-/// The factor by which waits are longer between the two rates of `dip`.
+/// The factor by which waits are longer if the rate is between the two rates of `dip`.
 const DIP: f64 = 1000.0;
 
 pub(super) struct Simulated {
@@ -27,18 +27,17 @@ pub(super) struct Simulated {
     pub(super) noise: f64,
     /// Share of trials in which one request in a hundred takes 100 ms.
     pub(super) stalls: f64,
-    /// Share of requests that take `SLOW_S` longer at any rate, so that times have two modes.
+    /// Share of requests that take `SLOW_S` longer at any rate.
     pub(super) slow: f64,
-    /// Between these two rates, waits are `DIP` times as long. So times are shorter again above the
-    /// second rate.
+    /// Between these two rates, waits are `DIP` times as long as elsewhere.
     pub(super) dip: (f64, f64),
     pub(super) client_per_s: f64,
-    /// The generator's lateness in seconds, which is added to each response time, and the trials in
-    /// which the generator is late.
+    /// The generator's lateness in seconds, which is added to each response time, and the numbers
+    /// of the trials in which the generator is late.
     pub(super) late: (f64, Range<u32>),
     pub(super) errors: u64,
     pub(super) lost: u64,
-    /// Number of trials after which the server reports that the user stopped the search.
+    /// Number of trials after which `run` reports that the user stopped the search.
     pub(super) trials_max: u32,
     pub(super) random: Xoshiro256PlusPlus,
     pub(super) trials: u32,

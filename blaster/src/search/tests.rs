@@ -1,6 +1,6 @@
 //! Searches against servers whose capacities are known.
 //!
-//! Where: tests.
+//! Where: unit tests of `search`.
 //! Invariant: everything is computed from fixed seeds, so a test always has the same result.
 
 use super::bracket::Limit;
@@ -25,7 +25,7 @@ fn rate(capacity: &Capacity) -> f64 {
     capacity.rate_per_s.unwrap_or_else(|| panic!("{capacity:?}"))
 }
 
-/// Returns a server's exact capacities: the rates at which mean, p99 and p99.9 reach 1 ms.
+/// Returns a server's exact capacities: the rates at which the mean, p99 and p99.9 reach 1 ms.
 fn known(server: &Simulated) -> [f64; 3] {
     [
         server.capacity(MS, Simulated::mean_s),
@@ -48,7 +48,7 @@ fn all_capacities_of_a_quiet_server_are_found_in_one_search() {
         assert!(low <= rate && rate <= high, "{capacity:?}");
         assert_eq!(capacity.rounds_per_s.len(), 5);
     }
-    // The objective that no response is late is harder to meet than the one for the p99.9.
+    // The objective that no response is late is harder to meet than the objective for the p99.9.
     let max = rate(&found.capacities[3]);
     assert!(max < rate(&found.capacities[2]) && max > 0.5 * known[2], "{max}");
     assert!(found.curve.len() < 200, "{} trials", found.curve.len());
@@ -61,9 +61,8 @@ fn noise_is_averaged_and_shows_in_the_interval() {
         let known = known(&server);
         server.noise = 1.3;
         let found = found(&aim(), &mut server);
-        // The mean reaches 1 ms only at a load near one, so noise changes the capacity for the mean
-        // little. The p99.9 is proportional to the wait, so noise changes the capacity for the
-        // p99.9 more.
+        // The mean reaches 1 ms only near full load, where a small change of the rate outweighs the
+        // noise. The p99.9 is proportional to the wait, so noise changes the p99.9's capacity more.
         for (at, within) in [(0, 0.03), (1, 0.1), (2, 0.15)] {
             let capacity = &found.capacities[at];
             let off = rate(capacity) / known[at] - 1.0;
@@ -76,7 +75,7 @@ fn noise_is_averaged_and_shows_in_the_interval() {
 
 #[test]
 fn a_stall_now_and_then_is_outvoted() {
-    // The lowest capacity found in three searches, relative to the exact one.
+    // The lowest capacity that three searches find, relative to the exact capacity.
     let worst = |votes| {
         let off = (0..3).map(|seed| {
             let mut server = Simulated::new(20.0, seed);
@@ -107,8 +106,8 @@ fn a_second_mode_costs_the_mean_a_little_and_the_tail_everything() {
     // One request in two hundred takes 5 ms longer, which adds 25 µs to the mean response time.
     let mut server = Simulated::new(20.0, 1);
     let known = server.capacity(MS - 0.005 * SLOW_S, Simulated::mean_s);
-    // 0.5 % of the requests are slow, so the p99 of all requests is below 1 ms if quantile `beyond`
-    // of the other requests is below 1 ms.
+    // 0.5 % of the requests are slow, so the p99 of all requests is below 1 ms if the quantile
+    // `beyond` of all fast requests is below 1 ms.
     let beyond = 1.0 - 0.005 / 0.995;
     let tail = server.capacity(MS, |server, rate| server.quantile_s(rate, beyond));
     server.slow = 0.005;
@@ -124,7 +123,7 @@ fn a_second_mode_costs_the_mean_a_little_and_the_tail_everything() {
 
 #[test]
 fn where_higher_rates_hold_again_an_edge_is_found_that_holds() {
-    // Between 15,000/s and 22,000/s no objective is met. From 22,000/s to the capacity all are met.
+    // All objectives are met up to 15,000/s, and again from 22,000/s up to the capacity.
     let known = known(&Simulated::new(20.0, 1));
     for start_per_s in [10_000.0, 5_000.0, 30_000.0, 18_000.0] {
         let mut server = Simulated { dip: (15_000.0, 22_000.0), ..Simulated::new(20.0, 1) };
@@ -142,7 +141,7 @@ fn where_higher_rates_hold_again_an_edge_is_found_that_holds() {
 
 #[test]
 fn intervals_hold_the_truth_about_as_often_as_they_say() {
-    // Noise of 10 % in the waits spreads the capacities that are found around the exact one.
+    // Noise of 10 % in the waits spreads the found capacities around the exact capacity.
     let (mut held, mut widths) = (0, 0.0);
     let mut aim = SearchPlan { rounds: 8, trials_max: 3000, ..aim() };
     aim.goals.retain(|goal| goal.name == "p999");
@@ -152,8 +151,7 @@ fn intervals_hold_the_truth_about_as_often_as_they_say() {
         server.noise = 1.1;
         let found = found(&SearchPlan { seed, ..aim.clone() }, &mut server);
         let (low, high) = found.capacities[0].interval_per_s.unwrap();
-        // A round finds the highest rate that passed. The exact capacity is up to 2 % (the
-        // precision) higher.
+        // The exact capacity is up to 2 % (the precision) above the rate that passed.
         held += u32::from(low <= known && known <= high * 1.02);
         widths += (high - low) / known / 12.0;
     }
@@ -207,8 +205,8 @@ fn below_a_rate_that_only_the_generator_limited_nothing_is_searched() {
 
 #[test]
 fn a_generator_that_is_late_for_a_while_does_not_lead_the_search_astray() {
-    // The generator is late in the first or in later trials. Most rounds must reach the fraction
-    // `within` of the exact capacity.
+    // The generator is late in the trials numbered `late`. At least three rounds must find the
+    // fraction `within` of the exact capacity or more.
     for (late, within) in [(0..3, 0.97), (70..90, 0.5)] {
         let mut server = Simulated::new(20.0, 1);
         let known = known(&server);
@@ -227,7 +225,7 @@ fn a_generator_that_is_late_for_a_while_does_not_lead_the_search_astray() {
 
 #[test]
 fn a_bad_moment_at_a_low_rate_says_nothing_of_a_goal_that_held_far_above() {
-    // The tail's objectives are never met, so each round soon tries the lowest rate for them.
+    // The objectives `p999` and `max` are never met, so each round soon tries the lowest rate.
     let slow = || Simulated { slow: 0.005, ..Simulated::new(20.0, 1) };
     let quiet = found(&aim(), &mut slow());
     let lowest = |point: &Point| point.asked_per_s < 12.0;
@@ -260,7 +258,7 @@ fn a_server_that_makes_errors_passes_nothing() {
 
 #[test]
 fn few_failures_are_borne_and_do_not_pass_for_none() {
-    // Ten requests of 10,000, or one of 10,000, get an error or no answer.
+    // Per 10,000 requests, ten requests or one request get an error or no answer.
     for (errors, lost) in [(10, 0), (0, 10), (1, 0), (0, 1)] {
         let mut server = Simulated::new(20.0, 1);
         (server.errors, server.lost) = (errors, lost);

@@ -9,9 +9,9 @@ use crate::text_plot::{COLUMNS, Frame, Plot, span};
 use simulate::jobs::{Outcome, Plan};
 use std::fmt::Write;
 
-/// Columns to the left of the frame, for a ratio and a space.
+/// Number of columns to the left of the frame, for a ratio and a space.
 const LEFT: usize = 7;
-/// Columns inside the frame.
+/// Number of columns inside the frame.
 const WIDTH: usize = 68;
 const HEIGHT: usize = 21;
 /// Number of rows between two labels of ratios.
@@ -79,8 +79,8 @@ fn curve(outcome: &Outcome, plot: &Plot, at: usize) -> Curve {
     rows
 }
 
-/// Returns the letter of a curve that crosses the cell. If several curves cross it, their letters
-/// alternate from column to column.
+/// Returns the letter of a curve that crosses the cell. If several curves cross the cell, their
+/// letters alternate from column to column.
 fn cell(curves: &[Curve], row: usize, column: usize) -> char {
     let passing: Vec<usize> =
         (0..curves.len()).filter(|at| curves[*at][column] == Some(row)).collect();

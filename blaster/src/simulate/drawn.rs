@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The maximum number of keys, whose numbers are u32.
 pub(crate) const KEYS_MAX: u64 = u32::MAX as u64;
 
-/// Draws this number of requests and keeps the keys of the gets, because the simulated cache stores
+/// Draws `requests` requests and keeps the keys of gets only, because the simulated cache stores
 /// every missing key itself.
 ///
 /// # Errors

@@ -15,12 +15,12 @@ use simulate::trace::REQUESTS_MAX;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
-/// The largest number of threads, which exceeds the number of cores of any machine.
+/// Maximum number of threads, which no machine's number of cores exceeds.
 const THREADS_MAX: usize = 1024;
 const COPIES_MAX: u32 = 1 << 16;
 const SEGMENTS_MAX: u32 = 1 << 20;
-/// Maximum number of evicted keys that a policy remembers for each item in the cache (its ghost).
-/// In practice, this number covers all keys.
+/// Maximum of `--ghost`, the number of evicted keys that a policy remembers per item in the cache.
+/// With the maximum, a policy remembers practically all keys.
 const GHOST_MAX: f64 = 16.0;
 
 const ABOUT: &str = "\
@@ -62,8 +62,8 @@ pub struct Plan {
     #[arg(value_parser = one::<CacheSize>, value_delimiter = ',', action = clap::ArgAction::Set)]
     pub sizes: Vec<CacheSize>,
     /// Policies to simulate: lru, memcached, clock, sieve, arc, lirs, belady; Hypostyle's own:
-    /// fifo, nbq-clock, s3-fifo, clock2q. live: before one of Hypostyle's policies, as in
-    /// live:fifo, runs it in the real store, whose size is limited in bytes (default: all
+    /// fifo, nbq-clock, s3-fifo, clock2q. The prefix live:, as in live:fifo, runs one of
+    /// Hypostyle's policies in the real store, whose size is limited in bytes (default: all
     /// policies, none of them live)
     #[arg(long = "policies", short = 'p', value_name = "LIST", hide_default_value = true)]
     #[arg(value_parser = one::<SimulatedPolicy>)]
@@ -100,7 +100,7 @@ pub struct Plan {
     /// Print JSON instead of tables
     #[arg(long)]
     pub json: bool,
-    /// Draw a chart for each trace, miss ratio against cache size, into this SVG file
+    /// Draw a chart of the miss ratio against the cache size, for each trace, into this SVG file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }
@@ -124,7 +124,7 @@ fn percent(text: &str) -> Result<u64, String> {
 }
 
 impl Plan {
-    /// Puts the baseline first, and checks that the flags agree with each other.
+    /// Puts the baseline policy first, and checks that the flags agree with each other.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.contestants.retain(|contestant| *contestant != SimulatedPolicy::BASELINE);
         self.contestants.insert(0, SimulatedPolicy::BASELINE);

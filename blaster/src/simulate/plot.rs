@@ -1,6 +1,6 @@
 //! Miss ratio against size, drawn as SVG: one chart per trace, one line per policy.
 //!
-//! Where: written to the file that `--svg` names. Invariant: see `report::chart`.
+//! Where: written to the file that `--svg` names. Invariant: the same as that of `report::chart`.
 
 use crate::axis::Spread;
 use crate::report::chart::{Chart, Dot, KINDS, Line, Ticks, sheet};

@@ -1,6 +1,6 @@
 //! The results of a simulation: tables and plots for people, JSON for programs.
 //!
-//! Where: printed at the end.
+//! Where: printed when all simulations have ended.
 //! Invariant: text and JSON give the sizes of the items and the kind of budget, because traces do
 //! not record them.
 
@@ -58,7 +58,7 @@ fn engine(plan: &Plan) -> (String, &'static str) {
 
 fn trace(out: &mut String, plan: &Plan, outcome: &Outcome) {
     let Outcome { trace, requests, keys, sizes } = outcome;
-    let _ = writeln!(out, "{trace}: {requests} requests of {keys} keys");
+    let _ = writeln!(out, "{trace}: {requests} requests for {keys} distinct keys");
     let _ = write!(out, "{:20}", "miss ratio, vs LRU");
     for size in &plan.sizes {
         let _ = write!(out, "{:>w$}", size.to_string(), w = 2 * CELL);
@@ -78,8 +78,8 @@ fn trace(out: &mut String, plan: &Plan, outcome: &Outcome) {
     out.push('\n');
 }
 
-/// Writes by how much each policy reduces misses: the mean and the worst case against LRU, and the
-/// worst case against FIFO.
+/// Writes by how much each policy reduces misses: the mean and the worst case compared with LRU,
+/// and the worst case compared with FIFO.
 fn summary(out: &mut String, plan: &Plan, outcomes: &[Outcome]) {
     let fifo = SimulatedPolicy::Ours(Eviction::Fifo);
     let fifo = plan.policies.iter().position(|contestant| *contestant == fifo);

@@ -1,8 +1,8 @@
 //! The flags of `size`, and the command itself.
 //!
 //! Where: a part of `flags`; called by `main`.
-//! Invariant: if no server is given, nothing is sent. A server that only `--stats` names gets no
-//! requests but those for statistics.
+//! Invariant: if no server is given, nothing is sent. A server that only `--stats` names gets only
+//! requests for statistics.
 
 use super::servers::{DrivenServer, ServerStats};
 use super::text::{SizeReport, text};
@@ -25,8 +25,8 @@ const SIZED: &str = "Sizing";
 const ABOUT: &str = "\
 Finds out how many hits each size of memory gives at the rate of --rate:
 Hypostyle's store runs in this process, in simulated time, so that an hour of
-traffic takes seconds. Servers given as targets or by --start are then driven at
-this rate, and at the highest rate that meets the objective; the report has
+traffic takes seconds. Servers given as targets or by --start are then measured
+at this rate, and at the highest rate that meets the objective; the report has
 their p99 and CPU use.
 
   kvblaster size -r 40k --mix get=95,set=5 --value-size 5000 --ttl 60-300
@@ -77,14 +77,14 @@ impl Sizing {
     /// Checks that the flags agree with each other, after all are parsed.
     pub(crate) fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         if self.memory_mb.len() > SIZES_MAX {
-            return Err(format!("--memory: more than {SIZES_MAX}"));
+            return Err(format!("--memory: at most {SIZES_MAX} sizes are possible"));
         }
         self.plan.rate_per_s = Some(self.rate_per_s);
         self.processes.give(&mut self.plan);
         self.plan.finish(given)
     }
 
-    /// Requests per second of all threads. Without `--rate`, the workload determines it.
+    /// Requests per second of all threads. With `--rate own`, the workload determines the rate.
     fn rate_per_s(&self) -> f64 {
         let threads = self.plan.threads;
         let own = || self.plan.workload.own_gap_ns(threads).filter(|gap_ns| *gap_ns > 0.0);
@@ -99,7 +99,7 @@ impl Sizing {
     /// # Errors
     /// A store cannot be made, or a server of `--stats` does not answer.
     pub fn run(mut self) -> Result<(String, Exit), String> {
-        // Queries the servers of `--stats` first, so that errors appear before minutes are spent.
+        // The servers of `--stats` are queried first, so that errors appear before the simulation.
         let said = self.stats.iter().map(|place| Ok((place.clone(), ServerStats::query(place)?)));
         let said = said.collect::<Result<Vec<_>, String>>()?;
         run::check_room(&mut self.plan).map_err(|error| error.to_string())?;

@@ -16,11 +16,11 @@ pub(crate) struct Requests<'p> {
     pub(crate) workload: &'p Arc<Workload>,
     pub(crate) names: &'p Names,
     pub(crate) seed: u64,
-    /// Requests per second. NaN means that the workload sets the gaps between requests.
+    /// Requests per second. NaN means that the gaps between requests are those of the workload.
     pub(crate) rate_per_s: f64,
     /// True if every key is stored once before the first request.
     pub(crate) populates: bool,
-    /// Number of connections, which send requests in turns.
+    /// Number of connections, which take turns to send requests.
     pub(crate) connections: u32,
     /// Number of keys that each key of the sample represents.
     pub(crate) one_in: u64,
@@ -29,8 +29,8 @@ pub(crate) struct Requests<'p> {
 }
 
 impl Requests<'_> {
-    /// Returns the requests of the sample. Adds the number of keys looked up within `counted_ns`,
-    /// including keys outside the sample, to `gets`, and the simulated milliseconds to `passed_ms`.
+    /// Returns the sample's requests. Adds to `gets` the number of keys looked up in `counted_ns`,
+    /// also outside the sample, and to `passed_ms` the simulated milliseconds.
     pub(crate) fn of_sample<'r>(
         &'r self,
         counted_ns: Range<u64>,
@@ -97,7 +97,7 @@ impl Requests<'_> {
         Request { at_ns, ..request }
     }
 
-    /// Adds the length of the key's name, which is slow to compute, to a request of the sample.
+    /// Adds the length of the key's name to a request of the sample. Computing a name is slow.
     fn with_key_size(&self, request: Request) -> Request {
         let mut name = Vec::with_capacity(64);
         self.names.key(request.key, &mut name);

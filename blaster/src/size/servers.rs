@@ -1,10 +1,10 @@
-//! Drives servers at the workload's rate: measures times, CPU use and capacity, and queries their
-//! own estimates of hits with other memory sizes.
+//! Drives servers at the workload's rate, measures their times, CPU use and capacity, and asks them
+//! for estimates of hits with other memory sizes.
 //!
 //! Where: after the simulation, for servers that the user names or that kvblaster starts.
 //! Invariant: servers are driven one at a time. Figures that only show the generator's limit are
-//! marked. If a server fails, the others are still driven. A server that only `--stats` names is
-//! not driven.
+//! marked. If a server fails, the other servers are still driven. A server that only `--stats`
+//! names is not driven.
 
 use super::{APART_MAX, Memory};
 use crate::launch;
@@ -45,7 +45,7 @@ pub(crate) struct DrivenServer {
     pub(crate) capacity_per_s: Option<f64>,
     /// True if the capacity may be higher: the generator was the limit, or the search ended early.
     pub(crate) is_at_least: bool,
-    /// Number of busy CPUs in the trial nearest to the capacity.
+    /// Number of the server's busy CPUs in the trial whose rate was nearest to the capacity.
     pub(crate) capacity_cpus: Option<f64>,
     /// The server's own statistics on memory and hits.
     pub(crate) said: Option<ServerStats>,
@@ -96,9 +96,9 @@ impl ServerStats {
 }
 
 impl DrivenServer {
-    /// Drives each server that the plan names, then starts a server with each command of `starts`,
+    /// Drives each server that the plan names. Then starts a server with each command of `starts`,
     /// with the memory size that was found, and drives it. A server that fails is listed with its
-    /// error. After Ctrl-C no other server is driven. Fails if signals cannot be caught.
+    /// error. After Ctrl-C, no further server is driven. Fails if signals cannot be caught.
     pub(crate) fn drive_all(
         plan: &mut Plan,
         starts: &[String],
@@ -139,7 +139,7 @@ impl DrivenServer {
         Ok(all)
     }
 
-    /// Measures the server and queries its statistics. `None` if Ctrl-C prevented any measurement.
+    /// Measures the server and queries its statistics. `None` if Ctrl-C prevented a measurement.
     fn drive(mut self, plan: &mut Plan, target: &str, goal: &Goal) -> Option<DrivenServer> {
         plan.targets = vec![target.to_owned()];
         let rate_per_s = plan.rate_per_s;
@@ -213,8 +213,8 @@ impl DrivenServer {
     }
 }
 
-/// Returns the seconds from the filling of the server to the end of the reports, if the hit ratio
-/// is an upper bound because some of the first items have not expired and hits do not rise.
+/// If the hit ratio is only an upper bound, because some of the first items have not expired and
+/// hits do not rise, returns the seconds from the filling of the server to the end of the reports.
 fn bound_s(reports: &[Interval], ttl_s: u32) -> Option<f64> {
     let (first, last) = (reports.first()?, reports.last()?);
     let hits = |report: &Interval| report.tally.total().hit_ratio();

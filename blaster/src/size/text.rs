@@ -17,7 +17,7 @@ const PARTS: [f64; 3] = [ENOUGH, 0.95, 0.9];
 
 #[derive(Debug, Serialize)]
 pub(crate) struct SizeReport {
-    /// The given rate. NaN (in JSON, null) means that the workload sets the rate.
+    /// The requests per second. NaN (in JSON, null) if the workload determines no rate.
     pub(crate) rate_per_s: f64,
     pub(crate) objective: String,
     pub(crate) memory: Memory,
@@ -43,7 +43,7 @@ pub(crate) fn text(workload: &Workload, answer: &SizeReport) -> String {
     out
 }
 
-/// A time that is too long becomes the longest `Duration`.
+/// Converts seconds. A time that is too long becomes the longest `Duration`.
 pub(crate) fn span(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
@@ -58,7 +58,7 @@ fn memory(memory: &Memory) -> String {
         "memory, by Hypostyle's store in this process: {span} of simulated traffic, {of}; only the \
          second half is counted\n"
     );
-    let head = ["-m", "hits", "misses/s", "items", "of bytes", "evicted/s"].map(str::to_owned);
+    let head = ["-m", "hits", "misses/s", "items", "item bytes", "evicted/s"].map(str::to_owned);
     for row in std::iter::once(head).chain(memory.points.iter().map(row)) {
         for cell in row {
             let _ = write!(out, "{cell:>12}");
@@ -132,8 +132,8 @@ fn at_rate(out: &mut String, driven: &DrivenServer, answered_per_s: f64) {
     if let Some(bound_s) = driven.hits_bound_s {
         let _ = writeln!(
             out,
-            "  these hits are an upper bound: {} after the server was filled, TTLs had not passed; \
-             use a longer --schedule",
+            "  these hits are an upper bound: until {} after the server was filled, some TTLs had \
+             not passed; use a longer --schedule",
             clock(span(bound_s))
         );
     }
@@ -148,12 +148,12 @@ fn capacity(out: &mut String, answer: &SizeReport, driven: &DrivenServer) {
         return;
     };
     let bound = if driven.is_at_least { "at least " } else { "about " };
-    let _ = write!(out, "  keeps {objective} up to {bound}{}/s", grouped(capacity.round()));
+    let _ = write!(out, "  meets {objective} up to {bound}{}/s", grouped(capacity.round()));
     if let Some(cpus) = driven.capacity_cpus {
         let _ = write!(out, " with {cpus:.2} CPUs");
     }
     if let Some(cpus) = driven.cpus_for(answer.rate_per_s) {
-        let _ = write!(out, "; for {}/s it needs {cpus:.0}", grouped(answer.rate_per_s));
+        let _ = write!(out, "; for {}/s it needs {cpus:.0} CPUs", grouped(answer.rate_per_s));
     }
     out.push('\n');
 }
@@ -199,8 +199,8 @@ fn unknown(workload: &Workload, answer: &SizeReport) -> Vec<String> {
         ));
     } else {
         unknown.push(
-            "effects of more CPUs than were busy (twice as many may not bear twice the rate), of \
-             the network and of other clients"
+            "effects of more CPUs than were busy (twice as many CPUs may not reach twice the \
+             rate), of the network and of other clients"
                 .to_owned(),
         );
     }

@@ -1,10 +1,11 @@
 //! Ketama: assigns each key to one of several servers in the same way as libmemcached.
 //!
-//! Where: called with the name of a key, before the key's request is written.
+//! Where: the drive calls `place` for each key, before it writes the key's request.
 //! Invariant: a key's index is less than the number of targets. The same targets in the same order
 //! give the same indices.
 //! Source: libmemcached 1.1.4, `update_continuum` and `dispatch_host`. Points are computed in
-//! single precision, as in libmemcached: other rounding would assign some keys to other servers.
+//! single precision, as in libmemcached, because different rounding would assign some keys to
+//! different servers.
 
 use super::{MEMCACHED_PORT, Target};
 use md5::{Digest, Md5};
@@ -18,12 +19,11 @@ const POINTS_PER_SUM: u32 = 4;
 /// The libmemcached setting that determines the points of servers and the hash of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ketama {
-    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`: MD5 for points and keys. Other clients call this
-    /// ketama.
+    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`: MD5 for points and keys; the ketama of other clients.
     #[default]
     Weighted,
-    /// `MEMCACHED_BEHAVIOR_KETAMA` with the default hash (one-at-a-time). As in libmemcached, a
-    /// weight above 1 changes the points to those of `Weighted`, but not the hash.
+    /// `MEMCACHED_BEHAVIOR_KETAMA` with the default hash (one-at-a-time). If a weight is above 1,
+    /// the points are the same as for `Weighted`, but the hash does not change, as in libmemcached.
     Plain,
 }
 
@@ -33,7 +33,7 @@ struct Point {
     target: u32,
 }
 
-/// The circle of the servers' points.
+/// The servers' points on a circle of hash values. A key belongs to the server of the next point.
 #[derive(Clone, Debug)]
 pub struct Ring {
     points: Vec<Point>,
@@ -42,13 +42,13 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Builds the circle of `Ketama::Weighted`, which is the one that other clients compute.
+    /// Builds the circle of `Ketama::Weighted`, which other clients compute, too.
     #[must_use]
     pub fn new(targets: &[Target]) -> Ring {
         Ring::with(Ketama::Weighted, targets)
     }
 
-    /// Builds the circle that libmemcached has with this setting.
+    /// Builds the circle that libmemcached builds with the setting `ketama`.
     #[must_use]
     pub fn with(ketama: Ketama, targets: &[Target]) -> Ring {
         let weighted = ketama == Ketama::Weighted || targets.iter().any(|one| one.weight > 1);
@@ -72,7 +72,7 @@ impl Ring {
         Ring { points, hash: ketama, targets: targets.len() }
     }
 
-    /// Returns the index of the target that has `key`.
+    /// Returns the index of the target to which `key` is assigned.
     #[must_use]
     pub fn place(&self, key: &[u8]) -> usize {
         if self.targets <= 1 {
@@ -90,7 +90,7 @@ impl Ring {
     }
 }
 
-/// The number of MD5 sums from which the points of a server of this weight are computed.
+/// The number of MD5 sums that give the points of a server with this weight (four points per sum).
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -99,12 +99,12 @@ impl Ring {
 fn sums(weight: u32, total: u64, targets: usize) -> u32 {
     let share = weight as f32 / total as f32;
     let per_target = (POINTS_WEIGHTED / POINTS_PER_SUM) as f32;
-    // The operations are in libmemcached's order: share * 160 / 4 * servers + 1e-10.
+    // The operations have the same order as in libmemcached: share * 160 / 4 * servers + 1e-10.
     let points = share * POINTS_WEIGHTED as f32 / POINTS_PER_SUM as f32 * targets as f32;
     ((points + 1e-10).floor() as u32).min(per_target as u32 * targets as u32)
 }
 
-/// Returns the text that is hashed for one of a server's points, without memcached's default port.
+/// Returns the text that is hashed for one of a server's points. The text omits the default port.
 fn label(target: &Target, number: u32) -> String {
     let (host, port) = (&target.host, target.port());
     if port == MEMCACHED_PORT {
@@ -114,7 +114,7 @@ fn label(target: &Target, number: u32) -> String {
     }
 }
 
-/// Bob Jenkins's one-at-a-time hash. Bytes are signed, as in C on platforms whose `char` is signed.
+/// Bob Jenkins's one-at-a-time hash. Bytes are signed, like `char` in C on most platforms.
 fn one_at_a_time(bytes: &[u8]) -> u32 {
     let mut hash = 0_u32;
     for byte in bytes {

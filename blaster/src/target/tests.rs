@@ -51,7 +51,7 @@ fn of_a_names_addresses_the_one_that_listens_is_taken() {
     let address = listener.local_addr().unwrap();
     let named = format!("localhost:{}", address.port());
     assert_eq!(place(&named), Place::Tcp(address));
-    // `:PORT` means a port of this machine. A number without the colon is refused.
+    // `:PORT` means a port of this machine. A number without a colon is refused.
     assert_eq!(place(&format!(":{}", address.port())), Place::Tcp(address));
     let message = parse("15200", Family::Any).unwrap_err().to_string();
     assert_eq!(message, "15200: a port without a host; for a port of this machine write :15200");

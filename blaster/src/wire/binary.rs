@@ -2,8 +2,8 @@
 //!
 //! Where: called by `Writer` and `Reader`.
 //! Invariant: every binary frame carries a tag as its opaque, so answers can be matched in any
-//! order. A get is GETK, as in the KV-Cache paper; a multiget is a GETKQ for each key, whose misses
-//! are not answered, and a NOOP, whose answer ends the multiget.
+//! order. A get is a GETK, as in the KV-Cache paper. A multiget is a GETKQ for each key, which a
+//! server answers only with a hit, and a NOOP, whose answer ends the multiget.
 //! Source: memcached's `protocol_binary.h`; the KV-Cache paper, section 5.2.1.
 
 use protocol::binary::frame::{Decoded, Frame};
@@ -109,7 +109,7 @@ pub(super) fn read(input: &[u8]) -> ReadOutcome<'_> {
     ReadOutcome::Piece(Piece { tag: Some(tag), content, ends: !tag.is_of_several() }, used)
 }
 
-/// The text protocols' words for a status.
+/// Returns the text protocol's error line that corresponds to a status.
 #[cold]
 fn words(status: u16) -> &'static [u8] {
     match status {

@@ -3,7 +3,8 @@
 //! Where: called by `Writer` and `Reader`.
 //! Invariant: every request except `mn` has a tag as its opaque. An answer whose opaque is not a
 //! tag breaks the stream. `EN` and `MN` have no opaque and answer the oldest request. A multiget is
-//! a quiet `mg` for each key, whose misses are not answered, and an `mn`, which ends the multiget.
+//! a quiet `mg` for each key, which a server answers only with a hit, and an `mn`, which ends the
+//! multiget.
 //! Source: memcached's `protocol.txt`, "Meta commands".
 
 use protocol::Reply;
@@ -86,7 +87,7 @@ pub(super) fn read(input: &[u8]) -> ReadOutcome<'_> {
     ReadOutcome::Piece(Piece { tag, content, ends }, used)
 }
 
-/// Returns the tag in `flags`; `None` without an opaque; an error if the opaque is no tag.
+/// Returns the tag in `flags`, `None` if there is no opaque, or an error if the opaque is no tag.
 #[inline]
 fn tag(flags: Args<'_>) -> Result<Option<Tag>, ()> {
     let Some(at) = memchr_opaque(flags.text) else { return Ok(None) };

@@ -1,8 +1,8 @@
 //! Redis's protocol, from the client's side: GET, MGET, SET (also NX and XX), DEL, APPEND.
 //!
 //! Where: called by `Writer` and `Reader`.
-//! Invariant: answers come in the order of the requests, so no piece has a tag. Each element of an
-//! array is a piece, and the last element ends the request.
+//! Invariant: answers arrive in the order of the requests, so no piece has a tag. Each element of
+//! an array is a piece, and the last element ends the request.
 //! Source: the Redis serialization protocol, version 2.
 
 use protocol::reply::number;
@@ -77,7 +77,7 @@ pub(super) fn read<'a>(input: &'a [u8], elements: &mut u32) -> ReadOutcome<'a> {
             return ReadOutcome::Broken;
         }
         *elements = count;
-        // An empty array, which only a faulty server sends, must end the request as well.
+        // Only a faulty server sends an empty array. Such an array must also end the request.
         let array = Piece { tag: None, content: Content::End, ends: count == 0 };
         return ReadOutcome::Piece(array, used);
     }

@@ -2,16 +2,17 @@
 //! sizes differ only in the key's number and the tag.
 //!
 //! ```text
-//! head   | spare | get ........0000\r\n | spare     the key's number is stored with the 8 or 16
-//! tail   the bytes behind the value                 bytes that end with its last digit
+//! head   | spare | get ........0000\r\n | spare
+//! tail   the bytes after the value
 //! ```
 //!
 //! Where: `Writer` tries its templates first.
-//! Invariant: the bytes are those that the protocol's own `write` appends. A template exists only
-//! if all keys have equal length, so that the number has the same offset in each request.
-//! Source: none. A template writes a request with two stores and one copy instead of a dozen
-//! appends. Without templates a GET costs 14 to 86 % more instructions (`bench drive` under
-//! callgrind, 32 requests in flight, all four protocols).
+//! Invariant: a template writes the same bytes as the `write` function of the protocol. A template
+//! exists only if all keys have equal length, because then a key's number has the same offset in
+//! each request.
+//! Source: none. A template writes a request with two stores (the number, the tag) and one copy
+//! instead of a dozen appends. Without templates a GET costs 14 to 86 % more instructions
+//! (`bench drive` under callgrind, 32 requests in flight, all four protocols).
 
 use protocol::reply::number;
 
@@ -23,20 +24,20 @@ pub(super) struct Template {
     value_bytes: u32,
     exptime_s: u32,
     pattern: Pattern,
-    /// The bytes before the value, with spare bytes on both sides.
+    /// The bytes before the value, between spare bytes at the start and at the end.
     head: Vec<u8>,
     head_bytes: usize,
     tail: Vec<u8>,
     /// The position of the `DIGITS_MAX` bytes that end where the key's number ends.
     digits_at: usize,
-    /// The 16 bytes at `digits_at`, with 0 in place of the number, which `mask` selects.
+    /// The 16 bytes at `digits_at`, with zeros instead of the number, whose bytes `mask` selects.
     around: u128,
     mask: u128,
     tag: TagPosition,
     writes_value: bool,
 }
 
-/// Requests up to this length are copied with a fixed length, without a call of `memcpy`.
+/// Shorter requests are copied with this fixed length, which needs no call of `memcpy`.
 const CHUNK_BYTES: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +45,12 @@ pub(super) enum TagPosition {
     Absent,
     /// Four bytes in network byte order, at this position.
     Word(usize),
-    /// Decimal digits, from the first position up to the second.
+    /// Decimal digits, from the first position to before the second position.
     Digits(usize, usize),
 }
 
 impl Template {
-    /// Makes a template from the bytes `written` for `key`'s request. `None` if keys differ in
+    /// Makes a template from a request of `key` that was `written`. `None` if keys differ in
     /// length.
     pub(super) fn new(
         request: &WireRequest<'_>,
@@ -77,11 +78,11 @@ impl Template {
         // position end where the key ends.
         let digits_at = places.key_end;
         let there = head.get(digits_at..digits_at + DIGITS_MAX)?.first_chunk()?;
-        // The number's digits are the last bytes, which are the most significant in little endian.
+        // The number's digits are the last bytes, so the most significant in little endian.
         let mask = !(u128::MAX.checked_shr(8 * u32::try_from(pattern.digits).ok()?).unwrap_or(0));
         let own = u128::from_le_bytes(pattern.number(key)) & mask;
         let there = u128::from_le_bytes(*there);
-        // Without the key's number at the expected position, no template is made.
+        // Make no template if the key's number is not at the expected position.
         (there & mask == own).then_some(Template {
             value_bytes: request.value_bytes,
             exptime_s: request.exptime_s,
@@ -140,7 +141,7 @@ fn upper(word: u128) -> u64 {
     (word >> 64) as u64
 }
 
-/// Appends the request up to `end`. It is fastest to copy a fixed length and truncate the copy.
+/// Appends the request up to `end`. Copying a fixed length and truncating the copy is fastest.
 #[inline(always)]
 fn append(head: &[u8], end: usize, out: &mut Vec<u8>) {
     let bytes = end - DIGITS_MAX;

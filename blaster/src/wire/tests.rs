@@ -135,7 +135,7 @@ fn redis_understands_what_is_written() {
     assert_eq!(words(Verb::Replace, &[7]), [&set[..], &[b"XX".to_vec()]].concat());
 }
 
-/// Describes all pieces of a stream, and counts the bytes used. `None` if the stream is broken.
+/// Describes all pieces of a stream, and returns their length; `None` if the stream is broken.
 fn pieces(protocol: Protocol, bytes: &[u8]) -> Option<(Vec<String>, usize)> {
     let mut reader = Reader::new(protocol);
     let (mut at, mut words) = (0, Vec::new());
@@ -202,7 +202,7 @@ fn a_refusal_has_the_servers_words() {
     }
 }
 
-/// For each protocol, a stream and the descriptions of its pieces.
+/// For each protocol, returns a stream and the descriptions of the stream's pieces.
 fn streams() -> Vec<(Protocol, Vec<u8>, Vec<&'static str>)> {
     let text: &[u8] =
         b"VALUE k 0 2\r\nhi\r\nEND\r\nVALUE a 0 0\r\n\r\nVALUE b 7 1 9\r\nx\r\nEND\r\n\
@@ -279,7 +279,7 @@ fn answers_are_read_wherever_the_stream_is_cut() {
         for cut in 0..bytes.len() {
             let (mut words, used) = pieces(protocol, &bytes[..cut]).unwrap();
             if protocol == Protocol::Resp {
-                // A reader counts the elements of an array that are still to come, so a new reader
+                // A RESP reader counts the elements that an array still lacks, so a new reader
                 // cannot continue within an array.
                 assert!(words.len() <= expected.len() && used <= cut);
                 continue;

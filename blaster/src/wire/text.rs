@@ -1,8 +1,8 @@
 //! memcached's classic text protocol, from the client's side.
 //!
 //! Where: called by `Writer` and `Reader`.
-//! Invariant: answers come in the order of the requests, so no piece has a tag. The answer to a get
-//! ends with `END` or with an error.
+//! Invariant: answers arrive in the order of the requests, so no piece has a tag. The answer to a
+//! get ends with `END` or with an error.
 //! Source: memcached's `protocol.txt`.
 
 use protocol::Reply;
@@ -57,7 +57,7 @@ pub(super) fn read(input: &[u8]) -> ReadOutcome<'_> {
     let (content, ends) = match reply {
         Reply::Value { key, value, .. } => {
             let content = Content::Value(Some(key), value);
-            // In the common case, the value of one key and END are read as one piece.
+            // A value and `END` are one piece, because gets of one key are the common case.
             let ends = input[used..].starts_with(END);
             let used = if ends { used + END.len() } else { used };
             return ReadOutcome::Piece(Piece { tag: None, content, ends }, used);

@@ -1,9 +1,11 @@
-//! Fast path for the most common answers to requests of one key.
+//! Fast path for the most common ("usual") answers to requests of one key.
 //!
-//! Where: `Reader::next_usual` tries this path before the protocol's own `read`.
-//! Invariant: an answer recognized here is the answer that `read` would return, which a test checks
-//! with random bytes. All other answers are left to `read`.
-//! Source: see each protocol's module. An item's flags are 0 because the client sets them to 0.
+//! Where: called by `Reader::next_usual`; if no answer is recognized, the protocol's `read` is
+//! used.
+//! Invariant: an answer that is recognized here is the answer that `read` would return; a test
+//! checks this with random bytes.
+//! Source: see each protocol's module. The fast path expects an item's flags to be 0, because the
+//! client stores items with flags 0.
 
 use protocol::binary::{HEADER_BYTES, MAGIC_REPLY};
 
@@ -12,7 +14,7 @@ use super::{Tag, binary};
 /// The kind of a usual answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsualKind {
-    /// A value, and the end of the request.
+    /// A value, and the end of the answer.
     Hit,
     /// The server does not have the key.
     Miss,
@@ -25,7 +27,7 @@ pub enum UsualKind {
 pub struct UsualAnswer {
     /// The answer's kind.
     pub kind: UsualKind,
-    /// The tag of the request. An answer without a tag is for the oldest waiting request.
+    /// The tag of the request. `None`: the answer is for the oldest waiting request.
     pub tag: Option<Tag>,
     /// Length of the answer in bytes.
     pub used: usize,
@@ -44,14 +46,14 @@ impl UsualAnswer {
     }
 }
 
-/// The header line of the most recent value. Most values have the same header line, so that one
-/// comparison recognizes the line and no digits are parsed.
+/// The header line of the most recent value. Because most values have equal header lines, one
+/// comparison usually recognizes the next line, and no digits have to be parsed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memo {
     /// Text protocol: length of the key.
     pub(super) key_bytes: usize,
-    /// The first 8 bytes of the header line and its line end; in the text protocol, the first 8
-    /// bytes after the key. Bytes that `mask` does not select are 0.
+    /// The header line with its line end, if it has at most 8 bytes; in the text protocol, the part
+    /// after the key. Bytes that `mask` does not select are 0.
     word: u64,
     mask: u64,
     line_bytes: usize,
@@ -66,7 +68,7 @@ impl Default for Memo {
 }
 
 impl Memo {
-    /// Parses `lead`, a number and a line end. Returns the line's length and the number.
+    /// Parses a line of `lead`, a number and a line end. Returns the line's length and the number.
     #[inline(always)]
     fn line<const N: usize>(&mut self, line: &[u8], lead: &[u8; N]) -> Option<(usize, usize)> {
         let word = u64::from_le_bytes(*line.first_chunk()?);
@@ -76,7 +78,7 @@ impl Memo {
         Some((self.line_bytes, self.value_bytes))
     }
 
-    /// Like `line`, but returns `None` if `line` differs from the remembered header line.
+    /// Like the method `line`, but returns `None` if the line is not the remembered line.
     #[inline(always)]
     fn known(&self, line: &[u8]) -> Option<(usize, usize)> {
         let word = u64::from_le_bytes(*line.first_chunk()?);
@@ -90,7 +92,7 @@ impl Memo {
         (*rest.get(digits..)?.first_chunk()? == LINE_END).then_some(())?;
         self.line_bytes = lead.len() + digits + LINE_END.len();
         self.value_bytes = bytes as usize;
-        // A line of more than 8 bytes does not fit `word`, and is parsed each time.
+        // A line of more than 8 bytes does not fit `word`, so the memo recognizes no line.
         (self.word, self.mask) = match 8_usize.checked_sub(self.line_bytes) {
             Some(others) => (word & (u64::MAX >> (8 * others)), u64::MAX >> (8 * others)),
             None => (1, 0),
@@ -100,12 +102,12 @@ impl Memo {
 }
 
 const DIGITS_MAX: usize = 8;
-/// A tag has 32 bits.
+/// Number of decimal digits of the largest 32-bit tag.
 const TAG_DIGITS_MAX: usize = 10;
 const LINE_END: [u8; 2] = *b"\r\n";
 
-/// Recognizes `STORED`, `END`, and `VALUE <key> 0 <bytes>` with its value and `END` if the key is
-/// as long as the previous one.
+/// Recognizes `STORED`, `END`, and `VALUE <key> 0 <bytes>` with the value and `END`. The last form
+/// is recognized only if the key is as long as the previous key.
 #[inline(always)]
 pub(super) fn text(input: &[u8], memo: &mut Memo) -> Option<UsualAnswer> {
     const START: &[u8; 6] = b"VALUE ";
@@ -125,7 +127,7 @@ pub(super) fn text(input: &[u8], memo: &mut Memo) -> Option<UsualAnswer> {
     }
 }
 
-/// Recognizes `VA <bytes> O<tag>` with its value; `HD O<tag>`; and `EN`.
+/// Recognizes `VA <bytes> O<tag>` with the value, `HD O<tag>`, and `EN`.
 #[inline(always)]
 pub(super) fn meta(input: &[u8]) -> Option<UsualAnswer> {
     let first = input.first_chunk::<4>()?;
@@ -176,7 +178,7 @@ pub(super) fn binary(input: &[u8]) -> Option<UsualAnswer> {
     UsualAnswer::tagged(kind, u32::from_be_bytes([o0, o1, o2, o3]), used)
 }
 
-/// Recognizes `$<bytes>` with its value; `$-1`; and `+OK`.
+/// Recognizes `$<bytes>` with the value, `$-1`, and `+OK`.
 #[inline(always)]
 pub(super) fn resp(input: &[u8], memo: &mut Memo) -> Option<UsualAnswer> {
     if let Some((line, bytes)) = memo.known(input) {
@@ -193,8 +195,7 @@ pub(super) fn resp(input: &[u8], memo: &mut Memo) -> Option<UsualAnswer> {
     }
 }
 
-/// Parses a number of 1 to `digits_max` digits, which another character must follow. Returns the
-/// number, and its number of digits.
+/// Parses a number of 1 to `digits_max` digits. Returns the number, and the count of its digits.
 #[inline(always)]
 fn decimal(text: &[u8], digits_max: usize) -> Option<(u32, usize)> {
     let mut sum = 0_u64;
@@ -208,14 +209,14 @@ fn decimal(text: &[u8], digits_max: usize) -> Option<(u32, usize)> {
     None
 }
 
-/// Returns the end of an answer whose value ends at `value_end` and is followed by `last`.
+/// Returns the end of an answer whose value ends at `value_end`, if `last` follows the value.
 #[inline(always)]
 fn ended<const N: usize>(input: &[u8], value_end: usize, last: &[u8; N]) -> Option<usize> {
     let is_right = input.get(value_end..)?.first_chunk()? == last;
     is_right.then_some(value_end + N)
 }
 
-/// True if all bytes are greater than a space, as in valid keys. Checks sixteen bytes at a time.
+/// True if all bytes are greater than a space, as in valid keys. Checks 16 bytes at a time.
 #[inline(always)]
 fn is_name(key: &[u8]) -> bool {
     let is_above = |word: &[u8; 16]| word.iter().fold(true, |all, &byte| all & (byte > b' '));

@@ -1,7 +1,8 @@
-//! Sampling from weights in constant time.
+//! Random choice among weighted places, in constant time.
 //!
 //! Where: used to draw sizes, gaps and keys.
-//! Invariant: the probability of place `n` is its share of all weights, to within 2^-32.
+//! Invariant: the probability of place `n` is weight `n` divided by the sum of all weights, to
+//! within 2^-32.
 //! Source: M. Vose, "A linear algorithm for generating random numbers with a given distribution",
 //! 1991.
 
@@ -9,10 +10,10 @@ use super::random::below;
 
 pub(crate) const WEIGHTS_MAX: usize = 1 << 20;
 
-/// Two places share a cell. The lower 32 random bits select one of them.
+/// A cell belongs to two places. The lower 32 random bits select one of the two places.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    /// The first place is selected if the lower 32 bits are below this limit.
+    /// `first` is selected if the lower 32 bits are below this limit, otherwise `second`.
     limit: u32,
     first: u32,
     second: u32,
@@ -24,8 +25,8 @@ pub(crate) struct Alias {
 }
 
 impl Alias {
-    /// Makes a table of weights. `None` if there are more than `WEIGHTS_MAX`, if no weight is above
-    /// 0, or if a weight is negative or not finite.
+    /// Makes a table of weights. Returns `None` if there are more than `WEIGHTS_MAX` weights, if no
+    /// weight is above 0, or if a weight is negative or not finite.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -37,8 +38,8 @@ impl Alias {
         if !is_usable || weights.len() > WEIGHTS_MAX {
             return None;
         }
-        // The share of each place, in cells. A place with a share above 1 fills the cells of places
-        // with a share below 1.
+        // The number of cells that each place must get. Places that need more than 1 cell fill up
+        // the cells of places that need less.
         let count = weights.len() as f64;
         let mut shares: Vec<f64> = weights.iter().map(|weight| weight / sum * count).collect();
         let all = 0..weights.len() as u32;
@@ -56,8 +57,8 @@ impl Alias {
                 small.push(more);
             }
         }
-        // Apart from rounding, each remaining place has a share of 1. A place of weight 0 must not
-        // keep its cell.
+        // Apart from rounding, each remaining place must get exactly 1 cell. A place of weight 0
+        // must not keep a cell.
         let heaviest = (0..).zip(weights).max_by(|one, other| one.1.total_cmp(other.1));
         let heaviest = heaviest.map_or(0, |(place, _)| place);
         for place in small.into_iter().filter(|place| weights[*place as usize] == 0.0) {
@@ -66,7 +67,7 @@ impl Alias {
         Some(Alias { cells })
     }
 
-    /// Returns the place that `bits`, 64 random bits, select.
+    /// Returns the place that is selected by 64 random bits.
     #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
     pub(crate) fn draw(&self, bits: u64) -> u32 {
         let at = below(bits, self.cells.len() as u64) as usize;

@@ -1,9 +1,10 @@
-//! Continuous distributions between two bounds. Values are drawn by inverting the distribution.
+//! Continuous distributions between two bounds. A value is drawn by inverting the distribution.
 //!
 //! Where: sizes and gaps are drawn from curves.
-//! Invariant: drawn values lie within the bounds. A greater fraction never gives a smaller value.
+//! Invariant: drawn values lie within the bounds. `at` never returns a smaller value for a greater
+//! fraction.
 //! Source: Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012,
-//! section 5. The exact shares of ETC's shortest values are those of mutilate and Lancet.
+//! section 5. The exact shares of ETC's shortest values come from mutilate and Lancet.
 
 use std::fmt;
 
@@ -22,34 +23,33 @@ pub(crate) enum Form {
     Exponential {
         mean: f64,
     },
-    /// Sizes of the values in Facebook's ETC pool: a share for each size up to 14 bytes, and a
+    /// Sizes of the values in Facebook's ETC pool: listed shares for sizes up to 14 bytes, and a
     /// generalized Pareto distribution for longer values.
     Facebook,
 }
 
-/// The shares of ETC's values of 0 to 14 bytes, by size.
+/// The shares of the values in ETC that have 0, 1, ... 14 bytes.
 const FACEBOOK_SHORT: [f64; 15] = [
     0.00536, 0.00047, 0.17820, 0.09239, 0.00018, 0.02740, 0.00065, 0.00606, 0.00023, 0.00837,
     0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
 ];
-/// The distribution of ETC's longer values.
+/// The distribution of the values in ETC that have more than 14 bytes.
 const FACEBOOK_LONG: Form = Form::Pareto { location: 15.0, scale: 214.476, shape: 0.348_238 };
-/// The lower bound of the longer values: half a byte below the shortest of them.
+/// The lower bound of the longer values, which are rounded to 15 bytes or more.
 const FACEBOOK_LONG_FROM: f64 = 14.5;
-/// The least share of a distribution that must lie between its bounds.
+/// A distribution is refused if a smaller share of it lies between the bounds.
 const MASS_MIN: f64 = 1e-9;
-/// Number of intervals over which a mean is integrated: even, for Simpson's rule.
+/// Number of intervals for the integration of a mean; even, because Simpson's rule requires this.
 const INTERVALS: u32 = 1 << 14;
 
-/// A distribution that is cut off at two bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Curve {
     form: Form,
     min: f64,
     max: f64,
-    /// The share of the form's values that are less than `min`.
+    /// The share of values of `form` that are less than `min`.
     below: f64,
-    /// The share of the form's values that lie between `min` and `max`.
+    /// The share of values of `form` that lie between `min` and `max`.
     mass: f64,
 }
 
@@ -81,17 +81,16 @@ impl Curve {
         (self.min, self.max)
     }
 
-    /// Moves each bound outwards by `by`.
+    /// Returns the curve with `min` lowered by `by` and `max` raised by `by`.
     pub(crate) fn widened(&self, by: f64) -> Option<Curve> {
         Curve::new(self.form, self.min - by, self.max + by).ok()
     }
 
-    /// Returns the part of the curve above `value`. `None` if its share is less than `MASS_MIN`.
+    /// Returns the part of the curve above `value`, or `None` if its share is less than `MASS_MIN`.
     pub(crate) fn above(&self, value: f64) -> Option<Curve> {
         Curve::new(self.form, value, self.max).ok()
     }
 
-    /// The share of values below `value`.
     pub(crate) fn share_below(&self, value: f64) -> f64 {
         let share = (self.form.share_below(value) - self.below) / self.mass;
         if value < self.min { 0.0 } else { share.clamp(0.0, 1.0) }
@@ -102,8 +101,8 @@ impl Curve {
         self.form.at(self.below + fraction * self.mass).clamp(self.min, self.max)
     }
 
-    /// The mean: the least value plus the integral of the share above each value. Steps grow with
-    /// the distance from the least value, where the curvature is greatest.
+    /// Computes the mean: `min` plus the integral, over all values, of the share above the value.
+    /// Steps are short near `min`, where the curvature is greatest.
     pub(crate) fn mean(&self) -> f64 {
         let last = (self.max - self.min).ln_1p();
         let step = last / f64::from(INTERVALS);
@@ -149,13 +148,12 @@ impl Form {
             Form::Exponential { mean } => -(-value.max(0.0) / mean).exp_m1(),
             Form::Facebook => {
                 let short = (0..).zip(FACEBOOK_SHORT).filter(|(bytes, _)| {
-                    // A size stands for all values that are rounded to it.
+                    // A size covers all values that are rounded to the size.
                     f64::from(*bytes) + 0.5 <= value
                 });
                 let short: f64 = short.map(|(_, share)| share).sum();
                 let long = 1.0 - FACEBOOK_SHORT.iter().sum::<f64>();
-                // The longer values begin half a byte lower, so that the shortest size, 15, has the
-                // share of a whole byte.
+                // The longer values begin at 14.5, so that size 15, too, covers a whole byte.
                 short + long * FACEBOOK_LONG.share_below(value.max(FACEBOOK_LONG_FROM) + 0.5)
             }
         }
@@ -186,7 +184,7 @@ impl Form {
     }
 }
 
-/// (e^(shape * exponent) - 1) / shape, and its limit at shape 0.
+/// (e^(shape * exponent) - 1) / shape; for shape 0, the limit of this expression.
 fn stretched(exponent: f64, shape: f64) -> f64 {
     if shape == 0.0 { exponent } else { (shape * exponent).exp_m1() / shape }
 }

@@ -1,6 +1,6 @@
-//! Samplers of laws, fast enough for many millions of draws per second.
+//! Samplers, which draw numbers from laws, fast enough for many millions of draws per second.
 //!
-//! Where: `stream` and `names` draw from them.
+//! Where: `stream` and `names` draw sizes, gaps and times from samplers.
 //! Invariant: the same 64 random bits give the same number. A draw takes constant time and
 //! allocates no memory.
 
@@ -10,10 +10,10 @@ use super::law::Law;
 use super::random::{below, fraction};
 use simulate::sizes::mix;
 
-/// The maximum number of whole numbers of a curve that are drawn from a table, so that the table
-/// fits a core's cache. Greater numbers are computed.
+/// The maximum number of a table's entries, so that the table fits a core's cache. The lowest whole
+/// numbers of a curve are drawn from the table; greater numbers are computed.
 const HEAD_MAX: u32 = 4096;
-/// A salt that makes the tail's fraction independent of the bits that chose the tail.
+/// Bits that have chosen the tail are hashed with this salt, to give an independent fraction.
 const TAIL_SALT: u64 = 0x7a11_0000;
 
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(crate) enum IntegerSampler {
 }
 
 impl IntegerSampler {
-    /// Makes a sampler of a law whose numbers are whole and fit a u32. `None` if all weights are 0.
+    /// Makes a sampler of a law of whole numbers. Returns `None` if all weights are 0.
     pub(crate) fn new(law: &Law) -> Option<IntegerSampler> {
         let (min, max) = law.bounds();
         match law {
@@ -37,7 +37,7 @@ impl IntegerSampler {
             Law::List(pairs) => IntegerSampler::list(pairs),
             Law::File(_, histogram) => IntegerSampler::list(histogram.pairs()),
             Law::Curve(curve) => {
-                // A whole number stands for all values that are rounded to it, also at the bounds.
+                // A whole number covers all values that are rounded to the number, even at a bound.
                 let curve = curve.widened(0.5)?;
                 let (from, to) = (rounded(min), rounded(max));
                 let head = (to - from).saturating_add(1).min(HEAD_MAX);
@@ -57,7 +57,7 @@ impl IntegerSampler {
         Some(IntegerSampler::List { alias: Alias::new(&weights)?, values })
     }
 
-    /// Returns the number that `bits`, 64 random bits, select.
+    /// Returns the number that 64 random bits select.
     pub(crate) fn draw(&self, bits: u64) -> u32 {
         match self {
             IntegerSampler::Fixed(value) => *value,
@@ -79,7 +79,7 @@ impl IntegerSampler {
         }
     }
 
-    /// The number, if all draws give the same one.
+    /// Returns the number if all draws give the same number.
     #[inline(always)]
     pub(crate) fn fixed(&self) -> Option<u32> {
         if let IntegerSampler::Fixed(value) = self { Some(*value) } else { None }
@@ -104,8 +104,8 @@ pub(crate) fn mean(law: &Law) -> f64 {
     }
 }
 
-/// The mean of a curve whose values are rounded to whole numbers: a sum over the numbers in the
-/// table, plus the share of the other values times their mean.
+/// Computes the mean of a curve whose values are rounded to whole numbers: a sum over the numbers
+/// in the table, plus the share of greater numbers times the mean of greater numbers.
 fn whole_mean(curve: &Curve) -> Option<f64> {
     let (min, max) = curve.bounds();
     let wide = curve.widened(0.5)?;
@@ -131,12 +131,12 @@ pub(crate) enum RealSampler {
         alias: Alias,
         values: Vec<f64>,
     },
-    /// Whole numbers of microseconds, as in the KV-Cache paper's histograms of gaps.
+    /// Whole numbers of microseconds, because the KV-Cache paper's histograms of gaps have these.
     Whole(IntegerSampler),
 }
 
 impl RealSampler {
-    /// Makes a sampler of a law. `None` if all weights are 0.
+    /// Makes a sampler of a law. Returns `None` if all weights are 0.
     pub(crate) fn new(law: &Law) -> Option<RealSampler> {
         let list = |pairs: &[(f64, f64)]| {
             let weights: Vec<f64> = pairs.iter().map(|(_, weight)| *weight).collect();
@@ -152,7 +152,7 @@ impl RealSampler {
         }
     }
 
-    /// Returns the number that `bits`, 64 random bits, select.
+    /// Returns the number that 64 random bits select.
     pub(crate) fn draw(&self, bits: u64) -> f64 {
         match self {
             RealSampler::Fixed(value) => *value,

@@ -1,8 +1,8 @@
 //! Workloads as TOML files, which contain settings by name.
 //!
-//! Where: `Workload::read` and `Workload::to_toml`.
-//! Invariant: an error in a file names the line. A printed workload is read back as the same
-//! workload.
+//! Where: called by `Workload::read` and `Workload::to_toml`.
+//! Invariant: an error in a file names the line. If a printed workload is read, the result is the
+//! same workload.
 
 use super::files::Files;
 use super::settings::SETTINGS;
@@ -15,7 +15,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The setting that names the preset that the other settings change.
+/// The setting that names a preset. The other settings of a file change this preset.
 const PRESET: &str = "preset";
 
 pub(super) fn read(path: &Path) -> Result<Workload, WorkloadError> {
@@ -32,7 +32,6 @@ pub(super) fn read(path: &Path) -> Result<Workload, WorkloadError> {
         .map_err(|(line, why)| WorkloadError(format!("{}:{line}: {why}", path.display())))
 }
 
-/// Reads the text of a file. An error has its line number.
 pub(super) fn parse(text: &str, files: &Files<'_>) -> Result<Workload, (usize, String)> {
     let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
     let table = DeTable::parse(text).map_err(|error| {
@@ -45,7 +44,7 @@ pub(super) fn parse(text: &str, files: &Files<'_>) -> Result<Workload, (usize, S
         let preset = written(name).map_err(wrong)?;
         workload = Workload::preset(&preset).ok_or_else(|| {
             let (names, meant) = (presets::listed(), suggestion(&preset, presets::names()));
-            wrong(format!("preset: {preset}: no such preset; there are {names}{meant}"))
+            wrong(format!("preset: {preset}: no such preset; the presets are {names}{meant}"))
         })?;
     }
     let mut rows: Vec<_> = table.iter().filter(|(name, _)| name.get_ref() != PRESET).collect();
@@ -60,7 +59,7 @@ pub(super) fn parse(text: &str, files: &Files<'_>) -> Result<Workload, (usize, S
     Ok(workload)
 }
 
-/// Formats a value in the form that flags take: `{ get = 9, set = 1 }` as `get=9,set=1`.
+/// Formats a TOML value in the notation of flags: `{ get = 9, set = 1 }` becomes `get=9,set=1`.
 fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),
@@ -81,8 +80,8 @@ fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
     }
 }
 
-/// Returns the setting, path and checksum of each key file and histogram that `print` names.
-/// `print` names no file for a mix, because it prints the numbers of the mix.
+/// Returns the setting, path and checksum of each key file and histogram that `print` names. A mix
+/// is left out, because `print` writes the numbers of a mix instead of a file name.
 fn listed(workload: &Workload) -> impl Iterator<Item = (&'static str, &Path, &str)> {
     let Workload { key_file, popularity, key_size, value_size, batch, gap, ttl, .. } = workload;
     let laws = [
@@ -100,21 +99,21 @@ fn listed(workload: &Workload) -> impl Iterator<Item = (&'static str, &Path, &st
     keys.chain(laws)
 }
 
-/// Returns the setting and the path of each file that `print` names.
 pub(super) fn paths(workload: &Workload) -> impl Iterator<Item = (&'static str, &Path)> {
     let trace = workload.trace.iter().map(|trace| ("trace", &*trace.path));
     listed(workload).map(|(name, path, _)| (name, path)).chain(trace)
 }
 
 /// Returns comment lines with the checksums of the files that a workload names. A manifest does not
-/// contain these files; the checksums show if they have changed.
+/// contain the files themselves; checksums show if the files have changed.
 fn contents(workload: &Workload) -> String {
     let row = |(name, _, sum): (&str, &Path, &str)| format!("# md5 of {name}'s file: {sum}\n");
     let mut text: String = listed(workload).map(row).collect();
     if let Some(trace) = &workload.trace {
         let (requests, keys) = (trace.requests.len(), trace.keys);
         let sum = &trace.sum;
-        text += &format!("# the trace: {requests} requests of {keys} keys; its md5: {sum}\n");
+        text +=
+            &format!("# the trace: {requests} requests for {keys} distinct keys; its md5: {sum}\n");
     }
     text
 }

@@ -1,9 +1,10 @@
-//! The files that a workload names: those of this machine, or those that a controller has sent.
+//! The files that a workload names: files of this machine, or files that a controller has sent.
 //!
 //! Where: the settings of a workload read their files through `Files`. A controller sends
 //! `SentFiles` to its agents.
-//! Invariant: an agent opens no path that its controller names. The files that are sent have at
-//! most `SENT_BYTES_MAX` bytes in total. A receiver checks the announced lengths before it reads.
+//! Invariant: an agent opens no path that its controller names. All files that are sent have at
+//! most `SENT_BYTES_MAX` bytes in total; a receiver checks the announced lengths before it reads
+//! files.
 
 use super::{Workload, WorkloadError, file};
 use serde::{Deserialize, Serialize};
@@ -15,20 +16,20 @@ use std::sync::Arc;
 /// The maximum number of bytes of all files that a controller sends to an agent.
 pub(crate) const SENT_BYTES_MAX: u64 = 64 << 20;
 
-/// The files that settings may name.
+/// The files that the settings of a workload may name.
 #[derive(Debug)]
 pub(crate) enum Files<'f> {
-    /// The files of this machine. Relative paths begin at this folder.
+    /// The files of this machine. Relative paths are relative to this folder.
     Here(PathBuf),
     /// The files that a controller has sent.
     Sent(&'f SentFiles),
 }
 
 impl<'f> Files<'f> {
-    /// This machine's files, with paths relative to `folder`.
+    /// Returns the files of this machine, with paths relative to `folder`.
     pub(crate) fn here(folder: impl AsRef<Path>) -> Files<'static> {
         let folder = folder.as_ref();
-        // A manifest names files by absolute paths, so that it can be read from any folder.
+        // A manifest has absolute paths, so that the manifest can be read from any folder.
         let whole = std::path::absolute(folder.join("."));
         Files::Here(whole.unwrap_or_else(|_| folder.to_owned()))
     }
@@ -40,7 +41,7 @@ impl<'f> Files<'f> {
         }
     }
 
-    /// Opens a file by its path (see `path`).
+    /// Opens the file with a path that the method `path` returned.
     pub(crate) fn open(&self, path: &Path) -> io::Result<Box<dyn BufRead + 'f>> {
         match self {
             Files::Here(_) => Ok(Box::new(BufReader::new(File::open(path)?))),
@@ -49,8 +50,8 @@ impl<'f> Files<'f> {
     }
 }
 
-/// Copies of the files that a workload names. When a message is serialized, it has only the files'
-/// paths and lengths; the contents follow the message.
+/// Copies of the files that a workload names. A serialized message has only the paths and lengths
+/// of files; the contents follow the message.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SentFiles(Vec<SentFile>);
 
@@ -58,13 +59,13 @@ pub(crate) struct SentFiles(Vec<SentFile>);
 struct SentFile {
     path: String,
     bytes: u64,
-    /// All agents share one copy.
+    /// The contents, in memory that the messages to all agents share.
     #[serde(skip)]
     contents: Arc<Vec<u8>>,
 }
 
 impl SentFiles {
-    /// Reads the files that the printed form of `workload` names. Fails if the files are too long.
+    /// Reads the files that `workload` names when it is printed. Fails if the files are too long.
     pub(crate) fn read(workload: &Workload) -> Result<SentFiles, WorkloadError> {
         let mut sent = SentFiles::default();
         for (setting, path) in file::paths(workload) {
@@ -90,8 +91,8 @@ impl SentFiles {
         read.map_err(|error| error.to_string())?;
         if contents.len() as u64 > left {
             return Err(format!(
-                "the file has {} bytes; with --agent, all files of a workload may have \
-                 {bytes_max} bytes together",
+                "the file has {} bytes; with --agent, all files of a workload together may have at \
+                 most {bytes_max} bytes",
                 about.len()
             ));
         }
@@ -107,7 +108,7 @@ impl SentFiles {
         Ok(&file.contents)
     }
 
-    /// Writes the contents of all files, one after the other.
+    /// Writes the contents of all files, one file after another.
     pub(crate) fn write_contents(&self, to: &mut impl Write) -> io::Result<()> {
         self.0.iter().try_for_each(|file| to.write_all(&file.contents))
     }

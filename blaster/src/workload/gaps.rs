@@ -1,8 +1,8 @@
 //! The times between requests.
 //!
-//! Where: after `stream` has made a request, to compute when the request is due.
+//! Where: after `stream` has made a request, it draws a gap to compute when the request is due.
 //! Invariant: over many requests, the gaps have the requested mean. When a gap is rounded to
-//! nanoseconds, the remainder is carried over to the next gap.
+//! nanoseconds, the remainder is added to the next gap.
 //! Source: the KV-Cache paper, table 2.
 
 use super::WorkloadError;
@@ -21,12 +21,12 @@ pub(crate) const GRAMMAR: &str = "\
 fixed                          all gaps are equal (a number of microseconds also gives equal gaps)
 exponential                    gaps of Poisson arrivals, which are independent of each other
 trace                          gaps as recorded in the trace
-any distribution below         gaps in microseconds (whole ones for pareto, gev, exponential and
+any distribution below         gaps in microseconds (whole numbers for pareto, gev, exponential and
                                facebook); the gaps are scaled to the rate, and are used
                                unchanged with -r own
 ";
 
-/// The longest gap that is drawn: a year, in ns.
+/// The longest gap, in ns (one year). A longer drawn gap is cut to this length.
 const GAP_NS_MAX: f64 = 3.2e16;
 
 const USAGE: Usage = Usage {
@@ -65,7 +65,7 @@ impl Gap {
 }
 
 impl Gap {
-    /// The path and the histogram, if the gaps come from a file.
+    /// Returns the path and the histogram of the file from which the gaps come, if there is a file.
     pub(crate) fn file(&self) -> Option<(&Path, &Histogram)> {
         if let Gap::Law(law) = self { law.file() } else { None }
     }
@@ -82,12 +82,12 @@ impl fmt::Display for Gap {
     }
 }
 
-/// The sampler of a gap distribution, shared by all threads.
+/// A sampler of gaps. All threads share a sampler.
 #[derive(Clone, Debug)]
 pub(crate) enum GapSampler {
     Fixed,
     Exponential,
-    /// A sampler of gaps in microseconds, and their mean in ns.
+    /// A sampler of gaps in microseconds, and the mean of the gaps in ns.
     Real(RealSampler, f64),
 }
 
@@ -100,12 +100,13 @@ impl GapSampler {
         }
     }
 
-    /// The mean gap in ns, if a law determines it.
+    /// Returns the mean gap in ns if a law determines the mean.
     pub(crate) fn own_ns(&self) -> Option<f64> {
         if let GapSampler::Real(_, mean_ns) = self { Some(*mean_ns) } else { None }
     }
 
-    /// Draws the next gap in ns. If `mean_ns` is NaN, gaps that follow a law are not scaled.
+    /// Draws the next gap in ns. Gaps that follow a law are scaled to the mean `mean_ns`, unless
+    /// `mean_ns` is NaN.
     pub(crate) fn draw(&self, mean_ns: f64, random: &mut Xoshiro256PlusPlus) -> f64 {
         match self {
             GapSampler::Fixed => mean_ns,
@@ -134,8 +135,8 @@ impl Rounding {
     )]
     pub(crate) fn whole(&mut self, gap_ns: f64) -> u64 {
         let exact = if gap_ns.is_nan() { 0.0 } else { gap_ns.clamp(0.0, GAP_NS_MAX) + self.left };
-        // The gap fits an i64. A processor converts a float to i64 in one instruction, but not to
-        // u64.
+        // The gap fits an `i64`, and x86 converts a float to `i64`, but not to `u64`, in one
+        // instruction.
         let rounded = exact as i64;
         self.left = exact - rounded as f64;
         rounded as u64

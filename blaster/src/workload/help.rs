@@ -1,6 +1,6 @@
-//! The part of `--help` about workloads: presets, and forms of distributions.
+//! The section of `--help` about workloads: presets, and forms of distributions.
 //!
-//! Where: the command line.
+//! Where: used by the command line.
 //! Invariant: every preset and every form is listed; no line is longer than 80 columns, except for
 //! a long name.
 
@@ -8,10 +8,10 @@ use super::presets::{PRESETS, Preset};
 use super::{gaps, law, popularity};
 use crate::words::{suggestion, wrapped};
 
-/// The column in which explanations begin.
+/// Number of characters before the explanations, which are the second column of each list.
 const INDENT: usize = 25;
 
-/// Lists all presets, and the forms of distributions.
+/// Returns the lists of all presets and of all forms of distributions.
 #[must_use]
 pub fn lists() -> String {
     let mut text = "Workloads:\n".to_owned();
@@ -28,7 +28,7 @@ pub fn lists() -> String {
     text
 }
 
-/// Splits a grammar into two columns: the names of forms, and the explanation of each.
+/// Splits a grammar into pairs of the names of forms and the explanation of these forms.
 fn entries(grammar: &str) -> Vec<(&str, String)> {
     let mut entries: Vec<(&str, String)> = Vec::new();
     for line in grammar.lines() {
@@ -46,8 +46,8 @@ fn entries(grammar: &str) -> Vec<(&str, String)> {
     entries
 }
 
-/// Returns the end of an error text: the form of distribution `kind` if the grammar has it,
-/// otherwise a suggestion of the name that was probably meant.
+/// Returns the end of an error text: the form of the distribution `kind`, or, if the grammar has no
+/// such distribution, a suggestion of the name that was probably meant.
 pub(super) fn form(grammar: &str, kind: &str) -> String {
     let entries = entries(grammar);
     let forms = || entries.iter().flat_map(|(names, _)| names.split(", "));

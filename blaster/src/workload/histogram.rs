@@ -1,8 +1,8 @@
 //! Histograms from files, for distributions that are not built in.
 //!
-//! Where: read for a setting with the value `file:PATH`.
-//! Invariant: a histogram has 1 to `ROWS_MAX` rows, and at least one of them has a weight above 0.
-//! An error in a file names the line.
+//! Where: a histogram is read if a setting has the value `file:PATH`.
+//! Invariant: a histogram has 1 to `ROWS_MAX` rows, and at least one row has a weight above 0. An
+//! error in a file names the line.
 //! Source: the KV-Cache paper, section 5.2.2: inverse transform sampling of histograms.
 
 use super::WorkloadError;
@@ -19,14 +19,14 @@ const WEIGHT_MAX: f64 = 1e12;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Histogram {
-    /// The first word of each row, as it is in the file.
+    /// The first word of each row, unchanged.
     words: Vec<String>,
-    /// Each row's first word as a number (0 if the word is not a number), and its weight.
+    /// For each row, the first word as a number (0 if the word is not a number), and the weight.
     pairs: Vec<(f64, f64)>,
     lines: Vec<usize>,
     /// The index of the first row whose first word is not a number.
     word_at: Option<usize>,
-    /// The MD5 sum of the text, by which a manifest identifies the file.
+    /// The MD5 sum of the file's text. A manifest identifies the file by this sum.
     sum: String,
 }
 
@@ -49,7 +49,7 @@ impl Histogram {
         Histogram::parse(&text).map_err(|(line, why)| wrong(format!("line {line}: {why}")))
     }
 
-    /// Reads the text of a histogram file. An error has its line number.
+    /// Parses the text of a histogram file. An error has a line number.
     pub(crate) fn parse(text: &str) -> Result<Histogram, (usize, String)> {
         let sum = hex(&Md5::digest(text.as_bytes()));
         let none = Histogram { words: vec![], pairs: vec![], lines: vec![], word_at: None, sum };
@@ -88,7 +88,7 @@ impl Histogram {
         Ok(histogram)
     }
 
-    /// Checks that all values are numbers from `min` to `max`, and whole if `is_whole`.
+    /// Checks that all values are numbers from `min` to `max`, and whole numbers if `is_whole`.
     pub(crate) fn within(&self, min: f64, max: f64, is_whole: bool) -> Result<(), String> {
         let line = |row: usize| self.lines.get(row).copied().unwrap_or(0);
         if let Some(row) = self.word_at {

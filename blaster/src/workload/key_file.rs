@@ -1,10 +1,10 @@
 //! Keys from a file, one per line.
 //!
-//! Where: in place of computed names, if a workload names a file of keys.
-//! Invariant: there are 1 to `KEYS_MAX` keys. All keys differ, and memcached accepts each of them.
-//! An error names its line.
-//! Source: the KV-Cache paper, section 5.2.2: a set of keys that was made beforehand, in the order
-//! of the histogram of their popularity.
+//! Where: if a workload names a file of keys, these keys replace computed names.
+//! Invariant: there are 1 to `KEYS_MAX` keys. All keys differ, and memcached accepts every key. An
+//! error names the line.
+//! Source: the KV-Cache paper, section 5.2.2: a set of keys that was made before the run, in the
+//! order of the keys' popularity.
 
 use super::files::Files;
 use super::{KEY_BYTES_MAX, WorkloadError};
@@ -15,16 +15,15 @@ use std::collections::hash_map::Entry;
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
-/// The maximum number of keys: the offsets of keys of the greatest length still fit 32 bits.
+/// The maximum number of keys. Even if all keys have the greatest length, offsets fit 32 bits.
 pub(crate) const KEYS_MAX: usize = 1 << 24;
-/// The maximum length of a line in bytes: the longest key and the longest line end.
+/// The maximum length of a line in bytes: the longest key and a line end of two bytes.
 const LINE_BYTES_MAX: u64 = KEY_BYTES_MAX as u64 + 2;
 
-/// The keys of a file. The first key has number 0.
 #[derive(Debug)]
 pub(crate) struct KeyFile {
     pub(crate) path: PathBuf,
-    /// All keys, without separators.
+    /// The bytes of all keys, without separators.
     text: Vec<u8>,
     ends: Vec<u32>,
     pub(crate) sum: String,
@@ -70,7 +69,7 @@ impl KeyFile {
         key_file.all_differ().map(|()| key_file)
     }
 
-    /// Checks that no key occurs twice: such a key would have two values and two shares.
+    /// Checks that no key occurs twice, because such a key would have two values and two shares.
     fn all_differ(&self) -> Result<(), (usize, String)> {
         let mut lines = HashMap::with_capacity(self.ends.len());
         for (line, key) in (1..).zip(0..self.keys()) {
@@ -92,7 +91,7 @@ impl KeyFile {
         self.text.len()
     }
 
-    /// The key with this number; empty if there is no such key.
+    /// Returns the key with this number, or an empty key if there is no such number.
     pub(crate) fn key(&self, key: u64) -> &[u8] {
         let at = usize::try_from(key).unwrap_or(usize::MAX);
         let end = |at: usize| self.ends.get(at).map(|end| *end as usize);

@@ -1,9 +1,10 @@
-//! Distributions of numbers, in the user's notation: sizes, seconds, batches and gaps.
+//! Laws: distributions of sizes, times to live, batches and gaps, in the user's notation.
 //!
 //! Where: settings are parsed to laws, from which `draw` makes samplers.
-//! Invariant: a parsed law can be drawn from, and its printed form is read as the same law.
-//! Source: the KV-Cache paper, table 2. In both of its Pareto rows, scale and shape are swapped,
-//! compared with the publication from which the rows come (see `curve`).
+//! Invariant: numbers can be drawn from every parsed law. If a printed law is parsed, the result is
+//! the same law.
+//! Source: the KV-Cache paper, table 2. In the table's two Pareto rows, scale and shape are
+//! swapped, compared with the publication from which the rows come (see `curve`).
 
 use super::WorkloadError;
 use super::curve::{Curve, Form};
@@ -44,7 +45,7 @@ pub(crate) enum Law {
     File(PathBuf, Arc<Histogram>),
 }
 
-/// The use of a law: the numbers that are allowed, and the meaning of its named forms.
+/// The use of a law by a setting: the allowed numbers, and the meaning of named forms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Usage {
     pub(crate) name: &'static str,
@@ -52,12 +53,12 @@ pub(crate) struct Usage {
     pub(crate) min: f64,
     pub(crate) max: f64,
     pub(crate) is_whole: bool,
-    /// The laws that `etc` and `etc-as-printed` stand for.
+    /// The laws that the names `etc` and `etc-as-printed` mean.
     pub(crate) etc: Option<[&'static str; 2]>,
 }
 
 impl Usage {
-    /// A usage with whole numbers and without a law for `etc`.
+    /// Returns a usage with whole numbers and without named forms.
     pub(crate) const fn whole(name: &'static str, unit: &'static str, min: f64, max: f64) -> Usage {
         Usage { name, unit, min, max, is_whole: true, etc: None }
     }
@@ -150,7 +151,7 @@ impl Law {
         }
     }
 
-    /// The path and the histogram, if the law was read from a file.
+    /// Returns the path and the histogram of the file from which the law was read, if any.
     pub(crate) fn file(&self) -> Option<(&Path, &Histogram)> {
         if let Law::File(path, histogram) = self { Some((path, histogram)) } else { None }
     }

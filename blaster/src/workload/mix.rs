@@ -1,8 +1,8 @@
-//! The mix of verbs: the choice of the next request's verb.
+//! The mix of verbs, and the choice of the next request's verb.
 //!
 //! Where: `stream` draws the verb of a request before its keys.
-//! Invariant: shares count keys, so a multiget of 48 keys counts 48 times.
-//! Source: the KV-Cache paper, table 2 (`Drawn`); memtier_benchmark, OpenOnload's test (`Dealt`).
+//! Invariant: a mix gives the verbs' shares of all keys, so a multiget of 48 keys counts 48 times.
+//! Source: the KV-Cache paper, table 2 (`Drawn`); memtier_benchmark, the OpenOnload test (`Dealt`).
 
 use super::files::Files;
 use super::histogram::Histogram;
@@ -16,7 +16,8 @@ const WEIGHT_MAX: f64 = 1e12;
 pub(crate) struct Mix(pub(crate) [f64; VERBS.len()]);
 
 impl Mix {
-    /// Reads weights like `get=9,set=1`, or `file:PATH`, a file of rows like `get 9`.
+    /// Parses weights such as `get=9,set=1`, or `file:PATH`, the name of a file of rows such as
+    /// `get 9`.
     pub(crate) fn parse(text: &str, files: &Files<'_>) -> Result<Mix, WorkloadError> {
         let wrong = |why: String| WorkloadError(format!("mix: {text}: {why}"));
         let mut mix = Mix([0.0; VERBS.len()]);
@@ -67,10 +68,12 @@ impl fmt::Display for Mix {
 
 #[derive(Clone, Debug)]
 pub(crate) enum VerbSampler {
-    /// Verbs are drawn at random. Each verb has a range of 32-bit numbers, whose end is here.
+    /// Verbs are drawn at random. Each verb has a range of 32-bit numbers; the array has the ends
+    /// of these ranges.
     Drawn([u64; VERBS.len()]),
-    /// Verbs take turns, as evenly as shares allow. For each request, each `behind` grows by its
-    /// verb's share, the verb with the greatest `behind` is chosen, and that `behind` falls by 1.
+    /// Verbs take turns, as evenly as shares allow. For each request, `behind` of every verb grows
+    /// by the verb's share; the verb with the greatest `behind` is chosen, and its `behind` falls
+    /// by 1.
     Dealt { behind: [f64; VERBS.len()], shares: [f64; VERBS.len()] },
 }
 
@@ -96,7 +99,7 @@ impl VerbSampler {
         VerbSampler::Drawn(limits)
     }
 
-    /// Chooses the next verb. `Drawn` uses the upper half of `bits`, 64 random bits.
+    /// Chooses the next verb. `bits` are random bits; `Drawn` uses the upper 32 bits.
     #[inline(always)]
     pub(crate) fn next(&mut self, bits: u64) -> Verb {
         match self {
@@ -146,7 +149,7 @@ mod tests {
     fn dealt_verbs_come_in_turn() {
         assert_eq!(counts("get=9,set=1", 1.0, true, 1000), [900, 100, 0, 0, 0, 0]);
         let mix = Mix::parse("get=9,set=1", &Files::here("")).unwrap();
-        // Each GET of 48 keys is followed by 5 or 6 SETs.
+        // After each GET of 48 keys, there are 5 or 6 SETs.
         let mut choice = VerbSampler::new(mix.shares(48.0), true);
         let verbs: Vec<Verb> = (0..1900).map(|_| choice.next(0)).collect();
         let runs: Vec<usize> = verbs.split(|verb| *verb == Verb::Get).map(<[_]>::len).collect();

@@ -2,19 +2,19 @@
 //!
 //! Where: used when a request is encoded and when an answer is verified.
 //! Invariant: two numbers never have the same name. For the same workload, a key has the same name
-//! and value in each thread and in each run, whatever the seed of the requests.
+//! and value in each thread and in each run, even if the requests have another seed.
 //!
 //! ```text
 //! key:    prefix | filler .................. | number; equally long in all names of one size
-//! value:  8 letters of the pool | letters of the pool: a hash of key and size chooses both places
-//!                                 in the pool, with 31 bits that distinguish values
+//! value:  8 letters (stamp) | letters; a hash of key and size chooses two places in a pool of
+//!                             letters, from which the stamp and the other letters are copied
 //! ```
 //!
-//! Names of different sizes differ by their length, and names of one size by their number. The
-//! number is written in decimal if the size has room for its digits, otherwise in base 94. If the
-//! size is too small even for base 94, the name is longer than the size that was drawn for it (a
-//! million keys need 4 bytes). A key file replaces these names by its lines. A trace that records
-//! sizes replaces the drawn sizes.
+//! Names of different sizes differ in length, and names of one size differ in the number. The
+//! number is written in decimal if a name has room for its digits, otherwise in base 94. If the
+//! drawn size is too small even for base 94, the name is longer than the drawn size (a million keys
+//! need 4 bytes). The lines of a key file replace computed names. Sizes recorded in a trace replace
+//! drawn sizes.
 
 use super::draw::IntegerSampler;
 use super::key_file::KeyFile;
@@ -23,40 +23,40 @@ use super::replay::Replay;
 use super::{KEY_BYTES_MAX, Workload};
 use std::sync::Arc;
 
-/// The size of the pool from which values are cut, small enough for a core's cache. The letters
+/// The size of the pool from which values are copied, small enough for a core's cache. The letters
 /// after a value's stamp begin in the first half of the pool.
 const POOL_BYTES: usize = 1 << 16;
 /// Length of the stamp: the first characters of a value.
 const STAMP_BYTES: usize = 8;
-/// The letters of values, 6 bits each. They are printable.
+/// The letters of values. Each letter is printable and encodes 6 bits.
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-";
 /// The digit 0 of base 94, whose digits are the printable ASCII characters except the space.
 const FIRST_DIGIT: u8 = 0x21;
 const WIDE: u64 = 94;
-/// Room for the digits of a number in either base: the greatest number has 13 decimal digits.
+/// The maximum number of digits in either base. The greatest number has 13 decimal digits.
 pub(crate) const DIGITS_MAX: usize = 16;
-/// Fills keys up to their size.
+/// The character that fills a key up to the key's size.
 const FILLER: u8 = b'.';
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Layout {
-    /// Bytes of prefix and filler together.
+    /// Number of bytes of prefix and filler together.
     lead: u8,
     digits: u8,
     is_decimal: bool,
 }
 
-/// The layout of the number in a name, if names have one size and differ only in the number.
+/// The layout of the number in names that have one size and differ only in the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
-    /// Number of digits, which are the last bytes of the name.
+    /// Number of digits. The digits are the last bytes of the name.
     pub(crate) digits: usize,
     is_decimal: bool,
 }
 
 impl Pattern {
     /// Returns the key's number as eight decimal digits, with the first digit in the lowest byte.
-    /// `None` if the number has more digits or is not decimal.
+    /// Returns `None` if the number has more digits or is not decimal.
     #[inline(always)]
     pub(crate) fn short_number(self, key: u64) -> Option<u64> {
         (self.is_decimal && self.digits <= 8).then(|| eight_digits(key))
@@ -69,7 +69,7 @@ impl Pattern {
     }
 }
 
-/// The names and values of a workload's keys. Clones share their data.
+/// The names and values of a workload's keys. All clones share the same data.
 #[derive(Clone, Debug)]
 pub struct Names(Arc<Inner>);
 
@@ -77,7 +77,7 @@ pub struct Names(Arc<Inner>);
 struct Inner {
     /// The prefix, followed by filler up to the length of the longest name.
     lead: Vec<u8>,
-    /// The layouts of names, indexed by the drawn size.
+    /// The layout of names for each drawn size.
     forms: Vec<Layout>,
     key_size: IntegerSampler,
     key_size_seed: u64,
@@ -86,7 +86,6 @@ struct Inner {
     ttl: IntegerSampler,
     ttl_seed: u64,
     value_seed: u64,
-    /// True if a key's value always has the size that was drawn for the key.
     is_sized_by_key: bool,
     appends: bool,
     pool: Vec<u8>,
@@ -95,7 +94,7 @@ struct Inner {
 }
 
 impl Names {
-    /// The names of a workload's keys.
+    /// Makes the names of a workload's keys.
     #[must_use]
     pub fn new(workload: &Arc<Workload>) -> Names {
         let seed = workload.population_seed;
@@ -126,7 +125,7 @@ impl Names {
         }))
     }
 
-    /// Returns the layout of the number in all names. `None` if names differ in size.
+    /// Returns the layout of the number in all names, or `None` if names differ in size.
     pub(crate) fn pattern(&self) -> Option<Pattern> {
         let inner = &*self.0;
         let bytes =
@@ -135,7 +134,7 @@ impl Names {
         Some(Pattern { digits: usize::from(form.digits), is_decimal: form.is_decimal })
     }
 
-    /// Appends a key's name: 1 to 250 bytes, none of them a space or a control character.
+    /// Appends a key's name: 1 to 250 bytes, without spaces and control characters.
     pub fn key(&self, key: u64, out: &mut Vec<u8>) {
         let inner = &*self.0;
         if let Some(key_file) = &inner.key_file {
@@ -155,7 +154,7 @@ impl Names {
         out.extend_from_slice(&number[DIGITS_MAX - usize::from(digits).min(DIGITS_MAX)..]);
     }
 
-    /// Appends the value of `key` that has `bytes` bytes.
+    /// Appends the value that `key` has if the value is `bytes` bytes long.
     pub fn value(&self, key: u64, bytes: u32, out: &mut Vec<u8>) {
         let (stamp, mut from) = self.0.beginning(key, bytes);
         let mut left = bytes as usize;
@@ -193,7 +192,8 @@ impl Names {
         self.0.is_sized_by_key || !self.0.appends
     }
 
-    /// The size of the value written for the key when the cache is populated, and after a miss.
+    /// The size of the value that is stored for the key when the cache is populated, or after a
+    /// miss.
     #[must_use]
     pub fn value_bytes(&self, key: u64) -> u32 {
         let inner = &*self.0;
@@ -203,16 +203,16 @@ impl Names {
         }
     }
 
-    /// The time to live in seconds (0 means forever) of the value written for the key when the
-    /// cache is populated, and after a miss. The time is drawn once per key, because the sequence
-    /// of requests must not depend on answers.
+    /// The time to live in seconds (0 means forever) of the value that is stored for the key when
+    /// the cache is populated, or after a miss. Each key has one such time, because the sequence of
+    /// requests must not depend on answers.
     #[must_use]
     pub fn exptime_s(&self, key: u64) -> u32 {
         self.0.ttl.draw(hash(self.0.ttl_seed, key))
     }
 }
 
-/// The sizes of a key and its value in a trace.
+/// The sizes of a key and its value that a trace has recorded, if any.
 fn recorded(trace: &Replay, key: u64) -> Option<(u8, u32)> {
     let details = trace.details.as_ref()?;
     let key = usize::try_from(key).ok()?;
@@ -220,7 +220,7 @@ fn recorded(trace: &Replay, key: u64) -> Option<(u8, u32)> {
 }
 
 impl Inner {
-    /// Returns a value's stamp, and the place in the pool where the rest of the value begins.
+    /// Returns a value's stamp, and the offset in the pool at which the rest of the value begins.
     #[expect(clippy::cast_possible_truncation, reason = "some bits of a hash are wanted")]
     fn beginning(&self, key: u64, bytes: u32) -> (&[u8], usize) {
         let hash = hash(self.value_seed ^ (u64::from(bytes) << 32), key);
@@ -249,7 +249,7 @@ impl Inner {
 
 impl Layout {
     /// Returns the layout of `keys` names of `bytes` bytes, or of longer names if `bytes` is too
-    /// small for this number of different names.
+    /// small for `keys` different names.
     fn new(bytes: usize, prefix_bytes: usize, keys: u64) -> Layout {
         let small = |bytes: usize| u8::try_from(bytes).unwrap_or(u8::MAX);
         let form = |bytes: usize, digits: usize, is_decimal| Layout {
@@ -261,7 +261,8 @@ impl Layout {
         if prefix_bytes + decimal <= bytes {
             return form(bytes, decimal, true);
         }
-        // The digits fill all of the room, so that all names of one size have one layout.
+        // The digits fill the whole name after the prefix, so that all names of one size have one
+        // layout.
         let digits = bytes.saturating_sub(prefix_bytes).max(wide).min(DIGITS_MAX);
         form(prefix_bytes + digits, digits, false)
     }
@@ -274,7 +275,7 @@ fn digits(base: u64, count: u64) -> usize {
         .max(1)
 }
 
-/// The decimal digits of a number below 10^16, with leading zeros.
+/// Returns the 16 decimal digits of a number below 10^16, with leading zeros.
 #[inline]
 fn decimal(number: u64) -> [u8; DIGITS_MAX] {
     let (mut digits, mut lower) = ([b'0'; DIGITS_MAX], number);
@@ -286,8 +287,9 @@ fn decimal(number: u64) -> [u8; DIGITS_MAX] {
     digits
 }
 
-/// The digits of a number below 10^8, with the first in the lowest byte. Halves, then quarters,
-/// then eighths are divided in parallel; the factors are 1/100 and 1/10 in fixed point.
+/// Returns the 8 digits of a number below 10^8, with the first digit in the lowest byte. The number
+/// is split in two, the parts in four, then in eight, in parallel; the factors are 1/100 and 1/10
+/// in fixed point.
 #[inline]
 fn eight_digits(number: u64) -> u64 {
     let halves = (number / 10_000) | ((number % 10_000) << 32);

@@ -1,9 +1,9 @@
 //! Distributions of popularity: how often each key is requested.
 //!
-//! Where: `stream` draws a request's keys.
+//! Where: `stream` draws the keys of each request with `KeySampler`.
 //! Invariant: each drawn key is below the number of keys. The population's seed shuffles the keys
-//! over the ranks, so popular keys are not neighbours. If there is a key file, the line of a key is
-//! its rank.
+//! over the ranks, so popular keys are not neighbours. If there is a key file, the number of a
+//! key's line is the key's rank.
 //! Source: the KV-Cache paper, section 5.2.2 and table 2 (power law over buckets);
 //! memtier_benchmark (Gaussian); see `zipf` for Zipf.
 
@@ -47,10 +47,10 @@ const GROUPS_MAX: u64 = 1024;
 /// The maximum number of buckets of all groups together.
 const ALL_BUCKETS_MAX: u64 = 1 << 23;
 const EXPONENT_MAX: f64 = 10.0;
-/// The standard deviation of memtier: a sixth of the range.
+/// The default standard deviation, as a fraction of the range (the default of memtier_benchmark).
 const DEVIATION: f64 = 1.0 / 6.0;
-/// After this number of draws outside the range, a key is drawn uniformly. Even at the greatest
-/// standard deviation a third of all draws is inside, so a uniform draw is extremely rare.
+/// After this number of draws outside the range, a key is drawn uniformly. This is very rare,
+/// because even at the greatest standard deviation a third of all draws is inside the range.
 const TRIES_MAX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -120,13 +120,14 @@ impl Popularity {
         }
     }
 
-    /// The path and the histogram, if the popularity comes from a file.
+    /// Returns the path and the histogram of the file from which the popularity comes, if any.
     pub(crate) fn file(&self) -> Option<(&Path, &Histogram)> {
         if let Popularity::File(path, histogram) = self { Some((path, histogram)) } else { None }
     }
 
     /// Makes a table for each of `parts`, which are ranges of the `keys` keys. A law is applied
-    /// within each part. With a histogram, the table of a part has the rows that overlap the part.
+    /// within each part. A histogram is applied to all keys: the table of a part has the rows that
+    /// overlap the part.
     pub(crate) fn tables(&self, parts: &[Range<u64>], keys: u64) -> Vec<Arc<Table>> {
         if let Some((_, histogram)) = self.file() {
             let weights = histogram.ordered_weights();
@@ -164,9 +165,9 @@ impl Popularity {
     }
 }
 
-/// Returns the table of a part: the rows of a histogram over `keys` keys that overlap the part. A
-/// row has the same keys as the bucket with its number in `Table::Buckets`. If all these rows have
-/// weight 0, the keys are equally popular.
+/// Returns the table of a part: the rows of a histogram over `keys` keys that overlap the part. Row
+/// n has the same keys as bucket n of `Table::Buckets`. If all rows of the part have weight 0, its
+/// keys are equally popular.
 fn rows_of(weights: &[f64], part: &Range<u64>, keys: u64) -> Table {
     let rows = weights.len() as u64;
     // The product is at most 2^40 * 2^20, so it fits a u64.
@@ -185,7 +186,7 @@ fn rows_of(weights: &[f64], part: &Range<u64>, keys: u64) -> Table {
     Alias::new(&shares).map_or(Table::Uniform, |alias| Table::Rows { alias, rows: there })
 }
 
-/// Returns the share of each bucket. The buckets divide the law's range, `from` to 1, evenly.
+/// Returns the share of each bucket. The buckets are equal parts of the law's range, `from` to 1.
 pub(crate) fn power_law(alpha: f64, from: f64, buckets: u64) -> Vec<f64> {
     let edge = |n: u64| from + (1.0 - from) * n as f64 / buckets as f64;
     let below = |x: f64| (x.powf(alpha) - from.powf(alpha)) / (1.0 - from.powf(alpha));
@@ -201,15 +202,15 @@ pub(crate) enum Table {
         deviation: f64,
         middle: f64,
     },
-    /// `each` is the number of keys per bucket if all buckets have equally many keys, which saves
-    /// divisions; otherwise 0.
+    /// `each` is the number of keys per bucket, which saves divisions, or 0 if buckets have
+    /// different numbers of keys.
     Buckets {
         alias: Alias,
         buckets: u64,
         groups: u64,
         each: u64,
     },
-    /// `rows` has the start and the end of each row's keys.
+    /// `rows` has, for each row, the first key and the key after the last key.
     Rows {
         alias: Alias,
         rows: Vec<(u64, u64)>,
@@ -224,7 +225,7 @@ impl Table {
     }
 }
 
-/// One thread's state for drawing keys.
+/// The state of one thread for drawing keys.
 #[derive(Clone, Debug)]
 pub(crate) struct KeySampler {
     keys: u64,
@@ -235,7 +236,8 @@ pub(crate) struct KeySampler {
 }
 
 impl KeySampler {
-    /// Returns the state of thread `thread` of `threads`. Without a seed, keys are not shuffled.
+    /// Returns the state of thread `thread` of `threads`. If `seed` is `None`, keys are not
+    /// shuffled.
     pub(crate) fn new(keys: u64, seed: Option<u64>, thread: u32, threads: u32) -> KeySampler {
         let seed = seed.map(|seed| seed_for(seed, usage::SHUFFLE));
         let shuffle = seed.map_or(Shuffle::none(keys), |seed| Shuffle::new(keys, seed));

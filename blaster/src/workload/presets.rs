@@ -1,8 +1,8 @@
 //! Presets: named workloads.
 //!
-//! Where: `Workload::preset`.
-//! Invariant: a preset is a list of settings, so files and flags can define and change the same
-//! workload.
+//! Where: used by `Workload::preset`.
+//! Invariant: a preset is a list of settings, so files and flags can define the same workload or
+//! change it.
 //! Source: the KV-Cache paper, table 2 and section 6 (mix-a to mix-c, etc); Atikoglu et al. and
 //! mutilate (facebook); M. Pavlik, "Memcached vs Redis: Benchmarking In-memory Object Caches"
 //! (Edinburgh, 2016), tables 2.1 and 3.2 (thesis); Solarflare's OpenOnload report
@@ -28,8 +28,8 @@ const fn preset(name: &'static str, about: &'static str, settings: &'static str)
     Preset { name, about, settings }
 }
 
-/// All presets. The power laws from the KV-Cache paper have four groups, because each of its four
-/// traffic generators had its own quarter of the keys.
+/// All presets. The power laws from the KV-Cache paper have four groups, because each of the
+/// paper's four traffic generators used a separate quarter of the keys.
 pub const PRESETS: [Preset; 11] = [
     preset(
         "uniform",
@@ -88,16 +88,16 @@ pub const PRESETS: [Preset; 11] = [
     ),
     preset(
         "solarflare-1",
-        "like solarflare-48, but with gets of one key: nine gets, and then a set of the key set \
-         longest ago",
+        "like solarflare-48, but with gets of one key: nine gets, and then a set of the key that \
+         was set longest ago",
         "keys=983040 key-size=20 value-size=20 mix=get=9,set=1 mix-order=dealt \
          keys-per=connection set-order=oldest gap=fixed",
     ),
     preset(
         "solarflare-48",
         "memcached test of Solarflare's OpenOnload: gets of 48 keys at once, each followed by 5 or \
-         6 sets (9 keys read per key written) of the keys set longest ago; 983040 keys and values \
-         of 20 bytes, divided among the connections",
+         6 sets (9 keys read per key written) of the keys that were set longest ago; 983040 keys \
+         and values of 20 bytes, divided among the connections",
         "keys=983040 key-size=20 value-size=20 batch=48 mix=get=9,set=1 mix-order=dealt \
          keys-per=connection set-order=oldest gap=fixed",
     ),

@@ -1,4 +1,4 @@
-//! Random numbers: seeded hashes, fractions, and a shuffled order that takes no memory.
+//! Random numbers: seeded hashes, fractions, and a shuffled order that needs no memory.
 //!
 //! Where: used by all distributions. Invariant: the same seed gives the same numbers everywhere.
 //! Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014 (`mix`);
@@ -11,7 +11,7 @@ pub(crate) fn hash(seed: u64, number: u64) -> u64 {
     mix(number ^ seed)
 }
 
-/// Derives a seed for one usage, so that the numbers of different usages are independent.
+/// Derives a seed for one usage, so that random numbers of different usages are independent.
 #[must_use]
 pub(crate) fn seed_for(seed: u64, usage: u64) -> u64 {
     mix(mix(seed) ^ usage)
@@ -23,7 +23,7 @@ pub(crate) fn fraction(bits: u64) -> f64 {
     ((bits >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
 
-/// Maps 64 random bits to a number below `end`; to 0 if `end` is 0.
+/// Maps 64 random bits to a number below `end`, or to 0 if `end` is 0.
 #[inline]
 #[must_use]
 pub(crate) fn below(bits: u64, end: u64) -> u64 {
@@ -41,11 +41,11 @@ pub(crate) mod usage {
     pub(crate) const TTL: u64 = 8;
 }
 
-/// With fewer rounds of a shuffle, neighbours stay near each other.
+/// Number of rounds of a shuffle. With fewer rounds, neighbours would stay near each other.
 const ROUNDS: usize = 3;
 
-/// A permutation of the numbers below `end`. It is computed, because a table would exceed the cache
-/// and might exceed the memory.
+/// A permutation of the numbers below `end`. The permutation is computed, because a table of it
+/// would exceed the cache and might exceed the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Shuffle {
     end: u64,
@@ -75,7 +75,7 @@ impl Shuffle {
         // number, adds a constant, and XORs the high bits into the low bits. If the result is not
         // below `end`, all rounds are repeated. The loop ends, because a repeated bijection returns
         // to its first number, `place`, which is below `end`. The mask is less than twice `end`, so
-        // on average at most two repetitions are needed.
+        // on average the rounds are run at most twice.
         loop {
             for (factor, addend) in self.rounds {
                 number = number.wrapping_mul(factor).wrapping_add(addend) & self.mask;
@@ -117,7 +117,7 @@ mod tests {
         let distance = |place| one.at(place).abs_diff(one.at(place + 1));
         let mean = (0..end - 1).map(distance).sum::<u64>() / (end - 1);
         assert!((30_000..37_000).contains(&mean), "{mean}");
-        // The first tenth of the places is spread over all tenths.
+        // The numbers at the first tenth of the places are spread over all tenths of the range.
         let mut tenths = [0; 10];
         (0..end / 10)
             .for_each(|place| tenths[usize::try_from(one.at(place) / 10_000).unwrap()] += 1);

@@ -1,8 +1,8 @@
 //! Traces: recorded requests that are replayed.
 //!
-//! Where: in place of drawn requests, if a workload names a trace.
-//! Invariant: keys are numbered without gaps, in the order in which they first appear. There are 1
-//! to `REQUESTS_MAX` requests.
+//! Where: if a workload names a trace, recorded requests replace drawn requests.
+//! Invariant: keys are numbered without gaps, in the order of their first requests. There are 1 to
+//! `REQUESTS_MAX` requests.
 //! Source: the CSV format of Twitter's cache-trace (Yang et al., OSDI 2020), and `simulate::trace`.
 
 use super::files::Files;
@@ -25,21 +25,21 @@ pub(crate) struct Replay {
     pub(crate) path: PathBuf,
     pub(crate) keys: u32,
     pub(crate) requests: Vec<u32>,
-    /// The other fields of each request, if they were recorded.
+    /// The fields of each request besides the key, if they were recorded.
     pub(crate) details: Option<Details>,
-    /// The MD5 sum of all that is replayed. It identifies the trace.
+    /// The MD5 sum of all replayed data, which identifies the trace.
     pub(crate) sum: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Details {
     pub(crate) operations: Vec<Operation>,
-    /// Each second that has requests, with the index of its first request.
+    /// For each second in which there are requests: the second, and the index of its first request.
     pub(crate) seconds: Vec<(u32, u32)>,
     pub(crate) key_bytes: Vec<u8>,
     /// Length in bytes of each key's first value that is not empty.
     pub(crate) value_bytes: Vec<u32>,
-    /// Number of requests whose operation `Verb` lacks, and which use the nearest verb instead.
+    /// Number of requests with an operation that `Verb` lacks. These requests use the nearest verb.
     pub(crate) replaced: u64,
 }
 
@@ -75,7 +75,7 @@ impl Replay {
             .map_err(|(line, why)| wrong(format!("line {line}: {why}")))
     }
 
-    /// True if a file, compressed or not, begins like a cache-trace CSV.
+    /// True if a file, which may be compressed, begins with a line of a cache-trace CSV.
     pub(crate) fn is_csv(path: &Path) -> bool {
         let first_line = || {
             let source =
@@ -88,14 +88,13 @@ impl Replay {
         first_line().is_some_and(is_row)
     }
 
-    /// The key of each get; empty if the trace records only keys.
+    /// Returns the key of each get, or no keys if the trace has no `details`.
     pub(crate) fn looked_up(&self) -> Vec<u32> {
         let operations = self.details.iter().flat_map(|details| &details.operations);
         let gets = self.requests.iter().zip(operations).filter(|(_, one)| one.verb == Verb::Get);
         gets.map(|(key, _)| *key).collect()
     }
 
-    /// Reads a CSV. An error has its line number.
     fn decode(path: &Path, source: impl Read, most: u64) -> Result<Replay, (u64, String)> {
         let mut source = BufReader::new(source);
         let mut numbers: HashMap<Vec<u8>, u32> = HashMap::new();
@@ -157,8 +156,8 @@ impl Replay {
         Replay { path: path.to_owned(), keys, requests, details, sum }
     }
 
-    /// The due time of a request, in ns from the start. The requests of one second are spread
-    /// evenly over it. `cursor` keeps the index of the second at which the next search begins.
+    /// Returns the due time of a request, in ns from the start. The requests of a second are spread
+    /// evenly over the second. `cursor` keeps the index of the second where the next search begins.
     pub(crate) fn due_ns(&self, request: usize, cursor: &mut usize) -> Option<u64> {
         let seconds = &self.details.as_ref()?.seconds;
         let first = |at: usize| seconds.get(at).map_or(self.requests.len(), |one| one.1 as usize);
@@ -186,7 +185,7 @@ impl Details {
         self.replaced += u64::from(!is_exact);
         let bytes = if verb.writes() { value_bytes } else { 0 };
         self.operations.push(Operation { verb, value_bytes: bytes, exptime_s });
-        // If the recorded clock went back, the latest second so far is used instead.
+        // If the recorded clock went back, the row counts for the latest second so far.
         let second = second.max(self.seconds.last().map_or(0, |last| last.0));
         if self.seconds.last().is_none_or(|last| last.0 < second) {
             self.seconds.push((second, request));
@@ -208,13 +207,13 @@ struct Fields<'a> {
     key: &'a [u8],
     key_bytes: u8,
     value_bytes: u32,
-    /// The verb, and true if the recorded operation is exactly this verb.
+    /// The verb, and true if the recorded operation is this verb and not only similar.
     verb: (Verb, bool),
     exptime_s: u32,
 }
 
 impl<'a> Fields<'a> {
-    /// Splits a line. A key may contain commas, so the other fields are counted from both ends.
+    /// Splits a line. A key may contain commas, so fields are counted from both ends of the line.
     fn parse(row: &'a [u8]) -> Option<Fields<'a>> {
         let row = row.trim_ascii_end();
         let comma = row.iter().position(|byte| *byte == b',')?;
@@ -239,8 +238,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Returns the verb of a memcached operation, and true; or the nearest verb and false, if `Verb`
-/// lacks the operation.
+/// Returns the verb of an operation and true, or, if there is none, the nearest verb and false.
 fn verb_of(name: &str) -> Option<(Verb, bool)> {
     match name {
         "get" => Some((Verb::Get, true)),

@@ -1,6 +1,7 @@
-//! The settings of a workload: one table that flags, files, `--help` and manifests share.
+//! The settings of a workload: one table for flags, files, `--help` and manifests.
 //!
-//! Where: before a run. Invariant: the printed value of a setting is read as the same value.
+//! Where: used before a run. Invariant: if the printed value of a setting is parsed, the result is
+//! the same value.
 
 use super::draw::IntegerSampler;
 use super::files::Files;
@@ -24,9 +25,9 @@ pub struct Setting {
     pub value: &'static str,
     /// The explanation in `--help`.
     pub help: &'static str,
-    /// Sets the value in a workload. A path in the value names one of the given files.
+    /// Parses a value and stores it in a workload. A path in the value names a file of `Files`.
     pub(crate) set: fn(&mut Workload, &str, &Files<'_>) -> Result<(), WorkloadError>,
-    /// Formats the workload's value. `None` if the setting is not set.
+    /// Formats the value that a workload has. Returns `None` if the setting has no value.
     pub(crate) get: fn(&Workload) -> Option<String>,
 }
 
@@ -104,9 +105,9 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "population-seed",
         value: "N",
-        help: "Seed that determines which keys are popular, and the size and bytes of each key \
-               and value (default 1). With another --seed the requests are another sample of the \
-               same population",
+        help: "Seed that determines which keys are popular, and the size and bytes of each key and \
+               value (default 1). --seed draws another sample of requests for the same keys and \
+               values",
         set: |to, text, _| {
             count("population-seed", text, 0, u64::MAX).map(|seed| to.population_seed = seed)
         },
@@ -115,7 +116,7 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "popularity",
         value: "WHICH",
-        help: "Distribution of the requests over the keys (forms below)",
+        help: "Distribution of the requests over the keys (see the forms below)",
         set: |to, text, files| {
             let popularity = Popularity::parse(text, files)?;
             to.table = table("popularity", text, &popularity, to.drawn_keys())?;
@@ -140,8 +141,8 @@ pub const SETTINGS: [Setting; 19] = [
     law_setting!(
         KEY_SIZE,
         key_size,
-        "Bytes of a key, 1 to 250 (forms below); a key contains its number, and is longer if need \
-         be"
+        "Bytes of a key, 1 to 250 (see the forms below); a key contains its number, so it may be \
+         longer than this"
     ),
     Setting {
         name: "key-prefix",
@@ -158,7 +159,7 @@ pub const SETTINGS: [Setting; 19] = [
         },
         get: |of| (!of.key_prefix.is_empty()).then(|| of.key_prefix.clone()),
     },
-    law_setting!(VALUE_SIZE, value_size, "Bytes of a value, 0 to 2^27 (forms below)"),
+    law_setting!(VALUE_SIZE, value_size, "Bytes of a value, 0 to 2^27 (see the forms below)"),
     either!(
         "value-size-per",
         "key",
@@ -189,11 +190,11 @@ pub const SETTINGS: [Setting; 19] = [
         "drawn: the keys of sets are drawn like those of gets; oldest: each set takes the key \
          that was set longest ago"
     ),
-    law_setting!(BATCH, batch, "Number of keys in each get, 1 to 1024 (forms below)"),
+    law_setting!(BATCH, batch, "Number of keys in each get, 1 to 1024 (see the forms below)"),
     Setting {
         name: "gap",
         value: "HOW",
-        help: "Distribution of the times between requests, in an open loop (forms below)",
+        help: "Distribution of the times between requests, in an open loop (see the forms below)",
         set: |to, text, files| {
             let gap = Gap::parse(text, files)?;
             let pace = GapSampler::new(&gap).ok_or_else(|| no_table("gap", text))?;
@@ -290,7 +291,6 @@ fn count(name: &str, text: &str, min: u64, max: u64) -> Result<u64, WorkloadErro
     })
 }
 
-/// Returns the index of `text` in `words`.
 fn one_of<const N: usize>(
     name: &str,
     text: &str,

@@ -1,12 +1,12 @@
 //! The deterministic sequence of requests of one driving thread.
 //!
-//! Where: `drive` takes each request from a `Stream`, and the time at which the request is due.
+//! Where: `drive` takes each request, and the gap before the request, from a `Stream`.
 //! Invariant: the same workload, seed, thread and number of threads give the same sequence; another
 //! seed gives another sample of the same population. The threads of a run use disjoint parts of one
-//! random sequence, and divide a trace among them. With `set-order` oldest, a thread (or a
-//! connection with its own keys) sets the keys that it has filled, repeatedly, in the order of
-//! filling; no other thread sets these keys. If each agent has its own keys, no two agents request
-//! the same key.
+//! random sequence, and each request of a trace is sent by one thread. With `set-order` oldest, a
+//! thread (or a connection with its own keys) sets the keys that it filled before, again and again
+//! in the same order; no other thread sets these keys. If each agent has its own keys, no two
+//! agents request the same key.
 
 use super::gaps::{Gap, Rounding};
 use super::mix::VerbSampler;
@@ -25,18 +25,17 @@ use std::sync::Arc;
 pub struct Stream {
     workload: Arc<Workload>,
     random: Xoshiro256PlusPlus,
-    /// The generator of gaps is separate, so that the requests do not depend on the rate.
+    /// A separate generator for gaps, so that the requests do not depend on the rate.
     gap_random: Xoshiro256PlusPlus,
     rounding: Rounding,
-    /// The share of a gap by which the first request is delayed: threads with equal gaps take
-    /// turns.
+    /// The share of a gap by which the first request is delayed, so that threads take turns.
     turn: f64,
     choice: VerbSampler,
-    /// One part for all connections, or one part for each connection.
+    /// One part of the keys for all connections, or one part for each connection.
     parts: Vec<Part>,
     value_size_seed: u64,
     trace_cursor: Option<TraceCursor>,
-    /// True if each request has one key, drawn from all keys, so that `pick` can draw it.
+    /// True if each request has one key, which is drawn from all keys, so that `pick` can be used.
     is_plain: bool,
 }
 
@@ -45,7 +44,7 @@ struct Part {
     table: Arc<Table>,
     sampler: KeySampler,
     from: u64,
-    /// The keys that are set in turn with `set-order` oldest.
+    /// The keys that requests set in turn if the setting `set-order` is `oldest`.
     filled: Range<u64>,
     oldest: u64,
 }
@@ -53,9 +52,8 @@ struct Part {
 #[derive(Debug)]
 struct TraceCursor {
     trace: Arc<Replay>,
-    /// The index of the next request of this thread.
     next: u64,
-    /// The difference between the indices of two successive requests of this thread.
+    /// The difference between the indexes of successive requests of this thread in the trace.
     step: u64,
     /// The index after the last request, or `None` if the trace is repeated without end.
     end: Option<u64>,
@@ -73,13 +71,13 @@ impl Stream {
         let threads = threads.max(1);
         let random = |usage| {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed_for(seed, usage));
-            // Each jump is 2^128 numbers long.
+            // Each jump skips 2^128 numbers, so threads draw disjoint numbers.
             (0..thread).for_each(|_| random.jump());
             random
         };
         let shares = workload.mix.shares(workload.keys_per_get());
         let share = workload.share(thread, threads);
-        // With more threads than keys, some threads have filled no keys, and set all keys in turn.
+        // If there are more threads than keys, threads that filled no keys set all keys.
         let filled = if share.is_empty() { 0..workload.keys() } else { share };
         let has_order = workload.sets_oldest || workload.per_connection();
         Stream {
@@ -107,13 +105,13 @@ impl Stream {
         }
     }
 
-    /// Returns the stream of a thread that has the connections `connections` of `all`. If each
-    /// connection has its own keys, the connections' numbers of keys differ by at most one.
+    /// Returns the stream of a thread with the connections `connections` out of `all` connections.
+    /// If each connection has its own keys, the connections' numbers of keys differ by at most one.
     #[must_use]
     pub fn over(mut self, connections: Range<u32>, all: u32) -> Stream {
         if self.workload.per_connection() && !connections.is_empty() {
             let (workload, keys) = (&self.workload, self.workload.keys());
-            // With more connections than keys, some connections share a key.
+            // If there are more connections than keys, some connections share a key.
             let share = |connection| {
                 let Range { start, end } = workload.share(connection, all);
                 let from = start.min(keys - 1);
@@ -132,13 +130,13 @@ impl Stream {
     }
 
     /// Returns the stream of one thread of one agent. `agent` has the agent's index and the number
-    /// of agents, which matter only if each agent has its own keys.
+    /// of agents; it has an effect only if each agent has its own keys.
     pub(crate) fn of_agent(mut self, agent: (u32, u32), (thread, threads): (u32, u32)) -> Stream {
         let workload = &self.workload;
         let keys = workload.share(agent.0, agent.1);
         if workload.per_agent() && !keys.is_empty() {
             let share = workload.share_of_agent(agent, (thread, threads));
-            // With more threads than keys, some threads have filled no keys.
+            // If there are more threads than keys, threads that filled no keys set all keys.
             let filled = if share.is_empty() { keys.clone() } else { share };
             let tables = workload.popularity.tables(from_ref(&keys), workload.keys());
             let (from, count) = (keys.start, keys.end - keys.start);
@@ -159,8 +157,8 @@ impl Stream {
         self.next_on(0, request)
     }
 
-    /// Like `next`, for one connection of the thread. The connection matters only if connections
-    /// have their own keys.
+    /// Fills in `request` like `next`, but for one connection of the thread. The connection has an
+    /// effect only if each connection has its own keys.
     pub fn next_on(&mut self, connection: usize, request: &mut WorkloadRequest) -> bool {
         let connection = connection.min(self.parts.len() - 1);
         request.keys.clear();
@@ -202,8 +200,8 @@ impl Stream {
         true
     }
 
-    /// Returns the verb and key of the request that `next` would make, if each request has one key
-    /// that is drawn from all keys. For a write, `sizes` then draws size and time to live.
+    /// Returns the verb and key of the request that `next` would make, or `None` if `is_plain` is
+    /// false. For a write, the caller then calls `sizes` for the size and the time to live.
     #[inline(always)]
     pub(crate) fn pick(&mut self) -> Option<(Verb, u64)> {
         if !self.is_plain {
@@ -226,7 +224,7 @@ impl Stream {
         }
     }
 
-    /// Draws the keys of a get. If a trace has given the first key, it gives the others too.
+    /// Draws the keys of a get. If a trace has given the first key, the trace gives all keys.
     fn draw_batch(&mut self, connection: usize, request: &mut WorkloadRequest) {
         let batch = &self.workload.batch.sampler;
         let count = match batch.fixed() {
@@ -245,7 +243,7 @@ impl Stream {
         }
     }
 
-    /// Draws the size and the time to live that the latest request writes for `key`.
+    /// Draws the value size and the time to live with which the latest request writes `key`.
     pub(crate) fn sizes(&mut self, key: u64) -> (u32, u32) {
         let Workload { value_size, ttl, size_per_request, .. } = &*self.workload;
         let value_bytes = match value_size.sampler.fixed() {
@@ -260,10 +258,9 @@ impl Stream {
         (value_bytes, exptime_s)
     }
 
-    /// The gap in ns from the previous request to the latest request that `next` made; for the
-    /// first request, from the start. The workload's gaps are scaled to the mean `mean_ns`. If
-    /// `mean_ns` is NaN, the gaps are not scaled (see `Workload::own_gap_ns`), and are 0 if the
-    /// workload does not set gaps.
+    /// Returns the gap in ns between the latest request that `next` made and the previous request
+    /// (or the start). Gaps are scaled to the mean `mean_ns`. If `mean_ns` is NaN, the gaps are not
+    /// scaled (see `Workload::own_gap_ns`), and are 0 if the workload does not set gaps.
     pub fn gap_ns(&mut self, mean_ns: f64) -> u64 {
         if self.workload.gap == Gap::Trace
             && let Some(cursor) = &self.trace_cursor
@@ -296,7 +293,7 @@ impl TraceCursor {
         TraceCursor { trace, next, step, end, second: 0, due_ns: 0, previous_due_ns: 0 }
     }
 
-    /// Returns this thread's next index in the trace, and advances. `None` at the end of the trace.
+    /// Returns the index of this thread's next request, and advances. `None` at the trace's end.
     fn advance(&mut self) -> Option<usize> {
         if self.end.is_some_and(|end| self.next >= end) {
             return None;

@@ -1,6 +1,6 @@
-//! Tests of workloads against references: statistics at fixed seeds, files, and sequences.
+//! Tests of workloads: statistics compared with reference distributions, files, and sequences.
 //!
-//! Where: unit tests.
+//! Where: unit tests of `workload`.
 //! Invariant: each draw has a fixed seed, so a test always has the same result.
 
 mod files;
@@ -52,8 +52,8 @@ impl Drop for Folder {
     }
 }
 
-/// Returns the greatest distance between the samples' distribution and the given one (Kolmogorov
-/// and Smirnov), times the square root of the number of samples.
+/// Returns the greatest distance between the samples' distribution and the expected distribution
+/// (Kolmogorov and Smirnov), times the square root of the number of samples.
 fn distance(samples: &mut [f64], share_below: impl Fn(f64) -> f64) -> f64 {
     samples.sort_by(f64::total_cmp);
     let count = samples.len() as f64;
@@ -64,8 +64,8 @@ fn distance(samples: &mut [f64], share_below: impl Fn(f64) -> f64) -> f64 {
     samples.iter().enumerate().map(apart).fold(0.0, f64::max) * count.sqrt()
 }
 
-/// Like `distance`, for whole numbers: compares the distributions only at these numbers, because
-/// neither distribution rises between them.
+/// Returns the `distance` for whole numbers. The distributions are compared at whole numbers only,
+/// because both are constant between whole numbers.
 fn distance_of_whole(samples: &[u32], share_to: impl Fn(u32) -> f64) -> f64 {
     let mut counts = std::collections::BTreeMap::new();
     samples.iter().for_each(|value| *counts.entry(*value).or_insert(0_u64) += 1);
@@ -77,5 +77,5 @@ fn distance_of_whole(samples: &[u32], share_to: impl Fn(u32) -> f64) -> f64 {
     most * (samples.len() as f64).sqrt()
 }
 
-/// The distance that one set of samples in a hundred exceeds.
+/// The limit of `distance`, which only one correct set of samples in a hundred exceeds.
 const DISTANCE_MAX: f64 = 1.63;

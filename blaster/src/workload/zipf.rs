@@ -1,16 +1,16 @@
-//! Zipf's law for any exponent from 0 up and any number of keys, without a table of all keys.
+//! Zipf's law for any exponent of 0 or more and any number of keys, without a table of all keys.
 //!
 //! Where: `popularity` draws ranks. Invariant: a rank is below the number of keys.
 //! Source: W. Hörmann and G. Derflinger, "Rejection-inversion to generate variates from monotone
-//! discrete distributions", 1996, as in Apache Commons RNG. Here an alias table gives the most
-//! popular ranks, at a tenth of the cost.
+//! discrete distributions", 1996, as in Apache Commons RNG. For the most popular ranks, this code
+//! uses an alias table instead, at a tenth of the cost.
 
 use super::alias::Alias;
 use super::random::fraction;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
 
-/// The maximum number of ranks in the table, so that it fits a core's cache.
+/// The maximum number of ranks in the table, so that the table fits a core's cache.
 const HEAD_MAX: u64 = 4096;
 /// After this number of rejected draws, the last draw is used. Nine draws in ten are accepted.
 const TRIES_MAX: usize = 64;
@@ -20,23 +20,22 @@ pub(crate) struct Zipf {
     exponent: f64,
     keys: u64,
     head: u64,
-    /// A table of the first ranks. Its last place stands for all other ranks, the tail.
+    /// A table of the first ranks. The table's last place means all other ranks, the tail.
     alias: Alias,
     /// The area under the density up to the first rank of the tail.
     area_from: f64,
-    /// The area under the density up to the last rank.
     area_to: f64,
     /// A draw within this distance of its rank is accepted without a check.
     near: f64,
 }
 
 impl Zipf {
-    /// Returns `None` if `keys` is 0.
+    /// Makes a law for `keys` keys. Returns `None` if `keys` is 0.
     pub(crate) fn new(exponent: f64, keys: u64) -> Option<Zipf> {
         let head = keys.min(HEAD_MAX);
         let density = |rank: f64| (-exponent * rank.ln()).exp();
         let (first, last) = (head as f64, keys as f64);
-        // The Euler-Maclaurin formula. At rank 4096 its error is below 1e-12.
+        // The tail's sum by the Euler-Maclaurin formula, with an error below 1e-12 at rank 4096.
         let ends = (density(last) - density(first)) / 2.0;
         let slopes = exponent / 12.0 * (density(first) / first - density(last) / last);
         let tail = area(exponent, last) - area(exponent, first) + ends + slopes;
@@ -55,7 +54,7 @@ impl Zipf {
         })
     }
 
-    /// Draws a rank. Rank 0 is the most popular.
+    /// Draws a rank. Rank 0 is drawn most often.
     pub(crate) fn draw(&self, random: &mut Xoshiro256PlusPlus) -> u64 {
         let rank = u64::from(self.alias.draw(random.next_u64()));
         if rank < self.head { rank } else { self.tail(random) }
@@ -86,14 +85,14 @@ impl Zipf {
 fn area(exponent: f64, x: f64) -> f64 {
     let log = x.ln();
     let stretch = (1.0 - exponent) * log;
-    // (e^t - 1) / t, which is 1 at 0.
+    // Computes (e^t - 1) / t for t = `stretch`; the value at 0 is 1.
     let ratio = if stretch.abs() > 1e-8 { stretch.exp_m1() / stretch } else { 1.0 + stretch / 2.0 };
     log * ratio
 }
 
 fn place(exponent: f64, area: f64) -> f64 {
     let stretch = (area * (1.0 - exponent)).max(-1.0);
-    // ln(1 + t) / t, which is 1 at 0.
+    // Computes ln(1 + t) / t for t = `stretch`; the value at 0 is 1.
     let ratio = if stretch.abs() > 1e-8 { stretch.ln_1p() / stretch } else { 1.0 - stretch / 2.0 };
     (area * ratio).exp()
 }

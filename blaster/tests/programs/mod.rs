@@ -1,9 +1,9 @@
-//! The real servers that tests start.
+//! The paths of the real servers that tests start.
 //!
 //! Where: a module of tests that need real servers.
 //! Invariant: none; each test ends the servers that it starts.
 //!
-//! `MEMCACHED=path` names a memcached to use instead of the one on `PATH`.
+//! If `MEMCACHED` has a path, tests start this memcached instead of the one on `PATH`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(crate) fn as_root() -> &'static [&'static str] {
     if rustix::process::geteuid().is_root() { &["-u", "root"] } else { &[] }
 }
 
-/// Returns the path of this build's server. Builds it first if its sources have changed.
+/// Builds hypostyle in this test's profile, if its sources have changed. Returns its path.
 pub(crate) fn hypostyle_program() -> PathBuf {
     static BUILT: Once = Once::new();
     let own = std::env::current_exe().unwrap();

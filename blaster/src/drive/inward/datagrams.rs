@@ -1,9 +1,9 @@
-//! Answers in datagrams: assembles them, and detects lost, late, duplicate and reordered ones.
+//! Assembles answers from datagrams, and detects lost, late, duplicate and reordered answers.
 //!
-//! Where: the receiving half, for lines over UDP.
+//! Where: the receiving half uses this module for lines over UDP.
 //! Invariant: a line assembles at most `ASSEMBLIES_MAX` answers at a time, each of at most
-//! `PARTS_MAX` datagrams; each part counts once. If a value of a multiget is lost, its key counts
-//! as a miss, because memcached does not report misses.
+//! `PARTS_MAX` datagrams; each datagram counts once. If a value of a multiget is lost, the value's
+//! key counts as a miss, because memcached does not report misses.
 //! Source: memcached's `protocol.txt`, "UDP protocol".
 
 use net::Datagram;
@@ -16,9 +16,9 @@ use super::{InLine, Inward, place_of};
 use crate::line::Socket;
 use crate::wire::{Content, Piece, ReadOutcome, Reader, Tag};
 
-/// The most incomplete answers on one line.
+/// The most incomplete answers on one line. A datagram of a further answer counts as broken.
 const ASSEMBLIES_MAX: usize = 256;
-/// The most datagrams of one answer: at memcached's 1,392 bytes each, more than a megabyte.
+/// The most datagrams of one answer: more than a megabyte in memcached's datagrams of 1,392 bytes.
 const PARTS_MAX: usize = 1024;
 /// The most batches read from one socket or queue before other sockets and queues are read.
 pub(super) const BATCHES_MAX: usize = 16;
@@ -36,17 +36,17 @@ struct Assembly {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Kept,
-    /// The same datagram had arrived before.
+    /// The same datagram has already arrived.
     Double,
     Last,
-    /// The datagram contradicts an earlier one, or a limit is exceeded.
+    /// The datagram contradicts an earlier datagram, or exceeds a limit.
     Refused,
 }
 
 /// The first value in a datagram that answers a multiget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
-    /// The first value for the key at this index.
+    /// A value for the key at this index, which had no value yet.
     Fresh(usize),
     /// A value for a key that already has a value.
     Again,
@@ -129,7 +129,7 @@ impl Inward {
             let generation = self.lines[line as usize].generation;
             self.take_messages(state);
             if !self.lines[line as usize].is_same(generation) {
-                // A message reported the line as broken. The datagrams are of the old connection.
+                // A message reported the line as broken, so the datagrams are from a closed socket.
                 is_drained = true;
                 break;
             }
@@ -159,7 +159,7 @@ impl Inward {
                 Some((header, bytes)) if header.is_part() => {
                     self.datagram(line, header, bytes, now_ns, state);
                 }
-                // memcached sends an empty datagram (0 of 0) if a quiet request has no answer.
+                // memcached sends an empty datagram if a quiet request has no answer.
                 Some((_, [])) => {}
                 _ => state.score.broken(),
             }
@@ -181,7 +181,7 @@ impl Inward {
         match entry.state {
             State::Waiting if is_part => match self.first_value(line, index, bytes) {
                 (Value::Again, false) => return state.score.duplicate(),
-                // The multiget has a key twice, so its last value looks like a duplicate.
+                // The multiget asks for a key twice, so its last value looks like a duplicate.
                 (Value::Again, true) => {
                     state.score.duplicate();
                     let end = Piece { tag: None, content: Content::End, ends: true };
@@ -191,7 +191,7 @@ impl Inward {
             },
             State::Waiting => {}
             State::Answered if is_part => return self.after_end(line, index, bytes, state),
-            // If an answer is late, its further datagrams are not distinguished from duplicates.
+            // Further datagrams of a late answer are ignored: they may be parts or duplicates.
             State::Late if is_part || header.total > 1 => return,
             State::Answered | State::Late => return state.score.duplicate(),
             State::TimedOut => {
@@ -217,8 +217,9 @@ impl Inward {
         }
     }
 
-    /// Handles a datagram of a multiget that has ended. Either the multiget's end arrived before
-    /// the datagram's value, which has counted as a miss, or the datagram is a duplicate.
+    /// Handles a datagram that arrives after its multiget's end. The datagram counts as reordered
+    /// if its value is the first for a key (which has counted as a miss), and otherwise as a
+    /// duplicate.
     fn after_end(&mut self, line: u32, index: usize, bytes: &[u8], state: &mut DriveState) {
         match self.first_value(line, index, bytes).0 {
             Value::Fresh(at) => {
@@ -229,8 +230,7 @@ impl Inward {
         }
     }
 
-    /// Decodes the value at the start of a multiget's datagram. The flag is true if the value ends
-    /// the multiget.
+    /// Returns the first value in a multiget's datagram, and true if this value ends the multiget.
     fn first_value(&mut self, line: u32, index: usize, bytes: &[u8]) -> (Value, bool) {
         let mut reader = Reader::new(self.options.protocol);
         let ReadOutcome::Piece(Piece { tag, content: Content::Value(name, _), ends }, _) =
@@ -271,7 +271,8 @@ impl Inward {
         let mut at = 0;
         while at < bytes.len() {
             let is_waiting = self.lines[line as usize].ring.entry(index).state == State::Waiting;
-            // A UDP answer that ends within a piece is broken: no later datagram completes it.
+            // A UDP answer may not end within a piece, because no later datagram completes the
+            // piece.
             match self.lines[line as usize].reader.next(&bytes[at..]) {
                 ReadOutcome::Piece(piece, used)
                     if is_waiting && piece.tag.is_none_or(|tag| tag.number() == number) =>
@@ -305,10 +306,10 @@ impl Inward {
 }
 
 impl InLine {
-    /// Records that a request was answered. True if a later request was answered earlier.
+    /// Records an answered request. True if a request that was sent later was answered earlier.
     #[inline]
     pub(super) fn is_overtaken(&mut self, number: u16) -> bool {
-        // Numbers wrap around: a later number is ahead by less than half the range.
+        // Numbers wrap around, so a number is later if it is ahead by less than half the range.
         let ahead = number.wrapping_sub(self.newest);
         if ahead < 1 << 15 {
             self.newest = number;

@@ -1,7 +1,8 @@
-//! Ends requests. `over` ends one request; other functions call `over` if there was no answer.
+//! Ends requests. `over` ends one request; the other functions call `over` for requests that got no
+//! answer.
 //!
 //! Where: called by the receiving half.
-//! Invariant: `over` is called once per request. Only `over` and `quick` count a request as over.
+//! Invariant: each request is counted as over once, either by `over` or by the module `quick`.
 
 use super::super::pending::{Cause, Entry, Sent, State};
 use super::super::score::{DriveState, Outcome};
@@ -25,7 +26,8 @@ impl Entry {
 }
 
 impl Inward {
-    /// Ends a request or a part of one, and frees its token. `now_ns` is the answer's time, if any.
+    /// Ends a request or a part of a split multiget, and frees the request's token. `now_ns` is the
+    /// time of the answer, or `None` if there is no answer.
     #[inline]
     pub(super) fn over(
         &mut self,
@@ -57,7 +59,7 @@ impl Inward {
         }
     }
 
-    /// Marks a line as broken: its waiting requests fail, and the sending half opens it again.
+    /// Marks a line as broken: waiting requests fail, and the sending half opens the line again.
     pub(super) fn broken(&mut self, line: u32, state: &mut DriveState) {
         let own = &mut self.lines[line as usize];
         let Some(socket) = own.socket.take() else { return };
@@ -78,8 +80,8 @@ impl Inward {
         }
     }
 
-    /// Ends requests that have waited too long. On a stream, a missing answer blocks all later
-    /// answers, so the whole connection is given up.
+    /// Ends requests that have waited longer than the timeout. On a stream, a missing answer blocks
+    /// all later answers, so the whole connection is given up.
     pub(in super::super) fn expire(&mut self, now_ns: u64, state: &mut DriveState) {
         let Some(late_ns) = now_ns.checked_sub(self.options.timeout_ns) else { return };
         for line in 0..self.lines.len() {

@@ -1,13 +1,14 @@
-//! Receives datagrams that bypass the kernel's network stack, from AF_XDP queues shared by lines.
+//! Receives datagrams from AF_XDP queues, bypassing the kernel's network stack. Lines share queues.
 //!
 //! ```text
 //! queue -> | datagram | datagram | ...    source port -> line
 //! ```
 //!
 //! Where: part of the receiving half.
-//! Invariant: polling the queues takes no system call, so a thread polls them before it waits with
-//! epoll; but it calls epoll for the other sockets after `POLLS_MAX` successful polls in a row. A
-//! datagram for another thread's line counts as broken; ports are probed to avoid this.
+//! Invariant: a thread polls the queues, which takes no system call, before it waits with epoll.
+//! After `POLLS_MAX` successful polls in a row, the thread calls epoll nevertheless, for the other
+//! sockets. A datagram for another thread's line counts as broken; source ports are probed to avoid
+//! such datagrams.
 //! Source: none.
 
 use std::io;
@@ -25,7 +26,7 @@ use super::datagrams::BATCHES_MAX;
 use crate::line::Socket;
 use crate::packets::{Packets, Queues};
 
-/// The token of the first queue; the tokens of lines are lower.
+/// The epoll token of the first queue. The tokens of lines are lower.
 const FIRST_TOKEN: u64 = 1 << 32;
 /// The most polls of the queues between two calls of epoll.
 const POLLS_MAX: u32 = 64;
@@ -34,21 +35,21 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 struct Interface {
     queues: Arc<Queues>,
-    /// The line of each source port, by `Queues::port_index`; `NONE` for a port without a line.
+    /// The line of each source port, at the port's index (`Queues::port_index`), or `NONE`.
     lines: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Interfaces {
     all: Vec<Interface>,
-    /// For each queue: the index of its interface in `all`, and its number at that interface.
+    /// For each queue: the index of its interface in `all`, and the queue's number there.
     queues: Vec<(usize, usize)>,
     ready: Vec<usize>,
     polls: u32,
 }
 
 impl Interfaces {
-    /// Assigns a source port's datagrams to a line.
+    /// Assigns the datagrams that arrive at the source port of `packets` to `line`.
     pub(super) fn open(
         &mut self,
         packets: &Packets,
@@ -79,7 +80,7 @@ impl Interfaces {
         Ok(())
     }
 
-    /// Records that the queue of this token is ready. False if the token is not that of a queue.
+    /// Records that the queue with this token is ready. Returns false if no queue has this token.
     #[inline]
     pub(super) fn is_reported(&mut self, token: u64) -> bool {
         let queue = token.checked_sub(FIRST_TOKEN).and_then(|queue| usize::try_from(queue).ok());
@@ -90,8 +91,8 @@ impl Interfaces {
 }
 
 impl Inward {
-    /// Begins a turn: reads the packets that have arrived. True if the caller must not call epoll,
-    /// because there were packets or the thread does not sleep.
+    /// Begins a turn: reads the packets that have arrived. Returns true if the caller must not call
+    /// epoll, because packets were found or the thread does not sleep.
     #[inline]
     pub(in super::super) fn poll_queues(
         &mut self,
@@ -150,7 +151,8 @@ impl Inward {
                         None if queues.belongs_to_other_thread(own) => {
                             of_line.for_each(|_| state.score.broken())
                         }
-                        // The datagram answers a probe, is for a closed line or not from a target.
+                        // Ignore the datagram: it answers a probe, is for a closed line, or is not
+                        // from a target.
                         None => of_line.for_each(drop),
                     }
                 }
@@ -161,7 +163,7 @@ impl Inward {
         }
     }
 
-    /// Returns the line of a source port, or `None` if the datagram is not from that line's server.
+    /// Returns the line with the source port `own`, or `None` if `from` is not the line's server.
     #[inline]
     fn line_of(&self, interface: usize, own: u16, from: Option<SocketAddr>) -> Option<u32> {
         let interface = &self.interfaces.all[interface];

@@ -1,6 +1,7 @@
-//! The messages between the sending and the receiving half.
+//! The messages between the sending half and the receiving half of a drive.
 //!
-//! Where: direct calls if both halves run on one thread, otherwise queued as `Messages`.
+//! Where: if both halves run on one thread, a message is a direct call; otherwise it is queued in
+//! `Messages`.
 //! Invariant: messages keep the order of events. The receiving half gets the message about a
 //! request before the request's bytes are sent.
 
@@ -9,32 +10,29 @@ use super::super::score::DriveState;
 use super::Inward;
 use crate::line::Socket;
 
-/// A message from the sending half to the receiving half.
 #[derive(Debug)]
 pub(in super::super) enum Message {
     Opened(u32, Socket),
     Sent(u32, Sent),
-    /// Close this line as soon as no request waits on it.
+    /// Close this line as soon as none of its requests waits for an answer.
     CloseWhenIdle(u32),
-    /// Writing to this line has failed.
     WriteFailed(u32),
 }
 
-/// Messages in order, and the keys of the multigets among them.
+/// Messages in order. `keys` has the keys of all multigets in `queue`, also in order.
 #[derive(Debug, Default)]
 pub(in super::super) struct Messages {
     pub(in super::super) queue: Vec<Message>,
     pub(in super::super) keys: Vec<u64>,
 }
 
-/// The sending half's view of the receiving half: `Inward`, or `Messages` to another thread.
+/// The recipient of messages: `Inward` on the same thread, or `Messages` for another thread.
 pub(in super::super) trait ReceivingHalf {
     fn opened(&mut self, line: u32, socket: Socket, state: &mut DriveState);
-    /// `keys` are the request's keys if it has several.
+    /// `keys` lists the request's keys if the request has several keys, and is empty otherwise.
     fn sent(&mut self, line: u32, sent: &Sent, keys: &[u64], state: &mut DriveState);
-    /// Reports a burst that is about to be sent: one copy of `first` for each of `picks`, with the
-    /// pick's verb and key. The copies have consecutive numbers, beginning with the number of
-    /// `first`.
+    /// Reports a burst that is about to be sent. The burst has one request for each of `picks`: a
+    /// copy of `first` with the pick's verb and key. The requests are numbered from `first.number`.
     fn burst(&mut self, line: u32, first: &Sent, picks: &[Pick], state: &mut DriveState);
     fn close_when_idle(&mut self, line: u32, state: &mut DriveState);
     fn write_failed(&mut self, line: u32, state: &mut DriveState);
@@ -111,14 +109,13 @@ impl ReceivingHalf for Inward {
 /// Reports of the receiving half, on which the sending half acts.
 #[derive(Debug, Default)]
 pub(in super::super) struct Feedback {
-    /// Number of requests that have ended, except fills.
+    /// Number of requests that have ended, not counting fills.
     pub(in super::super) over: u64,
-    /// Lines on which requests have ended, and the number of tokens that each line has freed.
+    /// Lines on which requests have ended, and the number of tokens freed on each line.
     pub(in super::super) tokens: Vec<(u32, u32)>,
-    /// Missed keys to be filled by a set: line, key, and true if the set keeps the get's token.
+    /// Sets to send for missed keys: line, key, and true if the set takes over the get's token.
     pub(in super::super) fills: Vec<(u32, u64, bool)>,
     pub(in super::super) broken: Vec<u32>,
-    /// Lines that were closed as requested by `CloseWhenIdle`.
     pub(in super::super) closed: Vec<u32>,
 }
 

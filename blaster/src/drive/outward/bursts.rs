@@ -1,4 +1,4 @@
-//! Bursts: the closed loop's usual case, in which many requests are drawn and written at once.
+//! Bursts: the usual case of a closed loop, in which many requests are drawn and written at once.
 //!
 //! Where: the sending half tries a burst first when a line has tokens.
 //! Invariant: a burst sends the requests that would otherwise be drawn and sent one by one. Bursts
@@ -26,7 +26,8 @@ impl Picks {
 }
 
 impl Outward {
-    /// Sends at most `count` requests. Returns the number sent; 0 if the next must be sent alone.
+    /// Sends at most `count` requests. Returns the number of sent requests, or 0 if the next
+    /// request cannot be part of a burst.
     #[inline]
     pub(super) fn burst(
         &mut self,

@@ -1,9 +1,8 @@
-//! Lines, which are the thread's connections, in the sending half: opening, sending, flushing,
-//! closing and opening again.
+//! The lines (connections) of the sending half: opening, sending, flushing, closing, opening again.
 //!
 //! Where: part of the sending half.
 //! Invariant: a line accepts requests only while it is up, not full and not being closed. The
-//! receiving half learns of a socket before it learns of requests on it.
+//! receiving half learns of a socket before it learns of requests on that socket.
 
 use std::io;
 use std::sync::Arc;
@@ -22,10 +21,10 @@ use crate::steer;
 use crate::target::{Bypass, Place};
 use crate::wire::{WireRequest, Writer};
 
-/// The first pause before a line is opened again; the pause doubles each time.
+/// The first pause before a line is opened again; the pause doubles with each failure.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The most time that connecting may take.
+/// The most time that connecting may take before the attempt counts as failed.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 fn ns(span: Duration) -> u64 {
@@ -47,7 +46,6 @@ pub(super) struct OutLine {
     pub(super) phase: Phase,
     /// The number of the next request.
     pub(super) next: u32,
-    /// Number of requests since the line was opened.
     pub(super) sent: u64,
     pause: Duration,
     is_dirty: bool,
@@ -94,8 +92,8 @@ impl OutLine {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 
-    /// Writes a request, which the next flush sends. Returns the request and its length in bytes,
-    /// or `None` if the line is not up or the request does not fit a datagram.
+    /// Writes a request into the line's buffer, which the next flush sends. Returns the request and
+    /// its length in bytes, or `None` if the line is not up or the request does not fit a datagram.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -218,7 +216,7 @@ impl Outward {
             Ok(socket) => socket,
             Err(error) => {
                 own.mark_broken(now_ns);
-                // The backlog of a Unix socket's listener is full, but will have room soon.
+                // A Unix socket's listener has a full backlog, which will have room soon.
                 let passes = error.kind() == io::ErrorKind::WouldBlock;
                 return if passes { Ok(()) } else { Err(error) };
             }
@@ -341,7 +339,8 @@ impl Outward {
     }
 
     /// Open loop: gives up requests that have been due for longer than `patience_ns` because no
-    /// connection accepted them. Requests that are late because this program is slow are sent late.
+    /// connection accepted them. A request that is late because this program is slow is sent
+    /// nevertheless.
     pub(in super::super) fn give_up(
         &mut self,
         now_ns: u64,
@@ -349,7 +348,7 @@ impl Outward {
         state: &mut DriveState,
     ) {
         let Some(late_ns) = now_ns.checked_sub(patience_ns) else { return };
-        // These requests fell due since the last call, so the rate bounds their number.
+        // The loop's requests fell due since the last call, so the rate limits the number of turns.
         while self.is_open
             && self.is_behind
             && (self.request_state != RequestState::NotDrawn || self.draw())
@@ -368,7 +367,7 @@ impl Outward {
         }
     }
 
-    /// Writes all requests, with one call per line or AF_XDP queue. False if nothing was written.
+    /// Sends written requests, with one call per line or AF_XDP queue. False if there were none.
     #[inline]
     pub(in super::super) fn flush(
         &mut self,

@@ -1,7 +1,7 @@
 //! Tests that answers are counted on the connections that they arrive on.
 //!
 //! Where: unit tests of `drive`.
-//! Invariant: every answer counts on one connection, over every transport and on both halves.
+//! Invariant: every answer counts on one connection, over every transport on one thread and on two.
 
 use super::*;
 use crate::measure::connections::CONNECTIONS_APART_MAX;
@@ -22,8 +22,8 @@ fn each_answer_counts_on_one_connection_over_every_transport() {
             let tally = ran(Drive { pace, receive_cpu, end, first_connection: (2, 7), ..drive });
             let connections = &tally.connections;
             assert_eq!(connections.answered(), tally.total().answered, "{place:?} {pace:?}");
-            // The thread has connections 2, 3 and 4 of the seven to each target. The numbers of the
-            // second target begin at 7.
+            // There are seven connections to each target, and the thread has numbers 2, 3 and 4.
+            // The second target's connections are numbered from 7.
             let numbers: Vec<u32> = connections.numbers().collect();
             assert_eq!(numbers, [2, 3, 4, 9, 10, 11], "{place:?} {pace:?}");
         }
@@ -46,8 +46,8 @@ fn more_connections_than_are_kept_apart_are_not_counted() {
     server.stop().unwrap();
 }
 
-/// Answers the gets of a connection. Sends a report to `tell` after each answer, up to `told_max`
-/// answers. Before each answer, waits for nine reports from `told`, if given.
+/// Answers the gets of a connection. Sends a report to `tell` after each of the first `told_max`
+/// answers. If `told` is given, waits for nine reports from it before each answer.
 fn answer(
     stream: std::net::TcpStream,
     (tell, told_max): (Option<Sender<()>>, u32),
@@ -56,7 +56,7 @@ fn answer(
     let (mut tell, mut line, mut count) = (tell, vec![], 0);
     let mut source = BufReader::new(&stream);
     while source.read_until(b'\n', &mut line).unwrap_or(0) > 0 {
-        // Without a sender, `recv` returns at once.
+        // Once the sender is dropped, `recv` returns at once.
         told.iter().for_each(|told| (0..9).for_each(|_| _ = told.recv()));
         if (&stream).write_all(b"END\r\n").is_err() {
             return;
@@ -78,8 +78,7 @@ fn a_connection_that_waits_for_another_has_fewer_answers_and_the_longer_times() 
             let [one, other] = [(); 2].map(|()| listener.accept().unwrap().0);
             let (tell, told) = channel();
             std::thread::scope(|scope| {
-                // The connection `other` gets one answer for each nine of the first 150 answers of
-                // `one`.
+                // `other` gets one answer per nine answers of `one`, up to answer 150 of `one`.
                 scope.spawn(move || answer(one, (Some(tell), 150), None));
                 scope.spawn(move || answer(other, (None, 0), Some(told)));
             });

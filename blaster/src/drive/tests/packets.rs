@@ -1,4 +1,4 @@
-//! Tests of the drive over AF_XDP, against the null server on the other end of a link.
+//! Tests of the drive over AF_XDP, against the null server on the other end of a virtual link.
 //!
 //! Where: unit tests of `drive`, in network namespaces.
 //! Invariant: the results are the same as over UDP sockets; each test closes its interface.
@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
-/// Interfaces are identified by name, and all tests use the same name, so they run one at a time.
+/// The tests run one at a time, because all tests use an interface of the same name.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn over(interface: &str) -> Bypass {
@@ -31,7 +31,7 @@ fn every_protocol_past_the_kernel_closed_and_open_together_and_apart() {
     let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let running = packets(&far);
     let open = Pace::Open { rate_per_s: 20_000.0, connections: 2, outstanding_max: 200 };
-    // A request of more than 16 keys would not fit a packet, and requests are not fragmented here.
+    // More than 16 keys would not fit one packet, and requests over AF_XDP are not fragmented.
     for batch in ["1", "16"] {
         let workload = workload(&[("batch", batch)]);
         for protocol in [Protocol::Text, Protocol::Meta, Protocol::Binary] {
@@ -61,7 +61,7 @@ fn a_thread_without_a_queue_and_a_server_that_is_nowhere_are_told() {
     let drive_there = || drive(&workload, running.addresses(), Protocol::Text);
     let too_many = near.on(|| Drive { here: (0, 3), ..drive_there() });
     let error = near.on(|| outcome(too_many)).unwrap_err().to_string();
-    assert!(error.contains("wire has 2 queues: give at most that many threads (-t)"), "{error}");
+    assert!(error.contains("wire has only 2 queues: use at most 2 threads (-t)"), "{error}");
     let nowhere = Place::Xdp(over(WIRE), ([192, 0, 2, 1], 11211).into());
     let nowhere = near.on(|| drive(&workload, &[nowhere], Protocol::Text));
     let error = near.on(|| outcome(nowhere)).unwrap_err().to_string();
@@ -70,7 +70,7 @@ fn a_thread_without_a_queue_and_a_server_that_is_nowhere_are_told() {
     let nosuch = near.on(|| drive(&workload, &places, Protocol::Text));
     let error = near.on(|| outcome(nosuch)).unwrap_err().to_string();
     assert!(error.contains("there is no interface nosuchnic"), "{error}");
-    // The failed runs have released their resources.
+    // The failed runs above have released their resources, so this run succeeds.
     assert_all_hit(
         &near.on(|| ran(drive(&workload, running.addresses(), Protocol::Text))),
         3000,
@@ -95,7 +95,7 @@ fn what_is_lost_doubled_or_overtaken_is_counted_past_the_kernel_as_by_sockets() 
     }
 }
 
-/// Number of request ids per connection for which the forger sends answers in one round.
+/// Number of request ids per connection for which false answers are sent in one round.
 const FORGED_IDS: usize = 32;
 
 #[test]
@@ -111,9 +111,8 @@ fn what_somebody_else_sends_is_no_answer() {
         let ports = || (20_000..20_002).map(|port| (near.v4, port));
         let mut answers_before = u64::MAX;
         while !is_over.load(Ordering::Relaxed) {
-            // Forge a round only after a real answer: a flood would fill the receive ring, and real
-            // answers would be lost. 16 requests are in flight, so at most 16 rounds arrive before
-            // the ring is emptied.
+            // Forge a round only after a real answer, because a flood would fill the receive ring.
+            // At most 16 requests are in flight, so at most 16 rounds are in the ring.
             let answers = running.counts().answers.load(Ordering::Relaxed);
             if mem::replace(&mut answers_before, answers) == answers {
                 std::thread::yield_now();

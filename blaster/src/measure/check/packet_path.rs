@@ -32,12 +32,12 @@ fn full_of_softirqs(cores: &[Core], verdict: &mut Verdict) {
     let Some(fullest) = fullest else { return };
     let more = match full.len() - 1 {
         0 => String::new(),
-        1 => ", and so is another CPU".to_owned(),
-        more => format!(", and so are {more} more CPUs"),
+        1 => ", and another CPU is as busy".to_owned(),
+        more => format!(", and {more} more CPUs are as busy"),
     };
     let sentence = format!(
-        "CPU {} is full of soft interrupts ({:.0} % of its time){more}: the server cannot be asked \
-         for more. Spread the packets over more CPUs (receive queues, RPS)",
+        "CPU {} spends {:.0} % of its time on soft interrupts{more}: the server cannot receive \
+         more requests. Spread the packets over more CPUs (receive queues, RPS)",
         fullest.cpu,
         100.0 * fullest.shares.softirq
     );
@@ -65,8 +65,8 @@ fn full_sockets(interval: &Interval, verdict: &mut Verdict) {
         let dropped = used.and_then(|used| used.datagrams_dropped).unwrap_or(0);
         if dropped > 0 {
             let sentence = format!(
-                "the kernel dropped {} datagrams at {sockets}, whose buffers were full: their \
-                 requests count as lost",
+                "the kernel dropped {} datagrams because the buffers of {sockets} were full: the \
+                 requests of these datagrams count as lost",
                 grouped(dropped as f64)
             );
             verdict.add(&format!("{name}-dropped"), Severity::Warning, sentence);
@@ -81,8 +81,8 @@ mod tests {
     use crate::measure::interrupts::CoreNetwork;
     use crate::measure::process::ProcessUse;
 
-    /// A report of CPUs with these shares of soft interrupts and of user code, and this number of
-    /// dropped packets.
+    /// Returns the remarks on a report. For each CPU, `cores` has the share of soft interrupts, the
+    /// share of user code, and the number of dropped packets.
     fn told(cores: &[(f64, f64, u64)]) -> Vec<(String, String)> {
         let core = |(cpu, (softirq, usr, packets_dropped)): (u32, &(f64, f64, u64))| {
             let network = CoreNetwork { packets_dropped: *packets_dropped, ..Default::default() };
@@ -110,7 +110,7 @@ mod tests {
         let (rule, sentence) = &full[0];
         assert_eq!(rule, "softirq-full");
         let expected =
-            "CPU 1 is full of soft interrupts (82 % of its time), and so is another CPU: ";
+            "CPU 1 spends 82 % of its time on soft interrupts, and another CPU is as busy: ";
         assert!(sentence.starts_with(expected), "{sentence}");
         assert_eq!(told(&[(0.59, 0.41, 0), (0.85, 0.04, 0)]), []);
         assert_eq!(remarks(&Interval::default()), []);
@@ -128,8 +128,8 @@ mod tests {
         (interval.usage.server, interval.usage.client) = (used(Some(2000)), used(Some(7)));
         let rules: Vec<String> = remarks(&interval).into_iter().map(|(rule, _)| rule).collect();
         assert_eq!(rules, ["server-dropped", "generator-dropped"]);
-        assert!(remarks(&interval)[0].1.contains("2,000 datagrams at the server's UDP sockets"));
-        assert!(remarks(&interval)[1].1.contains("7 datagrams at kvblaster's UDP and AF_XDP"));
+        assert!(remarks(&interval)[0].1.contains("buffers of the server's UDP sockets"));
+        assert!(remarks(&interval)[1].1.contains("buffers of kvblaster's UDP and AF_XDP"));
         (interval.usage.server, interval.usage.client) = (used(Some(0)), used(None));
         assert_eq!(remarks(&interval), []);
     }

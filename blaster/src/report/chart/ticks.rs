@@ -1,4 +1,4 @@
-//! Ticks of a chart's horizontal axis, and the places of their labels.
+//! Ticks of a chart's horizontal axis, and the places of the ticks' labels.
 //!
 //! Where: below each chart; `chart` draws the labels that `labels` places.
 //! Invariant: labels do not overlap. A number has no label if there is no room for it; a category
@@ -9,7 +9,7 @@ use super::{Format, LEFT, LETTER, RIGHT, WIDTH, across};
 use crate::axis::{Axis, Spread};
 use crate::report::words::elided;
 
-/// The most rows of labels below a chart.
+/// Maximum number of rows of labels below a chart.
 const ROWS_MAX: usize = 3;
 /// Least length of a shortened name in characters.
 const CHARS_MIN: usize = 4;
@@ -25,9 +25,8 @@ pub enum Ticks {
     Categories(Vec<String>),
 }
 
-/// Places in SVG units.
+/// The places of grid lines and labels, in SVG units.
 pub(super) struct Labels {
-    /// The lines of the grid.
     pub(super) lines: Vec<f64>,
     /// The middle, the row and the text of each label.
     pub(super) texts: Vec<(f64, usize, String)>,
@@ -36,7 +35,7 @@ pub(super) struct Labels {
 }
 
 impl Ticks {
-    /// The label of a figure: the label of its tick, or else the figure in the axis's format.
+    /// Returns the label of a figure: its tick's label, or the formatted figure if it has no tick.
     #[must_use]
     pub fn word(&self, figure: f64, format: Format) -> String {
         let found = match self {
@@ -50,7 +49,7 @@ impl Ticks {
         found.map_or_else(|| format(figure), Clone::clone)
     }
 
-    /// Categories are spread at equal distances, other ticks as `spread` says.
+    /// Categories have equal distances; other ticks are spread as the argument `spread` says.
     pub(super) fn spread(&self, spread: Spread) -> Spread {
         if matches!(self, Ticks::Categories(_)) { Spread::Within } else { spread }
     }
@@ -94,7 +93,7 @@ fn numbers(x: &Axis, ticks: impl Iterator<Item = (f64, String)>) -> Labels {
 /// Places neighbouring labels in different rows if they do not fit in one row.
 fn categories(x: &Axis, names: &[String]) -> Labels {
     let apart = (WIDTH - RIGHT - LEFT) / names.len().max(1) as f64;
-    // The last label is moved to the left, if it is wider than the space on its right.
+    // The last label is moved to the left if its right half is wider than the margin.
     let space = |rows: usize| {
         let moved = ((rows as f64 - 1.0) * apart / 2.0 - RIGHT).max(0.0);
         ((rows as f64 * apart - moved) / LETTER - 1.0).max(0.0)

@@ -1,4 +1,4 @@
-//! The agent: sends requests to the servers when the controller orders it, and reports its tallies.
+//! The agent: executes the controller's orders, sends requests to the servers, and reports tallies.
 //!
 //! Where: in `kvblaster agent`, whose standard input and output lead to the controller.
 //! Invariant: the process and its threads end when standard input ends or the controller is silent
@@ -41,7 +41,7 @@ pub struct HostFlags {
 /// Executes a controller's orders until there are no more.
 ///
 /// # Errors
-/// A message is not a valid order, or no message arrives in time.
+/// A thread cannot be started, or the controller no longer reads the agent's messages.
 pub fn run(flags: &HostFlags) -> Result<(), String> {
     let (to, messages) = mpsc::sync_channel(MESSAGES_MAX);
     let (sender, orders) = mpsc::sync_channel(0);
@@ -57,7 +57,10 @@ pub fn run(flags: &HostFlags) -> Result<(), String> {
                 }
                 Ok(None) => std::process::exit(0),
                 Err(why) => {
-                    let _ = writeln!(io::stderr(), "kvblaster agent: the controller: {why}");
+                    let _ = writeln!(
+                        io::stderr(),
+                        "kvblaster agent: cannot read the controller's orders: {why}"
+                    );
                     std::process::exit(Exit::Failed as i32);
                 }
             }
@@ -91,7 +94,7 @@ struct Work {
     collector: Collector,
     epoch: u32,
     moment: Moment,
-    /// CPU use and length of the epochs whose tallies were not sent yet.
+    /// CPU use and length in seconds of each epoch whose tally was not sent yet.
     usages: BTreeMap<u32, (Usage, f64)>,
     last_state: Instant,
     was_over: bool,
@@ -104,14 +107,13 @@ impl Work {
         (self.moment, self.epoch) = (now, epoch);
     }
 
-    /// The CPU use and the seconds since the epoch began.
     fn taken(&self, now: &Moment) -> (Usage, f64) {
         (now.since(&self.moment), now.seconds_since(&self.moment))
     }
 
     fn handed(&mut self, (epoch, all): (u32, MergedTally), watch: &Watch) -> FromAgent {
-        // Finished threads send their tallies before the epoch ends. Then `usages` has no entry for
-        // the epoch yet.
+        // If all threads finish before the epoch ends, their tallies arrive when `usages` has no
+        // entry for the epoch yet.
         let taken = self.usages.remove(&epoch);
         let (usage, seconds) = taken.unwrap_or_else(|| self.taken(&watch.moment()));
         let usage = Box::new(usage);
@@ -120,9 +122,11 @@ impl Work {
 }
 
 impl Agent<'_> {
-    /// An error means that the controller is gone, which ends the agent.
+    /// Fails if the controller is gone; this error ends the agent.
     fn say(&self, message: FromAgent) -> Result<(), String> {
-        self.to.send(message).map_err(|_| "the controller does not listen".to_owned())
+        self.to
+            .send(message)
+            .map_err(|_| "the controller no longer reads the agent's messages".to_owned())
     }
 
     fn obey(&mut self, order: ToAgent) -> Result<(), String> {
@@ -177,7 +181,7 @@ impl Agent<'_> {
             (ToAgent::Compare, Some((_, context, _)), _) => {
                 self.say(FromAgent::Changed(context.servers.changed()))
             }
-            // There is no work, because it could not begin or has ended; both were reported.
+            // Ignores orders for work that did not begin or has ended: the controller was told.
             _ => Ok(()),
         }
     }
@@ -223,7 +227,7 @@ impl Agent<'_> {
         work.is_ready |= is_new;
         let mut say = vec![];
         say.extend(is_new.then_some(FromAgent::Ready));
-        // `is_over` is read before the tallies, because the last tally may arrive in between.
+        // `is_over` is read first, so that the loop receives all tallies if all threads have ended.
         let is_over = work.threads.is_over();
         while let Some(one) = work.threads.next(Duration::ZERO) {
             if let Some(whole) = work.collector.take(one.epoch, &one.tally) {
@@ -258,15 +262,16 @@ impl Agent<'_> {
     }
 }
 
-/// Reads the workload and its files as the controller sent them. The controller printed the
-/// workload from its own copies of the files, which it had read before.
+/// Reads the workload and the files that the controller sent. Fails if a file changed after the
+/// controller had computed the checksum in the workload's text.
 fn sent_workload(toml: &str, files: &SentFiles) -> Result<Workload, String> {
     let workload = Workload::from_sent(toml, files).map_err(|error| error.to_string())?;
     let (theirs, ours) = (toml.lines(), workload.to_toml());
     match theirs.zip(ours.lines()).find(|(theirs, ours)| theirs != ours) {
         None => Ok(workload),
         Some((theirs, _)) => Err(format!(
-            "the workload is not the controller's: did a file change while kvblaster started? {}",
+            "the workload differs from the controller's workload: did a file change while \
+             kvblaster started? {}",
             theirs.trim_start_matches("# ")
         )),
     }

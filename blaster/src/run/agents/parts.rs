@@ -15,16 +15,16 @@ use crate::result::agent::AgentPart;
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) agent: usize,
-    /// The share of time for which the agent's busiest thread was on a CPU.
+    /// The share of time in which the agent's busiest thread was on a CPU.
     pub(crate) busiest: f64,
     pub(crate) usage: Usage,
     pub(crate) seconds: f64,
 }
 
-/// The figures of each agent, kept by epoch until the epoch is complete, and merged after that.
+/// Holds each agent's figures of an epoch until the epoch is complete; then adds them to `merged`.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// Parts whose epoch is not known yet, each with the epoch number that the threads use.
+    /// Parts not yet assigned to an epoch of the schedule, each with the threads' epoch number.
     kept: Vec<(u32, Tally, Part)>,
     open: Vec<(u32, Tally, Part)>,
     here: String,
@@ -45,7 +45,7 @@ impl Parts {
         }
     }
 
-    /// Assigns the parts that were stored under the threads' epoch `number` to `epoch`.
+    /// Assigns the parts with the threads' epoch number `number` to `epoch` of the schedule.
     pub(crate) fn number(&mut self, number: u32, epoch: u32) {
         for (_, tally, part) in self.kept.extract_if(.., |(of, ..)| *of == number) {
             let is_same = |(of, _, other): &&mut (u32, Tally, Part)| {
@@ -63,8 +63,8 @@ impl Parts {
         }
     }
 
-    /// Adds a complete epoch to the agents' merged reports, and sets the epoch's `busiest` and
-    /// usage from all agents. `span` (start, length, usage) is `None` after the last report.
+    /// Adds the complete `epoch` to `merged`, and combines the agents' `busiest` and usage. `span`
+    /// is the epoch's start, length and usage; `None` after the last report.
     pub(crate) fn add(
         &mut self,
         (epoch, whole): (u32, &mut MergedTally),
@@ -77,7 +77,7 @@ impl Parts {
         let parts = || here.iter().map(|(.., part)| part);
         whole.busiest = parts().map(|part| part.busiest).fold(whole.busiest, f64::max);
         let Some((from_s, seconds, usage)) = span else {
-            // After the last report, only the requests that were given up count.
+            // After the last report, only requests that were given up are counted.
             for (_, tally, part) in &here {
                 let merged = self.merged[part.agent].iter_mut();
                 merged.for_each(|merged| merged.tally.give_up(tally));
@@ -87,7 +87,7 @@ impl Parts {
         let clients: Option<Vec<ProcessUse>> = parts().map(|part| part.usage.client).collect();
         let sum = |all: Vec<_>| all.into_iter().reduce(|one, two| add_uses(&one, &two));
         usage.client = clients.and_then(sum);
-        // Each host counts once, because all agents on one host measure the same servers.
+        // Server CPU time is added once per host, because its agents measure the same servers.
         let mut hosts: Vec<&str> = usage.server.iter().map(|_| self.here.as_str()).collect();
         for Part { agent, usage: theirs, .. } in parts() {
             let (host, Some(server)) = (&self.hosts[*agent], theirs.server) else { continue };

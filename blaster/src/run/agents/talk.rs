@@ -9,10 +9,10 @@
 //! The contents of a workload's files follow the line of `Task`, byte for byte.
 //!
 //! Where: over an agent's standard input and output.
-//! Invariant: no line is longer than `LINE_BYTES_MAX`, and no message has more bytes of files than
-//! `SENT_BYTES_MAX`. Each side holds at most one message that it has read but not yet handled. At
-//! most `ORDERS_MAX` (controller) or `MESSAGES_MAX` (agent) messages wait to be written. A side
-//! that is silent for `SILENCE_MAX` counts as gone.
+//! Invariant: no line is longer than `LINE_BYTES_MAX`, and the files of a message have at most
+//! `SENT_BYTES_MAX` bytes in total. Controller and agent each hold at most one message that was
+//! read but not handled. At most `ORDERS_MAX` messages of the controller, and `MESSAGES_MAX` of an
+//! agent, wait to be written. A sender that is silent for `SILENCE_MAX` counts as gone.
 
 use super::super::workers::Task;
 use crate::drive::live_counts::LiveSnapshot;
@@ -32,24 +32,24 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// Longest line in bytes. A tally with full histograms takes two million bytes.
+/// Maximum bytes of a line; a longer line is an error. A full tally takes two million bytes.
 const LINE_BYTES_MAX: u64 = 4 << 20;
-/// Longest queue of the controller's messages to an agent. All messages but `Task` are small.
+/// Maximum number of messages that wait for an agent; if more wait, the agent counts as lost.
 pub(super) const ORDERS_MAX: usize = 1024;
-/// Longest queue of an agent's messages to the controller. Most of them are large tallies.
+/// Maximum number of an agent's messages that wait to be written; a further message blocks.
 pub(super) const MESSAGES_MAX: usize = 16;
 /// Time without a message after which the sender sends an empty line.
 const STILL_EVERY: Duration = Duration::from_secs(1);
 /// Time without a line after which the sender counts as gone.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// Longest quotation from a line that is not a valid message, in characters.
+/// Maximum number of characters that an error quotes from an invalid line.
 const EXCERPT_CHARS_MAX: usize = 80;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToAgent {
     /// An agent's share of the work, the workload as TOML, and the files that the workload names.
     Task(Box<Task>, String, SentFiles),
-    /// Connect, and wait for `Go`. The pace is the sum of all agents' rates.
+    /// Connect, and wait for `Go`. The pace is that of all agents together.
     Start {
         mode: Mode,
         pace: Pace,
@@ -69,7 +69,6 @@ pub(crate) enum ToAgent {
 pub(crate) enum FromAgent {
     /// The agent's version. This is the agent's first message.
     Hello(String),
-    /// The servers that the agent has found.
     Found(Box<AgentFacts>),
     Refused(String),
     /// All threads have connected, or one of them has failed.
@@ -95,7 +94,6 @@ pub(crate) enum FromAgent {
     Changed(Vec<String>),
 }
 
-/// A message that one side sends to the other.
 pub(crate) trait Message: Serialize + DeserializeOwned {
     /// The files whose contents follow the message's line.
     fn files(&mut self) -> Option<&mut SentFiles> {
@@ -111,7 +109,7 @@ impl Message for ToAgent {
 
 impl Message for FromAgent {}
 
-/// The servers and the machine of an agent, before the traffic.
+/// The facts that an agent reports about its servers and its machine before the traffic.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct AgentFacts {
     pub(crate) targets: Vec<Target>,
@@ -143,13 +141,13 @@ pub(crate) struct Lines<F> {
 }
 
 impl<F: AsFd> Lines<F> {
-    /// Waits at most `patience` for the first line, and at most `SILENCE_MAX` for each later line.
+    /// The first line must arrive within `patience`, and each later line within `SILENCE_MAX`.
     pub(crate) fn new(from: F, patience: Duration) -> Lines<F> {
         Lines { from: BufReader::new(Patient { from, patience }) }
     }
 
-    /// Returns the next message with its files, or `None` at the end of the input. Fails after
-    /// silence, an invalid line, or files that are too long.
+    /// Returns the next message with its files, or `None` at the end of the input. Fails if no line
+    /// arrives in time, a line is invalid, or the files are too long.
     pub(crate) fn next<M: Message>(&mut self) -> Result<Option<M>, String> {
         let mut line = Vec::new();
         loop {
@@ -170,7 +168,9 @@ impl<F: AsFd> Lines<F> {
             }
             if line != b"\n" {
                 let message = serde_json::from_slice(&line);
-                let mut message: M = message.map_err(|_| format!("it says: {}", excerpt(&line)))?;
+                let mut message: M = message.map_err(|_| {
+                    format!("this line is not a message of kvblaster: {}", excerpt(&line))
+                })?;
                 if let Some(files) = message.files() {
                     files.read_contents(&mut self.from)?;
                 }
@@ -197,7 +197,8 @@ pub(crate) fn harmless(text: &str, chars_max: usize) -> String {
     out
 }
 
-/// Writes messages, or empty lines after silence, until all senders or the reader are gone.
+/// Writes messages until all senders or the reader are gone. Writes an empty line every
+/// `STILL_EVERY` without a message.
 pub(crate) fn write<M: Message>(messages: &Receiver<M>, mut to: impl Write) {
     loop {
         let message = match messages.recv_timeout(STILL_EVERY) {
@@ -211,7 +212,7 @@ pub(crate) fn write<M: Message>(messages: &Receiver<M>, mut to: impl Write) {
     }
 }
 
-/// Writes a message with its files, or an empty line.
+/// Writes a message with its files; for `None`, writes an empty line.
 fn write_one<M: Message>(mut message: Option<M>, to: &mut impl Write) -> io::Result<()> {
     let mut line = message.as_ref().map(serde_json::to_vec).transpose()?.unwrap_or_default();
     line.push(b'\n');
@@ -234,7 +235,6 @@ mod tests {
         (Lines::new(reader, patience).next(), writer)
     }
 
-    /// The line of a task that announces a file of 67,108,865 bytes.
     fn long_task() -> String {
         let task = Task::whole(&flags::plan(false).unwrap());
         let files = [serde_json::json!({ "path": "/sizes", "bytes": 67_108_865 })];
@@ -257,7 +257,7 @@ mod tests {
         let long = long_task();
         for (bytes, why) in [
             (&b""[..], "no message arrived for 10ms"),
-            (b"Welcome\x1b to b\n", "it says: Welcome\\u{1b} to b"),
+            (b"Welcome\x1b to b\n", "this line is not a message of kvblaster: Welcome\\u{1b} to b"),
             (long.as_bytes(), "the files that follow have more than 67108864 bytes"),
         ] {
             let (message, _open) = read(bytes, patience);

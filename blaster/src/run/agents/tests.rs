@@ -83,14 +83,17 @@ fn an_epoch_told_twice_stands_for_no_other_agents() {
     assert_eq!(WorkerGroup::next(&hands, PATIENCE).unwrap().part.unwrap().agent, 0);
     assert!(WorkerGroup::next(&hands, PATIENCE).is_none() && hands.is_over());
     let why = agents.failed().unwrap().to_string();
-    assert!(why.starts_with("agent 1 (sh /") && why.contains("it reports epoch 0 twice"), "{why}");
+    assert!(
+        why.starts_with("agent 1 (sh /") && why.contains("the agent reports epoch 0 twice"),
+        "{why}"
+    );
 }
 
 #[test]
 fn who_is_silent_is_as_agents_see_it() {
     let (one, two) = ("127.0.0.1:1", "127.0.0.1:2");
     for (first, second, told) in [
-        (&[two][..], &[][..], "127.0.0.1:2 (as agent 1 sees it)"),
+        (&[two][..], &[][..], "127.0.0.1:2 (for agent 1)"),
         (&[one], &[one], "127.0.0.1:1"),
         (&[], &[], "127.0.0.1:1, 127.0.0.1:2"),
     ] {
@@ -127,7 +130,7 @@ fn what_an_agent_says_waits_with_it_until_it_is_looked_at() {
     reading.join().unwrap();
 }
 
-/// Sets the title, rings the bell, turns text red, and clears the screen by a C1 character.
+/// A text that sets a terminal's title, rings its bell, turns text red, and clears the screen (C1).
 const HARM: &str = "\u{1b}]0;mine\u{7} \u{1b}[31mred \u{9b}2J";
 const HARMLESS: &str = "\\u{1b}]0;mine\\u{7} \\u{1b}[31mred \\u{9b}2J";
 

@@ -5,7 +5,7 @@
 //! interval of the rounds' ratios excludes "no difference". A figure is marked if its rounds
 //! disagree, or if kvblaster was the limit.
 //! Source: the median of paired ratios, and the interval of the sign test, which is valid for any
-//! distribution. One disturbed round of ten affects neither the median nor the interval.
+//! distribution. One disturbed round of ten hardly changes the median and the interval.
 
 use crate::measure::Interval;
 use crate::measure::cpu::Categories;
@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// Least confidence of each interval. With ten rounds, the interval from the second-least to the
-/// second-greatest ratio has a confidence of 97.9 %. With 95 %, one of the ten figures would be
-/// reported to differ in every third comparison of a server with itself.
+/// second-greatest ratio has a confidence of 97.9 %. At 95 %, about every third comparison of a
+/// server with itself would report a difference in one of the ten figures.
 pub const CONFIDENCE: f64 = 0.97;
-/// Least number of rounds for an interval: if all seven ratios are on one side of 1, the confidence
-/// is 1 - 2 / 2^7 = 98.4 %. Fewer rounds cannot reach `CONFIDENCE`.
+/// Least number of rounds for an interval. The interval from the least to the greatest of seven
+/// ratios has a confidence of 98.4 % (1 - 2 / 2^7). Fewer rounds cannot reach `CONFIDENCE`.
 pub const ROUNDS_MIN: usize = 7;
 /// Two servers count as the same if the interval of their ratio is within this distance of 1.
 pub const SAME_WITHIN: f64 = 0.03;
@@ -30,7 +30,7 @@ const SAME_SHARES_WITHIN: f64 = 0.001;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Requests per unit of something.
+    /// Requests per second, or per second of CPU time.
     Rate,
     /// Nanoseconds.
     Time,
@@ -48,7 +48,6 @@ struct Figure {
     of: fn(&Interval, &[usize]) -> Option<f64>,
 }
 
-/// A figure in nanoseconds, which gets worse when kvblaster is the limit.
 const fn time(name: &'static str, of: fn(&Interval, &[usize]) -> Option<f64>) -> Figure {
     Figure { name, kind: Kind::Time, is_bound: true, of }
 }
@@ -86,8 +85,9 @@ const FIGURES: [Figure; 10] = [
     other("resident memory", Kind::Bytes, |window, _| Some(window.usage.server?.rss_bytes? as f64)),
 ];
 
-/// Returns the servers' CPU time per answer in nanoseconds, in user mode only, because time in the
-/// kernel is not the server's own. `None` if the servers run on other machines.
+/// Returns the servers' CPU time in user mode, in nanoseconds per answer. Time in the kernel is
+/// left out, because it is not spent in the servers' code. `None` if the servers run on other
+/// machines.
 #[must_use]
 pub fn user_ns(window: &Interval, _: &[usize]) -> Option<f64> {
     let answered = window.tally.total().answered as f64;
@@ -98,8 +98,8 @@ fn user_seconds(window: &Interval, _: &[usize]) -> Option<f64> {
     Some(window.usage.server?.usr_cpus * window.seconds)
 }
 
-/// True if the CPU time is too short to be measured: fewer than `TICKS_MIN` ticks of its clock. A
-/// clock that counts nanoseconds has no such limit.
+/// True if the CPU time is too short to be measured: less than `TICKS_MIN` ticks of the kernel's
+/// clock. If the kernel counts nanoseconds, there is no such limit.
 fn is_too_little(figure: &str, window: &Interval, cpus: &[usize]) -> bool {
     let Some(server) = window.usage.server else { return false };
     let ticks =
@@ -112,9 +112,9 @@ fn is_too_little(figure: &str, window: &Interval, cpus: &[usize]) -> bool {
     }
 }
 
-/// Returns the CPU seconds of the servers: if `cpus` are reserved for them, the busy time of these
-/// CPUs, including softirq; otherwise the CPU time of the servers' processes. `None` if the servers
-/// run on other machines.
+/// Returns the CPU seconds of the servers: if `cpus` are reserved for the servers, the busy time of
+/// `cpus`, including softirq; otherwise the CPU time of the servers' processes. `None` if the
+/// servers run on other machines.
 #[must_use]
 pub fn cpu_seconds(window: &Interval, cpus: &[usize]) -> Option<f64> {
     let processes = window.usage.server?;
@@ -145,7 +145,7 @@ fn on_cpus(window: &Interval, cpus: &[usize], of: impl Fn(&Categories) -> f64) -
 /// The rounds of one server.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// One interval per round.
+    /// The measurements, one item per round.
     pub windows: Vec<Interval>,
     /// True if kvblaster was the limit in one of the rounds.
     pub is_bound: bool,
@@ -158,30 +158,30 @@ pub struct Row {
     pub figure: Cow<'static, str>,
     /// The figure's unit.
     pub kind: Kind,
-    /// The median over the rounds, for each server.
+    /// The median of each server's rounds.
     pub medians: Vec<Option<f64>>,
-    /// The comparison of each later server with the first server.
+    /// For each server but the first: the comparison with the first server.
     pub against: Vec<Option<Against>>,
     /// True if in some round a server used too little CPU time for the figure to be computed.
     #[serde(default)]
     pub is_too_little: bool,
 }
 
-/// The comparison of one server with the first, over the rounds.
+/// The comparison of a server with the first server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Against {
-    /// The median of the rounds' ratios; for shares, of their differences.
+    /// The median of the rounds' ratios, or of the rounds' differences if the figure is a share.
     pub value: f64,
     /// The interval that contains the true value with `CONFIDENCE`. `None` if there are too few
     /// rounds.
     pub interval: Option<(f64, f64)>,
     /// Number of rounds compared.
     pub rounds: usize,
-    /// The verdict on the interval.
+    /// The verdict that follows from the interval.
     pub finding: Finding,
-    /// True if one of the two servers has rounds that are far from its other rounds.
+    /// True if one of the two servers has a round that is far from the server's other rounds.
     pub is_unsteady: bool,
-    /// True if kvblaster was the limit in some round of one of the two servers.
+    /// True if kvblaster was the limit in a round of one of the two servers.
     pub is_bound: bool,
 }
 
@@ -191,7 +191,7 @@ pub struct Against {
 pub enum Finding {
     /// The servers differ.
     Differs,
-    /// The servers differ by less than `SAME_WITHIN`, or in a share by less than a thousandth.
+    /// The servers differ by less than `SAME_WITHIN`; if the figure is a share, by less than 0.001.
     Same,
     /// The difference is no larger than the variation between rounds.
     Noise,
@@ -216,7 +216,7 @@ fn row(figure: &Figure, series: &[Series], cpus: &[usize]) -> Row {
     let is_unsteady = |one: &Series| {
         figure.kind != Kind::Share && !steady::apart(&one.windows, near, of).is_empty()
     };
-    // No median is computed if a round lacks the figure: rounds differ too much to leave one out.
+    // If a round lacks the figure, there is no median: rounds differ too much to leave a round out.
     let all = |one: &Series| one.windows.iter().map(of).collect::<Option<Vec<f64>>>();
     let against = |(first, other): (&Series, &Series)| {
         all(first).and(all(other))?;
@@ -269,8 +269,8 @@ fn interval(mut samples: Vec<f64>) -> Option<(f64, f64)> {
     samples.sort_by(f64::total_cmp);
     let count = samples.len() as f64;
     // `below` is the probability of fewer than `heads` heads, and `chance_ln` the logarithm of the
-    // probability of `heads` heads. A logarithm cannot underflow, but 2^-count, with which it
-    // begins, could.
+    // probability of `heads` heads. Without the logarithm, the first probability, 2^-count, could
+    // underflow to 0.
     let (mut heads, mut chance_ln, mut below) = (0, -count * std::f64::consts::LN_2, 0.0);
     while heads < samples.len() / 2 && below + f64::exp(chance_ln) <= (1.0 - CONFIDENCE) / 2.0 {
         below += f64::exp(chance_ln);
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(found(&[(0.0, 1.0)], Kind::Bytes), None);
     }
 
-    /// Returns one-second rounds with these answers, 0.5 s of CPU time and one busy core.
+    /// Returns rounds of one second with these answers, 0.5 s of CPU time and one busy core.
     fn series(answered: &[u64]) -> Series {
         let window = |answered: &u64| {
             let mut tally = Tally::new(1_000_000);

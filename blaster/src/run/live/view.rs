@@ -1,4 +1,4 @@
-//! The lines of the live display, and the line that is written for a report without a terminal.
+//! The lines of the live display, and the line for a report if stderr is no terminal.
 //!
 //! Where: called by `live`, which displays the lines.
 //! Invariant: the lines depend only on the arguments. No line is wider than the given width:
@@ -10,7 +10,7 @@ use crate::words::{grouped, percent, time, whole};
 use console::{measure_text_width, style, truncate_str};
 use std::time::Duration;
 
-/// Longest curve in seconds: one value is shown per second.
+/// Maximum number of values of a curve, which shows one value per second.
 pub(super) const CURVE_MAX: usize = 60;
 const NAMES: usize = 10;
 /// The characters of a curve, from the lowest to the highest.
@@ -30,7 +30,7 @@ pub(super) struct View {
     pub(super) p99_ns: Option<u64>,
     pub(super) max_ns: Option<u64>,
     pub(super) hit_ratio: Option<f64>,
-    /// Sums since the phase began.
+    /// Numbers of failed and of late requests since the phase began.
     pub(super) failed: u64,
     pub(super) late: Option<u64>,
     /// The number of outstanding requests now, and the CPU use in the last second.
@@ -100,7 +100,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Adds a name and figures, on as many lines as they need.
+    /// Adds a name and its figures, on several lines if one line is too short.
     fn flow(&mut self, name: &str, figures: &[String]) {
         if figures.is_empty() {
             return;

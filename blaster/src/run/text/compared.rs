@@ -1,8 +1,8 @@
-//! The report of a comparison for people: a table of the figures, and a sentence for each figure.
+//! The report of a comparison as text: a table of the figures, and a sentence for each figure.
 //!
 //! Where: printed by `main` when the comparison is over.
-//! Invariant: every sentence gives the interval or states that no difference is known, and names
-//! the reasons for doubt.
+//! Invariant: every sentence gives a confidence interval, or says that there is too little data for
+//! an interval. A sentence on a doubtful figure names the reason for the doubt.
 
 use super::{head, remarked};
 use crate::result::manifest::TargetRecord;
@@ -30,8 +30,8 @@ pub fn text(plan: &Plan, done: &Comparison) -> String {
     let schedule = plan.run.schedule;
     let round_s = (schedule.report * schedule.reports).as_secs_f64();
     let about = format!(
-        "Medians of {} round{} of {round_s} s of each server, in turns; brackets give the {:.0} % \
-         confidence interval of a ratio.",
+        "Medians of {} round{}, in which the servers took turns of {round_s} s each. Brackets give \
+         the {:.0} % confidence interval of a ratio.",
         done.rounds,
         if done.rounds == 1 { "" } else { "s" },
         100.0 * done.confidence
@@ -58,7 +58,7 @@ pub fn text(plan: &Plan, done: &Comparison) -> String {
     out
 }
 
-/// Returns one sentence per figure on server `nth`, called `letter`, against the first server.
+/// Returns a sentence per figure that compares server `nth` (`letter`) with the first server.
 pub(crate) fn findings(done: &Comparison, nth: usize, letter: &str) -> Vec<String> {
     let mut told = Vec::new();
     for row in &done.figures {
@@ -69,8 +69,8 @@ pub(crate) fn findings(done: &Comparison, nth: usize, letter: &str) -> Vec<Strin
     told
 }
 
-/// Returns the most important finding: the first difference in CPU use, rate, mean time or p99, in
-/// this order. `None` if all four are the same.
+/// Returns the sentence on the first of these figures that differs: CPU use, rate, mean time, p99.
+/// `None` if no difference was found in these figures.
 pub(crate) fn most_telling(done: &Comparison, nth: usize, letter: &str) -> Option<String> {
     let telling = [PER_CPU, "requests per second", "mean response time", "p99"];
     telling.into_iter().find_map(|name| {
@@ -101,14 +101,14 @@ fn notes(plan: &Plan, done: &Comparison) -> String {
                     another user";
         out.push_str(&wrapped("note: ", &sentence(text)));
     } else if plan.server_cpus.is_empty() {
-        let text = "CPU-seconds are those that the kernel charges to the servers' processes. Its \
-                    work for them in interrupts counts only if they have CPUs of their own \
-                    (--server-cpus)";
+        let text = "CPU-seconds are the CPU time that the kernel charges to the servers' \
+                    processes. The kernel's work in interrupts counts only if the servers have \
+                    CPUs of their own (--server-cpus)";
         out.push_str(&wrapped("note: ", &sentence(text)));
     }
     if done.is_interrupted {
         let why = done.failed.as_ref().map_or(String::new(), |why| format!(": {why}"));
-        let text = format!("the comparison was ended before its last round{why}");
+        let text = format!("the comparison ended before its last round{why}");
         out.push_str(&wrapped("note: ", &sentence(&text)));
     }
     if let Some(folder) = &plan.run.out {
@@ -169,7 +169,7 @@ fn told_of(row: &Row, letter: &str, told: &Against) -> String {
         said.push_str(" (unsteady: some rounds are far from the others)");
     }
     if told.is_bound {
-        said.push_str(" (kvblaster was the limit: they may differ by more)");
+        said.push_str(" (kvblaster was the limit: the servers may differ by more)");
     }
     let first = said.remove(0).to_ascii_uppercase();
     sentence(&format!("{first}{said}"))

@@ -1,8 +1,8 @@
 //! Explains a run to users who measure a cache for the first time, and gives advice.
 //!
 //! Where: printed below the figures of `run`.
-//! Invariant: the explanation only repeats in words the figures above it. If the result is invalid,
-//! the report states this before any advice.
+//! Invariant: the explanation contains only figures that the report shows above the explanation. If
+//! the result is invalid, the report states this before any advice.
 
 use super::Plan;
 use crate::measure::check::ACHIEVED_SHARE_MIN;
@@ -15,9 +15,9 @@ use crate::workload::Verb;
 
 /// Ratio of p99.9 to the median above which the text mentions the slow requests.
 const LONG_TAIL: f64 = 20.0;
-/// If the hit ratio of a populated server is lower than this, the server has evicted items.
+/// If the hit ratio after filling is lower than this, the text says that the server evicted items.
 const HITS_MIN: f64 = 0.995;
-/// If the reports cover fewer seconds than this, the text calls the measurement a first look.
+/// If the reports last fewer seconds in total than this, the text calls the measurement short.
 const FIRST_LOOK_S: f64 = 30.0;
 /// The rate that the advice suggests, relative to the rate of the closed loop.
 const CALM: f64 = 0.5;
@@ -44,7 +44,7 @@ pub(super) fn paragraph(plan: &Plan, done: &RunResult, all: &Interval) -> String
         && let Some(ns) = server.ns_per_request(total.answered)
     {
         text += &format!(
-            " The server kept {:.2} of this machine's CPUs busy: {} for each request",
+            " The server used {:.2} CPUs of this machine: {} for each request",
             server.cpus(),
             time(whole(ns)),
         );
@@ -62,13 +62,13 @@ fn asked(plan: &Plan, all: &Interval) -> String {
     if plan.is_open() {
         let due = all.offered_per_s();
         let kept_up = if all.achieved_per_s() >= ACHIEVED_SHARE_MIN * due {
-            "and it kept up"
+            "so it kept up"
         } else {
-            "and it did not keep up"
+            "so it did not keep up"
         };
         return format!(
-            "{} requests a second were due, whether or not the server was done with those before; \
-             it answered {achieved}, {kept_up}.",
+            "{} requests a second were due, even if earlier requests were not answered yet. The \
+             server answered {achieved} a second, {kept_up}.",
             grouped(due)
         );
     }
@@ -81,8 +81,8 @@ fn asked(plan: &Plan, all: &Interval) -> String {
         connections => format!("Each of {connections} connections"),
     };
     format!(
-        "{each} had {requests} under way and sent its next one as soon as an answer came; that \
-         made {achieved} requests a second."
+        "{each} had {requests} under way, and sent the next request as soon as an answer came. In \
+         this way, the server answered {achieved} requests a second."
     )
 }
 
@@ -102,15 +102,15 @@ fn took(total: &VerbTally) -> String {
     let tail = p99_9.map_or(0.0, |(ns, _)| ns / median.max(1) as f64);
     if tail > LONG_TAIL {
         text += &format!(
-            " That tail is long: {tail:.0} times the usual answer, and an application that makes \
-             many requests for one page waits for the slowest of them."
+            " One answer in a thousand takes more than {tail:.0} times the median. An application \
+             that makes many requests for one page waits for the slowest of these requests."
         );
     }
     text
 }
 
-/// Options of `run` that are left out of a `capacity` command: those that it does not have, and the
-/// length of the run.
+/// Options of `run` that a suggested `capacity` command omits, because `capacity` does not have
+/// them or because they set the length of the run.
 const OF_A_RUN: [&str; 6] = ["rate", "depth", "idle", "slow", "schedule", "requests"];
 
 pub(super) struct Advice {
@@ -118,14 +118,14 @@ pub(super) struct Advice {
     pub(super) command: Option<String>,
 }
 
-/// Returns the advice, most useful first. Commands keep all options of the run that still apply.
+/// Returns the advice, most useful first. Suggested commands keep all options that still apply.
 pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advice> {
     let mut advice = Vec::new();
     let mut say = |text: &str, command| advice.push(Advice { text: text.to_owned(), command });
     let capacity = || Some(plan.command_for("capacity", "", &OF_A_RUN));
     let total = all.tally.total();
     if [SILENT, GONE].iter().any(|rule| done.verdict.has(rule)) {
-        say("check the server first: its log, and whether it still runs.", None);
+        say("check first whether the server still runs, and what its log says.", None);
         return advice;
     }
     let generator_fault = done.verdict.generator_fault().is_some();
@@ -137,8 +137,8 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
             false => (format!("--threads {threads}"), &["threads"]),
         };
         say(
-            "these figures show kvblaster's limits, not the server's. With more threads, or from \
-             another machine:",
+            "these figures show the limits of kvblaster, not those of the server. Use more \
+             threads, or another machine:",
             Some(plan.command_for("run", &more, less)),
         );
     }
@@ -150,8 +150,8 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
     if plan.populate && !deletes && total.hit_ratio().is_some_and(|ratio| ratio < HITS_MIN) {
         let bytes = plan.workload.keys() as f64 * plan.workload.value_bytes_mean() / 1e6;
         let text = format!(
-            "the server did not keep all items: the values of {} keys are {bytes:.0} MB, without \
-             the keys and its bookkeeping. More memory, or fewer --keys, makes more hits.",
+            "the server did not keep all items: the values of {} keys alone take {bytes:.0} MB. \
+             With more memory, or with fewer --keys, there are more hits.",
             grouped(plan.workload.keys() as f64)
         );
         say(&text, None);
@@ -159,16 +159,16 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
     if !plan.is_open() && !generator_fault {
         let rate = format!("--rate {:.0}", round(all.achieved_per_s() * CALM));
         say(
-            "a closed loop waits for its server, which hides stalls, and it drives as fast as it \
-             can. To see times at a steady rate:",
+            "a closed loop sends the next request only after an answer, which hides stalls of the \
+             server. To measure times at a steady rate:",
             Some(plan.command_for("run", &rate, &["depth"])),
         );
         say("to find the highest rate with good response times:", capacity());
     }
     if all.seconds < FIRST_LOOK_S && !done.is_interrupted && plan.out.is_none() {
         say(
-            "this was a first look. To compare servers, run each as below, and put them side by \
-             side with kvblaster report DIR...",
+            "this measurement was short. To compare servers, measure each of them as below, and \
+             put the results side by side with kvblaster report DIR...",
             Some(plan.command_for(
                 "run",
                 "--schedule 10s+6x10s --out DIR",
@@ -185,7 +185,7 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
     advice
 }
 
-/// Rounds a rate down to one digit.
+/// Rounds a rate down to one significant digit.
 fn round(rate: f64) -> f64 {
     let unit = 10_f64.powf(rate.max(1.0).log10().floor());
     (rate / unit).floor().max(1.0) * unit
@@ -197,7 +197,7 @@ mod tests {
     use crate::flags::tests::parse_words;
     use std::collections::BTreeSet;
 
-    /// The names of a verb's options, which begin lines of its help.
+    /// Returns the names of the options that the help of `verb` lists.
     fn options(verb: &str) -> BTreeSet<String> {
         let help = parse_words(&format!("{verb} --help")).unwrap_err();
         let lines = help.lines().filter(|line| line.trim_start().starts_with('-'));

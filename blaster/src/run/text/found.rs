@@ -1,8 +1,8 @@
-//! The result of a capacity search for people: a table, a plot and sentences.
+//! The result of a capacity search as text: a table, a plot and sentences.
 //!
 //! Where: printed by `main` when a search is over.
-//! Invariant: trials at nearly the same rate share a row, which has the medians of their figures. A
-//! capacity is shown with its interval and the limiting factor.
+//! Invariant: trials at nearly the same rate share a row, which shows the medians of their figures.
+//! A capacity is shown with its confidence interval, and with the reason why it is not higher.
 //! Source: the KV-Cache paper, section 6.1. The curve shows the knee: the rate from which times
 //! rise sharply.
 
@@ -22,16 +22,16 @@ const ROWS_MAX: usize = 24;
 /// Share of failed requests above which the report gives failures as the cause of a missed
 /// objective.
 const FAILED_MAX: f64 = 0.001;
-/// Marks rows at whose rates kvblaster itself could not keep up.
+/// The mark of a row at whose rate kvblaster itself could not keep up.
 const MARK: &str = " *";
 const FRAME: Frame = Frame { left: 9, width: 68, height: 19 };
-/// Number of rows of the plot between two labels of times.
+/// Number of rows of the plot between two labels of the vertical axis, which shows times.
 const TICK_ROWS: usize = 6;
-/// Number of rate labels below the frame, not counting the first.
+/// Number of labels of the horizontal axis, which shows rates, without the label at 0.
 const RATES: u32 = 4;
-/// A curve of the plot: its character, its name, and the function that reads its time from a trial.
+/// A curve of the plot: a character, a name, and the function that returns a trial's time.
 type Curve = (char, &'static str, fn(&Point) -> Option<f64>);
-/// The curves, in drawing order: a later curve covers earlier ones.
+/// The curves, in the order in which they are drawn: a later curve covers earlier curves.
 const CURVES: [Curve; 3] = [
     ('#', "p99.9", |point| point.p99_9_ns.map(|ns| ns as f64)),
     ('9', "p99", |point| point.p99_ns.map(|ns| ns as f64)),
@@ -49,7 +49,7 @@ pub fn text(plan: &Plan, done: &RunResult, found: &SearchResult) -> String {
         out.push_str(&capacity_text(found, capacity));
     }
     if !found.is_complete {
-        out.push_str("The search was ended before it was done.\n");
+        out.push_str("The search ended before it was complete.\n");
     }
     out.extend(done.verdict.remarks.iter().map(super::remarked));
     let remark = found.remark().filter(|remark| !done.verdict.has(&remark.rule));
@@ -61,7 +61,7 @@ pub fn text(plan: &Plan, done: &RunResult, found: &SearchResult) -> String {
 fn table(out: &mut String, found: &SearchResult) {
     let _ = writeln!(
         out,
-        "{:>9}{:>7}{:>11}{:>9}{:>9}{:>9}{:>9}{:>7}  holds",
+        "{:>9}{:>7}{:>11}{:>9}{:>9}{:>9}{:>9}{:>7}  met",
         "due/s", "trials", "answered/s", "mean", "p99", "p99.9", "max", "late %"
     );
     let mut is_marked = false;
@@ -84,14 +84,14 @@ fn table(out: &mut String, found: &SearchResult) {
         );
     }
     if is_marked {
-        let meant = "kvblaster was behind: an objective may have failed for that reason alone";
+        let meant = "kvblaster was behind schedule, which may be why an objective failed";
         let _ = writeln!(out, "{MARK} {meant}");
     }
     out.push('\n');
 }
 
-/// Returns the objectives that most trials of the row met. Appends a mark if the other objectives
-/// may have failed only because the generator was the limit.
+/// Returns the objectives that most trials of the row met. Appends `MARK` if objectives may have
+/// been missed only because kvblaster was the limit.
 fn holds(found: &SearchResult, row: &Row<'_>) -> String {
     let is_most = |count: usize| 2 * count > row.len();
     let is_bound = is_most(row.iter().filter(|point| point.client_bound.is_some()).count());
@@ -101,14 +101,14 @@ fn holds(found: &SearchResult, row: &Row<'_>) -> String {
     };
     let met: Vec<&str> = names.filter(met).collect();
     let held = match met.len() {
-        0 => "nothing".to_owned(),
+        0 => "none".to_owned(),
         count if count == found.capacities.len() && count > 1 => "all".to_owned(),
         _ => met.join(" "),
     };
     if is_bound && met.len() < found.capacities.len() { held + MARK } else { held }
 }
 
-/// Rates are on the horizontal axis, times on a vertical logarithmic axis.
+/// Draws rates on the horizontal axis, and times on the vertical axis, which is logarithmic.
 fn plot(out: &mut String, plan: &Plan, found: &SearchResult) {
     let rows = rows(&found.curve, ROWS_MAX);
     let mut marks: Vec<(char, f64, f64)> = Vec::new();
@@ -174,10 +174,10 @@ fn capacity_text(found: &SearchResult, capacity: &Capacity) -> String {
     text += &match capacity.limit {
         Limit::Server => above(found, capacity, rate),
         Limit::HighestRate => {
-            ", or more: it held at the highest rate allowed (--highest).".to_owned()
+            ", or more: the objective was met at the highest rate allowed (--highest).".to_owned()
         }
-        Limit::Generator => ", or more: kvblaster could not do more. Give it more --threads, or a \
-                             machine of its own."
+        Limit::Generator => ", or more: kvblaster could not send more requests. Give kvblaster \
+                             more --threads, or a machine of its own."
             .to_owned(),
         Limit::LowestRate => ".".to_owned(),
         Limit::Unknown => " so far; the search was not complete.".to_owned(),
@@ -187,12 +187,13 @@ fn capacity_text(found: &SearchResult, capacity: &Capacity) -> String {
 
 fn none(limit: Limit) -> &'static str {
     match limit {
-        Limit::LowestRate | Limit::Server => "it does not hold at the lowest rate either",
+        Limit::LowestRate | Limit::Server => "the objective is not met even at the lowest rate",
         Limit::Generator => {
-            "none found: kvblaster was behind at the lowest rate, which alone may be the reason. \
-             Give it more --threads, a machine of its own, or a lower --first"
+            "no rate was found: kvblaster was behind schedule at the lowest rate, and this may be \
+             the only reason. Give kvblaster more --threads, a machine of its own, or a lower \
+             --first"
         }
-        Limit::HighestRate | Limit::Unknown => "none found before the search was ended",
+        Limit::HighestRate | Limit::Unknown => "no rate was found before the search ended",
     }
 }
 
@@ -206,7 +207,9 @@ fn above(found: &SearchResult, capacity: &Capacity, rate: f64) -> String {
     let Some(point) = first else { return ".".to_owned() };
     let kept = point.achieved_per_s / point.offered_per_s.max(1.0);
     let mut why = match point {
-        _ if kept < ACHIEVED_SHARE_MIN => format!("only {} were answered", percent(kept)),
+        _ if kept < ACHIEVED_SHARE_MIN => {
+            format!("only {} of the requests were answered", percent(kept))
+        }
         _ if point.failure_ratio > FAILED_MAX => {
             format!("{} of the requests failed", percent(point.failure_ratio))
         }

@@ -38,8 +38,8 @@ fn keys_are_told_where_gets_have_several_and_connections_only_where_they_differ(
     assert_eq!(row("answered/s"), "answered/s         194          6        200", "{message}");
     assert_eq!(row("keys/s"), "keys/s             580          6        587", "{message}");
     assert!(row("fairness").starts_with("fairness   0.750 (Jain's index) over 4"), "{message}");
-    // The first connection has 6,000 answers and the others 2,000 each. Each step adds `more`
-    // answers to each of the others, so that the numbers become more equal.
+    // The first connection has 6,000 answers, and each of three other connections has 2,000. Each
+    // step adds `more` answers to each of the three, so that the numbers become more equal.
     let told = |done: &RunResult| super::text(&plan, done).contains("fairness");
     for (more, is_told) in [(2_500, true), (1_500, false)] {
         let tally = &mut done.merged.as_mut().unwrap().tally;
@@ -67,14 +67,14 @@ fn a_search_is_told_whole() {
     done.verdict = Verdict::default();
     let made = done.clone();
     let found = done.search.as_mut().unwrap();
-    // The objective fails first because answers are too slow, then because there are too few.
     found.capacities[0].rate_per_s = Some(45_000.0);
     found.capacities[0].rounds_per_s = vec![44_000.0, 46_000.0];
     let message = found::text(&plan, &made, found);
     same(&message, include_str!("found.txt"));
     found.curve[4].achieved_per_s = 40_000.0;
     let message = found::text(&plan, &made, found);
-    let expected = "at 50,000/s it no longer met the objective; only 80.00 % were answered";
+    let expected = "at 50,000/s it no longer met the objective; only 80.00 % of the requests were \
+                    answered";
     assert!(
         message.split_whitespace().collect::<Vec<_>>().join(" ").contains(expected),
         "{message}"
@@ -103,7 +103,7 @@ fn the_commands_to_try_next_keep_every_option() {
         "report mine".to_owned(),
     ];
     assert_eq!(commands, expected, "{message}");
-    // The quoted commands parse to the same options.
+    // The suggested commands parse to the options of the run.
     for command in &expected[..2] {
         let plan = parse(&command.replace('\'', ""));
         assert_eq!(

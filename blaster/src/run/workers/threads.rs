@@ -1,8 +1,8 @@
-//! The driving threads of this process, and the channel of their tallies.
+//! The threads of this process that send requests, and the channel that receives their tallies.
 //!
 //! Where: owned by `Workers`, or by `Work` in an agent.
-//! Invariant: every started thread is joined, even after an error. Tallies sent after the order to
-//! stop are received too. Threads begin together, when all have connected.
+//! Invariant: every started thread is joined, even after an error. Tallies that threads send after
+//! the order to stop are received too. Threads begin to send together, when all have connected.
 
 use super::super::RunError;
 use super::{EpochTally, RunContext, Task, WorkerGroup};
@@ -30,7 +30,7 @@ pub(crate) struct Threads {
 impl Threads {
     /// Starts the task's threads, which connect and wait for `go`. `pace` is the sum over all
     /// threads of the run. If `is_watched` is true, threads publish live counts. If a thread cannot
-    /// be started, the threads started before it have ended when the error is returned.
+    /// be started, ends the threads that were started before it, and fails.
     pub(crate) fn start(
         task: &Task,
         context: &RunContext,
@@ -67,7 +67,7 @@ impl Threads {
             match std::thread::Builder::new().name(format!("drive {nth}")).spawn(run) {
                 Ok(handle) => threads.threads.push(handle),
                 Err(error) => {
-                    // Errors of the threads that did start are ignored: `error` is the cause.
+                    // Errors of the started threads are ignored, because `error` is the cause.
                     let _ = threads.end();
                     return Err(error);
                 }
@@ -134,14 +134,14 @@ impl Threads {
         }
     }
 
-    /// True if all threads have connected or one has ended. Traffic begins only then.
+    /// True if all threads have connected or a thread has ended. Traffic begins only then.
     pub(crate) fn is_ready(&self) -> bool {
         // Relaxed: the count guards no other data.
         self.signals.ready.load(Ordering::Relaxed) as usize >= self.threads.len()
             || self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// True if a thread has failed: the rest of the threads sends fewer requests than planned.
+    /// True if a thread has failed, so that fewer requests are sent than planned.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed) // the flag guards no other data
     }
@@ -175,7 +175,7 @@ impl WorkerGroup for Threads {
     }
 
     fn is_unheard(&self) -> bool {
-        // Relaxed, both: the flags guard no other data.
+        // Relaxed for both flags, because they guard no other data.
         self.signals.has_lost.load(Ordering::Relaxed)
             && !self.signals.has_answered.load(Ordering::Relaxed)
     }

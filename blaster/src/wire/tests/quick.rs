@@ -4,7 +4,7 @@
 
 use super::*;
 
-/// True if `found`, which `next` returned, is the usual answer `quick`.
+/// True if `found`, a result of `Reader::next`, is the same answer as `quick`.
 fn is_the_same(quick: &UsualAnswer, found: &ReadOutcome<'_>) -> bool {
     let ReadOutcome::Piece(piece, used) = found else { return false };
     let kind = match piece.content {
@@ -16,7 +16,7 @@ fn is_the_same(quick: &UsualAnswer, found: &ReadOutcome<'_>) -> bool {
     piece.ends && (kind, piece.tag, *used) == (quick.kind, quick.tag, quick.used)
 }
 
-/// Counts the usual answers recognised in a stream. Asserts that `next` reads the same answers.
+/// Counts the answers recognised in a stream. Asserts that `next` reads the same answers.
 fn recognised(protocol: Protocol, bytes: &[u8]) -> usize {
     let (mut reader, mut at, mut count) = (Reader::new(protocol), 0, 0);
     while at < bytes.len() {
@@ -33,7 +33,7 @@ fn recognised(protocol: Protocol, bytes: &[u8]) -> usize {
     count
 }
 
-/// Returns usual answers of a protocol, and how many of them should be recognised.
+/// Returns a stream of answers in a protocol, and the number of answers that must be recognised.
 fn usual(protocol: Protocol) -> (Vec<u8>, usize) {
     match protocol {
         Protocol::Text => {
@@ -42,8 +42,8 @@ fn usual(protocol: Protocol) -> (Vec<u8>, usize) {
                 (format!("{hit}2\r\nhi\r\nEND\r\n"), "VALUE b 0 2\r\nhi\r\nEND\r\n");
             let long = format!("{hit}1000\r\n{}\r\nEND\r\n", "v".repeat(1000));
             let bytes = [&short, &short, &long, &short, "END\r\nSTORED\r\n", other, &long, other];
-            // The first answer with a key of another length is not recognised: `next` reads the
-            // answer and remembers the length.
+            // When the length of keys changes, the first answer is not recognised: `next` reads
+            // this answer and remembers the new length.
             (bytes.concat().into_bytes(), 5)
         }
         Protocol::Meta => (b"VA 2 O65536\r\nhi\r\nEN\r\nHD O131072\r\nVA 0 O0\r\n\r\n".to_vec(), 4),

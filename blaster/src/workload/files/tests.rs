@@ -1,6 +1,6 @@
 //! Tests of the files that a controller sends.
 //!
-//! Where: unit tests. Invariant: no test reserves memory for files that are too long.
+//! Where: unit tests of `files`. Invariant: no test reserves memory for files that are too long.
 
 use super::super::tests::Folder;
 use super::*;
@@ -22,7 +22,7 @@ fn a_workload_finds_its_files_among_those_that_were_sent_and_nowhere_else() {
     let mut received: SentFiles =
         serde_json::from_str(&serde_json::to_string(&sent).unwrap()).unwrap();
     received.read_contents(&mut bytes.as_slice()).unwrap();
-    // In the first pass the file on this machine is removed, in the second it has other contents.
+    // In the first pass, the file on this machine is removed; in the second pass, it is changed.
     for change in [None, Some("30 1\n")] {
         fs::remove_file(&sizes).unwrap_or_default();
         change.iter().for_each(|text| drop(folder.file("sizes", text)));
@@ -41,7 +41,7 @@ fn files_that_are_too_long_together_and_those_that_are_no_files_are_refused() {
     sent.add(&four, 8).unwrap();
     let why = sent.add(&five, 8).unwrap_err();
     assert!(
-        why.starts_with("the file has 5 bytes; ") && why.contains(" 8 bytes together"),
+        why.starts_with("the file has 5 bytes; ") && why.ends_with(" at most 8 bytes"),
         "{why}"
     );
     sent.add(&four, 8).unwrap();

@@ -1,6 +1,6 @@
 //! Tests of reading traces: valid traces, and traces with each kind of error.
 //!
-//! Where: tests of `replay`. Invariant: a refusal is an error that names the line.
+//! Where: unit tests of `replay`. Invariant: an error in a trace names the line.
 
 use super::*;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
@@ -47,8 +47,8 @@ fn a_cache_trace_is_read() {
     assert_eq!(details.replaced, 3);
     assert_eq!(details.key_bytes, [3, 5, 250]);
     assert_eq!(details.value_bytes, [100, 7, VALUE_BYTES_MAX]);
-    // The trace has four requests in the first second, then a pause. The row of second 12 follows
-    // those of second 13, so it counts as second 13.
+    // The trace has four requests in the first second, then a pause. The row of second 12 comes
+    // after rows of second 13, so this row counts for second 13.
     let mut cursor = 0;
     let due: Vec<_> = (0..9).map(|n| replay.due_ns(n, &mut cursor).unwrap() / 1_000_000).collect();
     assert_eq!(due, [0, 250, 500, 750, 3000, 3500, 4000, 4333, 4666]);

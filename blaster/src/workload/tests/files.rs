@@ -1,4 +1,4 @@
-//! Tests of workload files: reading, printing, and the messages on mistakes.
+//! Tests of workload files: reading, printing, and the messages about mistakes.
 //!
 //! Where: unit tests. Invariant: see `tests`.
 
@@ -61,7 +61,7 @@ fn every_setting_is_printed_as_it_is_read() {
         assert_ne!(workload.to_toml(), before, "{name}");
     }
     assert_eq!(others.map(|row| row.0), SETTINGS.map(|setting| setting.name));
-    // A workload with a trace has the keys of the trace, in the order of the trace.
+    // If there is a trace, the trace determines the keys and their order.
     for name in ["key-file", "keys-per", "set-order"] {
         let why = format!("{name}: cannot be set with a trace, which determines all keys");
         assert_eq!(parse(&workload.to_toml()).err(), Some((1, why)));
@@ -95,7 +95,7 @@ fn files_change_presets_and_find_their_histograms_beside_them() {
     let copied = Folder::new("elsewhere");
     let again = Workload::read(&copied.file("copy.toml", &printed)).unwrap();
     assert_eq!(again.to_toml(), printed);
-    // A GET has four keys, so there are a quarter as many GETs as keys that are read.
+    // A GET has four keys, so the number of GETs is a quarter of the number of keys that GETs read.
     let shares = workload.shares().unwrap();
     assert!((shares[0] - 0.75 / 2.25).abs() < 1e-9, "{shares:?}");
 }
@@ -103,12 +103,16 @@ fn files_change_presets_and_find_their_histograms_beside_them() {
 #[test]
 fn mistakes_in_files_are_told_with_their_line() {
     for (text, line, why) in [
-        ("keys = 5\nkeyz = 1\n", 2, "keyz: no such setting; there are keys, key-file, "),
+        ("keys = 5\nkeyz = 1\n", 2, "keyz: no such setting; the settings are keys, key-file, "),
         ("\n\nkeys = 0\n", 3, "keys: 0: must be a whole number from 1 to 1099511627776"),
         ("keys = [1]\n", 1, "keys: must be a string or a number, not this array"),
         ("keys = 1\nkeys = 2\n", 2, "duplicate key"),
         ("keys = \n", 1, ""),
-        ("keys = 1\npreset = \"no\"\n", 2, "preset: no: no such preset; there are uniform, zipf,"),
+        (
+            "keys = 1\npreset = \"no\"\n",
+            2,
+            "preset: no: no such preset; the presets are uniform, zipf,",
+        ),
         ("value-size = \"64\"\nmix = { put = 1 }", 2, "mix: put=1: put is none of get, set,"),
         ("gap = \"trace\"", 1, "gap: trace: there is no trace, or it does not record times"),
         ("ttl = { a = { b = 1 } }", 1, "ttl: a table cannot contain a table here"),

@@ -1,4 +1,4 @@
-//! Tests of the drawn keys against the laws' own formulas.
+//! Tests that compare drawn keys with the formulas of the laws.
 //!
 //! Where: unit tests. Invariant: see `tests`.
 
@@ -20,7 +20,7 @@ fn drawn(text: &str, keys: u64, draws: usize) -> Vec<u64> {
     (0..draws).map(|_| sampler.draw(&table, &mut random)).collect()
 }
 
-/// Returns how often each key was drawn, in descending order.
+/// Returns the number of draws of each key, in descending order.
 fn ranked(keys: u64, drawn: &[u64]) -> Vec<u64> {
     let mut counts = vec![0; usize::try_from(keys).unwrap()];
     drawn.iter().for_each(|key| counts[usize::try_from(*key).unwrap()] += 1);
@@ -44,9 +44,8 @@ fn the_papers_keys_are_drawn_by_those_shares() {
     let (keys, draws) = (1_000_000, 2_000_000);
     let counts = ranked(keys, &drawn("power-law:0.01,0.001,10000,4", keys, draws));
     let top = |count: usize| counts[..count].iter().sum::<u64>() as f64 / draws as f64;
-    // The shares of the top bucket of each generator, and of the top 1 % and 10 % of all buckets.
-    // The most drawn keys have a slightly larger share than the most popular keys, because the most
-    // drawn keys are selected by their counts.
+    // The expected shares are those of the top bucket of each generator, and of the top 1 % and 10
+    // % of all buckets.
     assert!((top(100) - 0.0133).abs() < 0.001, "{}", top(100));
     assert!((top(10_000) - 0.339).abs() < 0.005, "{}", top(10_000));
     assert!((0.655..0.69).contains(&top(100_000)), "{}", top(100_000));
@@ -57,7 +56,7 @@ fn popular_keys_are_no_neighbours() {
     for text in ["zipf:1", "power-law:0.01,0.001,10000,4"] {
         let keys = drawn(text, 1_000_000, 20_000);
         let low = keys.iter().filter(|key| **key < 100_000).count();
-        // Apart from a few popular keys, a tenth of the keys gets a tenth of the requests.
+        // The first tenth of the keys gets about a tenth of the requests.
         assert!((1_000..3_600).contains(&low), "{text}: {low}");
         assert!(keys.iter().all(|key| *key < 1_000_000));
     }
@@ -104,7 +103,7 @@ fn zipf_is_zipf_at_every_exponent() {
 
 #[test]
 fn zipf_holds_beyond_any_table() {
-    // Exponent 1 over 2^40 keys: ranks are uniform on a logarithmic scale, except the first few.
+    // With exponent 1, ranks are uniform on a logarithmic scale, except the first few ranks.
     let keys = 1_u64 << 40;
     let zipf = Zipf::new(1.0, keys).unwrap();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(23);
@@ -151,7 +150,7 @@ fn uniform_is_uniform() {
 fn histograms_take_the_place_of_every_law() {
     let folder = super::Folder::new("histograms");
     let of = |name: &str, text: &str| format!("file:{}", folder.file(name, text).display());
-    // Three buckets of ten keys, in the order of their values. The middle bucket has weight 0.
+    // Three buckets of ten keys each, in the order of their values. The middle bucket has weight 0.
     let keys = of("keys", "30 3\n10 1\n20 0\n");
     let workload = made(
         "uniform",
@@ -252,7 +251,7 @@ fn sequential_threads_share_the_keys_out() {
     assert_eq!(seen, [3; 10]);
 }
 
-/// Returns the keys of a verb's requests for each connection. The connections take turns.
+/// Returns, for each connection, the keys of the requests with `verb`. The connections take turns.
 fn of_verb(workload: &Arc<Workload>, connections: u32, verb: &str) -> Vec<Vec<u64>> {
     let mut seen = vec![Vec::new(); connections as usize];
     for thread in 0..2 {
@@ -283,7 +282,7 @@ fn each_connection_has_keys_of_its_own() {
             assert!(all.len() > 40, "{popularity}, connection {n}: {} keys", all.len());
         }
     }
-    // With more connections than keys, connections share keys.
+    // If there are more connections than keys, connections share keys.
     let settings = [("keys", "3"), ("keys-per", "connection"), ("set-order", "oldest")];
     for keys in of_verb(&made("uniform", &settings), 16, "get") {
         assert!(!keys.is_empty() && keys.iter().all(|key| *key < 3));
@@ -292,7 +291,7 @@ fn each_connection_has_keys_of_its_own() {
 
 #[test]
 fn each_agent_has_keys_of_its_own_and_they_are_all_requested() {
-    // The first agent has two threads, the second has one.
+    // The first agent has two threads, the second agent has one thread.
     let agents = [(0, (0, 2), 0..201), (0, (1, 2), 0..201), (1, (0, 1), 201..403)];
     for popularity in ["uniform", "zipf:1", "sequential", "gaussian:0.3"] {
         let settings = [("keys", "403"), ("keys-per", "agent"), ("popularity", popularity)];

@@ -1,6 +1,6 @@
-//! Tests with random settings: each accepted workload can be driven.
+//! Tests with random settings: every accepted workload can be used to draw requests.
 //!
-//! Where: unit tests.
+//! Where: unit tests of `workload`.
 //! Invariant: see `tests`. In addition, no text that a user can write causes a panic, a hang or
 //! unbounded use of memory when the text is parsed or when requests are drawn.
 
@@ -12,14 +12,14 @@ use super::super::{
 };
 use std::sync::Arc;
 
-/// The words of which values consist, in addition to spaces.
+/// The words from which the test makes random values of settings.
 const WORDS: &str = "uniform zipf: gaussian gaussian: sequential power-law: pareto: gev: \
     exponential: exponential facebook facebook: etc etc-as-printed list: fixed fixed: file: \
     trace uniform: get set delete append = , , , - : 0 1 2 0.5 0.001 10 64 250 1000 1e6 1e300 nan \
     inf run connection agent oldest drawn";
 const WORKLOADS: u64 = 400;
 const SETTINGS_EACH: u64 = 12;
-/// The maximum length of a value that the test makes; longer values would only take more time.
+/// The maximum size of a value that the test writes; longer values would only take more time.
 const VALUE_BYTES_MADE: u32 = 1 << 16;
 
 struct Numbers(u64);
@@ -67,7 +67,7 @@ fn whatever_is_accepted_can_be_driven() {
         assert_eq!(again.to_toml(), text);
         drive(&Arc::new(workload), &text);
     }
-    // With few accepted settings, the test would have tested little.
+    // If few settings were accepted, the test would have tested little.
     assert!(accepted > WORKLOADS / 2, "{accepted} settings were accepted");
 }
 

@@ -1,4 +1,4 @@
-//! Tests that names and values are unique, have their sizes, and can be told apart.
+//! Tests that names and values are unique, have the drawn sizes, and can be verified.
 //!
 //! Where: unit tests. Invariant: see `tests`.
 
@@ -63,7 +63,7 @@ fn names_have_the_sizes_that_are_asked_for() {
     assert_eq!(of(&[("key-size", "1"), ("keys", &most)], KEYS_MAX - 1).len(), 7);
     let long = "p".repeat(200);
     assert_eq!(of(&[("key-size", "250"), ("key-prefix", &long)], 7).len(), 250);
-    // Sizes follow a law. Names have the drawn size if it is large enough.
+    // Sizes follow a law. A name has the drawn size if this size is large enough for the number.
     let workload = made("etc", &[]);
     let names = Names::new(&workload);
     let bytes: usize = (0..100_000).map(|number| key(&names, number).len()).sum();

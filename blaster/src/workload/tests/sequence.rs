@@ -1,4 +1,4 @@
-//! Tests of sequences: equal for equal seeds, with the right shares, and replayed from traces.
+//! Tests of sequences: equal seeds give equal sequences, shares are right, traces are replayed.
 //!
 //! Where: unit tests. Invariant: see `tests`.
 
@@ -10,7 +10,7 @@ use simulate::trace::Trace;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Hashes the first requests of two threads, with names, values and gaps, to one number.
+/// Returns a hash of the first requests of two threads, including names, values and gaps.
 fn digest(workload: &Arc<Workload>, seed: u64) -> u64 {
     let names = Names::new(workload);
     let (mut sum, mut bytes, mut request) = (0, Vec::new(), WorkloadRequest::new());
@@ -38,8 +38,8 @@ fn digest(workload: &Arc<Workload>, seed: u64) -> u64 {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    // These numbers fix the sequences. If one changes, earlier runs cannot be compared with later
-    // ones, and the changelog must say so.
+    // These numbers fix the sequences. If a number changes, earlier runs cannot be compared with
+    // later runs, and the changelog must say this.
     let expected = [
         ("uniform", 4_880_563_454_970_651_712),
         ("zipf", 2_299_617_954_484_913_321),
@@ -106,7 +106,7 @@ fn threads_do_not_repeat_each_other() {
     };
     let mut all: Vec<u64> = (0..4).flat_map(keys).collect();
     all.sort_unstable();
-    // Two of 80,000 keys out of 2^40 are equal with a probability of 1 in 300.
+    // Among 80,000 random keys out of 2^40, two are equal with a probability of only 1 in 300.
     assert!(all.windows(2).all(|pair| pair[0] != pair[1]));
 }
 
@@ -217,7 +217,7 @@ fn a_recording_is_replayed_as_it_was() {
     names.key(1, &mut b);
     assert_eq!((a.len(), b.len()), (20, 30));
     assert_eq!((names.value_bytes(0), names.value_bytes(1)), (7, 8));
-    // Two requests a second have gaps of half a second; at twice the rate, a quarter of a second.
+    // Two requests per second have gaps of half a second; at twice the rate, of a quarter second.
     assert_eq!(workload.own_gap_ns(1), Some(5e8));
     let gaps = |mean_ns: f64| {
         let mut stream = Stream::new(&workload, 1, 0, 1);

@@ -1,9 +1,10 @@
-//! Tests of sizes and gaps against statrs, closed forms, and table 2 of the KV-Cache paper.
+//! Tests that compare sizes and gaps with statrs, closed formulas, and the KV-Cache paper's table
+//! 2.
 //!
 //! Where: unit tests. Invariant: see `tests`.
-//! Source: laws that statrs lacks are derived from laws that it has. A generalized Pareto law of
-//! shape k > 0 is a shifted Pareto law, and a generalized extreme value law is a Weibull law under
-//! x -> 1/x.
+//! Source: the crate statrs, if needed after a transformation: a generalized Pareto law of shape k
+//! > 0 is a shifted Pareto law, and a generalized extreme value law becomes a Weibull law under x
+//! -> 1/x.
 
 use super::super::curve::{Curve, Form};
 use super::super::draw::{self, IntegerSampler};
@@ -34,13 +35,13 @@ fn pareto_is_statrs_pareto_shifted() {
     for value in [0.0, 1.0, 64.0, 1000.0, 1e5] {
         assert!((whole.share_below(value) - below(value)).abs() < 1e-9, "{value}");
     }
-    // The same law, cut off at two bounds and with another location.
+    // The same law with another location, cut off at two bounds.
     let form = Form::Pareto { location: 15.0, scale, shape };
     let part = Curve::new(form, 64.0, 1024.0).unwrap();
     let of = |value: f64| below(value - 15.0);
     let share = |value: f64| (of(value) - of(64.0)) / (of(1024.0) - of(64.0));
     assert!(distance(&mut drawn(&part), share) < DISTANCE_MAX);
-    // The mean of a Pareto law: location + scale / (1 - shape).
+    // The mean of a Pareto law is location + scale / (1 - shape).
     let long = Curve::new(Form::Pareto { location: 3.0, scale, shape }, 3.0, 1e12).unwrap();
     assert!((long.mean() / (3.0 + scale / (1.0 - shape)) - 1.0).abs() < 1e-4, "{}", long.mean());
 }
@@ -80,7 +81,7 @@ fn shapes_of_zero_and_below_are_taken() {
     assert!(distance(&mut drawn(&gumbel), |value| reference.cdf(value)) < DISTANCE_MAX);
 }
 
-/// Draws from a law of sizes. Returns the samples, their mean, and their quantiles.
+/// Draws from a law of sizes. Returns the samples, the mean, and a function for quantiles.
 fn sizes(text: &str) -> (Vec<u32>, f64, impl Fn(f64) -> u32 + use<>) {
     let usage = if text.starts_with("gev") { KEY_SIZE } else { VALUE_SIZE };
     let law = Law::parse(text, &usage, &Files::here("")).unwrap();
@@ -110,7 +111,7 @@ fn etc_keys_have_the_quantiles_of_table_2() {
     let curve = Curve::new(form, 0.5, 250.5).unwrap();
     let share_to = |bytes: u32| curve.share_below(f64::from(bytes) + 0.5);
     assert!(distance_of_whole(&samples, share_to) < DISTANCE_MAX);
-    // These quantiles are computed, not drawn.
+    // These quantiles are computed from the law, without drawing.
     let exact = |share: f64| (1..=250).find(|bytes| share_to(*bytes) >= share).unwrap();
     assert_eq!([0.5, 0.99, 0.999].map(exact), [34, 76, 106]);
 }
@@ -129,7 +130,7 @@ fn etc_values_are_corrected_and_as_printed() {
 
 #[test]
 fn etc_gaps_are_corrected_and_as_printed() {
-    // The two rates are in requests a second for each thread.
+    // Both rates are requests per second of one thread.
     for (name, mean_us, rate) in [("etc", 19.6, 51_100.0), ("etc-as-printed", 110.0, 9_100.0)] {
         let workload = made("etc", &[("gap", name)]);
         let own_us = workload.own_gap_ns(4).unwrap() / 1e3;
@@ -153,8 +154,7 @@ fn facebooks_values_have_their_published_shares() {
     {
         assert!((share(bytes) - expected).abs() < 0.002, "{bytes}: {}", share(bytes));
     }
-    // All other sizes follow the Pareto law that begins at 15, with a negligible share beyond a
-    // million.
+    // Sizes from 15 bytes up follow a Pareto law; its share beyond a million bytes is negligible.
     let reference = Pareto::new(214.476 / 0.348_238, 1.0 / 0.348_238).unwrap();
     let share_to = |bytes: u32| reference.cdf(f64::from(bytes) + 1.0 - 15.0 + 214.476 / 0.348_238);
     let long: Vec<u32> = samples.iter().copied().filter(|bytes| *bytes >= 15).collect();
@@ -172,7 +172,7 @@ fn simple_laws_give_what_they_say() {
     let (samples, ..) = sizes("list:64=3,128=1,7=0");
     let share = samples.iter().filter(|one| **one == 64).count() as f64 / samples.len() as f64;
     assert!((share - 0.75).abs() < 0.005 && samples.iter().all(|one| [64, 128].contains(one)));
-    // Values too large for the sampler's table are computed.
+    // Values that are too large for the sampler's table are computed.
     let (samples, ..) = sizes("pareto:214.476,0.348238,0,1000000");
     let reference = Pareto::new(214.476 / 0.348_238, 1.0 / 0.348_238).unwrap();
     let share_to = |to: u32| reference.cdf(f64::from(to) + 0.5 + 214.476 / 0.348_238);
@@ -201,7 +201,7 @@ fn gaps_have_the_mean_that_is_asked_for() {
     let reference = Exp::new(1e-6).unwrap();
     assert!(distance(&mut gaps, |value| reference.cdf(value)) < DISTANCE_MAX);
     let fixed = made("uniform", &[("gap", "fixed")]);
-    // Two threads take turns: the second begins half a gap later.
+    // Two threads take turns: the second thread begins half a gap after the first thread.
     let mut second = Stream::new(&fixed, 6, 1, 2);
     let gaps: Vec<u64> = (0..4).map(|_| second.gap_ns(1000.5)).collect();
     assert_eq!(gaps, [1500, 1001, 1000, 1001]);
