@@ -304,7 +304,6 @@ fn what_is_no_agent_is_told_with_its_own_words() {
     assert!(answers <= 4, "{answers}: nothing was to be driven");
 }
 
-/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -23,7 +23,6 @@ use testing::skip;
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
 
-/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -230,9 +229,9 @@ fn a_wrong_experiment_is_refused_with_its_fault() {
     }
 }
 
-/// A shell script that makes a veth pair in place of two cards and a cable. The script prints
-/// `restored` if a complete lab leaves the interfaces in the state of before, and `rescued` if the
-/// interfaces are in this state again after a lab that was killed.
+/// A shell script that makes a veth pair in place of two cards and a cable. After a complete lab,
+/// the script prints `restored` if the interfaces have their earlier state. After a lab that was
+/// killed, the script prints `rescued` when the interfaces have their earlier state.
 const CARDS: &str = r#"
 mount -t sysfs sysfs /sys && ip link set lo up
 ip link add near0 type veth peer name far0

@@ -47,9 +47,8 @@ fn serve(machine: &Namespace, place: &str) -> Server {
 }
 
 /// Starts a cache with two threads that answers UDP. `None` if the program is not installed. With
-/// `--xdp`, `words` must turn work stealing off: a reply sent through queue N arrives in the
-/// client's queue N, so the reply of a thread that stole the request could reach the wrong client
-/// thread.
+/// `--xdp`, `words` must turn work stealing off: a thread that stole a request would send the reply
+/// through another queue, so that a wrong client thread could get the reply.
 fn start(machine: &Namespace, program: &OsStr, words: &[&str]) -> Option<Server> {
     let every = ["-p", "11211", "-U", "11211", "-t", "2"];
     let mut command = Command::new(program);

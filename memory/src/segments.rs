@@ -125,7 +125,7 @@ impl Segments {
         &self.nodes
     }
 
-    /// The place (see `Nodes`) of a segment's node.
+    /// The index (in `Nodes`) of the NUMA node to which a segment belongs.
     #[inline]
     #[must_use]
     pub fn node_of(&self, segment: u32) -> usize {

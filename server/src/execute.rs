@@ -231,7 +231,7 @@ pub fn execute_hashed(
     after
 }
 
-/// Number of reply bytes that count as one step.
+/// Number of reply bytes that count as one step of work, as one request does.
 pub(crate) const STEP_BYTES: usize = 64;
 
 /// Executes storage commands. Storage commands, meta commands and other commands have separate

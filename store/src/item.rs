@@ -383,8 +383,8 @@ impl<'r> Item<'r> {
     }
 }
 
-/// Copies both pieces to `to` by one call of `copy_in`, because readers may copy the whole value
-/// meanwhile, and both copies must use the same atomic accesses.
+/// Copies both pieces to `to` by one call of `copy_in`. A reader may copy the whole value at the
+/// same time, and its atomic accesses must have the same addresses and sizes as these.
 ///
 /// # Safety
 /// The same as for `copy_in`, for the bytes of both pieces.

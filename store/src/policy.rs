@@ -82,8 +82,8 @@ trait Policy {
     /// The reference counter that a spared item has afterwards.
     fn spared_cnt(item: DrainedItem) -> u8;
 
-    /// Under pressure, an item is spared only if its counter is at least this number and at least
-    /// the number that `bar` returns.
+    /// Returns a second bar, for drains under pressure. Under pressure, an item is spared only if
+    /// its counter reaches both this bar and the one that `bar` returns.
     fn bar_in_debt(is_stuck: bool) -> u8 {
         if is_stuck { CNT_MAX + 1 } else { CNT_MAX }
     }

@@ -17,11 +17,11 @@
 //! ```
 //! Because of the fences, a reader that has read a byte of a rewrite then finds the slot busy or
 //! changed. A reader that has read no such byte has the version that the slot named. No pair of
-//! location and version is reused while a reader may hold the pair: an item of the last version is
-//! not rewritten; a moved item begins at version 0 at another location; and bytes are reused only
-//! after every column has passed a quiescent point. Drains, touches and writers change or copy
-//! items under the lock, so they meet no rewrite. Walks without the lock use the rewritten fields
-//! only as hints.
+//! location and version is reused while a reader may hold the pair: an item whose version is the
+//! highest possible one is not rewritten, a moved item begins at version 0 at another location, and
+//! bytes are reused only after every column has passed a quiescent point. Drains,
+//! touches and writers change or copy items under the lock, so they meet no rewrite. Walks without
+//! the lock use the rewritten fields only as hints.
 
 #![allow(unsafe_code, reason = "writes over an item in the mapping")]
 

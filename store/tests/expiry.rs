@@ -188,8 +188,8 @@ fn a_life_prolonged_is_not_ended_by_the_walk(eviction: Eviction) {
     assert_eq!(store.stats().get_expired, 0, "all of it unprompted");
 }
 
-/// At 1 MiB there are too few segments for many classes, so items of different exptimes share
-/// segments.
+/// In 1 MiB of memory there are too few segments to sort items by exptime, so a segment has items
+/// of different exptimes.
 fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
     let (store, mut column) = one(eviction, 1);
     for key in 0..3_000_u32 {

@@ -4,7 +4,7 @@
 //! first namespace: eth1, addresses, routes -> namespace of a link -> first namespace, as before
 //! ```
 //!
-//! Where: `flags` checks the cards; `Link` moves them into its namespaces for each measurement.
+//! Where: `flags` checks the cards; `Link` moves the cards into namespaces for each measurement.
 //! Invariant: a card keeps its name. When the link ends, or kvblaster ends in any way, the card is
 //! moved back, and its MTU, addresses, state (up or down) and routes are restored.
 //! Source: ip-address(8), ip-route(8), ip-link(8).

@@ -45,7 +45,7 @@ pub enum Verdict {
     Confirmed,
     /// The interval lies outside the claim's limits.
     NotReproduced,
-    /// The interval contains a limit of the claim, or there are too few rounds for an interval, or
+    /// The interval lies only partly within the claim's limits, or there are too few rounds for an interval, or
     /// too few answers for a percentile.
     TooShort,
     /// The measurements say nothing about the servers, or cannot be made on this machine.
@@ -83,7 +83,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Limits the interval to possible values: from 0 on, and for a share up to 1.
+    /// Limits the interval to values that are possible: at least 0 and, for a share, at most 1.
     pub(crate) fn within(mut self, unit: Unit) -> Estimate {
         let (least, most) = (0.0, if unit == Unit::Share { 1.0 } else { f64::INFINITY });
         let (least, most) = (self.value.min(least), self.value.max(most));
@@ -168,7 +168,7 @@ fn verdict(claim: &Claim, here: &Estimate, noise: f64) -> (Verdict, String) {
     match () {
         () if low >= least && high <= most => (Verdict::Confirmed, String::new()),
         () if high < least || low > most => (Verdict::NotReproduced, String::new()),
-        () => (Verdict::TooShort, "the interval contains a limit of the claim".to_owned()),
+        () => (Verdict::TooShort, "the interval lies only partly within the claim's limits".to_owned()),
     }
 }
 
@@ -478,7 +478,7 @@ mod tests {
             }
             verdicts(&record)[0]
         };
-        // The servers' shares vary alike from round to round, or differ in only one round.
+        // The shares of keys not found vary alike at both servers, or differ in only one round.
         assert_eq!(with([0.1, 0.2, 0.3], [0.1, 0.2, 0.3]), Verdict::Confirmed);
         assert_eq!(with([0.1, 0.9, 0.1], [0.1; 3]), Verdict::Confirmed);
         assert_eq!(with([0.1, 0.2, 0.3], [0.12, 0.22, 0.32]), Verdict::CannotTell);

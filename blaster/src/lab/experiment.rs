@@ -112,7 +112,7 @@ pub struct Experiment {
     /// The parameters that are varied, at most two. The first parameter is the horizontal axis.
     #[serde(default)]
     pub axes: Vec<Axis>,
-    /// The load.
+    /// The load that kvblaster sends to the servers.
     pub drive: Drive,
     /// The figures that the report shows.
     pub figures: Vec<Figure>,
@@ -201,7 +201,7 @@ pub enum Program {
 pub struct Server {
     /// The server's name in charts and tables, such as `memcached, pinned`.
     pub name: String,
-    /// The program.
+    /// The server's program.
     pub program: Program,
     /// Number of threads of each process (`-t`, or `--io-threads` for Redis).
     #[serde(default = "one")]
@@ -314,12 +314,12 @@ pub enum Method {
     Capacity,
     /// A search for the highest rate with a mean below 1 ms, then a run at 95 % of this rate.
     BelowCapacity,
-    /// No server is driven: `kvblaster simulate` with the flags of `drive` simulates policies. In
-    /// the flags, `$TRACES/FILE` is a file in the folder that the variable `TRACES` names.
+    /// No server is started: `kvblaster simulate` with the flags of `drive` simulates policies. In
+    /// these flags, `$TRACES/FILE` is a file in the folder that the variable `TRACES` names.
     Simulate,
 }
 
-/// The load.
+/// The load that kvblaster sends to the servers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drive {
@@ -530,7 +530,7 @@ impl Server {
     }
 }
 
-/// Splits a side of a claim into the server's name and the point, if one is given.
+/// Splits a side of a claim into the server's name and the point, if the side names a point.
 pub(crate) fn side_of(side: &str) -> (&str, Option<&str>) {
     match side.split_once('@') {
         Some((server, point)) => (server.trim(), Some(point.trim())),

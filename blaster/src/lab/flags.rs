@@ -1,7 +1,7 @@
 //! The verbs of `kvblaster lab` and their flags.
 //!
 //! Where: parsed by `crate::flags`; `main` prints the text that `run` returns.
-//! Invariant: without root privileges or a server's program, all other measurements still run.
+//! Invariant: measurements that need neither root nor a missing program run in any case.
 
 use super::card::{self, Pair};
 use super::experiment::{Experiment, Scale};

@@ -1,4 +1,4 @@
-//! The experiments: those in the binary, or those in a folder that the user names.
+//! The experiments, from this program or from a folder that the user names.
 //!
 //! Where: the verbs of `kvblaster lab` look experiments up by name.
 //! Invariant: an experiment is one TOML file, so that a new experiment needs no new code.

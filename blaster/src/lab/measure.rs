@@ -50,7 +50,7 @@ pub struct Site<'a> {
 pub struct Times {
     /// The value of `--schedule` for a run.
     pub run: &'static str,
-    /// All flags of a search that depend on the scale, with the `--schedule` of a trial.
+    /// The flags of a search that depend on the scale, such as `--schedule` for a trial.
     pub search: &'static str,
     /// Seconds that a run's schedule takes.
     pub run_s: f64,
@@ -91,7 +91,7 @@ pub enum MeasureError {
     /// The server cannot run here.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The server cannot be driven.
+    /// kvblaster cannot send load to the server.
     #[error(transparent)]
     Run(#[from] RunError),
     /// The policy cannot be simulated.
@@ -176,8 +176,8 @@ pub fn measure(
     Ok((row(&result, (server, at, round), site), started(server, &group, command)))
 }
 
-/// Drives a server with two loads at once. The figures of the second load have names that begin
-/// with `figures::BESIDE`.
+/// Sends two loads to a server at the same time. The figures of the second load have names that
+/// begin with `figures::BESIDE`.
 fn together(
     words: [Result<Vec<String>, MeasureError>; 2],
     (server, at, round): (&Server, &At, u32),

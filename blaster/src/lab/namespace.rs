@@ -1,13 +1,13 @@
-//! A network namespace without a name, and the changes that are undone when it ends.
+//! A network namespace without a name, and the changes to undo when the namespace ends.
 //!
 //! ```text
 //! kvblaster --- undo: a line of shell --> holder: a shell in the namespace, with its own /sys
 //!           --- end of input -----------> holder runs the lines, the last one first, and ends
 //! ```
 //!
-//! Where: a `Link` has two, one for kvblaster and one for the servers.
+//! Where: a `Link` has two namespaces, one for kvblaster and one for the servers.
 //! Invariant: a namespace lives as long as its holder, which ends when kvblaster ends in any way.
-//! Before kvblaster changes anything, the holder has the line that undoes this change.
+//! Before each change, the holder gets the line that undoes this change.
 //! Source: namespaces(7), network_namespaces(7), sysfs(5).
 
 use super::link::LinkError;
@@ -74,7 +74,7 @@ impl Namespace {
     }
 
     /// Returns the path by which this process opens a file of the holder, whose /sys shows the
-    /// namespace. Only the kernel resolves links in this path: this process has another /sys.
+    /// namespace. The kernel must resolve links in this path: this process has another /sys.
     pub(super) fn seen(&self, file: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{file}", self.pid()))
     }

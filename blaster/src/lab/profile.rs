@@ -61,7 +61,7 @@ pub const PREFIX: &str = "profile: ";
 /// Samples a second on each CPU. The number is prime, to stay out of step with periodic work.
 const SAMPLES_PER_S: &str = "3989";
 /// With fewer samples, there is no profile. With this number, the 95 % interval of a share is at
-/// most ±3.1 % of the work: 1.96 times the square root of 0.5 * 0.5 / 1,000.
+/// most ±4.9 % of the work: 1.96 times the square root of 0.5 * 0.5 / 400.
 const SAMPLES_MIN: u64 = 400;
 /// The rows that give each symbol its category.
 const ROWS: &str = include_str!("symbols.toml");
@@ -187,10 +187,9 @@ impl Profiler {
         ProfileError::Refused(refused(&String::from_utf8_lossy(&words), level))
     }
 
-    /// Ends the recording. Returns the share of each kind of work, by the name of its figure.
-    /// Samples of the processes `pids`, of interrupts on idle CPUs, and of the kernel's threads for
-    /// packets count. Network work in interrupts of other processes does not count. The servers
-    /// must still run.
+    /// Ends the recording. Returns the share of each kind of work, by the name of its figure. The
+    /// shares count the processes `pids`, interrupts on idle CPUs, and the kernel's threads for
+    /// packets, but not network work in interrupts of other processes. The servers must still run.
     ///
     /// # Errors
     /// perf cannot report, or has too few samples of the servers. A smoke test needs one sample.

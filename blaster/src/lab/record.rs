@@ -4,9 +4,9 @@
 //! DIR/NAME.json: experiment, scale, machine, versions | rows: round, point, server, figures
 //! ```
 //!
-//! Where: written after each run, so that an interrupted lab can be resumed; the report reads it.
-//! Invariant: a row is that of a finished run. The file is replaced as a whole, so a crash leaves
-//! the old file. A server or point that cannot be measured here has a reason and no row.
+//! Where: written after each run, so that an interrupted lab can be resumed, and for the report.
+//! Invariant: only a finished run has a row. The file is replaced as a whole, so a crash leaves the
+//! old file. A server or point that cannot be measured here has a reason and no row.
 //! Source: none.
 
 use super::experiment::{Experiment, Scale};
@@ -131,7 +131,7 @@ impl Record {
         result::put(&path, (json + "\n").as_bytes())
     }
 
-    /// Returns the first condition, such as the scale, that differs from the one of `other`.
+    /// Returns the first condition of this record, such as `scale Full`, that differs in `other`.
     #[must_use]
     pub fn difference(&self, other: &Record) -> Option<String> {
         let machine = |one: &Record| {

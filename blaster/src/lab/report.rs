@@ -1,4 +1,4 @@
-//! `kvblaster lab report`: writes all experiments to one HTML page and, if asked, as Markdown.
+//! `kvblaster lab report`: writes all experiments to an HTML page and, if asked, to Markdown files.
 //!
 //! ```text
 //! experiments, records -> sections: charts, claims, findings -> page, Markdown with SVG
@@ -119,7 +119,7 @@ pub fn sections(entries: &[Entry]) -> Vec<Section> {
     entries.iter().filter_map(|entry| Section::new(entry, noise)).collect()
 }
 
-/// Makes a name usable as an HTML id and a file's name: `-` replaces all unusual characters.
+/// Replaces each character of a name by `-`, except ASCII letters and digits, `-`, `_` and `.`.
 pub(crate) fn slug(name: &str) -> String {
     let plain =
         |one: char| if one.is_ascii_alphanumeric() || "-_.".contains(one) { one } else { '-' };

@@ -4,7 +4,7 @@
 //! resident_mb -> limit -> measure -> resident memory at the end -> another limit, until it fits
 //! ```
 //!
-//! Where: around the measurement of a server that has `resident_mb`.
+//! Where: `rounds` calls this `measure`, which calls `measure::measure` for each limit.
 //! Invariant: a row's resident memory differs from `resident_mb` by at most `APART_MAX`, except in
 //! a smoke test. Each limit is tried once.
 //! Source: this project's bench `memory`, which varies the other server's limit.

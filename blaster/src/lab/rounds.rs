@@ -82,7 +82,6 @@ pub enum LabError {
     Differs(PathBuf, String),
 }
 
-/// One measurement to make.
 struct Turn<'e> {
     round: u32,
     at: &'e At,
@@ -202,7 +201,7 @@ impl Lab {
         Ok(found)
     }
 
-    /// Records the servers and points that, as is known beforehand, this machine cannot measure.
+    /// Records the servers and points that this machine certainly cannot measure.
     fn find_lacks(&self, experiment: &Experiment, record: &mut Record, points: &[At]) {
         let mut lack = |server: &str, at: &[String], why: String| {
             let (server, at) = (server.to_owned(), at.to_vec());

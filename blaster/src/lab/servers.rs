@@ -356,8 +356,8 @@ impl Launch {
         })
     }
 
-    /// Returns the wires by which kvblaster reaches a process. Wires are assigned to processes in
-    /// turn or, if there are fewer wires than processes, processes to wires.
+    /// Returns the wires by which kvblaster reaches a process. Each wire belongs to one process,
+    /// but if there are more processes than wires, processes share wires.
     fn wires_of(&self, nth: usize) -> impl Iterator<Item = usize> + '_ {
         let all = self.wires.len().max(1);
         (0..all).filter(move |wire| wire % self.instances == nth % all)

@@ -45,7 +45,8 @@ const GENERATOR_FAULTS: [&str; 4] = ["not-offered", LATE_SENDS, "thread-full", G
 pub const NO_ANSWERS: &str = "no-answers";
 /// Name of the rule that requests are sent when they are due.
 pub const LATE_SENDS: &str = "late-sends";
-/// Name of the rule that a null server's rate is at least `HEADROOM_MIN` times the measured rate.
+/// Name of the rule that the generator could have sent more: against a server that does no work,
+/// its rate is at least `HEADROOM_MIN` times the measured rate.
 pub const GENERATOR_BOUND: &str = "generator-bound";
 
 /// The kind of loop that drove the requests.
@@ -141,9 +142,9 @@ pub fn check(interval: &Interval, driven: Loop) -> Verdict {
 pub fn generator_bound(interval: &Interval) -> Option<Remark> {
     let headroom = interval.headroom().filter(|headroom| *headroom < HEADROOM_MIN)?;
     let sentence = format!(
-        "generator-bound: a null server answers {:.0} requests a second when it is driven like \
-         this, {headroom:.2} times as many as this server; at least {HEADROOM_MIN} times as many \
-         are needed, so the server could do more. Give the generator more threads or machines",
+        "generator-bound: a server that does no work answers {:.0} requests a second to this \
+         generator, {headroom:.2} times as many as the measured server. Below {HEADROOM_MIN} times \
+         the generator may be the limit. Give the generator more threads or machines",
         interval.reflected_per_s.unwrap_or(0.0)
     );
     Some(Remark { rule: GENERATOR_BOUND.to_owned(), severity: Severity::Invalid, sentence })
@@ -248,7 +249,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
         let advice = match facts.idle_server().filter(|_| !is_to_blame) {
             Some(cpus) => format!(
                 ", although the server kept only {cpus:.2} CPUs busy: the server waits for \
-                 something other than a CPU, or accepts more over more connections"
+                 something other than a CPU, or needs more connections to be busy"
             ),
             None => ": the server, or the network to it, was behind".to_owned(),
         };

@@ -22,7 +22,7 @@ null server is the limit of the load generator. The null server can also inject
 faults, to check that a generator measures them correctly. It runs until Ctrl-C.";
 
 pub(super) fn stall(text: &str) -> Result<(Duration, Duration), String> {
-    let (every, length) = text.split_once(',').ok_or("must be two times, as in 1s,100ms")?;
+    let (every, length) = text.split_once(',').ok_or("must be two durations, as in 1s,100ms")?;
     Ok((time(every)?, time(length)?))
 }
 
@@ -131,7 +131,7 @@ mod tests {
         let rows = [
             ("", "not provided: <PLACE>..."),
             ("a:b", "<PLACE>...: a:b: "),
-            ("127.0.0.1:0 --stall 1s", "--stall: must be two times"),
+            ("127.0.0.1:0 --stall 1s", "--stall: must be two durations"),
             ("127.0.0.1:0 --drop 0", "--drop: must be a number"),
             ("127.0.0.1:0 --send gathered --delay 1ms", "--delay"),
         ];

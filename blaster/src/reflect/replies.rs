@@ -26,7 +26,7 @@ const PAGE_BYTES: usize = 4096;
 /// The way in which values reach the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendMethod {
-    /// Values are copied into the text, and the kernel copies the text.
+    /// Values are copied into the reply's text, and the kernel copies the text to the socket.
     #[default]
     Copied,
     /// The kernel copies values from the memory in which they are stored (writev).

@@ -461,7 +461,7 @@ impl Plan {
         agents::check(self)?;
         if self.steer == Some(Steer::First) && !self.agents.is_empty() {
             let why = "agents that connect at the same time count each other's connections";
-            return Err(format!("--steer first: not with --agent, because {why}"));
+            return Err(format!("--steer first cannot be combined with --agent, because {why}"));
         }
         if !self.has_steady_rate() && self.workload.own_gap_ns(self.threads).is_none() {
             return Err("--rate own: the workload does not set the times between \

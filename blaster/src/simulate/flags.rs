@@ -70,8 +70,8 @@ pub struct Plan {
     #[arg(value_delimiter = ',', action = clap::ArgAction::Set)]
     #[arg(default_values_t = SimulatedPolicy::all())]
     pub contestants: Vec<SimulatedPolicy>,
-    /// Sizes of items: equal; KEY/VALUE in bytes, as in 20/20 or 30/1-100; or etc for the sizes of
-    /// Facebook's ETC pool. A hash of the key number chooses a size from a range
+    /// Sizes of items: the word `equal`; KEY/VALUE in bytes, as in 20/20 or 30/1-100; or the word
+    /// `etc` for the sizes of Facebook's ETC pool. A hash of the key number chooses from a range
     #[arg(long, short, value_name = "SIZES", default_value = "equal")]
     pub items: Items,
     /// Number of segments of Hypostyle's store, or the word item for one segment per item

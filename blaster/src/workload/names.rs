@@ -10,11 +10,11 @@
 //!                             letters, from which the stamp and the other letters are copied
 //! ```
 //!
-//! Names of different sizes differ in length, and names of one size differ in the number. The
-//! number is written in decimal if a name has room for its digits, otherwise in base 94. If the
-//! drawn size is too small even for base 94, the name is longer than the drawn size (a million keys
-//! need 4 bytes). The lines of a key file replace computed names. Sizes recorded in a trace replace
-//! drawn sizes.
+//! No two names are equal: names of different sizes have different lengths, and names of one size
+//! contain different numbers. The number is written in decimal if a name has room for its
+//! digits, otherwise in base 94. If the drawn size is too small for base 94, the name is longer
+//! than the drawn size (a million keys need 4 bytes). The lines of a key file replace computed
+//! names. Sizes recorded in a trace replace drawn sizes.
 
 use super::draw::IntegerSampler;
 use super::key_file::KeyFile;

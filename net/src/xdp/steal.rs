@@ -5,7 +5,7 @@
 //!                     '--- fill ring --- kernel
 //! ```
 //!
-//! Where: in an idle column, in addition to the column's inbox if it has one.
+//! Where: an idle column calls `steal`, whether or not the column has an inbox of its own.
 //! Invariant: chunks never leave their queue. `steal` returns each chunk to the kernel, so the
 //! thief (the idle column) holds no chunks. Each answer is sent through its request's queue.
 

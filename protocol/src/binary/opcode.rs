@@ -2,7 +2,7 @@
 //!
 //! Where: `binary::parse` finds a frame's command here; `binary::write` finds which fields to show.
 //! Invariant: a binary command exists if and only if it has a row. To add a command, write a row
-//! here, an arm in the server's executor, and a transcript.
+//! here, an arm in the server's executor, and a test in `server/tests/transcripts`.
 //! Source: memcached 1.6.45 `protocol_binary.h`, `dispatch_bin_command`.
 
 use crate::command::StoreVerb;

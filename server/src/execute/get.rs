@@ -32,7 +32,7 @@ pub(super) fn get(
 }
 
 /// Looks the key up without a lock, and appends the answer. If the answer needs the item's lock,
-/// appends and counts nothing, and returns false.
+/// returns false, and neither appends nor counts anything.
 #[inline(never)]
 pub(super) fn look_up<S: Show>(
     context: &mut Context,

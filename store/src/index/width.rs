@@ -1,4 +1,4 @@
-//! The width of the index, and the lines that a hash has at that width.
+//! The width of the index (its number of lines), and the choice of a hash's two lines.
 //!
 //! Where: the first step of every lookup and of every change.
 //! Invariant: the address of a hash follows from the hash and the width. A key's two lines follow

@@ -1,9 +1,9 @@
 //! Tests of the profile, on reports that perf 6.1 wrote of three servers.
 //!
 //! Where: the reports are in this folder. perf recorded with `-F 997` for 10 s while a server on
-//! one CPU answered gets of 9 connections over the loopback interface, on Linux 6.18. Padding of
-//! columns is removed; Redis's and Hypostyle's reports have only the kernel's first lines.
-//! Invariant: the shares sum to 1. Less than a tenth is `unmapped` or `other kernel`.
+//! one CPU answered gets of 9 connections over the loopback interface, on Linux 6.18. The padding
+//! of columns is removed. Redis's and Hypostyle's reports have only some of the kernel's lines.
+//! Invariant: the shares sum to 1. Less than a tenth of the work is `unmapped` or `other kernel`.
 //! Source: memcached 1.6.45, Debian's Redis, and Hypostyle.
 
 use super::*;

@@ -22,7 +22,7 @@ use crate::report::table::Table;
 use crate::report::words::{self, UNKNOWN};
 use crate::words::{size, without_suffix};
 
-/// The mark, in a table, of a value that kvblaster limited, not the server.
+/// The mark in a table for values at which kvblaster was the limit.
 const BOUND: &str = " ○";
 
 /// The value of a server's figure at one point.
@@ -42,7 +42,6 @@ struct Series {
     cells: Vec<Option<Cell>>,
 }
 
-/// All values of one chart.
 #[derive(Debug)]
 struct Grid {
     /// The end of the title, which names the axes that do not vary in this chart.
