@@ -90,7 +90,10 @@ fn what_comes_near_a_null_servers_rate_is_marked_as_bound_by_the_generator() {
     let words = format!("-q {SHORT} --reflected 0.001");
     let [out, err] = texts(&compare(&words, &starts).output().unwrap());
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(flat.contains("INVALID: B: generator-bound: a server that does no work answers"), "{out}{err}");
+    assert!(
+        flat.contains("INVALID: B: generator-bound: a server that does no work answers"),
+        "{out}{err}"
+    );
     assert!(flat.contains("kvblaster was the limit"), "{out}{err}");
 }
 

@@ -15,6 +15,7 @@ use blaster::lab::library;
 use blaster::lab::record::Record;
 use programs::hypostyle_program;
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -117,6 +118,34 @@ fn every_experiment_runs_against_real_servers() {
         }
     }
     assert!(output.status.success(), "{out}{err}");
+}
+
+#[test]
+fn the_results_in_the_documents_follow_from_their_data() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results");
+    for pages in [results.join("quick"), results] {
+        let (data, made) = (pages.join("data"), Folder::new("results"));
+        let mut report = Command::new(KVBLASTER);
+        report.args(["lab", "report", "-o", "-", "--markdown"]).args([&made.0, &data]);
+        let output = report.output().unwrap();
+        assert!(output.status.success(), "{:?}", texts(&output));
+        let files = |folder: &Path| -> BTreeMap<_, _> {
+            let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+            let files = files.filter(|path| path.is_file());
+            files
+                .map(|path| (path.file_name().unwrap().to_owned(), fs::read(path).unwrap()))
+                .collect()
+        };
+        let (kept, made) = (files(&pages), files(&made.0));
+        let differ: Vec<_> =
+            made.iter().filter(|(name, text)| kept.get(*name) != Some(text)).collect();
+        let names: Vec<_> = differ.iter().map(|(name, _)| name).collect();
+        let pages = pages.display();
+        assert!(
+            names.is_empty() && kept.len() == made.len() && made.len() > 2,
+            "{names:?}: run kvblaster lab report {pages}/data -o - --markdown {pages} >/dev/null"
+        );
+    }
 }
 
 #[test]

@@ -87,7 +87,8 @@ struct RunningColumn {
 }
 
 impl BoundServer {
-    /// Opens the listeners and, with `--xdp`, the ports of an interface.
+    /// Opens the listeners and, with `--xdp`, the AF_XDP ports. Each AF_XDP port receives and sends
+    /// the packets of one queue of the interface.
     ///
     /// # Errors
     /// A listener or a port cannot be opened.

@@ -314,7 +314,8 @@ impl<'r> View<'r> {
     #[inline(always)]
     fn shown_at_once(self, found: &FoundSlot<'r>, key: &[u8]) -> Option<Item<'r>> {
         let (region, loc) = (&self.store.memory().region, found.slot.loc());
-        // SAFETY: `found` borrows the handle, so its slot was read since the last quiescent point.
+        // SAFETY: the slot was read when `found` was made. Since then `found` has borrowed the
+        // handle, which a quiescent point needs mutably, so the column has passed none.
         let item = unsafe { Item::shorter_with_key(region, loc, self.layout, key) }?;
         let is_shown = !self.has_expired(&item) && !self.is_flushed(loc);
         is_shown.then_some(item)
@@ -331,8 +332,8 @@ impl<'r> View<'r> {
     /// a dead item or waits a little, and returns `None`: the caller must look again.
     fn shown(self, hash: u64, found: &FoundSlot<'r>, rounds: &mut u32) -> Option<Item<'r>> {
         let loc = found.slot.loc();
-        // SAFETY: `found` is borrowed from the handle, so its slot was read since the column's last
-        // quiescent point.
+        // SAFETY: the slot was read when `found` was made. Since then `found` has borrowed the
+        // handle, which a quiescent point needs mutably, so the column has passed none.
         let item = unsafe { self.item(loc) };
         if found.is_busy() {
             wait_a_little(rounds);

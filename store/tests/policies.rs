@@ -11,8 +11,9 @@ use store::{Body, Column, Config, MetaGet, Put, PutResult, Store, Verb};
 const ROOM: u32 = 17_000;
 const VALUE: [u8; 200] = [7; 200];
 const USED: u32 = ROOM / 10;
-/// Number of tested keys. At least `MOST` must behave as expected and at most `FEW` otherwise,
-/// because the ghost mistakes about one new key in a hundred for a remembered key.
+/// Number of keys in each tested group. The policy must keep or remember at least `MOST` keys of
+/// one group, and at most `FEW` keys of another group. The ghost mistakes some new keys for
+/// remembered ones, so a test cannot ask for all keys or for none.
 const KEYS: u32 = 24;
 const MOST: usize = 18;
 const FEW: usize = 6;

@@ -99,8 +99,8 @@ fn compare(rival: Rival, settings: Settings) -> Result<(), Box<dyn Error>> {
     peers::fill(rival, &server, settings)?;
     for connections in [16, 1] {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        // The first run of each tool is a warm-up. The higher of the two rates sets the length of
-        // the rival's later runs.
+        // The first run of each tool is a warm-up. redis-benchmark is given a number of requests,
+        // not a time: the higher of the two rates, times the length of a run.
         let mut rate = peers::kvblaster(rival, &server, connections, settings)?.per_s;
         rate = rate.max(peers::rival(rival, &server, (connections, rate), settings)?.per_s);
         for round in 0..settings.rounds {

@@ -45,8 +45,8 @@ pub enum Verdict {
     Confirmed,
     /// The interval lies outside the claim's limits.
     NotReproduced,
-    /// The interval lies only partly within the claim's limits, or there are too few rounds for an interval, or
-    /// too few answers for a percentile.
+    /// The interval lies only partly within the claim's limits, or there are too few rounds for an
+    /// interval, or too few answers for a percentile.
     TooShort,
     /// The measurements say nothing about the servers, or cannot be made on this machine.
     CannotTell,
@@ -168,7 +168,10 @@ fn verdict(claim: &Claim, here: &Estimate, noise: f64) -> (Verdict, String) {
     match () {
         () if low >= least && high <= most => (Verdict::Confirmed, String::new()),
         () if high < least || low > most => (Verdict::NotReproduced, String::new()),
-        () => (Verdict::TooShort, "the interval lies only partly within the claim's limits".to_owned()),
+        () => (
+            Verdict::TooShort,
+            "the interval lies only partly within the claim's limits".to_owned(),
+        ),
     }
 }
 

@@ -272,7 +272,9 @@ fn in_words(figure: &str) -> (String, bool) {
         "server system" => ("server CPUs in the kernel", true),
         "server softirq" => ("server CPUs in soft interrupts", true),
         "fullest CPU" => ("busy time of the fullest CPU", false),
-        "others on server CPUs" => ("share of other programs on the server CPUs", false),
+        "others on server CPUs" => {
+            ("share of the server CPUs' time that other programs used", false)
+        }
         name => (name, name.ends_with('s')),
     };
     (words.to_owned(), is_plural)

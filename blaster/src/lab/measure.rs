@@ -72,7 +72,7 @@ impl Scale {
         let smoke = "--schedule 10ms+1x40ms --precision 0.5 --votes 1 --repeats 1 --populate-once";
         match self {
             Scale::Smoke => times("20ms+1x60ms", 0.08, smoke, 0.6, 1),
-            Scale::Quick => times("100ms+1x300ms", 0.4, quick, 4.0, 3),
+            Scale::Quick => times("50ms+1x250ms", 0.3, quick, 4.0, 3),
             Scale::Default => times("500ms+1x2s", 2.5, usual, 30.0, 3),
             Scale::Full => times(
                 "10s+6x10s",
@@ -149,7 +149,7 @@ pub fn measure(
         Method::Run if drive.profile => {
             let profiler = Profiler::start(site.server_cpus)?;
             let (result, command) = drive_with(run(&drive.flags, ""))?;
-            let mut row = row(&result, (server, at, round), site);
+            let mut row = row(&result, (server, at, round), site)?;
             row.figures.extend(profiler.finish(&group.pids(), scale)?);
             return Ok((row, started(server, &group, command)));
         }
@@ -173,7 +173,7 @@ pub fn measure(
             (result, command)
         }
     };
-    Ok((row(&result, (server, at, round), site), started(server, &group, command)))
+    Ok((row(&result, (server, at, round), site)?, started(server, &group, command)))
 }
 
 /// Sends two loads to a server at the same time. The figures of the second load have names that
@@ -191,7 +191,8 @@ fn together(
         (main, beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     let ((result, command), (second, second_command)) = (main?, beside?);
-    let mut row = row(&result, (server, at, round), site);
+    let mut row = row(&result, (server, at, round), site)?;
+    check_answered(&second.verdict)?;
     row.figures.extend(figures::beside(&figures::all(&second, site.server_cpus)));
     Ok((row, started(server, group, format!("{command} & {second_command}"))))
 }
@@ -209,7 +210,12 @@ fn capacity_of(result: &RunResult) -> Option<f64> {
     result.search.as_ref()?.capacities.first()?.rate_per_s.filter(|rate| *rate > 0.0)
 }
 
-fn row(result: &RunResult, (server, at, round): (&Server, &At, u32), site: &Site<'_>) -> Row {
+fn row(
+    result: &RunResult,
+    (server, at, round): (&Server, &At, u32),
+    site: &Site<'_>,
+) -> Result<Row, MeasureError> {
+    check_answered(&result.verdict)?;
     let mut figures = figures::all(result, site.server_cpus);
     let known = result.manifest.settings.iter().find(|setting| setting.name == CAPACITY_AVG);
     if let Some(rate) = known.and_then(|setting| setting.value.parse().ok()) {
@@ -217,14 +223,14 @@ fn row(result: &RunResult, (server, at, round): (&Server, &At, u32), site: &Site
     }
     let fault = result.verdict.generator_fault().map(|remark| &remark.rule);
     let others = result.verdict.remarks.iter().filter(|remark| Some(&remark.rule) != fault);
-    Row {
+    Ok(Row {
         round,
         at: at.labels.clone(),
         server: server.name.clone(),
         figures,
         bound: result.verdict.generator_fault().map(|remark| remark.sentence.clone()),
         remarks: others.map(|remark| remark.sentence.clone()).collect(),
-    }
+    })
 }
 
 /// The words of a command line of kvblaster, without the program's name.
@@ -307,7 +313,6 @@ fn driven(
         Ok(result) if result.is_interrupted && is_stopped() => return Err(MeasureError::Stopped),
         result => result?,
     };
-    check_answered(&result.verdict)?;
     Ok((result, text))
 }
 

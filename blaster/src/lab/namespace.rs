@@ -73,8 +73,9 @@ impl Namespace {
         self.holder.id()
     }
 
-    /// Returns the path by which this process opens a file of the holder, whose /sys shows the
-    /// namespace. The kernel must resolve links in this path: this process has another /sys.
+    /// Returns the path by which this process opens `file` of the holder process. The holder's /sys
+    /// shows the interfaces of this namespace, and this process's /sys does not. So the kernel must
+    /// resolve links in the path.
     pub(super) fn seen(&self, file: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{file}", self.pid()))
     }
@@ -86,7 +87,12 @@ impl Namespace {
 
     /// Makes the holder run `line`, a line of shell, before the holder ends.
     pub(super) fn undo(&self, line: &str) -> Result<(), LinkError> {
-        let gone = || LinkError("the process that undoes changes is gone".to_owned());
+        let gone = || {
+            LinkError(
+                "kvblaster's process that restores the network settings at the end no longer runs"
+                    .to_owned(),
+            )
+        };
         let mut input = self.holder.stdin.as_ref().ok_or_else(gone)?;
         input.write_all(format!("{line}\n").as_bytes()).map_err(|_| gone())
     }

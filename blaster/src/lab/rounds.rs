@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Approximate seconds in which a server is started, filled and stopped.
-const AROUND_S: f64 = 0.7;
+const AROUND_S: f64 = 0.3;
 /// Approximate seconds that a simulation takes.
 const SIMULATION_S: f64 = 0.5;
 

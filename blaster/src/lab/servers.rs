@@ -178,7 +178,7 @@ pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
         Need::Traces => return simulated::traces().map(drop),
         Need::Nutcracker => return located("NUTCRACKER", "nutcracker").map(drop),
         Need::Bypass => {
-            "it needs a library that replaces the kernel's sockets, and its network card"
+            "it needs a library that replaces the kernel's sockets, and a network card for it"
         }
     };
     Err(lacking_of(found.to_owned()))

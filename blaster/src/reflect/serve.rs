@@ -156,8 +156,12 @@ impl Thread<'_> {
         let mut events = std::mem::take(&mut self.events);
         events.extend(self.epoll.wait(limit, &self.calls)?);
         self.stall();
-        for token in std::mem::take(&mut self.unread) {
-            self.connection(token, false);
+        let mut unread = std::mem::take(&mut self.unread);
+        // A connection that also had an event in the last turn is listed twice.
+        unread.sort_unstable();
+        unread.dedup();
+        for number in unread {
+            self.connection(number, false);
         }
         for socket in std::mem::take(&mut self.full_inboxes) {
             self.answer_datagrams(socket);

@@ -40,7 +40,8 @@ const APART: f64 = 4.0;
 const ALL_APART_MAX: f64 = 14.0;
 /// Height of a line's name on a sheet, and of a row of labels below a chart.
 const NAME: f64 = 17.0;
-/// Distance on a sheet from the start of a line's sample to the line's name.
+/// Distance in a sheet's legend from the start of a line's sample (a short piece of the line) to
+/// the line's name.
 const SAMPLE: f64 = 40.0;
 const STYLE: &str = include_str!("chart.css");
 /// The file that defines the colours of the style sheet.

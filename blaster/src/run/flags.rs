@@ -127,7 +127,8 @@ a unix:/PATH"
     #[arg(long = "outstanding", help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=OUTSTANDING_MAX), default_value = "8192")]
     pub outstanding_max: u32,
-    /// CPUs to pin the driving threads to, in the order of the threads
+    /// CPUs to which the sending threads are pinned: the first thread to the first CPU of the list,
+    /// and so on
     #[arg(long, help_heading = DRIVEN, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub cpus: std::vec::Vec<usize>,
@@ -247,9 +248,9 @@ a unix:/PATH"
 /// Flags for the pace of requests, for subcommands that do not choose the rate themselves.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PaceFlags {
-    /// Open loop: this many requests become due each second, even if the server answers slowly. The
-    /// word own takes the times between requests from the workload. Without this flag the loop is
-    /// closed
+    /// Open loop: this many requests become due each second, even if the server answers slowly.
+    /// With the word `own`, the workload gives the times between requests. Without this flag the
+    /// loop is closed
     #[arg(long = "rate", short, help_heading = DRIVEN, display_order = 0, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
     rate_per_s: Option<f64>,

@@ -35,7 +35,8 @@ impl Zipf {
         let head = keys.min(HEAD_MAX);
         let density = |rank: f64| (-exponent * rank.ln()).exp();
         let (first, last) = (head as f64, keys as f64);
-        // The tail's sum by the Euler-Maclaurin formula, with an error below 1e-12 at rank 4096.
+        // Computes the sum of the tail's densities by the Euler-Maclaurin formula. A tail begins
+        // after rank 4096, so the error is below 1e-12.
         let ends = (density(last) - density(first)) / 2.0;
         let slopes = exponent / 12.0 * (density(first) / first - density(last) / last);
         let tail = area(exponent, last) - area(exponent, first) + ends + slopes;

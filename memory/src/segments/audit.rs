@@ -57,7 +57,9 @@ impl Segments {
             let is_listed =
                 |state: &State| matches!(state, State::Free | State::Limbo | State::Withheld);
             if state.is_none() || state.filter(is_listed) != listed {
-                faults.push(format!("segment {segment} is {state:?}, listed {listed:?}"));
+                faults.push(format!(
+                    "segment {segment} has the state {state:?}, but is in the list of {listed:?}"
+                ));
             }
         }
     }

@@ -76,8 +76,10 @@ macro_rules! atomic {
         #[repr(transparent)]
         pub struct $name(std::sync::atomic::$name);
 
-        const _: () =
-            assert!(size_of::<$name>() == size_of::<$value>(), "the size of the original type");
+        const _: () = assert!(
+            size_of::<$name>() == size_of::<$value>(),
+            "the atomic has the size of its value"
+        );
 
         impl $name {
             /// Like `new` of the standard library.

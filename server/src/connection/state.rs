@@ -1,8 +1,9 @@
 //! The state that a column's connections share.
 //!
 //! Where: each column has one `StreamState`, and lends it to the connection that has a turn.
-//! Invariant: all bytes that connections keep and pin are counted here, so that the bounds hold for
-//! all connections of the column together.
+//! Invariant: all bytes in the buffers of the connections, and all bytes of the stored values to
+//! which unsent replies refer, are counted here. So each limit in bytes holds for all connections
+//! of the column together.
 
 use super::arrival::Arrivals;
 use super::output::UnsentTotals;

@@ -371,8 +371,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "worker_logbuf_size",
         takes: ValueKind::Value("<kb>"),
         help: &[
-            "kilobytes of log lines for watchers that a thread may collect",
-            "in one round of its event loop (default: 64)",
+            "kilobytes of log lines for watchers that one thread may collect",
+            "in one pass of its event loop (default: 64)",
         ],
         handler: Handler::Sets(|choices, value| {
             choices.settings.worker_log_bytes = kilobytes(value, "worker_logbuf_size")?;

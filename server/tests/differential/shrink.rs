@@ -14,8 +14,9 @@ const TRIALS_MAX: usize = 400;
 /// If the second run showed no difference, at most this number of commands is shown.
 const SHOWN_COMMANDS_MAX: usize = 40;
 
-/// If a second run of `found` shows no difference, returns the commands of `found` that can change
-/// its last reply.
+/// Returns the shortest sequence of commands found that still shows a difference. If a second run
+/// of `found` shows no difference, returns the last commands of `found` that can change the reply
+/// to its last command.
 pub(crate) fn shrink(found: Difference, pair: &dyn Fn() -> [Peer; 2]) -> Difference {
     let mut search = Search { pair, trials: 0 };
     let Some(whole) = search.run(&found.commands) else {

@@ -55,7 +55,7 @@ impl Process {
         wait_until("the server serves", || {
             let ended = process.child.try_wait().unwrap();
             assert!(ended.is_none(), "{ended:?}: {}", process.log());
-            process.log().contains("UDP from wire bypasses the kernel")
+            process.log().contains("UDP on wire bypasses the kernel")
                 && machine.on(|| is_answered((machine.v4, PORT).into()).is_ok())
         });
         process

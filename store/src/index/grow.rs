@@ -49,7 +49,8 @@ pub(super) struct MoveState {
     chain: Vec<u64>,
     /// The largest width of the index after it last gave memory back to the system.
     pub(super) widest: Width,
-    /// An epoch and a width: once all columns have passed the epoch, none reads beyond the width.
+    /// After the index shrank: an epoch of the store, and the index's width when the epoch began.
+    /// Once all columns have passed the epoch, no column reads lines beyond that width.
     left: Option<(u64, Width)>,
     /// Bytes of lines for which huge pages were requested. `None`: huge pages are not wanted.
     pub(super) huge_bytes: Option<usize>,
@@ -214,7 +215,7 @@ impl Index {
         moving: &mut MoveState,
         mut hash_of: impl FnMut(Slot) -> u64,
     ) {
-        debug_assert_eq!(upper.word & OVERFLOW_AT, 0, "nobody is sent there yet");
+        debug_assert_eq!(upper.word & OVERFLOW_AT, 0, "a new group has no overflow lines yet");
         self.ghost.copy(group.at, upper.at);
         let half_of = |slot: Slot| {
             let hash = hash_of(slot);

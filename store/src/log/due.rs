@@ -76,7 +76,8 @@ impl Log {
     }
 
     /// Notes that the exptime of the item at `loc` changed from `before` to `exptime` (0: never).
-    /// Must be called under the lock of the item's group and after `raise_exp`.
+    /// The caller must hold the lock of the item's index group, and must have called `raise_exp` of
+    /// the item's segment before.
     #[inline]
     pub(crate) fn changed_exp(&self, loc: u64, before: u32, exptime: u32) {
         if exptime != 0 && (before == 0 || before > exptime) {

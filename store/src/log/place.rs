@@ -80,7 +80,7 @@ impl Log {
         shape: Shape,
         fields: &Fields<'_>,
     ) -> WrittenPlace {
-        assert_eq!(shape.extent(), place.bytes, "a place for exactly this item");
+        assert_eq!(shape.extent(), place.bytes, "the place has the size of the item");
         assert_eq!(shape.cas() != CasWidth::None, layout.cas, "as all of the store's items");
         let base = self.segment(place.segment).cas_base();
         // SAFETY: no other place has any of the bytes, since they were reserved by adding to the

@@ -2,9 +2,8 @@
 //! 2.
 //!
 //! Where: unit tests. Invariant: see `tests`.
-//! Source: the crate statrs, if needed after a transformation: a generalized Pareto law of shape k
-//! > 0 is a shifted Pareto law, and a generalized extreme value law becomes a Weibull law under x
-//! -> 1/x.
+//! Source: the crate statrs, if needed after a transformation: a generalized Pareto law of positive
+//! shape is a shifted Pareto law, and the inverse of a generalized extreme value has a Weibull law.
 
 use super::super::curve::{Curve, Form};
 use super::super::draw::{self, IntegerSampler};
