@@ -196,7 +196,7 @@ faults! {
     OldLoadKept: "plain hypostyle lib who_has_told_nothing",
     /// A connection moves to a column although that column then has more load than the old column.
     WholeWorkMoved: "plain hypostyle lib a_connection_that_is_all",
-    /// A column gives connections away after a single period of saturation.
+    /// A saturated column gives connections away after one period instead of two.
     BurstMoved: "plain hypostyle lib a_burst_moves",
     /// A value in frames keeps its offset in a reply although the text before the value has grown.
     PinNotMoved: "plain hypostyle lib settled_or_not",

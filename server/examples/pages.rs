@@ -129,7 +129,8 @@ mod tests {
         assert!(seen > 8, "hypostyle.1, kvblaster.1 and one for each command: {seen}");
     }
 
-    /// Each shell must load its script. Bash and fish must also complete with the script.
+    /// Each shell must load its script. Bash and fish must also complete the beginning of a flag
+    /// and of an option.
     #[test]
     fn shells_complete_a_flag_and_an_option() {
         let folder = Folder::with_pages("shells");

@@ -400,8 +400,8 @@ pub const DUMP_STEPS_MIN: u32 = 16;
 /// takes one step.
 pub const ERRAND_STEPS_AT_ONCE: usize = 4;
 
-/// Maximum number of prefixes whose requests `stats detail` counts, in all columns together (as in
-/// memcached).
+/// Maximum number of key prefixes for which `stats detail` counts requests. All columns share one
+/// table of prefixes.
 pub const PREFIXES_MAX: usize = 1 << 16;
 
 /// Number of parts (shelves) into which the table of prefixes for `stats detail` is divided. Each

@@ -211,7 +211,8 @@ fn attempt_over<'a, R>(
     }
 }
 
-/// Writes a new item over a rewritable old item. Returns `None` if the new CAS unique does not fit.
+/// Writes a new item over a rewritable old item. Returns `None`, and writes nothing, if the old
+/// item has only four bytes for the CAS unique and the new CAS unique needs more.
 #[inline(always)]
 fn write_over<R>(
     view: View<'_>,

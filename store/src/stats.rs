@@ -89,8 +89,9 @@ impl Counters {
 }
 
 impl Stats {
-    /// Mean age of recently evicted items, in seconds: the time since the item's segment was
-    /// opened, that is, since the item was stored or last spared. 0 if no item was evicted.
+    /// Mean age of recently evicted items at their eviction, in seconds. The age counts from the
+    /// opening of the segment in which the item was stored, or to which it was last moved instead
+    /// of being evicted. 0 if no item was evicted.
     #[must_use]
     pub fn eviction_age(&self) -> u64 {
         self.late_eviction_seconds / self.late_evictions.max(1)

@@ -25,8 +25,9 @@ use crate::measure::{Connections, Tally};
 
 /// The token of the sending half's epoll or, if there are two threads, of `Exchange::waker`.
 const OTHER_HALF: u64 = u64::MAX;
-/// Longest sleep, so that a stop or a new epoch is noticed in time. A periodic timer ends the
-/// sleeps, because a timeout per sleep would make the kernel start and stop a timer each time.
+/// Longest sleep of a thread. A thread that sleeps longer would notice too late that the run stops
+/// or that its counts are wanted (a new epoch). A periodic timer ends the sleeps, because a timeout
+/// per sleep would make the kernel start and stop a timer each time.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 const TIMER: u64 = u64::MAX - 1;
 /// Longest time between two checks for timed-out requests.

@@ -28,7 +28,7 @@ UDP and AF_XDP, over a link between two network namespaces.
 
   kvblaster lab list                      all experiments
   kvblaster lab show thesis-fig3.3-threads
-  kvblaster lab run --quick --all         25 minutes on 2 cores
+  kvblaster lab run --quick --all         16 minutes on 2 cores
   kvblaster lab run thesis-fig3.3-threads own-noise";
 
 /// Flags of `kvblaster lab`.

@@ -84,7 +84,7 @@ pub(crate) struct CpuTicks {
     cores: Vec<(u32, [u64; CATEGORIES])>,
 }
 
-/// Shares of the time between two readings.
+/// The use of the CPUs between two readings of /proc/stat: each category's share of the time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuShares {
     /// The mean of the shares of all CPUs.

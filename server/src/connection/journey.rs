@@ -1,9 +1,9 @@
-//! A connection's move from one column to another.
+//! A connection's move from one column (a pinned thread) to another.
 //!
 //! Where: between turns. `column::migration` chooses the connections, and moves them.
 //! Invariant: a connection that is free to go holds no frame and no unsent reply; its only memory
-//! is kept input, which moves with it. The connection's next turn is in the new column: the
-//! connection is queued there, or the new column's epoll reports the connection's input.
+//! is kept input, which moves with it. The new column gives the connection its next turn, because
+//! the connection is in that column's queue, or because that column's epoll reports input of it.
 
 use std::os::fd::AsFd;
 

@@ -77,7 +77,8 @@ impl MoveState {
     }
 
     /// Lays out the slots of `groups` again: in the first `lines_each` lines of the first group or,
-    /// if `HALVES`, of each of the two groups. `planes` is the address of all lines of `groups`.
+    /// if `HALVES`, of each of the two groups. One group at the address `planes` would have all
+    /// lines of `groups`.
     pub(super) fn lay_out<const HALVES: bool>(
         &mut self,
         groups: &mut [&mut Group<'_>],

@@ -1,6 +1,7 @@
 //! Visits all slots, group by group, in an order that growth and contraction do not change.
 //!
-//! Where: a dump, which is made in many steps, between requests.
+//! Where: a dump of all items, or the walk in `aging`, visits a few groups at a time, between
+//! requests.
 //! Invariant: slots are visited in the order of their keys' hashes with all bits reversed. A group
 //! has the hashes whose lowest bits are the group's number: after the reversal these hashes are
 //! contiguous, in the group and, after a split, in each new group. So a visit that has reached a

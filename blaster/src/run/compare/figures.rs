@@ -395,7 +395,7 @@ mod tests {
         let told = rows(&few, &[]);
         assert_eq!((told[1].is_too_little, told[2].is_too_little), (false, true));
         assert_eq!((&told[2].medians, &told[2].against), (&vec![None; 2], &vec![None]));
-        // There is no figure for a CPU that does not exist, or for a server on another machine.
+        // `PER_CPU` is left out if a server's CPU does not exist or is on another machine.
         assert_ne!(rows(&both, &[4])[1].figure, PER_CPU);
         both.iter_mut().flat_map(|one| &mut one.windows).for_each(|one| one.usage.server = None);
         assert_ne!(rows(&both, &[3])[1].figure, PER_CPU);

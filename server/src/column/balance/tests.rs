@@ -48,7 +48,7 @@ impl Machine {
 
     fn period(&mut self) -> usize {
         self.now_ms += MIGRATION_PERIOD_MS;
-        // Costs are measured before any client moves.
+        // Both sums are computed before any client moves.
         let got: Vec<u64> = self.clients.iter().map(|it| self.got(it)).collect();
         let wanted: Vec<u64> = (0..self.columns.len()).map(|it| self.wanted(it)).collect();
         let before = self.clients.clone();
