@@ -19,7 +19,8 @@ const HEAD: &str = "\
 `cargo bench --bench instructions -- --check` counts again, as root, and fails if a row takes more
 than 1 % above this table. Keys hash by a fixed seed, so that two runs count the same.
 `--write` writes the counted figures, and keeps the reasons. A row that is raised has the reason in
-its last column.
+its last column. Rows `store` count a call of the store, rows `request` all work of the server from
+a request's bytes to the reply's bytes, and rows `packet` the same over AF_XDP.
 
 | row | instructions | why it was raised |
 |---|---:|---|
