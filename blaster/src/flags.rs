@@ -43,7 +43,7 @@ pub enum Verb {
     Capacity(Box<run::Search>),
     /// Find out how much memory, and how many CPUs, a workload needs
     Size(Box<size::flags::Sizing>),
-    /// Execute the orders of another kvblaster, which arrive on standard input
+    /// Execute the orders that another kvblaster sends over standard input
     Agent(run::agents::HostFlags),
     /// Measure servers in turn with the same workload, and report how they differ
     Compare(Box<run::compare::Plan>),
@@ -57,13 +57,13 @@ pub enum Verb {
     Simulate(simulate::Plan),
     /// Print the manual page of kvblaster, or of one command
     Man {
-        /// A command, as in kvblaster man run
+        /// Name of a command, as in `kvblaster man run`
         #[arg(value_name = "COMMAND", value_parser = pages::verb)]
         verb: Option<Box<Command>>,
     },
     /// Print a script that lets a shell complete commands and flags
     Completions {
-        /// The shell
+        /// Name of the shell
         shell: clap_complete::Shell,
     },
 }

@@ -171,12 +171,12 @@ fn data_are_kept_and_continued_and_absent_servers_are_told() {
     let [_, err] = texts(
         &lab(&format!("{} --resume", words.replace("smoke", "quick")), &folder.0).output().unwrap(),
     );
-    assert!(err.contains("are of scale Smoke; continue"), "{err}");
+    assert!(err.contains("were measured with scale Smoke; give"), "{err}");
     let path = Record::path(&folder.0, "small");
     let other = fs::read_to_string(&path).unwrap();
     fs::write(&path, other.replace(&record.kvblaster, "0.0.0")).unwrap();
     let [_, err] = texts(&lab(&more, &folder.0).output().unwrap());
-    assert!(err.contains("are of kvblaster 0.0.0; continue"), "{err}");
+    assert!(err.contains("were measured with kvblaster 0.0.0; give"), "{err}");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn ctrl_c_keeps_the_measurements_that_are_finished() {
     lines.for_each(drop);
     let output = child.wait_with_output().unwrap();
     let [out, _] = texts(&output);
-    assert!(out.ends_with("stopped: --resume continues\n"), "{out}");
+    assert!(out.ends_with("stopped: --resume continues it\n"), "{out}");
     assert_eq!(output.status.code(), Some(1));
     let record = Record::read(&folder.0, "small").unwrap().unwrap();
     assert!(!record.rows.is_empty() && record.rows.len() < 4000);
@@ -237,17 +237,17 @@ fn a_wrong_experiment_is_refused_with_its_fault() {
     small(&folder.0);
     let right = fs::read_to_string(folder.0.join("small.toml")).unwrap();
     let rows = [
-        ("requests/s", "requests per s", "no such figure; there are requests/s; keys/s"),
-        ("-c {at}", "-c {count}", "{count} has no value"),
+        ("requests/s", "requests per s", "no such figure; the figures are requests/s; keys/s"),
+        ("-c {at}", "-c {count}", "the placeholder {count} has no value"),
         ("of = \"one\"", "of = \"nobody\"", "nobody is no server"),
         ("of = \"one\"", "of = \"one @ 7\"", "7 is no point of the axes"),
         ("to = \"other\"", "to = \"one\"", "\"one is the other\" compares a server with itself"),
         ("at_least", "at_last", "unknown field `at_last`"),
         ("name = \"other\"", "name = \"one\"", "one is named twice"),
-        ("way = \"unix\"", "way = \"unix\", proxy = \"yes\"", "other: a proxy needs the way tcp"),
-        ("way = \"unix\"", "rps = \"0\"", "coalesce_us need a way that begins with link"),
-        ("program = \"reflect\"", "program = \"policy\"", "a policy needs the method simulate"),
-        ("[drive]\n", "[drive]\nmethod = \"simulate\"\n", "simulate needs the program policy"),
+        ("way = \"unix\"", "way = \"unix\", proxy = \"yes\"", "a proxy needs way = \"tcp\""),
+        ("way = \"unix\"", "rps = \"0\"", "coalesce_us need a `way` that begins with `link`"),
+        ("program = \"reflect\"", "program = \"policy\"", "needs the method `simulate`"),
+        ("[drive]\n", "[drive]\nmethod = \"simulate\"\n", "needs the program `policy`"),
     ];
     for (from, to, why) in rows {
         fs::write(folder.0.join("small.toml"), right.replace(from, to)).unwrap();
@@ -337,7 +337,7 @@ flags = "-w uniform --keys 100"
         missing.map_or("", |one| one.why.as_str())
     };
     assert_eq!([why("tcp"), why("udp"), why("loopback")], ["", "", ""]);
-    assert_eq!(why("interrupts"), "it needs network cards, and far0 is none");
+    assert_eq!(why("interrupts"), "far0 of --interface is no hardware network card");
     assert_eq!(why("coalescing"), why("interrupts"));
     assert!(why("two wires").contains("2 pairs of network cards, and --interface gives 1"));
 }
@@ -348,8 +348,8 @@ fn a_wrong_interface_is_refused_before_anything_runs() {
     small(&folder.0);
     let rows = [
         ("lo", "give the names of two network cards: NEAR,FAR"),
-        ("absent0,absent1", "--interface: there is no interface absent0 (ip link lists them)"),
-        ("absent0,absent0", "--interface: absent0 is named twice; a cable joins two cards"),
+        ("absent0,absent1", "there is no interface absent0 (`ip link` lists all interfaces)"),
+        ("absent0,absent0", "absent0 is named twice, but a cable joins two different cards"),
         ("lo,absent0", "--interface: lo is no Ethernet interface"),
     ];
     for (cards, why) in rows {

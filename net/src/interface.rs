@@ -133,7 +133,8 @@ impl Interface {
         found.ok_or(io::Error::from_raw_os_error(libc::ENODEV))
     }
 
-    /// Reads a `struct ifinfomsg`: hardware type at byte 2, index at 4, flags at 8, attributes.
+    /// Reads a `struct ifinfomsg` (hardware type at byte 2, index at 4, flags at 8) and the
+    /// attributes after it.
     fn read(body: &[u8]) -> Option<Interface> {
         const ETHERNET: [u8; 2] = 1_u16.to_ne_bytes();
         let (header, attributes) = body.split_first_chunk::<LINK_BYTES>()?;

@@ -73,8 +73,8 @@ pub const STATS_REQUESTS: u32 = 50;
 /// not count. A multiget with more keys takes several turns.
 pub const KEYS_TURN_MAX: u32 = 2048;
 
-/// Size of a small spare buffer in bytes. If the unused input of a connection's turn fits into such
-/// a buffer, the column copies the input into the buffer until the connection's next turn.
+/// Size of a small spare buffer in bytes. If a connection's turn leaves input that fits into such a
+/// buffer, the column copies the input there, and keeps it until the connection's next turn.
 pub const SPARE_SMALL_BYTES: usize = 4 << 10;
 
 /// Maximum number of small spare buffers that a column keeps.

@@ -18,8 +18,8 @@ use testing::Random;
 const VERSION: &str = "VERSION 1.6.45\r\n";
 const MIB: usize = 1 << 20;
 
-/// Maximum memory that the server may take in addition to `-m`: `limits::kept_bytes_max` for each
-/// column, the columns' buffers, and the program itself.
+/// Maximum memory that the server may take in addition to `-m`: for each thread (column),
+/// `limits::kept_bytes_max` and the thread's buffers; and the program itself.
 const BESIDE_BYTES_MAX: usize = 48 * MIB;
 
 fn connect(server: &Server) -> Client {

@@ -55,17 +55,22 @@ pub fn check(pairs: &[Pair]) -> Result<(), CardError> {
     }
     let names: Vec<&String> = pairs.iter().flatten().collect();
     if let Some(twice) = (1..names.len()).find(|nth| names[..*nth].contains(&names[*nth])) {
-        return refused(format!("{} is named twice; a cable joins two cards", names[twice]));
+        return refused(format!(
+            "{} is named twice, but a cable joins two different cards",
+            names[twice]
+        ));
     }
     for name in names {
         let Ok(shown) = shown(name) else {
-            return refused(format!("there is no interface {name} (ip link lists them)"));
+            return refused(format!(
+                "there is no interface {name} (`ip link` lists all interfaces)"
+            ));
         };
         if mac(&shown).is_none() {
             return refused(format!("{name} is no Ethernet interface"));
         }
         if value(&shown, "master").is_some() {
-            return refused(format!("{name} belongs to a bridge or bond; release it first"));
+            return refused(format!("{name} belongs to a bridge or bond; first remove the card from it"));
         }
     }
     if !pairs.is_empty() && !rustix::process::geteuid().is_root() {

@@ -30,8 +30,8 @@ pub const CONFIDENCE: f64 = 0.95;
 /// Two servers are not compared if, in the median of the rounds, their shares of keys not found
 /// differ by more than this number.
 pub const NOT_FOUND_APART_MAX: f64 = 0.01;
-/// The first word of the reason if servers cannot be compared because they found different keys.
-pub(crate) const VOID: &str = "void";
+/// The first words of the reason if servers cannot be compared because they found different keys.
+pub(crate) const VOID: &str = "not comparable";
 /// The name of the experiment that compares each server with an equal server.
 pub const NOISE: &str = "own-noise";
 /// The ending of the name of an equal server in the experiment `NOISE`: `memcached again`.
@@ -130,12 +130,12 @@ fn judged(
     let (verdict, why) = match (&here, doubt(record, figure, &of, to.as_deref())) {
         (None, _) if sides(claim, &labels(experiment, record.scale)).0.is_empty() => {
             let scale = format!("{:?}", record.scale).to_lowercase();
-            (Verdict::NotAtScale, format!("the scale {scale} has no such point"))
+            (Verdict::NotAtScale, format!("the claim's points are not measured at the scale {scale}"))
         }
         (None, _) => missing((experiment, claim), record, (&of, to.as_deref().unwrap_or_default())),
         (_, Some(doubt)) => (Verdict::CannotTell, doubt),
         (Some(_), _) if record.scale == Scale::Smoke => {
-            (Verdict::TooShort, "a smoke test concludes nothing".to_owned())
+            (Verdict::TooShort, "a smoke test is too short for a verdict".to_owned())
         }
         (Some(here), None) if is_exact(experiment) => exactly(claim, here),
         (Some(here), None) => verdict(claim, here, noise),
@@ -152,14 +152,14 @@ fn judged(
 /// Returns the verdict on a value that is the same in each round.
 fn exactly(claim: &Claim, here: &Estimate) -> (Verdict, String) {
     let certain = Estimate { interval: Some((here.value, here.value)), ..*here };
-    (verdict(claim, &certain, 1.0).0, "the replay of a trace is exact".to_owned())
+    (verdict(claim, &certain, 1.0).0, "each replay of a trace has the same result".to_owned())
 }
 
 /// Returns the verdict and its reason, which may be empty.
 fn verdict(claim: &Claim, here: &Estimate, noise: f64) -> (Verdict, String) {
     let Some((low, high)) = here.interval else {
         let rounds = here.rounds;
-        return (Verdict::TooShort, format!("{rounds} round(s), {ROUNDS_MIN} are needed"));
+        return (Verdict::TooShort, format!("{rounds} round(s) were measured, {ROUNDS_MIN} are needed"));
     };
     // The noise between two equal servers widens the interval of a ratio.
     let (low, high) = if claim.to.is_some() { (low / noise, high * noise) } else { (low, high) };
@@ -496,7 +496,7 @@ mod tests {
         let judged = |record: &Record| judge(&few, record, None).remove(1);
         let one = judged(&quick);
         assert_eq!(one.verdict, Verdict::NotAtScale);
-        assert_eq!(one.told, "the scale quick has no such point");
+        assert_eq!(one.told, "the claim's points are not measured at the scale quick");
         assert_eq!(judged(&Record { scale: Scale::Full, ..quick }).verdict, Verdict::CannotTell);
     }
 
@@ -534,7 +534,7 @@ mod tests {
         let judged = judge(&replayed, &once, None);
         assert_eq!(judged[0].verdict, Verdict::Confirmed);
         let told = &judged[0].told;
-        assert!(told.ends_with("2.00 times those of memcached; the replay of a trace is exact"));
+        assert!(told.ends_with("2.00 times those of memcached; each replay of a trace has the same result"));
         // Drawn requests are a sample, so one round is not exact.
         "-w zipf -s 1%".clone_into(&mut replayed.drive.flags);
         assert_eq!(judge(&replayed, &once, None)[0].verdict, Verdict::TooShort);

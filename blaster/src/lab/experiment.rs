@@ -407,7 +407,7 @@ impl Experiment {
     fn check(&self) -> Result<(), String> {
         let is_named = |name: &&str| self.servers.iter().any(|server| server.name == **name);
         if self.servers.is_empty() || self.servers.len() > SERVERS_MAX {
-            return Err(format!("servers: give 1 to {SERVERS_MAX}"));
+            return Err(format!("servers: give 1 to {SERVERS_MAX} servers"));
         }
         if let Some(twice) = (1..self.servers.len())
             .find(|at| self.servers[..*at].iter().any(|one| one.name == self.servers[*at].name))
@@ -417,21 +417,21 @@ impl Experiment {
         self.servers.iter().try_for_each(Server::check)?;
         simulated::check(self)?;
         if self.figures.is_empty() {
-            return Err("figures: give at least one".to_owned());
+            return Err("figures: give at least one figure".to_owned());
         }
         let of_claims = self.claims.iter().map(|claim| &claim.figure);
         for name in self.figures.iter().map(|figure| &figure.y).chain(of_claims) {
             if figures::named(name).is_none() {
-                return Err(format!("{name}: no such figure; there are {}", figures::listed()));
+                return Err(format!("{name}: no such figure; the figures are {}", figures::listed()));
             }
         }
         let is_lone_run = self.drive.method == Method::Run && self.drive.beside.is_empty();
         if self.drive.profile && !(is_lone_run && self.needs.contains(&Need::Perf)) {
-            return Err("drive: profile needs the method run, no beside, and the need perf".into());
+            return Err("drive: profile needs the method `run`, no `beside`, and `perf` in needs".into());
         }
         for claim in &self.claims {
             if claim.at_least.is_none() && claim.at_most.is_none() {
-                return Err(format!("claims: \"{}\" has no at_least or at_most", claim.says));
+                return Err(format!("claims: \"{}\" has neither at_least nor at_most", claim.says));
             }
             for side in std::iter::once(&claim.of).chain(&claim.to) {
                 let (server, point) = side_of(side);
@@ -451,7 +451,7 @@ impl Experiment {
 
     fn check_points(&self) -> Result<(), String> {
         if self.axes.len() > 2 {
-            return Err("axes: at most two".to_owned());
+            return Err("axes: give at most two axes".to_owned());
         }
         if let Some(empty) = self.axes.iter().find(|axis| axis.points.is_empty()) {
             return Err(format!("axes: {} has no points", empty.name));
@@ -460,13 +460,13 @@ impl Experiment {
         // can have more points than fit in memory.
         let most: usize = self.axes.iter().map(|axis| axis.points.len()).product();
         if most > POINTS_MAX {
-            return Err(format!("axes: {most} points, more than {POINTS_MAX}"));
+            return Err(format!("axes: they have {most} points together, more than {POINTS_MAX}"));
         }
         for scale in [Scale::Smoke, Scale::Quick, Scale::Default, Scale::Full] {
             let all = points::points(self, scale);
             if all.is_empty() {
                 return Err(
-                    "axes: give at least one point of each axis scale = \"quick\"".to_owned()
+                    "axes: each axis needs at least one point with scale = \"quick\"".to_owned()
                 );
             }
             for (point, server) in
@@ -499,12 +499,12 @@ impl Server {
         let of_link = [&self.rps, &self.irq, &self.coalesce_us];
         if !self.way.is_linked() && of_link.iter().any(|field| !field.is_empty()) {
             return Err(format!(
-                "servers: {}: rps, irq and coalesce_us need a way that begins with link",
+                "servers: {}: rps, irq and coalesce_us need a `way` that begins with `link`",
                 self.name
             ));
         }
         if self.way != Way::Tcp && !self.proxy.is_empty() {
-            return Err(format!("servers: {}: a proxy needs the way tcp", self.name));
+            return Err(format!("servers: {}: a proxy needs way = \"tcp\"", self.name));
         }
         Ok(())
     }

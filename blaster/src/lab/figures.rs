@@ -253,7 +253,7 @@ fn in_words(figure: &str) -> (String, bool) {
         return (format!("second load's {words}"), is_plural);
     }
     if let Some(kind) = figure.strip_prefix(PREFIX) {
-        return (format!("share of {kind} in the work"), false);
+        return (format!("share of the work \"{kind}\" in the CPU time"), false);
     }
     if let Some((verb @ ("get" | "set"), name)) = figure.split_once(' ') {
         return (format!("{} of {verb}s", in_words(name).0), false);
@@ -268,10 +268,12 @@ fn in_words(figure: &str) -> (String, bool) {
         "max" => ("longest response time", false),
         "late" => ("share of late requests", false),
         NOT_FOUND => ("misses", true),
-        "server user" => ("server CPUs in user mode", true),
-        "server system" => ("server CPUs in the kernel", true),
-        "server softirq" => ("server CPUs in soft interrupts", true),
-        "fullest CPU" => ("busy time of the fullest CPU", false),
+        "server CPUs" => ("number of busy server CPUs", false),
+        "server user" => ("number of server CPUs in user mode", false),
+        "server system" => ("number of server CPUs in the kernel", false),
+        "server softirq" => ("number of server CPUs in soft interrupts", false),
+        "fullest CPU" => ("busiest CPU's share of busy time", false),
+        "client CPUs" => ("number of busy client CPUs", false),
         "others on server CPUs" => {
             ("share of the server CPUs' time that other programs used", false)
         }
@@ -375,7 +377,7 @@ mod tests {
             ("requests/CPU-s", "the requests/CPU-s of a are 2 times those of b"),
             ("get mean", "the mean response time of gets of a is 2 times that of b"),
             ("beside: p99", "the second load's p99 of a is 2 times that of b"),
-            ("profile: copy", "the share of copy in the work of a is 2 times that of b"),
+            ("profile: copy", "the share of the work \"copy\" in the CPU time of a is 2 times that of b"),
         ] {
             assert_eq!(compared(figure, ["a", "b"], "2 times"), told);
         }

@@ -21,14 +21,14 @@ const FOLDER: &str = "lab";
 
 const ABOUT: &str = "\
 Repeats the measurements of five documents on caches, on this machine: each
-experiment runs against Hypostyle, memcached and Redis in turn. The programs are
-those beside kvblaster and on PATH, or those that the variables HYPOSTYLE,
-MEMCACHED, REDIS, NUTCRACKER and BAG_LRU name. As root, kvblaster also measures
+experiment runs against Hypostyle, memcached and Redis in turn. kvblaster finds
+Hypostyle in its own folder and the other programs on PATH, unless the variables
+HYPOSTYLE, MEMCACHED, REDIS, NUTCRACKER and BAG_LRU name their paths. As root, kvblaster also measures
 UDP and AF_XDP, over a link between two network namespaces.
 
-  kvblaster lab list                      all experiments
+  kvblaster lab list                      lists all experiments
   kvblaster lab show thesis-fig3.3-threads
-  kvblaster lab run --quick --all         16 minutes on 2 cores
+  kvblaster lab run --quick --all         takes 16 minutes on 2 cores
   kvblaster lab run thesis-fig3.3-threads own-noise";
 
 /// Flags of `kvblaster lab`.
@@ -48,7 +48,7 @@ enum Verb {
     },
     /// Show an experiment: its source, servers, axes and claims
     Show {
-        /// The experiment
+        /// Name of the experiment
         name: String,
         #[command(flatten)]
         library: LibraryFlags,
@@ -61,48 +61,49 @@ enum Verb {
 
 #[derive(Clone, Debug, clap::Args)]
 struct LibraryFlags {
-    /// Read experiments from this folder, not from the program
+    /// Read the experiments from this folder instead of those that are built into kvblaster
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct RunFlags {
-    /// The experiments
+    /// Names of the experiments
     #[arg(value_name = "NAME", required_unless_present = "all")]
     names: Vec<String>,
     /// Run all experiments
     #[arg(long, conflicts_with = "names")]
     all: bool,
-    /// Run everything once, and conclude nothing
+    /// Smoke test: measure at most two points of each axis, once and briefly, without verdicts
     #[arg(long, group = "scale")]
     smoke: bool,
-    /// Few points and short measurements, for a first look
+    /// Measure only few points, and briefly, for a first look
     #[arg(long, group = "scale")]
     quick: bool,
-    /// All points, keys and times of the sources
+    /// Measure all points, with the numbers of keys and the times of the sources
     #[arg(long, group = "scale")]
     full: bool,
-    /// Rounds of each experiment (default: 3, 1 with --smoke, 5 with --full)
+    /// Number of rounds; a round measures each point of an experiment once (default: 3; 1 with
+    /// --smoke, 5 with --full)
     #[arg(long, value_name = "N", value_parser = number(1..=ROUNDS_MAX))]
     rounds: Option<u32>,
-    /// Folder of the data
+    /// Folder into which the data are written
     #[arg(long, short, value_name = "DIR", default_value = FOLDER)]
     out: PathBuf,
-    /// Continue the data in the folder: measure only what is missing
+    /// Keep the data that the folder already has, and measure only what is missing
     #[arg(long)]
     resume: bool,
-    /// CPUs for the servers (default: the first half)
+    /// CPUs for the servers, as in 0,2-5; `half` means the first half of all CPUs
     #[arg(long, value_name = "LIST", default_value = "half")]
     #[arg(value_parser = or("half", Vec::new(), cpus))]
     server_cpus: std::vec::Vec<usize>,
-    /// CPUs for kvblaster (default: the others)
+    /// CPUs for kvblaster; `half` means all CPUs that the servers do not use
     #[arg(long, value_name = "LIST", default_value = "half")]
     #[arg(value_parser = or("half", Vec::new(), cpus))]
     client_cpus: std::vec::Vec<usize>,
-    /// Two network cards that a cable joins, kvblaster's and the servers'. The lab moves both into
-    /// its namespaces for each measurement over a link, and then restores them. Give the flag once
-    /// for each cable
+    /// Two network cards that a cable joins: NEAR for kvblaster, FAR for the servers. For each
+    /// measurement over a link, the lab moves both cards into its own network namespaces, and then
+    /// restores them. Give the flag once for each cable
     #[arg(long, value_name = "NEAR,FAR", value_parser = card::pair)]
     interface: Vec<Pair>,
     /// Show no progress
@@ -114,10 +115,10 @@ struct RunFlags {
 
 #[derive(Clone, Debug, clap::Args)]
 struct ReportFlags {
-    /// Folder of the data
+    /// Folder with the data of `kvblaster lab run`
     #[arg(value_name = "DIR", default_value = FOLDER)]
     folder: PathBuf,
-    /// File that the page is written to; - is stdout (default: report.html in DIR)
+    /// File into which the page is written; `-` means stdout (default: report.html in DIR)
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Also write the report as Markdown to this folder
@@ -146,7 +147,7 @@ pub enum Error {
     #[error(transparent)]
     Cpu(#[from] RunError),
     /// The kernel does not tell the CPUs of this process.
-    #[error("CPUs: {0}")]
+    #[error("cannot read the CPUs of this process: {0}")]
     Cpus(#[from] std::io::Error),
 }
 
@@ -189,10 +190,10 @@ impl RunFlags {
         let ended = rounds::run(&experiments, &lab)?;
         let mut text = format!("{} measurements", ended.measured);
         if ended.failures > 0 {
-            let _ = write!(text, ", {} failed", ended.failures);
+            let _ = write!(text, ", and {} more failed", ended.failures);
         }
         if ended.is_interrupted {
-            text += "; stopped: --resume continues";
+            text += "; the lab was stopped: --resume continues it";
         }
         let exit =
             if ended.is_interrupted || ended.failures > 0 { Exit::NotMet } else { Exit::Met };

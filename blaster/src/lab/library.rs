@@ -82,7 +82,7 @@ fn in_folder(folder: &Path) -> Result<Vec<(String, String)>, LibraryError> {
         if is_experiment(&path) {
             let bytes = fs::metadata(&path).map_err(failed(&path))?.len();
             if bytes > FILE_BYTES_MAX {
-                return Err(failed(&path)(io::Error::other("it is longer than 1 MiB")));
+                return Err(failed(&path)(io::Error::other("the file is longer than 1 MiB")));
             }
             texts.push((name.to_owned(), fs::read_to_string(&path).map_err(failed(&path))?));
         }

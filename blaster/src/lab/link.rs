@@ -36,7 +36,7 @@ const PROBE_WAIT: Duration = Duration::from_millis(500);
 
 /// The reason why there is no link.
 #[derive(Debug, thiserror::Error)]
-#[error("no link between two network namespaces: {0}")]
+#[error("the link between two network namespaces failed: {0}")]
 pub struct LinkError(pub(super) String);
 
 /// The properties of a link that `Link::new` makes.
@@ -168,7 +168,8 @@ impl Link {
                     let [near, far] = names;
                     let s = PATIENCE.as_secs();
                     return Err(LinkError(format!(
-                        "no packet from {near} reaches {far} within {s} s; join them by a cable"
+                        "no packet from {near} reaches {far} within {s} s; join the cards by a \
+                         cable"
                     )));
                 }
                 thread::sleep(LOOK);

@@ -107,7 +107,7 @@ pub enum MeasureError {
     #[error("{0}")]
     Gone(String),
     /// The user stopped the lab.
-    #[error("stopped by Ctrl-C or SIGTERM")]
+    #[error("the lab was stopped by Ctrl-C or SIGTERM")]
     Stopped,
 }
 
@@ -161,7 +161,7 @@ pub fn measure(
                 None => capacity_of(&drive_with(search())?.0),
             };
             let Some(rate) = found else {
-                let why = "no rate has a mean below 1 ms".to_owned();
+                let why = "no rate was found whose mean response time is below 1 ms".to_owned();
                 return Err(ServerError::Lacking(why).into());
             };
             let rate_flag = format!(" -r {:.0}", BELOW * rate);
@@ -301,7 +301,7 @@ fn driven(
                 None => run::run(plan),
             }
         }
-        _ => Err(RunError::CutShort(format!("{text}: neither run nor capacity"))),
+        _ => Err(RunError::CutShort(format!("{text}: this is neither run nor capacity"))),
     };
     let on_own_cpus = || on_cpus(site.client_cpus, act);
     let result = match site.link {

@@ -128,7 +128,8 @@ impl Drop for Namespace {
         let _ = self.holder.wait();
         if !complaint.trim().is_empty() {
             // An error is ignored, because there is no other way to display the text.
-            let _ = writeln!(io::stderr().lock(), "after a measurement: {}", complaint.trim());
+            let (mut err, what) = (io::stderr().lock(), complaint.trim());
+            let _ = writeln!(err, "restoring the network settings after a measurement: {what}");
         }
     }
 }

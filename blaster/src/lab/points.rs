@@ -103,7 +103,7 @@ impl At {
                     out.push_str(&inner.resolve(value)?);
                 }
                 Some(value) => out.push_str(value),
-                None => return Err(format!("{text}: {{{name}}} has no value")),
+                None => return Err(format!("{text}: the placeholder {{{name}}} has no value")),
             }
             rest = after;
         }
@@ -142,7 +142,7 @@ mod tests {
     fn a_placeholder_has_a_value_or_is_an_error() {
         let at = at(&[("keys", "100k"), ("load", "-w uniform --keys {keys}")]);
         assert_eq!(at.resolve("{load} -c 4").unwrap(), "-w uniform --keys 100k -c 4");
-        assert_eq!(at.resolve("{kye}").unwrap_err(), "{kye}: {kye} has no value");
+        assert_eq!(at.resolve("{kye}").unwrap_err(), "{kye}: the placeholder {kye} has no value");
         assert_eq!(at.resolve("{keys").unwrap_err(), "{keys: a brace is not closed");
     }
 

@@ -84,19 +84,19 @@ const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The program perf is not installed.
-    #[error("it needs the program perf")]
+    #[error("a profile needs the program perf, which is not on PATH")]
     NoPerf,
     /// perf refused to record.
     #[error("perf cannot record on these CPUs: {0}")]
     Refused(String),
     /// perf did not begin in time.
-    #[error("perf did not begin within {} s", .0.as_secs())]
+    #[error("perf did not begin to record within {} s", .0.as_secs())]
     Idle(Duration),
     /// perf did not end in time.
     #[error("perf did not end within {} s", .0.as_secs())]
     Slow(Duration),
     /// perf took fewer than `SAMPLES_MIN` samples of the servers' work.
-    #[error("too few samples: {0} of {least}; measure longer", least = grouped(SAMPLES_MIN as f64))]
+    #[error("perf took {0} samples, but a profile needs {least}; measure longer", least = grouped(SAMPLES_MIN as f64))]
     Few(u64),
     /// `symbols.toml` is not valid.
     #[error("symbols.toml: {0}")]
@@ -303,7 +303,7 @@ impl Drop for Scratch {
 fn refused(words: &str, level: i32) -> String {
     if words.contains("perf_event_paranoid") {
         return format!(
-            "kernel.perf_event_paranoid is {level}: run kvblaster as root, or set it to 0 or less"
+            "kernel.perf_event_paranoid is {level}: run kvblaster as root, or set it to 0"
         );
     }
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");

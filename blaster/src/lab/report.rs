@@ -49,10 +49,10 @@ pub enum ReportError {
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// The folder has no records.
-    #[error("{0}: no data of an experiment are there; `kvblaster lab run -o` writes them")]
+    #[error("{0}: the folder has no data of an experiment; `kvblaster lab run -o` writes data")]
     Nothing(PathBuf),
     /// The report would replace a file that no report has made.
-    #[error("{0}: this file is not of an earlier report; name another folder, or move the file")]
+    #[error("{0}: no earlier report wrote this file; name another folder, or move the file")]
     Foreign(PathBuf),
     /// A file of the report cannot be written.
     #[error(transparent)]

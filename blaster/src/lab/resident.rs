@@ -52,7 +52,7 @@ pub(super) fn measure(
         let limited = Server { memory_mb: memory_mb.to_string(), ..server.clone() };
         let (mut row, started) = measure::measure((&limited, drive), at, site, turn)?;
         row.figures.insert(MEMORY_LIMIT.to_owned(), memory_mb as f64 * MB);
-        let unknown = || ServerError::Lacking("its resident memory cannot be read".to_owned());
+        let unknown = || ServerError::Lacking("the resident memory cannot be read".to_owned());
         let resident = *row.figures.get(RESIDENT).ok_or_else(unknown)?;
         Ok::<_, MeasureError>(((row, started), resident / MB))
     };
@@ -62,7 +62,8 @@ pub(super) fn measure(
         return Ok(best);
     }
     let why = format!(
-        "no limit gives it {wanted_mb} MB of resident memory; the nearest is {resident_mb:.1} MB"
+        "no memory limit gives the server {wanted_mb} MB of resident memory; the nearest was \
+         {resident_mb:.1} MB"
     );
     Err(ServerError::Lacking(why).into())
 }

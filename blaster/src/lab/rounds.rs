@@ -75,10 +75,10 @@ pub enum LabError {
     #[error(transparent)]
     Result(#[from] ResultError),
     /// The folder has data of an earlier lab, and the user did not give `--resume`.
-    #[error("{0}: data are there already; give --resume to continue them, or another folder (-o)")]
+    #[error("{0}: this file has data already; give --resume to continue them, or another folder (-o)")]
     Taken(PathBuf),
     /// The earlier data were measured in another way.
-    #[error("{0}: the data are of {1}; continue them with the same, or give another folder (-o)")]
+    #[error("{0}: these data were measured with {1}; give the same settings, or another folder (-o)")]
     Differs(PathBuf, String),
 }
 
@@ -110,7 +110,7 @@ pub fn run(experiments: &[Experiment], lab: &Lab) -> Result<Ended, LabError> {
     let mut left_s: f64 = experiments.iter().zip(&turns).map(seconds).sum();
     let count: usize = turns.iter().map(Vec::len).sum();
     lab.tell(&format!(
-        "{} experiment(s), {count} measurements, about {}; data go to {}",
+        "{} experiment(s), {count} measurements, about {}; the data are written to {}",
         experiments.len(),
         clock(Duration::from_secs_f64(left_s)),
         lab.folder.display()
@@ -189,7 +189,7 @@ impl Lab {
         }
         if found.plan != fresh.plan {
             self.tell(&format!(
-                "{}: the experiment differs from the one that was measured; kvblaster measures it \
+                "{}: the experiment has changed since it was measured, so kvblaster measures it \
                  again",
                 experiment.name
             ));
@@ -223,7 +223,7 @@ impl Lab {
         let own = self.server_cpus.len();
         for at in points.iter().filter(|at| at.server_cpus > own) {
             let needs = at.server_cpus;
-            let why = format!("it needs {needs} CPUs for servers, and here are {own}");
+            let why = format!("the point needs {needs} CPUs for servers, but the servers have {own}");
             lack("", &at.labels, why);
         }
     }

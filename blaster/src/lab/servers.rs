@@ -138,8 +138,8 @@ pub(super) fn located(variable: &str, file: &str) -> Result<PathBuf, ServerError
     }
     let found = (!file.is_empty()).then(|| on_path(file)).flatten();
     found.ok_or_else(|| match file {
-        "" => lacking_of(format!("it is not installed: {variable} names no path")),
-        _ => lacking_of(format!("{file} is neither on PATH nor named by {variable}")),
+        "" => lacking_of(format!("the program is not installed: {variable} names no path")),
+        _ => lacking_of(format!("{file} is neither on PATH nor at the path in the variable {variable}")),
     })
 }
 
@@ -161,11 +161,11 @@ pub(crate) fn on_path(file: &str) -> Option<PathBuf> {
 pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
     let found = match need {
         Need::Root if rustix::process::geteuid().is_root() => return Ok(()),
-        Need::Root => "it needs root: network namespaces and AF_XDP",
-        Need::Nic if cards.is_empty() => "it needs two network cards, named by --interface",
+        Need::Root => "network namespaces and AF_XDP need root",
+        Need::Nic if cards.is_empty() => "two network cards are needed: name them with --interface",
         Need::Nic => match cards.iter().find(|[_, far]| !card::is_hardware(far)) {
             Some([_, far]) => {
-                return Err(lacking_of(format!("it needs network cards, and {far} is none")));
+                return Err(lacking_of(format!("{far} of --interface is no hardware network card")));
             }
             None => return Ok(()),
         },
@@ -178,7 +178,7 @@ pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
         Need::Traces => return simulated::traces().map(drop),
         Need::Nutcracker => return located("NUTCRACKER", "nutcracker").map(drop),
         Need::Bypass => {
-            "it needs a library that replaces the kernel's sockets, and a network card for it"
+            "a library that replaces the kernel's sockets is needed, and a network card for this library"
         }
     };
     Err(lacking_of(found.to_owned()))
@@ -278,11 +278,11 @@ fn shape(server: &Server, at: &At, cards: &[Pair]) -> Result<Shape, ServerError>
     let number = |name: &str, text: &str| number(name, text, at);
     let wires = number("wires", &server.wires)?;
     if wires > WIRES_MAX {
-        return Err(lacking_of(format!("wires: at most {WIRES_MAX}")));
+        return Err(lacking_of(format!("wires: give at most {WIRES_MAX}")));
     }
     if (1..wires).contains(&cards.len()) {
         let has = cards.len();
-        let why = format!("it needs {wires} pairs of network cards, and --interface gives {has}");
+        let why = format!("the link needs {wires} pairs of network cards, and --interface gives {has}");
         return Err(lacking_of(why));
     }
     let queues = match server.queues.is_empty() {
@@ -324,7 +324,7 @@ fn tuning(server: &Server, at: &At, place: Place<'_>) -> Result<Tuning, ServerEr
 fn chosen(places: &str, cpus: &[usize]) -> Result<Vec<usize>, String> {
     let places = flags::cpus(places)?;
     let needs = places.iter().max().map_or(0, |last| last + 1);
-    let lacking = || format!("it needs {needs} CPUs for servers, and here are {}", cpus.len());
+    let lacking = || format!("the list needs {needs} CPUs for servers, but the servers have {}", cpus.len());
     places.iter().map(|nth| cpus.get(*nth).copied().ok_or_else(lacking)).collect()
 }
 
@@ -334,11 +334,13 @@ impl Launch {
         let number = |name: &str, text: &str| number(name, text, at);
         let instances = number("instances", &server.instances)?;
         if instances > INSTANCES_MAX {
-            return Err(lacking_of(format!("instances: at most {INSTANCES_MAX}")));
+            return Err(lacking_of(format!("instances: give at most {INSTANCES_MAX}")));
         }
         let wires = link.map_or(Vec::new(), |link| link.wires.clone());
         if server.way.is_server_bypassing() && wires.len() > instances {
-            return Err(lacking_of("a process bypasses the kernel on one wire only".to_owned()));
+            return Err(lacking_of("a process bypasses the kernel on only one wire, so there must not be more wires than \
+                 processes"
+                    .to_owned()));
         }
         let is_yes =
             |text: &str| Ok::<_, ServerError>(matches!(resolved(text)?.trim(), "yes" | "true"));

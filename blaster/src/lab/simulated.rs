@@ -41,7 +41,7 @@ pub(super) fn traces() -> Result<PathBuf, ServerError> {
     let why = match &named {
         Some(folder) if folder.is_dir() => return Ok(folder.clone()),
         Some(folder) => format!("{TRACES}={}: there is no such folder", folder.display()),
-        None => format!("{TRACES} names no folder with traces"),
+        None => format!("the variable {TRACES} names no folder with traces"),
     };
     Err(ServerError::Lacking(why))
 }
@@ -65,21 +65,21 @@ pub(super) fn check(experiment: &Experiment) -> Result<(), String> {
     for server in servers {
         let wrong = |why: &str| Err(format!("servers: {}: {why}", server.name));
         match (server.program == Program::Policy, simulates) {
-            (true, false) => return wrong("a policy needs the method simulate"),
-            (false, true) => return wrong("the method simulate needs the program policy"),
+            (true, false) => return wrong("the program `policy` needs the method `simulate`"),
+            (false, true) => return wrong("the method `simulate` needs the program `policy`"),
             (false, false) => {}
             (true, true) => {
                 if let Err(why) = server.flags.parse::<SimulatedPolicy>() {
                     return wrong(&format!("flags: {why}"));
                 }
                 if !is_bare(server) {
-                    return wrong("a policy has only a name, flags, drive and needs");
+                    return wrong("a policy may have only a name, flags, drive and needs");
                 }
             }
         }
     }
     if simulates && (drive.profile || !drive.prepare.is_empty() || !drive.beside.is_empty()) {
-        return Err("drive: the method simulate has no prepare, beside or profile".to_owned());
+        return Err("drive: the method `simulate` allows no prepare, beside or profile".to_owned());
     }
     Ok(())
 }
@@ -111,7 +111,7 @@ pub(super) fn measure(
     let words = words.into_iter().map(in_folder).collect::<Result<_, _>>()?;
     let (verb, _) = parsed(words)?;
     let wrong = |why: &str| MeasureError::Flags(format!("{command}: {why}"));
-    let Verb::Simulate(mut plan) = verb else { return Err(wrong("not simulate")) };
+    let Verb::Simulate(mut plan) = verb else { return Err(wrong("this is not simulate")) };
     // `parsed` has added LRU for comparison, but only the server's policy is to be simulated.
     plan.contestants = vec![server.flags.parse().map_err(|why: String| wrong(&why))?];
     let done = on_cpus(site.client_cpus, || outcomes(&plan, |_, _| ()));
@@ -119,9 +119,9 @@ pub(super) fn measure(
     let misses = match outcomes.as_slice() {
         [one] => match one.sizes.as_slice() {
             [(_, misses)] => misses.iter().sum::<u64>() as f64 / (one.requests as f64).max(1.0),
-            _ => return Err(wrong("a measurement has one size")),
+            _ => return Err(wrong("a measurement must have one size")),
         },
-        _ => return Err(wrong("a measurement has one trace")),
+        _ => return Err(wrong("a measurement must have one trace")),
     };
     let row = Row {
         round,

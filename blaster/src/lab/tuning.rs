@@ -39,7 +39,7 @@ impl Tuning {
         if !self.irq.is_empty() {
             let interrupts = interrupts(&end.files_of(name), Path::new("/proc/irq"), name);
             if interrupts.is_empty() {
-                return Err(LinkError(format!("{name} has no interrupts that can be set")));
+                return Err(LinkError(format!("kvblaster finds no interrupts of {name}")));
             }
             for (interrupt, queue) in interrupts {
                 let cpu = self.irq[queue % self.irq.len()];
@@ -73,7 +73,7 @@ pub(super) fn queues(
 
 /// Returns the folders of an interface's receive queues, by their paths in the namespace.
 fn queue_files(end: &Namespace, name: &str) -> Result<Vec<String>, LinkError> {
-    let failed = |error| LinkError(format!("{name}: its queues are not to be seen: {error}"));
+    let failed = |error| LinkError(format!("the queues of {name} cannot be read: {error}"));
     let entries = fs::read_dir(end.files_of(name).join("queues")).map_err(failed)?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|queue| queue.starts_with("rx-")).collect();
@@ -145,7 +145,7 @@ fn coalesce(end: &Namespace, name: &str, us: usize) -> Result<Vec<String>, LinkE
     };
     let before = value("rx-usecs:").filter(|word| word.parse::<usize>().is_ok());
     let Some(before) = before else {
-        return Err(LinkError(format!("{name} has no coalescing that can be set")));
+        return Err(LinkError(format!("the interrupt coalescing of {name} cannot be set")));
     };
     let mut commands = Vec::new();
     if value("Adaptive RX:") == Some("on") {

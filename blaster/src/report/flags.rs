@@ -13,10 +13,10 @@ use std::path::PathBuf;
 Puts results side by side on one HTML page, which needs no network and no other
 file.")]
 pub struct Plan {
-    /// Folder into which run, capacity or compare wrote a result (--out)
+    /// Folder into which `run`, `capacity` or `compare` wrote a result (--out)
     #[arg(required = true, value_name = "DIR")]
     pub folders: Vec<PathBuf>,
-    /// File into which the page is written; - means stdout
+    /// File into which the page is written; `-` means stdout
     #[arg(long, short, value_name = "FILE", default_value = "report.html")]
     pub out: PathBuf,
 }

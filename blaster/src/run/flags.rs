@@ -92,7 +92,7 @@ a unix:/PATH"
     #[arg(long, help_heading = ASKED, value_name = "N")]
     #[arg(value_parser = number(0..=u64::MAX), default_value = "1")]
     pub seed: u64,
-    /// The protocol (default: text, or resp for redis:// targets)
+    /// Protocol of the requests (default: `text`, or `resp` for redis:// targets)
     #[arg(long = "protocol", short = 'P', help_heading = ASKED, value_name = "NAME")]
     #[arg(value_parser = PossibleValuesParser::new(PROTOCOLS.map(Protocol::name))
         .try_map(|name| Protocol::named(&name).ok_or("no protocol")))]
@@ -111,7 +111,7 @@ a unix:/PATH"
     /// Store at most this many keys a second when filling the servers
     #[arg(long = "fill-rate", help_heading = ASKED, value_name = "N", value_parser = rate)]
     pub fill_rate_per_s: Option<f64>,
-    /// Compare each value read with the value that was set
+    /// Compare each value that is read with the value that was set
     #[arg(long, help_heading = ASKED)]
     pub verify: bool,
 
@@ -149,12 +149,12 @@ a unix:/PATH"
     /// (UDP_SEGMENT). Bursts are longest if all keys have the same size
     #[arg(long, help_heading = DRIVEN)]
     pub gso: bool,
-    /// How requests are directed to the server's columns (threads). round-robin, over UDP: each
-    /// request to the next column; key, over UDP: each request to the column of its key (both write
-    /// the column into two bytes of memcached's UDP header); ports, over UDP: each connection to
-    /// the port of the next column, from PORT to PORT + columns - 1; first, over TCP: all
-    /// connections to the first column (kvblaster opens connections until the first column accepts
-    /// enough)
+    /// How requests are directed to the server's columns (threads). `round-robin`, over UDP: each
+    /// request goes to the next column; `key`, over UDP: each request goes to the column of its key
+    /// (both write the column into two bytes of memcached's UDP header); `ports`, over UDP: each
+    /// connection goes to the port of the next column, from PORT to PORT + columns - 1; `first`,
+    /// over TCP: all connections go to the first column (kvblaster opens connections until the
+    /// first column accepts enough)
     #[arg(long, help_heading = DRIVEN, value_name = "HOW")]
     #[arg(value_parser = PossibleValuesParser::new(STEERS.map(|(_, name)| name))
         .try_map(|name| Steer::named(&name).ok_or("this way to steer is unknown")))]
@@ -176,7 +176,7 @@ a unix:/PATH"
     pub ipv6: bool,
 
     /// Times of the reports: 2s+6x10s means 2 s without measurement, and then 6 reports of 10 s
-    /// each; paper means 100s+6x10s, as in the KV-Cache paper
+    /// each; `paper` means 100s+6x10s, as in the KV-Cache paper
     #[arg(long, help_heading = MEASURED, value_name = "WHEN", default_value = "1s+5x1s")]
     pub schedule: Schedule,
     /// Before the schedule, send requests until the hit ratio is steady, but at most for this time.
@@ -249,8 +249,8 @@ a unix:/PATH"
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PaceFlags {
     /// Open loop: this many requests become due each second, even if the server answers slowly.
-    /// With the word `own`, the workload gives the times between requests. Without this flag the
-    /// loop is closed
+    /// With the word `own`, the workload gives the times between requests. Without this flag, each
+    /// answer triggers the next request (closed loop)
     #[arg(long = "rate", short, help_heading = DRIVEN, display_order = 0, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
     rate_per_s: Option<f64>,

@@ -24,8 +24,8 @@ const SEGMENTS_MAX: u32 = 1 << 20;
 const GHOST_MAX: f64 = 16.0;
 
 const ABOUT: &str = "\
-Replays traces against caches that are refilled on every miss, and reports the
-misses of each policy, also compared with LRU. Without a recorded trace, the
+Replays traces against caches that store each key that they missed, and compares
+the misses of each policy with those of LRU. Without a recorded trace, the
 requests are drawn from a workload.
 
 Hypostyle's policies run in a model of its store, which has segments, two queues,
@@ -36,12 +36,12 @@ exactly, item by item.";
 #[derive(Debug, clap::Args)]
 #[command(before_help = ABOUT)]
 pub struct Plan {
-    /// Files of little-endian u32 key numbers, compressed with zstd; or a cache-trace CSV as for
-    /// run --trace, whose gets are replayed
+    /// Traces to replay: files of key numbers (little-endian u32, compressed with zstd), or
+    /// cache-trace CSV files as for `run --trace`, of which only the gets are replayed
     #[arg(required_unless_present = "workload_name", value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// Workload to draw a trace from: the name of a preset of run, or the path of a TOML file; its
-    /// gets are replayed
+    /// Workload to draw requests from: the name of a preset of `run`, or the path of a TOML file;
+    /// only the gets are simulated
     #[arg(long = "workload", short, value_name = "NAME")]
     pub workload_name: Option<String>,
     /// The workload, with the number of keys applied.
@@ -62,31 +62,32 @@ pub struct Plan {
     #[arg(value_parser = one::<CacheSize>, value_delimiter = ',', action = clap::ArgAction::Set)]
     pub sizes: Vec<CacheSize>,
     /// Policies to simulate: lru, memcached, clock, sieve, arc, lirs, belady; Hypostyle's own:
-    /// fifo, nbq-clock, s3-fifo, clock2q. The prefix live:, as in live:fifo, runs one of
-    /// Hypostyle's policies in the real store, whose size is limited in bytes (default: all
-    /// policies, none of them live)
+    /// fifo, nbq-clock, s3-fifo, clock2q. The prefix `live:`, as in `live:fifo`, runs one
+    /// of Hypostyle's policies in the real store, whose size is limited in bytes (default: all
+    /// policies, without this prefix)
     #[arg(long = "policies", short = 'p', value_name = "LIST", hide_default_value = true)]
     #[arg(value_parser = one::<SimulatedPolicy>)]
     #[arg(value_delimiter = ',', action = clap::ArgAction::Set)]
     #[arg(default_values_t = SimulatedPolicy::all())]
     pub contestants: Vec<SimulatedPolicy>,
-    /// Sizes of items: the word `equal`; KEY/VALUE in bytes, as in 20/20 or 30/1-100; or the word
-    /// `etc` for the sizes of Facebook's ETC pool. A hash of the key number chooses from a range
+    /// Sizes of items: `equal`, one size for all items; KEY/VALUE in bytes, as in 20/20 or
+    /// 30/1-100; or `etc`, the sizes of Facebook's ETC pool. In a range, a hash of the key's number
+    /// chooses the size
     #[arg(long, short, value_name = "SIZES", default_value = "equal")]
     pub items: Items,
-    /// Number of segments of Hypostyle's store, or the word item for one segment per item
+    /// Number of segments of Hypostyle's store; `item` means one segment per item
     #[arg(long, value_name = "N", default_value = "256")]
     #[arg(value_parser = or("item", None, segments))]
     pub segments: std::option::Option<u32>,
-    /// Measure of a cache's size: memory (whole segments, also free ones, as in the server) or
-    /// live (only live items, which shows the policy alone)
+    /// What counts as a cache's size: `memory`, whole segments, also free ones, as in the server;
+    /// or `live`, only live items, which shows the policy without the effect of segments
     #[arg(long, value_name = "WHAT", value_parser = budget, default_value = "memory")]
     pub budget: Budget,
     /// Number of evicted keys that Hypostyle's policies remember for each item in the cache
     #[arg(long, value_name = "PART")]
     #[arg(value_parser = number(0.0..=GHOST_MAX), default_value = "0.71")]
     pub ghost: f64,
-    /// Share of the hits that also store the value again, as a set does
+    /// Share of the hits that a set of the same key follows
     #[arg(long = "set-ratio", value_name = "PART", value_parser = percent, default_value = "0")]
     pub set_percent: u64,
     /// Turn each request of the trace into this many requests in a row, each for a different key

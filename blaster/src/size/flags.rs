@@ -40,7 +40,7 @@ their p99 and CPU use.
 #[command(mut_arg("targets", |arg| arg.required(false)))]
 #[group(skip)]
 pub struct Sizing {
-    /// Requests due per second; own takes the times between requests from the workload
+    /// Requests due per second; with `own`, the workload gives the times between requests
     #[arg(long = "rate", short, help_heading = SIZED, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
     rate_per_s: f64,
@@ -53,18 +53,18 @@ pub struct Sizing {
     /// passed 4 times)
     #[arg(long, help_heading = SIZED, value_name = "TIME", value_parser = time)]
     span: Option<Duration>,
-    /// Start a server with this shell command and drive it; {mb} is replaced by the memory size
-    /// that was found, {port} or {socket} by the port or the Unix socket to listen on; may be
-    /// repeated
+    /// Start a server with this shell command, and send the workload to it; {mb} is replaced by the
+    /// memory size that was found, {port} or {socket} by the port or the Unix socket to listen on;
+    /// may be repeated
     #[arg(long = "start", help_heading = SIZED, value_name = "CMD")]
     #[arg(value_parser = |text: &str| checked_start(text))]
     starts: Vec<String>,
-    /// Objective that a server must meet at its highest rate
+    /// Find the highest rate at which each server meets this objective
     #[arg(long, short = 'O', help_heading = SIZED, value_name = "WHAT", value_parser = goal)]
     #[arg(default_value = "p99<1ms")]
     objective: Goal,
-    /// Ask this server for its hits, and for its estimate of hits with more or less memory (nothing
-    /// but statistics is requested from it); may be repeated
+    /// Ask this server for its hits, and for its estimate of the hits with more or less memory; the
+    /// server gets only requests for statistics; may be repeated
     #[arg(long = "stats", help_heading = SIZED, value_name = "TARGET")]
     stats: Vec<String>,
     #[command(flatten)]

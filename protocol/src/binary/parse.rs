@@ -125,7 +125,8 @@ impl Head<'_> {
     }
 }
 
-/// Skips a value of `value_bytes` bytes and refuses the command, which needs SASL in memcached.
+/// Skips a value of `value_bytes` bytes, and refuses a SASL command as unknown, because the server
+/// has no SASL.
 fn unknown<'a>(head: &Head<'_>, value_bytes: u32) -> ParsedFrame<'a> {
     let unknown = Form::Binary(head.tag).refused(Refusal::UnknownCommand);
     ParsedFrame::Swallow(head.bytes, value_bytes, unknown)

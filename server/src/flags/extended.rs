@@ -46,7 +46,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "no_pin",
         takes: ValueKind::Nothing,
-        help: &["do not pin threads to CPUs, for two servers on one machine"],
+        help: &["do not pin threads to CPUs; use it if servers share a machine"],
         handler: Handler::Sets(|choices, _| {
             choices.pin = false;
             Ok(())
@@ -66,7 +66,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "no_maxconns_fast",
         takes: ValueKind::Nothing,
-        help: &["leave connections over the limit waiting in the backlog"],
+        help: &["let connections over the limit wait in the backlog"],
         handler: Handler::Sets(|choices, _| {
             choices.settings.connections_max_fast = false;
             Ok(())
@@ -195,7 +195,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         takes: ValueKind::Value("<us>"),
         help: &[
             "microseconds that an idle thread polls for work before it",
-            "sleeps; shortens response times, costs CPU (default: 0)",
+            "sleeps: shorter response times, more CPU time (default: 0)",
         ],
         handler: Handler::Sets(|choices, value| {
             let us = number(value, 0..=1_000_000, "busy_poll takes 0 to 1000000 microseconds")?;
@@ -246,8 +246,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "hashpower",
         takes: ValueKind::Value("<num>"),
         help: &[
-            "start with an index for 1.5 * 2^num items, num from 12 to 32,",
-            "that takes at most a quarter of -m (default: a small index)",
+            "initial size of the index: 1.5 * 2^num items, num from 12 to",
+            "32, in at most a quarter of -m (default: a small index)",
         ],
         handler: Handler::Sets(|choices, value| {
             let power = number(value, 12..=32, "hashpower must be between 12 and 32")?;
@@ -268,7 +268,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "no_slab_reassign",
         takes: ValueKind::Nothing,
-        help: &["refuse the command slabs reassign, which has no effect here"],
+        help: &["refuse the slabs reassign command, which has no effect here"],
         handler: Handler::Sets(|choices, _| {
             choices.settings.slab_reassign = false;
             Ok(())
@@ -332,7 +332,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "lru_maintainer",
         takes: ValueKind::Nothing,
-        help: &["stats shows the seven fields of lru_maintainer", "(default: enabled)"],
+        help: &["the stats command shows the seven fields of lru_maintainer", "(default: enabled)"],
         handler: Handler::Sets(|choices, _| {
             choices.settings.maintainer_told = true;
             Ok(())
@@ -343,8 +343,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "no_lru_maintainer",
         takes: ValueKind::Nothing,
         help: &[
-            "stats leaves out the seven fields of lru_maintainer, as",
-            "memcached does with this option",
+            "the stats command leaves out the seven fields of",
+            "lru_maintainer, as memcached does with this option",
         ],
         handler: Handler::Sets(|choices, _| {
             choices.settings.maintainer_told = false;

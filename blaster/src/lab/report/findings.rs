@@ -153,7 +153,7 @@ pub fn remarks(record: &Record) -> Vec<String> {
     counts.sort_by_key(|(count, _, _)| std::cmp::Reverse(*count));
     let all = record.rows.len();
     let told = |(count, first, differs): &(usize, String, bool)| {
-        let such = if *differs { ", such as" } else { "" };
+        let such = if *differs { ", for example" } else { "" };
         format!("In {count} of {all} measurements{such}: {first}")
     };
     counts.iter().map(told).collect()
@@ -187,7 +187,7 @@ mod tests {
         let told = remarks(&Record { rows, ..Record::default() });
         let expected = [
             "In 2 of 4 measurements: same",
-            "In 2 of 4 measurements, such as: steal 3.5 %",
+            "In 2 of 4 measurements, for example: steal 3.5 %",
             "In 1 of 4 measurements: kvblaster was the limit: busy",
         ];
         assert_eq!(told, expected);

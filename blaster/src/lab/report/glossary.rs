@@ -14,7 +14,7 @@ pub fn meaning(figure: &str) -> String {
     }
     let sentence = match figure {
         "requests/s" => "Requests that were answered per second.",
-        "keys/s" => "Keys of answered requests per second.",
+        "keys/s" => "Keys in the requests that were answered, per second.",
         "gets/s" => "Gets that were answered per second.",
         "sets/s" => "Sets that were answered per second.",
         "deletes/s" => "Deletes that were answered per second.",
@@ -54,18 +54,22 @@ pub fn meaning(figure: &str) -> String {
             "CPU time of the servers outside the kernel, for each request that was answered."
         }
         "server CPUs" => {
-            "CPUs of the servers that were busy in the mean: 1 is one CPU for all of the time."
+            "The mean number of the servers' CPUs that were busy: 1 is one CPU for all of the time."
         }
-        "server user" => "CPUs of the servers that ran programs, not the kernel, in the mean.",
-        "server system" => "CPUs of the servers that ran the kernel for a program, in the mean.",
+        "server user" => {
+            "The mean number of the servers' CPUs that ran programs, not the kernel."
+        }
+        "server system" => {
+            "The mean number of the servers' CPUs that ran the kernel for a program."
+        }
         "server softirq" => {
-            "CPUs of the servers that ran soft interrupts, which handle packets, in the mean."
+            "The mean number of the servers' CPUs that ran soft interrupts, which handle packets."
         }
-        "fullest CPU" => "The share of its time for which the busiest CPU of the machine was busy.",
-        "client CPUs" => "CPUs that kvblaster used.",
+        "fullest CPU" => "The share of the time for which the machine's busiest CPU was busy.",
+        "client CPUs" => "The mean number of CPUs that kvblaster used.",
         "others on server CPUs" => "The share of the servers' CPU time that other programs used.",
         "resident memory" => "Memory that the servers used.",
-        "memory limit" => "The limit (-m, maxmemory) that led to the resident memory of the axis.",
+        "memory limit" => "The limit (-m, maxmemory) that led to the wanted resident memory.",
         "lost datagrams" => "The share of the datagrams that were lost.",
         _ => "",
     };

@@ -98,22 +98,25 @@ fn knee(course: &[Step<'_>], axis: &str) -> Option<String> {
         return Some(format!("{CANNOT_TELL}, because kvblaster was the limit at {axis} = {at}"));
     }
     let near = format!(
-        "{axis} = {}, with {RATE} within 5 % of the greatest, {}",
+        "{axis} = {}, where {RATE} are within 5 % of the greatest ({})",
         first.label,
         grouped(best.rate)
     );
     let mut text = match () {
         () if later.is_empty() => {
-            format!("no knee, {RATE} still grow at {axis} = {}, the last point", last.label)
+            format!("no knee: {RATE} still grow at {axis} = {}, the last point", last.label)
         }
         () if later.iter().all(|one| one.mean_ns > first.mean_ns) => {
             let [here, end] = [first, last].map(|one| time(whole(one.mean_ns)));
             format!(
-                "the knee is at {near}; the mean grows from {here} there to {end} at {axis} = {}",
+                "the knee is at {near}; the mean response time grows from {here} there to {end} \
+                 at {axis} = {}",
                 last.label
             )
         }
-        () => format!("no knee: {near}, but the mean is not greater at all later points"),
+        () => format!(
+            "no knee at {near}, because some later points have no greater mean response time"
+        ),
     };
     let is_low = |one: &&Step<'_>| one.p99_ns.is_some_and(|ns| ns < P99_NS);
     match course.iter().filter(is_low).max_by(by_rate) {
@@ -154,19 +157,19 @@ mod tests {
 
     #[test]
     fn the_knee_is_the_first_point_near_the_greatest_if_the_mean_grows_from_there_on() {
-        let expected = "the knee is at connections = 2, with requests/s within 5 % of the \
-                        greatest, 100; the mean grows from 100 µs there to 400 µs at \
-                        connections = 8; the greatest requests/s with a p99 below 1 ms are 96, \
+        let expected = "the knee is at connections = 2, where requests/s are within 5 % of the \
+                        greatest (100); the mean response time grows from 100 µs there to 400 µs \
+                        at connections = 8; the greatest requests/s with a p99 below 1 ms are 96, \
                         at connections = 2";
         assert_eq!(course(&KNEE_AT_2).unwrap(), expected);
         let mut flat = KNEE_AT_2;
         flat[3].2 = 1e5;
         let told = course(&flat).unwrap();
-        let expected = "no knee: connections = 2, with requests/s within 5 % of the greatest, 100, \
-                        but the mean is not greater at all later points; ";
+        let expected = "no knee at connections = 2, where requests/s are within 5 % of the greatest \
+                        (100), because some later points have no greater mean response time; ";
         assert!(told.starts_with(expected), "{told}");
         let told = course(&[("1", 10.0, 1e6, 2e6), ("2", 20.0, 1e6, 3e6)]).unwrap();
-        let expected = "no knee, requests/s still grow at connections = 2, the last point; \
+        let expected = "no knee: requests/s still grow at connections = 2, the last point; \
                         no point has a p99 below 1 ms";
         assert_eq!(told, expected);
         let one = ("1", 10.0, 1e5, 1e5);

@@ -53,7 +53,7 @@ pub fn sentence(sections: &[Section]) -> String {
     let noises: Vec<Noise<'_>> = sections.iter().flat_map(all).collect();
     if noises.is_empty() {
         return format!(
-            "The noise is not measured: `kvblaster lab run {NOISE}` compares equal servers"
+            "The noise was not measured; `kvblaster lab run {NOISE}` measures it"
         );
     }
     let mut greatest: Vec<(&str, f64)> = Vec::new();

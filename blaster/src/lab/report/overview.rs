@@ -18,10 +18,10 @@ pub const SUBJECT: &str = "Published measurements of caches, repeated";
 
 /// The explanation of the verdicts, for the end of the overview.
 pub const READING: &str = "\
-A value is the mean over the rounds, of positive values the geometric mean. Brackets and bars are \
-95 % intervals by Student's t. A claim is confirmed if the interval lies within the claim's \
-limits, and not reproduced if it lies outside; the noise between equal servers widens the interval \
-of a ratio. Otherwise the measurement is too short to tell. If kvblaster, which makes the load, \
+A value is the mean over the rounds: the geometric mean if all values are positive, otherwise the \
+arithmetic mean. Brackets and bars are 95 % intervals by Student's t. A claim is confirmed if the \
+interval lies within the claim's limits, and not reproduced if the interval lies outside; the \
+noise between equal servers widens the interval of a ratio. Otherwise the measurement is too short to tell. If kvblaster, which makes the load, \
 was the limit, this machine cannot tell.";
 
 /// Counts the measured experiments and the verdicts, in words.
@@ -32,8 +32,8 @@ pub fn totals(entries: &[Entry], sections: &[Section]) -> String {
         sections.iter().flat_map(|one| &one.judged).map(|one| one.verdict).collect();
     let count = |verdict| verdicts.iter().filter(|it| **it == verdict).count();
     format!(
-        "{measured} of {} experiments are measured. Of their {} claims, {} are confirmed, {} are \
-         not reproduced, for {} the measurements are too short to tell, {} this machine cannot \
+        "{measured} of {} experiments are measured. Of their {} claims, {} are confirmed and {} are \
+         not reproduced; for {} the measurements are too short to tell, for {} this machine cannot \
          tell, and {} are not measured at this scale.",
         entries.len(),
         verdicts.len(),
@@ -139,9 +139,9 @@ pub fn unmeasured(
         }
         let missing = section.and_then(|section| section.record.missing.first());
         let why = match (&entry.record, missing) {
-            (Err(error), _) => format!("not readable: {error}"),
+            (Err(error), _) => format!("the data cannot be read: {error}"),
             (_, Some(missing)) => missing.why.clone(),
-            (Ok(Some(_)), None) => "it has no measurement".to_owned(),
+            (Ok(Some(_)), None) => "the data have no measurement".to_owned(),
             (Ok(None), None) => "it was not run".to_owned(),
         };
         let unknown = || "no experiment of this kvblaster has this name".to_owned();

@@ -80,8 +80,8 @@ impl Section {
         let noise = noise.filter(|_| experiment.drive.method != Method::Simulate);
         if let Some(other) = noise.and_then(|noise| noise.difference(&section.record)) {
             section.remarks.push(format!(
-                "The noise between equal servers widens no interval here, because the data of \
-                 {NOISE} are of {other}"
+                "The noise between equal servers widens no interval here, because {NOISE} \
+                 was measured with {other}"
             ));
         }
         Some(section)
@@ -129,7 +129,7 @@ impl Section {
                 Some(experiment) => place(experiment, &missing.at),
                 None => missing.at.join(", "),
             };
-            let failed = if missing.is_failure { "It failed: " } else { "" };
+            let failed = if missing.is_failure { "The measurement failed: " } else { "" };
             let why = sentence(&format!("{failed}{}", missing.why));
             table.row(&[or(&missing.server, "all"), or(&at, "all"), why]);
         }

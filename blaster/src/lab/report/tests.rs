@@ -190,10 +190,10 @@ fn every_kind_of_record_has_a_row_and_nothing_escapes() {
     let sections = sections(&entries);
     let page = page::page(&entries, &sections);
     for (name, cell) in [
-        ("empty", "it has no measurement"),
+        ("empty", "the data have no measurement"),
         ("none", "it was not run"),
         ("orphan", "no longer an experiment"),
-        ("broken", "not readable: &lt;/script&gt;"),
+        ("broken", "the data cannot be read: &lt;/script&gt;"),
         ("both", "confirmed</td><td>the thesis: p99 is below 1 ms</td>"),
         ("kinds", "this machine cannot tell"),
     ] {
@@ -224,8 +224,8 @@ fn noise_of_another_scale_is_told_and_a_claim_outside_the_scale_is_counted() {
     entries[0].record.as_mut().unwrap().as_mut().unwrap().scale = Scale::Full;
     let mut all = sections(&entries);
     let plain = all.iter_mut().find(|one| one.name == "plain").unwrap();
-    let expected = "The noise between equal servers widens no interval here, because the data of \
-                    own-noise are of scale Full";
+    let expected = "The noise between equal servers widens no interval here, because \
+                    own-noise was measured with scale Full";
     assert_eq!(plain.remarks, [expected]);
     plain.judged[0].verdict = Verdict::NotAtScale;
     let totals = super::overview::totals(&entries, &all);
@@ -238,7 +238,7 @@ fn a_failure_is_a_row_and_equal_ones_are_one() {
     let section = sections.iter().find(|one| one.name == "partly").unwrap();
     let table = section.missing().markdown();
     assert_eq!(table.lines().count(), 3, "{table}");
-    assert!(table.contains("| memcached | all | It failed: &lt;/script&gt;"), "{table}");
+    assert!(table.contains("| memcached | all | The measurement failed: &lt;/script&gt;"), "{table}");
     assert_eq!(section.without_values().unwrap(), "No measurement has a value of hits");
 }
 
@@ -327,7 +327,7 @@ fn losses_are_told_like_wins() {
     let told = findings::compared(&experiment, &data, Some(&noise));
     assert!(told[1].ends_with("no difference shown at 3 of 3 points"), "{told:?}");
     let knees = knee::knees(&experiment, &data);
-    let expected = "hypostyle: no knee, requests/s still grow at connections = 256, the last \
+    let expected = "hypostyle: no knee: requests/s still grow at connections = 256, the last \
                     point; the greatest requests/s with a p99 below 1 ms are 605,980, at \
                     connections = 256";
     assert_eq!((knees.len(), knees[0].as_str()), (3, expected));
@@ -355,12 +355,12 @@ fn a_comparison_is_void_or_open_where_the_measurements_are_doubtful() {
         row.figures.insert("not found".to_owned(), 0.2);
     });
     let expected = "the requests/s of hypostyle are 2.00 times those of memcached: better at 1, \
-                    this machine cannot tell at 1, void at 1 of 3 points; kvblaster was the limit \
-                    in 6 of 18 measurements; the servers did not find the same keys (0.00 % to \
+                    this machine cannot tell at 1, not comparable at 1 of 3 points; kvblaster was \
+                    the limit in 6 of 18 measurements; the servers did not find the same keys (0.00 % to \
                     50.00 % were not found)";
     assert_eq!(findings::compared(&experiment, &data, None), [expected]);
     data.rows.retain(|row| row.at == ["16"]);
-    let expected = "(connections = 16): void; the servers did not find the same keys";
+    let expected = "(connections = 16): not comparable; the servers did not find the same keys";
     let told = findings::compared(&experiment, &data, None);
     assert!(told[0].contains(expected), "{told:?}");
 }
@@ -383,7 +383,7 @@ fn a_report_is_written_from_a_folder() {
     assert!(told.contains("report.html") && told.contains("docs"), "{told}");
     for (path, text) in [
         (to("report.html"), "no longer exists"),
-        (markdown.join("README.md"), "not readable"),
+        (markdown.join("README.md"), "the data cannot be read"),
         (markdown.join("orphan.md"), "12 measurements"),
     ] {
         let read = fs::read_to_string(&path).unwrap();
@@ -401,7 +401,7 @@ fn a_report_is_written_from_a_folder() {
     let error = write(&folder, None, (Some(&markdown), Some(&library))).unwrap_err().to_string();
     assert!(
         error.ends_with(
-            "README.md: this file is not of an earlier report; name another \
+            "README.md: no earlier report wrote this file; name another \
                              folder, or move the file"
         ),
         "{error}"
