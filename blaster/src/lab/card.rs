@@ -70,7 +70,9 @@ pub fn check(pairs: &[Pair]) -> Result<(), CardError> {
             return refused(format!("{name} is no Ethernet interface"));
         }
         if value(&shown, "master").is_some() {
-            return refused(format!("{name} belongs to a bridge or bond; first remove the card from it"));
+            return refused(format!(
+                "{name} belongs to a bridge or bond; first remove the card from it"
+            ));
         }
     }
     if !pairs.is_empty() && !rustix::process::geteuid().is_root() {

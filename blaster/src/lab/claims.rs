@@ -130,7 +130,10 @@ fn judged(
     let (verdict, why) = match (&here, doubt(record, figure, &of, to.as_deref())) {
         (None, _) if sides(claim, &labels(experiment, record.scale)).0.is_empty() => {
             let scale = format!("{:?}", record.scale).to_lowercase();
-            (Verdict::NotAtScale, format!("the claim's points are not measured at the scale {scale}"))
+            (
+                Verdict::NotAtScale,
+                format!("the claim's points are not measured at the scale {scale}"),
+            )
         }
         (None, _) => missing((experiment, claim), record, (&of, to.as_deref().unwrap_or_default())),
         (_, Some(doubt)) => (Verdict::CannotTell, doubt),
@@ -159,7 +162,10 @@ fn exactly(claim: &Claim, here: &Estimate) -> (Verdict, String) {
 fn verdict(claim: &Claim, here: &Estimate, noise: f64) -> (Verdict, String) {
     let Some((low, high)) = here.interval else {
         let rounds = here.rounds;
-        return (Verdict::TooShort, format!("{rounds} round(s) were measured, {ROUNDS_MIN} are needed"));
+        return (
+            Verdict::TooShort,
+            format!("{rounds} round(s) were measured, {ROUNDS_MIN} are needed"),
+        );
     };
     // The noise between two equal servers widens the interval of a ratio.
     let (low, high) = if claim.to.is_some() { (low / noise, high * noise) } else { (low, high) };
@@ -534,7 +540,9 @@ mod tests {
         let judged = judge(&replayed, &once, None);
         assert_eq!(judged[0].verdict, Verdict::Confirmed);
         let told = &judged[0].told;
-        assert!(told.ends_with("2.00 times those of memcached; each replay of a trace has the same result"));
+        assert!(told.ends_with(
+            "2.00 times those of memcached; each replay of a trace has the same result"
+        ));
         // Drawn requests are a sample, so one round is not exact.
         "-w zipf -s 1%".clone_into(&mut replayed.drive.flags);
         assert_eq!(judge(&replayed, &once, None)[0].verdict, Verdict::TooShort);

@@ -422,12 +422,17 @@ impl Experiment {
         let of_claims = self.claims.iter().map(|claim| &claim.figure);
         for name in self.figures.iter().map(|figure| &figure.y).chain(of_claims) {
             if figures::named(name).is_none() {
-                return Err(format!("{name}: no such figure; the figures are {}", figures::listed()));
+                return Err(format!(
+                    "{name}: no such figure; the figures are {}",
+                    figures::listed()
+                ));
             }
         }
         let is_lone_run = self.drive.method == Method::Run && self.drive.beside.is_empty();
         if self.drive.profile && !(is_lone_run && self.needs.contains(&Need::Perf)) {
-            return Err("drive: profile needs the method `run`, no `beside`, and `perf` in needs".into());
+            return Err(
+                "drive: profile needs the method `run`, no `beside`, and `perf` in needs".into()
+            );
         }
         for claim in &self.claims {
             if claim.at_least.is_none() && claim.at_most.is_none() {

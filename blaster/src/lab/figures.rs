@@ -377,7 +377,10 @@ mod tests {
             ("requests/CPU-s", "the requests/CPU-s of a are 2 times those of b"),
             ("get mean", "the mean response time of gets of a is 2 times that of b"),
             ("beside: p99", "the second load's p99 of a is 2 times that of b"),
-            ("profile: copy", "the share of the work \"copy\" in the CPU time of a is 2 times that of b"),
+            (
+                "profile: copy",
+                "the share of the work \"copy\" in the CPU time of a is 2 times that of b",
+            ),
         ] {
             assert_eq!(compared(figure, ["a", "b"], "2 times"), told);
         }

@@ -23,8 +23,9 @@ const ABOUT: &str = "\
 Repeats the measurements of five documents on caches, on this machine: each
 experiment runs against Hypostyle, memcached and Redis in turn. kvblaster finds
 Hypostyle in its own folder and the other programs on PATH, unless the variables
-HYPOSTYLE, MEMCACHED, REDIS, NUTCRACKER and BAG_LRU name their paths. As root, kvblaster also measures
-UDP and AF_XDP, over a link between two network namespaces.
+HYPOSTYLE, MEMCACHED, REDIS, NUTCRACKER and BAG_LRU name their paths. As root,
+kvblaster also measures UDP and AF_XDP, over a link between two network
+namespaces.
 
   kvblaster lab list                      lists all experiments
   kvblaster lab show thesis-fig3.3-threads

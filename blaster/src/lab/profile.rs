@@ -96,7 +96,10 @@ pub enum ProfileError {
     #[error("perf did not end within {} s", .0.as_secs())]
     Slow(Duration),
     /// perf took fewer than `SAMPLES_MIN` samples of the servers' work.
-    #[error("perf took {0} samples, but a profile needs {least}; measure longer", least = grouped(SAMPLES_MIN as f64))]
+    #[error(
+        "perf took {0} samples, but a profile needs {least}; measure longer",
+        least = grouped(SAMPLES_MIN as f64)
+    )]
     Few(u64),
     /// `symbols.toml` is not valid.
     #[error("symbols.toml: {0}")]
@@ -303,7 +306,7 @@ impl Drop for Scratch {
 fn refused(words: &str, level: i32) -> String {
     if words.contains("perf_event_paranoid") {
         return format!(
-            "kernel.perf_event_paranoid is {level}: run kvblaster as root, or set it to 0"
+            "kernel.perf_event_paranoid is {level}: run kvblaster as root, or set it to 0 or less"
         );
     }
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -77,7 +77,8 @@ fn configuration<'t>(addresses: impl Iterator<Item = &'t str>, is_redis: bool) -
 pub(super) fn version(path: &Path, name: &str) -> Result<String, ServerError> {
     let output = Command::new(path).arg("--version").output()?;
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    let lacking = || lacking_of(format!("{} --version does not print the name {name}", path.display()));
+    let lacking =
+        || lacking_of(format!("{} --version does not print the name {name}", path.display()));
     version_in(&text, name).ok_or_else(lacking)
 }
 

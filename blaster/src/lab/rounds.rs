@@ -75,10 +75,14 @@ pub enum LabError {
     #[error(transparent)]
     Result(#[from] ResultError),
     /// The folder has data of an earlier lab, and the user did not give `--resume`.
-    #[error("{0}: this file has data already; give --resume to continue them, or another folder (-o)")]
+    #[error(
+        "{0}: this file has data already; give --resume to continue them, or another folder (-o)"
+    )]
     Taken(PathBuf),
     /// The earlier data were measured in another way.
-    #[error("{0}: these data were measured with {1}; give the same settings, or another folder (-o)")]
+    #[error(
+        "{0}: these data were measured with {1}; give the same settings, or another folder (-o)"
+    )]
     Differs(PathBuf, String),
 }
 
@@ -223,7 +227,8 @@ impl Lab {
         let own = self.server_cpus.len();
         for at in points.iter().filter(|at| at.server_cpus > own) {
             let needs = at.server_cpus;
-            let why = format!("the point needs {needs} CPUs for servers, but the servers have {own}");
+            let why =
+                format!("the point needs {needs} CPUs for servers, but the servers have {own}");
             lack("", &at.labels, why);
         }
     }

@@ -139,7 +139,9 @@ pub(super) fn located(variable: &str, file: &str) -> Result<PathBuf, ServerError
     let found = (!file.is_empty()).then(|| on_path(file)).flatten();
     found.ok_or_else(|| match file {
         "" => lacking_of(format!("the program is not installed: {variable} names no path")),
-        _ => lacking_of(format!("{file} is neither on PATH nor at the path in the variable {variable}")),
+        _ => lacking_of(format!(
+            "{file} is neither on PATH nor at the path in the variable {variable}"
+        )),
     })
 }
 
@@ -165,7 +167,9 @@ pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
         Need::Nic if cards.is_empty() => "two network cards are needed: name them with --interface",
         Need::Nic => match cards.iter().find(|[_, far]| !card::is_hardware(far)) {
             Some([_, far]) => {
-                return Err(lacking_of(format!("{far} of --interface is no hardware network card")));
+                return Err(lacking_of(format!(
+                    "{far} of --interface is no hardware network card"
+                )));
             }
             None => return Ok(()),
         },
@@ -174,11 +178,12 @@ pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
             return profile::check(cpu).map_err(|error| lacking_of(error.to_string()));
         }
         Need::BagLru if env::var_os("BAG_LRU").is_some() => return Ok(()),
-        Need::BagLru => "the paper's baseline is not installed: BAG_LRU names no path",
+        Need::BagLru => "the KV-Cache paper's baseline is not installed: BAG_LRU names no path",
         Need::Traces => return simulated::traces().map(drop),
         Need::Nutcracker => return located("NUTCRACKER", "nutcracker").map(drop),
         Need::Bypass => {
-            "a library that replaces the kernel's sockets is needed, and a network card for this library"
+            "the server needs a library that replaces the kernel's sockets, and a network card \
+             that this library supports"
         }
     };
     Err(lacking_of(found.to_owned()))
@@ -282,7 +287,8 @@ fn shape(server: &Server, at: &At, cards: &[Pair]) -> Result<Shape, ServerError>
     }
     if (1..wires).contains(&cards.len()) {
         let has = cards.len();
-        let why = format!("the link needs {wires} pairs of network cards, and --interface gives {has}");
+        let why =
+            format!("the link needs {wires} pairs of network cards, and --interface gives {has}");
         return Err(lacking_of(why));
     }
     let queues = match server.queues.is_empty() {
@@ -324,7 +330,8 @@ fn tuning(server: &Server, at: &At, place: Place<'_>) -> Result<Tuning, ServerEr
 fn chosen(places: &str, cpus: &[usize]) -> Result<Vec<usize>, String> {
     let places = flags::cpus(places)?;
     let needs = places.iter().max().map_or(0, |last| last + 1);
-    let lacking = || format!("the list needs {needs} CPUs for servers, but the servers have {}", cpus.len());
+    let lacking =
+        || format!("the list needs {needs} CPUs for servers, but the servers have {}", cpus.len());
     places.iter().map(|nth| cpus.get(*nth).copied().ok_or_else(lacking)).collect()
 }
 
@@ -338,9 +345,9 @@ impl Launch {
         }
         let wires = link.map_or(Vec::new(), |link| link.wires.clone());
         if server.way.is_server_bypassing() && wires.len() > instances {
-            return Err(lacking_of("a process bypasses the kernel on only one wire, so there must not be more wires than \
-                 processes"
-                    .to_owned()));
+            let why = "a process bypasses the kernel on only one wire, so there must not be more \
+                       wires than processes";
+            return Err(lacking_of(why.to_owned()));
         }
         let is_yes =
             |text: &str| Ok::<_, ServerError>(matches!(resolved(text)?.trim(), "yes" | "true"));

@@ -111,7 +111,7 @@ pub(super) fn measure(
     let words = words.into_iter().map(in_folder).collect::<Result<_, _>>()?;
     let (verb, _) = parsed(words)?;
     let wrong = |why: &str| MeasureError::Flags(format!("{command}: {why}"));
-    let Verb::Simulate(mut plan) = verb else { return Err(wrong("this is not simulate")) };
+    let Verb::Simulate(mut plan) = verb else { return Err(wrong("the command is not simulate")) };
     // `parsed` has added LRU for comparison, but only the server's policy is to be simulated.
     plan.contestants = vec![server.flags.parse().map_err(|why: String| wrong(&why))?];
     let done = on_cpus(site.client_cpus, || outcomes(&plan, |_, _| ()));

@@ -28,9 +28,9 @@ Replays traces against caches that store each key that they missed, and compares
 the misses of each policy with those of LRU. Without a recorded trace, the
 requests are drawn from a workload.
 
-Hypostyle's policies run in a model of its store, which has segments, two queues,
-a ghost queue, two-bit counters and compaction. The other policies are simulated
-exactly, item by item.";
+Hypostyle's policies run in a model of its store, which has segments, two
+queues, a ghost queue, two-bit counters and compaction. The other policies are
+simulated exactly, item by item.";
 
 /// The settings of a simulation.
 #[derive(Debug, clap::Args)]
@@ -87,7 +87,7 @@ pub struct Plan {
     #[arg(long, value_name = "PART")]
     #[arg(value_parser = number(0.0..=GHOST_MAX), default_value = "0.71")]
     pub ghost: f64,
-    /// Share of the hits that a set of the same key follows
+    /// Share of the hits after which a set stores the value again
     #[arg(long = "set-ratio", value_name = "PART", value_parser = percent, default_value = "0")]
     pub set_percent: u64,
     /// Turn each request of the trace into this many requests in a row, each for a different key

@@ -71,7 +71,10 @@ fn too_few_samples_of_work_have_no_shares() {
         Ok(shares) => format!("{} kinds", shares.len()),
     };
     let (idle, work) = (of(5_000, "pv_native_safe_halt"), of(399, "tcp_ack"));
-    assert_eq!(few(&[idle, work.clone()]), "perf took 399 samples, but a profile needs 400; measure longer");
+    assert_eq!(
+        few(&[idle, work.clone()]),
+        "perf took 399 samples, but a profile needs 400; measure longer"
+    );
     assert_eq!(few(&[work, of(1, "tcp_poll")]), "17 kinds");
     assert!(rows.shares(&[], 0).is_err(), "without work there are no shares");
 }

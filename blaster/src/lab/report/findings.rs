@@ -68,7 +68,7 @@ fn pair(
         judged.push((ratio, verdict, place));
     }
     let by_value = |one: &&Judged, two: &&Judged| one.0.value.total_cmp(&two.0.value);
-    // A void ratio is reported only if all ratios are void.
+    // A ratio with the verdict `VOID` is reported only if all ratios have this verdict.
     let is_void = |one: &Judged| one.1 == VOID;
     let told_of = || judged.iter().filter(|one| !is_void(one) || judged.iter().all(is_void));
     let (least, most) = (told_of().min_by(by_value)?, told_of().max_by(by_value)?);

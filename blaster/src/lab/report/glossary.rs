@@ -56,9 +56,7 @@ pub fn meaning(figure: &str) -> String {
         "server CPUs" => {
             "The mean number of the servers' CPUs that were busy: 1 is one CPU for all of the time."
         }
-        "server user" => {
-            "The mean number of the servers' CPUs that ran programs, not the kernel."
-        }
+        "server user" => "The mean number of the servers' CPUs that ran programs, not the kernel.",
         "server system" => {
             "The mean number of the servers' CPUs that ran the kernel for a program."
         }

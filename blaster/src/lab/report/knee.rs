@@ -104,7 +104,10 @@ fn knee(course: &[Step<'_>], axis: &str) -> Option<String> {
     );
     let mut text = match () {
         () if later.is_empty() => {
-            format!("no knee: {RATE} still grow at {axis} = {}, the last point", last.label)
+            format!(
+                "there is no knee, because {RATE} still grow at the last point, {axis} = {}",
+                last.label
+            )
         }
         () if later.iter().all(|one| one.mean_ns > first.mean_ns) => {
             let [here, end] = [first, last].map(|one| time(whole(one.mean_ns)));
@@ -115,7 +118,8 @@ fn knee(course: &[Step<'_>], axis: &str) -> Option<String> {
             )
         }
         () => format!(
-            "no knee at {near}, because some later points have no greater mean response time"
+            "there is no knee at {near}, because some later points have no greater mean \
+             response time"
         ),
     };
     let is_low = |one: &&Step<'_>| one.p99_ns.is_some_and(|ns| ns < P99_NS);
@@ -165,11 +169,13 @@ mod tests {
         let mut flat = KNEE_AT_2;
         flat[3].2 = 1e5;
         let told = course(&flat).unwrap();
-        let expected = "no knee at connections = 2, where requests/s are within 5 % of the greatest \
-                        (100), because some later points have no greater mean response time; ";
+        let expected = "there is no knee at connections = 2, where requests/s are within 5 % of \
+                        the greatest (100), because some later points have no greater mean \
+                        response time; ";
         assert!(told.starts_with(expected), "{told}");
         let told = course(&[("1", 10.0, 1e6, 2e6), ("2", 20.0, 1e6, 3e6)]).unwrap();
-        let expected = "no knee: requests/s still grow at connections = 2, the last point; \
+        let expected = "there is no knee, because requests/s still grow at the last point, \
+                        connections = 2; \
                         no point has a p99 below 1 ms";
         assert_eq!(told, expected);
         let one = ("1", 10.0, 1e5, 1e5);

@@ -106,8 +106,11 @@ fn section(section: &Section) -> String {
 
 fn figures(out: &mut String, section: &Section) {
     if !section.charts.is_empty() {
-        let _ =
-            writeln!(out, "\n## Figures\n\n![Charts of the figures; the tables below have the values]({}.svg)", section.slug);
+        let _ = writeln!(
+            out,
+            "\n## Figures\n\n![Charts of the figures; the tables below have the values]({}.svg)",
+            section.slug
+        );
     }
     let made = escaped(&section.conditions());
     if section.profile.is_some() || !section.charts.is_empty() {

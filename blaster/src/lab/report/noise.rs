@@ -52,9 +52,7 @@ fn all(section: &Section) -> Vec<Noise<'_>> {
 pub fn sentence(sections: &[Section]) -> String {
     let noises: Vec<Noise<'_>> = sections.iter().flat_map(all).collect();
     if noises.is_empty() {
-        return format!(
-            "The noise was not measured; `kvblaster lab run {NOISE}` measures it"
-        );
+        return format!("The noise was not measured; `kvblaster lab run {NOISE}` measures it");
     }
     let mut greatest: Vec<(&str, f64)> = Vec::new();
     for noise in &noises {

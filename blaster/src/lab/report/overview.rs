@@ -21,8 +21,8 @@ pub const READING: &str = "\
 A value is the mean over the rounds: the geometric mean if all values are positive, otherwise the \
 arithmetic mean. Brackets and bars are 95 % intervals by Student's t. A claim is confirmed if the \
 interval lies within the claim's limits, and not reproduced if the interval lies outside; the \
-noise between equal servers widens the interval of a ratio. Otherwise the measurement is too short to tell. If kvblaster, which makes the load, \
-was the limit, this machine cannot tell.";
+noise between equal servers widens the interval of a ratio. Otherwise the measurement is too \
+short to tell. If kvblaster, which makes the load, was the limit, this machine cannot tell.";
 
 /// Counts the measured experiments and the verdicts, in words.
 #[must_use]
@@ -32,9 +32,9 @@ pub fn totals(entries: &[Entry], sections: &[Section]) -> String {
         sections.iter().flat_map(|one| &one.judged).map(|one| one.verdict).collect();
     let count = |verdict| verdicts.iter().filter(|it| **it == verdict).count();
     format!(
-        "{measured} of {} experiments are measured. Of their {} claims, {} are confirmed and {} are \
-         not reproduced; for {} the measurements are too short to tell, for {} this machine cannot \
-         tell, and {} are not measured at this scale.",
+        "{measured} of {} experiments are measured. Of their {} claims, {} are confirmed and {} \
+         are not reproduced; for {} the measurements are too short to tell, for {} this machine \
+         cannot tell, and {} are not measured at this scale.",
         entries.len(),
         verdicts.len(),
         count(Verdict::Confirmed),

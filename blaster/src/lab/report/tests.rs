@@ -238,7 +238,10 @@ fn a_failure_is_a_row_and_equal_ones_are_one() {
     let section = sections.iter().find(|one| one.name == "partly").unwrap();
     let table = section.missing().markdown();
     assert_eq!(table.lines().count(), 3, "{table}");
-    assert!(table.contains("| memcached | all | The measurement failed: &lt;/script&gt;"), "{table}");
+    assert!(
+        table.contains("| memcached | all | The measurement failed: &lt;/script&gt;"),
+        "{table}"
+    );
     assert_eq!(section.without_values().unwrap(), "No measurement has a value of hits");
 }
 
@@ -327,9 +330,9 @@ fn losses_are_told_like_wins() {
     let told = findings::compared(&experiment, &data, Some(&noise));
     assert!(told[1].ends_with("no difference shown at 3 of 3 points"), "{told:?}");
     let knees = knee::knees(&experiment, &data);
-    let expected = "hypostyle: no knee: requests/s still grow at connections = 256, the last \
-                    point; the greatest requests/s with a p99 below 1 ms are 605,980, at \
-                    connections = 256";
+    let expected = "hypostyle: there is no knee, because requests/s still grow at the last point, \
+                    connections = 256; the greatest requests/s with a p99 below 1 ms are 605,980, \
+                    at connections = 256";
     assert_eq!((knees.len(), knees[0].as_str()), (3, expected));
     let few = Record { rows: data.rows[..3].to_vec(), ..data };
     let expected = "the requests/s of hypostyle are 1.98 times those of memcached (connections = \
@@ -356,8 +359,8 @@ fn a_comparison_is_void_or_open_where_the_measurements_are_doubtful() {
     });
     let expected = "the requests/s of hypostyle are 2.00 times those of memcached: better at 1, \
                     this machine cannot tell at 1, not comparable at 1 of 3 points; kvblaster was \
-                    the limit in 6 of 18 measurements; the servers did not find the same keys (0.00 % to \
-                    50.00 % were not found)";
+                    the limit in 6 of 18 measurements; the servers did not find the same keys \
+                    (0.00 % to 50.00 % were not found)";
     assert_eq!(findings::compared(&experiment, &data, None), [expected]);
     data.rows.retain(|row| row.at == ["16"]);
     let expected = "(connections = 16): not comparable; the servers did not find the same keys";
