@@ -50,16 +50,16 @@ pub const OUT_BYTES_MAX: usize = 128 << 10;
 /// may be longer; the buffer then grows.
 pub const REPLY_BYTES_MAX: usize = 4 << 10;
 
-/// If a value in the log has at least this many bytes, the server sends it without a copy. The
-/// server copies shorter values, because an additional piece of a vectored write costs more than a
-/// copy of a short value.
+/// If a value in the store's segments has at least this many bytes, the server sends it without a
+/// copy. The server copies shorter values, because an additional piece of a vectored write costs
+/// more than a copy of a short value.
 pub const KEPT_BYTES_MIN: usize = 8 << 10;
 
 /// Maximum number of large values that the replies of one turn send without a copy.
 pub const PINS_MAX: usize = 64;
 
 /// When the large values in a turn's replies reach this many bytes, the column sends the replies.
-/// So a client that reads slowly pins at most this many bytes plus one value.
+/// So a client that reads slowly keeps at most this many bytes plus one value in use.
 pub const PINNED_BYTES_TURN_MAX: usize = 1 << 20;
 
 /// Maximum number of pieces in one vectored write. The kernel takes at most 1,024.
@@ -152,7 +152,7 @@ pub const ARRIVAL_STEP_BYTES: usize = 16 << 10;
 pub const ARRIVAL_WAIT_MS_MAX: u64 = 2000;
 
 /// A column sleeps for this time if its only work is to retry requests that wait for room in the
-/// store. Other columns, whose work may free room, finish a pass of the loop in less time.
+/// store. In this time, other columns finish a pass of the loop, which may free room.
 pub const ROOM_RETRY: Duration = Duration::from_micros(200);
 
 /// In one pass of the loop, a column retries the requests of at most this many connections that
@@ -200,16 +200,17 @@ pub const PARTS_MAX: usize = 128;
 /// their chunks, so that they occupy no chunks.
 pub const KEPT_PART_BYTES_MIN: usize = 256;
 
-/// At one column, the incomplete requests of one address may keep this number of chunks: (the
-/// arena's chunks for values) / (columns x `KEPT_OF_ONE_PART`). Once these requests keep this
-/// number of chunks, the column copies further parts.
+/// The incomplete requests of one address may keep at most this number of chunks at one column:
+/// (all chunks for values) / (columns x `KEPT_OF_ONE_PART`). The column copies further parts of
+/// these requests out of their chunks.
 pub const KEPT_OF_ONE_PART: usize = 64;
 
 /// At one column, the incomplete requests of one address may always keep this many chunks, even if
 /// `KEPT_OF_ONE_PART` gives a lower limit. This many chunks hold one request of the maximum length.
 pub const KEPT_OF_ONE_MIN: usize = 64;
 
-/// Maximum number of incomplete requests in several datagrams that a column keeps.
+/// Maximum number of incomplete requests that a column keeps. Some datagrams of such a request have
+/// not arrived.
 pub const ASSEMBLIES_MAX: usize = 128;
 
 /// Maximum number of incomplete requests of one address that a column keeps, so that there is room
@@ -226,12 +227,12 @@ pub const PARTS_WAIT_MS_MAX: u64 = 1000;
 /// requests take about half a millisecond.
 pub const MESSAGE_REQUESTS_MAX: u32 = 1024;
 
-/// For each of its requests, a message counts as this many bytes more towards
+/// Number of bytes that each request of a message adds to the bytes counted for
 /// `MESSAGES_TURN_BYTES`.
 pub const REQUEST_COST_BYTES: usize = 64;
 
-/// For each key of a `get` line or a similar line, except the last key, a message counts as this
-/// many bytes more towards `MESSAGES_TURN_BYTES`.
+/// Number of bytes that each key of a `get` line or a similar line adds to the bytes counted for
+/// `MESSAGES_TURN_BYTES`. The last key of a line adds none.
 pub const KEY_COST_BYTES: usize = 16;
 
 /// Maximum number of bytes in a reply over UDP if only known networks may send requests and `-o
@@ -257,8 +258,8 @@ pub const AMPLIFIED_BYTES_SECOND_MAX: u32 = 1 << 20;
 /// Networks that share an entry share its limit.
 pub const CHARGES: usize = 4096;
 
-/// Maximum number of datagrams, or bursts of datagrams, that one receive brings. Each datagram or
-/// burst has a slot of `SLOT_BYTES_MAX` bytes.
+/// Maximum number of datagrams, or bursts of datagrams, that one receive call returns. Each
+/// datagram or burst has a slot of `SLOT_BYTES_MAX` bytes.
 pub const DATAGRAMS_RECEIVED_MAX: usize = net::BATCH_MAX;
 
 /// While datagrams keep arriving, one pass of the loop takes at most this many turns for datagrams.
@@ -269,7 +270,7 @@ pub const DATAGRAM_TURNS_MAX: usize = 4;
 pub const BEHIND_DATAGRAMS: usize = 16;
 
 /// A column also counts as behind if a pass of the loop takes at least this many nanoseconds and
-/// one receive in this pass brought at least a quarter of `BEHIND_DATAGRAMS` datagrams.
+/// one receive call in this pass returned at least a quarter of `BEHIND_DATAGRAMS` datagrams.
 pub const BEHIND_NS: u64 = 100_000;
 
 /// Other columns may take datagrams from a column that was behind in this many passes of its loop
@@ -280,8 +281,8 @@ pub const BEHIND_LOOPS: u32 = 2;
 /// at once as it executes in this many nanoseconds. It leaves the other datagrams in the socket.
 pub const SHARED_NS: u64 = BEHIND_NS;
 
-/// After other columns have taken datagrams from a column, the column expects for this many
-/// nanoseconds that other columns take more datagrams.
+/// After other columns have taken datagrams from a column, the column expects their further help
+/// for this many nanoseconds.
 pub const HELPED_NS: u64 = 2_000_000;
 
 /// A column that is behind wakes a sleeping column at most once in this many nanoseconds.
@@ -359,8 +360,8 @@ pub const RING_CHUNKS_MAX: u32 = 4096;
 /// The packets of all queues take at most `-m` divided by this number.
 pub const RING_PART: usize = 4;
 
-/// Maximum number of dumps and of counts of all items that may run at a time, in all columns
-/// together.
+/// At most this many dumps may run at a time, in all columns together. A count of all items counts
+/// as a dump.
 pub const DUMPS_MAX: usize = 4;
 
 /// On average, a busy column samples one of this many passes of its loop, chosen at random.
@@ -423,8 +424,8 @@ pub const PREFIXES_TOLD_MAX: usize = 1 << 12;
 /// has a row for each MiB.
 pub const SIZES_FINE_BYTES: u64 = 1 << 20;
 
-/// Maximum number of connections in one page. `stats conns` asks each column for its list of
-/// connections page by page.
+/// `stats conns` asks each column for its list of connections page by page. A page has at most this
+/// many connections.
 pub const CONNECTIONS_TOLD_MAX: usize = 256;
 
 /// Maximum number of page requests of `stats conns` that are open at a time, in all columns
@@ -434,12 +435,12 @@ pub const PAGE_REQUESTS_MAX: usize = 64;
 /// Maximum number of page requests of `stats conns` that a column answers in one pass of the loop.
 pub const PAGES_ANSWERED_MAX: usize = 4;
 
-/// Maximum number of index groups that one step of a dump or of a count examines. A group has at
-/// most about 150 items.
+/// Maximum number of index groups that one step of a dump or of a count examines. A group is a few
+/// cache lines of the index, and has at most about 150 items.
 pub const DUMP_STEP_GROUPS: usize = 64;
 
-/// A step of a count of items ends at the end of the index group in which it reaches this many
-/// items.
+/// When a step of a count of items has counted this many items, it finishes the current index group
+/// and ends.
 pub const CENSUS_STEP_ITEMS: usize = 1024;
 
 /// A step of a dump ends when it has written this many bytes of lines. So a step writes about 150

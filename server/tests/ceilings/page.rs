@@ -12,15 +12,15 @@ use protocol::COMMANDS;
 const HEAD: &str = "\
 # What may a request cost?
 
-The limits below bound the time of a thread, the memory and the network traffic that a request may
-use, over every transport. `cargo test -p hypostyle --test ceilings` checks the limits. The test
-sends each command in the forms of the first table: once, as often as one message can hold the
-command, and in floods of datagrams from many senders. The test uses TCP, a Unix socket, UDP through
-the kernel, and UDP that bypasses the kernel. The test checks that each turn takes at most
-`TURN_STEPS_MAX` steps, each message at most `MESSAGE_STEPS_MAX` steps, and each pass of the event
-loop at most `LOOP_STEPS_MAX` steps. The test sends binary commands in the forms that
-`protocol/src/binary/opcode.rs` lists. With `HYPOSTYLE_BLESS=1`, the test writes this page from the
-source.
+The limits below apply to every transport. They bound the time of a thread, the memory and the
+network traffic that a request may use. `cargo test -p hypostyle --test ceilings` checks the limits.
+The test sends each command in the forms of the first table: a single time, as many times as fit
+into one message, and in floods of datagrams from many senders. The test uses TCP, a Unix socket,
+UDP through the kernel, and UDP that bypasses the kernel. The test checks three limits on steps:
+`TURN_STEPS_MAX` for each turn, `MESSAGE_STEPS_MAX` for each message, and `LOOP_STEPS_MAX` for each
+pass of the event loop. [Limits](#limits) explains these words. The test sends binary commands in
+the forms that `protocol/src/binary/opcode.rs` lists. With `HYPOSTYLE_BLESS=1`, the test writes this
+page from the source.
 
 ## Commands
 
@@ -37,7 +37,9 @@ A column is one pinned thread with its own event loop and its own connections. I
 loop, a column gives turns to its connections. In a turn, the column reads once, executes the
 requests that it has read, and writes once. A message is the content of one UDP datagram, or of
 several datagrams that belong together. A message may hold several requests. An errand is a command
-that takes many turns. [ARCHITECTURE.md](../ARCHITECTURE.md#words) explains more words.
+that a column executes step by step in many turns. The store's memory is divided into segments. A
+chunk is a part of the memory for packets. [ARCHITECTURE.md](../ARCHITECTURE.md#words) explains more
+words.
 
 Each limit applies to one column, unless its row says otherwise. The table shows values as they are
 in the source: `1 << 13` is 8,192. [limits.rs](../server/src/limits.rs) also has limits that depend
