@@ -195,7 +195,7 @@ fn rounds_before_one_in_which_a_server_ends_are_told_with_its_last_words() {
     let mut kvblaster = kvblaster.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = process_of(&delay, &mut kvblaster);
     let mut said = BufReader::new(kvblaster.stderr.take().unwrap()).lines().map(Result::unwrap);
-    assert!(said.any(|line| line.starts_with("round 1 of 1000, B: ")));
+    assert!(said.any(|line| line.starts_with("round 1 of 1000, server B: ")));
     kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
     said.for_each(drop);
     let output = kvblaster.wait_with_output().unwrap();
