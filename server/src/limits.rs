@@ -37,8 +37,8 @@ pub const RECEIVE_BYTES: usize = 64 << 10;
 pub const VALUE_READ_BYTES_MAX: usize = 256 << 10;
 
 /// Maximum number of bytes that a read receives after the end of a large value. The next read has
-/// the same limit. The reason is that another large value may follow, whose bytes should be
-/// received directly into frames.
+/// the same limit. The limit is small because another large value may follow, and its bytes should
+/// be received directly into frames.
 pub const BEHIND_VALUE_BYTES: usize = 4 << 10;
 
 /// When the replies of a turn reach this many bytes, the column sends them, and the connection
@@ -393,8 +393,8 @@ pub const HOT_SAMPLES: u32 = 1 << 14;
 /// dump needs the place of a stalled dump, the stalled dump ends.
 pub const DUMP_STALLED_SECONDS: u32 = 10;
 
-/// A dump keeps its place if it takes at least this many steps in `DUMP_STALLED_SECONDS`. This many
-/// steps usually list 256 KiB of lines.
+/// A dump does not end to make room for another dump if it takes at least this many steps in
+/// `DUMP_STALLED_SECONDS`. This many steps usually list 256 KiB of lines.
 pub const DUMP_STEPS_MIN: u32 = 16;
 
 /// Maximum number of steps that an errand takes in its first turn. In each later turn, the errand

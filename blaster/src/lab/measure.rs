@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Where: called by `resident` for each row.
-//! Invariant: each measurement starts and fills new processes, so that differences between two
-//! starts become differences between rounds. The record has the command line that repeats the
-//! measurement.
+//! Invariant: each measurement starts new server processes and fills them. So if two starts of a
+//! server differ in speed by chance, the rounds show this difference. The record has the command
+//! line that repeats the measurement.
 //! Source: the KV-Cache paper, section 6.1: each run populates again; section 6.2: RTTs are
 //! measured at a rate just below the capacity.
 

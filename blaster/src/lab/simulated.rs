@@ -119,7 +119,7 @@ pub(super) fn measure(
     let misses = match outcomes.as_slice() {
         [one] => match one.sizes.as_slice() {
             [(_, misses)] => misses.iter().sum::<u64>() as f64 / (one.requests as f64).max(1.0),
-            _ => return Err(wrong("a measurement must have one size")),
+            _ => return Err(wrong("a measurement must have exactly one cache size (--sizes)")),
         },
         _ => return Err(wrong("a measurement must have one trace")),
     };
@@ -158,7 +158,7 @@ fn shown(words: &[String]) -> String {
     format!("kvblaster {}", words.iter().map(shown).collect::<Vec<_>>().join(" "))
 }
 
-/// Returns the path of the file if the word begins with `IN_TRACES`, and otherwise the word itself.
+/// Returns the path of a trace if the word begins with `IN_TRACES`, and otherwise the word itself.
 fn in_folder(word: String) -> Result<String, ServerError> {
     let Some(file) = word.strip_prefix(IN_TRACES) else { return Ok(word) };
     let folder = traces()?;

@@ -121,8 +121,8 @@ impl Connection {
 }
 
 impl SendProgress {
-    /// Returns the result of a write that offered `offered` of `all_bytes` bytes to the socket, and
-    /// how many bytes the socket took.
+    /// Returns the progress of a write with the result `sent`, and how many bytes the socket took.
+    /// The write offered `offered` of all `all_bytes` bytes to the socket.
     #[inline]
     fn of(sent: WriteResult, offered: usize, all_bytes: usize) -> (SendProgress, usize) {
         match sent {

@@ -104,8 +104,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         takes: ValueKind::Value("<networks>"),
         help: &[
             "networks that are answered over UDP, such as",
-            "10.0.0.0/8,2001:db8::/32 (default: all, but then only a few",
-            "long replies per second are sent to each network)",
+            "10.0.0.0/8,2001:db8::/32 (default: all, but then a client's",
+            "network gets only about 1 MiB of long replies per second)",
         ],
         handler: Handler::Sets(|choices, value| {
             let network = network(value).ok_or_else(|| {

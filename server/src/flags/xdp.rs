@@ -69,7 +69,7 @@ pub(super) const FLAGS: &[Flag] = &[
         takes: ValueKind::Value("<mode>"),
         help: &[
             "native: take packets in the driver; generic: take packets",
-            "after the driver, which works with every driver;",
+            "after the driver (works with every driver);",
             "any (default): native if the driver supports it, else generic",
         ],
         handler: Handler::Sets(|choices, value| {

@@ -48,7 +48,8 @@ impl Server {
         Server::under_test_with(flags, &[])
     }
 
-    /// Starts a server whose connections migrate to another thread after each turn.
+    /// Starts a server that moves a connection to another thread each time it has served the
+    /// connection.
     pub(crate) fn migrating_each_turn(flags: &[&str]) -> Server {
         Server::under_test_with(flags, &[("HYPOSTYLE_MIGRATE_AT_EACH_TURN", "1")])
     }

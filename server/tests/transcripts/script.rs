@@ -115,7 +115,8 @@ fn pieces(text: &str) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-/// Splits `text` into pieces. Each pair of braces is one piece, and so is each text between braces.
+/// Splits `text` into pieces: each pair of braces with its contents, and each text before, between
+/// and after these pairs.
 pub(crate) fn braces(text: &str) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut rest = text;

@@ -116,7 +116,7 @@ impl Index {
         }
         if met.overflow.len() + 1 != cut {
             let known = met.overflow.len() + 1;
-            met.faults.push(format!("{cut} overflow lines were cut, {known} are left"));
+            met.faults.push(format!("of {cut} overflow lines, only {known} are free or in use"));
         }
     }
 }

@@ -13,10 +13,10 @@
 //! A word has places for six tags, three for each queue. If the policy remembers only keys that
 //! left probation, all six places are for these keys. An empty place is 0.
 //!
-//! Every group has `WORDS` words, whatever its number of lines: a tag does not tell the line of its
-//! key, so a key's word must stay the same when the group gets more lines. When a group splits,
-//! each new group gets a copy of the words, so growth forgets nothing; in each copy, newer tags
-//! push out the tags of keys that are now in the other group. A group of 8 lines has room for 0.9
+//! Every group has `WORDS` words, whatever its number of lines. If the words belonged to lines,
+//! tags would have to move when a group gets more lines; but a tag does not show in which line its
+//! key is. When a group splits, each new group gets a copy of the words, so growth forgets nothing;
+//! in each copy, newer tags push out the tags of keys that are now in the other group. A group of 8 lines has room for 0.9
 //! tags per item, a group of 15 lines for half a tag; the ghost takes 1.2 to 0.7 bytes per item.
 //! When two groups merge, each word keeps the younger half of the tags of two words. No word is
 //! written before the first eviction is remembered.

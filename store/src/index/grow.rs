@@ -19,7 +19,8 @@ use memory::words::Words;
 
 /// Maximum number of overflow lines that a step adds, reached if all slots share a home line.
 const STEP_LINES_MAX: usize = 18;
-/// Bytes of a group's word and of the group's words in the ghost.
+/// Bytes of a group besides its lines: one word with its lock and version, and the words of the
+/// ghost, which remember evicted keys.
 pub(super) const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
 /// Lines that a step back reads are prefetched this number of steps before that step.
 const AHEAD_STEPS: u64 = 8;

@@ -61,8 +61,9 @@ impl Index {
         self.lines.prefetch(address.line(address.home(tag)));
     }
 
-    /// If the slot of the item at `loc` is not in its home line, prefetches its other line and the
-    /// first overflow line. `prefetch_to_unlink` must have prefetched the home line before.
+    /// If the key's home line has no slot of the item at `loc`, prefetches the key's other line and
+    /// the group's first overflow line. Before, `prefetch_to_unlink` must have prefetched the home
+    /// line.
     #[inline]
     pub(crate) fn prefetch_elsewhere(&self, hash: u64, loc: u64) {
         let (address, tag) = (self.width().address(hash), tag(hash));

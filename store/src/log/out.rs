@@ -58,7 +58,8 @@ impl Log {
         }
     }
 
-    /// Bytes left in the segment that the holder of `token` fills with items from `from`.
+    /// Number of bytes left in the segment to which the holder of `token` moves items of the
+    /// segment `from`.
     pub(crate) fn out_room(&self, token: usize, from: u32) -> u32 {
         // Relaxed: only the token's holder stores the number.
         let out = self.out(token, from);

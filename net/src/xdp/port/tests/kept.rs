@@ -1,6 +1,7 @@
 //! Tests of received values that are kept in their chunks; the test acts as the kernel.
 //!
-//! Where: part of the tests of a port, whose rings are in memory.
+//! Where: part of the tests of a port (the AF_XDP socket of one queue), whose rings are ordinary
+//! memory, without a socket.
 //! Invariant: a kept value does not change although the kernel writes to every chunk that was lent.
 //! The kernel always has the same number of chunks, and none of these chunks holds a kept value.
 
