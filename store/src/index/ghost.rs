@@ -16,10 +16,10 @@
 //! Every group has `WORDS` words, whatever its number of lines. If the words belonged to lines,
 //! tags would have to move when a group gets more lines; but a tag does not show in which line its
 //! key is. When a group splits, each new group gets a copy of the words, so growth forgets nothing;
-//! in each copy, newer tags push out the tags of keys that are now in the other group. A group of 8 lines has room for 0.9
-//! tags per item, a group of 15 lines for half a tag; the ghost takes 1.2 to 0.7 bytes per item.
-//! When two groups merge, each word keeps the younger half of the tags of two words. No word is
-//! written before the first eviction is remembered.
+//! in each copy, newer tags push out the tags of keys that are now in the other group. A group of 8
+//! lines has room for 0.9 tags per item, a group of 15 lines for half a tag; the ghost takes 1.2 to
+//! 0.7 bytes per item. When two groups merge, each word keeps the younger half of the tags of two
+//! words. No word is written before the first eviction is remembered.
 
 use super::index;
 use crate::policy::{GhostScope, Queue};
