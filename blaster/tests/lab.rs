@@ -12,7 +12,7 @@ mod programs;
 
 use blaster::lab::figures::quantile_of;
 use blaster::lab::library;
-use blaster::lab::record::Record;
+use blaster::lab::record::{Record, Row};
 use programs::hypostyle_program;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -110,6 +110,11 @@ fn every_experiment_runs_against_real_servers() {
         let failed: Vec<_> = record.missing.iter().filter(|one| one.is_failure).collect();
         assert!(failed.is_empty(), "{}: {failed:?}", experiment.name);
         assert!(!record.rows.is_empty() || !record.missing.is_empty(), "{}", experiment.name);
+        let is_silent = |row: &Row| row.figures.get("requests/s") == Some(&0.0);
+        for server in record.rows.iter().map(|row| &row.server) {
+            let mut rows = record.rows.iter().filter(|row| row.server == *server);
+            assert!(!rows.all(is_silent), "{}: {server} never answers", experiment.name);
+        }
         // A short measurement has too few answers for a percentile.
         let is_told = |name: &str| !record.rows.is_empty() && quantile_of(name).is_none();
         for figure in experiment.figures.iter().filter(|figure| is_told(&figure.y)) {

@@ -79,7 +79,7 @@ pub struct Plan {
     #[arg(long, value_name = "N", default_value = "256")]
     #[arg(value_parser = or("item", None, segments))]
     pub segments: std::option::Option<u32>,
-    /// What counts as a cache's size: `memory`, whole segments, also free ones, as in the server;
+    /// Meaning of a cache's size: `memory`, whole segments, also free ones, as in the server;
     /// or `live`, only live items, which shows the policy without the effect of segments
     #[arg(long, value_name = "WHAT", value_parser = budget, default_value = "memory")]
     pub budget: Budget,
