@@ -233,7 +233,7 @@ mod tests {
         assert!(told("lru", ", threads = \"2\"").contains("only a name"));
         assert!(told("lru", ", way = \"udp\"").contains("only a name"));
         let wrong = measured("-w zipf --keys 9 --requests 99 -s 10%,20%", "lru", 0).unwrap_err();
-        assert!(wrong.to_string().contains("one size"), "{wrong}");
+        assert!(wrong.to_string().contains("one cache size"), "{wrong}");
     }
 
     #[test]
