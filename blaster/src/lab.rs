@@ -11,6 +11,7 @@
 
 pub mod card;
 pub mod claims;
+pub mod estimate;
 pub mod experiment;
 pub mod figures;
 pub mod flags;

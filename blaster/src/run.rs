@@ -200,9 +200,9 @@ fn set_keys(workload: &mut Workload, bytes: f64) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     match workload.keys() == keys {
         true => Ok(()),
-        false => Err("a key file or a trace determines the number of keys: leave out \
-                      --fill"
-            .to_owned()),
+        false => {
+            Err("a key file or a trace determines the number of keys: leave out --fill".to_owned())
+        }
     }
 }
 

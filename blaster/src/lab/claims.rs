@@ -9,24 +9,18 @@
 //! rounds contains no limit of the claim, or if the value is exact after one round. A claim is
 //! undecided if kvblaster was the limit in most measurements, or if the servers found different
 //! shares of the keys.
-//! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation",
-//! section 3.2: Student's t for few measurements.
+//! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation".
 
-use super::experiment::{Claim, Experiment, Method, Scale, side_of};
+use super::estimate::{Estimate, ROUNDS_MIN, centre, estimate};
+use super::experiment::{Claim, Experiment, Method, Scale, Side, side_of, sides};
 use super::figures::{self, Figure, NOT_FOUND, Unit};
 use super::points::{is_at, labels};
 use super::record::{Missing, Record, Row};
-use super::report::findings::{place, told};
 use super::simulated::is_exact;
 use crate::measure::steady::median;
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF, StudentsT};
 use std::collections::BTreeSet;
 
-/// The least number of rounds from which a confidence interval is computed.
-pub const ROUNDS_MIN: usize = 3;
-/// The probability with which a confidence interval contains the true mean.
-pub const CONFIDENCE: f64 = 0.95;
 /// Two servers are not compared if, in the median of the rounds, their shares of keys not found
 /// differ by more than this number.
 pub const NOT_FOUND_APART_MAX: f64 = 0.01;
@@ -65,30 +59,6 @@ impl Verdict {
             Verdict::CannotTell => "this machine cannot tell",
             Verdict::NotAtScale => "not measured at this scale",
         }
-    }
-}
-
-/// The name of a server, and the labels of a point at which the server is measured.
-pub(crate) type Side = (String, Vec<String>);
-
-/// The mean of a quantity over several rounds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// The geometric mean if the values of all rounds are positive; otherwise the arithmetic mean.
-    pub value: f64,
-    /// The confidence interval of the mean. `None` if there are fewer rounds than `ROUNDS_MIN`.
-    pub interval: Option<(f64, f64)>,
-    /// The number of rounds in which the quantity was measured.
-    pub rounds: usize,
-}
-
-impl Estimate {
-    /// Limits the interval to values that are possible: at least 0 and, for a share, at most 1.
-    pub(crate) fn within(mut self, unit: Unit) -> Estimate {
-        let (least, most) = (0.0, if unit == Unit::Share { 1.0 } else { f64::INFINITY });
-        let (least, most) = (self.value.min(least), self.value.max(most));
-        self.interval = self.interval.map(|(low, high)| (low.max(least), high.min(most)));
-        self
     }
 }
 
@@ -199,62 +169,6 @@ pub(crate) fn quantity(
         rounds.extend(pairs.and_then(|pairs| centre(&pairs)));
     }
     estimate(&rounds)
-}
-
-/// Returns the servers and points that `claim.of` and `claim.to` name. Both lists have the same
-/// length: a point without a counterpart in the other list is left out.
-pub(super) fn sides(claim: &Claim, points: &[Vec<String>]) -> (Vec<Side>, Option<Vec<Side>>) {
-    let all = |side: &str| {
-        let (server, point) = side_of(side);
-        let named = points.iter().filter(|at| point.is_none_or(|point| is_at(at, point)));
-        named.map(|at| (server.to_owned(), at.clone())).collect::<Vec<Side>>()
-    };
-    let Some(to) = &claim.to else { return (all(&claim.of), None) };
-    // The points of a pair differ at most in labels that both sides of the claim name.
-    let named = |side: &str| side_of(side).1.map_or(0, |point| point.split(',').count());
-    let (free, to) = (named(&claim.of).min(named(to)), all(to));
-    let pair = |of: Side| {
-        let to = to.iter().find(|to| to.1[free..] == of.1[free..])?.clone();
-        (of != to).then_some((of, to))
-    };
-    let (of, to) = all(&claim.of).into_iter().filter_map(pair).unzip();
-    (of, Some(to))
-}
-
-/// The geometric mean if all values are positive, otherwise the arithmetic mean.
-fn centre(values: &[f64]) -> Option<f64> {
-    let count = values.len() as f64;
-    let is_finite = values.iter().all(|value| value.is_finite());
-    match values.iter().all(|value| *value > 0.0) {
-        _ if values.is_empty() || !is_finite => None,
-        true => Some((values.iter().map(|value| value.ln()).sum::<f64>() / count).exp()),
-        false => Some(values.iter().sum::<f64>() / count),
-    }
-}
-
-/// Estimates the mean of values from different rounds. `None` if there are no values.
-#[must_use]
-pub fn estimate(values: &[f64]) -> Option<Estimate> {
-    let value = centre(values)?;
-    let is_log = values.iter().all(|value| *value > 0.0);
-    let scaled: Vec<f64> =
-        values.iter().map(|value| if is_log { value.ln() } else { *value }).collect();
-    let back = |value: f64| if is_log { value.exp() } else { value };
-    let rounds = values.len();
-    let half = half_width(&scaled).filter(|_| rounds >= ROUNDS_MIN);
-    let mean = scaled.iter().sum::<f64>() / rounds as f64;
-    let interval = half.map(|half| (back(mean - half), back(mean + half)));
-    Some(Estimate { value, interval, rounds })
-}
-
-/// Half the width of the confidence interval of the mean, by Student's t.
-fn half_width(values: &[f64]) -> Option<f64> {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    let t = StudentsT::new(0.0, 1.0, count - 1.0).ok()?;
-    let t = t.inverse_cdf(f64::midpoint(1.0, CONFIDENCE));
-    Some(t * (squares / (count - 1.0) / count).sqrt())
 }
 
 /// Returns the greatest factor (1 or more) by which equal servers differed in a figure. Returns 1
@@ -373,7 +287,7 @@ fn shown((experiment, claim): (&Experiment, &Claim), figure: &Figure, here: &Est
     } else {
         side_in_words(experiment, to)
     };
-    figures::compared(&claim.figure, [&of, &to], &format!("{} times", told(here)))
+    figures::compared(&claim.figure, [&of, &to], &format!("{} times", here.as_ratio()))
 }
 
 /// A side of a claim in words: `hypostyle (connections = 16)`.
@@ -382,7 +296,7 @@ fn side_in_words(experiment: &Experiment, side: &str) -> String {
         (server, None) => server.to_owned(),
         (server, Some(point)) => {
             let labels: Vec<String> = point.split(',').map(|one| one.trim().to_owned()).collect();
-            format!("{server} ({})", place(experiment, &labels))
+            format!("{server} ({})", experiment.place(&labels))
         }
     }
 }
@@ -594,14 +508,5 @@ mod tests {
         let judged = judge(&experiment(), &record, None);
         assert_eq!(judged[0].verdict, Verdict::CannotTell);
         assert_eq!(judged[0].told, "memcached: it is not installed");
-    }
-
-    #[test]
-    fn intervals_are_those_of_students_t() {
-        // Three values with mean 2 and deviation 1: t is 4.303 with two degrees of freedom.
-        let found = half_width(&[1.0, 2.0, 3.0]).unwrap();
-        assert!((found - 4.303 / 3f64.sqrt()).abs() < 0.001, "{found}");
-        assert_eq!(estimate(&[1.0, 2.0]).unwrap().interval, None);
-        assert!(estimate(&[]).is_none());
     }
 }

@@ -9,9 +9,8 @@
 //! an unknown figure or server, or an unknown placeholder.
 //! Source: the five documents that `Document` lists.
 
-use super::claims::sides;
 use super::figures;
-use super::points::{self, Words};
+use super::points::{self, Words, is_at};
 use super::simulated;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -497,6 +496,13 @@ impl Experiment {
     pub fn x_name(&self) -> &str {
         self.axes.first().map_or("", |axis| &axis.name)
     }
+
+    /// Writes a point in words: `connections = 16, server threads = 4`.
+    pub(crate) fn place(&self, at: &[String]) -> String {
+        let words =
+            self.axes.iter().zip(at).map(|(axis, label)| format!("{} = {label}", axis.name));
+        words.collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl Server {
@@ -535,10 +541,33 @@ impl Server {
     }
 }
 
+/// The name of a server, and the labels of a point at which the server is measured.
+pub(crate) type Side = (String, Vec<String>);
+
 /// Splits a side of a claim into the server's name and the point, if the side names a point.
 pub(crate) fn side_of(side: &str) -> (&str, Option<&str>) {
     match side.split_once('@') {
         Some((server, point)) => (server.trim(), Some(point.trim())),
         None => (side.trim(), None),
     }
+}
+
+/// Returns the servers and points that `claim.of` and `claim.to` name. Both lists have the same
+/// length: a point without a counterpart in the other list is left out.
+pub(super) fn sides(claim: &Claim, points: &[Vec<String>]) -> (Vec<Side>, Option<Vec<Side>>) {
+    let all = |side: &str| {
+        let (server, point) = side_of(side);
+        let named = points.iter().filter(|at| point.is_none_or(|point| is_at(at, point)));
+        named.map(|at| (server.to_owned(), at.clone())).collect::<Vec<Side>>()
+    };
+    let Some(to) = &claim.to else { return (all(&claim.of), None) };
+    // The points of a pair differ at most in labels that both sides of the claim name.
+    let named = |side: &str| side_of(side).1.map_or(0, |point| point.split(',').count());
+    let (free, to) = (named(&claim.of).min(named(to)), all(to));
+    let pair = |of: Side| {
+        let to = to.iter().find(|to| to.1[free..] == of.1[free..])?.clone();
+        (of != to).then_some((of, to))
+    };
+    let (of, to) = all(&claim.of).into_iter().filter_map(pair).unzip();
+    (of, Some(to))
 }

@@ -9,12 +9,11 @@
 //! unlinked before the proxy starts, so no file remains, however the proxy ends.
 //! Source: twemproxy, notes/recommendation.md and README.md ("Configuration").
 
-use super::servers::{ServerError, lacking_of, located};
+use super::servers::{ServerError, located, version};
 use crate::launch::{self, PORT};
 use crate::words::command_line;
 use std::fmt::Write;
 use std::path::Path;
-use std::process::Command;
 
 /// The address of the proxy's statistics, which are not read, but cannot be switched off.
 const STATISTICS: &str = "127.0.0.2";
@@ -73,35 +72,9 @@ fn configuration<'t>(addresses: impl Iterator<Item = &'t str>, is_redis: bool) -
     text
 }
 
-/// Returns the name and the version that a program prints for `--version`.
-pub(super) fn version(path: &Path, name: &str) -> Result<String, ServerError> {
-    let output = Command::new(path).arg("--version").output()?;
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    let lacking =
-        || lacking_of(format!("{} --version does not print the name {name}", path.display()));
-    version_in(&text, name).ok_or_else(lacking)
-}
-
-/// Finds `name` and its version: `This is nutcracker-0.5.0`, `memcached 1.6.45 (hypostyle 0.1.0)`.
-fn version_in(text: &str, name: &str) -> Option<String> {
-    let own = text[text.find(name)?..].split([')', '\n']).next()?;
-    Some(own.replacen('-', " ", 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_version_is_the_programs_own() {
-        for (text, name, own) in [
-            ("This is nutcracker-0.5.0\n\n", "nutcracker", Some("nutcracker 0.5.0")),
-            ("memcached 1.6.45 (hypostyle 0.1.0)\n", "hypostyle", Some("hypostyle 0.1.0")),
-            ("memcached 1.6.45\n", "hypostyle", None),
-        ] {
-            assert_eq!(version_in(text, name).as_deref(), own);
-        }
-    }
 
     #[test]
     fn a_configuration_names_all_servers() {

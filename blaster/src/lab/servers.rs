@@ -21,6 +21,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The maximum number of processes of one server.
 const INSTANCES_MAX: usize = 64;
@@ -485,17 +486,17 @@ impl Launch {
     /// Returns the program's name and version. A package of the distribution is mentioned.
     fn named(&self, process: &launch::Server) -> String {
         let file = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let version = process.version.as_deref().unwrap_or("of unknown version");
-        let version = version.strip_prefix(&format!("{file} ")).unwrap_or(version);
+        let reported = process.version.as_deref().unwrap_or("of unknown version");
+        let reported = reported.strip_prefix(&format!("{file} ")).unwrap_or(reported);
         let name = if self.program == Program::Reflect { "null server" } else { &file };
         let is_packaged = self.path.starts_with("/usr/bin") || self.path.starts_with("/usr/sbin");
         let package = if is_packaged { " (the distribution's package)" } else { "" };
         // In the protocol, Hypostyle reports the version of memcached with which it is compatible.
         let own = match self.program {
-            Program::Hypostyle => proxy::version(&self.path, "hypostyle").ok(),
+            Program::Hypostyle => version(&self.path, "hypostyle").ok(),
             _ => None,
         };
-        format!("{}{package}", own.unwrap_or_else(|| format!("{name} {version}")))
+        format!("{}{package}", own.unwrap_or_else(|| format!("{name} {reported}")))
     }
 }
 
@@ -524,4 +525,35 @@ fn pin_threads(pid: u32, cpus: &[usize]) -> io::Result<()> {
         let _ = sched_setaffinity(Pid::from_raw(thread), &set);
     }
     Ok(())
+}
+
+/// Returns the name and the version that a program prints for `--version`.
+pub(super) fn version(path: &Path, name: &str) -> Result<String, ServerError> {
+    let output = Command::new(path).arg("--version").output()?;
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let lacking =
+        || lacking_of(format!("{} --version does not print the name {name}", path.display()));
+    version_in(&text, name).ok_or_else(lacking)
+}
+
+/// Finds `name` and its version: `This is nutcracker-0.5.0`, `memcached 1.6.45 (hypostyle 0.1.0)`.
+fn version_in(text: &str, name: &str) -> Option<String> {
+    let own = text[text.find(name)?..].split([')', '\n']).next()?;
+    Some(own.replacen('-', " ", 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_in;
+
+    #[test]
+    fn a_version_is_the_programs_own() {
+        for (text, name, own) in [
+            ("This is nutcracker-0.5.0\n\n", "nutcracker", Some("nutcracker 0.5.0")),
+            ("memcached 1.6.45 (hypostyle 0.1.0)\n", "hypostyle", Some("hypostyle 0.1.0")),
+            ("memcached 1.6.45\n", "hypostyle", None),
+        ] {
+            assert_eq!(version_in(text, name).as_deref(), own);
+        }
+    }
 }

@@ -465,9 +465,8 @@ impl Plan {
             return Err(format!("--steer first cannot be combined with --agent, because {why}"));
         }
         if !self.has_steady_rate() && self.workload.own_gap_ns(self.threads).is_none() {
-            return Err("--rate own: the workload does not set the times between \
-                        requests"
-                .to_owned());
+            let why = "--rate own: the workload does not set the times between requests";
+            return Err(why.to_owned());
         }
         let gets = |shares: [f64; VERBS.len()]| shares[Verb::Get as usize] > 0.0;
         if self.warm.is_some() && !self.workload.shares().is_none_or(gets) {

@@ -12,7 +12,7 @@
 use super::glossary::meaning;
 use super::slug;
 use crate::axis::Spread;
-use crate::lab::claims::{Estimate, estimate};
+use crate::lab::estimate::{Estimate, estimate};
 use crate::lab::experiment::{self, Experiment};
 use crate::lab::figures::{self, Unit};
 use crate::lab::profile::PREFIX;

@@ -6,7 +6,8 @@
 //! `claims::doubt` finds no reason for doubt.
 //! Source: none.
 
-use crate::lab::claims::{Estimate, VOID, doubt, noise_of, quantity};
+use crate::lab::claims::{VOID, doubt, noise_of, quantity};
+use crate::lab::estimate::{self, Estimate};
 use crate::lab::experiment::Experiment;
 use crate::lab::figures::{self, Figure};
 use crate::lab::profile::PREFIX;
@@ -61,7 +62,7 @@ fn pair(
             (None, Some((low, _))) if (low > 1.0) == figure.less_is_better => "worse",
             (None, Some(_)) => "better",
         };
-        let place = match place(experiment, &at) {
+        let place = match experiment.place(&at) {
             at if at.is_empty() => at,
             at => format!(" ({at})"),
         };
@@ -74,11 +75,11 @@ fn pair(
     let (least, most) = (told_of().min_by(by_value)?, told_of().max_by(by_value)?);
     let mut text = match judged.as_slice() {
         [(only, verdict, at)] => {
-            let (other, times) = (format!("{other}{at}"), format!("{} times", told(only)));
+            let (other, times) = (format!("{other}{at}"), format!("{} times", only.as_ratio()));
             format!("{}: {verdict}", figures::compared(name, [first, &other], &times))
         }
         all => {
-            let range = match [least, most].map(|(one, _, at)| (times(one.value), at)) {
+            let range = match [least, most].map(|(one, _, at)| (estimate::ratio(one.value), at)) {
                 [(least, _), (most, _)] if least == most => format!("{least} times"),
                 [(least, low), (most, high)] => format!("{least} times{low} to {most} times{high}"),
             };
@@ -117,24 +118,6 @@ pub(crate) fn ratio(
 
 /// A ratio at a point, its verdict, and the point in words.
 type Judged = (Estimate, &'static str, String);
-
-/// Formats a ratio.
-pub(crate) fn times(ratio: f64) -> String {
-    if ratio < 0.095 { format!("{ratio:.3}") } else { format!("{ratio:.2}") }
-}
-
-/// Formats a ratio and its interval.
-pub(crate) fn told(ratio: &Estimate) -> String {
-    let interval = ratio.interval.map(|(low, high)| format!(" [{}, {}]", times(low), times(high)));
-    times(ratio.value) + &interval.unwrap_or_default()
-}
-
-/// Writes a point in words: `connections = 16, server threads = 4`.
-pub(crate) fn place(experiment: &Experiment, at: &[String]) -> String {
-    let words =
-        experiment.axes.iter().zip(at).map(|(axis, label)| format!("{} = {label}", axis.name));
-    words.collect::<Vec<_>>().join(", ")
-}
 
 /// Counts equal remarks; those that differ only in numbers are equal. Sorts by frequency.
 #[must_use]

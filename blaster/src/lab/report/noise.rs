@@ -4,10 +4,10 @@
 //! Invariant: the greatest difference over all points is reported, not the mean.
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation".
 
-use super::findings::{place, ratio, told};
+use super::findings::ratio;
 use super::section::Section;
-use crate::lab::claims::{AGAIN, Estimate, NOISE, ROUNDS_MIN};
-use crate::lab::experiment::Experiment;
+use crate::lab::claims::{AGAIN, NOISE};
+use crate::lab::estimate::{Estimate, ROUNDS_MIN};
 use crate::report::table::Table;
 use crate::words::percent;
 
@@ -74,10 +74,9 @@ pub fn sentence(sections: &[Section]) -> String {
 #[must_use]
 pub fn table(section: &Section) -> Table {
     let mut table = Table::new(&["figure", "server", "greatest difference", "at"]);
-    let place = |experiment: &Experiment, at: &[String]| place(experiment, at);
     for noise in all(section) {
-        let at = section.experiment.as_ref().map(|one| place(one, &noise.at)).unwrap_or_default();
-        let ratio = format!("{} times", told(&noise.ratio));
+        let at = section.experiment.as_ref().map(|one| one.place(&noise.at)).unwrap_or_default();
+        let ratio = format!("{} times", noise.ratio.as_ratio());
         table.row(&[noise.figure.to_owned(), noise.server.to_owned(), ratio, at]);
     }
     table

@@ -6,7 +6,6 @@
 //! Source: "Performance Analysis of Memcached", section 5.1.
 
 use super::charts::{Cell, cell, told};
-use super::findings::place;
 use super::slug;
 use crate::lab::experiment::Experiment;
 use crate::lab::figures::{self, Unit};
@@ -26,7 +25,7 @@ pub(crate) fn profile(experiment: &Experiment, record: &Record) -> Option<Bars> 
         names.filter_map(|one| Some(figures::named(&one.y)?.name)).collect();
     let mut rows: Vec<(String, Vec<Option<Cell>>)> = Vec::new();
     for at in record.points(experiment) {
-        let place = place(experiment, &at);
+        let place = experiment.place(&at);
         for server in &experiment.servers {
             let cells: Vec<Option<Cell>> =
                 names.iter().map(|figure| cell(record, &server.name, &at, figure)).collect();

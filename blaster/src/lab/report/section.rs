@@ -6,7 +6,7 @@
 
 use super::Entry;
 use super::charts::charts;
-use super::findings::{compared, place, remarks};
+use super::findings::{compared, remarks};
 use super::knee::knees;
 use super::profile::profile;
 use super::slug;
@@ -126,7 +126,7 @@ impl Section {
             told.push(missing);
             let or = |text: &str, all: &str| if text.is_empty() { all } else { text }.to_owned();
             let at = match &self.experiment {
-                Some(experiment) => place(experiment, &missing.at),
+                Some(experiment) => experiment.place(&missing.at),
                 None => missing.at.join(", "),
             };
             let failed = if missing.is_failure { "The measurement failed: " } else { "" };
