@@ -15,10 +15,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use testing::{is_alive, skip};
+use testing::{KillOnDrop, is_alive, skip};
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
 /// A test fails if an agent does not end within this time.
@@ -191,9 +191,9 @@ impl Drop for Pids {
     }
 }
 
-fn started(words: &str, pids: &Pids, target: &str) -> Child {
+fn started(words: &str, pids: &Pids, target: &str) -> KillOnDrop {
     let mut command = kvblaster(words, &pids.agents().each_ref().map(String::as_str), target);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("kvblaster starts")
+    KillOnDrop::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
 /// Starts kvblaster, and waits until `lines` lines of stderr contain `what`. Also returns an
@@ -203,7 +203,7 @@ fn told(
     pids: &Pids,
     target: &str,
     (what, lines): (&str, usize),
-) -> (Child, impl Iterator<Item = String>) {
+) -> (KillOnDrop, impl Iterator<Item = String>) {
     let mut child = started(words, pids, target);
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let told = said.by_ref().filter(|line| line.contains(what)).take(lines).count();
@@ -211,7 +211,11 @@ fn told(
     (child, said)
 }
 
-fn running(pids: &Pids, target: &str, reports: usize) -> (Child, impl Iterator<Item = String>) {
+fn running(
+    pids: &Pids,
+    target: &str,
+    reports: usize,
+) -> (KillOnDrop, impl Iterator<Item = String>) {
     told("run --keys 100 --schedule 0s+1000x250ms", pids, target, ("report ", reports))
 }
 
@@ -284,7 +288,7 @@ fn what_is_no_agent_is_told_with_its_own_words() {
     let (running, target) = server();
     let told = [
         ("echo Welcome to b", "this line is not a message of kvblaster: Welcome to b"),
-        ("cat /dev/zero", "a line is longer than 4194304 bytes"),
+        ("cat /dev/zero", "a message is longer than 4194304 bytes"),
         (
             "echo '{\"Hello\":\"0.0.9\"}'",
             "the agent's version is 0.0.9, but the version of this kvblaster is 0.",

@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use testing::skip;
+use testing::{KillOnDrop, skip};
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
 /// Number of items that the test stores, without kvblaster.
@@ -24,7 +24,7 @@ const SHORT: &str = "--keys 100 -n 50 --schedule 1h+1x1h --timeout 60s";
 /// True if the text reports an empty server. The second text is about memcached: memcached counts
 /// flushed items until a client reads them, so kvblaster deletes each key.
 fn is_gone(text: &str) -> bool {
-    text.contains("was empty before, and was flushed")
+    text.contains("was empty before the run, and was flushed")
         || text.contains("was cleared of the 100 keys of this workload; it reports 0 items")
 }
 
@@ -186,7 +186,7 @@ fn at_a_terminal_a_yes_allows_it_and_nothing_else() {
         let mut command = Command::new(KVBLASTER);
         command.args(format!("run {SHORT} -q").split(' ')).arg(&target).stdout(Stdio::piped());
         command.stdin(theirs.try_clone().unwrap()).stderr(theirs);
-        let child = command.spawn().unwrap();
+        let child = KillOnDrop::spawn(&mut command);
         // `command` also holds the child's end open, so reading never ends without this `drop`.
         drop(command);
         let (mut seen, mut part, mut is_said) = (String::new(), [0; 4096], false);

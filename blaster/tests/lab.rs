@@ -20,7 +20,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use testing::skip;
+use testing::{KillOnDrop, skip};
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
 
@@ -163,7 +163,7 @@ fn data_are_kept_and_continued_and_absent_servers_are_told() {
     assert!(err.contains("small, round 1 of 1, connections 2, other: requests/s "), "{err}");
     let record = Record::read(&folder.0, "small").unwrap().unwrap();
     let whys: Vec<&str> = record.missing.iter().map(|one| one.why.as_str()).collect();
-    assert!(whys.iter().any(|why| why.contains("BAG_LRU names no path")), "{whys:?}");
+    assert!(whys.iter().any(|why| why.contains("BAG_LRU does not name its")), "{whys:?}");
     assert!(record.lacks(&[], "absent") && !record.lacks(&["1".to_owned()], "one"));
     let again = lab(&words, &folder.0).output().unwrap();
     let [_, err] = texts(&again);
@@ -176,12 +176,12 @@ fn data_are_kept_and_continued_and_absent_servers_are_told() {
     let [_, err] = texts(
         &lab(&format!("{} --resume", words.replace("smoke", "quick")), &folder.0).output().unwrap(),
     );
-    assert!(err.contains("were measured with scale Smoke; give"), "{err}");
+    assert!(err.contains("were measured with the scale smoke; add"), "{err}");
     let path = Record::path(&folder.0, "small");
     let other = fs::read_to_string(&path).unwrap();
     fs::write(&path, other.replace(&record.kvblaster, "0.0.0")).unwrap();
     let [_, err] = texts(&lab(&more, &folder.0).output().unwrap());
-    assert!(err.contains("were measured with kvblaster 0.0.0; give"), "{err}");
+    assert!(err.contains("were measured with kvblaster 0.0.0; add"), "{err}");
 }
 
 #[test]
@@ -196,6 +196,8 @@ fn reasons_without_measurements_are_no_data_and_the_command_repeats_the_flags() 
         fs::write(&path, text).unwrap();
         let [out, err] = texts(&lab(&words, &folder.0).output().unwrap());
         assert_eq!(out, measured, "{err}");
+        let is_told = err.contains("small: not measured here: the environment variable BAG_LRU");
+        assert_eq!(is_told, measured == "0 measurements\n", "{err}");
     }
     let record = Record::read(&folder.0, "small").unwrap().unwrap();
     let experiments = folder.0.display();
@@ -222,7 +224,7 @@ fn ctrl_c_keeps_the_measurements_that_are_finished() {
     small(&folder.0);
     let words = format!("run --quick small --rounds 1000 --experiments {}", folder.0.display());
     let mut command = lab(&words, &folder.0);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = KillOnDrop::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let is_measured = lines.by_ref().any(|line| line.starts_with("small, round 1"));
     assert!(is_measured);
@@ -342,7 +344,7 @@ flags = "-w uniform --keys 100"
         missing.map_or("", |one| one.why.as_str())
     };
     assert_eq!([why("tcp"), why("udp"), why("loopback")], ["", "", ""]);
-    assert_eq!(why("interrupts"), "far0 of --interface is no hardware network card");
+    assert_eq!(why("interrupts"), "--interface: far0 is no hardware network card");
     assert_eq!(why("coalescing"), why("interrupts"));
     assert!(why("two wires").contains("2 pairs of network cards, and --interface gives 1"));
 }

@@ -15,6 +15,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use testing::KillOnDrop;
 
 /// A timeout within which even a loaded machine answers.
 const PATIENCE: &str = "--timeout 60s";
@@ -104,7 +105,7 @@ fn requests_over_udp_are_steered_and_what_cannot_be_steered_is_refused() {
         ("--steer key", &udp, "does not report its number of columns over TCP"),
         ("--steer first", &udp, "--steer first works over TCP only (HOST:PORT)"),
         ("--steer first -P binary", &tcp, "in the protocol text or meta"),
-        ("--steer first", &tcp, "does not report the connections of its columns"),
+        ("--steer first", &tcp, "does not report how many connections"),
         ("--steer ports --columns 65535", &udp, "65535 columns need 65535 ports"),
         ("--steer ports --columns 5", &udp, "fewer connections than columns"),
     ] {
@@ -178,10 +179,8 @@ fn signal(child: &Child, signal: rustix::process::Signal) {
 fn ctrl_c_and_sigterm_keep_what_was_measured() {
     for one in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
         let (running, target) = server();
-        let mut child = kvblaster("run -q --no-populate --schedule 0s+1000x1h", &target)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("kvblaster starts");
+        let mut command = kvblaster("run -q --no-populate --schedule 0s+1000x1h", &target);
+        let mut child = KillOnDrop::spawn(command.stdout(Stdio::piped()));
         while answers(&running) < 100 {
             std::thread::yield_now();
         }
@@ -199,7 +198,7 @@ fn ctrl_c_ends_a_sizing_with_what_was_found() {
     let ((first, target), (second, next)) = (server(), server());
     let words = "size -q --keys 1000 -r 1000 --span 1s --schedule 0s+1000x1h";
     let mut command = kvblaster(words, &target);
-    let mut child = command.arg(&next).stdout(Stdio::piped()).spawn().expect("kvblaster starts");
+    let mut child = KillOnDrop::spawn(command.arg(&next).stdout(Stdio::piped()));
     while answers(&first) < 1100 {
         std::thread::yield_now();
     }
@@ -220,7 +219,7 @@ fn a_server_that_cannot_start_takes_no_other_servers_figures_with_it() {
     let (output, out, err) = output(words, &target);
     assert_eq!(output.status.code(), Some(1), "{out}{err}");
     assert!(out.contains("/s answered: p50") && out.contains("up to at least"), "{out}{err}");
-    assert!(out.contains("not driven: ") && out.contains("ended before it"), "{out}{err}");
+    assert!(out.contains("not measured: ") && out.contains("ended before it"), "{out}{err}");
 }
 
 #[test]
@@ -229,7 +228,7 @@ fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
     let folder = std::env::temp_dir().join(format!("kvblaster-asked-{}", std::process::id()));
     let words = format!("run --keys 1000 -r 1000 --schedule 0s+2x1h -o {}", folder.display());
     let mut command = kvblaster(&words, &target);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut child = KillOnDrop::spawn(command.stdout(Stdio::null()).stderr(Stdio::piped()));
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     // Once the server is filled, kvblaster handles SIGUSR1.
     assert!(told.any(|line| line.starts_with("populated ")));
@@ -380,10 +379,10 @@ fn what_cannot_fit_is_told_before_it_is_filled() {
     let words = "run -w thesis -n 100 --schedule 1h+1x1h --keys";
     let (output, _, err) = output(&format!("{words} 20k"), &target);
     assert!(output.status.success(), "{err}");
-    let told = format!("before filling: {target} may use 1.00 MB of memory, but its share of ");
-    assert!(err.starts_with(&format!("{told}the keys and values alone has 1.60 MB")), "{err}");
+    let told = format!("warning: {target} may use 1.00 MB of memory, but its share of ");
+    assert!(err.starts_with(&format!("{told}the keys and values takes 1.60 MB")), "{err}");
     let (_, _, err) = self::output(&format!("{words} 10k"), &target);
-    assert!(!err.contains("before filling"), "{err}");
+    assert!(!err.contains("warning: "), "{err}");
 }
 
 #[test]
@@ -424,7 +423,7 @@ fn a_server_that_stores_nothing_is_told_with_its_reason_and_what_helps() {
         let words = format!("run -q --keys 100 {PATIENCE}");
         let (output, _, err) = output(&words, &serving(move |_| Some(line)));
         assert_eq!(output.status.code(), Some(3), "{err}");
-        let told = format!("100 of 100 keys could not be stored: 100 refused, {kind} (the first: ");
+        let told = format!("100 of 100 keys could not be stored: 100 refused, {kind} (the first ");
         assert!(err.contains(&told) && err.contains(line.trim()), "{err}");
         assert!(err.contains(help), "{err}");
     }
@@ -455,7 +454,7 @@ fn one_run_speaks_one_protocol() {
     let (_running, target) = server();
     let (output, _, err) = output(&format!("run -q redis://{target}"), &target);
     assert_eq!(output.status.code(), Some(3));
-    assert!(err.contains("single protocol"), "{err}");
+    assert!(err.contains("the same protocol"), "{err}");
 }
 
 /// Runs a command on a terminal of `columns` columns, and sends SIGINT when all `words` are
@@ -470,7 +469,7 @@ fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> [String
     let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
     let theirs = File::options().read(true).write(true).open(name).unwrap();
     command.env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::piped()).stderr(theirs);
-    let child = command.spawn().expect("kvblaster starts");
+    let child = KillOnDrop::spawn(command);
     // Closes the child's end of the terminal in `command` too: otherwise reading never ends.
     command.stderr(Stdio::null());
     let (mut ours, mut part) = (File::from(ours), [0; 4096]);
@@ -523,11 +522,8 @@ fn on_a_terminal_it_is_seen_how_a_run_goes_and_nothing_of_that_stays() {
 #[test]
 fn elsewhere_each_report_is_a_line_without_control_characters() {
     let (_running, target) = server();
-    let mut child = kvblaster("run --keys 1000 --schedule 0s+1000x250ms", &target)
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("kvblaster starts");
+    let mut command = kvblaster("run --keys 1000 --schedule 0s+1000x250ms", &target);
+    let mut child = KillOnDrop::spawn(command.stderr(Stdio::piped()).stdout(Stdio::null()));
     let mut told = Vec::new();
     for line in BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap) {
         assert!(!line.chars().any(char::is_control), "{line:?}");
@@ -617,11 +613,8 @@ fn help_manual_and_completions_go_to_stdout() {
 #[test]
 fn a_server_that_goes_away_is_told_and_sets_the_exit_status() {
     let (running, target) = server();
-    let mut child = kvblaster("run --no-populate --schedule 0s+1000x250ms", &target)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("kvblaster starts");
+    let mut command = kvblaster("run --no-populate --schedule 0s+1000x250ms", &target);
+    let mut child = KillOnDrop::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     // After a report with answers, the server ends, and eight reports without answers follow.
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let is_silent = |line: &String| line.contains(": 0/s answered");

@@ -63,8 +63,7 @@ fn a_simulation_prints_a_table_and_draws_a_plot() {
     let table = text(&out.stdout);
     let frames = table.lines().filter(|line| line.trim().starts_with("+---"));
     assert_eq!(frames.count(), 4, "two plots in {table}");
-    for part in ["a lru", "one: 9000 requests for ", "two: 3000", "all items equal", "256 segments"]
-    {
+    for part in ["a lru", "one: 9000 requests for ", "two: 3000", "the same size", "256 segments"] {
         assert!(table.contains(part), "no {part} in {table}");
     }
     for policy in ["lru", "memcached", "clock", "sieve", "arc", "lirs", "belady", "fifo", "clock2q"]

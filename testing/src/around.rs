@@ -3,8 +3,9 @@
 //! Where: tests that start other programs. Invariant: a test that cannot run is skipped, but fails
 //! in CI.
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::io::{self, Read, Write};
+use std::ops::{Deref, DerefMut};
+use std::process::{Child, Command, Output, Stdio};
 
 /// Reports that the calling test cannot run, and why. In CI (`CI=true`) the test fails instead.
 ///
@@ -41,6 +42,63 @@ pub fn piped(words: &[&str], text: &str) -> Option<Output> {
     Some(output)
 }
 
+/// A process that is killed at the end of its scope, so a test that fails leaves no process behind.
+#[derive(Debug)]
+pub struct KillOnDrop(pub Child);
+
+impl KillOnDrop {
+    /// Starts a program.
+    ///
+    /// # Panics
+    /// The program cannot be started.
+    #[must_use]
+    pub fn spawn(command: &mut Command) -> KillOnDrop {
+        let started = command.spawn();
+        KillOnDrop(started.unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Closes stdin, reads the pipes of stdout and stderr to their ends, and waits for the process.
+    ///
+    /// # Errors
+    /// A pipe cannot be read, or the system cannot wait for the process.
+    ///
+    /// # Panics
+    /// The thread that reads stderr cannot be started.
+    pub fn wait_with_output(mut self) -> io::Result<Output> {
+        drop(self.stdin.take());
+        let [mut stdout, mut stderr] = [Vec::new(), Vec::new()];
+        let (out, err) = (self.stdout.take(), self.stderr.take());
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| err.map_or(Ok(0), |mut err| err.read_to_end(&mut stderr)));
+            out.map_or(Ok(0), |mut out| out.read_to_end(&mut stdout))?;
+            reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+        Ok(Output { status: self.wait()?, stdout, stderr })
+    }
+}
+
+impl Deref for KillOnDrop {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for KillOnDrop {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        // Both fail if the process has ended already and was waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// True if process `pid` exists and is not a zombie.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
@@ -51,6 +109,21 @@ pub fn is_alive(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_ends_with_its_scope_or_with_its_output() {
+        let started = KillOnDrop::spawn(Command::new("cat").stdin(Stdio::piped()));
+        let pid = started.id();
+        assert!(is_alive(pid));
+        drop(started);
+        assert!(!is_alive(pid));
+        let mut command = Command::new("sh");
+        command.args(["-c", "cat; echo out; echo err >&2; exit 3"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = KillOnDrop::spawn(&mut command).wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+    }
 
     #[test]
     fn a_process_that_has_ended_is_not_alive_though_nobody_has_waited_for_it() {

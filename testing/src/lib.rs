@@ -13,5 +13,5 @@ pub mod random;
 #[cfg(shuttle)]
 pub mod schedules;
 
-pub use around::{is_alive, piped, skip};
+pub use around::{KillOnDrop, is_alive, piped, skip};
 pub use random::Random;

@@ -8,10 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use rustix::process::{Signal, kill_process};
+use testing::KillOnDrop;
 
-use crate::running::{
-    KillOnDrop, Running, TestDirectory, VERSION_REPLY, await_some, ended, hypostyle,
-};
+use crate::running::{Running, TestDirectory, VERSION_REPLY, await_some, ended, hypostyle};
 use crate::running::{talk, text, to_pid};
 
 #[test]
@@ -125,12 +124,12 @@ fn unix_socket_has_its_mask_and_goes_with_the_server() {
     let path = place.path("socket");
     let mut command = hypostyle(&["-a", "0750", "-s"]);
     command.arg(&path);
-    let mut child = KillOnDrop(command.spawn().unwrap());
+    let mut child = KillOnDrop::spawn(&mut command);
     let stream = await_some("the socket", || UnixStream::connect(&path).ok());
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o750);
     assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
-    kill_process(to_pid(child.0.id()), Signal::TERM).unwrap();
-    let status = await_some("the end", || child.0.try_wait().unwrap());
+    kill_process(to_pid(child.id()), Signal::TERM).unwrap();
+    let status = await_some("the end", || child.try_wait().unwrap());
     assert!(status.success());
     assert!(!path.exists());
 }
@@ -138,15 +137,15 @@ fn unix_socket_has_its_mask_and_goes_with_the_server() {
 fn on_socket(path: &Path) -> KillOnDrop {
     let mut command = hypostyle(&["-s"]);
     command.arg(path);
-    let child = KillOnDrop(command.spawn().unwrap());
+    let child = KillOnDrop::spawn(&mut command);
     let stream = await_some("the socket", || UnixStream::connect(path).ok());
     assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
     child
 }
 
 fn end_with(child: &mut KillOnDrop, signal: Signal) {
-    kill_process(to_pid(child.0.id()), signal).unwrap();
-    await_some("the end", || child.0.try_wait().unwrap());
+    kill_process(to_pid(child.id()), signal).unwrap();
+    await_some("the end", || child.try_wait().unwrap());
 }
 
 #[test]

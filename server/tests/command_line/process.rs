@@ -10,9 +10,10 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Signal, kill_process, test_kill_process};
+use testing::KillOnDrop;
 
 use crate::running::{
-    Detached, KillOnDrop, Running, TestDirectory, VERSION_REPLY, await_some, ended, hypostyle,
+    Detached, Running, TestDirectory, VERSION_REPLY, await_some, ended, hypostyle,
 };
 use crate::running::{is_root, talk, text, to_pid};
 
@@ -75,7 +76,7 @@ fn a_daemon_whose_pid_file_cannot_be_written_does_not_start() {
     let parent = ended(command);
     let stderr = text(&parent.stderr);
     assert_eq!(parent.status.code(), Some(71), "{stderr}");
-    let reason = format!("cannot make {}.tmp: ", place.path("there/is/no/such").display());
+    let reason = format!("cannot create {}.tmp: ", place.path("there/is/no/such").display());
     assert!(stderr.contains("Could not write the pid file"), "{stderr}");
     assert!(stderr.contains(&reason), "{stderr}");
     assert!(!place.path("socket").exists());
@@ -101,8 +102,8 @@ fn what_somebody_planted_is_neither_written_through_nor_waited_for() {
     }
     let mut command = hypostyle(&["-P", "pid", "-p", "-1", "-l", "127.0.0.1"]);
     command.current_dir(&place.0).env("MEMCACHED_PORT_FILENAME", place.path("ports"));
-    let child = KillOnDrop(command.spawn().unwrap());
-    for (name, begins) in [("pid", child.0.id().to_string()), ("ports", "TCP INET: ".to_owned())] {
+    let child = KillOnDrop::spawn(&mut command);
+    for (name, begins) in [("pid", child.id().to_string()), ("ports", "TCP INET: ".to_owned())] {
         await_some(name, || {
             let is_file = fs::symlink_metadata(place.path(name)).is_ok_and(|it| it.is_file());
             is_file.then_some(())
@@ -200,7 +201,7 @@ fn a_limit_that_is_refused_is_told_with_those_that_are_not() {
     let store = running.ask("stats store\r\n");
     assert!(store.contains(&format!("STAT limit_maxbytes_max {}\r\n", 1 << 30)), "{store}");
     let stderr = running.stop(Signal::TERM).1;
-    let reason = "cache_memlimit 1025 is refused: this server takes 8 to 1024";
+    let reason = "cache_memlimit 1025 is refused: the limit must be 8 to 1024";
     assert!(stderr.contains(reason), "{stderr}");
 }
 
@@ -345,7 +346,7 @@ fn to_lock_memory_beyond_its_limit_one_capability_is_kept_and_told() {
     let (status, stderr) = running.stop(Signal::TERM);
     assert_eq!(status, 0, "{stderr}");
     assert!(
-        stderr.contains("CAP_IPC_LOCK is kept, to lock more memory than RLIMIT_MEMLOCK allows"),
+        stderr.contains("this server keeps the capability CAP_IPC_LOCK, so that -k can lock more"),
         "{stderr}"
     );
     assert!(!stderr.contains("-k invalid"), "{stderr}");
@@ -360,7 +361,7 @@ fn unix_socket_belongs_to_the_user() {
     let path = place.path("socket");
     let mut command = hypostyle(&["-u", "daemon", "-s"]);
     command.arg(&path);
-    let child = KillOnDrop(command.spawn().unwrap());
+    let child = KillOnDrop::spawn(&mut command);
     await_some("the socket", || UnixStream::connect(&path).ok());
     assert_ne!(fs::metadata(&path).unwrap().uid(), 0);
     drop(child);

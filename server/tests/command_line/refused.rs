@@ -72,7 +72,7 @@ fn options_without_effect_are_reported_once_each() {
     let (status, stderr) = running.stop(Signal::TERM);
     assert_eq!(status, 0, "{stderr}");
     for name in ["-o modern", "-o no_hashexpand", "-f"] {
-        let line = format!("has no effect here: {name} (");
+        let line = format!("{name} has no effect: ");
         assert_eq!(stderr.matches(&line).count(), 1, "{name}: {stderr}");
     }
 }

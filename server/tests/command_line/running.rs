@@ -8,11 +8,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use testing::KillOnDrop;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -60,21 +61,12 @@ pub(crate) fn await_some<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> 
 
 #[track_caller]
 pub(crate) fn ended(mut command: Command) -> Output {
-    let mut child = KillOnDrop(command.spawn().unwrap());
-    let status = await_some("the end", || child.0.try_wait().unwrap());
+    let mut child = KillOnDrop::spawn(&mut command);
+    let status = await_some("the end", || child.try_wait().unwrap());
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    child.0.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
-    child.0.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
+    child.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
+    child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
     Output { status, stdout, stderr }
-}
-
-pub(crate) struct KillOnDrop(pub(crate) Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A process that is not a child of this test, killed if the test fails.
@@ -104,10 +96,10 @@ impl Running {
     pub(crate) fn of(mut command: Command) -> Running {
         let place = TestDirectory::new();
         command.env("MEMCACHED_PORT_FILENAME", place.path("ports"));
-        let child = KillOnDrop(command.spawn().unwrap());
+        let child = KillOnDrop::spawn(&mut command);
         let mut running = Running { child, place };
         await_some("the port file", || {
-            if let Some(status) = running.child.0.try_wait().unwrap() {
+            if let Some(status) = running.child.try_wait().unwrap() {
                 panic!("ended at its start: {status}: {}", running.stderr());
             }
             running.place.path("ports").exists().then_some(())
@@ -134,7 +126,7 @@ impl Running {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.0.id()
+        self.child.id()
     }
 
     pub(crate) fn proc(&self, name: &str) -> String {
@@ -148,7 +140,7 @@ impl Running {
     /// Returns the text of stderr. The process must have ended before this call.
     pub(crate) fn stderr(&mut self) -> String {
         let mut text = String::new();
-        self.child.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
         text
     }
 
@@ -161,7 +153,7 @@ impl Running {
     /// Waits until the process ends. Returns the exit status and the text of stderr.
     #[track_caller]
     pub(crate) fn end(&mut self) -> (i32, String) {
-        let status = await_some("the end", || self.child.0.try_wait().unwrap());
+        let status = await_some("the end", || self.child.try_wait().unwrap());
         (status.code().unwrap_or(-1), self.stderr())
     }
 }

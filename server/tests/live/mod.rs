@@ -17,11 +17,12 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use messages::Messages;
+use testing::KillOnDrop;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,7 +34,7 @@ pub(crate) const SILENCE: Duration = Duration::from_millis(150);
 const REPLY_BYTES_MAX: usize = 512 << 20;
 
 pub(crate) struct Server {
-    child: Child,
+    child: KillOnDrop,
     address: SocketAddr,
     udp_port: Option<u16>,
     name: String,
@@ -150,6 +151,7 @@ impl Server {
             .spawn()?;
         let name = program.to_string_lossy().into_owned();
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let child = KillOnDrop(child);
         let mut server = Server { child, address: nowhere, udp_port: None, name, machines: None };
         let port = server.await_port(&port_file);
         server.address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -219,13 +221,6 @@ impl Server {
 
     pub(crate) fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
