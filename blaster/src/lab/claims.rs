@@ -78,8 +78,7 @@ pub struct Judged {
     pub told: String,
 }
 
-/// Judges all claims of an experiment. `noise` is the record of the experiment `NOISE` on the same
-/// machine, if there is such a record.
+/// Judges all claims of an experiment. `noise` is the record that `noise_for` returns.
 #[must_use]
 pub fn judge(experiment: &Experiment, record: &Record, noise: Option<&Record>) -> Vec<Judged> {
     let judged = |claim: &Claim| judged(claim, experiment, record, noise);
@@ -96,7 +95,7 @@ fn judged(
     let (of, to) = sides(claim, &record.points(experiment));
     let here = quantity(record, &claim.figure, &of, to.as_deref());
     let here = here.map(|it| if to.is_some() { it } else { it.within(figure.unit) });
-    let noise = noise_of((experiment, record), noise, &claim.figure);
+    let noise = noise_of(noise, &claim.figure);
     let (verdict, why) = match (&here, doubt(record, figure, &of, to.as_deref())) {
         (None, _) if sides(claim, &labels(experiment, record.scale)).0.is_empty() => {
             let scale = format!("{:?}", record.scale).to_lowercase();
@@ -125,7 +124,8 @@ fn judged(
 /// Returns the verdict on a value that is the same in each round.
 fn exactly(claim: &Claim, here: &Estimate) -> (Verdict, String) {
     let certain = Estimate { interval: Some((here.value, here.value)), ..*here };
-    (verdict(claim, &certain, 1.0).0, "each replay of a trace has the same result".to_owned())
+    let why = "each replay of a trace has the same result, so one round is enough";
+    (verdict(claim, &certain, 1.0).0, why.to_owned())
 }
 
 /// Returns the verdict and its reason, which may be empty.
@@ -134,10 +134,12 @@ fn verdict(claim: &Claim, here: &Estimate, noise: f64) -> (Verdict, String) {
         let rounds = here.rounds;
         return (
             Verdict::TooShort,
-            format!("{rounds} round(s) were measured, {ROUNDS_MIN} are needed"),
+            format!("a verdict needs {ROUNDS_MIN} rounds; the number of rounds measured: {rounds}"),
         );
     };
     // The noise between two equal servers widens the interval of a ratio.
+    let is_widened = claim.to.is_some() && noise > 1.0;
+    let widened = if is_widened { ", widened by the noise between equal servers," } else { "" };
     let (low, high) = if claim.to.is_some() { (low / noise, high * noise) } else { (low, high) };
     let (least, most) =
         (claim.at_least.unwrap_or(f64::NEG_INFINITY), claim.at_most.unwrap_or(f64::INFINITY));
@@ -146,7 +148,7 @@ fn verdict(claim: &Claim, here: &Estimate, noise: f64) -> (Verdict, String) {
         () if high < least || low > most => (Verdict::NotReproduced, String::new()),
         () => (
             Verdict::TooShort,
-            "the interval lies only partly within the claim's limits".to_owned(),
+            format!("the 95 % interval{widened} lies only partly within the claim's limits"),
         ),
     }
 }
@@ -171,17 +173,22 @@ pub(crate) fn quantity(
     estimate(&rounds)
 }
 
-/// Returns the greatest factor (1 or more) by which equal servers differed in a figure. Returns 1
-/// for a simulation, which has no noise, and if `noise` was measured in another way than `record`.
-pub(crate) fn noise_of(
+/// Returns the record of `NOISE` that widens the intervals of `record`. A simulation has no noise.
+///
+/// # Errors
+/// The noise was measured in another way than `record`; the error says in which way.
+pub(crate) fn noise_for<'n>(
     (experiment, record): (&Experiment, &Record),
-    noise: Option<&Record>,
-    figure: &str,
-) -> f64 {
-    let is_free = experiment.drive.method == Method::Simulate;
-    let Some(noise) = noise.filter(|one| !is_free && one.difference(record).is_none()) else {
-        return 1.0;
-    };
+    noise: Option<&'n Record>,
+) -> Result<Option<&'n Record>, String> {
+    let noise = noise.filter(|_| experiment.drive.method != Method::Simulate);
+    noise.and_then(|noise| noise.difference(record)).map_or(Ok(noise), Err)
+}
+
+/// Returns the greatest factor (1 or more) by which equal servers differed in a figure; 1 without
+/// `noise`.
+pub(crate) fn noise_of(noise: Option<&Record>, figure: &str) -> f64 {
+    let Some(noise) = noise else { return 1.0 };
     let pair = |row: &Row| Some((row.server.strip_suffix(AGAIN)?.to_owned(), row.at.clone()));
     let pairs: BTreeSet<Side> = noise.rows.iter().filter_map(pair).collect();
     let factors = pairs.into_iter().filter_map(|(server, at)| {
@@ -221,9 +228,7 @@ pub(crate) fn doubt(
         is_void.then_some(shares)
     };
     let [least, most] = of.iter().zip(to?).find_map(apart)?.map(|share| Unit::Share.format(share));
-    Some(format!(
-        "{VOID}: the servers did not find the same keys ({least} to {most} were not found)"
-    ))
+    Some(format!("{VOID}: the servers missed different shares of the keys ({least} and {most})"))
 }
 
 /// Returns the verdict on a claim whose quantity was not measured, and the reason. `of` and `to`
@@ -263,7 +268,7 @@ fn missing(
             let zero = "0 here, so there is no ratio";
             figures::told(&claim.figure, &side_in_words(experiment, to), zero)
         }
-        None => "it was not measured".to_owned(),
+        None => "the quantity of this claim was not measured".to_owned(),
     };
     (Verdict::CannotTell, why)
 }
@@ -455,7 +460,8 @@ mod tests {
         assert_eq!(judged[0].verdict, Verdict::Confirmed);
         let told = &judged[0].told;
         assert!(told.ends_with(
-            "2.00 times those of memcached; each replay of a trace has the same result"
+            "2.00 times those of memcached; each replay of a trace has the same result, so one \
+             round is enough"
         ));
         // Drawn requests are a sample, so one round is not exact.
         "-w zipf -s 1%".clone_into(&mut replayed.drive.flags);
@@ -490,13 +496,15 @@ mod tests {
             let name = if row.server == "hypostyle" { "memcached again" } else { "memcached" };
             name.clone_into(&mut row.server);
         }
-        let judged = judge(&experiment(), &record(2.0), Some(&noise));
-        assert_eq!(judged[0].verdict, Verdict::TooShort);
+        let (experiment, record) = (experiment(), record(2.0));
+        let fitting = noise_for((&experiment, &record), Some(&noise)).unwrap();
+        assert_eq!(judge(&experiment, &record, fitting)[0].verdict, Verdict::TooShort);
+        assert_eq!(judge(&experiment, &record, None)[0].verdict, Verdict::Confirmed);
         // Noise that was measured at another scale or on another machine is not used.
         let other = Record { scale: Scale::Full, ..noise.clone() };
-        assert_eq!(judge(&experiment(), &record(2.0), Some(&other))[0].verdict, Verdict::Confirmed);
+        assert!(noise_for((&experiment, &record), Some(&other)).is_err());
         noise.machine.cpu_model = Some("another".to_owned());
-        assert_eq!(judge(&experiment(), &record(2.0), Some(&noise))[0].verdict, Verdict::Confirmed);
+        assert!(noise_for((&experiment, &record), Some(&noise)).is_err());
     }
 
     #[test]

@@ -67,8 +67,8 @@ impl Scale {
         let times =
             |run, run_s, search, search_s, rounds| Times { run, search, run_s, search_s, rounds };
         let quick =
-            "--schedule 50ms+1x150ms --precision 0.15 --votes 1 --repeats 1 --populate-once";
-        let usual = "--schedule 300ms+1x1s --precision 0.05 --votes 1 --repeats 1";
+            "--schedule 50ms+1x150ms --precision 0.15 --votes 3 --repeats 1 --populate-once";
+        let usual = "--schedule 300ms+1x1s --precision 0.05 --votes 3 --repeats 1";
         let smoke = "--schedule 10ms+1x40ms --precision 0.5 --votes 1 --repeats 1 --populate-once";
         match self {
             Scale::Smoke => times("20ms+1x60ms", 0.08, smoke, 0.6, 1),
@@ -77,7 +77,7 @@ impl Scale {
             Scale::Full => times(
                 "10s+6x10s",
                 70.0,
-                "--schedule 10s+6x10s --precision 0.02 --votes 1 --repeats 1",
+                "--schedule 10s+6x10s --precision 0.02 --votes 3 --repeats 1",
                 1500.0,
                 5,
             ),
@@ -137,7 +137,10 @@ pub fn measure(
         words("run", flags, &format!("{seed} --schedule {}{more}", times.run))
     };
     let search = || {
-        let mut words = words("capacity", &drive.flags, &format!("{seed} {}", times.search))?;
+        // A search that begins near the capacity needs fewer trials.
+        let first = known_per_s.map_or_else(String::new, |rate| format!(" --first {rate:.0}"));
+        let more = format!("{seed} {}{first}", times.search);
+        let mut words = words("capacity", &drive.flags, &more)?;
         words.extend(objectives(&words));
         Ok(words)
     };
@@ -161,7 +164,7 @@ pub fn measure(
                 None => capacity_of(&drive_with(search())?.0),
             };
             let Some(rate) = found else {
-                let why = "no rate was found whose mean response time is below 1 ms".to_owned();
+                let why = "no rate was found with a mean response time below 1 ms".to_owned();
                 return Err(ServerError::Lacking(why).into());
             };
             let rate_flag = format!(" -r {:.0}", BELOW * rate);

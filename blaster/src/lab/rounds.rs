@@ -25,6 +25,7 @@ use crate::result::manifest::Manifest;
 use crate::run::compare::order;
 use crate::words::{clock, hex};
 use md5::{Digest, Md5};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -76,12 +77,14 @@ pub enum LabError {
     Result(#[from] ResultError),
     /// The folder has data of an earlier lab, and the user did not give `--resume`.
     #[error(
-        "{0}: this file has data already; give --resume to continue them, or another folder (-o)"
+        "{0}: this file has data already; give --resume to add to the data, or name another \
+         folder (-o)"
     )]
     Taken(PathBuf),
     /// The earlier data were measured in another way.
     #[error(
-        "{0}: these data were measured with {1}; give the same settings, or another folder (-o)"
+        "{0}: these data were measured with {1}; add only measurements that are made in the same \
+         way, or name another folder (-o)"
     )]
     Differs(PathBuf, String),
 }
@@ -107,6 +110,11 @@ pub fn run(experiments: &[Experiment], lab: &Lab) -> Result<Ended, LabError> {
         lab.find_lacks(experiment, record, points);
         record.write(&lab.folder)?;
         turns.push(turns_of(experiment, record, points));
+        if record.rows.is_empty() && turns.last().is_some_and(Vec::is_empty) {
+            let whys: BTreeSet<&str> = record.missing.iter().map(|one| one.why.as_str()).collect();
+            let whys: Vec<&str> = whys.into_iter().collect();
+            lab.tell(&format!("{}: not measured here: {}", experiment.name, whys.join("; ")));
+        }
     }
     let seconds = |(experiment, turns): (&Experiment, &Vec<Turn<'_>>)| {
         turns.len() as f64 * turn_s(experiment, lab.scale)
@@ -114,7 +122,7 @@ pub fn run(experiments: &[Experiment], lab: &Lab) -> Result<Ended, LabError> {
     let mut left_s: f64 = experiments.iter().zip(&turns).map(seconds).sum();
     let count: usize = turns.iter().map(Vec::len).sum();
     lab.tell(&format!(
-        "{} experiment(s), {count} measurements, about {}; the data are written to {}",
+        "{} experiment(s), {count} measurements, which take about {}; the data are written to {}",
         experiments.len(),
         clock(Duration::from_secs_f64(left_s)),
         lab.folder.display()
@@ -228,7 +236,7 @@ impl Lab {
         for at in points.iter().filter(|at| at.server_cpus > own) {
             let needs = at.server_cpus;
             let why =
-                format!("the point needs {needs} CPUs for servers, but the servers have {own}");
+                format!("the point needs {needs} CPUs for servers, but --server-cpus gives {own}");
             lack("", &at.labels, why);
         }
     }
@@ -279,7 +287,14 @@ impl Lab {
 /// Returns a hash of all settings of an experiment that affect its rows at a scale.
 fn plan(experiment: &Experiment, points: &[At], scale: Scale) -> String {
     let Experiment { servers, drive, .. } = experiment;
-    hex(&Md5::digest(format!("{:?}", (points, servers, drive, scale.times()))))
+    let times = scale.times();
+    let times = match drive.method {
+        Method::Run => [times.run, ""],
+        Method::Capacity => ["", times.search],
+        Method::BelowCapacity => [times.run, times.search],
+        Method::Simulate => ["", ""],
+    };
+    hex(&Md5::digest(format!("{:?}", (points, servers, drive, times))))
 }
 
 /// Returns the measurements that are still to be made, round by round.

@@ -22,7 +22,7 @@ const VERDICTS: [&str; 6] =
 pub(crate) const CANNOT_TELL: &str = "this machine cannot tell";
 
 /// Compares the first server with each other server, by the first figure that is not a kind of
-/// work. `noise` is the record of the experiment `NOISE`, if there is one.
+/// work. `noise` is the record that `noise_for` returns.
 #[must_use]
 pub fn compared(experiment: &Experiment, record: &Record, noise: Option<&Record>) -> Vec<String> {
     let figure = experiment.figures.iter().find(|one| !one.y.starts_with(PREFIX));
@@ -30,7 +30,7 @@ pub fn compared(experiment: &Experiment, record: &Record, noise: Option<&Record>
     let (Some((name, figure)), Some(first)) = (figure, experiment.servers.first()) else {
         return Vec::new();
     };
-    let noise = noise_of((experiment, record), noise, name);
+    let noise = noise_of(noise, name);
     let others = experiment.servers.iter().skip(1);
     let one = |other: &str| pair((experiment, record), (name, figure), noise, [&first.name, other]);
     others.filter_map(|other| one(&other.name)).collect()

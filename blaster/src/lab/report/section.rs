@@ -10,8 +10,8 @@ use super::findings::{compared, remarks};
 use super::knee::knees;
 use super::profile::profile;
 use super::slug;
-use crate::lab::claims::{Judged, NOISE, Verdict, judge};
-use crate::lab::experiment::{Experiment, Method};
+use crate::lab::claims::{Judged, NOISE, Verdict, judge, noise_for};
+use crate::lab::experiment::Experiment;
 use crate::lab::profile::PREFIX;
 use crate::lab::record::Record;
 use crate::report::bars::Bars;
@@ -69,6 +69,10 @@ impl Section {
             record,
         };
         let Some(experiment) = &section.experiment else { return Some(section) };
+        let (noise, unfit) = match noise_for((experiment, &section.record), noise) {
+            Ok(noise) => (noise, None),
+            Err(why) => (None, Some(why)),
+        };
         section.judged = judge(experiment, &section.record, noise);
         section.findings = compared(experiment, &section.record, noise);
         section.findings.extend(knees(experiment, &section.record));
@@ -77,11 +81,10 @@ impl Section {
         if let Some(orphans) = orphans(experiment, &section.record) {
             section.remarks.push(orphans);
         }
-        let noise = noise.filter(|_| experiment.drive.method != Method::Simulate);
-        if let Some(other) = noise.and_then(|noise| noise.difference(&section.record)) {
+        if let Some(other) = unfit {
             section.remarks.push(format!(
-                "The noise between equal servers widens no interval here, because {NOISE} \
-                 was measured with {other}"
+                "The noise between equal servers does not widen the intervals of this experiment, \
+                 because the experiment {NOISE} was measured with {other}"
             ));
         }
         Some(section)
@@ -111,7 +114,7 @@ impl Section {
         let figures = self.experiment.iter().flat_map(|one| &one.figures);
         let none: Vec<&str> =
             figures.map(|figure| figure.y.as_str()).filter(|name| !is_drawn(name)).collect();
-        (!none.is_empty()).then(|| format!("No measurement has a value of {}", none.join(", ")))
+        (!none.is_empty()).then(|| format!("No measurement has a value for {}", none.join(", ")))
     }
 
     /// Returns a table with a row for each server or point that could not be measured.
@@ -169,7 +172,7 @@ impl Section {
         format!("Measured on {day} by `{command}`, on {processor}, {kernel}, {with}.")
     }
 
-    /// The time, scale and rounds of the measurements.
+    /// The rounds, scale and time of the measurements.
     #[must_use]
     pub fn made(&self) -> String {
         let Record { started, scale, rounds, rows, .. } = &self.record;
@@ -179,7 +182,7 @@ impl Section {
             1 => "1 round".to_owned(),
             rounds => format!("{rounds} rounds"),
         };
-        format!("{count} measurement{plural} since {started}, {scale} scale, {rounds}")
+        format!("{count} measurement{plural} in {rounds} at the scale {scale}, begun at {started}")
     }
 }
 
