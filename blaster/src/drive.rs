@@ -239,7 +239,7 @@ pub enum DriveError {
     #[error("{0}")]
     Plan(&'static str),
     /// The thread cannot be pinned to its processor.
-    #[error("cannot run on processor {0}: {1}")]
+    #[error("cannot pin a thread to CPU {0}: {1}")]
     Pin(usize, io::Error),
     /// A system call failed.
     #[error("{0}")]
@@ -388,27 +388,31 @@ impl Drive {
         };
         if !is_right || !(1..=CONNECTIONS_MAX).contains(&self.pace.connections()) {
             return Err(DriveError::Plan(
-                "rate, connections, depth or outstanding requests are out of range",
+                "the rate must be above 0, the outstanding requests must be 1 to 1048576, the \
+                 depth must be 1 to 10000, and each thread must have 1 to 60000 connections to \
+                 each target",
             ));
         }
         let (connection_numbers, all) = self.connection_numbers();
         let has_keys = connection_numbers.end <= all && u64::from(all) <= self.workload.keys();
         if self.workload.per_connection() && !has_keys {
             return Err(DriveError::Plan(
-                "there are fewer keys than connections, but each connection needs keys of its own",
+                "there are fewer keys than connections, but with --keys-per connection each \
+                 connection needs keys of its own: use more --keys or fewer --connections",
             ));
         }
         let (agent, agents) = self.agent;
         let has_keys = agent < agents && u64::from(agents) <= self.workload.keys();
         if self.workload.per_agent() && !has_keys {
             return Err(DriveError::Plan(
-                "there are fewer keys than agents, but each agent needs keys of its own",
+                "there are fewer keys than agents, but with --keys-per agent each agent needs keys \
+                 of its own: use more --keys or fewer agents",
             ));
         }
         if usize::try_from(all).is_ok_and(|all| all < self.steering.ports()) {
             return Err(DriveError::Plan(
-                "there are fewer connections than columns, but each column needs a connection to \
-                 its port",
+                "there are fewer connections than columns, but with --steer ports each column \
+                 (server thread) needs a connection to its port: use more --connections",
             ));
         }
         if self.timeout.is_zero() {

@@ -33,8 +33,8 @@ const MEANINGS: [(Exit, &str); 5] = [
     ),
     (
         Exit::Invalid,
-        "measured with an assertion, but the result is INVALID: the figures do not show what the \
-         server can do, so no assertion is judged",
+        "an assertion was given, but the result is INVALID: the figures do not show what the \
+         server can do",
     ),
     (
         Exit::Failed,

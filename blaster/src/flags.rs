@@ -39,19 +39,19 @@ struct Cli {
 pub enum Verb {
     /// Send a workload to servers, and report rates, times and CPU use
     Run(Box<run::Run>),
-    /// Find the highest rate at which an objective is met
+    /// Find the highest request rate at which servers meet an objective, such as p99<1ms
     Capacity(Box<run::Search>),
     /// Find out how much memory, and how many CPUs, a workload needs
     Size(Box<size::flags::Sizing>),
-    /// Execute the orders that another kvblaster sends over standard input
+    /// Send requests for another kvblaster, which controls this process over standard input
     Agent(run::agents::HostFlags),
     /// Measure servers in turn with the same workload, and report how they differ
     Compare(Box<run::compare::Plan>),
-    /// Repeat published measurements of caches, side by side
+    /// Repeat published measurements of caches with Hypostyle, memcached and Redis
     Lab(lab::flags::Plan),
     /// Put results side by side on an HTML page
     Report(report::flags::Plan),
-    /// Run a server that stores nothing, to measure the generator and the network
+    /// Run a server that stores nothing, to measure the limits of kvblaster and of the network
     Reflect(reflect::Plan),
     /// Simulate eviction policies with traces of keys, without a server
     Simulate(simulate::Plan),
@@ -216,17 +216,20 @@ pub(crate) fn one<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let time = span(text).filter(|time| TIME.contains(time));
     time.ok_or_else(|| {
-        format!("must be a time of at most an hour, such as 500us, 1ms or 2s, not {text}")
+        format!("must be a time from 1us to an hour, such as 500us, 1ms or 2s, not {text}")
     })
 }
 
 /// Parses a list of CPUs, such as 0,2-5.
 pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
+    let wrong = |_: String| {
+        format!("must be a list of CPUs such as 0,2-5 (from 0 to {CPU_MAX}), not {text}")
+    };
     let mut cpus = Vec::new();
     for range in text.split(',') {
         let (first, last) = range.trim().split_once('-').unwrap_or((range.trim(), range.trim()));
-        let first = number(0..=CPU_MAX)(first)?;
-        cpus.extend(first..=number(first..=CPU_MAX)(last)?);
+        let first = number(0..=CPU_MAX)(first).map_err(wrong)?;
+        cpus.extend(first..=number(first..=CPU_MAX)(last).map_err(wrong)?);
     }
     Ok(cpus)
 }

@@ -155,7 +155,8 @@ impl Packets {
     /// The interface cannot be opened, the thread has no queue or port, or `to` cannot be reached.
     pub fn connect(wanted: &InterfaceNeeds, thread: usize, to: SocketAddr) -> io::Result<Packets> {
         let interface = Interface::shared(wanted)?;
-        let no_queue = || io::Error::other("this thread has no queue of the interface");
+        let name = &wanted.bypass.interface;
+        let no_queue = || io::Error::other(format!("{name} has no queue for thread {thread}"));
         let queues = interface.all.get(thread).cloned().ok_or_else(no_queue)?;
         let source = queues.take(to).ok_or_else(|| {
             let most = wanted.connections;
@@ -308,7 +309,9 @@ impl Interface {
         let there = open.iter().filter_map(Weak::upgrade);
         match { there }.find(|one| one.bypass.interface == *name) {
             Some(one) if one.bypass == wanted.bypass => Ok(one),
-            Some(_) => Err(io::Error::other(format!("{name} is open in another mode"))),
+            Some(_) => Err(io::Error::other(format!(
+                "all targets that are reached through {name} must have the same ?mode="
+            ))),
             None => {
                 let one = Arc::new(Interface::open(wanted)?);
                 open.push(Arc::downgrade(&one));
@@ -371,7 +374,12 @@ impl Interface {
 
 /// Reserves `count` consecutive free ports. Returns the lowest port and the sockets that hold them.
 fn hold(count: usize) -> io::Result<(u16, Vec<UdpSocket>)> {
-    let none = || io::Error::other(format!("no {count} consecutive UDP ports are free"));
+    let none = || {
+        io::Error::other(format!(
+            "kvblaster needs {count} consecutive free UDP ports, but found no such range from port \
+             {FIRST_PORT} up: use fewer --connections"
+        ))
+    };
     let (mut first, mut held) = (FIRST_PORT, Vec::new());
     while held.len() < count {
         let next = u16::try_from(held.len()).ok().and_then(|more| first.checked_add(more));

@@ -76,7 +76,8 @@ pub struct Plan {
     #[arg(long, value_name = "TIME")]
     #[arg(value_parser = or("none", Duration::ZERO, time), default_value = "none")]
     pub delay: Duration,
-    /// Stall for the time FOR, once in each time EVERY: 1s,100ms stalls for 100 ms each second
+    /// Stop answering for the time FOR after each time EVERY of answering: 1s,100ms answers for 1
+    /// second, stops for 100 ms, and so on
     #[arg(long, value_name = "EVERY,FOR", value_parser = flags::stall)]
     pub stall: Option<(Duration, Duration)>,
     /// Faults of datagrams.
@@ -86,7 +87,8 @@ pub struct Plan {
     #[arg(long = "apart")]
     pub is_apart: bool,
     /// UDP: give each thread its own port, from PORT to PORT + threads - 1. Without this flag all
-    /// threads share one port, and the flow number in a request's header chooses the thread
+    /// threads share one port, and the last two bytes of memcached's UDP header choose the thread
+    /// that answers a request
     #[arg(long = "port-per-thread")]
     pub has_ports: bool,
 }
@@ -176,7 +178,8 @@ impl RunningServer {
         self.wakers.iter().for_each(|waker| waker.wake());
         let mut outcome = Ok(());
         for thread in self.threads.drain(..) {
-            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread died")));
+            let panicked = || io::Error::other("a thread of the null server panicked");
+            let ended = thread.join().unwrap_or_else(|_| Err(panicked()));
             outcome = outcome.and(ended);
         }
         self.unix.drain(..).for_each(|listener| listener.remove_file());

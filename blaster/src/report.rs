@@ -59,7 +59,7 @@ pub enum ReportError {
     #[error("{0}: {1}")]
     Page(PathBuf, #[source] std::io::Error),
     /// There are more results than fit on a page.
-    #[error("{0} results are too many for one page: {RESULTS_MAX} at most")]
+    #[error("{0} results are too many for one page; the maximum is {RESULTS_MAX}")]
     TooMany(usize),
 }
 

@@ -111,9 +111,9 @@ pub enum RunError {
     Stopped,
     /// A server holds items of another workload.
     #[error(
-        "{0}. These items are not of this workload, and filling would overwrite or evict them. \
-         --force fills the server nevertheless; --no-populate skips filling, but the sets of the \
-         workload are still sent"
+        "{0}. These items do not belong to this workload, and filling the server would overwrite \
+         or evict them. --force fills the server nevertheless; --no-populate skips the filling, \
+         but kvblaster still sends the set requests of the workload"
     )]
     ForeignItems(String),
     /// Too few keys could be stored.
@@ -130,7 +130,7 @@ pub enum RunError {
     WrongProtocol(&'static str),
     /// `--verify` cannot check the values of this workload.
     #[error(
-        "--verify cannot check values if the appended pieces vary in size: give a fixed \
+        "--verify cannot check the values of append requests whose sizes vary: give a fixed \
          --value-size, or --value-size-per key"
     )]
     Unverifiable,
@@ -141,7 +141,7 @@ pub enum RunError {
     #[error("--fill: {0}")]
     Fill(String),
     /// A CPU named on the command line does not exist, or this process may not run on it.
-    #[error("--{0}: kvblaster may not run on CPU {1}, only on {2}")]
+    #[error("--{0}: kvblaster may not run on CPU {1}, only on CPUs {2}")]
     Cpu(&'static str, usize, String),
     /// Signals cannot be caught.
     #[error("cannot catch signals: {0}")]
@@ -408,8 +408,8 @@ fn judged(plan: &Plan, manifest: Manifest, mut course: course::TrafficResult) ->
     let replaced = plan.workload.replaced_operations();
     if replaced > 0 {
         let sentence = format!(
-            "{replaced} operations of the trace were replaced by similar operations, because \
-             kvblaster does not have them"
+            "kvblaster replaced {replaced} operations of the trace by similar operations, because \
+             it cannot send the original ones"
         );
         verdict.add("replaced", Severity::Warning, sentence);
     }
@@ -487,7 +487,7 @@ mod tests {
         };
         let done = judged(&plan, Manifest::default(), course);
         let [valid] = &done.judgements[..] else { panic!("{:?}", done.judgements) };
-        assert!(!valid.is_met && valid.sentence.starts_with("valid is not met: nothing was"));
+        assert!(!valid.is_met && valid.sentence.starts_with("valid is not met: no request was"));
     }
 
     #[test]

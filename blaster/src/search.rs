@@ -61,8 +61,8 @@ pub(crate) fn goal(text: &str) -> Result<Goal, ObjectiveError> {
 /// The settings of a search. Those without a flag have the values of the KV-Cache paper.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SearchPlan {
-    /// Search the highest rate that meets this objective, as in 'p99<1ms'; may be repeated
-    /// (default: four objectives: mean, p99 and p99.9 below --late, and no request late or lost)
+    /// Find the highest rate at which this objective is met, as in 'p99<1ms'; may be given several
+    /// times (default: the mean, p99 and p99.9 below --late, and no request late or lost)
     #[arg(long = "objective", short = 'O', value_name = "WHAT", value_parser = goal)]
     pub goals: Vec<Goal>,
     /// Rate of the first trial
@@ -71,18 +71,18 @@ pub struct SearchPlan {
     /// Lowest rate tried: a server that fails there has no capacity.
     #[arg(skip = 10.0)]
     pub rate_per_s_min: f64,
-    /// Highest rate of all trials
+    /// Highest rate to try
     #[arg(long = "highest", value_name = "N", value_parser = rate, default_value = "1000m")]
     pub rate_per_s_max: f64,
-    /// Precision of the capacity, as a fraction of the capacity
+    /// Precision of the capacity, as a fraction: 0.02 means 2 %
     #[arg(long, value_name = "PART", value_parser = number(0.001..=0.5), default_value = "0.02")]
     pub precision: f64,
     /// Trials at each rate; the majority decides whether the rate meets the objective
     #[arg(long, value_name = "N", value_parser = number(1..=VOTES_MAX), default_value = "3")]
     pub votes: u32,
-    /// Number of searches whose results give the confidence interval. Each search starts from the
-    /// result of the previous search; if there are several, the first starts from the result of an
-    /// additional search
+    /// Number of searches, whose results give the confidence interval. Each search starts from the
+    /// result of the previous search. If this number is above 1, a further search comes first, and
+    /// its result is only the start of the next search
     #[arg(long = "repeats", value_name = "N")]
     #[arg(value_parser = number(1..=ROUNDS_MAX), default_value = "5")]
     pub rounds: u32,

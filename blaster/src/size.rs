@@ -292,8 +292,8 @@ impl Simulation<'_> {
         let sampled = self.requests.workload.keys() as f64 / self.requests.one_in as f64;
         if self.requests.one_in > 1 && sampled < SAMPLE_KEYS_MIN * 0.9 {
             doubts.push(format!(
-                "anything that a sample of {} keys does not show: this machine's memory cannot \
-                 hold all keys",
+                "effects that a sample of {} keys does not show: more keys do not fit into the 1 \
+                 GiB that a simulated store may have",
                 grouped(sampled.round())
             ));
         }
@@ -325,8 +325,8 @@ impl Simulation<'_> {
         let refused: u64 = found.iter().map(|found| found.counted.refused).sum();
         if refused > 0 {
             doubts.push(
-                "hits of values that were not stored: values longer than an item may be (-I), or \
-                 too long for the memory"
+                "hits of values that the store refused, because they are longer than an item may \
+                 be (-I), or too long for the memory"
                     .to_owned(),
             );
         }

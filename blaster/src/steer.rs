@@ -181,7 +181,8 @@ pub(crate) fn connect_to_first(address: SocketAddr) -> io::Result<TcpStream> {
         }
         before = Some(accepted);
     }
-    let why = format!("the first column accepted none of {TRIES_MAX} connections");
+    let why =
+        format!("the server's first column (thread) accepted none of {TRIES_MAX} connections");
     Err(io::Error::other(why))
 }
 

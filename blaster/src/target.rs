@@ -24,6 +24,7 @@ pub const REDIS_PORT: u16 = 6379;
 pub const TARGETS_MAX: usize = 1024;
 /// The largest weight of a target.
 pub const WEIGHT_MAX: u32 = 1 << 20;
+const WRONG_WEIGHT: &str = "a weight must be a whole number from 1 to 1048576";
 const UNIX_PATH_BYTES_MAX: usize = 107;
 const ADDRESSES_MAX: usize = 16;
 /// Longest wait for a connection to one of a host's addresses; then the next address is tried.
@@ -99,7 +100,7 @@ impl Bypass {
             Some((text, "mode=generic")) => (text, Attach::Generic),
             Some(_) => return Err("the only options are ?mode=native and ?mode=generic"),
         };
-        let (interface, rest) = text.split_once('/').ok_or("xdp://INTERFACE/HOST:PORT")?;
+        let (interface, rest) = text.split_once('/').ok_or("write xdp://INTERFACE/HOST:PORT")?;
         Ok((Bypass { interface: interface.to_owned(), attach }, rest))
     }
 
@@ -186,7 +187,7 @@ pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
     let socket = text.strip_prefix("redis://").unwrap_or(text).strip_prefix("unix:");
     if let Some(path) = socket {
         let path = path.strip_prefix("//").unwrap_or(path);
-        let (path, weight) = weighted(path, ',').ok_or_else(|| form("wrong weight"))?;
+        let (path, weight) = weighted(path, ',').ok_or_else(|| form(WRONG_WEIGHT))?;
         if path.is_empty() || path.len() > UNIX_PATH_BYTES_MAX {
             return Err(form("a socket's path has 1 to 107 bytes"));
         }
@@ -203,7 +204,7 @@ pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
         "xdp" => Bypass::parse(rest).map(|(bypass, rest)| (Some(bypass), rest)).map_err(form)?,
         _ => (None, rest),
     };
-    let (rest, weight) = weighted(rest, '/').ok_or_else(|| form("wrong weight"))?;
+    let (rest, weight) = weighted(rest, '/').ok_or_else(|| form(WRONG_WEIGHT))?;
     if number(rest).is_some() {
         return Err(TargetError::Port(text.to_owned(), rest.to_owned()));
     }

@@ -256,7 +256,8 @@ impl Workload {
     pub fn check(&self) -> Result<(), WorkloadError> {
         let has_times = self.trace.as_ref().is_some_and(|trace| trace.details.is_some());
         if self.gap == Gap::Trace && !has_times {
-            let why = "gap: trace: there is no trace, or it does not record times";
+            let why = "gap: trace: the workload has no trace that records times (only a \
+                       cache-trace CSV does)";
             return Err(WorkloadError(why.to_owned()));
         }
         let chosen = [

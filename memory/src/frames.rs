@@ -401,8 +401,8 @@ mod tests {
         };
         assert_eq!(faults(&[(first, 2 * bytes), (third, bytes)]), [""; 0]);
         for (chains, fault) in [
-            (&[(first, bytes), (third, bytes)][..], "bytes in place of"),
-            (&[(first, 2 * bytes)], "in use are 3"),
+            (&[(first, bytes), (third, bytes)][..], "bytes instead of"),
+            (&[(first, 2 * bytes)], "but frames 3 are in use"),
             (&[(first, 2 * bytes), (second, bytes), (third, bytes)], "is in two chains"),
         ] {
             let found = faults(chains);

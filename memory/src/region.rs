@@ -52,7 +52,8 @@ impl Region {
     /// `bytes` is outside of `REGION_BYTES_MIN..=REGION_BYTES_MAX`, or the system refuses.
     pub fn new(bytes: usize, growth: usize) -> io::Result<Self> {
         if !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&bytes) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a store has 1 MiB to 1 TiB"));
+            let why = "the memory of a store must be 1 MiB to 1 TiB";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let cut_into = |segments: usize| bytes.div_ceil(segments).next_power_of_two();
         let segment_bytes = if bytes <= SMALL_BYTES_MAX {

@@ -98,7 +98,7 @@ impl Netlink {
                 return Ok(());
             }
         }
-        Err(io::Error::other("the kernel's answer does not end"))
+        Err(io::Error::other("the kernel's answer is too long"))
     }
 }
 

@@ -77,7 +77,7 @@ impl Populator {
             thread::park_timeout(STOP / 100);
         }
         if self.thread.join().is_err() {
-            log::error!("the thread that populates memory in advance panicked");
+            log::error!("the thread that allocates memory in advance panicked");
         }
     }
 }
@@ -96,7 +96,10 @@ impl Requests {
                     // Columns continue without the thread. `asked` stays true, because the thread
                     // ends here, and columns wake the thread only if `asked` is false.
                     self.asked.store(true, Ordering::Relaxed);
-                    return log::warn!("memory is no longer populated in advance: {error}");
+                    return log::warn!(
+                        "memory is no longer allocated in advance, so requests may take longer: \
+                         {error}"
+                    );
                 }
             }
         }

@@ -33,10 +33,13 @@ pub enum BypassError {
     #[error("--xdp {0}: {1}")]
     Refused(String, OpenError),
     /// `-l` and `-U` request several ports or several protocols.
-    #[error("--xdp takes one UDP port and one protocol, the same for all addresses of -l")]
+    #[error("with --xdp, all addresses of -l must have the same UDP port and the same protocol")]
     Ports,
     /// No address of `-l` belongs to the interface.
-    #[error("--xdp {interface}: the interface does not have the address {listened}; it has {own}")]
+    #[error(
+        "--xdp {interface}: the interface has none of the addresses of -l ({listened}); its \
+         addresses are {own}"
+    )]
     Addresses {
         /// The interface's name.
         interface: String,
@@ -47,8 +50,9 @@ pub enum BypassError {
     },
     /// Packets would take too much of `-m`.
     #[error(
-        "--xdp {interface}: packets need at least {ring_mb} MiB, but may take at most a quarter of \
-         -m, and must leave room for two items of -I bytes; take a larger -m, or fewer queues"
+        "--xdp {interface}: the buffers for packets need at least {ring_mb} MiB of -m, but they \
+         may take at most a quarter of -m and must leave room for two items of the maximum size \
+         (-I); give a larger -m, or fewer queues"
     )]
     Memory {
         /// The interface's name.
@@ -134,7 +138,9 @@ fn open_wanted(
                 return Ok(opened);
             }
             // If values must be copied, an arena for values would only take memory from items.
-            log::warn!("{name} cannot send values without a copy, so -o zero_copy is off");
+            log::warn!(
+                "interface {name} cannot send values without a copy, so -o zero_copy is off"
+            );
             drop(opened);
             open(None)
         }),
@@ -275,8 +281,8 @@ impl Bypass {
         let (first, queues) = self.queues();
         let ring_mb = facts.memory_bytes >> 20;
         log::warn!(
-            "UDP on {} bypasses the kernel ({}) with {queues} of {} queues, beginning with queue \
-             {first}; packets take {ring_mb} MiB of -m",
+            "UDP on {} bypasses the kernel (xdp_mode: {}) in {queues} of {} queues, from queue \
+             {first} on; the buffers for packets take {ring_mb} MiB of -m",
             facts.interface,
             self.mode(),
             facts.queues
@@ -294,13 +300,17 @@ impl Bypass {
         }
         if queues < columns {
             log::warn!(
-                "{} of {columns} threads have no queue of {}",
+                "{} of {columns} threads have no queue of interface {}",
                 columns - queues,
                 facts.interface
             );
         }
         if (facts.queues as usize) > queues {
-            log::warn!("packets of the other queues are served through the kernel");
+            log::warn!(
+                "packets of the other {} queues of interface {} go through the kernel",
+                facts.queues as usize - queues,
+                facts.interface
+            );
         }
     }
 
@@ -331,22 +341,22 @@ impl Bypass {
                 let shorter = mtu.min(facts.mtu) as usize;
                 // Relaxed: columns load this number, and no other data depend on it.
                 self.datagram_bytes_max.store(datagram_bytes_for(shorter), Ordering::Relaxed);
-                log::warn!("{name} is up; its packets have at most {mtu} bytes");
+                log::warn!("interface {name} is up, with an MTU of {mtu} bytes");
                 if mtu > facts.mtu {
                     log::warn!(
-                        "packets longer than {} bytes are dropped until a restart",
+                        "this server drops packets longer than {} bytes until it is restarted",
                         facts.mtu
                     );
                 }
             }
-            Health::Down => log::warn!("{name} is down"),
+            Health::Down => log::warn!("interface {name} is down"),
             Health::Detached => log::warn!(
-                "this server's XDP program was removed from {name}: UDP is served through the \
-                 kernel until a restart"
+                "this server's XDP program was removed from interface {name}: UDP is served \
+                 through the kernel until the server is restarted"
             ),
             Health::Gone => log::warn!(
-                "{name} is gone: UDP is served through the kernel; a restart is needed to use \
-                 another interface"
+                "interface {name} is gone: UDP is served through the kernel; to use another \
+                 interface, restart the server"
             ),
         }
     }

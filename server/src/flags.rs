@@ -276,7 +276,7 @@ impl Choices {
             Handler::Sets(set) => set(self, value),
             Handler::Nothing { check, why } => {
                 check(value)?;
-                let note = format!("has no effect here: {name} ({why})");
+                let note = format!("{name} has no effect: {why}");
                 if !self.notes.contains(&note) {
                     self.notes.push(note);
                 }

@@ -86,7 +86,9 @@ pub enum ListenError {
     #[error("failed to listen on UNIX socket {0}: {1}")]
     Unix(PathBuf, io::Error),
     /// There are more addresses than a column can watch.
-    #[error("there are more than {LISTENERS_MAX} addresses to listen on")]
+    #[error(
+        "-l gives more than {LISTENERS_MAX} addresses to listen on; give at most {LISTENERS_MAX}"
+    )]
     TooMany,
 }
 

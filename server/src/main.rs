@@ -125,7 +125,7 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
         if let Some(name) = wanted.filter(is_other) {
             tell(&format!(
                 "WARNING: -u {name} has no effect: this server runs as user {own}, and only root \
-                 can change its user."
+                 can switch to another user."
             ));
         }
         return Ok(None);
@@ -155,7 +155,8 @@ fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     let needed = process::needed_capabilities(&settings);
     if let Err(error) = process::forgo_privileges() {
         tell(&format!(
-            "WARNING: programs that this process executes may still gain privileges: {error}"
+            "WARNING: failed to set no_new_privs, so programs that this server executes may gain \
+             privileges: {error}"
         ));
     }
     let give_up_root = || match user {
@@ -182,10 +183,13 @@ fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
         Ok(kept) => {
             let names = process::names_of(kept);
             tell(&format!(
-                "the capability {names} is kept, to lock more memory than RLIMIT_MEMLOCK allows"
+                "this server keeps the capability {names}, so that -k can lock more memory than \
+                 RLIMIT_MEMLOCK allows"
             ));
         }
-        Err(error) => tell(&format!("WARNING: capabilities could not be given up: {error}")),
+        Err(error) => tell(&format!(
+            "WARNING: this server could not give up its capabilities (privileges of root): {error}"
+        )),
     }
     let server = bound.start().map_err(not_started)?;
     for address in server.addresses() {

@@ -283,7 +283,7 @@ pub fn become_user(user: User) -> io::Result<()> {
     }
     // SAFETY: the call takes only a number.
     if user.uid != 0 && unsafe { libc::setuid(0) } == 0 {
-        return Err(io::Error::other("root could be regained"));
+        return Err(io::Error::other("the process could become root again"));
     }
     Ok(())
 }
@@ -313,7 +313,7 @@ pub struct Daemon {
 /// The system refuses, or other threads run already.
 pub fn daemonize(keep_output: bool, keep_directory: bool) -> io::Result<Daemon> {
     if fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() != 1) {
-        return Err(io::Error::other("cannot fork: other threads run"));
+        return Err(io::Error::other("cannot fork, because other threads run"));
     }
     let (reader, writer) = io::pipe()?;
     // SAFETY: the process has one thread: `main` starts none before this call, and the count of

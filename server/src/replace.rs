@@ -26,7 +26,7 @@ pub(crate) fn replace(path: &Path, ending: &str, text: &str) -> Result<(), Strin
     beside.push(OsStr::new(ending));
     let beside = PathBuf::from(beside);
     let mut file =
-        make(&beside).map_err(|error| format!("cannot make {}: {error}", beside.display()))?;
+        make(&beside).map_err(|error| format!("cannot create {}: {error}", beside.display()))?;
     let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, path));
     written.map_err(|error| {
         let _ = fs::remove_file(&beside);
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(folder.names(), ["it"]);
         fs::create_dir(folder.0.join("it.tmp")).unwrap();
         let told = replace(&path, ".tmp", "new").unwrap_err();
-        assert!(told.starts_with(&format!("cannot make {}.tmp: ", path.display())), "{told}");
+        assert!(told.starts_with(&format!("cannot create {}.tmp: ", path.display())), "{told}");
     }
 
     #[test]

@@ -199,7 +199,10 @@ fn store(
     };
     let store = Store::with_start(&config, start)?;
     if let Err(error) = store.place_memory() {
-        log::warn!("memory is not placed on the NUMA nodes of the threads: {error}");
+        log::warn!(
+            "WARNING: cannot place memory on the NUMA nodes of the threads, so access to memory \
+             may be slower: {error}"
+        );
     }
     Ok(store)
 }
@@ -214,7 +217,7 @@ fn look_for_huge_pages(shared: &Shared) {
     if shared.settings.huge_pages && !given {
         log::warn!(
             "-L: the system provides no huge pages now (see /sys/kernel/mm/transparent_hugepage); \
-             memory without huge pages has pages of the usual size"
+             until it does, the memory of items has pages of the usual size"
         );
     }
 }
@@ -357,8 +360,8 @@ impl Server {
         if !is_over() {
             let waited = limits::END_GRACEFULLY;
             log::warn!(
-                "the graceful end has waited for {waited:?}; requests that are not answered yet \
-                 get no answer"
+                "the server has waited {waited:?} for requests that are not answered yet, and ends \
+                 without answering them"
             );
         }
         self.stop();

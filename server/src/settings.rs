@@ -174,7 +174,7 @@ pub struct Settings {
     pub item_bytes_max: usize,
     /// If false, `flush_all` is refused (`-F`).
     pub flush_enabled: bool,
-    /// If false, `stats detail` and `stats cachedump` are refused (`-X`).
+    /// If false, the commands that list keys or prefixes are refused (`-X`).
     pub dump_enabled: bool,
     /// The byte that ends a key's prefix (`-D`).
     pub prefix_end: u8,

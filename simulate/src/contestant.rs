@@ -125,7 +125,11 @@ impl FromStr for SimulatedPolicy {
         ours(text).map(SimulatedPolicy::Ours).or(live).or(reference).ok_or_else(|| {
             let names: Vec<String> =
                 SimulatedPolicy::all().iter().map(ToString::to_string).collect();
-            format!("no policy called {text}; there are {}, and live:NAME", names.join(", "))
+            let names = names.join(", ");
+            format!(
+                "no policy called {text}; the policies are {names}; live:NAME runs Hypostyle's \
+                 policy NAME in the real store"
+            )
         })
     }
 }

@@ -45,8 +45,8 @@ pub enum SimulateError {
     Store(#[from] store::MakeError),
     /// The requested cache is too small for the real store.
     #[error(
-        "{trace} at {size}: {bytes} bytes are too little for the real store; \
-        use --copies, larger items or larger sizes"
+        "{trace} at {size}: {bytes} bytes are too little for the real store, which needs 1 MiB; \
+        use --copies, larger items (--items) or larger sizes (--sizes)"
     )]
     Small {
         /// The name of the trace.

@@ -60,7 +60,12 @@ impl FromStr for CacheSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("a size is 1%, 5000 (objects) or 64m (bytes; k, m or g): {text}");
+        let wrong = || {
+            format!(
+                "give a percentage of the keys (1%), a number of items (5000), or bytes with the \
+                 suffix k, m or g (64m), not {text}"
+            )
+        };
         let size = if let Some(percent) = text.strip_suffix('%') {
             let percent: f64 = percent.parse().map_err(|_| wrong())?;
             if !(percent > 0.0 && percent <= 100.0) {

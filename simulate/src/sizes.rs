@@ -76,11 +76,11 @@ impl Items {
 impl fmt::Display for Items {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Items::Equal => write!(out, "all items equal"),
+            Items::Equal => write!(out, "all items have the same size"),
             Items::Ranges { key, value } => write!(
                 out,
-                "keys of {}-{} bytes, values of {}-{}, uniform by hash(id), \
-                 and {OVERHEAD_BYTES} bytes of overhead",
+                "keys of {}-{} bytes and values of {}-{} bytes, chosen uniformly by a hash of the \
+                 key, and {OVERHEAD_BYTES} bytes of overhead per item",
                 key.start(),
                 key.end(),
                 value.start(),
@@ -88,8 +88,8 @@ impl fmt::Display for Items {
             ),
             Items::Etc => write!(
                 out,
-                "keys and values as in Facebook's ETC pool, by hash(id), \
-                 and {OVERHEAD_BYTES} bytes of overhead"
+                "sizes of keys and values as in Facebook's ETC pool, chosen by a hash of the key, \
+                 and {OVERHEAD_BYTES} bytes of overhead per item"
             ),
         }
     }
@@ -104,8 +104,12 @@ impl FromStr for Items {
             "etc" => return Ok(Items::Etc),
             _ => {}
         }
-        let wrong =
-            || format!("items are equal, etc, or KEY/VALUE such as 20/20 or 30/1-100: {text}");
+        let wrong = || {
+            format!(
+                "give `equal`, `etc`, or KEY/VALUE such as 20/20 or 30/1-100 (a key has 1 to \
+                 {KEY_BYTES_MAX} bytes, a value 1 to {VALUE_BYTES_MAX}), not {text}"
+            )
+        };
         let (key, value) = text.split_once('/').ok_or_else(wrong)?;
         let key = range(key, KEY_BYTES_MAX).ok_or_else(wrong)?;
         let value = range(value, VALUE_BYTES_MAX).ok_or_else(wrong)?;

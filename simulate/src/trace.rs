@@ -38,7 +38,7 @@ pub enum TraceError {
     #[error("{0}: truncated or damaged after {1} requests: {2}")]
     Damaged(PathBuf, usize, String),
     /// The decompressed length is not a multiple of four bytes.
-    #[error("{0}: {1} bytes behind the last whole u32")]
+    #[error("{0}: {1} bytes follow the last key number, which has 4 bytes (u32)")]
     Odd(PathBuf, usize),
     /// The file has no requests.
     #[error("{0}: no requests")]

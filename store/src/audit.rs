@@ -109,11 +109,14 @@ impl Store {
             }
             if at > first && self.records_end(segment) == 0 {
                 let count = at - first;
-                faults.push(format!("{count} slots name the {state:?} segment {segment}"));
+                faults.push(format!(
+                    "{count} slots point into {state:?} segment {segment}, which has no records"
+                ));
             }
         }
         if at != slots.len() {
-            faults.push(format!("{} slots name no segment", slots.len() - at));
+            let count = slots.len() - at;
+            faults.push(format!("{count} slots point into segments that do not exist"));
         }
         sums
     }
@@ -130,7 +133,7 @@ impl Store {
         while offset < end {
             let loc = start + u64::from(offset);
             let Some((record, extent)) = self.record_within(loc) else {
-                faults.push(format!("no record at {offset} of {end} in segment {segment}"));
+                faults.push(format!("segment {segment} has no record at byte {offset} of {end}"));
                 break;
             };
             offset += extent;
@@ -140,19 +143,19 @@ impl Store {
             {
                 slots = others;
                 if slot.loc() != loc {
-                    faults.push(format!("the slot of {:#x} names no item", slot.loc()));
+                    faults.push(format!("a slot points to {:#x}, where no item is", slot.loc()));
                     continue;
                 }
                 if !keys.insert(item.key()) {
                     let key = item.key().escape_ascii();
-                    faults.push(format!("the key {key} is in two slots, one of {loc:#x}"));
+                    faults.push(format!("two slots hold the key {key}; one points to {loc:#x}"));
                 }
                 live += extent;
                 self.audit_item(segment, &item, sums, faults);
             }
         }
         for slot in slots {
-            faults.push(format!("the slot of {:#x} names no item", slot.loc()));
+            faults.push(format!("a slot points to {:#x}, where no item is", slot.loc()));
         }
         let (there, state) = (self.log.segment(segment), self.log.segment(segment).state());
         // The counters still include the bytes of items that a pass has unlinked, until the segment
@@ -161,7 +164,9 @@ impl Store {
             self.add_uncounted(segment, live, sums);
         } else if there.live() != live {
             let counted = there.live();
-            faults.push(format!("{state:?} segment {segment} has {live} live, counted {counted}"));
+            faults.push(format!(
+                "{state:?} segment {segment} has {live} live bytes, but its counter is {counted}"
+            ));
         }
     }
 
@@ -187,16 +192,19 @@ impl Store {
         let (first, last) = (there.min_exp(), there.max_exp());
         if exptime > last || (exptime < first && !there.is(State::Draining)) {
             faults.push(format!(
-                "{key} expires at {exptime}, segment {segment} notes {first} to {last}"
+                "the item {key} expires at {exptime}, but its segment {segment} has noted expiries \
+                 from {first} to {last} only"
             ));
         }
         if let Some(head) = item.first_frame() {
             let (value_bytes, log_bytes) = item.value_bytes();
             if sums.chains.insert(head, value_bytes - log_bytes).is_some() {
-                faults.push(format!("{key} shares frame {head} with another item"));
+                faults.push(format!("the item {key} shares frame {head} with another item"));
             }
             if !there.has_frames() {
-                faults.push(format!("{key} has frames, but its segment {segment} does not say so"));
+                faults.push(format!(
+                    "the item {key} has frames, but its segment {segment} is not marked accordingly"
+                ));
             }
         }
     }
@@ -210,7 +218,8 @@ impl Store {
             ("bytes in probation", stats.probation_bytes, sums.probation_bytes),
         ] {
             if counted != due {
-                faults.push(format!("{due} {what}, counted {}", counted.cast_signed()));
+                let counted = counted.cast_signed();
+                faults.push(format!("the store has {due} {what}, but its counter is {counted}"));
             }
         }
         // Each online column may have linked or unlinked items that it has not reported yet.
@@ -218,14 +227,18 @@ impl Store {
         let unreported = online * ITEMS_LUMP.unsigned_abs();
         let (reported, items) = (self.index.counted(), sums.items.cast_signed());
         if (reported - items).unsigned_abs() > unreported {
-            faults.push(format!("{items} items, columns have reported {reported} to the index"));
+            faults.push(format!(
+                "the store has {items} items, but columns have reported {reported} to the index"
+            ));
         }
         let of_index = (0..self.memory().segments.count())
             .filter(|segment| self.log.segment(*segment).is(State::Index))
             .count();
         let granted = self.index.granted_bytes();
         if granted != of_index * self.memory().region.segment_bytes() as usize {
-            faults.push(format!("the index has {of_index} segments and {granted} bytes"));
+            faults.push(format!(
+                "the index has {of_index} segments, which do not make its {granted} granted bytes"
+            ));
         }
     }
 
@@ -240,7 +253,10 @@ impl Store {
         walked.dedup();
         let draining = |segment: &u32| self.log.segment(*segment).is(State::Draining);
         if walked.len() != claims || !walked.iter().all(draining) {
-            faults.push(format!("{claims} walks are parked or due, through segments {walked:?}"));
+            faults.push(format!(
+                "{claims} segments are gathered or have parked drains, but some of them are not \
+                 draining or occur twice: {walked:?}"
+            ));
         }
         let all = (0..self.memory().segments.count()).filter(draining).count();
         // Relaxed: the number is only compared. Unless a drain is parked, a column holds its token.
@@ -249,8 +265,8 @@ impl Store {
         if own > self.memory().quiescence.online() || all != walked.len() + own {
             let (walked, parked) = (walked.len(), parked.len());
             faults.push(format!(
-                "{all} segments are draining: {walked} gathered or parked, {parked} parked, \
-                 {tokens} tokens"
+                "{all} segments are draining, but {walked} are gathered or have parked drains, and \
+                 {tokens} drain tokens are in use, {parked} of them by parked drains"
             ));
         }
     }

@@ -135,11 +135,13 @@ impl Calendar {
         let block = self.blocks.word((segment / BLOCK) as usize).load(Ordering::Relaxed);
         let next = self.next.load(Ordering::Relaxed);
         if due != NEVER && (block < early(due) || next > due) {
-            faults
-                .push(format!("segment {segment} is due at {due}, but first looked at in {next}"));
+            faults.push(format!(
+                "segment {segment} is due in second {due}, but the calendar misses it (next \
+                 search: second {next})"
+            ));
         }
         if due == NEVER && segments.get(segment).is_uncounted() {
-            faults.push(format!("segment {segment} is uncounted and never due"));
+            faults.push(format!("segment {segment} is marked as uncounted, but is never due"));
         }
     }
 }

@@ -47,7 +47,10 @@ pub(crate) struct Limit {
 
 /// The new limit is too low for the items, or is above the reserved address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a store is between 16 segments, or twice its largest item, and 16 times its first size")]
+#[error(
+    "the memory limit must be at least 16 segments and twice the largest item, and at most 16 \
+     times the limit at the start"
+)]
 pub struct OutOfBounds;
 
 impl Limit {

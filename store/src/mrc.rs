@@ -6,7 +6,8 @@
 //! of one call. No lookup waits: a lookup is not counted if another thread uses the samples.
 //! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST
 //! 2015. Keys are sampled by their hash, and reuse distances among the samples are scaled up. If
-//! the sample has too many or too few hot keys, the count at the shortest distance is corrected.
+//! too many or too few hot keys are sampled, the number of lookups at the shortest reuse distance
+//! is corrected, so that the lookups of the samples, scaled up, are as many as all lookups.
 //! The estimate holds only for a cache that evicts the least recently used items.
 
 mod stack;

@@ -192,14 +192,14 @@ macro_rules! policies {
 
 policies! {
     /// First in, first out.
-    Fifo in fifo, "fifo", "first in, first out, without regard to use";
+    Fifo in fifo, "fifo", "evicts the oldest items, whether they are used or not";
     /// The policy of the KV-Cache paper.
-    NbqClock in nbq_clock, "nbq-clock", "an item is spared once for each hit, at most 3 times";
+    NbqClock in nbq_clock, "nbq-clock", "like fifo, but each hit saves an item once, up to 3 times";
     /// A probation queue, a main queue and a ghost.
-    S3Fifo in s3_fifo, "s3-fifo", "evicts new items first, unless hit or evicted before";
+    S3Fifo in s3_fifo, "s3-fifo", "evicts new items first, unless they get hits";
     /// Like `S3Fifo`, but hits soon after insertion do not count, and large items need more hits.
     #[default]
-    Clock2Q in clock2q, "clock2q", "like s3-fifo, but hits soon after the set do not count";
+    Clock2Q in clock2q, "clock2q", "like s3-fifo, but hits soon after the SET do not count";
 }
 
 impl Eviction {

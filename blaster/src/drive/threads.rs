@@ -305,7 +305,8 @@ fn on_two_threads(
         }
         exchange.waker.wake();
         watch.hand_over(&mut state);
-        let received = receiving.join().unwrap_or(Err(DriveError::Plan("a thread has died")));
+        let panicked = DriveError::Plan("the thread that receives answers panicked");
+        let received = receiving.join().unwrap_or(Err(panicked));
         sent.and(received)
     })
 }

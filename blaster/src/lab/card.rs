@@ -71,12 +71,13 @@ pub fn check(pairs: &[Pair]) -> Result<(), CardError> {
         }
         if value(&shown, "master").is_some() {
             return refused(format!(
-                "{name} belongs to a bridge or bond; first remove the card from it"
+                "{name} belongs to a bridge or bond; first remove the card from the bridge or bond"
             ));
         }
     }
     if !pairs.is_empty() && !rustix::process::geteuid().is_root() {
-        return refused("only root can move network cards into namespaces".to_owned());
+        let why = "only root can move network cards into namespaces: run kvblaster as root";
+        return refused(why.to_owned());
     }
     Ok(())
 }

@@ -75,7 +75,7 @@ impl Document {
             Document::Solarflare => "Solarflare's white paper",
             Document::Notes => "baseline notes",
             Document::Analysis => "Performance Analysis of Memcached",
-            Document::Own => "own question",
+            Document::Own => "this project",
         }
     }
 }
@@ -429,9 +429,9 @@ impl Experiment {
         }
         let is_lone_run = self.drive.method == Method::Run && self.drive.beside.is_empty();
         if self.drive.profile && !(is_lone_run && self.needs.contains(&Need::Perf)) {
-            return Err(
-                "drive: profile needs the method `run`, no `beside`, and `perf` in needs".into()
-            );
+            let why = "drive: `profile` needs the method `run`, no load in `beside`, and `perf` \
+                       in the list `needs`";
+            return Err(why.to_owned());
         }
         for claim in &self.claims {
             if claim.at_least.is_none() && claim.at_most.is_none() {
@@ -458,13 +458,16 @@ impl Experiment {
             return Err("axes: give at most two axes".to_owned());
         }
         if let Some(empty) = self.axes.iter().find(|axis| axis.points.is_empty()) {
-            return Err(format!("axes: {} has no points", empty.name));
+            return Err(format!("axes: the axis {} has no points", empty.name));
         }
         // The number of points is checked before `points` makes the points, because two long axes
         // can have more points than fit in memory.
         let most: usize = self.axes.iter().map(|axis| axis.points.len()).product();
         if most > POINTS_MAX {
-            return Err(format!("axes: they have {most} points together, more than {POINTS_MAX}"));
+            return Err(format!(
+                "axes: the product of their numbers of points is {most}; the maximum is \
+                 {POINTS_MAX}"
+            ));
         }
         for scale in [Scale::Smoke, Scale::Quick, Scale::Default, Scale::Full] {
             let all = points::points(self, scale);

@@ -259,9 +259,9 @@ fn in_words(figure: &str) -> (String, bool) {
         return (format!("{} of {verb}s", in_words(name).0), false);
     }
     let (words, is_plural) = match figure {
-        CAPACITY_AVG => ("capacity with a mean below 1 ms", false),
-        "capacity, p99 < 1 ms" => ("capacity with a p99 below 1 ms", false),
-        "capacity, none late" => ("capacity without late responses", false),
+        CAPACITY_AVG => ("capacity (mean response time below 1 ms)", false),
+        "capacity, p99 < 1 ms" => ("capacity (p99 below 1 ms)", false),
+        "capacity, none late" => ("capacity (no late response)", false),
         "mean" => ("mean response time", false),
         "deviation" => ("standard deviation of the response times", false),
         "min" => ("shortest response time", false),
@@ -272,7 +272,7 @@ fn in_words(figure: &str) -> (String, bool) {
         "server user" => ("number of server CPUs in user mode", false),
         "server system" => ("number of server CPUs in the kernel", false),
         "server softirq" => ("number of server CPUs in soft interrupts", false),
-        "fullest CPU" => ("busiest CPU's share of busy time", false),
+        "fullest CPU" => ("utilization of the busiest CPU", false),
         "client CPUs" => ("number of busy client CPUs", false),
         "others on server CPUs" => {
             ("share of the server CPUs' time that other programs used", false)

@@ -21,11 +21,15 @@ const FOLDER: &str = "lab";
 
 const ABOUT: &str = "\
 Repeats the measurements of five documents on caches, on this machine: each
-experiment runs against Hypostyle, memcached and Redis in turn. kvblaster finds
-Hypostyle in its own folder and the other programs on PATH, unless the variables
-HYPOSTYLE, MEMCACHED, REDIS, NUTCRACKER and BAG_LRU name their paths. As root,
-kvblaster also measures UDP and AF_XDP, over a link between two network
-namespaces.
+experiment measures Hypostyle, memcached and Redis in turn. An experiment varies
+up to two settings (its axes). A point is one combination of their values.
+
+kvblaster finds Hypostyle in the folder of kvblaster, and the other programs on
+PATH. The environment variables HYPOSTYLE, MEMCACHED, REDIS and NUTCRACKER can
+name other paths. BAG_LRU names a memcached with the engine Bag-LRU of the
+KV-Cache paper, and TRACES a folder with recorded traces. If something that a
+measurement needs is missing, the report says what. As root, kvblaster also
+measures UDP and AF_XDP, over a link between two network namespaces.
 
   kvblaster lab list                      lists all experiments
   kvblaster lab show thesis-fig3.3-threads
@@ -56,13 +60,14 @@ enum Verb {
     },
     /// Run experiments
     Run(RunFlags),
-    /// Put the data of all experiments on one HTML page, with verdicts on all claims
+    /// Write an HTML page with the data of all experiments, and a verdict on each claim
     Report(ReportFlags),
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct LibraryFlags {
-    /// Read the experiments from this folder instead of those that are built into kvblaster
+    /// Read the experiments from the TOML files of this folder (default: the experiments that are
+    /// built into kvblaster)
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
 }
@@ -75,16 +80,17 @@ struct RunFlags {
     /// Run all experiments
     #[arg(long, conflicts_with = "names")]
     all: bool,
-    /// Smoke test: measure at most two points of each axis, once and briefly, without verdicts
+    /// Smoke test: measure at most two points of each axis, once and briefly; the report then has
+    /// no verdicts
     #[arg(long, group = "scale")]
     smoke: bool,
-    /// Measure only few points, and briefly, for a first look
+    /// Measure only a few points, and briefly, for a first look
     #[arg(long, group = "scale")]
     quick: bool,
-    /// Measure all points, with the numbers of keys and the times of the sources
+    /// Measure all points, with the numbers of keys and the durations of the documents
     #[arg(long, group = "scale")]
     full: bool,
-    /// Number of rounds; a round measures each point of an experiment once (default: 3; 1 with
+    /// Number of rounds; in a round, each server is measured once at each point (default: 3; 1 with
     /// --smoke, 5 with --full)
     #[arg(long, value_name = "N", value_parser = number(1..=ROUNDS_MAX))]
     rounds: Option<u32>,
@@ -148,7 +154,7 @@ pub enum Error {
     #[error(transparent)]
     Cpu(#[from] RunError),
     /// The kernel does not tell the CPUs of this process.
-    #[error("cannot read the CPUs of this process: {0}")]
+    #[error("cannot read on which CPUs kvblaster may run: {0}")]
     Cpus(#[from] std::io::Error),
 }
 
@@ -264,7 +270,7 @@ fn shown(experiment: &Experiment) -> String {
     let mut out = format!("{}: {}\n\n", experiment.name, experiment.title);
     let source = format!("{}, {}", experiment.source.title(), experiment.place);
     out += &wrapped("source:  ", &sentence(&source));
-    out += &wrapped("did:     ", &experiment.did);
+    out += &wrapped("method:  ", &experiment.did);
     for found in &experiment.found {
         out += &wrapped("found:   ", found);
     }

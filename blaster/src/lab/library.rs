@@ -27,7 +27,7 @@ pub enum LibraryError {
     #[error("{0}: {1}")]
     File(PathBuf, #[source] io::Error),
     /// No experiment has this name.
-    #[error("no experiment is called {0}{1}; kvblaster lab list shows all")]
+    #[error("no experiment is called {0} (`kvblaster lab list` lists all experiments){1}")]
     Unknown(String, String),
 }
 

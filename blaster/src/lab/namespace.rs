@@ -89,7 +89,8 @@ impl Namespace {
     pub(super) fn undo(&self, line: &str) -> Result<(), LinkError> {
         let gone = || {
             LinkError(
-                "kvblaster's process that restores the network settings at the end no longer runs"
+                "kvblaster's helper process, which restores the network settings at the end, has \
+                 ended too early"
                     .to_owned(),
             )
         };
@@ -129,7 +130,10 @@ impl Drop for Namespace {
         if !complaint.trim().is_empty() {
             // An error is ignored, because there is no other way to display the text.
             let (mut err, what) = (io::stderr().lock(), complaint.trim());
-            let _ = writeln!(err, "restoring the network settings after a measurement: {what}");
+            let _ = writeln!(
+                err,
+                "kvblaster may not have restored all network settings after a measurement: {what}"
+            );
         }
     }
 }

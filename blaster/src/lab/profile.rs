@@ -87,7 +87,7 @@ pub enum ProfileError {
     #[error("a profile needs the program perf, which is not on PATH")]
     NoPerf,
     /// perf refused to record.
-    #[error("perf cannot record on these CPUs: {0}")]
+    #[error("perf cannot record: {0}")]
     Refused(String),
     /// perf did not begin in time.
     #[error("perf did not begin to record within {} s", .0.as_secs())]
@@ -306,7 +306,8 @@ impl Drop for Scratch {
 fn refused(words: &str, level: i32) -> String {
     if words.contains("perf_event_paranoid") {
         return format!(
-            "kernel.perf_event_paranoid is {level}: run kvblaster as root, or set it to 0 or less"
+            "the sysctl kernel.perf_event_paranoid is {level}: run kvblaster as root, or set this \
+             sysctl to 0 or less"
         );
     }
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -131,14 +131,17 @@ impl Record {
         result::put(&path, (json + "\n").as_bytes())
     }
 
-    /// Returns the first condition of this record, such as `scale Full`, that differs in `other`.
+    /// Returns the first condition of this record that differs in `other`: `the scale full`.
     #[must_use]
     pub fn difference(&self, other: &Record) -> Option<String> {
         let machine = |one: &Record| {
             (one.machine.kernel.clone(), one.machine.cpu_model.clone(), one.machine.cpus)
         };
         match () {
-            () if self.scale != other.scale => Some(format!("scale {:?}", self.scale)),
+            () if self.scale != other.scale => {
+                let scale = format!("{:?}", self.scale).to_lowercase();
+                Some(format!("the scale {scale}"))
+            }
             () if self.kvblaster != other.kvblaster => {
                 Some(format!("kvblaster {}", self.kvblaster))
             }
@@ -149,7 +152,7 @@ impl Record {
                 Some(format!("--client-cpus {}", cpu_list(&self.client_cpus)))
             }
             () if machine(self) != machine(other) => {
-                Some(format!("another machine or kernel, {}", self.machine.kernel))
+                Some(format!("another machine or kernel ({})", self.machine.kernel))
             }
             () => None,
         }

@@ -52,7 +52,10 @@ pub enum ReportError {
     #[error("{0}: the folder has no data of an experiment; `kvblaster lab run -o` writes data")]
     Nothing(PathBuf),
     /// The report would replace a file that no report has made.
-    #[error("{0}: no earlier report wrote this file; name another folder, or move the file")]
+    #[error(
+        "{0}: kvblaster does not replace this file, because no earlier report wrote it; name \
+         another folder, or move the file"
+    )]
     Foreign(PathBuf),
     /// A file of the report cannot be written.
     #[error(transparent)]

@@ -62,8 +62,8 @@ pub(super) fn measure(
         return Ok(best);
     }
     let why = format!(
-        "no memory limit gives the server {wanted_mb} MB of resident memory; the nearest was \
-         {resident_mb:.1} MB"
+        "the lab found no memory limit at which the server has {wanted_mb} MB of resident memory; \
+         the nearest resident memory that was measured is {resident_mb:.1} MB"
     );
     Err(ServerError::Lacking(why).into())
 }

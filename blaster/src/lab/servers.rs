@@ -139,9 +139,11 @@ pub(super) fn located(variable: &str, file: &str) -> Result<PathBuf, ServerError
     }
     let found = (!file.is_empty()).then(|| on_path(file)).flatten();
     found.ok_or_else(|| match file {
-        "" => lacking_of(format!("the program is not installed: {variable} names no path")),
+        "" => lacking_of(format!(
+            "the environment variable {variable} does not name the program's path"
+        )),
         _ => lacking_of(format!(
-            "{file} is neither on PATH nor at the path in the variable {variable}"
+            "{file} is not on PATH, and the environment variable {variable} does not name its path"
         )),
     })
 }
@@ -168,9 +170,7 @@ pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
         Need::Nic if cards.is_empty() => "two network cards are needed: name them with --interface",
         Need::Nic => match cards.iter().find(|[_, far]| !card::is_hardware(far)) {
             Some([_, far]) => {
-                return Err(lacking_of(format!(
-                    "{far} of --interface is no hardware network card"
-                )));
+                return Err(lacking_of(format!("--interface: {far} is no hardware network card")));
             }
             None => return Ok(()),
         },
@@ -179,7 +179,10 @@ pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
             return profile::check(cpu).map_err(|error| lacking_of(error.to_string()));
         }
         Need::BagLru if env::var_os("BAG_LRU").is_some() => return Ok(()),
-        Need::BagLru => "the KV-Cache paper's baseline is not installed: BAG_LRU names no path",
+        Need::BagLru => {
+            "the KV-Cache paper's baseline is not installed: the environment variable BAG_LRU does \
+             not name its path"
+        }
         Need::Traces => return simulated::traces().map(drop),
         Need::Nutcracker => return located("NUTCRACKER", "nutcracker").map(drop),
         Need::Bypass => {
@@ -284,7 +287,7 @@ fn shape(server: &Server, at: &At, cards: &[Pair]) -> Result<Shape, ServerError>
     let number = |name: &str, text: &str| number(name, text, at);
     let wires = number("wires", &server.wires)?;
     if wires > WIRES_MAX {
-        return Err(lacking_of(format!("wires: give at most {WIRES_MAX}")));
+        return Err(lacking_of(format!("wires: give at most {WIRES_MAX} wires")));
     }
     if (1..wires).contains(&cards.len()) {
         let has = cards.len();
@@ -332,7 +335,7 @@ fn chosen(places: &str, cpus: &[usize]) -> Result<Vec<usize>, String> {
     let places = flags::cpus(places)?;
     let needs = places.iter().max().map_or(0, |last| last + 1);
     let lacking =
-        || format!("the list needs {needs} CPUs for servers, but the servers have {}", cpus.len());
+        || format!("the list needs {needs} CPUs, but --server-cpus gives only {}", cpus.len());
     places.iter().map(|nth| cpus.get(*nth).copied().ok_or_else(lacking)).collect()
 }
 
@@ -342,7 +345,7 @@ impl Launch {
         let number = |name: &str, text: &str| number(name, text, at);
         let instances = number("instances", &server.instances)?;
         if instances > INSTANCES_MAX {
-            return Err(lacking_of(format!("instances: give at most {INSTANCES_MAX}")));
+            return Err(lacking_of(format!("instances: give at most {INSTANCES_MAX} processes")));
         }
         let wires = link.map_or(Vec::new(), |link| link.wires.clone());
         if server.way.is_server_bypassing() && wires.len() > instances {

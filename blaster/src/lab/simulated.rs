@@ -41,7 +41,7 @@ pub(super) fn traces() -> Result<PathBuf, ServerError> {
     let why = match &named {
         Some(folder) if folder.is_dir() => return Ok(folder.clone()),
         Some(folder) => format!("{TRACES}={}: there is no such folder", folder.display()),
-        None => format!("the variable {TRACES} names no folder with traces"),
+        None => format!("the environment variable {TRACES} does not name a folder with traces"),
     };
     Err(ServerError::Lacking(why))
 }
@@ -73,7 +73,9 @@ pub(super) fn check(experiment: &Experiment) -> Result<(), String> {
                     return wrong(&format!("flags: {why}"));
                 }
                 if !is_bare(server) {
-                    return wrong("a policy may have only a name, flags, drive and needs");
+                    let why = "a policy may have only the fields name, program, flags, drive and \
+                               needs";
+                    return wrong(why);
                 }
             }
         }
@@ -230,8 +232,8 @@ mod tests {
     fn a_policy_that_is_none_or_has_a_process_is_refused() {
         let told = |policy, more| experiment("a", policy, more).unwrap_err();
         assert!(told("lfu", "").contains("no policy called lfu"));
-        assert!(told("lru", ", threads = \"2\"").contains("only a name"));
-        assert!(told("lru", ", way = \"udp\"").contains("only a name"));
+        assert!(told("lru", ", threads = \"2\"").contains("only the fields"));
+        assert!(told("lru", ", way = \"udp\"").contains("only the fields"));
         let wrong = measured("-w zipf --keys 9 --requests 99 -s 10%,20%", "lru", 0).unwrap_err();
         assert!(wrong.to_string().contains("one cache size"), "{wrong}");
     }

@@ -122,8 +122,8 @@ pub fn check(interval: &Interval, driven: Loop) -> Verdict {
     let facts = Facts::new(interval);
     let mut verdict = Verdict::default();
     if facts.answered == 0 {
-        let sentence =
-            "nothing was answered: check that the server is there and the protocol is right";
+        let sentence = "no request was answered: check that the server is running, and that \
+                        --protocol names its protocol";
         verdict.add(NO_ANSWERS, Severity::Invalid, sentence.to_owned());
         return verdict;
     }
@@ -142,9 +142,10 @@ pub fn check(interval: &Interval, driven: Loop) -> Verdict {
 pub fn generator_bound(interval: &Interval) -> Option<Remark> {
     let headroom = interval.headroom().filter(|headroom| *headroom < HEADROOM_MIN)?;
     let sentence = format!(
-        "generator-bound: a server that does no work answers {:.0} requests a second to this \
-         generator, {headroom:.2} times as many as the measured server. Below {HEADROOM_MIN} times \
-         the generator may be the limit. Give the generator more threads or machines",
+        "generator-bound: against a null server, which does no work, this generator reaches {:.0} \
+         requests a second, which is {headroom:.2} times the rate of the measured server. Below \
+         {HEADROOM_MIN} times, the generator may be the limit. Give the generator more threads or \
+         machines",
         interval.reflected_per_s.unwrap_or(0.0)
     );
     Some(Remark { rule: GENERATOR_BOUND.to_owned(), severity: Severity::Invalid, sentence })
@@ -218,8 +219,8 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     // generator is not to blame for the missing requests.
     if let Some(asked) = facts.not_offered.filter(|_| !is_held_back) {
         let sentence = format!(
-            "the generator offered only {:.0} of the {asked:.0} requests a second that were due: \
-             give it more threads",
+            "the generator made only {:.0} requests a second, although {asked:.0} a second were \
+             due: give the generator more threads",
             facts.offered_per_s
         );
         verdict.add("not-offered", Severity::Invalid, sentence);
@@ -228,8 +229,8 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     if late {
         let sentence = format!(
             "one request in a hundred was sent at least {} late, and one response in a \
-             hundred took {}: the generator's own delay is in the figures. Give it more \
-             threads, or a machine of its own",
+             hundred took at least {}: the generator's own delay is part of the figures. Give \
+             the generator more threads, or a machine of its own",
             time(whole(facts.lateness_ns)),
             time(whole(facts.response_ns))
         );
@@ -242,8 +243,8 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     let is_to_blame = !verdict.is_valid();
     if is_held_back {
         let sentence = format!(
-            "{:.1} % of the requests had to wait because a socket was full or too many were \
-             under way",
+            "{:.1} % of the requests were sent after they were due, because a socket was full or \
+             too many requests (--outstanding) were unanswered",
             100.0 * facts.held_back
         );
         let advice = match facts.idle_server().filter(|_| !is_to_blame) {
@@ -251,7 +252,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
                 ", although the server kept only {cpus:.2} CPUs busy: the server waits for \
                  something other than a CPU, or needs more connections to be busy"
             ),
-            None => ": the server, or the network to it, was behind".to_owned(),
+            None => ": the server, or the network to it, was too slow".to_owned(),
         };
         verdict.add("held-back", Severity::Warning, sentence + &advice);
     }
@@ -272,10 +273,10 @@ fn closed(facts: &Facts, verdict: &mut Verdict) {
         verdict.add("thread-full", Severity::Invalid, full(facts.busiest));
     } else if let Some(cpus) = facts.idle_server().filter(|_| facts.busiest < THREAD_IDLE_MAX) {
         let sentence = format!(
-            "the server kept only {cpus:.2} CPUs busy, and the generator's busiest thread {:.2}: \
-             the rate is limited by the response time and the number of requests in flight; use \
-             more --connections, or --depth, for a higher rate",
-            facts.busiest
+            "the server kept only {cpus:.2} CPUs busy, and the generator's busiest thread was on \
+             its CPU for {:.0} % of the time: the response time and the number of requests in \
+             flight limit the rate. For a higher rate, use more --connections or a greater --depth",
+            100.0 * facts.busiest
         );
         verdict.add("both-idle", Severity::Warning, sentence);
     }
@@ -292,8 +293,8 @@ fn full(busiest: f64) -> String {
 fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     let warning = Severity::Warning;
     if facts.server_cpus.is_some() && facts.machine_idle.is_some_and(|i| i < MACHINE_IDLE_MIN) {
-        let sentence = "server and generator share this machine, and it has no idle CPU: both are \
-                        slower than alone";
+        let sentence = "the server and the generator share this machine, and its CPUs were hardly \
+                        idle: each of the two slows down the other";
         verdict.add("machine-full", warning, sentence.to_owned());
     }
     for (name, used) in [("generator", interval.usage.client), ("server", interval.usage.server)] {
@@ -301,8 +302,8 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
         let share = waiting / (waiting + used.map_or(0.0, |used| used.cpus())).max(0.01);
         if share > WAITING_SHARE_MAX {
             let sentence = format!(
-                "the {name} waited for a CPU in {:.0} % of the time that it needed one: other \
-                 programs run on its machine, or it has too many threads",
+                "the {name} had to wait for a CPU for {:.0} % of the time in which it needed one: \
+                 other programs run on the same machine, or the {name} has too many threads",
                 100.0 * share
             );
             verdict.add(&format!("{name}-waited"), warning, sentence);
@@ -312,7 +313,7 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     if steal > STEAL_MAX {
         let sentence = format!(
             "{:.0} % of this virtual machine's CPU time went to other virtual machines: repeat \
-             when they are quiet",
+             the run when the other virtual machines are quiet",
             100.0 * steal
         );
         verdict.add("steal", warning, sentence);
@@ -327,8 +328,8 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     connections(facts, interval, verdict);
     if interval.tally.broken > 0 {
         let sentence = format!(
-            "{} connections were given up because the bytes received made no sense in this \
-             protocol",
+            "the server's answers violated the protocol {} times: kvblaster closed these \
+             connections or, over UDP, ignored these datagrams",
             interval.tally.broken
         );
         verdict.add("broken", warning, sentence);
@@ -348,8 +349,8 @@ fn connections(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     }
     if facts.unsent > 0 {
         let sentence = format!(
-            "{} requests that were due were never sent, because no connection accepted them before \
-             they were given up: they count as failed, late and never answered",
+            "{} requests that were due were never sent, because no connection accepted them in \
+             time: they count as failed, late and never answered",
             grouped(facts.unsent as f64)
         );
         verdict.add("never-sent", Severity::Warning, sentence);
@@ -375,7 +376,7 @@ mod tests {
             }
         }
         let told = generator_bound(&interval).unwrap().sentence;
-        assert!(told.contains("answers 11900 requests") && told.contains("1.19 times"), "{told}");
+        assert!(told.contains("reaches 11900 requests") && told.contains("1.19 times"), "{told}");
     }
     use crate::measure::cpu::{Categories, CpuShares};
     use crate::measure::process::ProcessUse;

@@ -81,8 +81,8 @@ impl FromStr for Schedule {
             Some(settle) => span(settle).ok_or(refused("the text before the + is not a time"))?,
             None => Schedule::default().settle,
         };
-        let why = "write COUNTxTIME (such as 6x10s), SETTLE+COUNTxTIME (such as 5s+6x10s) or the \
-                   word paper";
+        let why = "write COUNTxTIME (6x10s means 6 reports of 10 s), TIME+COUNTxTIME (5s+6x10s \
+                   means the same after 5 s without a report) or the word paper";
         let (count, report) = reports.split_once('x').ok_or(refused(why))?;
         let reports = count.trim().parse::<u32>().map_err(|_| refused(why))?;
         let report = span(report).ok_or(refused(why))?;

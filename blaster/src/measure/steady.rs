@@ -106,7 +106,7 @@ fn disagreement(reports: &[Interval], (name, near, of, words): &Figure) -> Optio
     });
     let mut named: Vec<String> = named.collect();
     if apart.len() > NAMED_MAX {
-        named.push(format!("other values in {} more reports", apart.len() - NAMED_MAX));
+        named.push(format!("far from the median in {} more reports", apart.len() - NAMED_MAX));
     }
     let middle = words(median(reports.iter().filter_map(of).collect())?);
     let all = reports.len();
@@ -155,8 +155,8 @@ mod tests {
         let many = super::remark(&many, true).unwrap().sentence;
         assert!(
             many.contains(
-                "50.0 ms in report 15, other values in 2 more reports, but the median of all 17 \
-                 reports is 1.00 ms"
+                "50.0 ms in report 15, far from the median in 2 more reports, but the median of \
+                 all 17 reports is 1.00 ms"
             ),
             "{many}"
         );

@@ -210,14 +210,15 @@ impl<'a> Probe<'a> {
         let mut came = String::new();
         for queue in 0..queues {
             let by = self.candidates.iter().filter(|one| one.answer_queue == Some(queue)).count();
-            let _ = write!(came, "{}{by} in queue {queue}", if queue > 0 { ", " } else { "" });
+            let comma = if queue > 0 { ", " } else { "" };
+            let _ = write!(came, "{comma}in queue {queue} for {by} ports");
         }
         let own: Vec<String> = (thread..queues).step_by(threads).map(|it| it.to_string()).collect();
         io::Error::other(format!(
-            "thread {thread} needs {each} source ports whose answers arrive in its own queues \
-             ({}), but only {} such ports were found. kvblaster tried {} ports and counted the \
-             ports whose answers from {} arrived in each queue: {came}. Use fewer threads (-t), so \
-             that each thread has more queues",
+            "thread {thread} needs {each} UDP ports whose answers arrive in the queues of this \
+             thread ({}), but kvblaster found only {} such ports. kvblaster sent requests from {} \
+             ports, and the answers from {} arrived {came}. Use fewer threads (-t), so that each \
+             thread has more queues",
             own.join(", "),
             self.found[thread],
             self.candidates.len(),

@@ -21,6 +21,8 @@ No real server can be faster on this machine, so the rate measured against the
 null server is the limit of the load generator. The null server can also inject
 faults, to check that a generator measures them correctly. It runs until Ctrl-C.";
 
+const FORMS: &str = "HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT or unix:/PATH";
+
 pub(super) fn stall(text: &str) -> Result<(Duration, Duration), String> {
     let (every, length) = text.split_once(',').ok_or("must be two durations, as in 1s,100ms")?;
     Ok((time(every)?, time(length)?))
@@ -33,16 +35,20 @@ pub(super) fn place(text: &str) -> Result<Place, String> {
     }
     let (scheme, rest) = text.split_once("://").unwrap_or(("tcp", text));
     let (bypass, host) = match scheme {
-        "xdp" => Bypass::parse(rest).map(|(bypass, host)| (Some(bypass), host))?,
+        "xdp" => {
+            let parsed = Bypass::parse(rest).map_err(|why| format!("{text}: {why}"))?;
+            (Some(parsed.0), parsed.1)
+        }
         _ => (None, rest),
     };
-    let mut found = host.to_socket_addrs().map_err(|error| format!("{text}: {error}"))?;
-    let address = found.next().ok_or_else(|| format!("{text}: no address"))?;
+    let found = host.to_socket_addrs();
+    let mut found = found.map_err(|error| format!("{text}: {error}; the forms are {FORMS}"))?;
+    let address = found.next().ok_or_else(|| format!("{text}: the host has no address"))?;
     match (scheme, bypass) {
         (_, Some(bypass)) => Ok(Place::Xdp(bypass, address)),
         ("tcp", None) => Ok(Place::Tcp(address)),
         ("udp", None) => Ok(Place::Udp(address)),
-        _ => Err(format!("{text}: unknown scheme")),
+        _ => Err(format!("{text}: unknown scheme; the forms are {FORMS}")),
     }
 }
 
@@ -88,7 +94,8 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         misrouted => {
             writeln!(
                 out,
-                "{misrouted} datagrams did not reach the thread that their flow number names"
+                "{misrouted} datagrams did not reach the thread that the last two bytes of \
+                 memcached's UDP header name"
             )?;
         }
     }

@@ -8,7 +8,7 @@ use super::words::{escaped, shortened};
 use crate::measure::steady::reliable_quantile_ns;
 use crate::run::compare::Comparison;
 use crate::run::text::compared::{findings as sentences, most_telling};
-use crate::words::{grouped, percent, sentence as whole_sentence, time, whole};
+use crate::words::{grouped, percent, time, whole};
 use std::fmt::Write;
 
 /// The maximum number of results that the title and the sentences name.
@@ -72,9 +72,16 @@ pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
         .collect();
     if !doubted.is_empty() {
         let names = doubted.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
+        let results = if doubted.len() > 1 { "results" } else { "result" };
+        let more = match doubted.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
         conclusions.push(match doubted.len() == entries.len() && entries.len() > 1 {
             true => "Check all results before use; the reasons are below.".to_owned(),
-            false => whole_sentence(&format!("Check {names} before use; the reasons are below")),
+            false => {
+                format!("Check the {results} of {names}{more} before use; the reasons are below.")
+            }
         });
     }
     if conclusions.is_empty() {

@@ -81,10 +81,10 @@ fn curve(
     Chart {
         id: id.into(),
         title: title.to_owned(),
-        caption: "Each mark is the median of the trials at about the same rate. A rate is the \
-                  number of requests answered per second. A response time counts from the moment \
-                  when a request was due. Where a line turns back, the server answers fewer \
-                  requests at a higher rate. At hollow marks the generator was the limit."
+        caption: "Each mark is the median of the trials at about the same requested rate. A \
+                  response time counts from the moment when a request was due. Where a line turns \
+                  back, the server answered fewer requests although more were due. At hollow marks \
+                  the generator was the limit, not the server."
             .to_owned(),
         x: ("requests answered/s".into(), Spread::Linear, words::count),
         y: ("response time".into(), Spread::Log, words::time),
@@ -197,7 +197,8 @@ fn by_time(
     Chart {
         id: id.into(),
         title: title.to_owned(),
-        caption: "Each mark is one report, at the time when it ended.".to_owned(),
+        caption: "Each mark is one report, a part of the run, at the time when the report ended."
+            .to_owned(),
         x: ("seconds of traffic".into(), Spread::Linear, words::plain),
         y: (unit.into(), spread, words),
         x_ticks: Ticks::Round,
@@ -221,8 +222,8 @@ fn processors(entries: &[Entry]) -> String {
     Bars {
         id: "cpu".into(),
         title: "Use of the CPUs' time".to_owned(),
-        caption: "Time of all CPUs of the machine on which kvblaster ran, by category. The time \
-                  includes that of a server on the same machine."
+        caption: "Time of all CPUs of the machine on which kvblaster ran, by category. The CPU \
+                  time of a server on the same machine is included."
             .to_owned(),
         bars: entries.iter().filter_map(bar).collect(),
         table: None,

@@ -143,7 +143,7 @@ fn a_title_says_what_and_when_and_a_sentence_what_came_of_it() {
     let told = page.split_once("<p class=\"conclusion\">").unwrap().1;
     let told = told.split_once("</p>").unwrap().0;
     assert!(told.starts_with("ours answered 200 requests a second"), "{told}");
-    assert!(told.contains("Check ours before use; the reasons are below."), "{told}");
+    assert!(told.contains("Check the result of ours before use; the reasons are below."), "{told}");
     // The reason why figures are invalid is visible; a note is in a folded list.
     let (seen, folded) =
         page.split_once("id=\"glance\"").unwrap().0.split_once("<details>").unwrap();

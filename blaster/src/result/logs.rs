@@ -32,7 +32,7 @@ pub(crate) fn log(result: &RunResult, kind: Kind) -> Result<Vec<u8>, ResultError
     let start = UNIX_EPOCH + span(result.manifest.started_unix_s);
     let name = match kind {
         Kind::Response => "response times, from the intended time of sending",
-        Kind::Service => "service times, from the sending",
+        Kind::Service => "service times, from the actual time of sending",
     };
     let mut log = IntervalLogWriterBuilder::new()
         .add_comment(&format!("[Logged with kvblaster {}: {name}]", env!("CARGO_PKG_VERSION")))

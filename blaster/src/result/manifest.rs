@@ -31,7 +31,7 @@ pub struct Manifest {
     pub targets: Vec<TargetRecord>,
     /// `text`, `meta`, `binary` or `resp`.
     pub protocol: String,
-    /// `open` or `closed`.
+    /// The loop by which requests are sent: `open` or `closed`.
     pub driven: String,
     /// The settling time and the reports, such as `10s+6x10s`.
     pub schedule: String,

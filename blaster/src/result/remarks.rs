@@ -31,7 +31,7 @@ pub(crate) fn remarks(manifest: &Manifest, merged: Option<&Interval>) -> Vec<Rem
     let governor = governor.filter(|governor| *governor != GOVERNOR).map(|governor| {
         let sentence = format!(
             "the CPUs' frequency governor is {governor}, not {GOVERNOR}: CPUs that are not busy \
-             answer more slowly"
+             run at a lower frequency, and answer more slowly"
         );
         warning("governor", sentence)
     });

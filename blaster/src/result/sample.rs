@@ -44,7 +44,7 @@ pub(crate) fn result(label: &str, us: u64) -> RunResult {
         merged,
         reports,
         search: Some(found(us)),
-        left_behind: vec!["127.0.0.1:11211 was empty before, and was flushed".to_owned()],
+        left_behind: vec!["127.0.0.1:11211 was empty before the run, and was flushed".to_owned()],
     }
 }
 

@@ -106,7 +106,8 @@ pub(crate) fn accepted_by_first(stream: &TcpStream) -> io::Result<u64> {
     let accepted = figure(&answer, &["STAT columns:0:total_connections "]);
     accepted.filter(|_| is_whole(&answer)).ok_or_else(|| {
         io::Error::other(
-            "the server does not report the connections of its columns (stats columns)",
+            "the server does not report how many connections each of its threads has accepted \
+             (stats columns)",
         )
     })
 }

@@ -62,8 +62,8 @@ pub(crate) fn check(plan: &mut Plan) -> Result<(), String> {
         return Err(format!("--agent: at most {AGENTS_MAX} agents are possible"));
     }
     if agents > 0 && !(plan.cpus.is_empty() && plan.receive_cpus.is_empty()) {
-        let why = "--cpus: with --agent, add this flag to the agents' commands, as in 'kvblaster \
-                   agent --cpus 0-3'";
+        let why = "--cpus and --receive-cpus: with --agent, add these flags to the agents' \
+                   commands, as in 'kvblaster agent --cpus 0-3'";
         return Err(why.to_owned());
     }
     if plan.agents.iter().any(|command| command.trim().is_empty()) {
@@ -323,10 +323,11 @@ impl Agents {
         let Some(agent) = each.get_mut(nth) else { return true };
         match message {
             Ok(FromAgent::Epoch { epoch, .. }) if epoch > self.epoch.get() => {
-                agent.lose(&format!("the agent reports epoch {epoch}, which has not begun"));
+                let why = format!("the agent sent counts of interval {epoch}, which has not begun");
+                agent.lose(&why);
             }
             Ok(FromAgent::Epoch { epoch, .. }) if !agent.traffic.epochs.insert(epoch) => {
-                agent.lose(&format!("the agent reports epoch {epoch} twice"));
+                agent.lose(&format!("the agent sent the counts of interval {epoch} twice"));
             }
             Ok(FromAgent::Epoch { epoch, tally, busiest, usage, seconds }) => {
                 let part = Some(Part { agent: nth, busiest, usage: *usage, seconds });
@@ -404,7 +405,7 @@ impl Agent {
         let (last, words) = mpsc::sync_channel(1);
         let piped = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = piped else {
-            return Err(io::Error::other("no pipes"));
+            return Err(io::Error::other("cannot open pipes to the agent"));
         };
         let thread = || std::thread::Builder::new().name(format!("agent {}", nth + 1));
         thread().spawn(move || talk::write(&messages, stdin))?;

@@ -61,7 +61,7 @@ pub fn run(plan: &Plan, aim: &SearchPlan) -> Result<RunResult, RunError> {
             0 => String::new(),
             left => {
                 let time = clock(begin.elapsed() / done * left);
-                format!("; trials left: about {left}, in {time}")
+                format!("; trials left: about {left} ({time})")
             }
         };
         live.note(&(noted(point, aim.goals.len()) + &left));

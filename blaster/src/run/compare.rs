@@ -49,11 +49,11 @@ const CARRIED: [&str; 4] = ["not-populated", "not-warm", "cut-short", GONE];
 
 const ABOUT: &str = "\
 Measures servers in turn with the same workload, and compares each server with
-the first: requests, CPU, times, hits and memory. A difference is reported as a
-ratio with its confidence interval, unless no difference can be shown. Targets
-and workloads are given as for kvblaster run. In a command of --start, {port}
-stands for a free port, and {socket} for the path of a Unix socket. A started
-server is paused while another server is measured, and killed at the end.
+the first: requests, CPU, times, hits and memory. For each figure, reports the
+ratio with its confidence interval, and whether the servers differ. Targets and
+workloads are given as for kvblaster run. In a command of --start, {port} stands
+for a free port, and {socket} for the path of a Unix socket. A started server is
+paused while another server is measured, and killed at the end.
 
   kvblaster compare old:11211 new:11211
   kvblaster compare --server-cpus 0 --start 'memcached -p {port}' --start \\
@@ -114,7 +114,7 @@ impl Plan {
                 self.kept.give(&mut self.run);
                 self.run.finish(given)
             }
-            _ => Err(format!("more than {SERVERS_MAX} servers")),
+            _ => Err(format!("at most {SERVERS_MAX} servers can be compared")),
         }
     }
 }
@@ -203,7 +203,9 @@ pub(crate) fn order(round: usize, count: usize) -> Vec<usize> {
 /// A server cannot be started or measured.
 pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
     has_cpus(&[("server-cpus", &plan.server_cpus)])?;
-    let failed = |error| CompareError::System("CPUs".to_owned(), error);
+    let failed = |error| {
+        CompareError::System("cannot choose the CPUs of kvblaster's threads".to_owned(), error)
+    };
     // All threads of kvblaster run on CPUs outside `--server-cpus`, if there are any.
     let mut rest = net::thread_cpus().map_err(failed)?;
     rest.retain(|cpu| !plan.server_cpus.contains(cpu));
@@ -314,7 +316,9 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
     for command in &plan.starts {
         live::tell(&plan.run, &format!("starting {command}"));
         let server = launch::start(&launch::shell(command), &plan.server_cpus)?;
-        server.pause().map_err(|error| CompareError::System(server.target.clone(), error))?;
+        let paused = server.pause();
+        let why = || format!("{}: cannot pause the server", server.target);
+        paused.map_err(|error| CompareError::System(why(), error))?;
         add(server.target.clone(), Some(server), None);
     }
     Ok(all)
@@ -382,7 +386,8 @@ impl Contestant {
         live::tell(
             plan,
             &format!(
-                "round {round} of {rounds}, server {letter}: {rate} requests/s, mean time {mean}"
+                "round {round} of {rounds}, server {letter}: {rate} requests/s, mean response time \
+                 {mean}"
             ),
         );
         (window.start_s, window.run) = (start_s, round - 1);
@@ -402,8 +407,10 @@ impl Contestant {
 
     fn let_run(&self, runs: bool) -> Result<(), CompareError> {
         let Some(server) = &self.server else { return Ok(()) };
-        let done = if runs { server.resume() } else { server.pause() };
-        done.map_err(|error| CompareError::System(self.named(), error))
+        let (done, verb) =
+            if runs { (server.resume(), "resume") } else { (server.pause(), "pause") };
+        let why = || format!("{}: cannot {verb} the server", self.named());
+        done.map_err(|error| CompareError::System(why(), error))
     }
 
     fn is_null_server(&self) -> bool {
@@ -522,7 +529,7 @@ mod tests {
             ("a b --start memcached", "--start: the command must contain {port} or {socket}"),
             ("a b --rounds 0", "--rounds"),
             ("a b -t 3 -c 2", "--threads 3"),
-            (&"a ".repeat(27), "more than 26 servers"),
+            (&"a ".repeat(27), "at most 26 servers can be compared"),
         ];
         refused("compare", &rows);
         let rows = [("a b --server-pid 3", "'--server-pid'"), ("a b --agent c", "'--agent'")];

@@ -138,7 +138,8 @@ fn unheard(context: &RunContext, silence: Duration) -> String {
     let protocol = context.servers.protocol.name();
     let over = if has_udp(context) { " over UDP" } else { "" };
     format!(
-        "no answer came for {}: is a server running there, and does it support {protocol}{over}?",
+        "no answer came for {}: is a server running there, and does it support the protocol \
+         {protocol}{over}?",
         time(ns(silence))
     )
 }
@@ -360,8 +361,8 @@ impl ReportBuilder {
     /// Drops the current report, which lacks a lost agent's part. Returns a remark on this loss.
     fn lose(&mut self) -> (Severity, &'static str) {
         if self.whole == 0 {
-            let message = "the figures of the lost agent are missing, so the run has fewer \
-                           requests than its rate requires";
+            let message = "the figures of the lost agent are missing, so the result counts \
+                           fewer requests than were planned";
             return (Severity::Invalid, message);
         }
         self.ends.truncate(self.whole as usize + 1);

@@ -42,13 +42,13 @@ const TICK: Duration = Duration::from_millis(50);
 /// The sizes of a crowd.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct CrowdFlags {
-    /// Beside the load, keep this many connections open that send nothing
-    #[arg(long, help_heading = "Driving", value_name = "N", default_value_t = 0)]
+    /// In addition to the load, keep this many idle connections open
+    #[arg(long, help_heading = "Sending requests", value_name = "N", default_value_t = 0)]
     #[arg(value_parser = crate::flags::number(0..=CROWD_MAX), conflicts_with = "agents")]
     pub idle: u32,
-    /// Beside the load, connect this many slow clients: half of them request long values and read a
-    /// byte a second, the others send a long value at a byte a second
-    #[arg(long, help_heading = "Driving", value_name = "N", default_value_t = 0)]
+    /// In addition to the load, connect this many slow clients: half of them request long values
+    /// and read one byte a second, the others send a long value, one byte a second
+    #[arg(long, help_heading = "Sending requests", value_name = "N", default_value_t = 0)]
     #[arg(value_parser = crate::flags::number(0..=CROWD_MAX), conflicts_with = "agents")]
     pub slow: u32,
 }

@@ -34,7 +34,7 @@ const PID_MAX: u32 = 1 << 22;
 const FILL_PERCENT_MAX: f64 = 10_000.0;
 
 const ASKED: &str = "Requests and items";
-const DRIVEN: &str = "Driving";
+const DRIVEN: &str = "Sending requests";
 const MEASURED: &str = "Measuring";
 const SETTING: &str = "Settings of the workload (in a TOML file: NAME = VALUE)";
 
@@ -48,15 +48,16 @@ libmemcached.
   kvblaster run -r 50k -a 'p99<1ms' localhost:11211    is p99 under 1 ms at this rate?
   kvblaster run -w facebook --schedule 10s+6x10s -o mine localhost:11211
                         10 s unmeasured, then 6 reports of 10 s; the result is
-                        written to the folder mine
+                        written to the folder 'mine'
   kill -USR1 PID        prints a report while the run goes on; Ctrl-C or SIGTERM
                         ends the run and reports what was measured";
 
 const ABOUT_CAPACITY: &str = "\
-Finds, for each objective, the highest rate at which the servers meet the
-objective, answer 99 % of the requests, and let hardly any request fail. Prints
-all trials as a table, and latency against throughput as a plot. Targets and
-workloads are given as for kvblaster run.
+Finds, for each objective, the highest request rate at which the servers meet
+the objective. At this rate the servers also answer at least 99 % of the
+requests, and at most 0.1 % of the requests fail. A trial sends requests at one
+rate. Prints all trials as a table, and latency against throughput as a plot.
+Targets and workloads are given as for kvblaster run.
 
   kvblaster capacity localhost:11211
   kvblaster capacity -O 'p99.9<500us' --first 50k -o mine localhost:11211";
@@ -75,9 +76,9 @@ pub struct Plan {
 HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH, redis://HOST:PORT, redis://unix:/PATH or \
 xdp://INTERFACE/HOST:PORT. xdp:// sends UDP packets that bypass the kernel (AF_XDP); it needs \
 root, and an interface with at least one queue for each thread; append ?mode=native or \
-?mode=generic to allow only this mode. The default port is 11211 (6379 for Redis); :PORT alone is \
-a port of this machine. To divide the keys unequally, append /WEIGHT to each target, or ,WEIGHT to \
-a unix:/PATH"
+?mode=generic to allow only this mode of AF_XDP. The default port is 11211 (6379 for Redis); :PORT \
+alone is a port of this machine. To divide the keys unequally, append /WEIGHT to each target, or \
+,WEIGHT to a unix:/PATH"
     )]
     pub targets: Vec<String>,
 
@@ -88,7 +89,7 @@ a unix:/PATH"
     /// The workload with its settings applied.
     #[arg(skip)]
     pub workload: Workload,
-    /// Seed of the requests: the same seed draws the same requests
+    /// Seed of the random choice of requests: the same seed gives the same requests
     #[arg(long, help_heading = ASKED, value_name = "N")]
     #[arg(value_parser = number(0..=u64::MAX), default_value = "1")]
     pub seed: u64,
@@ -180,8 +181,9 @@ a unix:/PATH"
     #[arg(long, help_heading = MEASURED, value_name = "WHEN", default_value = "1s+5x1s")]
     pub schedule: Schedule,
     /// Before the schedule, send requests until the hit ratio is steady, but at most for this time.
-    /// The hit ratio is steady when it was nearly the same in the last two quarters of the time so
-    /// far: within half a percentage point, or less if hits or misses are rare
+    /// To decide, kvblaster divides the time so far into quarters. The hit ratio is steady if it
+    /// differs between the last two quarters by at most half a percentage point, or by less if hits
+    /// or misses are rare
     #[arg(long, help_heading = MEASURED, value_name = "TIME", value_parser = time)]
     pub warm: Option<Duration>,
     /// End after this many requests, or at the end of the schedule if that comes first
@@ -193,8 +195,8 @@ a unix:/PATH"
     #[arg(value_parser = time, default_value = "1ms")]
     pub late: Duration,
     /// Rate, in requests a second, that kvblaster reaches with these flags against a null server
-    /// (kvblaster reflect): if it is less than 1.2 times the measured rate, the result is marked as
-    /// generator-bound
+    /// (kvblaster reflect). If this rate is less than 1.2 times the measured rate, the result is
+    /// INVALID, because kvblaster may be the limit
     #[arg(long = "reflected", help_heading = MEASURED, value_name = "N", value_parser = rate)]
     pub reflected_per_s: Option<f64>,
     /// Print the result as JSON
@@ -456,16 +458,18 @@ impl Plan {
 
     fn check(&mut self) -> Result<(), String> {
         if self.targets.len() > TARGETS_MAX {
-            return Err(format!("more than {TARGETS_MAX} targets"));
+            return Err(format!("at most {TARGETS_MAX} targets are possible"));
         }
         self.workload.check().map_err(|error| error.to_string())?;
         agents::check(self)?;
         if self.steer == Some(Steer::First) && !self.agents.is_empty() {
-            let why = "agents that connect at the same time count each other's connections";
+            let why = "an agent finds the first column by the number of connections that the \
+                       column has accepted, and other agents change this number";
             return Err(format!("--steer first cannot be combined with --agent, because {why}"));
         }
         if !self.has_steady_rate() && self.workload.own_gap_ns(self.threads).is_none() {
-            let why = "--rate own: the workload does not set the times between requests";
+            let why = "--rate own: the workload does not set the times between requests; give a \
+                       rate such as 20k";
             return Err(why.to_owned());
         }
         let gets = |shares: [f64; VERBS.len()]| shares[Verb::Get as usize] > 0.0;
@@ -481,8 +485,8 @@ impl Plan {
         }
         if self.is_open() && self.depth != 1 {
             return Err(
-                "--depth: this flag is only for the closed loop; use --outstanding for the open \
-                 loop"
+                "--depth: this flag is only for the closed loop; with --rate (open loop), use \
+                 --outstanding"
                     .to_owned(),
             );
         }

@@ -49,7 +49,7 @@ pub(super) fn announce(plan: &Plan, context: &RunContext) {
     if plan.populate {
         let too_small = context.servers.too_small(context.workload.items_bytes());
         if let Some(message) = too_small {
-            live::tell(plan, &format!("before filling: {message}"));
+            live::tell(plan, &format!("warning: {message}"));
         }
         live::tell(plan, &announced(plan, &context.servers, &context.workload));
     }
@@ -59,7 +59,7 @@ fn announced(plan: &Plan, servers: &Servers, workload: &Workload) -> String {
     let keys = workload.keys() as f64;
     let (rate, bounds) = match plan.fill_rate_per_s {
         Some(rate) => (rate, "set by --fill-rate"),
-        None => (USUAL_PER_S, "if the servers accept this rate; --fill-rate limits it"),
+        None => (USUAL_PER_S, "an assumed rate; --fill-rate sets a limit"),
     };
     let took = Duration::try_from_secs_f64(keys / rate).unwrap_or(Duration::MAX);
     let after = match plan.keep {
@@ -86,10 +86,10 @@ fn foreign_items(context: &RunContext) -> Vec<String> {
             && items <= workload.keys()
             && has_sample(servers, (nth, target), names, workload.keys());
         let bytes = info.items_bytes.map_or(String::new(), |bytes| {
-            let limit = info
-                .limit_bytes
-                .map_or(String::new(), |limit| format!(" of its limit of {}", size(limit as f64)));
-            format!(", {}{limit}", size(bytes as f64))
+            let limit = info.limit_bytes.map_or(String::new(), |limit| {
+                format!("; its memory limit is {}", size(limit as f64))
+            });
+            format!(" ({}{limit})", size(bytes as f64))
         });
         (!is_own).then(|| format!("{} holds {} items{bytes}", target.name, grouped(items as f64)))
     });
@@ -147,7 +147,8 @@ fn is_allowed(held: &[String]) -> bool {
     let held = held.join("; ");
     let prompted = write!(
         stderr,
-        "{held}. These items are not of this workload. Fill the server nevertheless? [y/N] "
+        "{held}. These items do not belong to this workload, and filling the server may overwrite \
+         or evict them. Fill the server nevertheless? [y/N] "
     );
     let mut line = String::new();
     let is_read =
@@ -186,7 +187,8 @@ fn removed(plan: &Plan, context: &RunContext, live: &Live) -> Vec<String> {
         return sentences(context, |info| match info {
             Some(info) if info.version.is_some() => {
                 format!(
-                    "was not cleared: the {} keys of this workload may still be there",
+                    "was not cleared, because a server did not answer: the {} keys of this \
+                     workload may still be there",
                     key_count(context)
                 )
             }
@@ -204,7 +206,7 @@ fn removed(plan: &Plan, context: &RunContext, live: &Live) -> Vec<String> {
     let is_empty =
         || servers.query().iter().all(|now| matches!(now, Ok(ServerInfo { items: Some(0), .. })));
     if is_flushed && is_empty() {
-        return sentences(context, |_| "was empty before, and was flushed".to_owned());
+        return sentences(context, |_| "was empty before the run, and was flushed".to_owned());
     }
     let why = cleared(plan, context, live);
     sentences(context, |_| match &why {

@@ -273,14 +273,14 @@ impl Live {
         }
         if let Some(limit) = self.warm.get() {
             let part = elapsed.as_secs_f64() / limit.as_secs_f64().max(1e-9);
-            let name = "wait for a steady hit ratio, at most".to_owned();
+            let name = "wait for a steady hit ratio (limit: --warm)".to_owned();
             return (name, part.min(1.0), Some(limit.saturating_sub(elapsed)));
         }
         let total = self.schedule.total();
         let part = elapsed.as_secs_f64() / total.as_secs_f64().max(1e-9);
         let left = total.saturating_sub(elapsed);
         let stage = match epoch {
-            0 => "settle".to_owned(),
+            0 => "not measured yet".to_owned(),
             epoch => {
                 format!("report {} of {}", epoch.min(self.schedule.reports), self.schedule.reports)
             }

@@ -116,7 +116,7 @@ impl Report {
 /// Formats a report as a table with a line for each type of request, at most 80 columns wide.
 fn table(report: &Interval) -> String {
     let mut out = format!(
-        "report on demand: {:.1} s, beginning at {:.1} s\n\
+        "report on demand: {:.1} s, which began {:.1} s after the start\n\
          {:<8}{:>9}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>6}",
         report.seconds,
         report.start_s,
@@ -200,7 +200,7 @@ mod tests {
         let interval = Interval { start_s: 1.0, seconds: 2.0, ..Interval::default() };
         let text = table(&Interval { tally: merged(10, 0.0, 0).tally, ..interval });
         let expected = "\
-report on demand: 2.0 s, beginning at 1.0 s
+report on demand: 2.0 s, which began 1.0 s after the start
              sent answered  failed  sent/s answ./s     min    mean     max  late
 get            10       10       0       5       5 60.0 µs 60.0 µs 60.0 µs    10
 all            10       10       0       5       5 60.0 µs 60.0 µs 60.0 µs    10";

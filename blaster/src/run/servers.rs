@@ -46,7 +46,10 @@ pub enum ServersError {
     #[error("{0}: {1}: is a server running there?")]
     Unreachable(String, io::Error),
     /// The servers are of different kinds.
-    #[error("{0}: a run has a single protocol: redis:// contradicts another target or --protocol")]
+    #[error(
+        "{0}: all targets of a run must have the same protocol: redis:// targets cannot be \
+         combined with other targets, or with a --protocol other than resp"
+    )]
     Mixed(String),
     /// The protocol does not work over UDP.
     #[error("{0}: only memcached's protocols work over UDP, not resp")]
@@ -58,7 +61,10 @@ pub enum ServersError {
     #[error("{0}: --steer first works over TCP only (HOST:PORT), in the protocol text or meta")]
     NotFirst(String),
     /// The server's number of columns is not known.
-    #[error("{0}: the server does not report its number of columns over TCP ({1}): give --columns")]
+    #[error(
+        "{0}: the server does not report its number of columns over TCP ({1}): give the number of \
+         its columns (threads) with --columns"
+    )]
     NoColumns(String, String),
     /// The server does not report how much memory it may use.
     #[error("{0}: the server reports no limit of its memory: give --keys in place of --fill")]
@@ -154,9 +160,9 @@ impl Servers {
             let [limit_told, share_told] = [limit, share].map(size);
             (share > limit).then(|| {
                 format!(
-                    "{} may use {limit_told} of memory, but its share of the keys and values alone \
-                     has {share_told}, so it cannot keep all of them. Give the server more memory, \
-                     or use fewer --keys",
+                    "{} may use {limit_told} of memory, but its share of the keys and values takes \
+                     {share_told}, so it cannot keep all of them. Give the server more memory, or \
+                     use fewer --keys",
                     target.name
                 )
             })
@@ -217,7 +223,10 @@ fn change(before: &ServerInfo, now: io::Result<ServerInfo>, passed: Duration) ->
     }
     let (then, uptime) = (before.uptime_s?, now.uptime_s?);
     let is_less = uptime < then || uptime + UPTIME_SLACK_S < passed.as_secs();
-    is_less.then(|| format!("was restarted: its uptime fell from {then} s to {uptime} s"))
+    let ago = passed.as_secs();
+    is_less.then(|| {
+        format!("was restarted: its uptime is {uptime} s now, but {ago} s ago it was {then} s")
+    })
 }
 
 /// Returns the steering for the given number of columns, or for the number that servers report.
@@ -234,7 +243,8 @@ fn steering(
         let reported = || match version::threads(target) {
             Ok(Some(columns)) => Ok(columns),
             Ok(None) => {
-                Err(ServersError::NoColumns(name(), "stats settings has no num_threads".to_owned()))
+                let why = "its answer to stats settings has no num_threads";
+                Err(ServersError::NoColumns(name(), why.to_owned()))
             }
             Err(error) => Err(ServersError::NoColumns(name(), error.to_string())),
         };
@@ -309,7 +319,7 @@ mod tests {
         assert_eq!(after(Ok(info(7, 160)), 60), None);
         // In a container, a restarted server may have the same process id as before.
         let message = after(Ok(info(7, 30)), 60).unwrap();
-        assert_eq!(message, "was restarted: its uptime fell from 100 s to 30 s");
+        assert_eq!(message, "was restarted: its uptime is 30 s now, but 60 s ago it was 100 s");
         assert!(after(Ok(info(8, 160)), 60).is_some());
         assert_eq!(
             after(Ok(ServerInfo::default()), 1).as_deref(),

@@ -55,7 +55,7 @@ fn remarks(out: &mut String, done: &RunResult) {
     } else if done.verdict.has(UNSTEADY) {
         out.push_str("The reports disagree (* marks a report far from the others). Remarks:\n");
     } else if !done.verdict.remarks.is_empty() {
-        out.push_str("The self-check passed, with these remarks:\n");
+        out.push_str("kvblaster's self-check passed, with these remarks:\n");
     }
     let mut remarks: Vec<&Remark> = done.verdict.remarks.iter().collect();
     // Remarks that make the result invalid come first.
@@ -63,8 +63,8 @@ fn remarks(out: &mut String, done: &RunResult) {
     out.extend(remarks.into_iter().map(remarked));
     let is_clean = done.verdict.remarks.is_empty() && done.merged.is_some();
     if is_clean {
-        let valid = "The self-check passed: there is no sign that kvblaster, or anything else on \
-                     this machine, was the limit.";
+        let valid = "kvblaster's self-check passed: there is no sign that kvblaster, or anything \
+                     else on this machine, was the limit.";
         out.push_str(&wrapped("", valid));
     }
     for judgement in &done.judgements {
@@ -74,7 +74,7 @@ fn remarks(out: &mut String, done: &RunResult) {
 }
 
 pub(crate) fn left(out: &mut String, done: &RunResult) {
-    out.extend(done.left_behind.iter().map(|told| wrapped("left: ", &sentence(told))));
+    out.extend(done.left_behind.iter().map(|told| wrapped("items: ", &sentence(told))));
 }
 
 fn remarked(remark: &Remark) -> String {
@@ -112,13 +112,13 @@ pub(crate) fn head(out: &mut String, plan: &Plan, manifest: &Manifest) {
     );
     let how = match plan.rate_per_s {
         Some(rate) if rate.is_nan() => {
-            format!("open loop at the times that the workload gives, {lines}")
+            format!("open loop, requests due at the workload's own times, {lines}")
         }
         Some(rate) => format!("open loop, {} requests/s due, {lines}", grouped(rate)),
         None if plan.is_open() => format!("open loop, {lines}"),
         None => {
-            let depth = plan.depth;
-            format!("closed loop, {lines}, each with {depth} request{} at a time", plural(depth))
+            let (depth, requests) = (plan.depth, plural(plan.depth));
+            format!("closed loop, {lines}, {depth} request{requests} at a time on each connection")
         }
     };
     let _ = writeln!(
@@ -239,7 +239,7 @@ fn keys(out: &mut String, all: &Interval) {
     }
     let _ = writeln!(
         out,
-        "failures   {} errors, {} timeouts, {} wrong values, {} broken streams",
+        "failures   {} errors, {} timeouts, {} wrong values, {} protocol violations",
         total.errors, total.timeouts, total.corrupt, tally.broken
     );
     if total.unsent > 0 {
@@ -262,7 +262,7 @@ fn keys(out: &mut String, all: &Interval) {
     }
     let _ = writeln!(
         out,
-        "late       {} requests ({:.3} %): {} answered after more than {}, {} never",
+        "late       {} requests ({:.3} %): {} took more than {}, {} unanswered",
         total.late_or_lost(),
         100.0 * total.late_ratio().unwrap_or(0.0),
         total.late,
@@ -312,7 +312,7 @@ fn fairness(out: &mut String, connections: &Connections) {
     let fewest = connections.answered_range().map_or(0, |(fewest, _)| fewest);
     let is_reliable = fewest as f64 * 0.01 >= BEYOND_MIN;
     if let Some(ns) = connections.worst_p99_ns().filter(|_| is_reliable) {
-        let _ = write!(out, "; the worst p99 is {}", crate::words::time(ns));
+        let _ = write!(out, "; p99 of the slowest: {}", crate::words::time(ns));
     }
     out.push('\n');
 }
@@ -339,7 +339,7 @@ fn cpu(out: &mut String, all: &Interval) {
             let _ = write!(out, ", {:.2} us a request", ns / 1e3);
         }
         if let Some(bytes) = used.rss_bytes {
-            let _ = write!(out, ", {:.1} MB", bytes as f64 / 1e6);
+            let _ = write!(out, ", memory {:.1} MB", bytes as f64 / 1e6);
         }
         out.push('\n');
     }

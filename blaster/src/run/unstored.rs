@@ -51,16 +51,16 @@ impl PopulateCounts {
             kinds.push((format!("refused, {kind}"), count));
         }
         kinds.push(("not answered in time".to_owned(), set.timeouts - cut_off));
-        kinds.push(("lost with their connections".to_owned(), cut_off));
+        kinds.push(("lost because their connections closed".to_owned(), cut_off));
         kinds.push(("never sent, because no connection accepted them".to_owned(), set.unsent));
-        kinds.push(("not stored, without a reason".to_owned(), set.not_done));
+        kinds.push(("not stored, although the server gave no error".to_owned(), set.not_done));
         kinds.retain(|(_, count)| *count > 0);
         let kinds: Vec<String> =
             kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         let all = lacking + self.keys();
         let mut out = format!("{lacking} of {all} keys could not be stored: {}", kinds.join("; "));
         if let Some(first) = &self.tally.refusals.first {
-            let _ = write!(out, " (the first: {first})");
+            let _ = write!(out, " (the first refusal: {first})");
         }
         Some(out)
     }
@@ -73,12 +73,16 @@ impl PopulateCounts {
             (refusals.out_of_memory, "give the server more memory, or use fewer --keys"),
             (
                 refusals.too_large,
-                "use a smaller --value-size, or let the server accept larger ones",
+                "use a smaller --value-size, or let the server accept larger values",
             ),
-            (refusals.not_understood, "--protocol names another protocol"),
+            (refusals.not_understood, "name the server's protocol with --protocol"),
             (refusals.not_allowed, "kvblaster cannot log in: use a server that needs no password"),
             (set.timeouts - cut_off, "a longer --timeout or fewer --connections may help"),
-            (cut_off, "does the server take that many --connections, and values of that size?"),
+            (
+                cut_off,
+                "check whether the server accepts this number of --connections, and values of this \
+                 size",
+            ),
             (refusals.other + set.not_done, "the server's log may say more"),
         ];
         helps.iter().rev().max_by_key(|(count, _)| *count).map_or("", |(_, help)| help)
@@ -118,8 +122,8 @@ mod tests {
         let some = stored(80, &[(large, 4), (full, 9)], 5, 2);
         assert_eq!((some.keys(), some.lacking()), (80, 20));
         let expected = "20 of 100 keys could not be stored: 9 refused, out of memory; 4 refused, \
-                        too large; 5 not answered in time; 2 lost with their connections (the \
-                        first: SERVER_ERROR object too large for cache)";
+                        too large; 5 not answered in time; 2 lost because their connections \
+                        closed (the first refusal: SERVER_ERROR object too large for cache)";
         assert_eq!(some.description().as_deref(), Some(expected));
         assert!(some.advice().contains("more memory"), "{}", some.advice());
         let mut two = stored(1, &[(b"NOAUTH x", 3)], 0, 0);

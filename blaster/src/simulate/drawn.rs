@@ -23,7 +23,8 @@ pub(crate) fn trace(
 ) -> Result<Trace, WorkloadError> {
     let wrong = |why: String| WorkloadError(format!("--workload {name}: {why}"));
     if workload.keys() > KEYS_MAX {
-        return Err(wrong(format!("more than {KEYS_MAX} keys: give --keys")));
+        let why = format!("the workload has more than {KEYS_MAX} keys; give fewer with --keys");
+        return Err(wrong(why));
     }
     let mut stream = Stream::new(&Arc::new(workload.clone()), seed, 0, 1);
     let (mut request, mut keys) = (WorkloadRequest::new(), Vec::new());
@@ -36,7 +37,8 @@ pub(crate) fn trace(
             keys.extend(request.keys.iter().filter_map(|key| u32::try_from(*key).ok()));
         }
         if keys.len() > REQUESTS_MAX {
-            return Err(wrong(format!("more than {REQUESTS_MAX} keys are requested")));
+            let why = format!("the gets ask for more than {REQUESTS_MAX} keys; lower --requests");
+            return Err(wrong(why));
         }
     }
     if keys.is_empty() {

@@ -24,9 +24,9 @@ const SEGMENTS_MAX: u32 = 1 << 20;
 const GHOST_MAX: f64 = 16.0;
 
 const ABOUT: &str = "\
-Replays traces against caches that store each key that they missed, and compares
-the misses of each policy with those of LRU. Without a recorded trace, the
-requests are drawn from a workload.
+Replays traces against simulated caches, and compares the misses of each
+eviction policy with the misses of LRU. After each miss, the cache stores the
+key. Without a recorded trace, the requests are drawn from a workload.
 
 Hypostyle's policies run in a model of its store, which has segments, two
 queues, a ghost queue, two-bit counters and compaction. The other policies are
@@ -62,9 +62,9 @@ pub struct Plan {
     #[arg(value_parser = one::<CacheSize>, value_delimiter = ',', action = clap::ArgAction::Set)]
     pub sizes: Vec<CacheSize>,
     /// Policies to simulate: lru, memcached, clock, sieve, arc, lirs, belady; Hypostyle's own:
-    /// fifo, nbq-clock, s3-fifo, clock2q. The prefix `live:`, as in `live:fifo`, runs one
-    /// of Hypostyle's policies in the real store, whose size is limited in bytes (default: all
-    /// policies, without this prefix)
+    /// fifo, nbq-clock, s3-fifo, clock2q. With the prefix `live:`, as in `live:fifo`, a policy of
+    /// Hypostyle runs in the real store, whose size is limited in bytes (default: all policies,
+    /// without this prefix)
     #[arg(long = "policies", short = 'p', value_name = "LIST", hide_default_value = true)]
     #[arg(value_parser = one::<SimulatedPolicy>)]
     #[arg(value_delimiter = ',', action = clap::ArgAction::Set)]
@@ -79,15 +79,16 @@ pub struct Plan {
     #[arg(long, value_name = "N", default_value = "256")]
     #[arg(value_parser = or("item", None, segments))]
     pub segments: std::option::Option<u32>,
-    /// Meaning of a cache's size: `memory`, whole segments, also free ones, as in the server;
-    /// or `live`, only live items, which shows the policy without the effect of segments
+    /// What the cache size of Hypostyle's policies includes: with `memory`, all segments, also the
+    /// free ones, as in the server; with `live`, only live items, which shows the policy without
+    /// the effect of segments
     #[arg(long, value_name = "WHAT", value_parser = budget, default_value = "memory")]
     pub budget: Budget,
     /// Number of evicted keys that Hypostyle's policies remember for each item in the cache
     #[arg(long, value_name = "PART")]
     #[arg(value_parser = number(0.0..=GHOST_MAX), default_value = "0.71")]
     pub ghost: f64,
-    /// Share of the hits after which a set stores the value again
+    /// Share of the hits that are followed by a set, which stores the value again
     #[arg(long = "set-ratio", value_name = "PART", value_parser = percent, default_value = "0")]
     pub set_percent: u64,
     /// Turn each request of the trace into this many requests in a row, each for a different key

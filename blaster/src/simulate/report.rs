@@ -5,6 +5,7 @@
 //! not record them.
 
 use super::chart;
+use crate::words::wrapped;
 use serde_json::{Value, json};
 use simulate::Eviction;
 use simulate::contestant::SimulatedPolicy;
@@ -18,7 +19,7 @@ const CELL: usize = 10;
 #[must_use]
 pub fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{}\n", settings(plan));
+    let _ = writeln!(out, "{}", settings(plan));
     for outcome in outcomes {
         trace(&mut out, plan, outcome);
     }
@@ -30,28 +31,31 @@ fn settings(plan: &Plan) -> String {
     let (segments, budget) = engine(plan);
     let sets = match plan.set_percent {
         0 => String::new(),
-        percent => format!("; {percent} % of the hits also store the value again"),
+        percent => format!(" After {percent} % of the hits, a set stores the value again."),
     };
     let copies = match plan.copies {
         1 => String::new(),
-        copies => format!("; each key is replayed as {copies} keys"),
+        copies => format!(" Each request is replayed as {copies} requests for different keys."),
     };
-    format!(
-        "Items: {}.\nHypostyle's policies: {segments}, a budget of {budget}, a ghost of {} keys \
-         per item.\nOther policies: item by item, without overhead. Each miss is \
-         filled{sets}{copies}.",
-        plan.items, plan.settings.ghost
-    )
+    let ours = format!(
+        "{segments}; the cache size includes {budget}; {} evicted keys are remembered for each \
+         item in the cache.",
+        plan.settings.ghost
+    );
+    wrapped("Items: ", &format!("{}.", plan.items))
+        + &wrapped("Hypostyle's policies: ", &ours)
+        + &wrapped("Other policies: ", "simulated item by item, without overhead.")
+        + &wrapped("", &format!("After each miss, the cache stores the key.{sets}{copies}"))
 }
 
 fn engine(plan: &Plan) -> (String, &'static str) {
     let segments = match plan.settings.segments {
         Some(segments) => format!("{segments} segments"),
-        None => "a segment an item".to_owned(),
+        None => "one segment for each item".to_owned(),
     };
     let budget = match plan.settings.budget {
-        Budget::Memory => "whole segments, the free ones too",
-        Budget::Live => "live items alone",
+        Budget::Memory => "all segments, also the free ones",
+        Budget::Live => "only live items",
     };
     (segments, budget)
 }
@@ -59,7 +63,8 @@ fn engine(plan: &Plan) -> (String, &'static str) {
 fn trace(out: &mut String, plan: &Plan, outcome: &Outcome) {
     let Outcome { trace, requests, keys, sizes } = outcome;
     let _ = writeln!(out, "{trace}: {requests} requests for {keys} distinct keys");
-    let _ = write!(out, "{:20}", "miss ratio, vs LRU");
+    let _ = writeln!(out, "Miss ratio, and reduction of the misses compared with LRU:");
+    let _ = write!(out, "{:20}", "cache size");
     for size in &plan.sizes {
         let _ = write!(out, "{:>w$}", size.to_string(), w = 2 * CELL);
     }
@@ -87,15 +92,10 @@ fn summary(out: &mut String, plan: &Plan, outcomes: &[Outcome]) {
         .iter()
         .flat_map(|outcome| (0..outcome.sizes.len()).map(move |size| (outcome, size)))
         .collect();
-    let _ = writeln!(
-        out,
-        "{:20}{:>12}{:>10}{:>10}",
-        format!("{} cells", cells.len()),
-        "mean",
-        "worst",
-        "worst"
-    );
-    let _ = writeln!(out, "{:20}{:>12}{:>10}{:>10}", "fewer misses than", "lru", "lru", "fifo");
+    let count = cells.len();
+    let _ = writeln!(out, "Reduction of the misses, over {count} pairs of trace and cache size:");
+    let _ = writeln!(out, "{:20}{:>12}{:>10}{:>10}", "", "mean", "worst", "worst");
+    let _ = writeln!(out, "{:20}{:>12}{:>10}{:>10}", "compared with", "lru", "lru", "fifo");
     for (at, contestant) in plan.policies.iter().enumerate() {
         let against = |base: usize| {
             let reduction = |(outcome, size): &(&Outcome, usize)| {

@@ -40,7 +40,7 @@ their p99 and CPU use.
 #[command(mut_arg("targets", |arg| arg.required(false)))]
 #[group(skip)]
 pub struct Sizing {
-    /// Requests due per second; with `own`, the workload gives the times between requests
+    /// Requests per second; `own` means that the workload gives the times between requests
     #[arg(long = "rate", short, help_heading = SIZED, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
     rate_per_s: f64,
@@ -54,8 +54,8 @@ pub struct Sizing {
     #[arg(long, help_heading = SIZED, value_name = "TIME", value_parser = time)]
     span: Option<Duration>,
     /// Start a server with this shell command, and send the workload to it; {mb} is replaced by the
-    /// memory size that was found, {port} or {socket} by the port or the Unix socket to listen on;
-    /// may be repeated
+    /// memory size that gives 99 % of the hits, {port} or {socket} by the port or the Unix socket
+    /// to listen on; may be repeated
     #[arg(long = "start", help_heading = SIZED, value_name = "CMD")]
     #[arg(value_parser = |text: &str| checked_start(text))]
     starts: Vec<String>,

@@ -69,7 +69,7 @@ impl ServerStats {
         let stats = ServerStats::read(&answers.map_err(|error| format!("{place}: {error}"))?);
         match stats.memory_bytes {
             Some(_) => Ok(stats),
-            None => Err(format!("{place}: the server has no statistics like memcached's")),
+            None => Err(format!("{place}: the server's answer to `stats` has no limit_maxbytes")),
         }
     }
 
@@ -125,7 +125,7 @@ impl DrivenServer {
             match launch::start(&launch::shell(&name), &[]) {
                 Ok(server) => {
                     plan.server_pids = vec![server.pid()];
-                    let version = server.version.as_deref().unwrap_or("no version");
+                    let version = server.version.as_deref().unwrap_or("version unknown");
                     let name = format!("{name} ({version})");
                     let driven = DrivenServer { name, ..DrivenServer::default() };
                     all.extend(driven.drive(plan, &server.target, goal));
@@ -192,7 +192,7 @@ impl DrivenServer {
         if searched.is_interrupted {
             let why = searched.verdict.remarks.into_iter().next().map(|remark| remark.sentence);
             self.trouble =
-                why.or_else(|| Some("the search for its capacity was not completed".to_owned()));
+                why.or_else(|| Some("the search for the capacity was not completed".to_owned()));
         }
         Ok(())
     }

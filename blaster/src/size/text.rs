@@ -55,8 +55,8 @@ fn memory(memory: &Memory) -> String {
         one_in => format!("one key in {}", grouped(one_in as f64)),
     };
     let mut out = format!(
-        "memory, by Hypostyle's store in this process: {span} of simulated traffic, {of}; only the \
-         second half is counted\n"
+        "hits by memory size, simulated with Hypostyle's store: {span} of traffic, {of}; only the \
+         second half of the traffic is counted\n"
     );
     let head = ["-m", "hits", "misses/s", "items", "item bytes", "evicted/s"].map(str::to_owned);
     for row in std::iter::once(head).chain(memory.points.iter().map(row)) {
@@ -101,11 +101,11 @@ fn server(answer: &SizeReport, driven: &DrivenServer) -> String {
         at_rate(&mut out, driven, answered_per_s);
     }
     for remark in &driven.remarks {
-        let _ = writeln!(out, "  marked: {remark}");
+        let _ = writeln!(out, "  note: {remark}");
     }
     capacity(&mut out, answer, driven);
     if let Some(trouble) = &driven.trouble {
-        let what = if driven.answered_per_s.is_none() { "not driven: " } else { "" };
+        let what = if driven.answered_per_s.is_none() { "not measured: " } else { "" };
         let _ = writeln!(out, "  {what}{trouble}");
     }
     out + &driven.said.as_ref().map_or(String::new(), statistics)
@@ -115,7 +115,7 @@ fn at_rate(out: &mut String, driven: &DrivenServer, answered_per_s: f64) {
     let shown = |ns: Option<u64>| time_or_dash(ns.map(|ns| ns as f64));
     let _ = write!(
         out,
-        "  {}/s answered: p50 {}, p99 {}, p99.9 {}",
+        "  {} requests/s answered: p50 {}, p99 {}, p99.9 {}",
         grouped(answered_per_s),
         shown(driven.p50_ns),
         shown(driven.p99_ns),
@@ -132,8 +132,8 @@ fn at_rate(out: &mut String, driven: &DrivenServer, answered_per_s: f64) {
     if let Some(bound_s) = driven.hits_bound_s {
         let _ = writeln!(
             out,
-            "  these hits are an upper bound: until {} after the server was filled, some TTLs had \
-             not passed; use a longer --schedule",
+            "  these hits are an upper bound, because the measurement ended {} after the server \
+             was filled, before some TTLs had passed; use a longer --schedule",
             clock(span(bound_s))
         );
     }
@@ -148,12 +148,14 @@ fn capacity(out: &mut String, answer: &SizeReport, driven: &DrivenServer) {
         return;
     };
     let bound = if driven.is_at_least { "at least " } else { "about " };
-    let _ = write!(out, "  meets {objective} up to {bound}{}/s", grouped(capacity.round()));
+    let capacity = grouped(capacity.round());
+    let _ = write!(out, "  meets {objective} up to {bound}{capacity} requests/s");
     if let Some(cpus) = driven.capacity_cpus {
         let _ = write!(out, " with {cpus:.2} CPUs");
     }
     if let Some(cpus) = driven.cpus_for(answer.rate_per_s) {
-        let _ = write!(out, "; for {}/s it needs {cpus:.0} CPUs", grouped(answer.rate_per_s));
+        let rate = grouped(answer.rate_per_s);
+        let _ = write!(out, "; for {rate} requests/s it needs {cpus:.0} CPUs");
     }
     out.push('\n');
 }
@@ -167,7 +169,7 @@ fn statistics(stats: &ServerStats) -> String {
         let estimate =
             |(bytes, ratio): &(u64, f64)| format!("-m {} {}", bytes >> 20, percent(*ratio));
         let estimates: Vec<_> = stats.estimates.iter().map(estimate).collect();
-        let _ = writeln!(out, "  hits by stats mrc: {}", estimates.join(", "));
+        let _ = writeln!(out, "  estimated hits (stats mrc): {}", estimates.join(", "));
     }
     out
 }
@@ -189,18 +191,18 @@ fn unknown(workload: &Workload, answer: &SizeReport) -> Vec<String> {
     if answer.left_out > 0 {
         let left_out = answer.left_out;
         unknown.push(format!(
-            "figures of {left_out} of the servers: Ctrl-C ended the run before they were driven"
+            "figures of {left_out} of the servers: Ctrl-C ended the run before they were measured"
         ));
     }
     if answer.driven.is_empty() {
         unknown.push(format!(
-            "p99 and CPUs: --start 'CMD -m {MEMORY} -p {{port}}' starts and drives a server, and \
+            "p99 and CPUs: --start 'CMD -m {MEMORY} -p {{port}}' starts and measures a server, and \
              may be repeated"
         ));
     } else {
         unknown.push(
-            "effects of more CPUs than were busy (twice as many CPUs may not reach twice the \
-             rate), of the network and of other clients"
+            "effects of a higher number of CPUs (twice as many CPUs may not reach twice the rate), \
+             of the network and of other clients"
                 .to_owned(),
         );
     }

@@ -122,6 +122,6 @@ fn words(status: u16) -> &'static [u8] {
         0x84 => b"SERVER_ERROR internal error",
         0x85 => b"SERVER_ERROR busy",
         0x86 => b"SERVER_ERROR temporary failure",
-        _ => b"SERVER_ERROR of an unknown status",
+        _ => b"SERVER_ERROR unknown status",
     }
 }

@@ -87,7 +87,9 @@ pub(super) fn read<'a>(input: &'a [u8], elements: &mut u32) -> ReadOutcome<'a> {
         Reply::Simple(_) => Content::Done,
         Reply::Integer(count) => Content::Count(count),
         Reply::Error(text) => Content::Refused(text),
-        Reply::Array(_) => Content::Refused(b"an array in an array"),
+        Reply::Array(_) => {
+            Content::Refused(b"an answer that does not fit the request: an array in an array")
+        }
     };
     let ends = *elements <= 1;
     *elements = elements.saturating_sub(1);

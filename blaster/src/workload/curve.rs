@@ -54,25 +54,29 @@ pub(crate) struct Curve {
 }
 
 impl Curve {
-    /// Cuts `form` off at `min` and `max`. An error names the number that is not allowed.
+    /// Cuts `form` off at `min` and `max`. An error says which numbers are allowed.
     pub(crate) fn new(form: Form, min: f64, max: f64) -> Result<Curve, &'static str> {
-        let is_sane = match form {
-            Form::Pareto { location, scale, shape } | Form::Gev { location, scale, shape } => {
-                location.abs() <= 1e12 && 0.0 < scale && scale <= 1e12 && shape.abs() <= 1e4
+        let (is_sane, why) = match form {
+            Form::Pareto { location, scale, shape } | Form::Gev { location, scale, shape } => (
+                location.abs() <= 1e12 && 0.0 < scale && scale <= 1e12 && shape.abs() <= 1e4,
+                "SCALE must be above 0 and at most 1e12, SHAPE must be -1e4 to 1e4, and LOCATION \
+                 must be -1e12 to 1e12",
+            ),
+            Form::Exponential { mean } => {
+                (0.0 < mean && mean <= 1e12, "MEAN must be above 0 and at most 1e12")
             }
-            Form::Exponential { mean } => 0.0 < mean && mean <= 1e12,
-            Form::Facebook => true,
+            Form::Facebook => (true, ""),
         };
         if !is_sane {
-            return Err("a parameter is out of range");
+            return Err(why);
         }
         if !(min <= max && min.abs() <= 1e12 && max.abs() <= 1e12) {
-            return Err("the greatest value is less than the least, or out of range");
+            return Err("MIN and MAX must be -1e12 to 1e12, and MIN must not be above MAX");
         }
         let below = form.share_below(min);
         let mass = form.share_below(max) - below;
         if mass < MASS_MIN {
-            return Err("almost nothing of the distribution lies between the bounds");
+            return Err("almost no values of the distribution are between MIN and MAX");
         }
         Ok(Curve { form, min, max, below, mass })
     }

@@ -25,7 +25,7 @@ pub(super) fn read(path: &Path) -> Result<Workload, WorkloadError> {
     let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
     read.map_err(|error| wrong(error.to_string()))?;
     if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(wrong(format!("more than {FILE_BYTES_MAX} bytes")));
+        return Err(wrong(format!("the file has more than {FILE_BYTES_MAX} bytes")));
     }
     let base = path.parent().unwrap_or(Path::new(""));
     parse(&text, &Files::here(base))

@@ -117,14 +117,16 @@ impl SentFiles {
     pub(crate) fn read_contents(&mut self, from: &mut impl Read) -> Result<(), String> {
         let announced = self.0.iter().try_fold(0, |sum: u64, file| sum.checked_add(file.bytes));
         if announced.is_none_or(|bytes| bytes > SENT_BYTES_MAX) {
-            return Err(format!("the files that follow have more than {SENT_BYTES_MAX} bytes"));
+            return Err(format!(
+                "the files of the workload have more than {SENT_BYTES_MAX} bytes together"
+            ));
         }
         for file in &mut self.0 {
             let mut contents = Vec::new();
             let read = from.take(file.bytes).read_to_end(&mut contents);
             read.map_err(|error| error.to_string())?;
             if contents.len() as u64 != file.bytes {
-                return Err("the input ends within the files of a workload".to_owned());
+                return Err("the input ended before all files of the workload arrived".to_owned());
             }
             file.contents = Arc::new(contents);
         }

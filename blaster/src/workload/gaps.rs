@@ -22,8 +22,8 @@ fixed                          all gaps are equal (a number of microseconds also
 exponential                    gaps of Poisson arrivals, which are independent of each other
 trace                          gaps as recorded in the trace
 any distribution below         gaps in microseconds (whole numbers for pareto, gev, exponential and
-                               facebook); the gaps are scaled to the rate, and are used
-                               unchanged with -r own
+                               facebook); the gaps are scaled so that they give the rate, but
+                               with -r own they are used unchanged
 ";
 
 /// The longest gap, in ns (one year). A longer drawn gap is cut to this length.

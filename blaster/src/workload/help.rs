@@ -54,7 +54,7 @@ pub(super) fn form(grammar: &str, kind: &str) -> String {
     let name_end = |form: &str| form.find([':', '[']).unwrap_or(form.len());
     match forms().find(|form| form[..name_end(form)] == *kind) {
         Some(form) if form == kind => String::new(),
-        Some(form) => format!("; it is written {form}"),
+        Some(form) => format!("; the form is {form}"),
         // Forms with capital letters (`N`, `A-B`) stand for numbers, so they are not suggested.
         None => {
             let is_name = |name: &&str| !name.contains(|one: char| one.is_ascii_uppercase());

@@ -44,7 +44,7 @@ impl Histogram {
         let mut source = file.take(FILE_BYTES_MAX + 1);
         source.read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
         if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(wrong(format!("more than {FILE_BYTES_MAX} bytes")));
+            return Err(wrong(format!("the file has more than {FILE_BYTES_MAX} bytes")));
         }
         Histogram::parse(&text).map_err(|(line, why)| wrong(format!("line {line}: {why}")))
     }
@@ -64,16 +64,16 @@ impl Histogram {
                 .filter(|part| !part.is_empty());
             let (Some(word), Some(weight), None) = (parts.next(), parts.next(), parts.next())
             else {
-                return Err((line, format!("VALUE WEIGHT is expected: {row}")));
+                return Err((line, format!("a row must be VALUE WEIGHT: {row}")));
             };
             let value = super::law::number(word);
             let weight = match weight.parse::<f64>() {
                 Err(_) if value.is_none() && histogram.pairs.is_empty() => continue,
                 Ok(weight) if (0.0..=WEIGHT_MAX).contains(&weight) => weight,
-                _ => return Err((line, format!("a weight is 0 to {WEIGHT_MAX:e}: {row}"))),
+                _ => return Err((line, format!("a weight must be 0 to {WEIGHT_MAX:e}: {row}"))),
             };
             if histogram.pairs.len() == ROWS_MAX {
-                return Err((line, format!("more than {ROWS_MAX} rows")));
+                return Err((line, format!("the file has more than {ROWS_MAX} rows")));
             }
             if value.is_none() && histogram.word_at.is_none() {
                 histogram.word_at = Some(histogram.pairs.len());
@@ -96,7 +96,7 @@ impl Histogram {
         }
         for (row, (value, _)) in self.pairs.iter().enumerate() {
             if !(min..=max).contains(value) {
-                return Err(format!("line {}: {value} is not {min} to {max}", line(row)));
+                return Err(format!("line {}: {value} is not between {min} and {max}", line(row)));
             }
             if is_whole && value.fract() != 0.0 {
                 return Err(format!("line {}: {value} is not a whole number", line(row)));
@@ -142,12 +142,12 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
         let wrong = [
-            ("1 2\n3\n", 2, "VALUE WEIGHT is expected: 3"),
-            ("1 2 3", 1, "VALUE WEIGHT is expected: 1 2 3"),
-            ("1 2\nx y\n", 2, "a weight is 0 to 1e12: x y"),
-            ("1 -2", 1, "a weight is 0 to 1e12: 1 -2"),
-            ("1 nan", 1, "a weight is 0 to 1e12: 1 nan"),
-            ("1 1e13", 1, "a weight is 0 to 1e12: 1 1e13"),
+            ("1 2\n3\n", 2, "a row must be VALUE WEIGHT: 3"),
+            ("1 2 3", 1, "a row must be VALUE WEIGHT: 1 2 3"),
+            ("1 2\nx y\n", 2, "a weight must be 0 to 1e12: x y"),
+            ("1 -2", 1, "a weight must be 0 to 1e12: 1 -2"),
+            ("1 nan", 1, "a weight must be 0 to 1e12: 1 nan"),
+            ("1 1e13", 1, "a weight must be 0 to 1e12: 1 1e13"),
             ("", 1, "no row has a weight above 0"),
             ("1 0\n2 0\n", 2, "no row has a weight above 0"),
         ];

@@ -56,13 +56,13 @@ impl KeyFile {
                 return Err((line, why.to_owned()));
             }
             if line > KEYS_MAX {
-                return Err((line, format!("more than {KEYS_MAX} keys")));
+                return Err((line, format!("the file has more than {KEYS_MAX} keys")));
             }
             text.extend_from_slice(key);
             ends.push(u32::try_from(text.len()).unwrap_or(u32::MAX));
         }
         if ends.is_empty() {
-            return Err((1, "no keys".to_owned()));
+            return Err((1, "the file has no keys".to_owned()));
         }
         let sum = hex(&sum.finalize());
         let key_file = KeyFile { path: path.to_owned(), text, ends, sum };
@@ -128,7 +128,7 @@ mod tests {
         let no_key = "a key is 1 to 250 bytes, without spaces and control characters";
         let long = format!("a\n{}\n", "k".repeat(251));
         for (text, line, why) in [
-            ("", 1, "no keys"),
+            ("", 1, "the file has no keys"),
             ("a\n\nb\n", 2, no_key),
             ("a\nb c\n", 2, no_key),
             ("a\tb\n", 1, no_key),
@@ -140,6 +140,6 @@ mod tests {
         }
         let many: String = (0..=KEYS_MAX).map(|key| format!("{key:x}\n")).collect();
         let error = parse(many.as_bytes()).unwrap_err();
-        assert_eq!(error, (KEYS_MAX + 1, "more than 16777216 keys".to_owned()));
+        assert_eq!(error, (KEYS_MAX + 1, "the file has more than 16777216 keys".to_owned()));
     }
 }

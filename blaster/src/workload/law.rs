@@ -28,12 +28,15 @@ pareto:SCALE,SHAPE,MIN,MAX[,LOCATION]
 gev:LOCATION,SCALE,SHAPE,MIN,MAX
                                generalized extreme value, cut off at MIN and MAX
 exponential:MEAN,MIN,MAX       exponential, cut off at MIN and MAX
-facebook[:MIN,MAX]             value sizes of Facebook's ETC pool: the published shares
-                               of 0 to 14 bytes, and generalized Pareto above
-etc                            the law for this setting in table 2 of the KV-Cache paper
+facebook[:MIN,MAX]             value sizes of Facebook's ETC pool: the published share of each
+                               size up to 14 bytes, and generalized Pareto for greater sizes; cut
+                               off at MIN and MAX (default 0 and 1000000)
+etc                            the distribution of this setting in table 2 of the KV-Cache paper
+                               (only for key-size, value-size and gap)
 etc-as-printed                 like etc, but with scale and shape swapped, as the paper
                                prints them
-file:PATH                      a histogram: one VALUE WEIGHT (or VALUE,WEIGHT) per line
+file:PATH                      a histogram: one VALUE WEIGHT (or VALUE,WEIGHT) per line; each
+                               VALUE in proportion to its WEIGHT
 ";
 
 #[derive(Clone, Debug, PartialEq)]
@@ -137,7 +140,10 @@ impl Law {
     fn check(&self, usage: &Usage) -> Result<(), String> {
         let Usage { min, max, unit, is_whole, .. } = *usage;
         let (least, greatest) = self.bounds();
-        if !(min <= least && greatest <= max && least <= greatest) {
+        if least > greatest {
+            return Err("the first number must not be greater than the second".to_owned());
+        }
+        if !(min <= least && greatest <= max) {
             return Err(format!("must be {min} to {max} {unit}"));
         }
         let fractional = |value: &f64| is_whole && value.fract() != 0.0;
@@ -182,15 +188,17 @@ fn list(text: &str) -> Result<Law, String> {
     for pair in text.split(',') {
         let split = pair.split_once('=').unwrap_or((pair, "1"));
         let (Some(value), Some(weight)) = (number(split.0), number(split.1)) else {
-            return Err(format!("{pair}: NUMBER=WEIGHT is expected"));
+            return Err(format!("{pair}: must be N=WEIGHT"));
         };
         if !(0.0..=1e12).contains(&weight) {
-            return Err(format!("{pair}: a weight is 0 to 1e12"));
+            return Err(format!("{pair}: a weight must be 0 to 1e12"));
         }
         pairs.push((value, weight));
     }
     if pairs.len() > LIST_MAX {
-        return Err(format!("more than {LIST_MAX} numbers: list them in a file, file:PATH"));
+        return Err(format!(
+            "more than {LIST_MAX} numbers: write them to a file, and use file:PATH"
+        ));
     }
     if pairs.iter().all(|(_, weight)| *weight == 0.0) {
         return Err("no weight is above 0".to_owned());

@@ -30,7 +30,8 @@ impl Mix {
             for pair in text.split(',') {
                 let (word, weight) = pair.split_once('=').unwrap_or((pair, "1"));
                 let weight = number(weight).filter(|weight| (0.0..=WEIGHT_MAX).contains(weight));
-                let weight = weight.ok_or_else(|| wrong(format!("{pair}: wrong weight")))?;
+                let why = || wrong(format!("{pair}: a weight must be 0 to {WEIGHT_MAX:e}"));
+                let weight = weight.ok_or_else(why)?;
                 mix.add(word, weight).map_err(wrong)?;
             }
         }

@@ -30,16 +30,22 @@ uniform                        all keys are requested equally often
 zipf:S                         the n-th most popular key is requested in proportion to 1/n^S;
                                S is 0 to 10
 power-law:ALPHA,FROM[,BUCKETS[,GROUPS]]
-                               popularity with density ALPHA x^(ALPHA-1) for x from FROM to 1,
-                               divided into BUCKETS (default 10000) of equally popular keys; the
-                               keys are divided into GROUPS (default 1), each with this law; the
+                               the keys are divided into GROUPS equal groups (default 1), which
+                               are requested equally often; each group is divided into BUCKETS
+                               equal buckets (default 10000), and the range of x from FROM to 1
+                               into BUCKETS equal intervals, one for each bucket; a bucket is
+                               requested in proportion to the integral of ALPHA x^(ALPHA-1) over
+                               its interval; the keys of a bucket are requested equally often; the
                                KV-Cache paper has power-law:0.01,0.001,10000,4
 gaussian[:DEVIATION[,MIDDLE]]  normal distribution over the key numbers, with mean MIDDLE (default
                                0.5) and standard deviation DEVIATION (default 1/6), both as
                                fractions (at most 1) of the number of keys
-sequential                     keys in the order of their numbers, divided among the threads
-file:PATH                      a histogram of rows VALUE WEIGHT: each row is a bucket, and all
-                               buckets have equally many keys
+sequential                     the keys in the order of their numbers; each of N threads requests
+                               every N-th key
+file:PATH                      a histogram: one VALUE WEIGHT (or VALUE,WEIGHT) per line; the keys
+                               are divided equally among the lines, and the keys of a line together
+                               are requested in proportion to its WEIGHT; VALUE gives the order of
+                               the lines: the first keys of a key-file belong to the least VALUE
 ";
 
 const BUCKETS: u64 = 10_000;
@@ -83,12 +89,12 @@ impl Popularity {
             ("uniform", &[]) => Ok(Popularity::Uniform),
             ("sequential", &[]) => Ok(Popularity::Sequential),
             ("zipf", &[s]) if (0.0..=EXPONENT_MAX).contains(&s) => Ok(Popularity::Zipf(s)),
-            ("zipf", &[_]) => Err(wrong("the exponent is 0 to 10")),
+            ("zipf", &[_]) => Err(wrong("S must be 0 to 10")),
             ("gaussian", &[] | &[_] | &[_, _]) => {
                 let deviation = numbers.first().copied().unwrap_or(DEVIATION);
                 let middle = numbers.get(1).copied().unwrap_or(0.5);
                 if !(1e-9..=1.0).contains(&deviation) || !(0.0..=1.0).contains(&middle) {
-                    return Err(wrong("the deviation is 1e-9 to 1 and the middle 0 to 1"));
+                    return Err(wrong("DEVIATION must be 1e-9 to 1, and MIDDLE must be 0 to 1"));
                 }
                 Ok(Popularity::Gaussian { deviation, middle })
             }
@@ -108,8 +114,9 @@ impl Popularity {
                         Ok(Popularity::PowerLaw { alpha, from, buckets, groups })
                     }
                     _ => Err(wrong(
-                        "ALPHA is 1e-6 to 100, FROM 1e-12 to 0.999, BUCKETS at most 1048576, \
-                         GROUPS at most 1024, and both together at most 2^23",
+                        "ALPHA must be 1e-6 to 100, FROM must be 1e-12 to 0.999, BUCKETS must be a \
+                         whole number up to 1048576, GROUPS must be a whole number up to 1024, and \
+                         BUCKETS times GROUPS must be at most 2^23",
                     )),
                 }
             }

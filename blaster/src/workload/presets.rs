@@ -82,8 +82,9 @@ pub const PRESETS: [Preset; 11] = [
     ),
     preset(
         "thesis",
-        "memtier as in a thesis that compares memcached with Redis: always ten gets and then a \
-         set, a hundred million keys, all requested equally often, values of 64 bytes",
+        "the memtier_benchmark load of a thesis that compares memcached with Redis: always ten \
+         gets and then a set, a hundred million keys, all requested equally often, values of 64 \
+         bytes",
         "keys=100000000 key-size=16 value-size=64 mix=get=10,set=1 mix-order=dealt gap=fixed",
     ),
     preset(
@@ -96,8 +97,8 @@ pub const PRESETS: [Preset; 11] = [
     preset(
         "solarflare-48",
         "memcached test of Solarflare's OpenOnload: gets of 48 keys at once, each followed by 5 or \
-         6 sets (9 keys read per key written) of the keys that were set longest ago; 983040 keys \
-         and values of 20 bytes, divided among the connections",
+         6 sets of the keys that were set longest ago (9 keys read per key written); 983040 keys \
+         of 20 bytes, which are divided among the connections; values of 20 bytes",
         "keys=983040 key-size=20 value-size=20 batch=48 mix=get=9,set=1 mix-order=dealt \
          keys-per=connection set-order=oldest gap=fixed",
     ),

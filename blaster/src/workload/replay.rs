@@ -110,7 +110,7 @@ impl Replay {
                 break;
             }
             if row.len() as u64 == LINE_BYTES_MAX {
-                return Err((line, format!("more than {LINE_BYTES_MAX} bytes")));
+                return Err((line, format!("the line has more than {LINE_BYTES_MAX} bytes")));
             }
             if line == 1 && row.starts_with(b"timestamp") {
                 continue;
@@ -118,7 +118,8 @@ impl Replay {
             let fields = Fields::parse(&row).ok_or_else(|| (line, expected(&row)))?;
             if requests.len() == REQUESTS_MAX {
                 let why = format!(
-                    "more than {REQUESTS_MAX} requests: set trace-requests to replay fewer"
+                    "the trace has more than {REQUESTS_MAX} requests: set trace-requests to replay \
+                     fewer"
                 );
                 return Err((line, why));
             }
@@ -134,7 +135,7 @@ impl Replay {
             requests.push(key);
         }
         if requests.is_empty() {
-            return Err((line, "no requests".to_owned()));
+            return Err((line, "the trace has no requests".to_owned()));
         }
         let keys = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
         Ok(Replay::new(path, keys, requests, Some(details)))

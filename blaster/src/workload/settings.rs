@@ -171,7 +171,7 @@ pub const SETTINGS: [Setting; 19] = [
         name: "mix",
         value: "VERB=SHARE,...",
         help: "Shares of get, set, delete, append, add and replace, as in get=9,set=1, or \
-               file:PATH; each key of a multiget counts as one get",
+               file:PATH, a file of rows such as get 9; each key of a multiget counts as one get",
         set: |to, text, files| Mix::parse(text, files).map(|mix| to.mix = mix),
         get: |of| Some(of.mix.to_string()),
     },
@@ -222,9 +222,9 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "trace",
         value: "PATH",
-        help: "Replays a trace: key numbers (.u32.zst), to which the workload adds the mix, \
-               sizes and ttl; or a cache-trace CSV (timestamp, key, key size, value size, client, \
-               operation, ttl; plain or .zst), which records operations, sizes and ttl",
+        help: "Trace to replay. A .u32.zst file has only key numbers; mix, sizes and ttl are \
+               those of the workload. A cache-trace CSV (timestamp, key, key size, value size, \
+               client, operation, ttl; plain or .zst) also has operations, sizes and ttl",
         set: |to, text, files| {
             let replay = Replay::read(files, &files.path(text), to.trace_requests);
             replay.map(|replay| to.trace = Some(Arc::new(replay)))
@@ -310,5 +310,6 @@ fn table(
 }
 
 fn no_table(name: &str, text: &str) -> WorkloadError {
-    WorkloadError(format!("{name}: {text}: these numbers give no usable weights"))
+    let why = "all weights of the resulting distribution are 0 or too large";
+    WorkloadError(format!("{name}: {text}: {why}"))
 }

@@ -17,19 +17,23 @@ impl Arena {
             match (used.contains(&chunk), is_free, refs) {
                 (true, false, _) | (false, true, 0) => {}
                 (false, false, 0) => ring_chunks += 1,
-                (true, true, _) => faults.push(format!("chunk {chunk} is an item's, and free")),
-                (false, is_free, _) => faults.push(format!(
-                    "chunk {chunk} has {refs} references and no item, free: {is_free}"
-                )),
+                (true, true, _) => {
+                    faults.push(format!("chunk {chunk} belongs to an item, but is free"));
+                }
+                (false, is_free, _) => {
+                    let state = if is_free { "free chunk" } else { "chunk" };
+                    faults.push(format!("{state} {chunk} has {refs} references, but no item"));
+                }
             }
         }
         if ring_chunks != self.ring_chunks {
-            let lost = format!("rings have {ring_chunks} chunks in place of {}", self.ring_chunks);
+            let lost = format!("rings have {ring_chunks} chunks instead of {}", self.ring_chunks);
             faults.push(lost);
         }
         for group in 0..self.chunks.div_ceil(GROUP) {
             if self.vacant.free(group) != 0 && !self.vacant.is_hinted(group) {
-                faults.push(format!("chunks from {} on are free but have no hint", group * GROUP));
+                let first = group * GROUP;
+                faults.push(format!("chunks from {first} on are free, but their hint is not set"));
             }
         }
     }

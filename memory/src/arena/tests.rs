@@ -244,10 +244,10 @@ fn what_is_kept_elsewhere_is_no_frame() {
 fn the_audit_finds_chunks_that_are_lost_or_in_two_places() {
     let arena = Arena::new(1, 3, 2048).unwrap();
     let chunk = arena.take().unwrap();
-    assert_eq!(faults(&arena, &[]), ["chunk 1 has 1 references and no item, free: false"]);
+    assert_eq!(faults(&arena, &[]), ["chunk 1 has 1 references, but no item"]);
     assert_eq!(faults(&arena, &[1]), [""; 0]);
-    assert_eq!(faults(&arena, &[1, 2]), ["chunk 2 is an item's, and free"]);
+    assert_eq!(faults(&arena, &[1, 2]), ["chunk 2 belongs to an item, but is free"]);
     arena.release(chunk);
     assert!(arena.vacant.take_below(1).is_some(), "a chunk is taken and gets no reference");
-    assert_eq!(faults(&arena, &[]), ["rings have 2 chunks in place of 1"]);
+    assert_eq!(faults(&arena, &[]), ["rings have 2 chunks instead of 1"]);
 }

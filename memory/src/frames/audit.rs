@@ -17,22 +17,24 @@ impl Memory {
             while frame != NONE {
                 let (chains, at) = self.chains(frame);
                 if at as usize >= chains.len() {
-                    faults.push(format!("frame {frame}, chained to {head}, does not exist"));
+                    faults.push(format!("frame {frame} of the chain of {head} does not exist"));
                     break;
                 }
                 let (refs, _) = chains.snapshot(at);
                 if refs != 1 {
-                    faults.push(format!("frame {frame}, chained to {head}, has {refs} references"));
+                    faults.push(format!(
+                        "frame {frame} of the chain of {head} has {refs} references instead of 1"
+                    ));
                 }
                 if !used.insert(frame) {
-                    faults.push(format!("frame {frame}, chained to {head}, is in two chains"));
+                    faults.push(format!("frame {frame} of the chain of {head} is in two chains"));
                     break;
                 }
                 there += self.piece(frame).1;
                 frame = self.next(frame);
             }
             if there != *bytes as usize {
-                faults.push(format!("chain {head} has {there} bytes in place of {bytes}"));
+                faults.push(format!("the chain of {head} has {there} bytes instead of {bytes}"));
             }
         }
         if let Some(arena) = self.arena() {
@@ -41,11 +43,12 @@ impl Memory {
         }
         (0..self.segments.count()).for_each(|segment| self.audit_cut(segment, &used, faults));
         if self.frames.in_flight_bytes() != 0 {
-            faults.push(format!("{} bytes count as arriving", self.frames.in_flight_bytes()));
+            let bytes = self.frames.in_flight_bytes();
+            faults.push(format!("{bytes} bytes count as bytes of values that are being received"));
         }
     }
 
-    /// Checks the frames of `segment`. `used` contains the frames of all chains.
+    /// Checks the frames of `segment`. `used` contains the frames that chains are made of.
     fn audit_cut(&self, segment: u32, used: &BTreeSet<u32>, faults: &mut Vec<String>) {
         let frames = &self.frames;
         let free = frames.vacant.free(segment);
@@ -56,19 +59,23 @@ impl Memory {
         if !self.segments.get(segment).is(State::Frames) {
             if free != 0 || in_use != 0 {
                 let state = self.segments.get(segment).state();
-                faults.push(format!("{state:?} segment {segment} has frames {free:x}, {in_use:x}"));
+                faults.push(format!(
+                    "{state:?} segment {segment} has free frames {free:x}, used frames {in_use:x}"
+                ));
             }
             return;
         }
         if free == frames.all() {
-            faults.push(format!("segment {segment} is cut into frames that are all free"));
+            faults.push(format!("segment {segment} is cut into frames, but all of them are free"));
         }
         if free ^ frames.all() != in_use {
             let taken = free ^ frames.all();
-            faults.push(format!("segment {segment} has frames {taken:x}, in use are {in_use:x}"));
+            faults.push(format!(
+                "frames {taken:x} of segment {segment} are taken, but frames {in_use:x} are in use"
+            ));
         }
         if free != 0 && !frames.vacant.is_hinted(segment) {
-            faults.push(format!("segment {segment} has free frames but no hint"));
+            faults.push(format!("segment {segment} has free frames, but its hint is not set"));
         }
     }
 }

@@ -36,20 +36,22 @@ impl Segments {
             for (node, segment) in lists.into_iter().enumerate().flat_map(of_node) {
                 length += 1;
                 if state == State::Free && node != self.node_of(segment) {
-                    faults.push(format!("segment {segment} is listed at node {node}"));
+                    faults
+                        .push(format!("segment {segment} is in the list of the wrong node {node}"));
                 }
                 match listed.get_mut(segment as usize) {
-                    None => {
-                        faults.push(format!("segment {segment}, listed {state:?}, does not exist"))
-                    }
-                    Some(Some(other)) => {
-                        faults.push(format!("segment {segment} is listed {other:?} and {state:?}"))
-                    }
+                    None => faults
+                        .push(format!("segment {segment} in the list of {state:?} does not exist")),
+                    Some(Some(other)) => faults.push(format!(
+                        "segment {segment} is in the lists of {other:?} and {state:?}"
+                    )),
                     Some(none) => *none = Some(state),
                 }
             }
             if length != counted {
-                faults.push(format!("{length} segments are listed {state:?}, counted {counted}"));
+                faults.push(format!(
+                    "the list of {state:?} has {length} segments, but its counter is {counted}"
+                ));
             }
         }
         for (segment, listed) in (0..).zip(listed) {

@@ -227,16 +227,21 @@ impl fmt::Display for OpenError {
             OpenError::Queues { wanted, count } => {
                 let last = wanted.end.saturating_sub(1);
                 let first = wanted.start;
-                write!(out, "queues {first} to {last} are requested, but there are only {count}")
+                write!(
+                    out,
+                    "queues {first} to {last} are requested, but the last queue of the interface \
+                     is queue {}",
+                    count.saturating_sub(1)
+                )
             }
             OpenError::Addresses(why) => write!(out, "{why}"),
             OpenError::Networks(count) => {
-                write!(out, "{count} networks are given, at most {NETWORKS_MAX} are possible")
+                write!(out, "at most {NETWORKS_MAX} networks can be allowed, but {count} are given")
             }
             OpenError::Vlans(names) => write!(
                 out,
-                "the interface has VLANs ({}), and its card hides their tags; to show the tags, \
-                 run ethtool -K INTERFACE rxvlan off",
+                "the interface has VLANs ({}), and its network card strips the VLAN tags of \
+                 packets; to turn this off, run ethtool -K INTERFACE rxvlan off",
                 names.join(", ")
             ),
             OpenError::Privilege => write!(
@@ -261,12 +266,12 @@ impl fmt::Display for OpenError {
                 write!(out, "an MTU of {mtu} needs Linux 6.6 or newer; upgrade, or lower the MTU")
             }
             OpenError::TooLittle(bytes) => {
-                write!(out, "packets need at least {bytes} bytes of memory")
+                write!(out, "the buffers for packets need at least {bytes} bytes of memory")
             }
             OpenError::Memory(error) => {
-                write!(out, "cannot allocate or lock (ulimit -l) memory for packets: {error}")
+                write!(out, "cannot allocate memory for packets, or lock it (ulimit -l): {error}")
             }
-            OpenError::System(what, error) => write!(out, "{what} failed: {error}"),
+            OpenError::System(what, error) => write!(out, "the system refuses {what}: {error}"),
         }
     }
 }
@@ -274,7 +279,7 @@ impl fmt::Display for OpenError {
 /// Opens a port for each requested queue of the interface, and directs the packets for our
 /// addresses to these ports. Afterwards the process may drop its privileges.
 pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
-    let netlink = Netlink::open().map_err(|error| OpenError::System("netlink", error))?;
+    let netlink = Netlink::open().map_err(|error| OpenError::System("a netlink socket", error))?;
     let interface = Interface::named(&netlink, wanted.interface)
         .map_err(|_| OpenError::NoInterface(wanted.interface.to_owned()))?;
     if interface.mac.is_none() {
@@ -288,8 +293,7 @@ pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
     if queues.is_empty() || queues.end > count {
         return Err(OpenError::Queues { wanted: queues, count });
     }
-    let vlans =
-        interface.above(VLAN, &netlink).map_err(|error| OpenError::System("netlink", error))?;
+    let vlans = interface.above(VLAN, &netlink).map_err(asked)?;
     if !vlans.is_empty() && setting("rx-vlan") != 0 {
         return Err(OpenError::Vlans(vlans));
     }
@@ -297,7 +301,8 @@ pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
     let filter = Filter { addresses, ports: wanted.ports.clone(), allow: wanted.allow.to_vec() };
     let (chunk_bytes, is_long) = chunk_bytes(interface.mtu as usize + ETHERNET_BYTES);
     let chunks = chunks(wanted, queues.len(), chunk_bytes)?;
-    let map = bpf::create_map(queues.end).map_err(|error| refused("XSKMAP", error))?;
+    let map = bpf::create_map(queues.end);
+    let map = map.map_err(|error| refused("the BPF map type XSKMAP", error))?;
     let code = program(&filter, map.as_raw_fd().unsigned_abs());
     let loaded = bpf::load(&code, is_long, bpf::NAME);
     let loaded = loaded.map_err(|error| refused("the XDP program", error))?;
@@ -328,7 +333,7 @@ pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
         })?);
     }
     let program = bpf::id_of(loaded.as_fd())
-        .map_err(|error| OpenError::System("reading the XDP program's id", error))?;
+        .map_err(|error| OpenError::System("the id of the XDP program", error))?;
     let facts = Facts {
         interface: interface.name,
         queues: count,
@@ -387,6 +392,10 @@ fn is_seen_to_sum(kind: &str) -> bool {
     SEEN_TO_SUM.iter().any(|(of, seen)| *of == kind && is_it(seen))
 }
 
+fn asked(error: io::Error) -> OpenError {
+    OpenError::System("a netlink request", error)
+}
+
 fn refused(what: &'static str, error: io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => OpenError::Privilege,
@@ -411,7 +420,7 @@ fn addresses(
     if wanted.allow.len() > NETWORKS_MAX {
         return Err(OpenError::Networks(wanted.allow.len()));
     }
-    let own = interface.addresses(netlink).map_err(|error| OpenError::System("netlink", error))?;
+    let own = interface.addresses(netlink).map_err(asked)?;
     let mut all = Vec::new();
     for ip in wanted.addresses {
         if ip.is_unspecified() {
@@ -432,7 +441,7 @@ fn addresses(
         0 => Err(OpenError::Addresses(format!("{} has no IP address", interface.name))),
         1..=ADDRESSES_MAX => Ok(all),
         count => Err(OpenError::Addresses(format!(
-            "{count} addresses are given, at most {ADDRESSES_MAX} are possible"
+            "at most {ADDRESSES_MAX} addresses can be served, but {count} are requested"
         ))),
     }
 }

@@ -47,7 +47,8 @@ impl<T> Mapped<T> {
         offsets: &XdpRingOffset,
         page_offset: u64,
     ) -> io::Result<Mapped<T>> {
-        let broken = || io::Error::other("the kernel reports a ring with an unknown layout");
+        let broken =
+            || io::Error::other("the kernel reports an AF_XDP ring with an unknown layout");
         if !entries.is_power_of_two() {
             return Err(broken());
         }

@@ -60,7 +60,9 @@ impl fmt::Display for Unreachable {
         match self {
             Unreachable::Interface(name) => write!(out, "there is no Ethernet interface {name}"),
             Unreachable::NoRoute(ip) => write!(out, "no route to {ip} uses this interface"),
-            Unreachable::Silent(ip) => write!(out, "{ip} does not answer on this interface"),
+            Unreachable::Silent(ip) => {
+                write!(out, "{ip} does not answer requests for its MAC address on this interface")
+            }
             Unreachable::System(error) => write!(out, "cannot read the kernel's routes: {error}"),
         }
     }

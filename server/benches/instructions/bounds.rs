@@ -43,7 +43,10 @@ fn read() -> Outcome<Vec<Bound>> {
         .map(|line| {
             let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
             let [name, instructions, reason] = cells[..] else {
-                return fail(format!("{}: not three cells: {line}", path().display()));
+                return fail(format!(
+                    "{}: this row does not have three cells: {line}",
+                    path().display()
+                ));
             };
             let (name, reason) = (name.to_owned(), reason.to_owned());
             Ok(Bound { name, instructions: instructions.parse()?, reason })
@@ -69,19 +72,19 @@ pub(crate) fn check(report: &Report, is_all: bool) -> Outcome<()> {
     let mut faults = Vec::new();
     for figure in report.figures() {
         match bounds.iter().find(|row| row.name == figure.name) {
-            None => faults.push(format!("{}: not in the table", figure.name)),
+            None => faults.push(format!("{} is not in the table", figure.name)),
             Some(row) => {
                 let more = 100.0 * (figure.value / row.instructions - 1.0);
                 say(&format!("  {:<60}{more:>+13.2} % of {:.1}\n", row.name, row.instructions))?;
                 if more > ROOM_PER_CENT {
-                    faults.push(format!("{}: {more:+.2} %", row.name));
+                    faults.push(format!("{} takes {more:.2} % more", row.name));
                 }
             }
         }
     }
     let is_counted = |row: &&Bound| report.figures().iter().any(|it| it.name == row.name);
     let missed = bounds.iter().filter(|row| is_all && !is_counted(row));
-    faults.extend(missed.map(|row| format!("{}: not counted", row.name)));
+    faults.extend(missed.map(|row| format!("{} was not counted", row.name)));
     match faults.is_empty() {
         true => say("every row is within its bound\n"),
         false => fail(format!("rows that differ from the table: {}", faults.join("; "))),

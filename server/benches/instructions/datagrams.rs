@@ -151,7 +151,7 @@ impl<D: Datapath> Site<D> {
                     let (Some((id, number, total, part)), Some((frame, bytes))) =
                         (next, Header::read(datagram.bytes))
                     else {
-                        return fail("an answer to no request".to_owned());
+                        return fail("an answer belongs to no request".to_owned());
                     };
                     let is_due =
                         (frame.id, frame.number, usize::from(frame.total)) == (id, number, total);
@@ -169,7 +169,7 @@ impl<D: Datapath> Site<D> {
 
 fn looked(looks: usize, what: &str) -> Outcome<usize> {
     if looks == LOOKS_MAX {
-        return fail(format!("{what} do not arrive"));
+        return fail(format!("the {what} do not arrive"));
     }
     if looks > 0 {
         std::thread::yield_now();

@@ -28,18 +28,18 @@ use measure::{Outcome, fail};
 use op::Op;
 use store::policy::Eviction;
 
-/// Instructions per request, counted by valgrind's callgrind: (I(2N) - I(N)) / N, minus an empty
-/// loop and minus this program's own lines. Rows `store` are calls of the store. Rows `request` go
-/// from the request's bytes to the reply's (parse, execute, encode) without a socket; those named
-/// `datagrams` include receiving and sending, without the kernel's part. Rows `packet` do the same
-/// over AF_XDP, between two network namespaces.
+/// Counts instructions per request with valgrind's callgrind, in a run of N and a run of 2N
+/// operations: the difference, divided by N, minus an empty loop and this program's own lines. Rows
+/// `store` are calls of the store. Rows `request` are all work from the request's bytes to the
+/// reply's bytes (parse, execute, encode), without a socket. Rows `datagrams` also receive and send
+/// (without the kernel's instructions). Rows `packet` use AF_XDP between two network namespaces.
 #[derive(Debug, clap::Parser)]
 pub(crate) struct Options {
-    /// Operations, N above; callgrind is fifty times slower than the processor
+    /// Number of operations (N above); callgrind is fifty times slower than the processor
     #[arg(long, default_value_t = 20_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) count: u32,
-    /// Keys stored beforehand
+    /// Number of keys that are stored beforehand
     #[arg(long, default_value_t = 20_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(KEYS_END / 4)))]
     pub(crate) keys: u32,
@@ -56,16 +56,16 @@ pub(crate) struct Options {
     /// Count only rows whose name contains this text
     #[arg(long, default_value = "")]
     only: String,
-    /// Show, for each row, this number of functions with most instructions
+    /// For each row, show this number of functions: those with the most instructions
     #[arg(long, default_value_t = 0)]
     breakdown: u32,
-    /// Show, for each row, this number of source lines with most instructions
+    /// For each row, show this number of source lines: those with the most instructions
     #[arg(long, default_value_t = 0)]
     lines: u32,
     /// Also write the result to this file, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Fail if a row takes more than one per cent above the committed table, bounds.md
+    /// Fail if a row takes over 1 % more instructions than in the committed table (bounds.md)
     #[arg(long)]
     check: bool,
     /// Write the counted figures to bounds.md
@@ -89,7 +89,7 @@ fn run(options: Options) -> Outcome<()> {
     };
     match Op::ALL.iter().find(|(known, _)| known == name) {
         Some((_, op)) => measured::run(*op, count, &options),
-        None => fail(format!("--op: there is no {name:?}")),
+        None => fail(format!("--op: there is no operation {name:?}")),
     }
 }
 
@@ -114,7 +114,7 @@ fn drive(options: &Options) -> Outcome<()> {
             continue;
         }
         if op.zero_copy().is_some() && !rustix::process::geteuid().is_root() {
-            say(&format!("  {name:<60} left out: needs root\n"))?;
+            say(&format!("  {name:<60} left out, because it needs root\n"))?;
             continue;
         }
         let count = options.count;

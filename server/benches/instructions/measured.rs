@@ -366,7 +366,7 @@ fn answer_on_connections(turn: &mut TurnState, requests: &Batch, keys: usize) ->
         }
         if done % BATCH as usize == 0 {
             if turn.out.buf.len() != requests.reply.len() / keys * BATCH as usize {
-                return fail("replies of a wrong length".to_owned());
+                return fail("the replies have a wrong length".to_owned());
             }
             turn.out.buf.clear();
             between_batches(&mut turn.context.store);

@@ -23,6 +23,6 @@ pub(crate) fn run(words: &str) -> Outcome<Interval> {
             Some(measured) => Ok(measured),
             None => fail(format!("{words}: nothing was measured")),
         },
-        _ => fail(format!("{words}: not a `kvblaster run`")),
+        _ => fail(format!("{words}: these are not arguments of `kvblaster run`")),
     }
 }

@@ -98,9 +98,9 @@ pub(crate) fn hit(column: &mut Column, key: &[u8], value_bytes: usize) -> Outcom
                 black_box(bytes.last().copied());
                 Ok(())
             }
-            _ => fail(format!("{} has another value", String::from_utf8_lossy(key))),
+            _ => fail(format!("the value of {} is wrong", String::from_utf8_lossy(key))),
         },
-        None => fail(format!("{} was stored and is missing", String::from_utf8_lossy(key))),
+        None => fail(format!("{} was stored, but is missing", String::from_utf8_lossy(key))),
     }
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn hit(column: &mut Column, key: &[u8], value_bytes: usize) -> Outcom
 pub(crate) fn miss(column: &mut Column, key: &[u8]) -> Outcome<()> {
     match column.get(key) {
         None => Ok(()),
-        Some(_) => fail(format!("{} was never stored and is found", String::from_utf8_lossy(key))),
+        Some(_) => fail(format!("{} was never stored, but is found", String::from_utf8_lossy(key))),
     }
 }
 
@@ -130,11 +130,11 @@ pub(crate) fn put(column: &mut Column, put: &Put<'_>, value: &[u8]) -> Outcome<(
             }
             other => {
                 let key = String::from_utf8_lossy(put.key);
-                return fail(format!("set of {key}: {other:?}"));
+                return fail(format!("the set of {key} failed: {other:?}"));
             }
         }
     }
-    fail(format!("set of {} found no room", String::from_utf8_lossy(put.key)))
+    fail(format!("there is no room to set {}", String::from_utf8_lossy(put.key)))
 }
 
 /// Returns the CPU time that this thread has used, in nanoseconds.

@@ -32,7 +32,9 @@ pub(crate) fn ours() -> Option<PathBuf> {
 pub(crate) fn subject(named: Option<&PathBuf>) -> Outcome<PathBuf> {
     match named.cloned().or_else(ours) {
         Some(program) => Ok(program),
-        None => fail("this build has no hypostyle: name a server by --subject".to_owned()),
+        None => {
+            fail("this build has no hypostyle: give the path of a server by --subject".to_owned())
+        }
     }
 }
 
@@ -106,6 +108,6 @@ pub(crate) fn cpu_seconds(server: &Server) -> Outcome<f64> {
 pub(crate) fn available_bytes() -> Outcome<u64> {
     match Meminfo::current()?.mem_available {
         Some(bytes) => Ok(bytes),
-        None => fail("no MemAvailable in /proc/meminfo".to_owned()),
+        None => fail("/proc/meminfo has no MemAvailable".to_owned()),
     }
 }

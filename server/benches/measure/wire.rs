@@ -142,7 +142,7 @@ impl Wire {
                 let value = self.value(bytes.parse()?)?;
                 match self.read_line()?.as_str() {
                     "END" => Answer::Value(value),
-                    more => return fail(format!("{more:?} after the value of {key}")),
+                    more => return fail(format!("{more:?} follows the value of {key}, not END")),
                 }
             }
             ["VA", bytes, ..] => Answer::Value(self.value(bytes.parse()?)?),
@@ -150,7 +150,7 @@ impl Wire {
             ["END" | "NOT_STORED" | "NOT_FOUND" | "EN" | "NS" | "NF", ..] => Answer::NotDone,
             [number] if number.parse::<u64>().is_ok() => Answer::Number(number.parse()?),
             ["ERROR" | "CLIENT_ERROR" | "SERVER_ERROR", ..] => Answer::Refused(line),
-            _ => return fail(format!("{line:?} answers {ask:.200?}")),
+            _ => return fail(format!("{line:?} is no answer to {ask:.200?}")),
         };
         Ok(match (answer, ask.verb) {
             (Answer::Value(value), Verb::Increment(_)) => {
@@ -163,10 +163,10 @@ impl Wire {
     fn frame(&mut self, verb: Verb<'_>) -> Outcome<Answer> {
         let header = self.take(HEADER_BYTES)?;
         let Some(header) = header.first_chunk().map(Header::from_bytes) else {
-            return fail("no header".to_owned());
+            return fail("an answer has no header".to_owned());
         };
         if header.magic != MAGIC_REPLY || header.opcode != opcode(verb) {
-            return fail(format!("{header:?} answers a frame"));
+            return fail(format!("the header of an answer is wrong: {header:?}"));
         }
         let body = self.take(usize::try_from(header.body_bytes)?)?;
         Ok(match header.status {
@@ -176,7 +176,7 @@ impl Wire {
                     Answer::Value(body.get(before..).unwrap_or_default().to_vec())
                 }
                 (Verb::Increment(_), Some(number)) => Answer::Number(u64::from_be_bytes(*number)),
-                (Verb::Increment(_), None) => return fail(format!("{header:?}: no number")),
+                (Verb::Increment(_), None) => return fail(format!("{header:?} has no number")),
                 _ => Answer::Done,
             },
             // The statuses "not found", "exists" and "not stored".

@@ -76,7 +76,7 @@ fn overhead(
         }
         let there = feeder.stat("curr_items")?;
         if there != stored {
-            return fail(format!("{}: {there} items of {stored} stored", tested.name));
+            return fail(format!("{} holds {there} of {stored} stored items", tested.name));
         }
         let resident_bytes = feeder.resident_bytes(&server, MOMENT)?;
         let beyond = count_of_u64(resident_bytes) - count_of_u64(u64::try_from(payload_bytes)?);

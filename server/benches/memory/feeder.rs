@@ -144,7 +144,7 @@ impl Feeder {
         let stats = self.stats()?;
         match stats.get(name).map(|value| value.parse::<u64>()) {
             Some(Ok(number)) => Ok(number),
-            other => fail(format!("stats: {name} is {other:?}")),
+            other => fail(format!("the statistic {name} of stats is {other:?}")),
         }
     }
 

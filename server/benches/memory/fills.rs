@@ -57,7 +57,7 @@ fn filled(tested: &TestedServer, mix: Mix, options: &Options) -> Outcome<Vec<Fil
         }
         let there = feeder.stat("curr_items")?;
         if there != stored {
-            return fail(format!("{}: {there} items of {stored} stored", tested.name));
+            return fail(format!("{} holds {there} of {stored} stored items", tested.name));
         }
         let resident_bytes = feeder.resident_bytes(&server, options.settle())?;
         fills.push(Fill { items, resident_bytes });

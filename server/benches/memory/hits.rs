@@ -36,7 +36,7 @@ struct Replay {
 
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     if options.traces.is_empty() {
-        return fail("hits: give --trace PATH; see --help".to_owned());
+        return fail("hits needs a trace: give --trace PATH; see --help".to_owned());
     }
     for &mix in options.mixes() {
         let (sizes, _) = equal::matched(mix, options)?;
@@ -159,7 +159,7 @@ impl Trace {
         ids.truncate(requests_max.map_or(Ok(usize::MAX), usize::try_from)?);
         let distinct = ids.iter().collect::<HashSet<&u32>>().len();
         match distinct {
-            0 => fail(format!("{}: an empty trace", path.display())),
+            0 => fail(format!("{}: the trace has no requests", path.display())),
             _ => Ok(Trace { ids, distinct: u64::try_from(distinct)? }),
         }
     }

@@ -80,14 +80,14 @@ fn shrink(filled: &mut FilledServer, options: &Options, report: &mut Report) -> 
     let FilledServer { server, feeder } = filled;
     let megabytes = options.down_mb.unwrap_or(options.memory_mb() / 4).max(DOWN_MB_MIN);
     if megabytes >= options.memory_mb() {
-        return say("  too little memory for a lower limit\n");
+        return say("  the limit cannot be lowered, because -m is too small\n");
     }
     let limit_bytes = u64::from(megabytes) * MEGABYTE;
     let (items, evictions) = (feeder.stat("curr_items")?, feeder.stat("evictions")?);
     let begin = Instant::now();
     let said = feeder.line(&format!("cache_memlimit {megabytes}"))?;
     if said != "OK" {
-        return fail(format!("cache_memlimit {megabytes}: {said}"));
+        return fail(format!("the answer to cache_memlimit {megabytes} is {said}"));
     }
     let mut slowest = 0.0_f64;
     while within(resident_bytes(server)?, limit_bytes).is_err() {
@@ -96,7 +96,11 @@ fn shrink(filled: &mut FilledServer, options: &Options, report: &mut Report) -> 
         slowest = slowest.max(sent.elapsed().as_secs_f64());
         std::thread::sleep(LOOK);
         if begin.elapsed().as_secs() > u64::from(options.seconds_max) {
-            return fail(format!("{} bytes are still resident", resident_bytes(server)?));
+            return fail(format!(
+                "{} bytes are still resident after {} seconds at a limit of {limit_bytes} bytes",
+                resident_bytes(server)?,
+                options.seconds_max
+            ));
         }
     }
     report.figure("time until the lower limit is kept", "s", begin.elapsed().as_secs_f64())?;
@@ -116,7 +120,7 @@ fn flush(filled: &mut FilledServer, report: &mut Report) -> Outcome<()> {
     let begin = Instant::now();
     let said = feeder.line("flush_all")?;
     if said != "OK" {
-        return fail(format!("flush_all: {said}"));
+        return fail(format!("the answer to flush_all is {said}"));
     }
     while feeder.stat("curr_items")? > 0 {
         std::thread::sleep(LOOK);
@@ -127,12 +131,17 @@ fn flush(filled: &mut FilledServer, report: &mut Report) -> Outcome<()> {
 fn within(resident_bytes: u64, limit_bytes: u64) -> Outcome<()> {
     let available_bytes = available_bytes()?;
     if available_bytes < AVAILABLE_BYTES_MIN {
-        return fail(format!("the machine has only {available_bytes} bytes available"));
+        return fail(format!(
+            "the machine has only {available_bytes} bytes of memory available, and needs \
+             {AVAILABLE_BYTES_MIN}"
+        ));
     }
     let beyond = BEYOND_PART * count_of_u64(limit_bytes);
     let most = count_of_u64(limit_bytes) + beyond.max(count_of_u64(BEYOND_BYTES));
     if count_of_u64(resident_bytes) > most {
-        return fail(format!("{resident_bytes} bytes resident at a limit of {limit_bytes}"));
+        return fail(format!(
+            "{resident_bytes} bytes are resident, which is too much at a limit of {limit_bytes}"
+        ));
     }
     Ok(())
 }

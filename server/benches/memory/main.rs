@@ -23,36 +23,38 @@ use measure::report::Report;
 use measure::{Outcome, real};
 use sizes::Mix;
 
-/// Resident memory of hypostyle against memcached: the program that MEMCACHED= names, or the first
-/// memcached on PATH.
+/// Compares the resident memory of hypostyle (the subject) and memcached (the rival). The variable
+/// MEMCACHED names memcached's program; without it, the program is the first memcached on PATH.
 #[derive(Debug, clap::Parser)]
 pub(crate) struct Options {
     what: Experiment,
-    /// Lengths of keys and values (default: all three; hits: 20/20 and etc)
+    /// Lengths of keys/values in bytes, or the ETC pool (default: all three; hits: 20/20 and etc)
     #[arg(long = "mix", value_enum, value_delimiter = ',')]
     named_mixes: Vec<Mix>,
-    /// density: items at the last of 5 points, each twice the one before; fills: twice the items of
-    /// the first of eight fills, each 2^(1/8) times the one before
+    /// density: number of items at the last of 5 points (each point has twice the items of the
+    /// point before it); fills: twice the number of items of the first of 8 fills (each fill has
+    /// 2^(1/8) times the items of the fill before it)
     #[arg(long, default_value_t = 2_222_976)]
     pub(crate) items: u32,
-    /// -m of the subject (default 128; hits: 64; overwrite: 256)
+    /// -m of the subject, in megabytes (default: 128; hits: 64; overwrite: 256)
     #[arg(long = "memory-mb", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     named_memory_mb: Option<u32>,
     /// fills, items, hits: longest wait for the system to form huge pages, in seconds; khugepaged
     /// scans 16 MiB every 10 seconds, over all processes
     #[arg(long = "settle", default_value = "300", value_parser = real(0.0, 600.0))]
     settle_seconds: f64,
-    /// hits: key numbers, u32 little-endian; zstd if the name ends in .zst
+    /// hits: file with the numbers of the requested keys, as little-endian u32; compressed by zstd
+    /// if its name ends in .zst
     #[arg(long = "trace", value_delimiter = ',')]
     pub(crate) traces: Vec<PathBuf>,
-    /// hits: only this many requests of each trace
+    /// hits: number of requests to take from each trace (default: all)
     #[arg(long)]
     pub(crate) requests: Option<u32>,
-    /// hits: share of all keys that the rival holds; each number of the trace stands for as many
-    /// keys as this requires
+    /// hits: share of all keys that the rival can hold; if a trace has too few keys for this share,
+    /// each of its numbers stands for several keys
     #[arg(long, default_value = "0.1", value_parser = real(0.0001, 1.0))]
     pub(crate) part: f64,
-    /// large: one value in this number is 1 MiB long
+    /// large: one value in N is 1 MiB long; this option is N
     #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) one_in: u32,
     /// overwrite: total length of the values, in megabytes
@@ -62,7 +64,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 16 << 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=900_000))]
     pub(crate) value_bytes: u32,
-    /// large: the lower limit (default: a quarter of -m)
+    /// large: the lower limit, in megabytes (default: a quarter of -m)
     #[arg(long)]
     pub(crate) down_mb: Option<u32>,
     /// large: time within which the server must comply with the lower limit, in seconds
@@ -74,7 +76,7 @@ pub(crate) struct Options {
     /// Further arguments of the subject, separated by spaces
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     subject_args: String,
-    /// Further arguments of memcached
+    /// Further arguments of memcached, separated by spaces
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     rival_args: String,
     /// Also write the result to this file, as JSON
@@ -84,24 +86,24 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Experiment {
-    /// Bytes of an item in addition to key and value: the slope of resident memory over items, with
-    /// and without exptime, client flags and CAS uniques
+    /// Bytes that an item takes in addition to key and value (how much resident memory grows with
+    /// each item), with and without exptime, client flags and CAS uniques
     Density,
-    /// Resident memory per item with the same items in both servers, at eight fills between two
-    /// doublings, and the worst fill for the subject
+    /// Resident memory per item with the same items in both servers, at eight numbers of items, and
+    /// at the number that is worst for the subject
     Fills,
-    /// Items held at equal resident memory, after as many evictions as items; and the parts of the
-    /// subject's memory
+    /// Number of items that each server holds in equal resident memory, after it has evicted as
+    /// many items as it holds; and the uses of the subject's memory
     Items,
-    /// Misses at equal resident memory, with a recorded order of keys; a key that misses is stored.
-    /// The lengths of a key and its value are drawn from a hash of the key's number
+    /// Misses in equal resident memory, when a trace of keys is replayed; a key that misses is
+    /// stored. A hash of a key's number determines the lengths of the key and its value
     Hits,
-    /// The subject alone: more values of 100 B and 1 MiB than fit, then a lower cache_memlimit,
-    /// then flush_all. Fails at the first refused value, at too much resident memory, and if less
-    /// than 3 GiB of the machine's memory remain available
+    /// The subject alone: gets more values of 100 B and 1 MiB than fit, then a lower
+    /// cache_memlimit, then flush_all. Fails if the subject refuses a value or has too much
+    /// resident memory, or if less than 3 GiB of the machine's memory is available
     Large,
-    /// Values that fit, each overwritten ten times on average, at random: resident memory, CPU time
-    /// and page faults per SET
+    /// Values that fit and are overwritten at random, each ten times on average: resident memory,
+    /// and CPU time and page faults per SET
     Overwrite,
 }
 

@@ -40,13 +40,13 @@ pub(crate) fn ask(site: &Site<'_>) -> Outcome<String> {
         arena_is_free(site, &mut wire)?;
     }
     sound(site, &mut wire)?;
-    Ok(format!("no fault with {items} items nor when empty; {evictions} evictions"))
+    Ok(format!("no fault with {items} items or after a flush; {evictions} evictions"))
 }
 
 /// Waits until the arena holds no value. Fails if the server has copied every value that it sent.
 fn arena_is_free(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     if site.stat(wire, "stats udp", "zero_copy_bytes")? == 0 {
-        return fail(format!("{}: no value was sent in place", site.name));
+        return fail(format!("{}: no value was sent without a copy", site.name));
     }
     let start = Instant::now();
     loop {
@@ -57,7 +57,7 @@ fn arena_is_free(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
         }
         if start.elapsed() > PATIENCE {
             return fail(format!(
-                "{}: of {all_bytes} arena bytes {free_bytes} are free",
+                "{}: after a flush only {free_bytes} of {all_bytes} arena bytes are free",
                 site.name
             ));
         }
@@ -77,7 +77,7 @@ fn sound(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
             ([(name, value)], []) if name == "audit" && value == "ok" => return Ok(()),
             (_, []) => {
                 return fail(format!(
-                    "{}: no audit; was the server built with debug assertions?",
+                    "{}: no answer to stats audit; was the server built with debug assertions?",
                     site.name
                 ));
             }

@@ -51,11 +51,13 @@ impl Blaster<'_> {
             refused += total.errors;
         }
         if hits == 0 {
-            return fail(format!("no value to verify in {rounds} rounds, {unbegun} not begun"));
+            return fail(format!(
+                "no value was verified in {rounds} rounds; {unbegun} more rounds did not begin"
+            ));
         }
         Ok(format!(
-            "{rounds} rounds, {unbegun} not begun, {hits} values verified, {misses} misses, \
-             {refused} refused"
+            "{rounds} rounds, {unbegun} more did not begin, {hits} values verified, {misses} \
+             misses, {refused} requests refused"
         ))
     }
 

@@ -47,7 +47,11 @@ impl<'s> Stallers<'s> {
             control.pause(Duration::from_millis(self.random.number(PAUSE_MS_MAX).into()));
         }
         self.held.clear();
-        Ok(format!("{} clients stalled, {} at a time", progress.count(), self.connections_max))
+        Ok(format!(
+            "{} clients stalled, at most {} at a time",
+            progress.count(),
+            self.connections_max
+        ))
     }
 
     fn stall(&mut self) -> Outcome<()> {
@@ -67,7 +71,7 @@ impl<'s> Stallers<'s> {
                 let wide = Request { verb: Verb::Set(&value), key: WIDE, exptime: 0 };
                 let mut wire = self.site.text()?;
                 let (Answer::Done | Answer::Refused(_)) = wire.ask(&wide)? else {
-                    return Err("a wide value was neither stored nor refused".into());
+                    return Err("a long value was neither stored nor refused".into());
                 };
                 format!("get {WIDE}\r\n").repeat(GETS).into_bytes()
             }
@@ -118,14 +122,14 @@ pub(crate) fn churn(
             _ => {
                 let said = site.text()?.line("version")?;
                 if !said.starts_with("VERSION ") {
-                    return Err(format!("the version is {said:?}").into());
+                    return Err(format!("the answer to version is {said:?}").into());
                 }
             }
         }
         control.pause(Duration::from_millis(random.number(PAUSE_MS_MAX / 4).into()));
     }
     Ok(format!(
-        "{} connections opened and closed, {rude} without a whole request",
+        "{} connections opened and closed, {rude} of them without a whole request",
         progress.count()
     ))
 }

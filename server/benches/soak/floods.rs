@@ -99,7 +99,10 @@ pub(crate) fn run(
         control.pause(Duration::from_millis(random.number(PAUSE_MS_MAX).into()));
     }
     let counts = refused(site)?;
-    Ok(format!("{} datagrams, {unsent} not sent, {again} repeated, {counts}", progress.count()))
+    Ok(format!(
+        "{} datagrams, {unsent} of them not sent, {again} gets repeated, {counts}",
+        progress.count()
+    ))
 }
 
 /// Sends a get for an absent key until an answer comes, and returns the number of repetitions.
@@ -118,14 +121,17 @@ fn ask(asker: &UdpSocket, number: u64, control: &RunControl) -> Outcome<u64> {
             match Header::read(&answer[..bytes]) {
                 Some((header, b"END\r\n")) if header.id == id => return Ok(again),
                 Some((_, b"END\r\n")) => {}
-                _ => return fail(format!("{:?}", answer[..bytes].escape_ascii().to_string())),
+                _ => {
+                    let answer = answer[..bytes].escape_ascii().to_string();
+                    return fail(format!("the answer to a get is {answer:?}"));
+                }
             }
         }
         if !control.is_running() {
             return Ok(again);
         }
         if start.elapsed() > PATIENCE {
-            return fail(format!("not answered for {PATIENCE:?}"));
+            return fail(format!("a get was not answered for {PATIENCE:?}"));
         }
         again += 1;
     }
@@ -137,7 +143,7 @@ fn refused(site: &Site<'_>) -> Outcome<String> {
     let mut counts = Vec::new();
     for name in ["udp_refused", "udp_dropped_work", "udp_dropped_incomplete"] {
         match site.number(&rows, name)? {
-            0 => return fail(format!("{}: {name} is 0", site.name)),
+            0 => return fail(format!("{}: the statistic {name} is still 0", site.name)),
             count => counts.push(format!("{name} {count}")),
         }
     }

@@ -58,30 +58,30 @@ const MEMORY_MB: u32 = 64;
 const MTU: u32 = 9000;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Soaks two servers: one whose memory does not hold all items, under three kvblasters that verify
-/// values, and one that holds all items and may lose none. With --moving or --bypass, soaks one
-/// server. The exit status is 1 on any fault.
+/// Tests two servers under load and disturbances. One server's memory does not hold all items, and
+/// three kvblasters verify its values. The other server holds all items, and may lose none. With
+/// --moving or --bypass, tests only one server. The exit status is 1 if a fault is found.
 #[derive(Debug, clap::Parser)]
 struct Options {
     /// Duration in minutes
     #[arg(long, default_value_t = 1)]
     minutes: u32,
-    /// The seed of all randomness
+    /// The seed of all random choices
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..1 << 32))]
     seed: u64,
-    /// Requests a second of each kvblaster
+    /// Requests per second that each kvblaster sends
     #[arg(long = "rate", default_value_t = 5000)]
     rate_per_s: u32,
-    /// Soak one server, and move its whole load to another column each second
+    /// Test one server, and move its whole load to a random thread each second
     #[arg(long)]
     moving: bool,
-    /// Soak one server over AF_XDP, with this -o `zero_copy` for all values; needs root
+    /// Test one server over AF_XDP, with this value of -o `zero_copy`; needs root
     #[arg(long, value_name = "WHAT", conflicts_with = "moving")]
     bypass: Option<String>,
-    /// The server program to soak instead of this build's
+    /// Test this server program instead of this build's hypostyle
     #[arg(long)]
     subject: Option<PathBuf>,
-    /// Plant this fault; the soak must find it
+    /// Cause this fault on purpose; the test must find it
     #[arg(long, value_enum)]
     plant: Option<Plant>,
 }
@@ -96,7 +96,7 @@ fn run(options: Options) -> Outcome<()> {
         return run_at(&options, None);
     }
     let Some([near, far]) = pair(Veth { mtu: MTU, ..Veth::default() }) else {
-        return fail("no link between two namespaces".to_owned());
+        return fail("cannot make a link between two network namespaces".to_owned());
     };
     near.on(|| run_at(&options, Some(&far)).map_err(|error| error.to_string())).map_err(Into::into)
 }
@@ -143,7 +143,9 @@ fn run_at(options: &Options, far: Option<&Namespace>) -> Outcome<()> {
         }
     }
     match &control.faults()[..] {
-        [] => say("no wrong value was read, no item was lost, memory stayed in its bounds\n"),
+        [] => {
+            say("no wrong value was read, no item was lost, and memory stayed within its bounds\n")
+        }
         faults => fail(format!("{} faults:\n{}", faults.len(), faults.join("\n"))),
     }
 }

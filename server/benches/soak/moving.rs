@@ -119,7 +119,7 @@ impl MovingLoad<'_> {
             progress.add(1);
             connection = Some((target, stream));
         }
-        Ok(format!("{} rounds right, over {connections} connections", progress.count()))
+        Ok(format!("{} rounds of right answers over {connections} connections", progress.count()))
     }
 
     fn connect(&self, column: usize) -> Outcome<TcpStream> {
@@ -160,7 +160,7 @@ impl MovingLoad<'_> {
             self.count(WINDOW, WINDOW);
             progress.add(1);
         }
-        Ok(format!("{} windows of {WINDOW} right", progress.count()))
+        Ok(format!("{} windows of {WINDOW} right answers", progress.count()))
     }
 
     fn count(&self, sets: u64, gets: u64) {
@@ -192,14 +192,16 @@ impl MovingLoad<'_> {
             if counted == sent && taken == given && taken.iter().all(|count| *count > 0) {
                 let [moves, steals] = taken;
                 return Ok(format!(
-                    "{} datagrams, {} keys, {} sets counted as sent; {moves} connections and \
-                     {steals} receives given and taken",
+                    "the server counted all {} datagrams, {} keys and {} sets; columns gave and \
+                     took {moves} connections and {steals} batches of datagrams",
                     sent[0], sent[2], sent[3]
                 ));
             }
             if start.elapsed() > PATIENCE {
                 return fail(format!(
-                    "taken {taken:?}, given {given:?}; counted {counted:?}, sent {sent:?}"
+                    "columns took [connections, batches] {taken:?}, but gave {given:?}; the server \
+                     counted [datagrams, answers, keys, sets] {counted:?}, but clients sent \
+                     {sent:?}"
                 ));
             }
             std::thread::sleep(LOOK);
@@ -226,7 +228,7 @@ impl Asker {
         while !missing.is_empty() {
             let (bytes, _) = self.socket.recv_from(&mut answer)?;
             let Some((header, got)) = Header::read(&answer[..bytes]) else {
-                return fail("an answer without a frame".to_owned());
+                return fail("an answer has no frame header".to_owned());
             };
             match missing.remove(&header.id) {
                 Some(due) => same(&due, got)?,
@@ -259,5 +261,5 @@ fn same(due: &str, got: &[u8]) -> Outcome<()> {
     if due.as_bytes() == got {
         return Ok(());
     }
-    fail(format!("wrong: {:?} instead of {due:?}", got.escape_ascii().to_string()))
+    fail(format!("wrong answer: {:?} instead of {due:?}", got.escape_ascii().to_string()))
 }

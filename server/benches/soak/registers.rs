@@ -87,7 +87,8 @@ impl<'s> Registers<'s> {
         let there = self.items.iter().flatten().count();
         let Registers { hits, misses, refused, .. } = self;
         Ok(format!(
-            "{hits} right values, {misses} misses, {refused} refused, {there} of {KEYS} present"
+            "{hits} right values, {misses} misses, {refused} requests refused, {there} of {KEYS} \
+             keys present at the end"
         ))
     }
 
@@ -172,7 +173,9 @@ impl<'s> Registers<'s> {
                     self.items[place] = None;
                 }
             }
-            (_, Answer::Refused(words)) => return fail(format!("refused: {words}")),
+            (_, Answer::Refused(words)) => {
+                return fail(format!("the request was refused: {words}"));
+            }
             (Verb::Set(value), Answer::Done) => {
                 self.items[place] = Some(Item { value: value.to_vec(), life });
             }
@@ -217,7 +220,9 @@ impl<'s> Registers<'s> {
             Some(item) if !self.site.loses => {
                 let life = item.life.map(|(_, over)| over.duration_since(span.answered));
                 let bytes = item.value.len();
-                return fail(format!("lost: {bytes} bytes, {life:?} before they expire"));
+                return fail(format!(
+                    "an item of {bytes} bytes is lost; time to its expiry: {life:?}"
+                ));
             }
             _ => {}
         }
@@ -227,9 +232,10 @@ impl<'s> Registers<'s> {
     /// Fails if the key must be absent.
     fn present(&mut self, place: usize, span: &Span) -> Outcome<&mut Item> {
         match &mut self.items[place] {
-            None => fail("present, after it was deleted or absent".to_owned()),
+            None => fail("the item is present, but was deleted or absent before".to_owned()),
             Some(Item { life: Some((_, over)), .. }) if span.sent > *over => {
-                fail(format!("present {:?} after it expired", span.sent.duration_since(*over)))
+                let late = span.sent.duration_since(*over);
+                fail(format!("the item is still present {late:?} after it expired"))
             }
             Some(item) => Ok(item),
         }
@@ -259,7 +265,7 @@ fn same(due: &[u8], got: &[u8]) -> Outcome<()> {
     let at = due.iter().zip(got).take_while(|(due, got)| due == got).count();
     let near = |bytes: &[u8]| bytes[at..bytes.len().min(at + 32)].escape_ascii().to_string();
     fail(format!(
-        "wrong: {} bytes instead of {}, differing from byte {at} on: {:?} instead of {:?}",
+        "wrong value: {} bytes instead of {}; from byte {at} on, {:?} instead of {:?}",
         got.len(),
         due.len(),
         near(got),

@@ -41,7 +41,9 @@ impl<'f> Site<'f> {
         let mut site = Site { address: format!("{}:{port}", far.v4), far: Some(far), ..self };
         site.arena_bytes = site.stat(&mut site.text()?, "stats memory", "arena_free_bytes")?;
         if site.arena_bytes == 0 {
-            return fail("the arena has no room for values".to_owned());
+            return fail(
+                "the server has no memory for values that are sent without a copy".to_owned(),
+            );
         }
         Ok(site)
     }
@@ -89,7 +91,7 @@ impl<'f> Site<'f> {
     pub(crate) fn number(&self, rows: &[(String, String)], name: &str) -> Outcome<u64> {
         match rows.iter().find(|(other, _)| other == name).map(|(_, value)| value.parse()) {
             Some(Ok(number)) => Ok(number),
-            other => fail(format!("{}: {name} is {other:?}", self.name)),
+            other => fail(format!("{}: the statistic {name} is {other:?}", self.name)),
         }
     }
 }

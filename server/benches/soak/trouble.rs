@@ -66,7 +66,7 @@ fn keeps_limit(wire: &mut Wire) -> Outcome<bool> {
     let rows = wire.stats("stats memory")?;
     let number = |name: &str| -> Outcome<u64> {
         let row = rows.iter().find(|(it, _)| it == name);
-        let Some((_, value)) = row else { return fail(format!("no {name} in stats memory")) };
+        let Some((_, value)) = row else { return fail(format!("stats memory has no {name}")) };
         Ok(value.parse()?)
     };
     let taken = ["open", "sealed", "frames", "free", "limbo", "index"];
@@ -91,7 +91,8 @@ pub(crate) fn watch(site: &Site<'_>, control: &RunControl, progress: &Progress) 
                 rows.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
             let shown = shown.join(", ");
             return fail(format!(
-                "{resident} bytes resident, but at most {bound} at a limit of {limit}: {shown}"
+                "{resident} bytes are resident, but the limit of {limit} bytes allows only \
+                 {bound}: {shown}"
             ));
         }
         most = most.max(resident);
@@ -103,7 +104,7 @@ pub(crate) fn watch(site: &Site<'_>, control: &RunControl, progress: &Progress) 
     }
     let looks = progress.count();
     Ok(format!(
-        "{looks} looks, {most} bytes resident at most, {:.1} % of the bound",
+        "{looks} readings of resident memory: at most {most} bytes, at most {:.1} % of the bound",
         fullest * 100.0
     ))
 }
@@ -128,14 +129,16 @@ pub(crate) fn limits(
         }
         let said = wire.line(&format!("cache_memlimit {megabytes}"))?;
         if said != "OK" {
-            return fail(format!("cache_memlimit {megabytes}: {said}"));
+            return fail(format!("the answer to cache_memlimit {megabytes} is {said}"));
         }
         if is_lower {
             let start = Instant::now();
             while !keeps_limit(&mut wire)? || resident_bytes(site, &mut wire)? > bound_bytes(limit)
             {
                 if start.elapsed() > PATIENCE {
-                    return fail(format!("{PATIENCE:?} above the new limit of {limit} bytes"));
+                    return fail(format!(
+                        "memory is above the new limit of {limit} bytes after {PATIENCE:?}"
+                    ));
                 }
                 std::thread::sleep(LOOK);
             }
@@ -145,7 +148,7 @@ pub(crate) fn limits(
         progress.add(1);
         control.pause(Duration::from_secs(u64::from(2 + random.number(15))));
     }
-    Ok(format!("{} changes of the limit, {lowered} down", progress.count()))
+    Ok(format!("{} changes of the limit, {lowered} of them to a lower limit", progress.count()))
 }
 
 /// Flushes the server with delays of 0 to 2 seconds. Items set before a flush must vanish.
@@ -167,12 +170,15 @@ pub(crate) fn flushes(
             if delay == 0 { "flush_all".to_owned() } else { format!("flush_all {delay}") };
         let said = site.text()?.line(&command)?;
         if said != "OK" {
-            return fail(format!("{command}: {said}"));
+            return fail(format!("the answer to {command} is {said}"));
         }
         let start = Instant::now();
         while let Answer::Value(_) = ask(Verb::Get)? {
             if delay == 0 || start.elapsed() > PATIENCE {
-                return fail(format!("present {:?} after {command}", start.elapsed()));
+                return fail(format!(
+                    "an item is still present {:?} after {command}",
+                    start.elapsed()
+                ));
             }
             std::thread::sleep(LOOK);
         }
@@ -249,7 +255,7 @@ pub(crate) fn plant(
         progress.add(1);
         control.pause(LOOK);
     }
-    Ok(format!("{} faults planted", progress.count()))
+    Ok(format!("{} faults caused on purpose", progress.count()))
 }
 
 /// Leaves the server three free descriptors while `CROWD` clients connect, and then restores the
@@ -270,10 +276,10 @@ pub(crate) fn descriptors(
         for mut wire in crowd? {
             let said = wire.line("version")?;
             if !said.starts_with("VERSION ") {
-                return fail(format!("the version is {said:?}"));
+                return fail(format!("the answer to version is {said:?}"));
             }
         }
         progress.add(1);
     }
-    Ok(format!("{} times without descriptors for {CROWD} connections", progress.count()))
+    Ok(format!("{} times, {CROWD} clients connected while descriptors ran out", progress.count()))
 }

@@ -55,7 +55,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let shown: Vec<String> = worst
         .iter()
         .take(WORST)
-        .map(|(cost, number)| format!("{:.1} us at {number}", f64::from(*cost) / 1e3))
+        .map(|(cost, number)| format!("{:.1} us (insert number {number})", f64::from(*cost) / 1e3))
         .collect();
     say(&format!("  the worst inserts: {}\n{}", shown.join(", "), histogram(&least)))
 }
@@ -145,5 +145,5 @@ fn histogram(each: &[u32]) -> String {
     }
     let last = bars.iter().rposition(|bar| *bar > 0).unwrap_or(0);
     let lines = bars.iter().enumerate().take(last + 1);
-    lines.map(|(at, bar)| format!("  below {:>6} us {bar:>10}\n", 1_u32 << at)).collect()
+    lines.map(|(at, bar)| format!("  below {:>6} us {bar:>10} inserts\n", 1_u32 << at)).collect()
 }

@@ -96,7 +96,9 @@ fn one(sizes: Sizes, percent: u32, options: &Options, report: &mut Report) -> Ou
     let missing = missing(&mut column, keys);
     // There may be fewer missing keys than evictions, because an evicted key may be stored again.
     if missing > evictions {
-        return fail(format!("{missing} keys are missing, {evictions} were evicted"));
+        return fail(format!(
+            "{missing} keys are missing, but only {evictions} items were evicted"
+        ));
     }
     let name = |what: &str| format!("{sizes:?} sizes, {percent} % live: {what}");
     let of_ops = |count: u64| count_of_u64(count) / f64::from(ops);

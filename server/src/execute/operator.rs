@@ -190,7 +190,7 @@ fn limit_memory(context: &mut Context, megabytes: u32) -> Outcome {
                 Err(OutOfBounds) => {
                     let (least, most) = context.shared.memory_bytes_bounds();
                     log::info!(
-                        "cache_memlimit {megabytes} is refused: this server takes {} to {} MiB",
+                        "cache_memlimit {megabytes} is refused: the limit must be {} to {} MiB",
                         least.div_ceil(1 << 20).max(MEMLIMIT_MIN as usize),
                         most >> 20
                     );

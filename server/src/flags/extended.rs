@@ -31,22 +31,23 @@ const UDP_ALLOW: &str = "udp_allow";
 const UDP_REPLY_BYTES_MAX: i64 = u16::MAX as i64 * UDP_PAYLOAD_BYTES_MIN;
 const UDP_PAYLOAD_BYTES_MIN: i64 = crate::listen::PAYLOAD_BYTES_MIN as i64;
 
-const SLABS: &str = "memory is a log, without slab classes";
-const LRU: &str = "there are no LRU segments";
-const CRAWLER: &str = "expiry does not need a crawler";
-const INDEX: &str = "the index chooses its own size";
-const BUFFERS: &str = "buffers have fixed limits of their own";
-const FLASH: &str = "there is no external storage";
-const NO_FLASH: &str = "this version has no external storage; give -m the memory for all items.";
-const NO_TLS: &str = "this version has no TLS, so all data would go in clear text.";
-const NO_PROXY: &str = "this version is no proxy.";
+const SLABS: &str = "items are stored in a log, not in slab classes";
+const LRU: &str = "there are no LRU lists";
+const CRAWLER: &str = "expired items are removed without an LRU crawler";
+const INDEX: &str = "the index grows and shrinks with the number of items";
+const BUFFERS: &str = "the buffers of connections have fixed limits";
+const FLASH: &str = "there is no external storage (extstore)";
+const NO_FLASH: &str =
+    "this version has no external storage (extstore); set -m to the memory that all items need.";
+const NO_TLS: &str = "this version has no TLS, so all data would be sent unencrypted.";
+const NO_PROXY: &str = "this version has no proxy.";
 
 pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "no_pin",
         takes: ValueKind::Nothing,
-        help: &["do not pin threads to CPUs; use it if servers share a machine"],
+        help: &["do not pin threads to CPUs; useful if a machine has several servers"],
         handler: Handler::Sets(|choices, _| {
             choices.pin = false;
             Ok(())
@@ -66,7 +67,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "no_maxconns_fast",
         takes: ValueKind::Nothing,
-        help: &["let connections over the limit wait in the backlog"],
+        help: &["let connections above the limit of -c wait in the backlog"],
         handler: Handler::Sets(|choices, _| {
             choices.settings.connections_max_fast = false;
             Ok(())
@@ -103,9 +104,10 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: UDP_ALLOW,
         takes: ValueKind::Value("<networks>"),
         help: &[
-            "networks that are answered over UDP, such as",
-            "10.0.0.0/8,2001:db8::/32 (default: all, but then a client's",
-            "network gets only about 1 MiB of long replies per second)",
+            "client networks whose UDP requests are answered, such as",
+            "10.0.0.0/8,2001:db8::/32 (default: all, but then each network",
+            "gets only about 1 MiB per second in replies that are more than",
+            "three times as long as their requests)",
         ],
         handler: Handler::Sets(|choices, value| {
             let network = network(value).ok_or_else(|| {
@@ -121,13 +123,14 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "udp_reply_max",
         takes: ValueKind::Value("<bytes>"),
         help: &[
-            "longest reply over UDP, in bytes (default: 1048576, or",
-            "65536 if udp_allow is not given)",
+            "maximum length of a reply over UDP, in bytes (default: 1048576,",
+            "or 65536 if clients in all networks are answered)",
         ],
         handler: Handler::Sets(|choices, value| {
             let wrong = format!(
                 "udp_reply_max takes 2048 to {UDP_REPLY_BYTES_MAX} bytes: a reply has at most \
-                 65535 datagrams, and the shortest packets carry {UDP_PAYLOAD_BYTES_MIN} bytes each"
+                 65535 datagrams, and at the smallest MTU a datagram carries \
+                 {UDP_PAYLOAD_BYTES_MIN} bytes of it"
             );
             let bytes = number(value, 2048..=UDP_REPLY_BYTES_MAX, &wrong)?;
             choices.settings.udp_reply_max = usize::try_from(bytes).ok();
@@ -161,18 +164,19 @@ pub(super) const OPTIONS: &[Flag] = &[
     Flag {
         short: None,
         long: "zero_copy",
-        takes: ValueKind::Value("<what>"),
+        takes: ValueKind::Value("<mode>"),
         help: &[
-            "off (default): copy long values into packets;",
-            "send: store long values in packet memory and send them from",
-            "there, so that only the kernel may copy them;",
-            "full: like send, and do not copy long values on arrival;",
+            "how --xdp handles values of zero_copy_min bytes or more:",
+            "off (default): copy the values into packets;",
+            "send: store the values in the memory of packets and send them",
+            "from there, so that only the kernel may copy them;",
+            "full: like send, and do not copy values that arrive over --xdp;",
             "send and full need more memory",
         ],
         handler: Handler::Sets(|choices, value| {
             let known = ZeroCopy::ALL.into_iter().find(|(name, _)| *name == value);
             let (_, known) = known.ok_or_else(|| {
-                BadFlag::value(format!("zero_copy takes off, send or full (given: '{value}')"))
+                BadFlag::value(format!("zero_copy must be off, send or full (given: '{value}')"))
             })?;
             choices.settings.zero_copy = known;
             Ok(())
@@ -182,7 +186,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "zero_copy_min",
         takes: ValueKind::Value("<bytes>"),
-        help: &["shortest value, in bytes, that zero_copy applies to", "(default: 1024)"],
+        help: &["minimum length of values to which zero_copy applies, in bytes", "(default: 1024)"],
         handler: Handler::Sets(|choices, value| {
             let bytes = number(value, 1..=1 << 20, "zero_copy_min takes 1 to 1048576 bytes")?;
             choices.settings.zero_copy_bytes_min = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -194,8 +198,9 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "busy_poll",
         takes: ValueKind::Value("<us>"),
         help: &[
-            "microseconds that an idle thread polls for work before it",
-            "sleeps: shorter response times, more CPU time (default: 0)",
+            "microseconds for which an idle thread polls for work before it",
+            "sleeps (default: 0); polling shortens response times, but uses",
+            "CPU time",
         ],
         handler: Handler::Sets(|choices, value| {
             let us = number(value, 0..=1_000_000, "busy_poll takes 0 to 1000000 microseconds")?;
@@ -218,9 +223,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "steal_rings",
         takes: ValueKind::Nothing,
         help: &[
-            "idle threads also take over datagrams from other threads",
-            "whose --xdp queue is in copy mode; useful if requests have",
-            "many keys",
+            "with --xdp, idle threads take over datagrams of busy threads even",
+            "if the kernel copies packets; useful if requests have many keys",
         ],
         handler: Handler::Sets(|choices, _| {
             choices.settings.steal_rings = true;
@@ -246,8 +250,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "hashpower",
         takes: ValueKind::Value("<num>"),
         help: &[
-            "initial size of the index: 1.5 * 2^num items, num from 12 to",
-            "32, in at most a quarter of -m (default: a small index)",
+            "initial size of the index: room for 1.5 * 2^num items (num is 12",
+            "to 32), but at most a quarter of -m (default: a small index)",
         ],
         handler: Handler::Sets(|choices, value| {
             let power = number(value, 12..=32, "hashpower must be between 12 and 32")?;
@@ -261,7 +265,7 @@ pub(super) const OPTIONS: &[Flag] = &[
             "jenkins" | "murmur3" | "xxh3" => Ok(()),
             _ => Err(BadFlag::value("Unknown hash_algorithm option (jenkins, murmur3, xxh3)")),
         },
-        "the index uses its own hash function",
+        "the index has its own hash function",
     ),
     flag("slab_reassign", SLABS),
     Flag {
@@ -290,7 +294,11 @@ pub(super) const OPTIONS: &[Flag] = &[
     flag("no_slab_automove", SLABS),
     value("slab_automove_ratio", |value| fraction(value, "slab_automove_ratio", 1.0), SLABS),
     value("slab_automove_window", |value| between(value, "slab_automove_window", 3, 1800), SLABS),
-    value("slab_automove_freeratio", |value| fraction(value, "freeratio", 1.0), SLABS),
+    value(
+        "slab_automove_freeratio",
+        |value| fraction(value, "slab_automove_freeratio", 1.0),
+        SLABS,
+    ),
     value("slab_sizes", |_| Ok(()), SLABS),
     value("slab_chunk_max", |value| between(value, "slab_chunk_max", 1, 1024), SLABS),
     flag("no_chunked_items", SLABS),
@@ -300,8 +308,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "lru_crawler",
         takes: ValueKind::Nothing,
         help: &[
-            "let the lru_crawler command list items, and remove expired",
-            "items in the background (default: enabled)",
+            "allow the lru_crawler command to list items, and let the server",
+            "remove expired items in the background (default: enabled)",
         ],
         handler: Handler::Sets(|choices, _| {
             choices.settings.crawler = true;
@@ -313,9 +321,9 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "no_lru_crawler",
         takes: ValueKind::Nothing,
         help: &[
-            "the lru_crawler command lists no items, and expired items",
-            "are removed only when they are read or room is needed, until",
-            "a client sends lru_crawler enable",
+            "until a client sends \"lru_crawler enable\", the lru_crawler",
+            "command lists no items, and expired items are removed only if",
+            "they are read or if new items need the memory",
         ],
         handler: Handler::Sets(|choices, _| {
             choices.settings.crawler = false;
@@ -332,7 +340,10 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "lru_maintainer",
         takes: ValueKind::Nothing,
-        help: &["the stats command shows the seven fields of lru_maintainer", "(default: enabled)"],
+        help: &[
+            "the stats command shows the seven fields of memcached's LRU",
+            "maintainer (default: enabled)",
+        ],
         handler: Handler::Sets(|choices, _| {
             choices.settings.maintainer_told = true;
             Ok(())
@@ -343,8 +354,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "no_lru_maintainer",
         takes: ValueKind::Nothing,
         help: &[
-            "the stats command leaves out the seven fields of",
-            "lru_maintainer, as memcached does with this option",
+            "the stats command omits the seven fields of the LRU maintainer,",
+            "as memcached does with this option",
         ],
         handler: Handler::Sets(|choices, _| {
             choices.settings.maintainer_told = false;
@@ -360,7 +371,10 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "watcher_logbuf_size",
         takes: ValueKind::Value("<kb>"),
-        help: &["kilobytes of log lines that may wait for each watcher", "(default: 256)"],
+        help: &[
+            "kilobytes of watch lines that may wait for each watching client",
+            "(default: 256)",
+        ],
         handler: Handler::Sets(|choices, value| {
             choices.settings.watcher_log_bytes = kilobytes(value, "watcher_logbuf_size")?;
             Ok(())
@@ -371,8 +385,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "worker_logbuf_size",
         takes: ValueKind::Value("<kb>"),
         help: &[
-            "kilobytes of log lines for watchers that one thread may collect",
-            "in one pass of its event loop (default: 64)",
+            "kilobytes of watch lines that one thread may collect in one pass",
+            "of its event loop (default: 64)",
         ],
         handler: Handler::Sets(|choices, value| {
             choices.settings.worker_log_bytes = kilobytes(value, "worker_logbuf_size")?;
@@ -383,7 +397,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "track_sizes",
         takes: ValueKind::Nothing,
-        help: &["enable stats sizes, which counts items by size"],
+        help: &["enable the stats sizes command, which counts items by size"],
         handler: Handler::Sets(|choices, _| {
             choices.settings.sizes = true;
             Ok(())
@@ -397,13 +411,17 @@ pub(super) const OPTIONS: &[Flag] = &[
         help: &[],
         handler: Handler::Nothing { check: |_| Ok(()), why: BUFFERS },
     },
-    flag("inline_ascii_resp", "memcached ignores it as well"),
-    flag("no_inline_ascii_resp", "memcached ignores it as well"),
-    flag("modern", "it changes nothing in memcached 1.6.45"),
+    flag("inline_ascii_resp", "memcached ignores this option too"),
+    flag("no_inline_ascii_resp", "memcached ignores this option too"),
+    flag("modern", "this option has no effect in memcached 1.6.45 either"),
     flag("no_modern", SLABS),
-    flag("no_drop_privileges", "it is the default"),
-    refused("drop_privileges", ValueKind::Nothing, "this version has no system call filter."),
-    flag("relaxed_privileges", "there is no system call filter to relax"),
+    flag("no_drop_privileges", "this option is the default"),
+    refused(
+        "drop_privileges",
+        ValueKind::Nothing,
+        "this version has no system call filter (seccomp).",
+    ),
+    flag("relaxed_privileges", "there is no system call filter (seccomp)"),
     refused(
         "sock_cookie_id",
         ValueKind::Value("<num>"),
@@ -495,7 +513,8 @@ pub(super) fn network(text: &str) -> Option<IpNet> {
 
 /// Parses a size in kilobytes, at most a gigabyte, and returns it in bytes.
 fn kilobytes(text: &str, name: &str) -> Result<usize, BadFlag> {
-    let kilobytes = number(text, 1..=1 << 20, &format!("{name} must be between 1 and 1048576"))?;
+    let wrong = format!("{name} must be between 1 and 1048576 kilobytes");
+    let kilobytes = number(text, 1..=1 << 20, &wrong)?;
     Ok(usize::try_from(kilobytes).unwrap_or(0) << 10)
 }
 

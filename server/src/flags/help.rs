@@ -27,7 +27,7 @@ pub(super) fn usage() -> String {
     for option in extended().iter().filter(|option| matches!(option.handler, Handler::Sets(_))) {
         row(&mut out, &format!("   - {}:", option.long), option.help);
     }
-    out.push_str("\nAccepted for compatibility, checked, and reported to have no effect:\n");
+    out.push_str("\nThese options of memcached have no effect (values are checked):\n");
     for flag in flags().filter(|flag| matches!(flag.handler, Handler::Nothing { .. })) {
         row(&mut out, &synopsis(flag), flag.help);
     }

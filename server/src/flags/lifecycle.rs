@@ -55,8 +55,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "verbose",
         takes: ValueKind::Optional,
         help: &[
-            "verbose: also report start, stop and changes of the memory",
-            "limit; -vv and -vvv report no more than -v",
+            "verbose: also report the start and the end of the server, and",
+            "changes of the memory limit; -vv and -vvv report no more",
         ],
         handler: Handler::Sets(|choices, _| {
             choices.settings.verbosity += 1;

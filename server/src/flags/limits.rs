@@ -110,7 +110,8 @@ fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
         Some(digits) => {
             let part = u64::try_from(number(digits, 1..=100, wrong)?).unwrap_or(1);
             let (bytes, _) = choices.ram.least().ok_or_else(|| {
-                let unknown = "the system does not tell how much memory this process may use";
+                let unknown = "the system does not tell how much memory this process may use; \
+                               give a number of megabytes";
                 BadFlag::value(format!("-m {value} is refused: {unknown}"))
             })?;
             ((bytes / 100 * part) >> 20).max(1)

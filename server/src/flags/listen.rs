@@ -21,8 +21,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "port",
         takes: ValueKind::Value("<num>"),
         help: &[
-            "TCP port to listen on (default: 11211; 0 is off; -1 is any",
-            "free port, written to the file $MEMCACHED_PORT_FILENAME)",
+            "TCP port to listen on (default: 11211; 0: none; -1: any free port,",
+            "which is written to the file $MEMCACHED_PORT_FILENAME)",
         ],
         handler: Handler::Sets(set_port),
     },
@@ -31,8 +31,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "udp-port",
         takes: ValueKind::Value("<num>"),
         help: &[
-            "UDP port to listen on (default: 0, off; -1 is any free",
-            "port); without -p, TCP listens on the same port",
+            "UDP port to listen on (default: 0, none; -1: any free port);",
+            "without -p, TCP listens on the same port",
         ],
         handler: Handler::Sets(set_udp_port),
     },
@@ -63,10 +63,10 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "listen",
         takes: ValueKind::Value("<addr>"),
         help: &[
-            "address to listen on (default: all); for several, separate",
-            "them by commas or repeat -l; each is ADDR or ADDR:PORT,",
-            "e.g. -l 127.0.0.1,[::1]:11212; to allow one protocol only,",
-            "prefix proto[ascii]: or proto[binary]: (with the brackets)",
+            "address to listen on (default: all); separate several addresses",
+            "by commas, or repeat -l; an address is ADDR or ADDR:PORT,",
+            "e.g. -l 127.0.0.1,[::1]:11212; to allow only one protocol, write",
+            "proto[ascii]: or proto[binary]: before the address",
         ],
         handler: Handler::Sets(add_address),
     },
@@ -103,16 +103,17 @@ fn set_udp_port(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
 }
 
 fn port(value: &str, flag: &str) -> Result<Port, BadFlag> {
+    let invalid = || {
+        BadFlag::usage(format!(
+            "ERROR: Invalid port number {value}. {flag} takes 1 to 65535, 0 for no port, or -1 for \
+             any free port."
+        ))
+    };
     match value.parse::<i64>() {
         Ok(-1) => Ok(Port::Any),
         Ok(0) => Ok(Port::Off),
-        Ok(port) => match u16::try_from(port) {
-            Ok(port) => Ok(Port::Number(port)),
-            Err(_) => Err(BadFlag::usage(format!("ERROR: Invalid port number {port}."))),
-        },
-        Err(_) => Err(BadFlag::usage(format!(
-            "ERROR: Invalid port number {value}. {flag} takes 1 to 65535, 0 for none, -1 for any."
-        ))),
+        Ok(port) => u16::try_from(port).map(Port::Number).map_err(|_| invalid()),
+        Err(_) => Err(invalid()),
     }
 }
 
@@ -294,6 +295,6 @@ fn without_tag<'a>(choices: &mut Choices, address: &'a str) -> Result<&'a str, B
             "Listener tags must be between 1 and {TAG_BYTES_MAX} characters: \"{tag}\""
         )));
     }
-    choices.notes.push(format!("has no effect here: the tag '{tag}' of -l (only proxies use it)"));
+    choices.notes.push(format!("the tag '{tag}' of -l has no effect: only a proxy uses tags"));
     Ok(rest.strip_prefix(':').unwrap_or(rest))
 }

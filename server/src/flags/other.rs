@@ -20,7 +20,10 @@ pub(super) const FLAGS: &[Flag] = &[
         short: Some('X'),
         long: "disable-dumping",
         takes: ValueKind::Nothing,
-        help: &["disable stats cachedump and stats detail"],
+        help: &[
+            "disable stats cachedump, stats detail, stats hot, stats prefixes,",
+            "lru_crawler metadump and lru_crawler mgdump",
+        ],
         handler: Handler::Sets(|choices, _| {
             choices.settings.dump_enabled = false;
             Ok(())
@@ -36,7 +39,7 @@ pub(super) const FLAGS: &[Flag] = &[
                 Ok(factor) if factor > 1.0 => Ok(()),
                 _ => Err(BadFlag::value("Factor must be greater than 1")),
             },
-            why: "memory is a log, without slab classes",
+            why: "items are stored in a log, not in slab classes",
         },
     },
     Flag {
@@ -49,7 +52,7 @@ pub(super) const FLAGS: &[Flag] = &[
                 number(value, 1..=i64::from(i32::MAX), "Chunk size must be greater than 0")?;
                 Ok(())
             },
-            why: "memory is a log, without slab classes",
+            why: "items are stored in a log, not in slab classes",
         },
     },
     Flag {
@@ -92,7 +95,7 @@ pub(super) const FLAGS: &[Flag] = &[
                 number(value, 1..=i64::from(i32::MAX), wrong)?;
                 Ok(())
             },
-            why: "every thread has listeners of its own",
+            why: "each thread has its own listeners, and does not select connections by NAPI id",
         },
     },
     Flag {
@@ -136,15 +139,15 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "enable-ssl",
         takes: ValueKind::Nothing,
         help: &["enable TLS"],
-        handler: Handler::Refused("this version has no TLS, so all data would go in clear text."),
+        handler: Handler::Refused(
+            "this version has no TLS, so all data would be sent unencrypted.",
+        ),
     },
     Flag {
         short: Some('e'),
         long: "memory-file",
         takes: ValueKind::Value("<file>"),
         help: &["restartable cache"],
-        handler: Handler::Refused(
-            "this version cannot restart with its items, so the items would be lost.",
-        ),
+        handler: Handler::Refused("this version cannot restart without losing its items."),
     },
 ];

@@ -29,11 +29,15 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
             ),
             (
                 "SIGUSR1",
-                "Ends the server gracefully: it accepts no more connections, and answers the \
-                 requests that have arrived, for five seconds at most. The command \"shutdown \
-                 graceful\" does the same; it needs -A.",
+                "Ends the server gracefully: the server accepts no more connections, answers the \
+                 requests that have arrived, and ends after five seconds at most. With -A, the \
+                 command \"shutdown graceful\" does the same.",
             ),
-            ("SIGHUP, SIGPIPE", "Are ignored; the server has no files to read again."),
+            (
+                "SIGHUP, SIGPIPE",
+                "The server ignores these signals. It has no configuration file that SIGHUP could \
+                 reload.",
+            ),
         ],
     ),
     (
@@ -47,10 +51,10 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
         "EXIT STATUS",
         &[
             ("0", "The server was stopped, or the requested text was printed."),
-            ("1", "A value is out of range, an option is unknown, or memory is lacking."),
-            ("64", "A feature is refused, or options contradict each other."),
+            ("1", "A value is out of range, an option is unknown, or there is too little memory."),
+            ("64", "An option needs a feature that is missing, or options contradict each other."),
             ("67", "There is no such user (-u)."),
-            ("71", "The system refuses an operation, for example because a port is taken."),
+            ("71", "The system refuses an operation, for example because a port is in use."),
         ],
     ),
     ("SEE ALSO", &[("kvblaster(1), memcached(1)", "")]),
@@ -97,7 +101,7 @@ fn explanation(flag: &Flag) -> String {
     let help = flag.help.join(" ");
     let effect = match flag.effect() {
         Effect::Works => String::new(),
-        Effect::Nothing(why) => format!("no effect here: {why}"),
+        Effect::Nothing(why) => format!("has no effect: {why}"),
         Effect::Refused(why) => format!("refused: {}", why.trim_end_matches('.')),
     };
     match (help.is_empty(), effect.is_empty()) {
@@ -114,9 +118,9 @@ pub fn command() -> Command {
         .about("memory cache server that speaks memcached's protocols")
         .long_about(format!(
             "Hypostyle is an in-memory cache with the command line, the protocols and the \
-             behaviour of memcached {MEMCACHED_VERSION}. An option of memcached that has no effect \
-             here is checked, and reported once. An option that promises a feature that this \
-             version lacks is refused."
+             behaviour of memcached {MEMCACHED_VERSION}. If an option of memcached has no effect \
+             in Hypostyle, the server checks the option's value and reports the option once. If an \
+             option needs a feature that Hypostyle lacks, the server does not start."
         ))
         .override_usage("hypostyle [OPTION]... | man | completions SHELL")
         .disable_help_flag(true)
@@ -179,7 +183,7 @@ pub fn man() -> io::Result<String> {
     let mut roff = Roff::new();
     roff.control("SH", ["EXTENDED OPTIONS"]);
     roff.text([
-        roman("The options below follow "),
+        roman("Write these options after "),
         bold("-o"),
         roman(", separated by commas. The flag may be repeated."),
     ]);

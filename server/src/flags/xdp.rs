@@ -34,7 +34,7 @@ pub(super) const FLAGS: &[Flag] = &[
         takes: ValueKind::Value("<if>[:<queues>]"),
         help: &[
             "serve UDP on an interface, bypassing the network stack of the",
-            "kernel (AF_XDP); one thread serves each queue; needs -U, root;",
+            "kernel (AF_XDP); each queue has its own thread; needs -U and root;",
             "e.g. --xdp eth0 or, for queues 0 to 3 only, --xdp eth0:0-3",
         ],
         handler: Handler::Sets(|choices, value| {
@@ -47,9 +47,9 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "xdp-allow",
         takes: ValueKind::Value("<networks>"),
         help: &[
-            "networks that are answered by AF_XDP, such as",
+            "client networks whose packets bypass the kernel, such as",
             "10.0.0.0/8,2001:db8::/32 (default: all); packets from other",
-            "networks pass to the kernel",
+            "networks go through the kernel",
         ],
         handler: Handler::Sets(|choices, value| {
             for text in value.split(',') {
@@ -103,7 +103,7 @@ pub(super) const FLAGS: &[Flag] = &[
 fn interface(text: &str) -> Result<Xdp, BadFlag> {
     let wrong = || {
         BadFlag::usage(format!(
-            "--xdp takes an interface, or some of its queues, such as eth0 or eth0:0-3 \
+            "--xdp takes an interface, with or without queue numbers, such as eth0 or eth0:0-3 \
              (given: '{text}')"
         ))
     };
@@ -144,12 +144,15 @@ pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
     }
     if *udp_port_per_column {
         // The interface chooses a datagram's queue, and does not know which column has the port.
-        return Err(BadFlag::usage("--xdp is refused with -o udp_port_per_column"));
+        return Err(BadFlag::usage(
+            "--xdp is refused: it serves one UDP port, but -o udp_port_per_column gives each \
+             thread its own port",
+        ));
     }
     let queues = xdp.queues.as_ref().map_or(0, ExactSizeIterator::len);
     if queues > *columns {
         return Err(BadFlag::usage(format!(
-            "--xdp is refused: {queues} queues need {queues} threads, and -t is {columns}"
+            "--xdp is refused: {queues} queues need {queues} threads, but -t is {columns}"
         )));
     }
     let XdpFlags { allow, mode, fallback, .. } = std::mem::take(&mut choices.xdp);

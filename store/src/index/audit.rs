@@ -34,7 +34,7 @@ impl Index {
         // Acquire, here and below: pairs with the Release stores of `LockedGroup` and `grow`.
         for line in index(self.width().total_lines())..index(widest) {
             if self.lines.line(line).iter().any(|word| word.load(Ordering::Acquire) != 0) {
-                met.faults.push(format!("line {line} is not in use, and not empty"));
+                met.faults.push(format!("line {line} is not in use, but has slots"));
             }
         }
         met.slots
@@ -44,7 +44,9 @@ impl Index {
         let address = self.width().address(group);
         let word = self.groups.word(address.group()).load(Ordering::Acquire);
         if address.group != group || word & (LOCK | ODD) != 0 {
-            met.faults.push(format!("group {group} is {word:x}, at {address:?}"));
+            met.faults.push(format!(
+                "group {group} is locked or has a wrong address: word {word:x}, {address:?}"
+            ));
         }
         for line in 0..address.lines {
             for slot in slots(self.lines.line(address.line(line))) {
@@ -55,7 +57,9 @@ impl Index {
         let mut at = first;
         while at != 0 {
             if index(at) >= self.overflow.cut() || !met.overflow.insert(at) {
-                met.faults.push(format!("overflow line {at} of group {group} is another's"));
+                met.faults.push(format!(
+                    "overflow line {at} of group {group} does not exist or has another owner too"
+                ));
                 return;
             }
             let mut filled = 0;
@@ -64,7 +68,9 @@ impl Index {
                 self.audit_slot(slot, (address, word), None, met);
             }
             if filled == 0 || (at != first && filled < self.overflow.slots(at).len()) {
-                met.faults.push(format!("overflow line {at} of group {group} has {filled} slots"));
+                met.faults.push(format!(
+                    "overflow line {at} of group {group} has only {filled} filled slots"
+                ));
             }
             at = self.overflow.next(at);
         }
@@ -80,7 +86,7 @@ impl Index {
         met.slots.push(slot);
         let (group, loc) = (address.group, slot.loc());
         if slot.has(BUSY) {
-            met.faults.push(format!("the slot of {loc:#x} is busy"));
+            met.faults.push(format!("the slot that points to {loc:#x} is still busy"));
         }
         let (home, other) = (address.home(slot.tag()), address.other(slot.tag()));
         let spilled = word & (1 << (u64::from(SPILLED_AT) + home)) != 0;
@@ -90,8 +96,9 @@ impl Index {
         };
         if !is_found {
             met.faults.push(format!(
-                "the slot of {loc:#x} stands in line {line:?} of group {group}: home {home}, other \
-                 {other}, group word {word:x}"
+                "no lookup finds the slot that points to {loc:#x}: it is in line {line:?} of group \
+                 {group}, its home line is {home}, its other line is {other}, and the group's word \
+                 is {word:x}"
             ));
         }
         if let Some(hash) = (met.hash_of)(slot)
@@ -99,7 +106,9 @@ impl Index {
         {
             let due = (self.width().address(hash).group, tag(hash));
             let there = (group, slot.tag());
-            met.faults.push(format!("the key at {loc:#x} is of {due:?}, its slot in {there:?}"));
+            met.faults.push(format!(
+                "the key at {loc:#x} has (group, tag) {due:?}, but its slot has {there:?}"
+            ));
         }
     }
 
@@ -107,11 +116,13 @@ impl Index {
         let cut = self.overflow.cut();
         for at in self.overflow.free_lines().take(cut) {
             if index(at) >= cut || !met.overflow.insert(at) {
-                met.faults.push(format!("overflow line {at} is free, and in use"));
+                met.faults.push(format!(
+                    "overflow line {at} is listed as free, but is in use or does not exist"
+                ));
                 return;
             }
             if slots(self.overflow.slots(at)).next().is_some() {
-                met.faults.push(format!("overflow line {at} is free, and not empty"));
+                met.faults.push(format!("overflow line {at} is listed as free, but has slots"));
             }
         }
         if met.overflow.len() + 1 != cut {

@@ -49,9 +49,9 @@ impl Overflow {
         self.has_free() || self.cut.load(Ordering::Relaxed) < self.room(false) // only a hint
     }
 
-    /// Maximum number of lines that `take` cuts. The last few lines are kept for callers with
-    /// `must`, which would otherwise lose a slot: a layout of a group may need one line more than
-    /// before.
+    /// Maximum number of lines that `take` cuts. Only callers with `must` get the last few lines.
+    /// Such a caller lays out a group again, which may need one overflow line more than before;
+    /// without this line a slot would be lost.
     fn room(&self, must: bool) -> usize {
         let room = self.lines.len() / 8;
         if must { room } else { room - (room / SPARE_PART).min(SPARE_LINES_MAX) }

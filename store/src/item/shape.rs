@@ -81,7 +81,7 @@ pub(crate) struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) key_bytes: u32,
-    /// The length of the whole value, frames included.
+    /// The length of the whole value, including the part that is outside the log.
     pub(crate) value_bytes: u32,
     /// The length of the value's part in the log.
     pub(crate) log_bytes: u32,
@@ -149,7 +149,7 @@ impl Shape {
         !self.is_chained() && self.log_bytes as usize <= REWRITTEN_BYTES_MAX
     }
 
-    /// Bytes the item takes, frames included.
+    /// Bytes the item takes, including the part of its value that is outside the log.
     #[inline]
     pub(crate) fn all_bytes(&self) -> u64 {
         u64::from(self.extent()) + u64::from(self.value_bytes - self.log_bytes)

@@ -26,26 +26,30 @@ impl Log {
             counts[usize::from(std::ptr::eq(lane, &self.lanes[1]))] += 1;
             let (committed, reserved) = (there.committed(), there.reserved());
             if state == State::Open && u64::from(committed) != reserved {
-                faults.push(format!("open segment {segment} has {committed} of {reserved} bytes"));
+                faults.push(format!(
+                    "open segment {segment}: {committed} of {reserved} reserved bytes are committed"
+                ));
             }
             if state == State::Open && !named.contains(&segment) {
-                faults.push(format!("segment {segment} is open for nobody"));
+                faults.push(format!("segment {segment} is open, but no column uses it"));
             }
             if state != State::Open && !there.drainable() {
                 let end = there.end();
-                faults.push(format!("{state:?} segment {segment} has {committed} of {end} bytes"));
+                faults.push(format!(
+                    "{state:?} segment {segment}: {committed} of {end} bytes are committed"
+                ));
             }
             if state == State::Sealed {
                 self.calendar.audit(&self.memory.segments, segment, faults);
             }
             if state == State::Sealed && !lane.queue.has(there.ticket(), segment) {
-                faults.push(format!("sealed segment {segment} stands in no queue"));
+                faults.push(format!("sealed segment {segment} is not in its queue"));
             }
         }
         for (lane, count) in self.lanes.iter().zip(counts) {
             let counted = lane.count.segments.load(Ordering::Relaxed); // no column works now
             if counted != count {
-                faults.push(format!("a queue has {count} segments, counted {counted}"));
+                faults.push(format!("a queue has {count} segments, but its counter is {counted}"));
             }
         }
     }

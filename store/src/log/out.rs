@@ -124,7 +124,8 @@ impl Log {
         self.retire_if_dead(segment);
     }
 
-    /// Seals the segments that the holder of `token` fills, because nobody will take `token` again.
+    /// Seals the segments that the holder of `token` fills, because nobody takes `token` under the
+    /// present memory limit.
     pub(crate) fn seal_outs(&self, token: usize) {
         for lane in &self.lanes {
             lane.outs[token].iter().for_each(|out| self.seal_out(lane, out));

@@ -95,7 +95,8 @@ pub(crate) fn settle(
     let frame_bytes = column.log_value_bytes_max();
     let segment = if frame_bytes == 16 << 10 { 256 << 10 } else { frame_bytes * 8 };
     let hash = usize::try_from(stats.hash_bytes).unwrap().next_multiple_of(segment);
-    // Each column may have four open segments in its two queues.
+    // Each column may have four open segments: for each of the log's two queues, one for new items
+    // and one that compaction fills.
     let most = hash + segment * (2 + 4 * (THREADS + 1));
     assert!(store.used_bytes() <= most, "{} bytes are still in use", store.used_bytes());
 }

@@ -264,7 +264,8 @@ fn caption(less_is_better: bool, is_log: bool, series: &[&Series]) -> String {
         caption += " Bars are 95 % intervals.";
     }
     if cells().any(|cell| cell.is_bound) {
-        caption += " At hollow marks, and where the table has ○, kvblaster was the limit.";
+        caption +=
+            " At hollow marks, and where the table has ○, kvblaster was the limit, not the server.";
     }
     if is_log && cells().any(|cell| cell.estimate.value <= 0.0) {
         caption += " A value of 0 has no mark, because the axis is logarithmic.";

@@ -10,7 +10,7 @@ use crate::lab::figures::BESIDE;
 #[must_use]
 pub fn meaning(figure: &str) -> String {
     if let Some(name) = figure.strip_prefix(BESIDE) {
-        return format!("Of the second load: {}", meaning(name));
+        return format!("Of the second load, sent at the same time: {}", meaning(name));
     }
     let sentence = match figure {
         "requests/s" => "Requests that were answered per second.",
@@ -48,13 +48,15 @@ pub fn meaning(figure: &str) -> String {
         "failures" => "The share of the requests that failed.",
         "not found" => "The share of the keys that the server did not find.",
         "requests/CPU-s" => {
-            "Requests that were answered for each second of CPU time of the servers' CPUs."
+            "The number of answered requests for each second for which one of the servers' CPUs \
+             was busy."
         }
         "user time/request" => {
-            "CPU time of the servers outside the kernel, for each request that was answered."
+            "The CPU time that the servers spent outside the kernel, for each answered request."
         }
         "server CPUs" => {
-            "The mean number of the servers' CPUs that were busy: 1 is one CPU for all of the time."
+            "The mean number of the servers' CPUs that were busy; 1 means that one CPU was always \
+             busy."
         }
         "server user" => "The mean number of the servers' CPUs that ran programs, not the kernel.",
         "server system" => {
@@ -65,9 +67,14 @@ pub fn meaning(figure: &str) -> String {
         }
         "fullest CPU" => "The share of the time for which the machine's busiest CPU was busy.",
         "client CPUs" => "The mean number of CPUs that kvblaster used.",
-        "others on server CPUs" => "The share of the servers' CPU time that other programs used.",
+        "others on server CPUs" => {
+            "The share of the time of the servers' CPUs that other programs used."
+        }
         "resident memory" => "Memory that the servers used.",
-        "memory limit" => "The limit (-m, maxmemory) that led to the wanted resident memory.",
+        "memory limit" => {
+            "The memory limit (-m, maxmemory) at which the server had the resident memory that the \
+             experiment asks for."
+        }
         "lost datagrams" => "The share of the datagrams that were lost.",
         _ => "",
     };
@@ -85,7 +92,8 @@ mod tests {
             assert!(meaning(figure.name).ends_with('.'), "{}", figure.name);
         }
         let beside = meaning("beside: p99");
-        assert_eq!(beside, "Of the second load: 99 % of the responses took at most this time.");
-        assert_eq!(meaning("beside: x"), "Of the second load: ");
+        let of = "Of the second load, sent at the same time: ";
+        assert_eq!(beside, format!("{of}99 % of the responses took at most this time."));
+        assert_eq!(meaning("beside: x"), of);
     }
 }

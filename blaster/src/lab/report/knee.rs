@@ -95,10 +95,12 @@ fn knee(course: &[Step<'_>], axis: &str) -> Option<String> {
     let (first, later, last) = (&course[nth], &course[nth + 1..], course.last()?);
     if let Some(bound) = course.iter().find(|one| is_near(one) && one.is_bound) {
         let at = bound.label;
-        return Some(format!("{CANNOT_TELL}, because kvblaster was the limit at {axis} = {at}"));
+        return Some(format!(
+            "{CANNOT_TELL} where the knee is, because kvblaster was the limit at {axis} = {at}"
+        ));
     }
     let near = format!(
-        "{axis} = {}, where {RATE} are within 5 % of the greatest ({})",
+        "{axis} = {}, where {RATE} are within 5 % of their maximum ({})",
         first.label,
         grouped(best.rate)
     );
@@ -118,8 +120,8 @@ fn knee(course: &[Step<'_>], axis: &str) -> Option<String> {
             )
         }
         () => format!(
-            "there is no knee at {near}, because some later points have no greater mean \
-             response time"
+            "there is no knee at {near}, because the mean response time is not greater at every \
+             later point"
         ),
     };
     let is_low = |one: &&Step<'_>| one.p99_ns.is_some_and(|ns| ns < P99_NS);
@@ -161,8 +163,8 @@ mod tests {
 
     #[test]
     fn the_knee_is_the_first_point_near_the_greatest_if_the_mean_grows_from_there_on() {
-        let expected = "the knee is at connections = 2, where requests/s are within 5 % of the \
-                        greatest (100); the mean response time grows from 100 µs there to 400 µs \
+        let expected = "the knee is at connections = 2, where requests/s are within 5 % of their \
+                        maximum (100); the mean response time grows from 100 µs there to 400 µs \
                         at connections = 8; the greatest requests/s with a p99 below 1 ms are 96, \
                         at connections = 2";
         assert_eq!(course(&KNEE_AT_2).unwrap(), expected);
@@ -170,8 +172,8 @@ mod tests {
         flat[3].2 = 1e5;
         let told = course(&flat).unwrap();
         let expected = "there is no knee at connections = 2, where requests/s are within 5 % of \
-                        the greatest (100), because some later points have no greater mean \
-                        response time; ";
+                        their maximum (100), because the mean response time is not greater at \
+                        every later point; ";
         assert!(told.starts_with(expected), "{told}");
         let told = course(&[("1", 10.0, 1e6, 2e6), ("2", 20.0, 1e6, 3e6)]).unwrap();
         let expected = "there is no knee, because requests/s still grow at the last point, \
@@ -192,8 +194,8 @@ mod tests {
         steps[0].is_bound = true;
         assert!(knee(&steps, "connections").unwrap().starts_with("the knee is at"));
         steps[2].is_bound = true;
-        let expected =
-            "this machine cannot tell, because kvblaster was the limit at connections = 4";
+        let expected = "this machine cannot tell where the knee is, because kvblaster was the \
+                        limit at connections = 4";
         assert_eq!(knee(&steps, "connections").unwrap(), expected);
     }
 }

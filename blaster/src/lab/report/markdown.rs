@@ -48,7 +48,8 @@ fn readme(entries: &[Entry], sections: &[Section]) -> String {
         }
     };
     format!(
-        "# {SUBJECT}\n\n{}, by `kvblaster lab run` and `kvblaster lab report --markdown`.\n\n\
+        "# {SUBJECT}\n\nMeasured with `kvblaster lab run` ({}), and written by `kvblaster lab \
+         report --markdown`.\n\n\
          {}\n\n{}\n\n## Machine and versions\n\n{}\n## Overview\n\n{}\n{READING}\n{unmeasured}",
         escaped(&overview::when(sections)),
         escaped(&overview::totals(entries, sections)),
@@ -66,7 +67,7 @@ fn section(section: &Section) -> String {
         escaped(&section.source())
     );
     if let Some(experiment) = &section.experiment {
-        list(&mut out, "The source", &experiment.found);
+        list(&mut out, "Findings of the source", &experiment.found);
         let _ = writeln!(out, "\nMethod: {}", escaped(&sentence(&experiment.did)));
         if !experiment.differs.is_empty() {
             let _ = writeln!(out, "\nDifferences: {}", escaped(&sentence(&experiment.differs)));
@@ -81,7 +82,7 @@ fn section(section: &Section) -> String {
                 writeln!(out, "- **{verdict}**: {}<br>Here: {}", escaped(&says), escaped(&told));
         }
     }
-    list(&mut out, "Found here", &section.findings);
+    list(&mut out, "Findings on this machine", &section.findings);
     let noise = noise::table(section);
     if !noise.is_empty() {
         let _ = write!(out, "\n## Noise\n\n{}", noise.markdown());
@@ -92,7 +93,7 @@ fn section(section: &Section) -> String {
         let _ = write!(out, "\n## Not measured\n\n{}", missing.markdown());
     }
     list(&mut out, "Remarks of the self-check", &section.remarks);
-    let _ = write!(out, "\n## Repeat it\n\n{}\n\n", escaped(&sentence(&section.made())));
+    let _ = write!(out, "\n## Command\n\n{}\n\n", escaped(&sentence(&section.made())));
     out += &code(&section.record.command);
     let servers = section.servers().into_iter();
     let servers =

@@ -73,10 +73,12 @@ pub fn sentence(sections: &[Section]) -> String {
 /// Returns a table of the noise, which has no rows if the experiment is not `NOISE`.
 #[must_use]
 pub fn table(section: &Section) -> Table {
-    let mut table = Table::new(&["figure", "server", "greatest difference", "at"]);
+    let head =
+        ["figure", "server", "ratio of two equal servers", "point with the greatest difference"];
+    let mut table = Table::new(&head);
     for noise in all(section) {
         let at = section.experiment.as_ref().map(|one| one.place(&noise.at)).unwrap_or_default();
-        let ratio = format!("{} times", noise.ratio.as_ratio());
+        let ratio = noise.ratio.as_ratio();
         table.row(&[noise.figure.to_owned(), noise.server.to_owned(), ratio, at]);
     }
     table

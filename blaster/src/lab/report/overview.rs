@@ -20,9 +20,9 @@ pub const SUBJECT: &str = "Published measurements of caches, repeated";
 pub const READING: &str = "\
 A value is the mean over the rounds: the geometric mean if all values are positive, otherwise the \
 arithmetic mean. Brackets and bars are 95 % intervals by Student's t. A claim is confirmed if the \
-interval lies within the claim's limits, and not reproduced if the interval lies outside; the \
-noise between equal servers widens the interval of a ratio. Otherwise the measurement is too \
-short to tell. If kvblaster, which makes the load, was the limit, this machine cannot tell.";
+interval lies within the claim's limits, and not reproduced if the interval lies outside these \
+limits; otherwise the measurement is too short to tell. The noise between equal servers widens the \
+interval of a ratio. If kvblaster, which makes the load, was the limit, this machine cannot tell.";
 
 /// Counts the measured experiments and the verdicts, in words.
 #[must_use]
@@ -55,7 +55,7 @@ pub fn when(sections: &[Section]) -> String {
             format!("{} to {}", day(first), day(last))
         }
         (Some(first), _) => day(first),
-        _ => "without a date".to_owned(),
+        _ => "date unknown".to_owned(),
     }
 }
 
@@ -142,7 +142,7 @@ pub fn unmeasured(
             (Err(error), _) => format!("the data cannot be read: {error}"),
             (_, Some(missing)) => missing.why.clone(),
             (Ok(Some(_)), None) => "the data have no measurement".to_owned(),
-            (Ok(None), None) => "it was not run".to_owned(),
+            (Ok(None), None) => "the experiment was not run".to_owned(),
         };
         let unknown = || "no experiment of this kvblaster has this name".to_owned();
         let of = entry.experiment.as_ref().map_or_else(unknown, source);

@@ -68,7 +68,7 @@ fn section(out: &mut String, section: &Section) {
     );
     source(out, section);
     claims(out, section);
-    list(out, "Found here", &section.findings);
+    list(out, "Findings on this machine", &section.findings);
     let noise = noise::table(section);
     if !noise.is_empty() {
         let _ = write!(out, "<div class=\"reasons\"><h3>Noise</h3>{}</div>", noise.html("Noise"));
@@ -112,8 +112,8 @@ fn source(out: &mut String, section: &Section) {
         .collect();
     let _ = writeln!(
         out,
-        "<div class=\"findings\"><h3>The source</h3><ul>{found}</ul></div>\n\
-         <details><summary>Method, and differences from it</summary><p>{}</p>",
+        "<div class=\"findings\"><h3>Findings of the source</h3><ul>{found}</ul></div>\n\
+         <details><summary>Method of the source, and differences here</summary><p>{}</p>",
         escaped(&sentence(&experiment.did))
     );
     if !experiment.differs.is_empty() {

@@ -63,7 +63,8 @@ pub(crate) fn profile(experiment: &Experiment, record: &Record) -> Option<Bars> 
         table.row(&cells);
     }
     let caption = "Shares of the servers' CPU time by kind of work, sampled by perf, without idle \
-                   time and other programs. The table has each kind and the 95 % intervals.";
+                   time and other programs. The table has all kinds of work, and the 95 % \
+                   intervals.";
     (!bars.is_empty()).then(|| Bars {
         id: format!("{}-profile", slug(&experiment.name)).into(),
         title: "Kinds of work".to_owned(),

@@ -191,7 +191,7 @@ fn every_kind_of_record_has_a_row_and_nothing_escapes() {
     let page = page::page(&entries, &sections);
     for (name, cell) in [
         ("empty", "the data have no measurement"),
-        ("none", "it was not run"),
+        ("none", "the experiment was not run"),
         ("orphan", "no longer an experiment"),
         ("broken", "the data cannot be read: &lt;/script&gt;"),
         ("both", "confirmed</td><td>the thesis: p99 is below 1 ms</td>"),
@@ -224,8 +224,8 @@ fn noise_of_another_scale_is_told_and_a_claim_outside_the_scale_is_counted() {
     entries[0].record.as_mut().unwrap().as_mut().unwrap().scale = Scale::Full;
     let mut all = sections(&entries);
     let plain = all.iter_mut().find(|one| one.name == "plain").unwrap();
-    let expected = "The noise between equal servers widens no interval here, because \
-                    own-noise was measured with scale Full";
+    let expected = "The noise between equal servers does not widen the intervals of this \
+                    experiment, because the experiment own-noise was measured with the scale full";
     assert_eq!(plain.remarks, [expected]);
     plain.judged[0].verdict = Verdict::NotAtScale;
     let totals = super::overview::totals(&entries, &all);
@@ -242,7 +242,7 @@ fn a_failure_is_a_row_and_equal_ones_are_one() {
         table.contains("| memcached | all | The measurement failed: &lt;/script&gt;"),
         "{table}"
     );
-    assert_eq!(section.without_values().unwrap(), "No measurement has a value of hits");
+    assert_eq!(section.without_values().unwrap(), "No measurement has a value for hits");
 }
 
 #[test]
@@ -359,11 +359,11 @@ fn a_comparison_is_void_or_open_where_the_measurements_are_doubtful() {
     });
     let expected = "the requests/s of hypostyle are 2.00 times those of memcached: better at 1, \
                     this machine cannot tell at 1, not comparable at 1 of 3 points; kvblaster was \
-                    the limit in 6 of 18 measurements; the servers did not find the same keys \
-                    (0.00 % to 50.00 % were not found)";
+                    the limit in 6 of 18 measurements; the servers missed different shares of \
+                    the keys (0.00 % and 50.00 %)";
     assert_eq!(findings::compared(&experiment, &data, None), [expected]);
     data.rows.retain(|row| row.at == ["16"]);
-    let expected = "(connections = 16): not comparable; the servers did not find the same keys";
+    let expected = "(connections = 16): not comparable; the servers missed different shares of";
     let told = findings::compared(&experiment, &data, None);
     assert!(told[0].contains(expected), "{told:?}");
 }
@@ -404,8 +404,8 @@ fn a_report_is_written_from_a_folder() {
     let error = write(&folder, None, (Some(&markdown), Some(&library))).unwrap_err().to_string();
     assert!(
         error.ends_with(
-            "README.md: no earlier report wrote this file; name another \
-                             folder, or move the file"
+            "README.md: kvblaster does not replace this file, because no earlier report wrote it; \
+             name another folder, or move the file"
         ),
         "{error}"
     );

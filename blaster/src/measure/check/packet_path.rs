@@ -58,15 +58,20 @@ fn full_backlogs(cores: &[Core], verdict: &mut Verdict) {
 }
 
 fn full_sockets(interval: &Interval, verdict: &mut Verdict) {
-    for (name, sockets, used) in [
-        ("server", "the server's UDP sockets", interval.usage.server),
-        ("generator", "kvblaster's UDP and AF_XDP sockets", interval.usage.client),
-    ] {
+    let of_server = ("server", "the server's UDP sockets", "requests in these datagrams");
+    let of_generator = (
+        "generator",
+        "kvblaster's UDP and AF_XDP sockets",
+        "requests whose answers were in these datagrams",
+    );
+    for ((name, sockets, requests), used) in
+        [(of_server, interval.usage.server), (of_generator, interval.usage.client)]
+    {
         let dropped = used.and_then(|used| used.datagrams_dropped).unwrap_or(0);
         if dropped > 0 {
             let sentence = format!(
                 "the kernel dropped {} datagrams because the buffers of {sockets} were full: the \
-                 requests of these datagrams count as lost",
+                 {requests} count as lost",
                 grouped(dropped as f64)
             );
             verdict.add(&format!("{name}-dropped"), Severity::Warning, sentence);

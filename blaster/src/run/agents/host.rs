@@ -28,7 +28,8 @@ const TICK: Duration = Duration::from_millis(5);
 /// The flags of `kvblaster agent`: the CPUs of its threads.
 #[derive(Debug, clap::Args)]
 pub struct HostFlags {
-    /// CPUs to pin the driving threads to, in the order of the threads
+    /// CPUs to which the sending threads are pinned: the first thread to the first CPU of the list,
+    /// and so on
     #[arg(long, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     cpus: std::vec::Vec<usize>,
@@ -59,7 +60,8 @@ pub fn run(flags: &HostFlags) -> Result<(), String> {
                 Err(why) => {
                     let _ = writeln!(
                         io::stderr(),
-                        "kvblaster agent: cannot read the controller's orders: {why}"
+                        "kvblaster agent: cannot read the messages of the kvblaster that controls \
+                         this agent: {why}"
                     );
                     std::process::exit(Exit::Failed as i32);
                 }
@@ -124,9 +126,8 @@ impl Work {
 impl Agent<'_> {
     /// Fails if the controller is gone; this error ends the agent.
     fn say(&self, message: FromAgent) -> Result<(), String> {
-        self.to
-            .send(message)
-            .map_err(|_| "the controller no longer reads the agent's messages".to_owned())
+        let why = "the kvblaster that controls this agent no longer reads the agent's messages";
+        self.to.send(message).map_err(|_| why.to_owned())
     }
 
     fn obey(&mut self, order: ToAgent) -> Result<(), String> {
@@ -270,8 +271,8 @@ fn sent_workload(toml: &str, files: &SentFiles) -> Result<Workload, String> {
     match theirs.zip(ours.lines()).find(|(theirs, ours)| theirs != ours) {
         None => Ok(workload),
         Some((theirs, _)) => Err(format!(
-            "the workload differs from the controller's workload: did a file change while \
-             kvblaster started? {}",
+            "the workload that the agent received does not match the files that it received: did \
+             a file change while kvblaster started? The first difference: {}",
             theirs.trim_start_matches("# ")
         )),
     }
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(sent_workload(&toml, &ours).unwrap().to_toml(), toml);
         let why = sent_workload(&toml, &changed).unwrap_err();
         assert!(
-            why.contains("did a file change") && why.contains("? md5 of value-size's"),
+            why.contains("did a file change") && why.contains(": md5 of value-size's"),
             "{why}"
         );
     }

@@ -164,7 +164,7 @@ impl<F: AsFd> Lines<F> {
             }
             self.from.get_mut().patience = SILENCE_MAX;
             if line.len() as u64 == LINE_BYTES_MAX {
-                return Err(format!("a line is longer than {LINE_BYTES_MAX} bytes"));
+                return Err(format!("a message is longer than {LINE_BYTES_MAX} bytes"));
             }
             if line != b"\n" {
                 let message = serde_json::from_slice(&line);
@@ -258,7 +258,7 @@ mod tests {
         for (bytes, why) in [
             (&b""[..], "no message arrived for 10ms"),
             (b"Welcome\x1b to b\n", "this line is not a message of kvblaster: Welcome\\u{1b} to b"),
-            (long.as_bytes(), "the files that follow have more than 67108864 bytes"),
+            (long.as_bytes(), "the files of the workload have more than 67108864 bytes together"),
         ] {
             let (message, _open) = read(bytes, patience);
             assert_eq!(message.unwrap_err(), why);

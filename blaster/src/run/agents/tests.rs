@@ -84,7 +84,7 @@ fn an_epoch_told_twice_stands_for_no_other_agents() {
     assert!(WorkerGroup::next(&hands, PATIENCE).is_none() && hands.is_over());
     let why = agents.failed().unwrap().to_string();
     assert!(
-        why.starts_with("agent 1 (sh /") && why.contains("the agent reports epoch 0 twice"),
+        why.starts_with("agent 1 (sh /") && why.contains("the counts of interval 0 twice"),
         "{why}"
     );
 }

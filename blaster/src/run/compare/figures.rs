@@ -24,7 +24,7 @@ pub const ROUNDS_MIN: usize = 7;
 /// Two servers count as the same if the interval of their ratio is within this distance of 1.
 pub const SAME_WITHIN: f64 = 0.03;
 /// Two shares count as the same if the interval of their difference is within this distance of 0.
-const SAME_SHARES_WITHIN: f64 = 0.001;
+pub const SAME_SHARES_WITHIN: f64 = 0.001;
 
 /// The unit of a figure, and the way in which two figures are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

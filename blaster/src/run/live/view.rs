@@ -68,8 +68,8 @@ impl View {
         let idle = self.idle.map(|idle| format!("machine idle {}", percent(idle)));
         let cpus = [used("server", self.server_cpus), used("kvblaster", self.own_cpus), idle];
         lines.flow("CPUs", &cpus.into_iter().flatten().collect::<Vec<_>>());
-        lines.curve("rate", &self.rates, |most| format!("to {}/s", grouped(most)));
-        lines.curve("p99", &self.p99s, |most| format!("to {}", time(whole(most))));
+        lines.curve("rate", &self.rates, |most| format!("up to {}/s", grouped(most)));
+        lines.curve("p99", &self.p99s, |most| format!("up to {}", time(whole(most))));
         lines.lines
     }
 }
@@ -177,8 +177,8 @@ requests  due 100,000/s  sent 99,998/s  answered 99,990/s
 response  p50 98.0 µs  p99 1.23 ms  max 2.00 s
 answers   hits 94.22 %  failed 0  late 17  under way 12
 CPUs      server 0.87  kvblaster 1.50  machine idle 21.30 %
-rate      ▁▅█ to 100,000/s
-p99       ▅█▂ to 2.00 ms";
+rate      ▁▅█ up to 100,000/s
+p99       ▅█▂ up to 2.00 ms";
         assert_eq!(view().lines(80, false).join("\n"), expected);
     }
 
@@ -193,8 +193,8 @@ answers   hits 94.22 %  failed 0  late 17
           under way 12
 CPUs      server 0.87  kvblaster 1.50
           machine idle 21.30 %
-rate      ▁▅█ to 100,000/s
-p99       ▅█▂ to 2.00 ms";
+rate      ▁▅█ up to 100,000/s
+p99       ▅█▂ up to 2.00 ms";
         assert_eq!(view().lines(43, false).join("\n"), expected);
         let mut failing = view();
         failing.failed = u64::MAX;

@@ -6,7 +6,9 @@
 
 use super::{head, remarked};
 use crate::result::manifest::TargetRecord;
-use crate::run::compare::figures::{Against, Finding, Kind, PER_CPU, ROUNDS_MIN, Row, SAME_WITHIN};
+use crate::run::compare::figures::{
+    Against, Finding, Kind, PER_CPU, ROUNDS_MIN, Row, SAME_SHARES_WITHIN, SAME_WITHIN,
+};
 use crate::run::compare::{Comparison, Plan};
 use crate::words::{grouped, percent, quoted, sentence, size, time, whole, wrapped};
 use std::fmt::Write;
@@ -31,7 +33,7 @@ pub fn text(plan: &Plan, done: &Comparison) -> String {
     let round_s = (schedule.report * schedule.reports).as_secs_f64();
     let about = format!(
         "Medians of {} round{}, in which the servers took turns of {round_s} s each. Brackets give \
-         the {:.0} % confidence interval of a ratio.",
+         the {:.0} % confidence interval of a ratio or difference.",
         done.rounds,
         if done.rounds == 1 { "" } else { "s" },
         100.0 * done.confidence
@@ -130,35 +132,48 @@ fn cell(kind: Kind, median: Option<f64>) -> String {
 fn too_little(row: &Row) -> String {
     let (first, rest) = row.figure.split_at(1);
     let first = first.to_ascii_uppercase();
-    format!("{first}{rest}: too little CPU time to compare; use longer rounds or a higher rate.")
+    format!(
+        "{first}{rest}: a server used too little CPU time to compare; use longer rounds \
+         (--schedule) or a higher rate."
+    )
+}
+
+/// Formats a ratio, or a difference in percentage points, with its interval.
+fn value(told: &Against, kind: Kind) -> String {
+    let scale = if kind == Kind::Share { 100.0 } else { 1.0 };
+    let (low, high) = told.interval.unwrap_or((f64::NAN, f64::NAN));
+    let decimals = if (high - low) * scale < 0.05 { 3 } else { 2 };
+    let shown = |value: f64| format!("{:.decimals$}", value * scale);
+    match told.interval {
+        Some((low, high)) => format!("{} [{}, {}]", shown(told.value), shown(low), shown(high)),
+        None => shown(told.value),
+    }
 }
 
 fn told_of(row: &Row, letter: &str, told: &Against) -> String {
     let what = &row.figure;
-    let is_share = row.kind == Kind::Share;
-    let (unit, scale) = if is_share { (" points", 100.0) } else { (" times", 1.0) };
-    let (low, high) = told.interval.unwrap_or((f64::NAN, f64::NAN));
-    let decimals = if (high - low) * scale < 0.05 { 3 } else { 2 };
-    let shown = |value: f64| format!("{:.decimals$}", value * scale);
-    let interval = match told.interval {
-        Some((low, high)) => format!(" [{}, {}]", shown(low), shown(high)),
-        None => String::new(),
+    let value = value(told, row.kind);
+    let (limit, compared) = match row.kind {
+        Kind::Share => (
+            format!("{:.1} percentage points", 100.0 * SAME_SHARES_WITHIN),
+            format!("the difference {letter} - A is {value} percentage points"),
+        ),
+        _ => (format!("{:.0} %", 100.0 * SAME_WITHIN), format!("the ratio {letter}/A is {value}")),
     };
-    let value = shown(told.value) + &interval + unit;
     let mut said = match (told.finding, row.kind) {
-        (Finding::Differs, Kind::Rate) => format!("{letter} answers {value} A's {what}"),
-        (Finding::Differs, Kind::Share) => format!("{letter}'s {what} are {value} above A's"),
-        (Finding::Differs, _) => format!("{letter}'s {what} is {value} A's"),
-        (Finding::Same, Kind::Share) => format!("No difference in {what}: {value}"),
+        (Finding::Differs, Kind::Rate) => format!("{letter} answers {value} times A's {what}"),
+        (Finding::Differs, Kind::Share) => format!("{what}: {compared}"),
+        (Finding::Differs, _) => format!("{letter}'s {what} is {value} times A's"),
         (Finding::Same, _) => {
-            format!("No difference of {:.0} % or more in {what}: {value} A's", 100.0 * SAME_WITHIN)
+            format!("{what}: {letter} and A differ by less than {limit}; {compared}")
         }
-        (Finding::Noise, _) => {
-            format!("{what}: no difference beyond this machine's noise: {value}")
-        }
+        (Finding::Noise, _) => format!(
+            "{what}: no difference between {letter} and A that exceeds the variation between \
+             rounds; {compared}"
+        ),
         (Finding::TooFew, _) => format!(
-            "{what}: {value}; {} too few to tell a difference from noise, at least {ROUNDS_MIN} \
-             are needed",
+            "{what}: {compared}, but {} too few to tell whether the servers differ; at least \
+             {ROUNDS_MIN} are needed",
             match told.rounds {
                 1 => "one round is".to_owned(),
                 rounds => format!("{rounds} rounds are"),
@@ -202,15 +217,32 @@ mod tests {
                 pairs(1.4),
                 "B answers 1.44 [1.41, 1.48] times A's requests per CPU-second.",
             ),
-            (Kind::Time, pairs(0.95), "P99: no difference beyond this machine's noise: 0.99 [0."),
-            (Kind::Time, vec![(5.0, 5.0); 9], "No difference of 3 % or more in p99: 1.000 ["),
+            (
+                Kind::Time,
+                pairs(0.95),
+                "P99: no difference between B and A that exceeds the variation between rounds; the \
+                 ratio B/A is 0.99 [0.",
+            ),
+            (
+                Kind::Time,
+                vec![(5.0, 5.0); 9],
+                "P99: B and A differ by less than 3 %; the ratio B/A is 1.000 [",
+            ),
             (Kind::Bytes, pairs(2.0), "B's p99 is 2.0"),
-            (Kind::Share, vec![(0.90, 0.95); 8], "B's p99 are 5.000 [5.000, 5.000] points above"),
-            (Kind::Rate, vec![(1.0, 2.0); 3], "Requests per CPU-second: 2.00 times; 3 rounds"),
+            (
+                Kind::Share,
+                vec![(0.95, 0.90); 8],
+                "P99: the difference B - A is -5.000 [-5.000, -5.000] percentage points.",
+            ),
+            (
+                Kind::Rate,
+                vec![(1.0, 2.0); 3],
+                "Requests per CPU-second: the ratio B/A is 2.00, but 3 rounds are too few",
+            ),
             (
                 Kind::Rate,
                 vec![(1.0, 2.0)],
-                "Requests per CPU-second: 2.00 times; one round is too few",
+                "Requests per CPU-second: the ratio B/A is 2.00, but one round is too few",
             ),
         ] {
             let told = said(kind, &pairs);

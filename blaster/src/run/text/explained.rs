@@ -44,7 +44,7 @@ pub(super) fn paragraph(plan: &Plan, done: &RunResult, all: &Interval) -> String
         && let Some(ns) = server.ns_per_request(total.answered)
     {
         text += &format!(
-            " The server used {:.2} CPUs of this machine: {} for each request",
+            " The server used {:.2} CPUs of this machine: {} of CPU time for each request",
             server.cpus(),
             time(whole(ns)),
         );

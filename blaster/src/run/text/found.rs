@@ -140,8 +140,8 @@ fn plot(out: &mut String, plan: &Plan, found: &SearchResult) {
         }
     }
     let legend: Vec<String> = CURVES.map(|(letter, name, _)| format!("{letter} {name}")).to_vec();
-    let late = late.map_or(String::new(), |_| format!("  . {}", time(whole(late_ns))));
-    let _ = writeln!(out, "response time against answered requests/s: {}{late}", legend.join("  "));
+    let late = late.map_or(String::new(), |_| format!("  . --late {}", time(whole(late_ns))));
+    let _ = writeln!(out, "response time by answered requests/s: {}{late}", legend.join("  "));
     let names = (0..=RATES).map(|nth| f64::from(nth) / f64::from(RATES) * most);
     let names: Vec<(f64, String)> = names.map(|rate| (rate, grouped(rate.round()))).collect();
     let told = (TICK_ROWS, |ns| time(whole(ns)));
@@ -174,13 +174,15 @@ fn capacity_text(found: &SearchResult, capacity: &Capacity) -> String {
     text += &match capacity.limit {
         Limit::Server => above(found, capacity, rate),
         Limit::HighestRate => {
-            ", or more: the objective was met at the highest rate allowed (--highest).".to_owned()
+            ". The capacity may be higher: the objective was met at the highest rate allowed \
+             (--highest)."
+                .to_owned()
         }
-        Limit::Generator => ", or more: kvblaster could not send more requests. Give kvblaster \
-                             more --threads, or a machine of its own."
+        Limit::Generator => ". The capacity may be higher: kvblaster could not send more \
+                             requests. Give kvblaster more --threads, or a machine of its own."
             .to_owned(),
         Limit::LowestRate => ".".to_owned(),
-        Limit::Unknown => " so far; the search was not complete.".to_owned(),
+        Limit::Unknown => " so far; the search ended before it was complete.".to_owned(),
     };
     wrapped(&what, &text)
 }
@@ -189,11 +191,13 @@ fn none(limit: Limit) -> &'static str {
     match limit {
         Limit::LowestRate | Limit::Server => "the objective is not met even at the lowest rate",
         Limit::Generator => {
-            "no rate was found: kvblaster was behind schedule at the lowest rate, and this may be \
-             the only reason. Give kvblaster more --threads, a machine of its own, or a lower \
-             --first"
+            "no rate was found that meets the objective, perhaps only because kvblaster was behind \
+             schedule even at the lowest rate that it tried. Give kvblaster more --threads, a \
+             machine of its own, or a lower --first"
         }
-        Limit::HighestRate | Limit::Unknown => "no rate was found before the search ended",
+        Limit::HighestRate | Limit::Unknown => {
+            "the search ended before it found a rate that meets the objective"
+        }
     }
 }
 
@@ -215,7 +219,7 @@ fn above(found: &SearchResult, capacity: &Capacity, rate: f64) -> String {
         }
         _ => {
             format!(
-                "the mean was {}, p99 {}, p99.9 {}, the longest {}",
+                "the mean response time was {}, p99 {}, p99.9 {}, the maximum {}",
                 time_or_dash(point.mean_ns),
                 time_or_dash(CURVES[1].2(point)),
                 time_or_dash(CURVES[0].2(point)),

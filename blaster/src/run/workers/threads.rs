@@ -190,7 +190,7 @@ impl WorkerGroup for Threads {
         for thread in self.threads.drain(..) {
             let failed = match thread.join() {
                 Ok(ended) => ended.err(),
-                Err(_) => Some(DriveError::Plan("a driving thread panicked")),
+                Err(_) => Some(DriveError::Plan("a thread that sends requests panicked")),
             };
             why = why.or(failed);
         }

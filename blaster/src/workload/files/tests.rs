@@ -66,8 +66,9 @@ fn announced_lengths_are_refused_before_anything_is_read() {
     };
     for lengths in [&[SENT_BYTES_MAX + 1][..], &[1, SENT_BYTES_MAX], &[u64::MAX, 2]] {
         let why = announced(lengths).read_contents(&mut Untouched).unwrap_err();
-        assert_eq!(why, "the files that follow have more than 67108864 bytes", "{lengths:?}");
+        let expected = "the files of the workload have more than 67108864 bytes together";
+        assert_eq!(why, expected, "{lengths:?}");
     }
     let why = announced(&[2, 3]).read_contents(&mut &b"1234"[..]).unwrap_err();
-    assert_eq!(why, "the input ends within the files of a workload");
+    assert_eq!(why, "the input ended before all files of the workload arrived");
 }

@@ -72,10 +72,10 @@ fn what_is_no_trace_is_refused_with_its_line() {
         assert_eq!(error.0, 2, "{row}");
         assert!(error.1.ends_with(&format!(",operation,ttl: {row}")), "{}", error.1);
     }
-    assert_eq!(decode("", 0), Err((1, "no requests".to_owned())));
-    assert_eq!(decode("timestamp,key\n", 0), Err((2, "no requests".to_owned())));
+    assert_eq!(decode("", 0), Err((1, "the trace has no requests".to_owned())));
+    assert_eq!(decode("timestamp,key\n", 0), Err((2, "the trace has no requests".to_owned())));
     let long = format!("1,{},1,1,1,get,0", "k".repeat(4096));
-    assert_eq!(decode(&long, 0), Err((1, "more than 4096 bytes".to_owned())));
+    assert_eq!(decode(&long, 0), Err((1, "the line has more than 4096 bytes".to_owned())));
 }
 
 #[test]

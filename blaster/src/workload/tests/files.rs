@@ -114,7 +114,7 @@ fn mistakes_in_files_are_told_with_their_line() {
             "preset: no: no such preset; the presets are uniform, zipf,",
         ),
         ("value-size = \"64\"\nmix = { put = 1 }", 2, "mix: put=1: put is none of get, set,"),
-        ("gap = \"trace\"", 1, "gap: trace: there is no trace, or it does not record times"),
+        ("gap = \"trace\"", 1, "gap: trace: the workload has no trace that records times"),
         ("ttl = { a = { b = 1 } }", 1, "ttl: a table cannot contain a table here"),
         ("keys = 3\nkey-file = \"/no/such\"", 2, "key-file: /no/such: No such file or directory"),
     ] {
@@ -179,14 +179,14 @@ fn values_that_a_setting_cannot_have_are_refused_and_change_nothing() {
 fn what_is_written_wrongly_is_told_how_it_is_written_or_what_is_meant() {
     let mut workload = Workload::default();
     for (name, value, told) in [
-        ("value-size", "pareto:1,2", "; it is written pareto:SCALE,SHAPE,MIN,MAX[,LOCATION]"),
-        ("value-size", "pareto:0,1,1,9", "; it is written pareto:SCALE,SHAPE,MIN,MAX[,LOCATION]"),
-        ("ttl", "uniform:1", "; it is written uniform:A,B"),
+        ("value-size", "pareto:1,2", "; the form is pareto:SCALE,SHAPE,MIN,MAX[,LOCATION]"),
+        ("value-size", "pareto:0,1,1,9", "; the form is pareto:SCALE,SHAPE,MIN,MAX[,LOCATION]"),
+        ("ttl", "uniform:1", "; the form is uniform:A,B"),
         ("value-size", "paretto:1,2,3,4", "; do you mean pareto?"),
         ("value-size", "facebok", "; do you mean facebook?"),
         ("gap", "exponental", "; do you mean exponential?"),
-        ("popularity", "zipf:11", "; it is written zipf:S"),
-        ("popularity", "zipf:a", "; it is written zipf:S"),
+        ("popularity", "zipf:11", "; the form is zipf:S"),
+        ("popularity", "zipf:a", "; the form is zipf:S"),
         ("popularity", "gausian", "; do you mean gaussian?"),
         ("key-sise", "5", "; do you mean key-size?"),
     ] {

@@ -101,7 +101,7 @@ fn what_is_not_there_is_told() {
         (OpenOptions { interface: "lo", ..wanted(Mode::Any) }, "lo is no Ethernet interface"),
         (
             OpenOptions { queues: Some(1..3), ..wanted(Mode::Any) },
-            "queues 1 to 2 are requested, but there are only 2",
+            "queues 1 to 2 are requested, but the last queue of the interface is queue 1",
         ),
         (
             OpenOptions { addresses: &other, ..wanted(Mode::Any) },
@@ -114,11 +114,11 @@ fn what_is_not_there_is_told() {
         ),
         (
             OpenOptions { allow: &networks, ..wanted(Mode::Any) },
-            "65 networks are given, at most 64 are possible",
+            "at most 64 networks can be allowed, but 65 are given",
         ),
         (
             OpenOptions { memory_bytes_max: (1 << 20) - 1, ..wanted(Mode::Any) },
-            "packets need at least 1048576 bytes of memory",
+            "the buffers for packets need at least 1048576 bytes of memory",
         ),
     ];
     for (wanted, expected) in cases {
