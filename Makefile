@@ -67,8 +67,8 @@ explore: export EXPLORE_SEED = $(SEED)
 explore:
 	$(CARGO) test --target-dir target/shuttle -p hypostyle-store --test explore \
 		-- --nocapture --test-threads 2 $(KIND)
-	$(CARGO) test --target-dir target/shuttle -p hypostyle-net -p hypostyle --lib \
-		-- --nocapture --test-threads 2 $(or $(KIND),under_shuttle)
+	$(CARGO) test --target-dir target/shuttle -p hypostyle-net -p hypostyle-columns -p hypostyle \
+		--lib -- --nocapture --test-threads 2 $(or $(KIND),under_shuttle)
 
 # Counts the cache lines that operations write and other columns touch.
 writes:

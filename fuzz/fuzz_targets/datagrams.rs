@@ -2,7 +2,7 @@
 //!
 //! Where: `cargo fuzz run --sanitizer none datagrams -- -max_total_time=20`.
 //! Invariant: no panic; each datagram has the result that a model predicts; the memory is bounded.
-//! Source: the invariants of `server/src/datagram/assembly.rs`, checked in `server/tests/parts`.
+//! Source: the invariants of `columns/src/datagram/assembly.rs`, checked in `server/tests/parts`.
 #![no_main]
 
 #[path = "../../server/tests/parts/model.rs"]

@@ -173,15 +173,15 @@ faults! {
     /// The kernel's report that it copied bytes sent by reference is ignored.
     CopyReportIgnored: "plain net lib what_the_kernel_tells",
     /// A column steals from the first column that is behind instead of the busiest column.
-    BusiestPassedOver: "plain hypostyle lib the_busiest",
+    BusiestPassedOver: "plain columns lib the_busiest",
     /// A column that finds nothing to steal keeps looking and never sleeps.
-    ThiefNeverRests: "plain hypostyle lib a_thief_that_finds",
+    ThiefNeverRests: "plain columns lib a_thief_that_finds",
     /// A column that is behind wakes another column in each round of its loop.
-    WokenTooOften: "plain hypostyle lib a_sleeper",
+    WokenTooOften: "plain columns lib a_sleeper",
     /// Two columns wake the same sleeping column.
-    WokenByTwo: "shuttle hypostyle lib each_sleeper",
+    WokenByTwo: "shuttle columns lib each_sleeper",
     /// A column that others steal from keeps receiving as much as it can.
-    HelpNotNoted: "plain hypostyle lib a_column_receives_few",
+    HelpNotNoted: "plain columns lib a_column_receives_few",
     /// The system gets a length that is one byte too large for a piece of a datagram.
     PieceReadBeyond: "address net lib what_is_longer",
     /// A copy by processor-specific instructions continues after the last byte to copy.
@@ -191,17 +191,17 @@ faults! {
     /// A counter that other threads read is written without an atomic operation.
     CounterWrittenPlainly: "thread memory lib a_counter",
     /// Several columns give connections to the same column at the same time.
-    ClaimedByTwo: "plain hypostyle lib several_saturated",
+    ClaimedByTwo: "plain columns lib several_saturated",
     /// The last load that a sleeping column reported is treated as the column's present load.
-    OldLoadKept: "plain hypostyle lib who_has_told_nothing",
+    OldLoadKept: "plain columns lib who_has_told_nothing",
     /// A connection moves to a column although that column then has more load than the old column.
-    WholeWorkMoved: "plain hypostyle lib a_connection_that_is_all",
+    WholeWorkMoved: "plain columns lib a_connection_that_is_all",
     /// A saturated column gives connections away after one period instead of two.
-    BurstMoved: "plain hypostyle lib a_burst_moves",
+    BurstMoved: "plain columns lib a_burst_moves",
     /// A value in frames keeps its offset in a reply although the text before the value has grown.
-    PinNotMoved: "plain hypostyle lib settled_or_not",
+    PinNotMoved: "plain columns lib settled_or_not",
     /// Nobody notices that a value left the log before the value was copied.
-    LossNotSeen: "plain hypostyle lib a_value_that_was_settled_too_late",
+    LossNotSeen: "plain columns lib a_value_that_was_settled_too_late",
     /// After a rest of a column, a sampled request counts as several requests instead of one.
     RestCountsMany: "plain hypostyle lib sampled_loops",
     /// Past requests for a key count as much as present requests.
@@ -213,11 +213,11 @@ faults! {
     /// `stats reset` leaves out a column.
     LastColumnNotReset: "plain hypostyle lib counters_of_all",
     /// The token of a closed connection finds the connection that now uses the same table entry.
-    TokenNotCompared: "plain hypostyle lib a_token_finds",
+    TokenNotCompared: "plain columns lib a_token_finds",
     /// A listener that is not watched for a while is treated as if it were watched.
-    RestNotNoted: "plain hypostyle lib a_listener_that_could_not",
+    RestNotNoted: "plain columns lib a_listener_that_could_not",
     /// A value in frames keeps its offset although a part of the text before the value was sent.
-    RestPinnedLater: "plain hypostyle lib bytes_come_out",
+    RestPinnedLater: "plain columns lib bytes_come_out",
     /// A turn may execute as many `stats` commands as cheaper requests.
     StatsCostOne: "plain hypostyle lib a_turn_ends_with_statistics",
     /// `flush_all` also removes items that were stored in the second that it names.
@@ -226,7 +226,7 @@ faults! {
     StolenTwice: "plain hypostyle stealing what_is_sent",
     /// A complete request is taken out in a second step. If its last datagram arrives again before
     /// that step, another column completes the request too.
-    WholeTakenLater: "shuttle hypostyle lib each_request",
+    WholeTakenLater: "shuttle columns lib each_request",
     /// A dump or a count continues although another dump or count has replaced it.
     PlaceOfTwo: "shuttle hypostyle lib a_place",
     /// A column answers some requests from other columns, and is not woken for the rest.
@@ -234,7 +234,6 @@ faults! {
     /// A column that sent a request to another column is not woken for the answer.
     RequesterNotWoken: "shuttle hypostyle lib whoever_asks",
     /// When a watcher is added or removed, columns overlook the requests of other columns.
-    RequestsHiddenByWatcher: "shuttle hypostyle lib whoever_asks",
     /// When the last watcher leaves, the watcher's events stay marked as watched.
     SeatStaysWatched: "shuttle hypostyle lib who_watches",
     /// Events that a column has sent to its watchers are sent again.

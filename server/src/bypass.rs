@@ -9,19 +9,16 @@
 //! server starts without ports, and all UDP packets pass through the kernel.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use columns::datapath::xdp::Interface;
 use memory::arena::{Arena, CHUNK_BYTES};
-use net::xdp::{self, Health, Meter, OpenError, OpenOptions, Port, Values};
+use net::xdp::{self, OpenError, OpenOptions, Port, Values};
 use protocol::ProtocolMode;
 
 use crate::limits::{RING_CHUNKS_MAX, RING_PART};
-use crate::listen::datagram_bytes_for;
 use crate::settings::{Settings, Xdp, ZeroCopy};
 
-/// Milliseconds between two checks of the interface's health.
-const LOOK_MS: u64 = 1000;
 /// A part of a value is copied into the packet if the part has fewer bytes than this constant and
 /// than `-o zero_copy_min`. The kernel needs one more descriptor for a part that is not copied.
 const PART_BYTES_MIN: usize = 256;
@@ -69,23 +66,10 @@ pub struct OpenPorts {
     pub ports: Vec<Port>,
     /// The protocols that clients of the ports may speak.
     pub speak: ProtocolMode,
-    /// The state of the interface and the ports, for `stats` and the log.
-    pub bypass: Bypass,
+    /// The state of the interface and the ports, for columns, `stats` and the log.
+    pub interface: Arc<Interface>,
     /// The memory of packets, if this memory also holds values. Otherwise `None`.
     pub arena: Option<Arc<Arena>>,
-}
-
-/// The state of the interface and its ports, for `stats` and the log.
-#[derive(Debug)]
-pub struct Bypass {
-    watch: xdp::Watch,
-    meters: Vec<Meter>,
-    first_queue: u32,
-    ring_bytes: AtomicUsize,
-    datagram_bytes_max: Arc<AtomicUsize>,
-    /// The interface's health at the last check, and the time of the next check in milliseconds.
-    seen: Mutex<(Health, u64)>,
-    zero_copy: ZeroCopy,
 }
 
 /// Opens the ports that the settings request. Returns `None` if the settings request no ports, or
@@ -151,19 +135,10 @@ fn open_wanted(
         }
         refused => BypassError::Refused(name.clone(), refused),
     })?;
-    let facts = watch.facts();
-    let (mtu, has_values) = (facts.mtu, facts.value_bytes > 0);
-    let bypass = Bypass {
-        meters: ports.iter().map(Port::meter).collect(),
-        first_queue: ports.first().map_or(0, Port::queue),
-        ring_bytes: AtomicUsize::new(facts.memory_bytes),
-        datagram_bytes_max: Arc::new(AtomicUsize::new(datagram_bytes_for(mtu as usize))),
-        seen: Mutex::new((Health::Up { mtu }, 0)),
-        zero_copy: if has_values { settings.zero_copy } else { ZeroCopy::Off },
-        watch,
-    };
-    bypass.tell_start(settings);
-    Ok(OpenPorts { ports, speak, bypass, arena: has_values.then_some(arena) })
+    let has_values = watch.facts().value_bytes > 0;
+    let interface = Arc::new(Interface::new(watch, &ports));
+    tell_start(settings, &interface);
+    Ok(OpenPorts { ports, speak, interface, arena: has_values.then_some(arena) })
 }
 
 /// Returns the UDP port and the protocols, or `None` if they are not the same for all addresses.
@@ -208,157 +183,52 @@ fn values(settings: &Settings, all_bytes_max: usize) -> Option<Values> {
     })
 }
 
-impl Bypass {
-    /// Bytes of `-m` that packets take.
-    #[must_use]
-    pub fn ring_bytes(&self) -> usize {
-        self.ring_bytes.load(Ordering::Relaxed) // no other data depend on the number
-    }
+/// The effective `-o zero_copy`: `Off` if the interface cannot send values without a copy.
+pub(crate) fn zero_copy(settings: &Settings, interface: &Interface) -> ZeroCopy {
+    if interface.facts().value_bytes > 0 { settings.zero_copy } else { ZeroCopy::Off }
+}
 
-    /// After a port is closed, subtracts the `memory_bytes` bytes of its packets from `ring_bytes`.
-    /// If `-o zero_copy` is on, subtracts nothing, because values may still be in this memory.
-    pub(crate) fn closed(&self, memory_bytes: usize) {
-        if self.zero_copy == ZeroCopy::Off {
-            self.ring_bytes.fetch_sub(memory_bytes, Ordering::Relaxed);
+/// True if columns may steal packets from other columns' queues. If the kernel copies packets,
+/// stealing is seldom worthwhile, because only one column at a time can send through a queue.
+pub(crate) fn may_steal(settings: &Settings, interface: &Interface) -> bool {
+    settings.steal && (settings.steal_rings || interface.facts().is_zero_copy)
+}
+
+fn tell_start(settings: &Settings, interface: &Interface) {
+    let (facts, columns) = (interface.facts(), settings.columns);
+    let (first, queues) = interface.queues();
+    let ring_mb = facts.memory_bytes >> 20;
+    log::warn!(
+        "UDP on {} bypasses the kernel (xdp_mode: {}) in {queues} of {} queues, from queue \
+         {first} on; the buffers for packets take {ring_mb} MiB of -m",
+        facts.interface,
+        interface.mode(),
+        facts.queues
+    );
+    let value_mb = facts.value_bytes >> 20;
+    match zero_copy(settings, interface) {
+        ZeroCopy::Off => {}
+        ZeroCopy::Send => {
+            log::warn!("{value_mb} MiB of -m are for values that are sent without a copy");
         }
+        ZeroCopy::Full => log::warn!(
+            "{value_mb} MiB of -m are for values that are copied neither on arrival nor when \
+             they are sent"
+        ),
     }
-
-    /// The effective `-o zero_copy`: `Off` if the interface cannot send values without a copy.
-    #[must_use]
-    pub fn zero_copy(&self) -> ZeroCopy {
-        self.zero_copy
-    }
-
-    /// Maximum bytes of a datagram. The number changes with the interface's MTU.
-    #[must_use]
-    pub fn datagram_bytes_max(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.datagram_bytes_max)
-    }
-
-    /// The interface's properties at the time when the ports were opened.
-    #[must_use]
-    pub fn facts(&self) -> &xdp::Facts {
-        self.watch.facts()
-    }
-
-    /// The first queue in use, and the number of queues in use.
-    #[must_use]
-    pub fn queues(&self) -> (u32, usize) {
-        (self.first_queue, self.meters.len())
-    }
-
-    /// Counts of the packets that the kernel dropped before a port received them.
-    #[must_use]
-    pub fn dropped(&self) -> xdp::Statistics {
-        let mut sum = xdp::Statistics::default();
-        for of in self.meters.iter().filter_map(Meter::read) {
-            sum.dropped += of.dropped;
-            sum.ring_full += of.ring_full;
-            sum.no_chunk += of.no_chunk;
-            sum.invalid += of.invalid;
-        }
-        sum
-    }
-
-    /// The driver's mode, such as `native, copied`.
-    #[must_use]
-    pub fn mode(&self) -> &'static str {
-        match self.facts() {
-            facts if facts.is_zero_copy => "native, not copied",
-            facts if facts.is_native => "native, copied",
-            _ => "generic, copied",
-        }
-    }
-
-    /// True if columns may steal packets from other columns' queues. If the kernel copies packets,
-    /// stealing is seldom worthwhile, because only one column at a time can send through a queue.
-    pub(crate) fn may_steal(&self, settings: &Settings) -> bool {
-        settings.steal && (settings.steal_rings || self.facts().is_zero_copy)
-    }
-
-    fn tell_start(&self, settings: &Settings) {
-        let (facts, columns) = (self.facts(), settings.columns);
-        let (first, queues) = self.queues();
-        let ring_mb = facts.memory_bytes >> 20;
+    if queues < columns {
         log::warn!(
-            "UDP on {} bypasses the kernel (xdp_mode: {}) in {queues} of {} queues, from queue \
-             {first} on; the buffers for packets take {ring_mb} MiB of -m",
-            facts.interface,
-            self.mode(),
-            facts.queues
+            "{} of {columns} threads have no queue of interface {}",
+            columns - queues,
+            facts.interface
         );
-        let value_mb = facts.value_bytes >> 20;
-        match self.zero_copy {
-            ZeroCopy::Off => {}
-            ZeroCopy::Send => {
-                log::warn!("{value_mb} MiB of -m are for values that are sent without a copy");
-            }
-            ZeroCopy::Full => log::warn!(
-                "{value_mb} MiB of -m are for values that are copied neither on arrival nor when \
-                 they are sent"
-            ),
-        }
-        if queues < columns {
-            log::warn!(
-                "{} of {columns} threads have no queue of interface {}",
-                columns - queues,
-                facts.interface
-            );
-        }
-        if (facts.queues as usize) > queues {
-            log::warn!(
-                "packets of the other {} queues of interface {} go through the kernel",
-                facts.queues as usize - queues,
-                facts.interface
-            );
-        }
     }
-
-    /// Checks the interface and logs a change, but at most once a second, even if several columns
-    /// call this function. Returns true if the interface is gone, and from then on in every call.
-    pub(crate) fn look(&self, now_ms: u64) -> bool {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if now_ms >= seen.1 && seen.0 != Health::Gone {
-            let (before, now) = (seen.0, self.watch.health());
-            *seen = (now.unwrap_or(before), now_ms + LOOK_MS);
-            if before != seen.0 {
-                self.tell(seen.0);
-            }
-        }
-        seen.0 == Health::Gone
-    }
-
-    /// True if the interface can send packets now or its state is unknown. Costs two system calls.
-    pub(crate) fn is_up(&self) -> bool {
-        self.watch.health().is_none_or(|now| matches!(now, Health::Up { .. }))
-    }
-
-    fn tell(&self, now: Health) {
-        let facts = self.facts();
-        let name = &facts.interface;
-        match now {
-            Health::Up { mtu } => {
-                let shorter = mtu.min(facts.mtu) as usize;
-                // Relaxed: columns load this number, and no other data depend on it.
-                self.datagram_bytes_max.store(datagram_bytes_for(shorter), Ordering::Relaxed);
-                log::warn!("interface {name} is up, with an MTU of {mtu} bytes");
-                if mtu > facts.mtu {
-                    log::warn!(
-                        "this server drops packets longer than {} bytes until it is restarted",
-                        facts.mtu
-                    );
-                }
-            }
-            Health::Down => log::warn!("interface {name} is down"),
-            Health::Detached => log::warn!(
-                "this server's XDP program was removed from interface {name}: UDP is served \
-                 through the kernel until the server is restarted"
-            ),
-            Health::Gone => log::warn!(
-                "interface {name} is gone: UDP is served through the kernel; to use another \
-                 interface, restart the server"
-            ),
-        }
+    if (facts.queues as usize) > queues {
+        log::warn!(
+            "packets of the other {} queues of interface {} go through the kernel",
+            facts.queues as usize - queues,
+            facts.interface
+        );
     }
 }
 

@@ -12,16 +12,22 @@ pub(crate) mod detail;
 pub(crate) mod dump;
 pub(crate) mod place;
 
+pub(crate) use columns::executor::Progress;
+use columns::out::Out;
+
 use crate::execute::{Context, STEP_BYTES};
-use crate::out::Out;
 use crate::watch::WatchGuard;
 use census::Census;
 use conns::Conns;
 use detail::Detail;
 use dump::Dump;
 
+/// A command whose answer takes several turns.
 #[derive(Debug)]
-pub(crate) enum Errand {
+pub struct Errand(pub(crate) Kind);
+
+#[derive(Debug)]
+pub(crate) enum Kind {
     Dump(Dump),
     Census(Census),
     Detail(Detail),
@@ -30,39 +36,26 @@ pub(crate) enum Errand {
     Watch(WatchGuard),
 }
 
-/// The result of a step of an errand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    More,
-    /// The errand has no work now. The column tries the errand again a little later.
-    Idle,
-    Done,
-    /// The errand cannot continue. The column closes the errand's connection, to show the client
-    /// that the answer is incomplete.
-    Ended,
-}
-
-impl Errand {
-    /// True if the errand ends when its client closes the sending side of its connection.
-    pub(crate) fn ends_with_input(&self) -> bool {
-        matches!(self, Errand::Watch(_))
+impl columns::executor::Errand<Context> for Errand {
+    fn ends_with_input(&self) -> bool {
+        matches!(self.0, Kind::Watch(_))
     }
 
-    pub(crate) fn state(&self) -> &'static str {
-        match self {
-            Errand::Dump(_) | Errand::Watch(_) => "conn_watch",
-            Errand::Census(_) | Errand::Detail(_) | Errand::Conns(_) => "conn_parse_cmd",
+    fn state(&self) -> &'static str {
+        match &self.0 {
+            Kind::Dump(_) | Kind::Watch(_) => "conn_watch",
+            Kind::Census(_) | Kind::Detail(_) | Kind::Conns(_) => "conn_parse_cmd",
         }
     }
 
-    pub(crate) fn step(&mut self, context: &mut Context, out: &mut Out) -> Progress {
+    fn step(&mut self, context: &mut Context, out: &mut Out) -> Progress {
         let before = out.buf.len();
-        let progress = match self {
-            Errand::Dump(dump) => dump.step(context, &mut out.buf),
-            Errand::Census(census) => census.step(context, &mut out.buf),
-            Errand::Detail(detail) => detail.step(context, &mut out.buf),
-            Errand::Conns(conns) => conns.step(context, &mut out.buf),
-            Errand::Watch(guard) => {
+        let progress = match &mut self.0 {
+            Kind::Dump(dump) => dump.step(context, &mut out.buf),
+            Kind::Census(census) => census.step(context, &mut out.buf),
+            Kind::Detail(detail) => detail.step(context, &mut out.buf),
+            Kind::Conns(conns) => conns.step(context, &mut out.buf),
+            Kind::Watch(guard) => {
                 out.buf.extend_from_slice(&guard.take_lines());
                 Progress::Idle
             }

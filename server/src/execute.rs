@@ -7,8 +7,7 @@
 //! Source: memcached 1.6.45 `process_command_ascii`, `dispatch_bin_command` and their callees.
 
 mod arithmetic;
-pub mod batch;
-pub mod budget;
+mod executor;
 mod found;
 mod get;
 mod meta;
@@ -17,12 +16,11 @@ mod operator;
 mod put;
 #[cfg(test)]
 mod tests;
-pub mod turn;
 
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use net::Stream;
+use columns::executor::NextStep;
+use columns::out::Out;
 use protocol::text::operator::Streams;
 use protocol::{
     Answer, Delete, Form, Meta, MetaVerb, Outcome, ProtocolMode, Refusal, Request, Session, Step,
@@ -33,12 +31,13 @@ use store::{Body, Column, DeleteResult, Draft, MetaDelete, PrefetchedHash, Store
 use crate::clock::Clock;
 use crate::errand::Errand;
 use crate::limits::EVICTIONS_NOTED_MAX;
-use crate::out::Out;
-use crate::sampled::{SAMPLED, Sampler};
+use crate::sampled::Sampler;
 use crate::settings::MEMCACHED_VERSION;
-use crate::shared::{Counters, Shared};
+use crate::ahead::PopulatorHandle;
+use crate::requests::Counters;
+use crate::shared::Shared;
 use crate::stats;
-use crate::watch::{DETAIL, NotedEvents, PAGES_REQUESTED};
+use crate::watch::{DETAIL, NotedEvents};
 pub(crate) use note::value_bytes;
 use put::ArrivedValue;
 
@@ -65,24 +64,10 @@ pub struct Context {
     pub(crate) errand: Option<Box<Errand>>,
     pub(crate) noted: NotedEvents,
     pub(crate) sampler: Sampler,
+    pub(crate) populator: Option<PopulatorHandle>,
     /// Number of steps that this loop has taken, see `work`.
     #[cfg(debug_assertions)]
     steps: u64,
-}
-
-/// The connection's next step after a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NextStep {
-    /// Executes the next request.
-    Continue,
-    /// Sends the replies that are ready, and only then executes more requests (after `mn`).
-    Flush,
-    /// Sends the replies that are ready, then closes (`quit`).
-    Close,
-    /// Tries the same request again later: the store has no room yet, and nothing was changed.
-    Wait,
-    /// Continues `Context::errand`, and executes the next request after the errand's end.
-    Errand,
 }
 
 impl Context {
@@ -95,7 +80,7 @@ impl Context {
         clock: Clock,
     ) -> Context {
         let own = |column: &Arc<Counters>| Arc::ptr_eq(column, &counters);
-        let column = shared.columns.iter().position(own).unwrap_or(0);
+        let column = shared.requests.iter().position(own).unwrap_or(0);
         Context {
             store,
             column,
@@ -107,6 +92,7 @@ impl Context {
             errand: None,
             noted: NotedEvents::default(),
             sampler: Sampler::new(column),
+            populator: None,
             #[cfg(debug_assertions)]
             steps: 0,
         }
@@ -128,15 +114,6 @@ impl Context {
         let _ = steps;
     }
 
-    /// Begins a loop, `since_ms` milliseconds after the previous loop began.
-    #[inline]
-    pub(crate) fn begin_loop(&mut self, since_ms: u64) {
-        self.look_who_watches();
-        if self.sampler.begin_loop(since_ms) {
-            self.noted.watched = self.noted.watched.with(SAMPLED);
-        }
-    }
-
     /// Reads which streams of events clients watch. Called at the beginning of each loop.
     #[inline]
     pub(crate) fn look_who_watches(&mut self) {
@@ -152,32 +129,23 @@ impl Context {
         }
     }
 
-    /// Ends a loop. Returns true if `stats conns` requests this column's list of sockets.
+    /// Gives the events that a loop has noted to the connections that watch.
     #[inline]
-    pub(crate) fn end_loop(&mut self) -> bool {
+    pub(crate) fn tell_events(&mut self) {
         #[cfg(debug_assertions)]
         self.shared.note_steps(std::mem::take(&mut self.steps));
-        self.noted.watched != Streams::default() && self.end_watched_loop()
+        if self.noted.watched != Streams::default() {
+            self.tell_watchers();
+        }
     }
 
     #[cold]
-    fn end_watched_loop(&mut self) -> bool {
+    fn tell_watchers(&mut self) {
         if self.noted.watched.intersects(Streams::EVICTIONS.with(DETAIL)) {
             note::evictions(self);
         }
         if self.noted.has_lines() {
             self.noted.tell(&self.shared, &self.counters);
-        }
-        self.noted.watched.intersects(PAGES_REQUESTED)
-    }
-
-    /// Notes for `watch` that a connection was closed for `reason`, or (`None`) was accepted.
-    pub(crate) fn note_connection(&mut self, stream: &Stream, reason: Option<&str>) {
-        let Context { shared, counters, noted, .. } = self;
-        if noted.watched.intersects(Streams::CONNEVENTS) {
-            let peer = stream.peer().unwrap_or(None);
-            let descriptor = stream.as_fd().as_raw_fd();
-            noted.connection((shared, counters), (peer, descriptor), reason);
         }
     }
 
@@ -291,7 +259,7 @@ fn execute_other(
 /// reuse their memory. Returns true if requests other than retrievals are watched or sampled.
 #[inline(always)]
 fn begin_other(context: &Context, out: &mut Out) -> bool {
-    out.settle(&context.store);
+    out.settle(Some(&context.store));
     context.noted.watched.intersects(note::OTHERS)
 }
 
@@ -347,7 +315,7 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
 ///
 /// # Errors
 /// The command is refused. The error is the reply, which the caller passes to `Session::swallow`.
-pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
+fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
     let value_bytes = value_bytes as usize;
     let (begun, form) = match request {
         Request::Store(store) => {
@@ -366,14 +334,14 @@ pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> 
 /// Executes the storage command in `header`, whose value has arrived in `draft`. `terminated` is
 /// true if a line end followed the value. After `NextStep::Wait`, the caller calls again with the
 /// same draft.
-pub fn execute_with_draft(
+fn execute_with_draft(
     context: &mut Context,
     header: &[u8],
     draft: &mut Draft,
     terminated: bool,
     out: &mut Out,
 ) -> NextStep {
-    out.settle(&context.store);
+    out.settle(Some(&context.store));
     // `header` was parsed as a storage command when it arrived, and parses the same way again.
     if let Step::Body { request, value_bytes, .. } = Session::new(ProtocolMode::Auto).next(header) {
         let value =
@@ -395,7 +363,7 @@ pub fn execute_with_draft(
 
 /// Returns the answer to the storage command in `header` if the store has no room for its value.
 /// The caller skips the rest of the value, then sends the answer. A set also deletes the old value.
-pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
+fn give_up(context: &mut Context, header: &[u8]) -> Answer {
     match Session::new(ProtocolMode::Auto).next(header) {
         Step::Body { request: Request::Store(store), .. } => {
             store.form.refused(put::give_up(context, &store))

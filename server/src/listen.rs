@@ -11,33 +11,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use columns::ColumnListener;
+use columns::datapath::datagram_bytes_for;
+use columns::datapath::udp::ColumnSocket;
 use net::{Endpoint, Listener, ReservedPort, Sizes};
 use protocol::ProtocolMode;
-use protocol::udp::ANSWER_BYTES_MAX;
 
-use crate::datapath::udp::ColumnSocket;
 use crate::limits::UDP_BUFFER_BYTES;
 use crate::settings::{Listen, Port, Settings};
 
 /// Maximum number of listeners of one column. The column has a word with one bit for each listener.
 pub const LISTENERS_MAX: usize = 62;
-
-/// Bytes of an IPv4 packet that every host must accept (RFC 791). A smaller MTU counts as this.
-const MTU_MIN: usize = 576;
-
-/// Bytes of the headers of IPv6 and UDP. The headers of IPv4 and UDP are shorter.
-const HEADERS_BYTES: usize = 48;
-
-/// Bytes of a packet of `MTU_MIN` bytes that remain for an answer after all headers.
-pub(crate) const PAYLOAD_BYTES_MIN: usize = MTU_MIN - HEADERS_BYTES - protocol::udp::HEADER_BYTES;
-
-/// A listener of one column: the column's own socket, or a socket that all columns share.
-#[derive(Clone, Debug)]
-pub(crate) struct ColumnListener {
-    pub(crate) socket: Arc<Listener>,
-    pub(crate) speak: ProtocolMode,
-    pub(crate) shared: bool,
-}
 
 #[derive(Debug)]
 pub(crate) struct Listeners {
@@ -247,9 +231,4 @@ fn datagram_bytes_max(ip: IpAddr) -> usize {
     let of_ip = own.iter().filter(|it| is_any(&it.ip) || it.ip == ip);
     let mtu = of_ip.map(|it| it.mtu).min();
     datagram_bytes_for(mtu.unwrap_or(usize::MAX))
-}
-
-/// Returns the maximum bytes of a datagram sent over an interface with this MTU.
-pub(crate) fn datagram_bytes_for(mtu: usize) -> usize {
-    (mtu.max(MTU_MIN) - HEADERS_BYTES).min(ANSWER_BYTES_MAX)
 }

@@ -8,6 +8,7 @@
 use std::fs;
 use std::path::Path;
 
+use columns::Neighbour;
 use memory::plant::{Fault, is};
 
 /// The nodes, in the order of their numbers.
@@ -20,13 +21,6 @@ struct Node {
     cpus: Vec<usize>,
     /// The distance from this node to each node, in the order of the nodes' numbers.
     distances: Vec<u32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Neighbour {
-    pub(crate) column: usize,
-    /// True if the two columns' processors are on the same node.
-    pub(crate) is_near: bool,
 }
 
 impl Nodes {

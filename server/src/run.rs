@@ -12,6 +12,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use columns::datagram::{Datagrams, Gatherer, Guard};
+use columns::datapath::udp::Udp;
+use columns::datapath::xdp::Xdp;
+use columns::{
+    Column, ColumnListener, End, Migration, Parts, Statuses, Stealing, Timers, coarse_now,
+};
 use memory::arena::Arena;
 use net::{Calls, Endpoint, Waker};
 use store::Store;
@@ -19,13 +25,9 @@ use store::Store;
 use crate::ahead::Populator;
 use crate::bypass::{self, BypassError};
 use crate::clock::Clock;
-use crate::column::{Column, End, Migration, Parts, Statuses, Stealing, Timers, coarse_now};
-use crate::datagram::{Datagrams, Gatherer, Guard};
-use crate::datapath::udp::Udp;
-use crate::datapath::xdp::Xdp;
 use crate::execute::Context;
 use crate::limits;
-use crate::listen::{self, ColumnListener, ListenError, Listeners};
+use crate::listen::{self, ListenError, Listeners};
 use crate::numa::Nodes;
 use crate::process;
 use crate::settings::Settings;
@@ -73,7 +75,7 @@ pub struct Server {
 struct Sockets {
     waker: Arc<Waker>,
     stealing: Option<Stealing>,
-    migration: Option<Migration>,
+    migration: Option<Migration<Context>>,
     listeners: Vec<ColumnListener>,
     datagrams: Option<Datagrams<Udp>>,
     packets: Option<Datagrams<Xdp>>,
@@ -110,7 +112,7 @@ impl BoundServer {
     /// There is no memory, thread or descriptor for the store or the columns.
     pub fn start(self) -> Result<Server, StartError> {
         let BoundServer { settings, listeners, bypass } = self;
-        let ring_bytes = bypass.as_ref().map_or(0, |it| it.bypass.ring_bytes());
+        let ring_bytes = bypass.as_ref().map_or(0, |it| it.interface.ring_bytes());
         let locked = settings.lock_memory.then(process::lock_present);
         let nodes = Nodes::read(Path::new("/"));
         let arena = bypass.as_ref().and_then(|it| it.arena.clone());
@@ -127,7 +129,7 @@ impl BoundServer {
             (0..settings.columns).map(|_| Waker::new().map(Arc::new)).collect::<io::Result<_>>()?;
         let shared = Shared::new(Arc::clone(&settings), store, clock.process_started);
         look_for_huge_pages(&shared);
-        shared.page_requests.set_wakers(&wakers);
+        shared.columns.pages.set_wakers(&wakers);
         let mut server = Server {
             populator: Populator::start(&shared.store, !is_locked)?,
             shared: Arc::clone(&shared),
@@ -142,20 +144,20 @@ impl BoundServer {
         tell_of_open_udp(&settings);
         let stealing = stealing(&settings, &nodes, &wakers);
         let mut packets = Vec::new();
-        if let Some(bypass::OpenPorts { ports, speak, bypass, arena }) = bypass {
-            let sizes = bypass.datagram_bytes_max();
-            let thieves = if bypass.may_steal(&settings) { stealing.len() } else { 0 };
-            let paths = Xdp::of_columns(ports, thieves, speak, &sizes);
+        if let Some(bypass::OpenPorts { ports, speak, interface, arena }) = bypass {
+            let may_steal = bypass::may_steal(&settings, &interface);
+            let thieves = if may_steal { stealing.len() } else { 0 };
+            let paths = Xdp::of_columns(ports, thieves, speak, &interface);
             let gathers = Gatherer::for_columns(paths.len(), arena.as_ref());
             let of_path =
                 |path| Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers));
             packets = paths.into_iter().map(of_path).collect();
             // `set` cannot fail, because no other code sets this cell.
-            let _ = shared.bypass.set(bypass);
+            let _ = shared.bypass.set(interface);
         }
         let mut packets = packets.into_iter();
         let mut stealing = stealing.into_iter();
-        let mut migrations = Migration::of_columns(&settings, &wakers).into_iter();
+        let mut migrations = Migration::of_columns(&shared.columns.settings, &wakers).into_iter();
         let gathers = Gatherer::for_columns(settings.columns, None);
         let datagrams: Arc<[_]> = listeners.datagrams.into();
         for (index, (listeners, waker)) in listeners.columns.into_iter().zip(wakers).enumerate() {
@@ -288,9 +290,13 @@ impl Server {
     ) -> io::Result<()> {
         let calls = Arc::<Calls>::default();
         let shared = &self.shared;
-        let counters = shared.columns.get(index).map(Arc::clone).unwrap_or_default();
+        let counters = shared.requests.get(index).map(Arc::clone).unwrap_or_default();
+        let store = shared.store.column();
+        let mut executor = Context::new(store, counters, Arc::clone(shared), clock);
+        executor.populator = Some(self.populator.handle());
         let column = Column::new(Parts {
-            context: Context::new(shared.store.column(), counters, Arc::clone(shared), clock),
+            executor,
+            shared: (Arc::clone(&shared.columns), index),
             listeners,
             datagrams,
             packets,
@@ -299,7 +305,6 @@ impl Server {
             waker: Arc::clone(&waker),
             end: Arc::clone(&self.end),
             calls: Arc::clone(&calls),
-            populator: self.populator.handle(),
             timers,
         })?;
         let cpus = &shared.settings.cpus;

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use columns::settings::Migrate;
 use ipnet::IpNet;
 use net::xdp::Mode;
 use protocol::ProtocolMode;
@@ -99,17 +100,6 @@ impl ZeroCopy {
     pub fn name(self) -> &'static str {
         ZeroCopy::ALL[self as usize].0
     }
-}
-
-/// The condition under which a connection moves to another column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Migrate {
-    /// Connections never move (`-o no_migrate`).
-    Never,
-    /// A connection moves if its column is saturated while another column has time to spare.
-    WhileUneven,
-    /// Connections move after each turn, for tests.
-    AtEachTurn,
 }
 
 /// All settings of a server.
@@ -222,6 +212,22 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The settings that columns use.
+    #[must_use]
+    pub fn of_columns(&self) -> columns::settings::Settings {
+        columns::settings::Settings {
+            columns: self.columns,
+            connections_max: self.connections_max,
+            connections_max_fast: self.connections_max_fast,
+            requests_per_event: self.requests_per_event,
+            item_bytes_max: self.item_bytes_max,
+            waits_for_memory: self.evict,
+            idle_seconds_max: self.idle_seconds_max,
+            busy_poll_us: self.busy_poll_us,
+            migrate: self.migrate,
+        }
+    }
+
     /// Returns the configuration of a store that gets all bytes of `-m`.
     #[must_use]
     pub fn store_config(&self) -> store::Config {

@@ -36,10 +36,11 @@ use crate::errand::conns::Conns;
 use crate::errand::detail::Detail;
 use crate::errand::dump::{Dump, Lines};
 use crate::errand::place::Place;
-use crate::errand::{Errand, Progress};
-use crate::execute::{Context, NextStep};
+use crate::errand::{Errand, Kind, Progress};
+use crate::execute::Context;
 use crate::limits::ERRAND_STEPS_AT_ONCE;
-use crate::out::Out;
+use ::columns::executor::{Errand as _, NextStep};
+use ::columns::out::Out;
 use crate::shared::Shared;
 use crate::watch;
 
@@ -195,13 +196,13 @@ fn errand(
 ) -> Result<Errand, Refusal> {
     match listing {
         Listing::Items => cachedump(context, args),
-        Listing::Sockets => Ok(Errand::Conns(Conns::begin(context, form))),
+        Listing::Sockets => Ok(Errand(Kind::Conns(Conns::begin(context, form)))),
         Listing::Sizes => census(context, |place| Census::of_sizes(place, form)),
         Listing::Prefixes => census(context, |place| Census::of_prefixes(place, form)),
-        Listing::Detail if form.lists_items() => Ok(Errand::Detail(Detail::of_lines())),
+        Listing::Detail if form.lists_items() => Ok(Errand(Kind::Detail(Detail::of_lines()))),
         Listing::Detail => {
             let place = Place::take(context).ok_or(Refusal::CrawlerBusy)?;
-            Ok(Errand::Detail(Detail::of_value(place, form)))
+            Ok(Errand(Kind::Detail(Detail::of_value(place, form))))
         }
     }
 }
@@ -276,7 +277,7 @@ fn write(shared: &Shared, now: u32, args: Args<'_>, form: Form, out: &mut Vec<u8
 /// Begins a count of all items. Refuses the count if too many dumps or counts run already.
 fn census(context: &Context, of: impl FnOnce(Place) -> Census) -> Result<Errand, Refusal> {
     let place = Place::take(context).ok_or(Refusal::CrawlerBusy)?;
-    Ok(Errand::Census(of(place)))
+    Ok(Errand(Kind::Census(of(place))))
 }
 
 fn cachedump(context: &Context, args: Args<'_>) -> Result<Errand, Refusal> {
@@ -286,7 +287,7 @@ fn cachedump(context: &Context, args: Args<'_>) -> Result<Errand, Refusal> {
         (Some(SLAB_CLASSES..), Some(_)) => Err(Refusal::StatsCachedumpClass),
         (Some(class), Some(limit)) => {
             let dump = Dump::begin(context, Lines::items(limit), class == CLASS);
-            dump.map(Errand::Dump).ok_or(Refusal::CrawlerBusy)
+            dump.map(|dump| Errand(Kind::Dump(dump))).ok_or(Refusal::CrawlerBusy)
         }
         _ => Err(Refusal::BadFormat),
     }

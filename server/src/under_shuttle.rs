@@ -15,17 +15,19 @@ use protocol::text::operator::Streams;
 use shuttle::thread;
 use store::Store;
 use testing::Random;
-use testing::schedules::explore_drawn;
+use testing::schedules::{explore_drawn, wakes};
 
 use crate::clock::Clock;
 use crate::errand::Progress;
-use crate::errand::conns::{Conns, Page, PageRequests, Row};
+use columns::pages::{Page, Row};
+
+use crate::errand::conns::Conns;
 use crate::errand::place::Place;
 use crate::execute::Context;
 use crate::limits::{DUMP_STALLED_SECONDS, DUMPS_MAX};
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::watch::{PAGES_REQUESTED, WatchGuard};
+use crate::watch::WatchGuard;
 
 const SECONDS: u64 = 10;
 
@@ -38,14 +40,8 @@ fn contexts(columns: usize) -> Vec<Context> {
         let context = |counters: &Arc<_>| {
             Context::new(store.column(), Arc::clone(counters), Arc::clone(&shared), clock)
         };
-        shared.columns.iter().map(context).collect()
+        shared.requests.iter().map(context).collect()
     })
-}
-
-/// Returns how often `waker` was woken since the last call of this function.
-pub(crate) fn wakes(waker: &Waker) -> u64 {
-    let mut count = [0; 8];
-    rustix::io::read(waker, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
 }
 
 /// A column, and its connections that wait for an answer to `stats conns`.
@@ -72,21 +68,19 @@ impl Asker {
                 *conns = None;
             }
         }
-        if !self.context.end_loop() {
-            return;
-        }
+        self.context.tell_events();
         let (shared, column) = (Arc::clone(&self.context.shared), self.context.column);
-        for request in PageRequests::take(&shared, column) {
+        for request in shared.columns.pages.take(column) {
             let row = Row {
-                descriptor: page_number(column, request.from),
+                descriptor: page_number(column, request.from()),
                 is_udp: false,
                 address: "there".to_owned(),
                 listens_at: None,
                 state: "conn_read",
                 idle_seconds: 0,
             };
-            let next = Some(request.from + 1).filter(|next| *next < self.pages);
-            request.answer(&shared, Page { rows: vec![row], next });
+            let next = Some(request.from() + 1).filter(|next| *next < self.pages);
+            shared.columns.pages.answer(&request, Page { rows: vec![row], next });
         }
     }
 }
@@ -97,7 +91,7 @@ fn whoever_asks_is_told_of_all_columns_though_watchers_come_and_go() {
         let contexts = contexts(2 + random.index(2));
         let shared = Arc::clone(&contexts[0].shared);
         let wakers: Vec<_> = contexts.iter().map(|_| Arc::new(Waker::new().unwrap())).collect();
-        shared.page_requests.set_wakers(&wakers);
+        shared.columns.pages.set_wakers(&wakers);
         let mut columns: Vec<Asker> = contexts
             .into_iter()
             .zip(&wakers)
@@ -183,7 +177,7 @@ fn a_place_is_one_holders_and_who_loses_it_is_told() {
         places.iter_mut().chain(&mut back).for_each(|it| lost += usize::from(!it.keep(0)));
         let all = places.len() + back.len();
         assert!(all - lost <= DUMPS_MAX, "{all} were given, and {lost} lost");
-        assert_eq!(lost as u64, shared.sums().dumps_stalled, "who loses a place is told");
+        assert_eq!(lost as u64, shared.sums().requests.dumps_stalled, "who loses a place is told");
         assert_eq!(shared.places.any(), all > lost);
         drop((places, back));
         assert!(!shared.places.any());
@@ -203,7 +197,7 @@ fn note(mut context: Context, mut random: Random) -> u64 {
             noted.item((shared, counters), Streams::DELETIONS, (key.as_bytes(), 1), what);
         }
         events += some;
-        context.end_loop();
+        context.tell_events();
     }
     events
 }
@@ -248,7 +242,7 @@ fn who_watches_is_told_of_each_event_once_whoever_else_comes_and_goes() {
         }
         drop(guard);
         assert!(
-            !shared.watch.watched().intersects(PAGES_REQUESTED.with(Streams::DELETIONS)),
+            !shared.watch.watched().intersects(Streams::DELETIONS),
             "nobody watches"
         );
     });

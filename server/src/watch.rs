@@ -20,17 +20,15 @@ use protocol::text::event::{self, Item, LINE_BYTES_MAX, Stamp};
 use protocol::text::operator::Streams;
 
 use crate::limits::WATCHERS_MAX;
-use crate::shared::{Counters, Shared};
+use crate::requests::Counters;
+use crate::shared::Shared;
 
 /// The bit that is set while requests are counted for each prefix of keys.
 pub(crate) const DETAIL: Streams = Streams(1 << 8);
 
-/// The bit that is set while `stats conns` waits for the columns' lists of sockets.
-pub(crate) const PAGES_REQUESTED: Streams = Streams(1 << 9);
-
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The bits of the watched streams, `DETAIL` and `PAGES_REQUESTED`. A thread changes the bits
+    /// The bits of the watched streams, and `DETAIL`. A thread changes the bits
     /// only while it holds the lock of `watchers`.
     watched: AtomicU32,
     events: AtomicU64,
@@ -67,7 +65,7 @@ impl Watch {
         watch
     }
 
-    /// Sets or clears `DETAIL` or `PAGES_REQUESTED`. A thread that holds the lock of `watchers`
+    /// Sets or clears `DETAIL`. A thread that holds the lock of `watchers`
     /// takes no other lock than a watcher's `waiting`.
     pub(crate) fn set(&self, bit: Streams, on: bool) {
         let _watchers = self.lock();
@@ -91,9 +89,7 @@ impl Watch {
 
     /// Publishes the union of the streams that the `watchers` watch.
     fn publish(&self, watchers: &[Arc<Watcher>]) {
-        let kept =
-            if is(Fault::RequestsHiddenByWatcher) { DETAIL } else { DETAIL.with(PAGES_REQUESTED) };
-        let rest = Streams(self.watched().0 & kept.0);
+        let rest = Streams(self.watched().0 & DETAIL.0);
         let all = watchers.iter().fold(rest, |all, one| all.with(one.streams));
         self.watched.store(all.0, Ordering::Relaxed); // no other data depend on the bits
     }

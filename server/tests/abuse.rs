@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hypostyle::limits::{KEYS_TURN_MAX, kept_bytes_max};
+use columns::limits::{KEYS_TURN_MAX, kept_bytes_max};
 use hypostyle::settings::Settings;
 use inprocess::{Client, connect, settings, start, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};

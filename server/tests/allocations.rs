@@ -100,7 +100,7 @@ fn past_the_kernel_messages_do_not_allocate(messages: &[(&str, &str)]) {
     settings.datagrams[0].port = Port::Number(11211);
     let server = far.on(|| start(settings));
     // Once a second the server checks the interface and allocates, unless the clock is stopped.
-    server.shared().plant_clock(1);
+    server.shared().columns.plant_clock(1);
     let mut stream = far.on(|| connect(&server));
     let there = (far.v4, server.datagram_addresses()[0].port()).into();
     let mut client = near.on(|| datagrams::Client::at(near.v4.into(), there));

@@ -7,10 +7,8 @@
 
 mod inprocess;
 
-use hypostyle::limits::{
-    AMPLIFIED_BYTES_SECOND_MAX, DETAIL_VALUE_BYTES_MAX, KEYS_TURN_MAX, MESSAGE_REQUESTS_MAX,
-    UDP_REPLY_OPEN_BYTES_MAX,
-};
+use columns::limits::{AMPLIFIED_BYTES_SECOND_MAX, KEYS_TURN_MAX, MESSAGE_REQUESTS_MAX};
+use hypostyle::limits::{DETAIL_VALUE_BYTES_MAX, UDP_REPLY_OPEN_BYTES_MAX};
 use hypostyle::run::Server;
 use hypostyle::settings::Settings;
 use inprocess::datagrams::{self, Client};
@@ -241,7 +239,7 @@ fn where_anybody_may_ask_long_answers_are_few() {
     let open = start(settings(1, "0.0.0.0"));
     let address = ([127, 0, 0, 1], open.datagram_addresses()[0].port()).into();
     // The clock stands still, so that all requests fall within one second.
-    open.shared().plant_clock(5000);
+    open.shared().columns.plant_clock(5000);
     store(&open, &[30_000, 70_000, 20]);
     let (mut stream, mut client) = (connect(&open), Client::to(address));
     assert_eq!(stream.stats("settings")["udp_reply_max"], UDP_REPLY_OPEN_BYTES_MAX.to_string());
@@ -269,7 +267,7 @@ fn where_anybody_may_ask_long_answers_are_few() {
     let mut other = Client::at("127.1.2.3".parse().unwrap(), address);
     other.send("get k0\r\n");
     assert!(other.receive().1 > 20);
-    open.shared().plant_clock(6000);
+    open.shared().columns.plant_clock(6000);
     stream.ask("mn\r\n", "MN\r\n");
     client.send("get k0\r\n");
     assert!(client.receive().1 > 20, "the next second has its own share");

@@ -29,7 +29,7 @@ fn seconds_left(client: &mut Client, key: &str) -> Option<i64> {
 #[test]
 fn a_leap_ends_what_was_to_end_by_then_and_nothing_else() {
     let server = start(settings(2));
-    server.shared().plant_clock(NOON_MS);
+    server.shared().columns.plant_clock(NOON_MS);
     let mut client = connect(&server);
     let (time, uptime) = (client.stat("time"), client.stat("uptime"));
     let stored = [
@@ -53,7 +53,7 @@ fn a_leap_ends_what_was_to_end_by_then_and_nothing_else() {
     long.send(format!("set long 0 0 {}\r\n{half}", 2 * half.len()));
     wait_until("receipt of both halves", || client.stat("bytes_read") > half.len() as u64);
 
-    server.shared().plant_clock(NOON_MS + HOUR_S * 1000);
+    server.shared().columns.plant_clock(NOON_MS + HOUR_S * 1000);
     for (key, exptime, left) in stored {
         assert_eq!(seconds_left(&mut client, key), left, "{key}, stored for {exptime}");
     }
@@ -71,12 +71,12 @@ fn a_leap_ends_what_was_to_end_by_then_and_nothing_else() {
 #[test]
 fn a_flush_that_was_planned_happens_in_a_leap() {
     let server = start(settings(2));
-    server.shared().plant_clock(NOON_MS);
+    server.shared().columns.plant_clock(NOON_MS);
     let mut client = connect(&server);
     client.ask("set k 0 0 1\r\nv\r\nflush_all 1800\r\n", "STORED\r\nOK\r\n");
-    server.shared().plant_clock(NOON_MS + 1_700_000);
+    server.shared().columns.plant_clock(NOON_MS + 1_700_000);
     client.ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
-    server.shared().plant_clock(NOON_MS + HOUR_S * 1000);
+    server.shared().columns.plant_clock(NOON_MS + HOUR_S * 1000);
     client.ask("get k\r\nset k 0 0 1\r\nw\r\n", "END\r\nSTORED\r\n");
     client.ask("get k\r\n", "VALUE k 0 1\r\nw\r\nEND\r\n");
     server.stop();
@@ -85,12 +85,12 @@ fn a_flush_that_was_planned_happens_in_a_leap() {
 #[test]
 fn those_idle_for_longer_than_is_allowed_are_closed_after_a_leap_and_counted() {
     let server = start(Settings { idle_seconds_max: 600, ..settings(2) });
-    server.shared().plant_clock(NOON_MS);
+    server.shared().columns.plant_clock(NOON_MS);
     let mut idle: Vec<Client> = (0..20).map(|_| connect(&server)).collect();
     idle.iter_mut().for_each(|client| client.ask("mn\r\n", "MN\r\n"));
-    server.shared().plant_clock(NOON_MS + 600_000);
+    server.shared().columns.plant_clock(NOON_MS + 600_000);
     idle.iter_mut().for_each(|client| client.ask("mn\r\n", "MN\r\n"));
-    server.shared().plant_clock(NOON_MS + HOUR_S * 1000);
+    server.shared().columns.plant_clock(NOON_MS + HOUR_S * 1000);
     idle.iter_mut().for_each(Client::expect_end);
     let mut client = connect(&server);
     assert_eq!((client.stat("idle_kicks"), client.stat("curr_connections")), (20, 1));

@@ -23,7 +23,7 @@ use protocol::ProtocolMode;
 const VERSION: &str = "VERSION 1.6.45\r\n";
 
 fn open_connections(server: &Server) -> u32 {
-    server.shared().connections.load(Ordering::Relaxed)
+    server.shared().columns.connections.load(Ordering::Relaxed)
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn over_the_limit_a_client_is_told_and_closed() {
     let mut fourth = connect(&server);
     fourth.expect("ERROR Too many open connections\r\n");
     fourth.expect_end();
-    assert_eq!(server.shared().sums().rejected_connections, 1);
+    assert_eq!(server.shared().sums().columns.rejected_connections, 1);
     drop(clients.pop());
     wait_until("the close", || open_connections(&server) == 2);
     connect(&server).ask("version\r\n", VERSION);
@@ -55,12 +55,12 @@ fn without_maxconns_fast_a_client_over_the_limit_waits() {
     first.ask("version\r\n", VERSION);
     let mut second = connect(&server);
     second.send("version\r\n");
-    wait_until("the stop of accepting", || !server.shared().accepting.load(Ordering::Relaxed));
+    wait_until("the stop of accepting", || !server.shared().columns.accepting.load(Ordering::Relaxed));
     assert_eq!(open_connections(&server), 1);
     first.ask("version\r\n", VERSION);
     drop(first);
     second.expect(VERSION);
-    assert_eq!(server.shared().sums().rejected_connections, 0);
+    assert_eq!(server.shared().sums().columns.rejected_connections, 0);
     server.stop();
 }
 
@@ -73,7 +73,7 @@ fn an_idle_connection_is_closed_after_its_time() {
     let mut client = connect(&server);
     client.ask("version\r\n", VERSION);
     client.expect_end();
-    assert_eq!(server.shared().sums().idle_kicks, 1);
+    assert_eq!(server.shared().sums().columns.idle_kicks, 1);
     server.stop();
 }
 

@@ -102,7 +102,7 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     // Replies may hold up to half of this memory. A hundred values take less than half.
     let memory_bytes = 256 << 20;
     let server = start(Settings { unix_path: Some(path.clone()), memory_bytes, ..settings(1) });
-    server.shared().plant_clock(NOON_MS);
+    server.shared().columns.plant_clock(NOON_MS);
     let open = || {
         let stream = UnixStream::connect(&path).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();

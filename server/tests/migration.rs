@@ -18,10 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hypostyle::limits::{SPARES_LARGE_MAX, SPARES_SMALL_MAX, TURNS_AHEAD};
+use columns::limits::{SPARES_LARGE_MAX, SPARES_SMALL_MAX, TURNS_AHEAD};
 use hypostyle::run::Server;
 use hypostyle::settings::{Migrate, Settings};
-use hypostyle::shared::Sums;
+use columns::counters::Sums;
+use hypostyle::requests::Counters;
 use inprocess::{Client, DEADLINE, answer, connect, frame, settings, start, wait_until};
 use testing::Random;
 
@@ -42,7 +43,7 @@ fn migrating_each_turn() -> Settings {
 }
 
 fn columns(server: &Server) -> Vec<Sums> {
-    server.shared().columns.iter().map(|column| Sums::of(column)).collect()
+    server.shared().columns.counters.iter().map(|column| Sums::of(column)).collect()
 }
 
 trait Stream: Read + Write + Send {}
@@ -179,8 +180,9 @@ fn all_have_moved(server: &Server, connections: u64) {
     });
     let taken = sum(|it| it.migrations_taken);
     assert!(taken >= CLIENTS * u64::from(ROUNDS), "{taken} migrations");
-    assert!(columns(server).iter().all(|it| it.gets() > 0), "{:?}", columns(server));
-    assert_eq!(u64::from(server.shared().connections.load(Ordering::Relaxed)), connections);
+    let has_executed = |it: &Arc<Counters>| it.get_hits.get() + it.get_misses.get() > 0;
+    assert!(server.shared().requests.iter().all(has_executed), "{:?}", columns(server));
+    assert_eq!(u64::from(server.shared().columns.connections.load(Ordering::Relaxed)), connections);
 }
 
 #[test]
@@ -189,7 +191,7 @@ fn what_moves_after_each_turn_is_answered_byte_for_byte() {
     let clients = drive((0..CLIENTS).map(|_| tcp(&server)));
     all_have_moved(&server, CLIENTS);
     drop(clients);
-    wait_until("all closed", || server.shared().connections.load(Ordering::Relaxed) == 0);
+    wait_until("all closed", || server.shared().columns.connections.load(Ordering::Relaxed) == 0);
     server.stop();
 }
 
@@ -210,13 +212,13 @@ fn what_never_rests_moves_after_each_turn_as_well() {
         client.ask(&requests, &replies);
     }
     // Fewer moves suffice: a write may arrive in pieces, between which the connection is idle.
-    let taken = || server.shared().sums().migrations_taken;
+    let taken = || server.shared().sums().columns.migrations_taken;
     wait_until("moves", || taken() >= CLIENTS * REQUESTS * 9 / 10);
     clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
     drop(clients);
-    wait_until("all closed", || server.shared().connections.load(Ordering::Relaxed) == 0);
+    wait_until("all closed", || server.shared().columns.connections.load(Ordering::Relaxed) == 0);
     // When a connection ends, its current column frees the connection's buffers.
-    wait_until("free buffers", || server.shared().sums().read_buf_count <= SPARES);
+    wait_until("free buffers", || server.shared().sums().columns.read_buf_count <= SPARES);
     server.stop();
 }
 
@@ -254,11 +256,11 @@ fn clients_that_go_while_they_move_leave_nothing() {
     };
     let threads: Vec<_> = (0..4).map(|seed| thread::spawn(move || go(seed))).collect();
     threads.into_iter().for_each(|it| it.join().unwrap());
-    wait_until("all closed", || server.shared().connections.load(Ordering::Relaxed) == 0);
+    wait_until("all closed", || server.shared().columns.connections.load(Ordering::Relaxed) == 0);
     wait_until("columns without connections", || {
         columns(&server).iter().all(|it| it.connections == 0)
     });
-    assert!(server.shared().sums().migrations_taken > 0);
+    assert!(server.shared().sums().columns.migrations_taken > 0);
     server.stop();
 }
 
@@ -266,19 +268,19 @@ fn clients_that_go_while_they_move_leave_nothing() {
 fn a_connection_that_moved_is_closed_when_it_has_been_idle() {
     let server = start(Settings { idle_seconds_max: 5, ..migrating_each_turn() });
     let shared = server.shared();
-    shared.plant_clock(1000);
+    shared.columns.plant_clock(1000);
     let (mut busy, mut idle) = (connect(&server), connect(&server));
     (0..10).for_each(|_| idle.ask("version\r\n", VERSION));
     for second in 2..7 {
         // A busy connection never counts as idle, whichever column serves the connection.
-        shared.plant_clock(second * 1000);
+        shared.columns.plant_clock(second * 1000);
         (0..10).for_each(|_| busy.ask("version\r\n", VERSION));
     }
-    assert_eq!(shared.sums().idle_kicks, 0);
-    shared.plant_clock(8000);
+    assert_eq!(shared.columns.sums().idle_kicks, 0);
+    shared.columns.plant_clock(8000);
     idle.expect_end();
     busy.ask("version\r\n", VERSION);
-    assert_eq!(shared.sums().idle_kicks, 1);
+    assert_eq!(shared.columns.sums().idle_kicks, 1);
     server.stop();
 }
 
@@ -308,7 +310,7 @@ fn a_server_that_stops_while_connections_move_closes_each() {
                 });
             }
             let enough = 50 * (seed + 1);
-            wait_until("moves", || server.shared().sums().migrations_taken >= enough);
+            wait_until("moves", || server.shared().sums().columns.migrations_taken >= enough);
             over.store(true, Ordering::Relaxed);
             server.stop();
         });
@@ -330,7 +332,7 @@ fn a_server_that_ends_gracefully_while_connections_move_answers_what_has_come() 
             client.expect(VERSION.repeat(2));
             client.expect_end();
         }
-        let Sums { migrations_given, migrations_taken, .. } = shared.sums();
+        let Sums { migrations_given, migrations_taken, .. } = shared.columns.sums();
         assert_eq!(migrations_given, migrations_taken);
     }
 }
@@ -347,7 +349,7 @@ fn who_waits_for_something_stays_where_it_is() {
     }
     assert!(watcher.line().contains("key=other"));
     half.expect_after("defghij\r\n", "STORED\r\n");
-    let taken = || server.shared().sums().migrations_taken;
+    let taken = || server.shared().sums().columns.migrations_taken;
     // A reply is sent before the connection migrates, so the count may be late.
     wait_until("a migration at each turn", || taken() >= 20);
     assert!(taken() <= 24, "{}: waiting connections have migrated as well", taken());
@@ -362,7 +364,7 @@ impl Client {
 }
 
 fn of_first_column(server: &Server) -> Client {
-    let accepted = || server.shared().columns[0].total_connections.get();
+    let accepted = || server.shared().columns.counters[0].total_connections.get();
     loop {
         let before = accepted();
         let mut client = connect(server);
@@ -425,7 +427,7 @@ fn without_another_column_or_told_not_to_nothing_moves() {
         let server = start(Settings { migrate, ..settings(columns) });
         let mut client = connect(&server);
         (0..100).for_each(|_| client.ask("version\r\n", VERSION));
-        let sums = server.shared().sums();
+        let sums = server.shared().columns.sums();
         assert_eq!((sums.migrations_given, sums.migrations_taken), (0, 0));
         server.stop();
     }

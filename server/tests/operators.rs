@@ -11,9 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{ErrorKind, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hypostyle::limits::{
-    DUMP_STALLED_SECONDS, DUMPS_MAX, PREFIXES_MAX, PREFIXES_TOLD_MAX, WATCHERS_MAX,
-};
+use hypostyle::limits::{DUMP_STALLED_SECONDS, DUMPS_MAX, PREFIXES_MAX, PREFIXES_TOLD_MAX, WATCHERS_MAX};
 use hypostyle::settings::Settings;
 use inprocess::{Client, connect, settings, start, wait_until};
 
@@ -267,7 +265,7 @@ fn each_connection_is_told_once_with_its_state() {
     // The listeners of both columns have the same address, so they share a row.
     assert_eq!(all.len(), CONNECTIONS + 5 + 1);
     // A listener has no commands, so its time counts from the server's start.
-    server.shared().plant_clock(3_600_000);
+    server.shared().columns.plant_clock(3_600_000);
     wait_until("an hour since the start", || {
         let all = sockets(&mut client);
         all[&format!("tcp:{}", server.addresses()[0])]["secs_since_last_cmd"] == "3600"
@@ -296,7 +294,7 @@ fn many_who_ask_for_connections_at_once_are_all_answered() {
 fn a_dump_whose_client_takes_nothing_loses_its_place_to_another() {
     let server = start(settings(2));
     let now_ms = 3_600_000;
-    server.shared().plant_clock(now_ms);
+    server.shared().columns.plant_clock(now_ms);
     let mut client = connect(&server);
     fill(&mut client, 0..400_000);
     let mut dumps: Vec<Client> = (0..DUMPS_MAX).map(|_| connect(&server)).collect();
@@ -305,9 +303,9 @@ fn a_dump_whose_client_takes_nothing_loses_its_place_to_another() {
     }
     let busy = "BUSY currently processing crawler request\r\n";
     wait_until("the sockets to be full", || client.stat("response_obj_count") > DUMPS_MAX as u64);
-    server.shared().plant_clock(now_ms + u64::from(DUMP_STALLED_SECONDS) * 1000);
+    server.shared().columns.plant_clock(now_ms + u64::from(DUMP_STALLED_SECONDS) * 1000);
     client.ask("lru_crawler mgdump 2\r\n", busy);
-    server.shared().plant_clock(now_ms + u64::from(DUMP_STALLED_SECONDS + 2) * 1000);
+    server.shared().columns.plant_clock(now_ms + u64::from(DUMP_STALLED_SECONDS + 2) * 1000);
     wait_until("the end of the stalled dump", || {
         client.send("lru_crawler mgdump all\r\n");
         client.line() == "OK"

@@ -166,7 +166,7 @@ fn process(moved: &mut Moved) {
     assert_eq!(client.stats("")["version"], hypostyle::settings::MEMCACHED_VERSION);
     moved.note("version");
     let (uptime, time) = (client.stat("uptime"), client.stat("time"));
-    server.shared().plant_clock(3_600_000);
+    server.shared().columns.plant_clock(3_600_000);
     moved.becomes(&mut client, "uptime", uptime + 3600);
     moved.becomes(&mut client, "time", time + 3600);
     for name in ["rusage_user", "rusage_system"] {
@@ -221,7 +221,7 @@ fn connections(moved: &mut Moved) {
     let (server, mut client) = open(Settings { idle_seconds_max: 5, ..settings(1) });
     client.ask("mn\r\n", "MN\r\n");
     assert_eq!(client.stat("idle_kicks"), 0);
-    server.shared().plant_clock(3_600_000);
+    server.shared().columns.plant_clock(3_600_000);
     client.expect_end();
     moved.becomes(&mut connect(&server), "idle_kicks", 1);
     server.stop();
@@ -282,7 +282,7 @@ fn eviction(moved: &mut Moved) {
     moved.exceed(&mut client, &names.map(|name| (name, 0)), |client| {
         fill(client, keys..keys + 5000, 0);
         // A request for an item counts as a use only some seconds after the item was stored.
-        server.shared().plant_clock(3_600_000 + u64::from(keys) * 2);
+        server.shared().columns.plant_clock(3_600_000 + u64::from(keys) * 2);
         obey(
             client,
             &(keys..keys + 500).map(|key| format!("get key-{key}\r\n")).collect::<String>(),
@@ -295,7 +295,7 @@ fn eviction(moved: &mut Moved) {
 fn dead_items(moved: &mut Moved) {
     let (server, mut client) = open(settings(1));
     fill(&mut client, 0..50_000, 10);
-    server.shared().plant_clock(3_600_000);
+    server.shared().columns.plant_clock(3_600_000);
     let names = ["expired_unfetched", "crawler_reclaimed", "crawler_items_checked"];
     moved.exceed(&mut client, &names.map(|name| (name, 0)), |_| ());
     close(server, &mut client);
@@ -311,7 +311,7 @@ fn dead_items(moved: &mut Moved) {
         [("get_flushed", "get a", 3_600_000), ("reclaimed", "set a 0 0 1\r\n1", 3_700_000)]
     {
         obey(&mut client, "set a 0 0 1\r\n1");
-        server.shared().plant_clock(now_ms);
+        server.shared().columns.plant_clock(now_ms);
         // The flush and the request share one turn, because the crawler soon removes flushed items.
         moved.raised(&mut client, name, |client| obey(client, &format!("flush_all\r\n{then}")));
     }

@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Instant;
 
-use hypostyle::limits::{ASSEMBLIES_OF_ONE_MAX, BEHIND_DATAGRAMS};
+use columns::limits::{ASSEMBLIES_OF_ONE_MAX, BEHIND_DATAGRAMS};
 use hypostyle::run::Server;
 use hypostyle::settings::{Listen, Port, Settings, Xdp};
-use hypostyle::shared::Sums;
+use columns::counters::Sums;
 use inprocess::{DEADLINE, datagrams, start, wait_until};
 use protocol::ProtocolMode;
 use protocol::udp::Header;
@@ -132,7 +132,7 @@ impl Client {
 }
 
 fn columns(server: &Server) -> Vec<Sums> {
-    server.shared().columns.iter().map(|column| Sums::of(column)).collect()
+    server.shared().columns.counters.iter().map(|column| Sums::of(column)).collect()
 }
 
 /// Lets clients send windows until `enough` is true. Returns the highest number of rounds.
@@ -167,7 +167,7 @@ fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + S
 /// Every column must have answered and counted some datagrams that were sent to column `to`.
 fn all_have_answered(server: &Server, to: usize) {
     wait_until("all is counted", || {
-        let all = server.shared().sums();
+        let all = server.shared().columns.sums();
         let taken = all.steals_taken_near + all.steals_taken_far;
         taken == all.steals_given_near + all.steals_given_far
     });
@@ -183,7 +183,7 @@ fn all_have_answered(server: &Server, to: usize) {
         assert!(taken > 0 && taken <= column.datagrams_stolen);
         assert_eq!(given, 0);
     }
-    let all = server.shared().sums();
+    let all = server.shared().columns.sums();
     assert_eq!((all.udp_dropped_frame, all.udp_dropped_incomplete, all.udp_unsent), (0, 0, 0));
 }
 

@@ -13,7 +13,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use hypostyle::limits::{DATAGRAM_WAIT_MS_MAX, LOOP_MS_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX};
+use columns::limits::{DATAGRAM_WAIT_MS_MAX, LOOP_MS_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX};
 use hypostyle::run::Server;
 use hypostyle::settings::Settings;
 use inprocess::{Client, DEADLINE, connect, datagrams, settings, start, wait_until};
@@ -33,7 +33,7 @@ fn stalled() -> (Server, Arc<Store>) {
     let datagrams = datagrams::at("127.0.0.1");
     let settings = Settings { memory_bytes: 8 << 20, datagrams, ..settings(1) };
     let server = start(settings);
-    server.shared().plant_clock(NOON_MS);
+    server.shared().columns.plant_clock(NOON_MS);
     let store = Arc::clone(&server.shared().store);
     store.plant_stall(true);
     (server, store)
@@ -51,7 +51,7 @@ fn is_silent(client: &mut Client) -> bool {
 }
 
 fn awaiting_room(server: &Server) -> u64 {
-    server.shared().columns[0].awaiting_room.get()
+    server.shared().columns.counters[0].awaiting_room.get()
 }
 
 /// Sends SETs of new keys until a SET waits, and returns the number of this SET's key.
@@ -158,7 +158,7 @@ fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value
     waits.send(format!("set new 0 0 9000\r\n{value}\r\nset {old} 0 0 9000\r\n{value}\r\n"));
     wait_until("two waiting requests", || awaiting_room(&server) == 2);
     let mut now_ms = NOON_MS + 600_000;
-    let clock = server.shared();
+    let clock = &server.shared().columns;
     clock.plant_clock(now_ms);
     for _ in 0..20 {
         looks.ask(format!("mg {old} s\r\n"), "HD s700\r\n");
@@ -194,13 +194,13 @@ fn a_column_that_had_no_processor_closes_nobody() {
     const CLIENTS: usize = 400;
     let settings = Settings { memory_bytes: 64 << 20, requests_per_event: 20, ..settings(1) };
     let server = start(settings);
-    server.shared().plant_clock(NOON_MS);
+    server.shared().columns.plant_clock(NOON_MS);
     let requests = b"get absent\r\n".repeat(5000);
     let mut busy: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
     busy.iter_mut().for_each(|client| client.send(&requests));
     let replies = "END\r\n".repeat(50);
     for away in 1..=100 {
-        server.shared().plant_clock(NOON_MS + away * 2_500);
+        server.shared().columns.plant_clock(NOON_MS + away * 2_500);
         for client in &mut busy {
             client.expect(&replies);
         }
@@ -280,7 +280,7 @@ fn parts_behind_a_datagram_that_waits_are_not_executed_before_it_and_not_lost() 
     let replies = asks.replace("mn", "MN").replace("mg fill1000000 s", "HD s700");
     client.expect(2, replies);
     for step in 0..=PARTS_WAIT_MS_MAX / LOOP_MS_MAX {
-        server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX);
+        server.shared().columns.plant_clock(NOON_MS + step * LOOP_MS_MAX);
         (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     }
     assert_eq!(other.stat("udp_dropped_incomplete"), 0);
@@ -299,7 +299,7 @@ fn a_datagram_that_has_waited_too_long_is_refused_and_the_next_one_waits_anew() 
     for (step, id) in (1..).zip(ids) {
         // Each step is `DATAGRAM_WAIT_MS_MAX`, the longest wait of a datagram, or `LOOP_MS_MAX`,
         // the most time that a column counts for one loop, whichever is larger.
-        server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX.max(DATAGRAM_WAIT_MS_MAX));
+        server.shared().columns.plant_clock(NOON_MS + step * LOOP_MS_MAX.max(DATAGRAM_WAIT_MS_MAX));
         (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
         client.expect(id, refused);
         assert!(client.is_silent());

@@ -211,3 +211,9 @@ impl Scheduler for Seeded {
         self.random.next()
     }
 }
+/// Returns how often a waker (an eventfd) was woken since the last call of this function.
+#[must_use]
+pub fn wakes(waker: impl std::os::fd::AsFd) -> u64 {
+    let mut count = [0; 8];
+    rustix::io::read(waker, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+}

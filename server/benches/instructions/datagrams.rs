@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use hypostyle::datagram::{Datagrams, Gatherer, Guard};
-use hypostyle::datapath::Datapath;
-use hypostyle::datapath::udp::{ColumnSocket, Udp};
-use hypostyle::turn::TurnState;
+use columns::datagram::{Datagrams, Gatherer, Guard};
+use columns::datapath::Datapath;
+use columns::datapath::udp::{ColumnSocket, Udp};
+use columns::turn::TurnState;
 use memory::arena::Arena;
 use net::{Calls, Inbox, Outbox, SLOT_BYTES_MAX, Sizes};
 use protocol::ProtocolMode;

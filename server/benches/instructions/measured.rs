@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use hypostyle::clock::Clock;
 use hypostyle::execute::Context;
-use hypostyle::execute::batch::{self, End, Input, Inputs};
-use hypostyle::execute::budget::{Budget, StopReason};
-use hypostyle::execute::turn;
+use columns::batch::{self, End, Input, Inputs};
+use columns::budget::{Budget, StopReason};
+use columns::input;
 use hypostyle::settings::Settings;
 use hypostyle::shared::Shared;
-use hypostyle::turn::TurnState;
+use columns::turn::TurnState;
 use protocol::binary::MAGIC_REQUEST;
 use protocol::{ProtocolMode, Session};
 use store::{

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use hypostyle::bypass::{self, OpenPorts};
-use hypostyle::datapath::xdp::Xdp;
+use columns::datapath::xdp::Xdp;
 use hypostyle::settings::{self, Listen, Port, Settings, ZeroCopy};
 use net::Sizes;
 use net::xdp::Mode;

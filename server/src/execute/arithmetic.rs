@@ -10,7 +10,7 @@ use protocol::{Delta, Meta, Outcome, Refusal};
 use store::{DeltaResult, Vivify};
 
 use super::{Context, NextStep, refuse};
-use crate::out::Out;
+use columns::out::Out;
 
 pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> NextStep {
     let wanted = store::Delta {

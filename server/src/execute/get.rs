@@ -13,9 +13,9 @@ use store::{
 
 use super::found::{TouchedItem, UnlockedItem};
 use super::{Context, NextStep, note};
-use crate::out::Out;
+use columns::out::Out;
 use crate::sampled::Kind;
-use crate::shared::Counters;
+use crate::requests::Counters;
 
 #[inline(always)]
 pub(super) fn get(
@@ -98,7 +98,7 @@ fn template_of(surround: Surround) -> ReplyTemplate {
 }
 
 fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mut Out) -> NextStep {
-    out.settle(&context.store);
+    out.settle(Some(&context.store));
     let exptime = context.clock.realtime(exptime);
     let begun = note::begin(context.noted.watched);
     let (counters, may_wait) = (&context.counters, context.may_wait);

@@ -15,7 +15,7 @@ use super::found::LockedItem;
 use super::get::{append_value, look_up};
 use super::{Context, NextStep, note, refuse};
 use crate::clock::Clock;
-use crate::out::Out;
+use columns::out::Out;
 use crate::sampled::Kind;
 
 #[inline(always)]
@@ -68,7 +68,7 @@ pub(super) fn get_value(
 #[cold]
 #[inline(never)]
 fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextStep {
-    out.settle(&context.store);
+    out.settle(Some(&context.store));
     let begun = note::begin(context.noted.watched);
     let after = get_locked(context, request, out);
     if after != NextStep::Wait {

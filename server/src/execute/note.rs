@@ -18,7 +18,7 @@ use protocol::{KEY_BYTES_MAX, MetaVerb, Request};
 use store::{MetaGet, MetaHit, PrefetchedHash, Put, PutResult, StoreError, Verb};
 
 use super::{Context, NextStep, get};
-use crate::out::Out;
+use columns::out::Out;
 use crate::sampled::{Kind, SAMPLED};
 use crate::watch::{DETAIL, Mark};
 
@@ -64,7 +64,7 @@ pub(super) fn look_up<S: Show>(
     let took_ns = elapsed_ns(begun);
     context.noted.watched = watched;
     if is_answered {
-        out.settle(&context.store);
+        out.settle(Some(&context.store));
         let kind = if S::COUNTS_FOR_PREFIX { Kind::Get } else { Kind::MetaGet };
         sample(context, (kind, Some(&key)), took_ns);
         fetched(context, &key);

@@ -17,9 +17,9 @@ use protocol::{Args, Form, Outcome, Refusal};
 use store::OutOfBounds;
 
 use super::{Context, NextStep};
-use crate::errand::Errand;
+use crate::errand::{Errand, Kind};
 use crate::errand::dump::{Dump, Lines};
-use crate::out::Out;
+use columns::out::Out;
 use crate::process::{self, Stop};
 use crate::watch::WatchGuard;
 
@@ -90,7 +90,7 @@ pub(super) fn obey(
         },
         Ok(Control::Watch(streams)) => match watch(context, streams) {
             Ok(guard) => {
-                context.errand = Some(Box::new(Errand::Watch(guard)));
+                context.errand = Some(Box::new(Errand(Kind::Watch(guard))));
                 form.write_outcome(Outcome::Done, &mut out.buf);
                 return NextStep::Errand;
             }
@@ -141,7 +141,7 @@ fn dump(context: &Context, listing: Listing, classes: Option<Classes>) -> Result
     if let Some(refusal) = context.refuses_errands() {
         return Err(refusal);
     }
-    Dump::begin(context, lines, all).map(Errand::Dump).ok_or(Refusal::CrawlerBusy)
+    Dump::begin(context, lines, all).map(|dump| Errand(Kind::Dump(dump))).ok_or(Refusal::CrawlerBusy)
 }
 
 fn watch(context: &Context, streams: Streams) -> Result<WatchGuard, Refusal> {

@@ -12,7 +12,7 @@ use protocol::{Meta, Outcome, Refusal, Store, StoreVerb};
 use store::{Body, PrefetchedHash, Put, PutResult, StoreError, Verb};
 
 use super::{Context, NextStep, note, refuse};
-use crate::out::Out;
+use columns::out::Out;
 
 pub(super) struct ArrivedValue<'a> {
     pub(super) body: Body<'a>,

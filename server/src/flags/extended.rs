@@ -11,7 +11,8 @@ use ipnet::IpNet;
 use store::policy::Eviction;
 
 use super::{BadFlag, Choices, Flag, Handler, ValueKind, meant, number};
-use crate::settings::{Migrate, ZeroCopy};
+use crate::settings::ZeroCopy;
+use columns::settings::Migrate;
 
 /// The lines of `-h` for `-o eviction`: an explanation, and one line for each policy.
 const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
@@ -29,7 +30,7 @@ const UDP_ALLOW: &str = "udp_allow";
 
 /// Maximum number of bytes of a UDP reply: 65,535 datagrams carry them with the smallest MTU.
 const UDP_REPLY_BYTES_MAX: i64 = u16::MAX as i64 * UDP_PAYLOAD_BYTES_MIN;
-const UDP_PAYLOAD_BYTES_MIN: i64 = crate::listen::PAYLOAD_BYTES_MIN as i64;
+const UDP_PAYLOAD_BYTES_MIN: i64 = columns::datapath::PAYLOAD_BYTES_MIN as i64;
 
 const SLABS: &str = "items are stored in a log, not in slab classes";
 const LRU: &str = "there are no LRU lists";

@@ -21,25 +21,25 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
         };
         row("cpu", &or_none(cpu));
         row("numa_node", &or_none(cpu.and_then(|cpu| nodes.of(cpu))));
-        row("idle_percent", &or_none(idle_percent(shared, column.thread_id)));
-        row("curr_connections", &column.connections);
-        row("total_connections", &column.total_connections);
-        row("bytes_read", &column.bytes_read);
-        row("bytes_written", &column.bytes_written);
-        row("udp_received", &column.udp_received);
-        row("udp_sent", &column.udp_sent);
-        row("datagrams_stolen", &column.datagrams_stolen);
-        row("steals_taken_near", &column.steals_taken_near);
-        row("steals_taken_far", &column.steals_taken_far);
-        row("steals_given_near", &column.steals_given_near);
-        row("steals_given_far", &column.steals_given_far);
-        row("migrations_taken", &column.migrations_taken);
-        row("migrations_given", &column.migrations_given);
+        row("idle_percent", &or_none(idle_percent(shared, column.columns.thread_id)));
+        row("curr_connections", &column.columns.connections);
+        row("total_connections", &column.columns.total_connections);
+        row("bytes_read", &column.columns.bytes_read);
+        row("bytes_written", &column.columns.bytes_written);
+        row("udp_received", &column.columns.udp_received);
+        row("udp_sent", &column.columns.udp_sent);
+        row("datagrams_stolen", &column.columns.datagrams_stolen);
+        row("steals_taken_near", &column.columns.steals_taken_near);
+        row("steals_taken_far", &column.columns.steals_taken_far);
+        row("steals_given_near", &column.columns.steals_given_near);
+        row("steals_given_far", &column.columns.steals_given_far);
+        row("migrations_taken", &column.columns.migrations_taken);
+        row("migrations_given", &column.columns.migrations_given);
         row("executed", &executed(column));
-        row("batches", &column.loops);
-        row("system_calls", &column.system_calls);
-        row("queued", &column.queued);
-        row("awaiting_room", &column.awaiting_room);
+        row("batches", &column.columns.loops);
+        row("system_calls", &column.columns.system_calls);
+        row("queued", &column.columns.queued);
+        row("awaiting_room", &column.columns.awaiting_room);
     }
 }
 
@@ -50,17 +50,17 @@ fn or_none(number: Option<usize>) -> i64 {
 
 /// Number of requests that `stats` counts by command; each key of a multiget counts as one.
 fn executed(column: &Sums) -> u64 {
-    column.gets()
-        + column.set_cmds
-        + column.touches()
-        + column.flush_cmds
-        + column.meta_cmds
-        + column.delete_hits
-        + column.delete_misses
-        + column.incr_hits
-        + column.incr_misses
-        + column.decr_hits
-        + column.decr_misses
+    column.requests.gets()
+        + column.requests.set_cmds
+        + column.requests.touches()
+        + column.requests.flush_cmds
+        + column.requests.meta_cmds
+        + column.requests.delete_hits
+        + column.requests.delete_misses
+        + column.requests.incr_hits
+        + column.requests.incr_misses
+        + column.requests.decr_hits
+        + column.requests.decr_misses
 }
 
 /// The percentage of the time since the server started in which the column's thread did not run.

@@ -44,46 +44,46 @@ fn connections(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     let settings = &shared.settings;
     stat!(rows, "max_connections", settings.connections_max);
     // Relaxed: this number is only displayed; it orders nothing.
-    stat!(rows, "curr_connections", shared.connections.load(Ordering::Relaxed));
-    stat!(rows, "total_connections", sums.total_connections);
+    stat!(rows, "curr_connections", shared.columns.connections.load(Ordering::Relaxed));
+    stat!(rows, "total_connections", sums.columns.total_connections);
     if settings.connections_max_fast {
-        stat!(rows, "rejected_connections", sums.rejected_connections);
+        stat!(rows, "rejected_connections", sums.columns.rejected_connections);
     }
-    stat!(rows, "connection_structures", sums.connection_structures);
+    stat!(rows, "connection_structures", sums.columns.connection_structures);
     // Always 0: if an allocation for replies or input fails, the process ends.
     stat!(rows, "response_obj_oom", 0);
-    stat!(rows, "response_obj_count", sums.response_obj_count);
-    stat!(rows, "response_obj_bytes", sums.response_obj_bytes);
-    stat!(rows, "read_buf_count", sums.read_buf_count);
-    stat!(rows, "read_buf_bytes", sums.read_buf_bytes);
-    stat!(rows, "read_buf_bytes_free", sums.read_buf_bytes_free);
+    stat!(rows, "response_obj_count", sums.columns.response_obj_count);
+    stat!(rows, "response_obj_bytes", sums.columns.response_obj_bytes);
+    stat!(rows, "read_buf_count", sums.columns.read_buf_count);
+    stat!(rows, "read_buf_bytes", sums.columns.read_buf_bytes);
+    stat!(rows, "read_buf_bytes_free", sums.columns.read_buf_bytes_free);
     stat!(rows, "read_buf_oom", 0);
     stat!(rows, "reserved_fds", process::files_beside_connections(settings));
 }
 
 fn commands(sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
-    stat!(rows, "cmd_get", sums.gets());
-    stat!(rows, "cmd_set", sums.set_cmds);
-    stat!(rows, "cmd_flush", sums.flush_cmds);
-    stat!(rows, "cmd_touch", sums.touches());
-    stat!(rows, "cmd_meta", sums.meta_cmds);
-    stat!(rows, "get_hits", sums.get_hits);
-    stat!(rows, "get_misses", sums.get_misses);
+    stat!(rows, "cmd_get", sums.requests.gets());
+    stat!(rows, "cmd_set", sums.requests.set_cmds);
+    stat!(rows, "cmd_flush", sums.requests.flush_cmds);
+    stat!(rows, "cmd_touch", sums.requests.touches());
+    stat!(rows, "cmd_meta", sums.requests.meta_cmds);
+    stat!(rows, "get_hits", sums.requests.get_hits);
+    stat!(rows, "get_misses", sums.requests.get_misses);
     stat!(rows, "get_expired", store.get_expired);
     stat!(rows, "get_flushed", store.get_flushed);
-    stat!(rows, "delete_misses", sums.delete_misses);
-    stat!(rows, "delete_hits", sums.delete_hits);
-    stat!(rows, "incr_misses", sums.incr_misses);
-    stat!(rows, "incr_hits", sums.incr_hits);
-    stat!(rows, "decr_misses", sums.decr_misses);
-    stat!(rows, "decr_hits", sums.decr_hits);
+    stat!(rows, "delete_misses", sums.requests.delete_misses);
+    stat!(rows, "delete_hits", sums.requests.delete_hits);
+    stat!(rows, "incr_misses", sums.requests.incr_misses);
+    stat!(rows, "incr_hits", sums.requests.incr_hits);
+    stat!(rows, "decr_misses", sums.requests.decr_misses);
+    stat!(rows, "decr_hits", sums.requests.decr_hits);
     stat!(rows, "cas_misses", store.cas_misses);
     stat!(rows, "cas_hits", store.cas_hits);
     stat!(rows, "cas_badval", store.cas_badval);
-    stat!(rows, "touch_hits", sums.touch_hits);
-    stat!(rows, "touch_misses", sums.touch_misses);
-    stat!(rows, "store_too_large", sums.store_too_large);
-    stat!(rows, "store_no_memory", sums.store_no_memory);
+    stat!(rows, "touch_hits", sums.requests.touch_hits);
+    stat!(rows, "touch_misses", sums.requests.touch_misses);
+    stat!(rows, "store_too_large", sums.requests.store_too_large);
+    stat!(rows, "store_no_memory", sums.requests.store_no_memory);
     // Always 0, because there is no authentication.
     stat!(rows, "auth_cmds", 0);
     stat!(rows, "auth_errors", 0);
@@ -92,17 +92,17 @@ fn commands(sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
 fn traffic(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     let settings = &shared.settings;
     if settings.idle_seconds_max != 0 {
-        stat!(rows, "idle_kicks", sums.idle_kicks);
+        stat!(rows, "idle_kicks", sums.columns.idle_kicks);
     }
-    stat!(rows, "bytes_read", sums.bytes_read);
-    stat!(rows, "bytes_written", sums.bytes_written);
+    stat!(rows, "bytes_read", sums.columns.bytes_read);
+    stat!(rows, "bytes_written", sums.columns.bytes_written);
     stat!(rows, "limit_maxbytes", shared.memory_bytes());
     // Relaxed: this flag is only displayed; it orders nothing.
-    stat!(rows, "accepting_conns", u8::from(shared.accepting.load(Ordering::Relaxed)));
-    stat!(rows, "listen_disabled_num", sums.listen_disabled);
-    stat!(rows, "time_in_listen_disabled_us", sums.listen_disabled_us);
+    stat!(rows, "accepting_conns", u8::from(shared.columns.accepting.load(Ordering::Relaxed)));
+    stat!(rows, "listen_disabled_num", sums.columns.listen_disabled);
+    stat!(rows, "time_in_listen_disabled_us", sums.columns.listen_disabled_us);
     stat!(rows, "threads", settings.columns);
-    stat!(rows, "conn_yields", sums.conn_yields);
+    stat!(rows, "conn_yields", sums.columns.conn_yields);
 }
 
 /// Writes statistics of the index, and of mechanisms that only memcached has.
@@ -122,17 +122,17 @@ fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows
     stat!(rows, "slabs_moved", 0);
     if shared.store.expires_unasked() {
         stat!(rows, "lru_crawler_running", u8::from(shared.places.any()));
-        stat!(rows, "lru_crawler_starts", sums.dumps);
+        stat!(rows, "lru_crawler_starts", sums.requests.dumps);
     }
     // Always 0, because there are no LRU queues to balance.
     if shared.settings.maintainer_told {
         stat!(rows, "lru_maintainer_juggles", 0);
     }
     stat!(rows, "malloc_fails", 0);
-    stat!(rows, "log_worker_dropped", sums.log_worker_dropped);
-    stat!(rows, "log_worker_written", sums.log_worker_written);
-    stat!(rows, "log_watcher_skipped", sums.log_watcher_skipped);
-    stat!(rows, "log_watcher_sent", sums.log_watcher_sent);
+    stat!(rows, "log_worker_dropped", sums.requests.log_worker_dropped);
+    stat!(rows, "log_worker_written", sums.requests.log_worker_written);
+    stat!(rows, "log_watcher_skipped", sums.requests.log_watcher_skipped);
+    stat!(rows, "log_watcher_sent", sums.requests.log_watcher_sent);
     stat!(rows, "log_watchers", shared.watch.watchers());
     // Always 0, because each thread has its own listeners.
     stat!(rows, "unexpected_napi_ids", 0);

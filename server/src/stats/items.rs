@@ -33,7 +33,7 @@ pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
     class!(rows, "items:", "evicted", store.evictions);
     class!(rows, "items:", "evicted_nonzero", store.evicted_nonzero);
     class!(rows, "items:", "evicted_time", store.eviction_age());
-    class!(rows, "items:", "outofmemory", sums.store_no_memory);
+    class!(rows, "items:", "outofmemory", sums.requests.store_no_memory);
     class!(rows, "items:", "tailrepairs", 0);
     class!(rows, "items:", "reclaimed", store.reclaimed);
     class!(rows, "items:", "expired_unfetched", store.expired_unfetched);
@@ -48,7 +48,7 @@ pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
     class!(rows, "items:", "direct_reclaims", store.drained_segments);
     class!(rows, "items:", "hits_to_hot", 0);
     class!(rows, "items:", "hits_to_warm", 0);
-    class!(rows, "items:", "hits_to_cold", sums.get_hits);
+    class!(rows, "items:", "hits_to_cold", sums.requests.get_hits);
     class!(rows, "items:", "hits_to_temp", 0);
 }
 
@@ -73,14 +73,14 @@ pub(super) fn slabs(shared: &Shared, rows: &mut Rows<'_>) {
         class!(rows, "", "used_chunks", store.curr_items);
         class!(rows, "", "free_chunks", chunks - store.curr_items);
         class!(rows, "", "free_chunks_end", 0);
-        class!(rows, "", "get_hits", sums.get_hits);
-        class!(rows, "", "cmd_set", sums.set_cmds);
-        class!(rows, "", "delete_hits", sums.delete_hits);
-        class!(rows, "", "incr_hits", sums.incr_hits);
-        class!(rows, "", "decr_hits", sums.decr_hits);
+        class!(rows, "", "get_hits", sums.requests.get_hits);
+        class!(rows, "", "cmd_set", sums.requests.set_cmds);
+        class!(rows, "", "delete_hits", sums.requests.delete_hits);
+        class!(rows, "", "incr_hits", sums.requests.incr_hits);
+        class!(rows, "", "decr_hits", sums.requests.decr_hits);
         class!(rows, "", "cas_hits", store.cas_hits);
         class!(rows, "", "cas_badval", store.cas_badval);
-        class!(rows, "", "touch_hits", sums.touch_hits);
+        class!(rows, "", "touch_hits", sums.requests.touch_hits);
     }
     stat!(rows, "active_slabs", u8::from(store.curr_items > 0));
     stat!(rows, "total_malloced", used_bytes);

@@ -51,12 +51,12 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "ring_bytes", shared.ring_bytes());
     stat!(rows, "arena_bytes", usage.arena_bytes);
     stat!(rows, "arena_free_bytes", usage.arena_free_bytes);
-    stat!(rows, "connection_bytes", sums.connection_bytes);
-    stat!(rows, "read_buf_bytes", sums.read_buf_bytes);
-    stat!(rows, "response_obj_bytes", sums.response_obj_bytes);
+    stat!(rows, "connection_bytes", sums.columns.connection_bytes);
+    stat!(rows, "read_buf_bytes", sums.columns.read_buf_bytes);
+    stat!(rows, "response_obj_bytes", sums.columns.response_obj_bytes);
     let (prefix_bytes, _) = shared.prefixes.held();
     stat!(rows, "prefix_bytes", prefix_bytes);
-    let beside_store = sums.connection_bytes + sums.read_buf_bytes + sums.response_obj_bytes;
+    let beside_store = sums.columns.connection_bytes + sums.columns.read_buf_bytes + sums.columns.response_obj_bytes;
     let beside_store = beside_store + prefix_bytes as u64;
     let beside_store = beside_store + shared.fixed_bytes() as u64;
     let heap_free_bytes = process::heap_free_bytes() as u64;

@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering;
 use protocol::{ProtocolMode, flow};
 
 use super::{Rows, stat};
-use crate::settings::{Migrate, Port, Settings};
+use crate::bypass;
+use crate::settings::{Port, Settings};
+use ::columns::settings::Migrate;
 use crate::shared::Shared;
 use crate::watch;
 
@@ -111,19 +113,19 @@ fn ours(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "flow_version", flow::VERSION);
     stat!(rows, "udp_reply_max", settings.udp_reply_bytes_max());
     stat!(rows, "udp_admin", if settings.udp_admin { "yes" } else { "no" });
-    if let Some(bypass) = shared.bypass.get() {
-        let (first, queues) = bypass.queues();
-        stat!(rows, "xdp_interface", bypass.facts().interface);
+    if let Some(interface) = shared.bypass.get() {
+        let (first, queues) = interface.queues();
+        stat!(rows, "xdp_interface", interface.facts().interface);
         stat!(rows, "xdp_first_queue", first);
         stat!(rows, "xdp_queues", queues);
-        stat!(rows, "xdp_mode", bypass.mode());
-        stat!(rows, "zero_copy", bypass.zero_copy().name());
+        stat!(rows, "xdp_mode", interface.mode());
+        stat!(rows, "zero_copy", bypass::zero_copy(settings, interface).name());
         stat!(rows, "zero_copy_min", settings.zero_copy_bytes_min);
     }
     stat!(rows, "busy_poll", settings.busy_poll_us);
     let yes = |on: bool| if on { "yes" } else { "no" };
     stat!(rows, "steal", yes(settings.steal));
-    let rings = shared.bypass.get().is_some_and(|it| it.may_steal(settings));
+    let rings = shared.bypass.get().is_some_and(|it| bypass::may_steal(settings, it));
     stat!(rows, "steal_rings", yes(rings));
     stat!(rows, "migrate", yes(settings.migrate != Migrate::Never));
 }

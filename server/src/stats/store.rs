@@ -26,6 +26,6 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "arena_kept_bytes", store.arena_kept_bytes);
     stat!(rows, "arena_full", store.arena_full);
     stat!(rows, "hash_overflow_bytes", store.hash_overflow_bytes);
-    stat!(rows, "dumps_stalled", sums.dumps_stalled);
+    stat!(rows, "dumps_stalled", sums.requests.dumps_stalled);
     stat!(rows, "prefixes_left_out", shared.prefixes.held().1);
 }

@@ -59,17 +59,17 @@ fn general_lines_are_well_formed_and_end() {
 #[test]
 fn counters_of_all_columns_are_summed_and_reset_together() {
     let shared = shared(Settings { columns: 2, ..Settings::default() });
-    shared.columns[0].get_hits.add(3);
-    shared.columns[1].get_hits.add(4);
-    shared.columns[1].total_connections.add(1);
-    shared.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    shared.requests[0].get_hits.add(3);
+    shared.requests[1].get_hits.add(4);
+    shared.columns.counters[1].total_connections.add(1);
+    shared.columns.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(value(&answer(&shared, ""), "cmd_get"), Some("7"));
     assert_eq!(answer(&shared, "reset"), "RESET\r\n");
     let text = answer(&shared, "");
     assert_eq!(value(&text, "cmd_get"), Some("0"));
     assert_eq!(value(&text, "total_connections"), Some("0"));
     assert_eq!(value(&text, "curr_connections"), Some("1"));
-    shared.columns[0].get_hits.add(1);
+    shared.requests[0].get_hits.add(1);
     assert_eq!(value(&answer(&shared, ""), "cmd_get"), Some("1"));
 }
 
@@ -120,7 +120,7 @@ fn every_byte_of_memory_is_in_one_line_and_the_sum_of_them_is_told() {
         let put = store::Put::new(store::Verb::Set, &key);
         column.put(&put, store::Body::Bytes(&[1; 5000])).unwrap();
     }
-    shared.columns[1].read_buf_bytes.set(1_000_000);
+    shared.columns.counters[1].read_buf_bytes.set(1_000_000);
     shared.prefixes.count(b"prefix:key", |counts| counts.asked.gets += 1);
     let text = answer(&shared, "memory");
     let number = |name: &str| value(&text, name).unwrap().parse::<u64>().unwrap();

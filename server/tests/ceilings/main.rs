@@ -20,9 +20,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use hypostyle::limits::{
-    LOOP_STEPS_MAX, MESSAGE_BYTES_MAX, MESSAGE_STEPS_MAX, TURN_STEPS_MAX, UDP_REPLY_BYTES_MAX,
-};
+use columns::limits::MESSAGE_BYTES_MAX;
+use hypostyle::limits::{LOOP_STEPS_MAX, MESSAGE_STEPS_MAX, TURN_STEPS_MAX, UDP_REPLY_BYTES_MAX};
 use hypostyle::settings::{Settings, Xdp};
 use inprocess::{Client, DEADLINE, connect, datagrams, settings, start};
 use protocol::udp::{HEADER_BYTES, Header};

@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use hypostyle::limits::MESSAGE_BYTES_MAX;
+use columns::limits::MESSAGE_BYTES_MAX;
 use protocol::binary::opcode::{OPCODES, Opcode, Shape};
 use protocol::binary::{Header, MAGIC_REQUEST};
 use protocol::{COMMANDS, KEY_BYTES_MAX};

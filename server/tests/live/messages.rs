@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use hypostyle::limits::MESSAGE_BYTES_MAX;
+use columns::limits::MESSAGE_BYTES_MAX;
 use protocol::udp::Header;
 use rustix::net::sockopt;
 use testing::namespace::Namespace;

@@ -18,7 +18,7 @@ use super::senders::sent_and_received;
 use super::{Network, Veth, WAYS, Way, datagrams, everywhere, hit};
 use crate::inprocess::DEADLINE;
 use crate::model::{Model, Outcome};
-use hypostyle::limits::{LOOP_MS_MAX, PARTS_WAIT_MS_MAX};
+use columns::limits::{LOOP_MS_MAX, PARTS_WAIT_MS_MAX};
 use hypostyle::settings::{Port, Settings, ZeroCopy};
 use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES, Header};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
@@ -237,7 +237,7 @@ fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
     let Some(mut network) = Network::of(Veth::default(), settings) else { return };
     let chunks_free = network.row("memory", "arena_free_bytes");
     let before = sent_and_received(&network.far);
-    network.server.shared().plant_clock(NOON_MS);
+    network.server.shared().columns.plant_clock(NOON_MS);
     network.stream.ask("set n 0 0 1\r\n0\r\n", "STORED\r\n");
     let mut expected = Expected::default();
     let mut relay = Relay { random: Random::new(20), lost: 0, doubled: 0, late: 0 };
@@ -263,7 +263,7 @@ fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
     assert!(lost > 1000 && doubled > 1000 && late > 5000, "{lost} {doubled} {late}");
     // Let the clock advance until every incomplete message is too old and dropped.
     for step in 0..=PARTS_WAIT_MS_MAX / LOOP_MS_MAX {
-        network.server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX);
+        network.server.shared().columns.plant_clock(NOON_MS + step * LOOP_MS_MAX);
         (0..2).for_each(|_| network.stream.ask("mn\r\n", "MN\r\n"));
     }
     network.client(false).ask("mn\r\n", "MN\r\n");

@@ -4,7 +4,7 @@
 //! Invariant: the server splits its answers; the kernel never fragments the answers.
 
 use super::{Network, Veth, WAYS, Way, datagrams, hit};
-use hypostyle::limits::MESSAGE_BYTES_MAX;
+use columns::limits::MESSAGE_BYTES_MAX;
 use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES};
 use testing::namespace::{Namespace, WIRE};
 

@@ -12,7 +12,7 @@ use super::bypass::bypassing;
 use super::{Network, Veth};
 use crate::inprocess::{DEADLINE, wait_until};
 use hypostyle::settings::Settings;
-use hypostyle::shared::Sums;
+use columns::counters::Sums;
 use net::Calls;
 use net::xdp::{self, Mode, OpenOptions, Opened, Peer, Port};
 use protocol::udp::Header;
@@ -115,7 +115,7 @@ impl Client {
 }
 
 fn columns(network: &Network) -> Vec<Sums> {
-    network.server.shared().columns.iter().map(|column| Sums::of(column)).collect()
+    network.server.shared().columns.counters.iter().map(|column| Sums::of(column)).collect()
 }
 
 fn drive(network: &Network, client: &mut Client) {
@@ -143,7 +143,7 @@ fn answers_leave_by_the_queue_that_was_asked_also_after_the_link_was_down() {
         network.far.ip(&format!("link set {WIRE} up"));
     }
     wait_until("all is counted", || {
-        let all = network.server.shared().sums();
+        let all = network.server.shared().columns.sums();
         all.steals_taken_near + all.steals_taken_far == all.steals_given_near + all.steals_given_far
     });
     let [victim, thieves @ ..] = &columns(&network)[..] else { panic!("three columns") };

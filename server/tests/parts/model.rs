@@ -1,6 +1,6 @@
 //! A simple model of the reassembly of requests in several datagrams.
 //!
-//! Where: tests of `server/src/datagram/assembly.rs`, and of a server whose datagrams are delayed,
+//! Where: tests of `columns/src/datagram/assembly.rs`, and of a server whose datagrams are delayed,
 //! duplicated or lost.
 //! Invariant: the model shares the server's limits, but none of its code.
 #![allow(dead_code, reason = "each test uses a part of it")]
@@ -8,9 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use hypostyle::limits::{
-    ASSEMBLIES_MAX, ASSEMBLIES_OF_ONE_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX,
-};
+use columns::limits::{ASSEMBLIES_MAX, ASSEMBLIES_OF_ONE_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX};
 use protocol::udp::Header;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

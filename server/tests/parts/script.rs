@@ -14,13 +14,13 @@
 //! Where: included by the test in this folder and by the fuzz target.
 //! Invariant: after each datagram the assembly and the model agree on its outcome, on the bytes of
 //! complete requests, and on whether requests wait. The assembly keeps its memory limits.
-//! Source: `server/src/datagram/assembly.rs`.
+//! Source: `columns/src/datagram/assembly.rs`.
 
 use std::net::SocketAddr;
 
-use hypostyle::datagram::assembly::{AddResult, Assembly, Piece, RequestId};
-use hypostyle::datagram::whole::WholeRequest;
-use hypostyle::limits::{ASSEMBLIES_MAX, MESSAGE_BYTES_MAX, PARTS_MAX};
+use columns::datagram::assembly::{AddResult, Assembly, Piece, RequestId};
+use columns::datagram::whole::WholeRequest;
+use columns::limits::{ASSEMBLIES_MAX, MESSAGE_BYTES_MAX, PARTS_MAX};
 use protocol::udp::Header;
 
 use crate::model::{Model, Outcome};

@@ -1,0 +1,515 @@
+//! A column: a thread that owns connections, executes their requests in batches, and answers them.
+//!
+//! Where: the column's loop calls all code on a request's path.
+//! Invariant: in each loop, every ready connection gets one turn, and the connection that became
+//! ready first comes first. Once per loop, between turns, the column passes a quiescent point: a
+//! moment at which the column holds no reference into the store. Before a column's thread blocks,
+//! the column goes offline in the store, so that the reuse of memory does not wait for this column.
+
+mod accept;
+mod balance;
+mod connections;
+mod ending;
+mod migration;
+mod spin;
+mod steal;
+mod tell;
+mod timers;
+mod turns;
+
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use net::{Calls, Epoll, Interest, Listener, SecondTimer, Stream, Timeout, Waker};
+use protocol::{ProtocolMode, Refusal};
+
+use crate::connection::StreamState;
+use crate::datagram::{self, Datagrams};
+use crate::datapath::Datapath;
+use crate::datapath::udp::Udp;
+use crate::datapath::xdp::Xdp;
+use crate::executor::Executor;
+use crate::limits::{self, DATAGRAMS_RECEIVED_MAX, TURNS_AHEAD};
+use crate::shared::Shared;
+use crate::turn::TurnState;
+
+use connections::{Connections, TOKEN_OTHER};
+pub use ending::End;
+use ending::Ending;
+pub use migration::Migration;
+use spin::Spin;
+use steal::{LoopInput, PACKETS, Victim};
+pub use steal::{Neighbour, Statuses, Stealing};
+pub use timers::{Timers, coarse_now};
+
+/// The token of the column's waker. The column's listeners have the next tokens.
+const TOKEN_WAKER: u64 = TOKEN_OTHER;
+
+/// The token of the column's first UDP socket. The tokens of all listeners are smaller.
+const TOKEN_DATAGRAMS: u64 = TOKEN_OTHER + 64;
+
+const TOKEN_PACKETS: u64 = TOKEN_DATAGRAMS + 64;
+
+/// The token of the timer that wakes the column once a second.
+const TOKEN_TIMER: u64 = u64::MAX;
+
+/// A listener of one column: the column's own socket, or a socket that all columns share.
+#[derive(Clone, Debug)]
+pub struct ColumnListener {
+    /// The socket.
+    pub socket: Arc<Listener>,
+    /// The protocols that clients of the listener may speak.
+    pub speak: ProtocolMode,
+    /// True if all columns share the socket.
+    pub shared: bool,
+}
+
+/// A column, which serves in the thread that calls `run`.
+#[derive(Debug)]
+pub struct Column<E: Executor> {
+    turn: TurnState<E>,
+    streams: StreamState,
+    /// The receive buffers of turns. Each buffer except the first is allocated when it is needed.
+    buffers: [Vec<u8>; TURNS_AHEAD],
+    epoll: Epoll,
+    listeners: Vec<ColumnListener>,
+    datagrams: Option<Datagrams<Udp>>,
+    /// Present with `--xdp`, if the column has a queue or steals from other columns' queues.
+    packets: Option<Datagrams<Xdp>>,
+    /// Present with `-U` and several columns, unless `-o no_steal` is given.
+    stealing: Option<Stealing>,
+    migration: Option<Migration<E>>,
+    victim: Option<Victim>,
+    /// One bit for each listener. The bit is set if the epoll watches the listener.
+    listeners_watched: u64,
+    /// One bit for each listener. The bit is set if the listener has connections to accept.
+    listeners_ready: u64,
+    connections: Connections<E>,
+    /// Connections that get a turn in this loop (`queue`) or in the next loop (`queue_next`).
+    queue: Vec<u64>,
+    queue_next: Vec<u64>,
+    /// Connections that wait for room in the store, in the order in which they began to wait.
+    awaiting_room: Vec<u64>,
+    /// The length of `awaiting_room` before some of its connections got a turn in the last loop.
+    awaiting_room_before: usize,
+    /// Connections whose errand (a command that takes several turns) has nothing to do now. The
+    /// column tries these errands again a little later.
+    awaiting_errand: Vec<u64>,
+    timers: Timers,
+    spin: Spin,
+    waker: Arc<Waker>,
+    /// `None` if this column need not wake up every second.
+    second_timer: Option<SecondTimer>,
+    end: Arc<End>,
+    ending: Ending,
+}
+
+/// The parts from which a column is made.
+#[derive(Debug)]
+pub struct Parts<E: Executor> {
+    /// Executes the column's requests.
+    pub executor: E,
+    /// The state that all columns share, and the number of this column.
+    pub shared: (Arc<Shared>, usize),
+    /// The listeners from which the column accepts connections.
+    pub listeners: Vec<ColumnListener>,
+    /// The column's UDP sockets.
+    pub datagrams: Option<Datagrams<Udp>>,
+    /// The column's AF_XDP queue, or its part in stealing from other columns' queues.
+    pub packets: Option<Datagrams<Xdp>>,
+    /// Present if the column takes datagrams from other columns.
+    pub stealing: Option<Stealing>,
+    /// Present if connections may move between columns.
+    pub migration: Option<Migration<E>>,
+    /// Wakes the column.
+    pub waker: Arc<Waker>,
+    /// The orders to stop.
+    pub end: Arc<End>,
+    /// The counts of the column's system calls.
+    pub calls: Arc<Calls>,
+    /// The column's clock.
+    pub timers: Timers,
+}
+
+impl<E: Executor> Column<E> {
+    /// Makes a column that does not serve yet.
+    ///
+    /// # Errors
+    /// The kernel has no descriptor or memory for the column.
+    pub fn new(parts: Parts<E>) -> std::io::Result<Column<E>> {
+        let epoll = Epoll::new(limits::EVENTS_MAX)?;
+        epoll.add(&*parts.waker, TOKEN_WAKER, Interest::Wake, &parts.calls)?;
+        let second_timer = parts.timers.first_second().map(SecondTimer::new).transpose()?;
+        if let Some(second_timer) = &second_timer {
+            epoll.add(second_timer, TOKEN_TIMER, Interest::Wake, &parts.calls)?;
+        }
+        let turn = TurnState::new(parts.executor, parts.shared, parts.calls);
+        let streams = StreamState::new(&turn);
+        let spin = Spin::new(turn.shared.settings.busy_poll_us);
+        let mut column = Column {
+            buffers: std::array::from_fn(|at| match at {
+                0 => vec![0; streams.spares.large_bytes()],
+                _ => Vec::new(),
+            }),
+            turn,
+            streams,
+            epoll,
+            listeners: parts.listeners,
+            datagrams: parts.datagrams,
+            packets: parts.packets,
+            stealing: parts.stealing,
+            migration: parts.migration,
+            victim: None,
+            listeners_watched: 0,
+            listeners_ready: 0,
+            connections: Connections::default(),
+            queue: Vec::new(),
+            queue_next: Vec::new(),
+            awaiting_room: Vec::new(),
+            awaiting_room_before: 0,
+            awaiting_errand: Vec::new(),
+            timers: parts.timers,
+            spin,
+            waker: parts.waker,
+            second_timer,
+            end: parts.end,
+            ending: Ending::default(),
+        };
+        column.watch_listeners()?;
+        let descriptors = column.datagrams.iter().flat_map(|it| it.path().descriptors());
+        for (at, descriptor) in descriptors.enumerate() {
+            let (token, calls) = (TOKEN_DATAGRAMS + at as u64, &column.turn.calls);
+            column.epoll.add(descriptor, token, Interest::Read, calls)?;
+        }
+        let queues = column.packets.iter().flat_map(|it| it.path().descriptors());
+        for queue in queues {
+            column.epoll.add(queue, TOKEN_PACKETS, Interest::Read, &column.turn.calls)?;
+        }
+        Ok(column)
+    }
+
+    /// Serves until the server stops.
+    ///
+    /// # Errors
+    /// `epoll_wait` fails.
+    pub fn run(mut self) -> std::io::Result<()> {
+        self.tell_holding();
+        let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
+        self.turn.counters.thread_id.set(u64::try_from(thread_id).unwrap_or(0));
+        self.migration.iter_mut().for_each(Migration::begin);
+        while !self.is_over() {
+            self.wait()?;
+            self.turn.counters.loops.add(1);
+            self.turns();
+            self.datagram_turns();
+            self.steal();
+            self.accept_ready();
+            self.migrate();
+            self.timers.worked(self.turn.executor.end_loop());
+            self.housekeeping();
+        }
+        self.close_mailbox();
+        let tokens: Vec<u64> = self.connections.iter().map(|(token, _)| token).collect();
+        for token in tokens {
+            self.close(token);
+        }
+        self.turn.executor.offline();
+        Ok(())
+    }
+
+    /// Takes events, and waits for events only if no work is left. Queues the ready connections.
+    fn wait(&mut self) -> std::io::Result<()> {
+        self.timers.watch_arrivals(self.streams.arrivals.any(), self.turn.now_ms);
+        let due = self.timeout();
+        let victim = match due {
+            Timeout::Zero => None,
+            _ => self.stealing.as_ref().and_then(Stealing::victim),
+        };
+        let goes_on = self.spin.goes_on(due) || victim.is_some();
+        let timeout = if goes_on { Timeout::Zero } else { due };
+        let blocks = timeout != Timeout::Zero;
+        if blocks {
+            self.turn.out.shrink();
+            self.turn.executor.offline();
+            self.stealing.iter_mut().for_each(|it| it.sleeps(true));
+        }
+        let events = self.epoll.wait(timeout, &self.turn.calls)?;
+        let count = events.len();
+        if blocks {
+            self.stealing.iter_mut().for_each(|it| it.sleeps(false));
+            self.turn.executor.online();
+        }
+        // A column that has events of its own does not steal.
+        self.victim = victim.filter(|_| count == 0);
+        let mut is_woken = false;
+        for event in events {
+            self.spin.note_work();
+            if event.token >= TOKEN_OTHER {
+                if event.token == TOKEN_WAKER {
+                    self.waker.clear();
+                    is_woken = true;
+                } else if event.token == TOKEN_TIMER {
+                    self.second_timer.iter().for_each(SecondTimer::clear);
+                    // While the interface is down or no memory is free for packets, the kernel
+                    // reports none. So the column also checks for packets once a second.
+                    self.packets.iter_mut().for_each(|it| it.note_input(0));
+                } else if event.token == TOKEN_PACKETS {
+                    self.packets.iter_mut().for_each(|it| it.note_input(0));
+                } else if event.token >= TOKEN_DATAGRAMS {
+                    let socket = event.token - TOKEN_DATAGRAMS;
+                    self.datagrams.iter_mut().for_each(|it| it.note_input(socket));
+                } else {
+                    self.listeners_ready |= 1 << (event.token - TOKEN_WAKER - 1).min(63);
+                }
+            } else if let Some(connection) = self.connections.get(event.token) {
+                if event.readable {
+                    connection.note_input(event.ended);
+                }
+                if !mem::replace(&mut connection.queued, true) {
+                    self.queue.push(event.token);
+                }
+            }
+        }
+        self.note_events(count);
+        let now_ms = self.timers.now(&mut self.turn);
+        self.turn.pass_time(now_ms);
+        if is_woken {
+            self.take_given();
+        }
+        self.retry_for_room();
+        self.queue.append(&mut self.awaiting_errand);
+        Ok(())
+    }
+
+    /// Returns how long the column may wait for events. The time is zero while work is left, and
+    /// `ROOM_RETRY` while requests wait for room in the store.
+    #[inline]
+    fn timeout(&mut self) -> Timeout {
+        // If a connection found room in the last loop, other connections may now find room too.
+        let goes_on =
+            self.awaiting_room.len() < self.awaiting_room_before && !self.awaiting_room.is_empty();
+        let datagrams = self.datagrams_next();
+        let is_behind = self.stealing.as_ref().is_some_and(Stealing::looks_again);
+        let goes_on = goes_on || is_behind || datagrams.contains(&datagram::Next::Again);
+        if !self.queue.is_empty() || goes_on || self.ending == Ending::Looking {
+            return Timeout::Zero;
+        }
+        let awaits_room =
+            !self.awaiting_room.is_empty() || datagrams.contains(&datagram::Next::AwaitRoom);
+        match self.timers.timeout(self.turn.now_ms) {
+            Timeout::Zero => Timeout::Zero,
+            _ if awaits_room => Timeout::Exactly(limits::ROOM_RETRY),
+            Timeout::Within(time) if !self.awaiting_errand.is_empty() => {
+                Timeout::Within(time.min(limits::ERRAND_RETRY))
+            }
+            _ if !self.awaiting_errand.is_empty() => Timeout::Within(limits::ERRAND_RETRY),
+            timeout => timeout,
+        }
+    }
+
+    #[inline]
+    fn datagrams_next(&mut self) -> [datagram::Next; 2] {
+        [
+            self.datagrams.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
+            self.packets.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
+        ]
+    }
+
+    fn datagram_turns(&mut self) {
+        let counters = &self.turn.counters;
+        let steals_given = counters.steals_given_near.get() + counters.steals_given_far.get();
+        let mut input = LoopInput { steals_given, ..LoopInput::default() };
+        let at_once = self.stealing.as_ref().map_or(DATAGRAMS_RECEIVED_MAX, Stealing::at_once);
+        if let Some(packets) = &mut self.packets {
+            packets.limit(at_once);
+            let datagrams = packets.turns(&mut self.turn);
+            if packets.path().is_shared() {
+                let is_undrained = packets.is_undrained();
+                let most = packets.most();
+                input = LoopInput { datagrams, most, socket: PACKETS, is_undrained, ..input };
+            }
+        }
+        if let Some(sockets) = &mut self.datagrams {
+            sockets.limit(at_once);
+            let datagrams = sockets.turns(&mut self.turn);
+            let is_undrained = sockets.is_undrained();
+            // Other columns steal from the queue or socket that received the most datagrams.
+            if datagrams >= input.datagrams && (is_undrained || !input.is_undrained) {
+                input.socket = sockets.path().socket();
+            }
+            input.datagrams += datagrams;
+            input.most = input.most.max(sockets.most());
+            input.is_undrained |= is_undrained;
+        }
+        self.stealing.iter_mut().for_each(|it| it.note_loop(input, net::monotonic_ns));
+    }
+
+    /// If this column has nothing else to do, steals datagrams from a column that receives
+    /// datagrams faster than it executes them.
+    #[inline]
+    fn steal(&mut self) {
+        let Some(Victim { column, socket, at_once, is_near }) = self.victim.take() else { return };
+        let taken = match (&mut self.packets, &mut self.datagrams) {
+            (Some(packets), _) if socket == PACKETS => {
+                packets.limit(at_once);
+                packets.steal(column, socket, &mut self.turn)
+            }
+            (_, Some(sockets)) if socket != PACKETS => {
+                sockets.limit(at_once);
+                sockets.steal(column, socket, &mut self.turn)
+            }
+            _ => 0,
+        };
+        self.stealing.iter_mut().for_each(|it| it.note_try(taken));
+        if taken == 0 {
+            return;
+        }
+        self.spin.note_work();
+        let TurnState { counters, shared, .. } = &self.turn;
+        counters.datagrams_stolen.add(taken as u64);
+        let given = &shared.counters[column];
+        if is_near {
+            counters.steals_taken_near.add(1);
+            given.steals_given_near.add_one();
+        } else {
+            counters.steals_taken_far.add(1);
+            given.steals_given_far.add_one();
+        }
+    }
+
+    /// Gives another turn to a few of the connections that wait for room in the store. There may be
+    /// room now, because the column has passed a quiescent point.
+    #[inline]
+    fn retry_for_room(&mut self) {
+        self.awaiting_room_before = self.awaiting_room.len();
+        if self.awaiting_room_before > 0 {
+            let woken = self.awaiting_room_before.min(limits::ROOM_RETRIES_MAX);
+            self.queue.extend(self.awaiting_room.drain(..woken));
+        }
+    }
+
+    /// While the connections of this column together use too much memory, closes the connection
+    /// that has made no progress for the longest time.
+    #[cold]
+    fn relieve(&mut self) {
+        while self.streams.is_pressed(2) {
+            let served_ms = self.turn.served_ms;
+            // A column that uses less than its whole share of memory closes only stalled
+            // connections. After a search that finds no stalled connection, the column pauses,
+            // because a search in every turn would cost too much.
+            let over = self.streams.is_pressed(1);
+            let divisor = if over { 1 } else { 2 };
+            let (keeps, pins) = (self.streams.keeps_much(divisor), self.streams.pins_much(divisor));
+            if !over && !self.timers.relief_is_due(served_ms) {
+                return;
+            }
+            let oldest = self
+                .connections
+                .iter()
+                .filter(|(_, it)| (keeps && it.keeps_memory()) || (pins && it.pins_memory()))
+                .min_by_key(|(_, it)| it.moved_ms)
+                .map(|(token, it)| (token, it.moved_ms));
+            let Some((token, moved_ms)) = oldest else { return };
+            if !over && served_ms.saturating_sub(moved_ms) < limits::STALLED_MS {
+                self.timers.rest_relief(served_ms);
+                return;
+            }
+            if let Some(connection) = self.connections.get(token) {
+                connection.send_refusal(Refusal::NoMemoryRequest, &self.turn);
+            }
+            self.close(token);
+        }
+    }
+
+    fn note_connection(&mut self, stream: &Stream, reason: Option<&str>) {
+        let peer = || stream.peer().unwrap_or(None);
+        self.turn.executor.note_connection(peer, stream.as_fd().as_raw_fd(), reason);
+    }
+
+    fn close(&mut self, token: u64) {
+        self.close_for(token, "normal");
+    }
+
+    /// Closes a connection. Gives `reason` to clients that use `watch connevents`.
+    pub(crate) fn close_for(&mut self, token: u64, reason: &str) {
+        if let Some(mut connection) = self.connections.remove(token) {
+            self.note_connection(connection.stream(), Some(reason));
+            connection.release(&mut self.streams);
+            // Relaxed: no other data depend on the count. `admit` adds to the count.
+            self.turn.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Does periodic work: resumes listeners, drops stalled values, closes idle connections.
+    fn housekeeping(&mut self) {
+        if self.turn.shared.pages.any() {
+            self.answer_page_requests();
+        }
+        self.streams.follow_memory_limit(&self.turn);
+        self.tell_holding();
+        if self.timers.listeners_rest_is_over(self.turn.now_ms) {
+            self.resume_listeners();
+        }
+        if self.timers.arrivals_are_due(self.turn.now_ms) {
+            self.streams.arrivals.drop_stalled(self.turn.served_ms);
+        }
+        if self.timers.second_has_passed(self.turn.now_ms) {
+            self.close_idle();
+            self.look_at_interface();
+            self.datagrams.iter().for_each(|it| it.drop_late(&self.turn));
+            self.packets.iter().for_each(|it| it.drop_late(&self.turn));
+        }
+    }
+
+    /// With `--xdp`, checks the interface, and closes the column's port if the interface is gone.
+    fn look_at_interface(&mut self) {
+        if let Some(packets) = &mut self.packets {
+            packets.path_mut().look(self.turn.now_ms);
+        }
+    }
+
+    /// Publishes how much memory and how many connections the column has, for `stats`.
+    fn tell_holding(&self) {
+        let TurnState { counters: holding, out, calls, .. } = &self.turn;
+        let StreamState { spares, arrivals, waiting, .. } = &self.streams;
+        let (entries, entry_bytes) = self.connections.entries();
+        let buffers: usize = self.buffers.iter().map(Vec::len).sum();
+        holding.connection_structures.set(entries as u64);
+        holding.connection_bytes.set((entry_bytes + arrivals.held_bytes()) as u64);
+        let spare = spares.spare_bytes();
+        let datagrams = self.datagrams.as_ref().map_or(0, Datagrams::held_bytes);
+        let packets = self.packets.as_ref().map_or(0, Datagrams::held_bytes);
+        let read_buf_bytes = buffers + spare + spares.held_bytes() + datagrams + packets;
+        let received = self.buffers.iter().filter(|buffer| !buffer.is_empty()).count();
+        holding.read_buf_count.set((received + spares.count()) as u64);
+        holding.read_buf_bytes.set(read_buf_bytes as u64);
+        holding.read_buf_bytes_free.set(spare as u64);
+        holding.response_obj_count.set(1 + waiting.count as u64);
+        holding.response_obj_bytes.set((out.held_bytes() + waiting.held_bytes) as u64);
+        holding.awaiting_room.set(self.awaiting_room.len() as u64);
+        holding.connections.set(self.connections.len() as u64);
+        holding.queued.set(self.queue.len() as u64);
+        holding.system_calls.set(calls.sum());
+    }
+
+    fn close_idle(&mut self) {
+        let limit_seconds = self.turn.shared.settings.idle_seconds_max;
+        if limit_seconds == 0 {
+            return;
+        }
+        let limit_ms = u64::from(limit_seconds) * 1000;
+        let now_ms = self.turn.now_ms;
+        let idle: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, it)| now_ms.saturating_sub(it.active_ms) > limit_ms)
+            .map(|(token, _)| token)
+            .collect();
+        for token in idle {
+            self.turn.counters.idle_kicks.add(1);
+            self.close_for(token, "idle_timeout");
+        }
+    }
+}

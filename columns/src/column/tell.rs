@@ -1,0 +1,71 @@
+//! Lists a column's sockets for `stats conns`.
+//!
+//! Where: a column calls `answer_page_requests` once per loop, if any column has such a request.
+//! Invariant: a loop lists at most `CONNECTIONS_TOLD_MAX` sockets for each requested page.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use net::{Endpoint, own_endpoint};
+
+use super::Column;
+use crate::connection::Connection;
+use crate::executor::Executor;
+use crate::datapath::Datapath;
+use crate::pages::{Page, Row, address};
+use crate::limits::CONNECTIONS_TOLD_MAX;
+
+impl<E: Executor> Column<E> {
+    #[cold]
+    pub(super) fn answer_page_requests(&mut self) {
+        let pages = &self.turn.shared.pages;
+        for request in pages.take(self.turn.column) {
+            pages.answer(&request, self.page(request.from()));
+        }
+    }
+
+    /// Lists listeners and UDP sockets if `from` is 0, and then connections from entry `from` on.
+    fn page(&self, from: usize) -> Page {
+        let mut page = Page::default();
+        if from == 0 {
+            let is_told = |shared: bool| !shared || self.turn.column == 0;
+            let listeners = self.listeners.iter().filter(|it| is_told(it.shared));
+            page.rows.extend(listeners.map(|it| self.bound(it.socket.as_fd(), false)));
+            let sockets = self.datagrams.iter().flat_map(|it| it.path().descriptors());
+            page.rows.extend(sockets.map(|socket| self.bound(socket, true)));
+        }
+        for (entry, connection) in self.connections.from(from) {
+            if page.rows.len() >= CONNECTIONS_TOLD_MAX {
+                page.next = Some(entry);
+                break;
+            }
+            page.rows.push(self.connected(connection));
+        }
+        page
+    }
+
+    fn bound(&self, socket: BorrowedFd<'_>, is_udp: bool) -> Row {
+        let (transport, state) =
+            if is_udp { ("udp", "conn_read") } else { ("tcp", "conn_listening") };
+        Row {
+            descriptor: socket.as_raw_fd(),
+            is_udp,
+            address: address(transport, own_endpoint(socket).as_ref()),
+            listens_at: None,
+            state,
+            idle_seconds: self.turn.now_ms / 1000,
+        }
+    }
+
+    fn connected(&self, connection: &Connection<E>) -> Row {
+        let stream = connection.stream();
+        let peer = stream.peer().unwrap_or(None).map(Endpoint::Tcp);
+        Row {
+            descriptor: connection.descriptor(),
+            is_udp: false,
+            address: address("tcp", peer.as_ref()),
+            listens_at: Some(address("tcp", own_endpoint(stream).as_ref())),
+            state: connection.state(),
+            idle_seconds: self.turn.now_ms.saturating_sub(connection.active_ms) / 1000,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A request that arrived in several pieces of one datagram, or in several datagrams.
+//!
+//! ```text
+//! kept     | set k 0 0 3000\r\n value ... |  | ... of it ... |  | ... of it\r\n |
+//! becomes  | set k 0 0 3000\r\n |, a draft of three chunks
+//! ```
+//!
+//! Where: between the arrival of a request's pieces and its execution.
+//! Invariant: a request that stores one long value, in pieces that are all kept in chunks, is
+//! executed without a copy of the value. The pieces of other requests are copied into one buffer.
+//! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
+
+use arrayvec::ArrayVec;
+use memory::arena::KeptBytes;
+use protocol::step::is_value_end;
+use protocol::{ProtocolMode, Request, Session, Step};
+use store::{Column, Draft};
+
+/// A whole request.
+#[derive(Debug, Default)]
+pub struct WholeRequest {
+    /// All bytes of the request, or only its header if `value` holds the request's value.
+    bytes: Vec<u8>,
+    /// The pieces of the request, in chunks, until `settle` takes them.
+    kept: Vec<KeptBytes>,
+    value: Option<Value>,
+}
+
+/// A value that stays in the chunks in which it was received.
+#[derive(Debug)]
+pub(super) struct Value {
+    pub(super) draft: Draft,
+    /// True if `\r\n` followed the value.
+    pub(super) terminated: bool,
+}
+
+/// The lengths of a request that stores a value and ends with this value.
+#[derive(Clone, Copy)]
+struct Lengths {
+    header_bytes: usize,
+    value_bytes: u32,
+}
+
+impl WholeRequest {
+    /// Clears the request and returns its buffer, so that the caller can copy a request into it.
+    pub fn begin(&mut self) -> &mut Vec<u8> {
+        self.kept.clear();
+        self.bytes.clear();
+        self.value = None;
+        &mut self.bytes
+    }
+
+    /// Replaces the request by `pieces`, which stay in their chunks.
+    pub fn keep(&mut self, pieces: impl IntoIterator<Item = KeptBytes>) {
+        self.begin();
+        self.kept.extend(pieces);
+    }
+
+    /// The bytes of the request that are not kept in chunks.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.kept.capacity() * size_of::<KeptBytes>()
+    }
+
+    /// Joins the pieces. Returns all bytes of the request, or, if the request's value stays in
+    /// chunks, the bytes of the header and the value.
+    pub(super) fn settle(
+        &mut self,
+        speak: ProtocolMode,
+        store: Option<&Column>,
+    ) -> (&[u8], &mut Option<Value>) {
+        if let Some(first) = self.kept.first() {
+            let all_bytes = self.kept.iter().map(|piece| piece.len()).sum();
+            let lengths = store.and_then(|store| {
+                let lengths = stored_lengths(speak, first, all_bytes)?;
+                store.keeps(lengths.value_bytes as usize).then_some((lengths, store))
+            });
+            match lengths {
+                Some((lengths, store)) => self.part(lengths, store),
+                None => self.kept.drain(..).for_each(|it| self.bytes.extend_from_slice(&it)),
+            }
+        }
+        (&self.bytes, &mut self.value)
+    }
+
+    /// Copies the request's header to `bytes`. Makes a `Draft`, a value that is not stored yet,
+    /// from the value's bytes, which stay in the kept pieces.
+    fn part(&mut self, Lengths { header_bytes, value_bytes }: Lengths, store: &Column) {
+        let value_end = header_bytes + value_bytes as usize;
+        self.bytes.extend_from_slice(&self.kept[0][..header_bytes]);
+        let (mut end, mut at) = (ArrayVec::<u8, 2>::new(), 0);
+        let pieces = self.kept.drain(..).filter_map(|mut piece| {
+            let within = |place: usize| place.saturating_sub(at).min(piece.len());
+            let its = within(header_bytes)..within(value_end);
+            end.extend(piece[its.end..].iter().copied());
+            at += piece.len();
+            piece.cut(its.clone());
+            (!its.is_empty()).then_some(piece)
+        });
+        let draft = store.draft_of(value_bytes, pieces);
+        self.value = Some(Value { draft, terminated: is_value_end(&end) });
+    }
+}
+
+/// Returns the lengths of a request that begins with `first`, if the request stores one value.
+fn stored_lengths(speak: ProtocolMode, first: &[u8], all_bytes: usize) -> Option<Lengths> {
+    let step = Session::of_message(speak, first).next(first);
+    let Step::Body { request, header_bytes, value_bytes, end_bytes } = step else { return None };
+    let is_all = header_bytes + value_bytes as usize + end_bytes as usize == all_bytes;
+    let stores = match request {
+        Request::Store(store) => !store.verb.is_extension(),
+        Request::Meta(_) => true,
+        _ => false,
+    };
+    (is_all && stores).then_some(Lengths { header_bytes, value_bytes })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Executes the requests of one input, in order.
+//!
+//! Where: after a connection has received bytes, and before it sends the replies.
+//! Invariant: a turn stops after `-R` requests, when its replies are enough for one write, when a
+//! request must wait, or when the input ends within a request. Bytes that the turn did not use are
+//! executed in a later turn, each byte once.
+
+use protocol::Session;
+
+use crate::batch::{self, End, Input, Inputs};
+use crate::budget::{Budget, StopReason};
+use crate::executor::{Executor, NextStep};
+use crate::turn::TurnState;
+
+/// If `input` is exactly one plain request, the most frequent case, executes it without reading
+/// ahead. Returns `Some(false)` if the request must wait. For other input, only returns `None`.
+#[inline(always)]
+pub fn run_only<E: Executor>(
+    turn: &mut TurnState<E>,
+    session: &Session,
+    input: &[u8],
+) -> Option<bool> {
+    let request = session.single_request(input)?;
+    Some(turn.executor.execute_single(&request, &mut turn.out) != NextStep::Wait)
+}
+
+/// Executes the requests in `bytes` from byte `at` on. Returns why and at which byte it stopped.
+#[inline(never)]
+pub fn run<E: Executor>(
+    turn: &mut TurnState<E>,
+    session: &mut Session,
+    (bytes, at): (&[u8], usize),
+    budget: &mut Budget,
+) -> (StopReason, usize) {
+    let (before, mut behind) = (session.clone(), at);
+    let first = match batch::read_one(bytes, &mut behind, session) {
+        Ok(first) => first,
+        Err(stopped) => return (stopped, behind),
+    };
+    // If there is only one request, there is nothing to read ahead.
+    if behind == bytes.len() && at == 0 {
+        return match turn.executor.execute(&first, None, &mut turn.out) {
+            NextStep::Close => (StopReason::Close, at),
+            NextStep::Continue | NextStep::Flush => (StopReason::Hungry, behind),
+            NextStep::Errand => (StopReason::Enough, behind),
+            NextStep::Wait => {
+                *session = before;
+                (StopReason::Wait, at)
+            }
+        };
+    }
+    let first = Some((first, behind, session.clone()));
+    let input = Input { number: 0, bytes, at, session: before, first };
+    let mut single =
+        SingleInput { input: Some(input), session, budget, stopped: (StopReason::Hungry, at) };
+    batch::run(turn, &mut single);
+    single.stopped
+}
+
+struct SingleInput<'i, 'b> {
+    input: Option<Input<'i>>,
+    session: &'b mut Session,
+    budget: &'b mut Budget,
+    stopped: (StopReason, usize),
+}
+
+impl<'i, E: Executor> Inputs<'i, E> for SingleInput<'i, '_> {
+    #[inline]
+    fn next(&mut self) -> Option<Input<'i>> {
+        self.input.take()
+    }
+
+    #[inline]
+    fn begin(&mut self, _: usize, _: &mut TurnState<E>) -> Budget {
+        self.budget.clone()
+    }
+
+    #[inline]
+    fn end(&mut self, _: usize, end: End<'_>, _: &mut TurnState<E>) {
+        self.session.clone_from(end.session);
+        self.budget.clone_from(end.budget);
+        self.stopped = (end.stopped, end.at);
+    }
+}
