@@ -18,11 +18,10 @@ mod timers;
 mod turns;
 
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use net::{Calls, Epoll, Interest, Listener, SecondTimer, Stream, Timeout, Waker};
+use net::{Calls, Epoll, Interest, SecondTimer, Timeout, Waker};
 use protocol::{ProtocolMode, Refusal};
 
 use crate::connection::StreamState;
@@ -33,6 +32,7 @@ use crate::datapath::xdp::Xdp;
 use crate::executor::Executor;
 use crate::limits::{self, DATAGRAMS_RECEIVED_MAX, TURNS_AHEAD};
 use crate::shared::Shared;
+use crate::stream::{Stream, StreamWay};
 use crate::turn::TurnState;
 
 use connections::{Connections, TOKEN_OTHER};
@@ -56,37 +56,45 @@ const TOKEN_PACKETS: u64 = TOKEN_DATAGRAMS + 64;
 const TOKEN_TIMER: u64 = u64::MAX;
 
 /// A listener of one column: the column's own socket, or a socket that all columns share.
-#[derive(Clone, Debug)]
-pub struct ColumnListener {
+#[derive(Debug)]
+pub struct ColumnListener<L> {
     /// The socket.
-    pub socket: Arc<Listener>,
+    pub socket: Arc<L>,
     /// The protocols that clients of the listener may speak.
     pub speak: ProtocolMode,
     /// True if all columns share the socket.
     pub shared: bool,
 }
 
+impl<L> Clone for ColumnListener<L> {
+    fn clone(&self) -> Self {
+        ColumnListener { socket: Arc::clone(&self.socket), ..*self }
+    }
+}
+
 /// A column, which serves in the thread that calls `run`.
 #[derive(Debug)]
-pub struct Column<E: Executor> {
+pub struct Column<E: Executor, W: StreamWay> {
     turn: TurnState<E>,
     streams: StreamState,
     /// The receive buffers of turns. Each buffer except the first is allocated when it is needed.
     buffers: [Vec<u8>; TURNS_AHEAD],
     epoll: Epoll,
-    listeners: Vec<ColumnListener>,
+    /// The way by which connections reach this column.
+    way: W,
+    listeners: Vec<ColumnListener<W::Listener>>,
     datagrams: Option<Datagrams<Udp>>,
     /// Present with `--xdp`, if the column has a queue or steals from other columns' queues.
     packets: Option<Datagrams<Xdp>>,
     /// Present with `-U` and several columns, unless `-o no_steal` is given.
     stealing: Option<Stealing>,
-    migration: Option<Migration<E>>,
+    migration: Option<Migration<E, W::Stream>>,
     victim: Option<Victim>,
     /// One bit for each listener. The bit is set if the epoll watches the listener.
     listeners_watched: u64,
     /// One bit for each listener. The bit is set if the listener has connections to accept.
     listeners_ready: u64,
-    connections: Connections<E>,
+    connections: Connections<E, W::Stream>,
     /// Connections that get a turn in this loop (`queue`) or in the next loop (`queue_next`).
     queue: Vec<u64>,
     queue_next: Vec<u64>,
@@ -108,13 +116,15 @@ pub struct Column<E: Executor> {
 
 /// The parts from which a column is made.
 #[derive(Debug)]
-pub struct Parts<E: Executor> {
+pub struct Parts<E: Executor, W: StreamWay> {
     /// Executes the column's requests.
     pub executor: E,
     /// The state that all columns share, and the number of this column.
     pub shared: (Arc<Shared>, usize),
     /// The listeners from which the column accepts connections.
-    pub listeners: Vec<ColumnListener>,
+    pub listeners: Vec<ColumnListener<W::Listener>>,
+    /// The way by which connections reach the column.
+    pub way: W,
     /// The column's UDP sockets.
     pub datagrams: Option<Datagrams<Udp>>,
     /// The column's AF_XDP queue, or its part in stealing from other columns' queues.
@@ -122,7 +132,7 @@ pub struct Parts<E: Executor> {
     /// Present if the column takes datagrams from other columns.
     pub stealing: Option<Stealing>,
     /// Present if connections may move between columns.
-    pub migration: Option<Migration<E>>,
+    pub migration: Option<Migration<E, W::Stream>>,
     /// Wakes the column.
     pub waker: Arc<Waker>,
     /// The orders to stop.
@@ -133,12 +143,12 @@ pub struct Parts<E: Executor> {
     pub timers: Timers,
 }
 
-impl<E: Executor> Column<E> {
+impl<E: Executor, W: StreamWay> Column<E, W> {
     /// Makes a column that does not serve yet.
     ///
     /// # Errors
     /// The kernel has no descriptor or memory for the column.
-    pub fn new(parts: Parts<E>) -> std::io::Result<Column<E>> {
+    pub fn new(parts: Parts<E, W>) -> std::io::Result<Column<E, W>> {
         let epoll = Epoll::new(limits::EVENTS_MAX)?;
         epoll.add(&*parts.waker, TOKEN_WAKER, Interest::Wake, &parts.calls)?;
         let second_timer = parts.timers.first_second().map(SecondTimer::new).transpose()?;
@@ -156,6 +166,7 @@ impl<E: Executor> Column<E> {
             turn,
             streams,
             epoll,
+            way: parts.way,
             listeners: parts.listeners,
             datagrams: parts.datagrams,
             packets: parts.packets,
@@ -423,9 +434,8 @@ impl<E: Executor> Column<E> {
         }
     }
 
-    fn note_connection(&mut self, stream: &Stream, reason: Option<&str>) {
-        let peer = || stream.peer().unwrap_or(None);
-        self.turn.executor.note_connection(peer, stream.as_fd().as_raw_fd(), reason);
+    fn note_connection(&mut self, stream: &W::Stream, reason: Option<&str>) {
+        self.turn.executor.note_connection(|| stream.peer(), stream.number(), reason);
     }
 
     fn close(&mut self, token: u64) {

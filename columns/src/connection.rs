@@ -17,10 +17,9 @@ mod unsent;
 
 use std::io::IoSliceMut;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd};
 
 use arrayvec::ArrayVec;
-use net::{ReadResult, Stream};
+use net::ReadResult;
 use protocol::{ProtocolMode, Refusal, Session, Step, text};
 use store::SPACES_MAX;
 
@@ -29,6 +28,7 @@ pub(crate) use state::StreamState;
 use crate::batch::End;
 use crate::executor::{Errand, Executor, Progress};
 use crate::limits::{BEHIND_VALUE_BYTES, TURN_COST_BYTES, VALUE_READ_BYTES_MAX};
+use crate::stream::Stream;
 use crate::turn::TurnState;
 use held::HeldInput;
 use input::Stop;
@@ -80,8 +80,8 @@ impl TurnInput {
 }
 
 #[derive(Debug)]
-pub(crate) struct Connection<E: Executor> {
-    stream: Stream,
+pub(crate) struct Connection<E: Executor, S> {
+    stream: S,
     session: Session,
     held: HeldInput,
     unsent: Option<Box<UnsentReplies>>,
@@ -120,12 +120,12 @@ pub(crate) struct Connection<E: Executor> {
     stays_until_ms: u64,
 }
 
-impl<E: Executor> Connection<E> {
+impl<E: Executor, S: Stream> Connection<E, S> {
     pub(crate) fn new(
-        stream: Stream,
+        stream: S,
         speak: ProtocolMode,
         (served_ms, now_ms): (u64, u64),
-    ) -> Connection<E> {
+    ) -> Connection<E, S> {
         Connection {
             stream,
             session: Session::new(speak),
@@ -149,12 +149,12 @@ impl<E: Executor> Connection<E> {
         }
     }
 
-    pub(crate) fn stream(&self) -> &Stream {
+    pub(crate) fn stream(&self) -> &S {
         &self.stream
     }
 
-    pub(crate) fn descriptor(&self) -> i32 {
-        self.stream.as_fd().as_raw_fd()
+    pub(crate) fn number(&self) -> i32 {
+        self.stream.number()
     }
 
     /// The name of the connection's state in `stats conns`.
@@ -408,7 +408,7 @@ impl<E: Executor> Connection<E> {
     #[inline]
     fn note_read(&mut self, turn: &TurnState<E>, got: ReadResult, room: usize) {
         let ReadResult::Bytes(bytes) = got else { return };
-        if bytes < room && !self.ended {
+        if bytes < room && !self.ended && !self.stream.has_input() {
             // The read was short, so the socket is empty. The kernel will report further input.
             self.readable = false;
         }

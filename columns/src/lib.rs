@@ -24,9 +24,13 @@ pub mod pages;
 pub mod settings;
 pub mod shared;
 pub mod storeless;
+pub mod stream;
 pub mod turn;
 
-pub use column::{Column, ColumnListener, End, Migration, Neighbour, Parts, Statuses, Stealing, Timers, coarse_now};
+pub use column::{
+    Column, ColumnListener, End, Migration, Neighbour, Parts, Statuses, Stealing, Timers,
+    coarse_now,
+};
 pub use executor::Executor;
 
 /// Makes a store of `memory_mb` megabytes.

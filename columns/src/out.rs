@@ -157,7 +157,7 @@ impl Out {
     /// `store` if some of the values may be in the log.
     #[inline]
     #[must_use]
-    pub(crate) fn pieces<'o>(
+    pub fn pieces<'o>(
         &'o self,
         from: Mark,
         to: Mark,
@@ -250,8 +250,9 @@ impl Out {
     }
 }
 
+/// The bytes between two positions, piece by piece.
 #[derive(Clone, Debug)]
-pub(crate) struct Pieces<'o> {
+pub struct Pieces<'o> {
     store: Option<&'o store::Column>,
     /// All text before the end position.
     text: &'o [u8],

@@ -105,12 +105,7 @@ impl Executor for Storeless {
         None
     }
 
-    fn note_connection(
-        &mut self,
-        _: impl FnOnce() -> Option<SocketAddr>,
-        _: i32,
-        _: Option<&str>,
-    ) {
+    fn note_connection(&mut self, _: impl FnOnce() -> Option<SocketAddr>, _: i32, _: Option<&str>) {
     }
 }
 

@@ -238,8 +238,6 @@ faults! {
     SeatStaysWatched: "shuttle hypostyle lib who_watches",
     /// Events that a column has sent to its watchers are sent again.
     EventsSentTwice: "shuttle hypostyle lib who_watches",
-    /// After a connection has moved to another column, the old column still reads from it.
-    GivenConnectionKept: "plain hypostyle migration what_moves",
 }
 
 /// Returns false, because this build plants no faults.

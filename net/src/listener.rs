@@ -42,9 +42,9 @@ pub enum Endpoint {
 
 /// The result of an attempt to accept.
 #[derive(Debug)]
-pub enum Accepted {
+pub enum Accepted<S = Stream> {
     /// A connection.
-    Stream(Stream),
+    Stream(S),
     /// No connection waits.
     Empty,
     /// No descriptor or memory is left for the connection, which stays queued. Accept it later.

@@ -28,13 +28,13 @@ use protocol::{
 };
 use store::{Body, Column, DeleteResult, Draft, MetaDelete, PrefetchedHash, StoreError};
 
+use crate::ahead::PopulatorHandle;
 use crate::clock::Clock;
 use crate::errand::Errand;
 use crate::limits::EVICTIONS_NOTED_MAX;
+use crate::requests::Counters;
 use crate::sampled::Sampler;
 use crate::settings::MEMCACHED_VERSION;
-use crate::ahead::PopulatorHandle;
-use crate::requests::Counters;
 use crate::shared::Shared;
 use crate::stats;
 use crate::watch::{DETAIL, NotedEvents};

@@ -25,7 +25,7 @@ pub const LISTENERS_MAX: usize = 62;
 
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    pub(crate) columns: Vec<Vec<ColumnListener>>,
+    pub(crate) columns: Vec<Vec<ColumnListener<Listener>>>,
     pub(crate) datagrams: Vec<Vec<ColumnSocket>>,
     /// The addresses and ports of the UDP sockets, each of them once.
     pub(crate) datagram_addresses: Vec<SocketAddr>,

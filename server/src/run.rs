@@ -15,6 +15,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use columns::datagram::{Datagrams, Gatherer, Guard};
 use columns::datapath::udp::Udp;
 use columns::datapath::xdp::Xdp;
+use columns::stream::Kernel;
 use columns::{
     Column, ColumnListener, End, Migration, Parts, Statuses, Stealing, Timers, coarse_now,
 };
@@ -65,7 +66,7 @@ pub struct Server {
     shared: Arc<Shared>,
     endpoints: Vec<Endpoint>,
     datagram_addresses: Vec<SocketAddr>,
-    listeners: Vec<ColumnListener>,
+    listeners: Vec<ColumnListener<net::Listener>>,
     columns: Vec<RunningColumn>,
     populator: Populator,
     end: Arc<End>,
@@ -75,8 +76,8 @@ pub struct Server {
 struct Sockets {
     waker: Arc<Waker>,
     stealing: Option<Stealing>,
-    migration: Option<Migration<Context>>,
-    listeners: Vec<ColumnListener>,
+    migration: Option<Migration<Context, net::Stream>>,
+    listeners: Vec<ColumnListener<net::Listener>>,
     datagrams: Option<Datagrams<Udp>>,
     packets: Option<Datagrams<Xdp>>,
 }
@@ -297,6 +298,7 @@ impl Server {
         let column = Column::new(Parts {
             executor,
             shared: (Arc::clone(&shared.columns), index),
+            way: Kernel,
             listeners,
             datagrams,
             packets,

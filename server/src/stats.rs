@@ -39,10 +39,10 @@ use crate::errand::place::Place;
 use crate::errand::{Errand, Kind, Progress};
 use crate::execute::Context;
 use crate::limits::ERRAND_STEPS_AT_ONCE;
-use ::columns::executor::{Errand as _, NextStep};
-use ::columns::out::Out;
 use crate::shared::Shared;
 use crate::watch;
+use ::columns::executor::{Errand as _, NextStep};
+use ::columns::out::Out;
 
 /// The slab class that `stats` reports for all items.
 const CLASS: u32 = 1;

@@ -241,9 +241,6 @@ fn who_watches_is_told_of_each_event_once_whoever_else_comes_and_goes() {
             assert!(theirs.is_sorted() && theirs.iter().all(|key| all.contains(key)), "{theirs:?}");
         }
         drop(guard);
-        assert!(
-            !shared.watch.watched().intersects(Streams::DELETIONS),
-            "nobody watches"
-        );
+        assert!(!shared.watch.watched().intersects(Streams::DELETIONS), "nobody watches");
     });
 }

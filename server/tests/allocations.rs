@@ -8,7 +8,8 @@ mod inprocess;
 
 use std::time::Duration;
 
-use hypostyle::settings::{Migrate, Port, Settings, Xdp};
+use columns::settings::Migrate;
+use hypostyle::settings::{Port, Settings, Xdp};
 use inprocess::{Client, answer, connect, datagrams, frame, settings, start};
 use protocol::udp::Header;
 use testing::allocations::{self, Counting};

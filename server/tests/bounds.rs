@@ -300,8 +300,8 @@ fn parts_wait_no_longer_where_nothing_more_comes() {
         let datagram = [&header.bytes()[..], &[b'x'; 900]].concat();
         client.socket.send_to(&datagram, client.server).unwrap();
     }
-    let counted = |name: fn(&hypostyle::shared::Counters) -> u64| -> u64 {
-        server.shared().columns.iter().map(|column| name(column)).sum()
+    let counted = |name: fn(&columns::counters::Counters) -> u64| -> u64 {
+        server.shared().columns.counters.iter().map(|column| name(column)).sum()
     };
     wait_until("receipt of the parts", || counted(|column| column.udp_received.get()) == 3);
     let is_dropped = || counted(|column| column.udp_dropped_incomplete.get()) == 3;

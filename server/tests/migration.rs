@@ -18,11 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use columns::limits::{SPARES_LARGE_MAX, SPARES_SMALL_MAX, TURNS_AHEAD};
-use hypostyle::run::Server;
-use hypostyle::settings::{Migrate, Settings};
 use columns::counters::Sums;
+use columns::limits::{SPARES_LARGE_MAX, SPARES_SMALL_MAX, TURNS_AHEAD};
+use columns::settings::Migrate;
 use hypostyle::requests::Counters;
+use hypostyle::run::Server;
+use hypostyle::settings::Settings;
 use inprocess::{Client, DEADLINE, answer, connect, frame, settings, start, wait_until};
 use testing::Random;
 
@@ -406,8 +407,8 @@ fn an_idle_column_takes_connections_from_a_saturated_one() {
     for (busy_poll_us, ahead) in [(0, false), (1_000_000, false), (0, true)] {
         let server = start(Settings { busy_poll_us, ..settings(2) });
         let has_helped = || {
-            let second = &columns(&server)[1];
-            second.migrations_taken > 0 && second.gets() > 1000
+            let second = server.shared().of_columns().nth(1).unwrap();
+            second.columns.migrations_taken > 0 && second.requests.gets() > 1000
         };
         load_first(&server, 6, ahead, has_helped);
         // Some connections may still be between the two columns when the last reply arrives.

@@ -11,7 +11,9 @@ use std::collections::{HashMap, HashSet};
 use std::io::{ErrorKind, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hypostyle::limits::{DUMP_STALLED_SECONDS, DUMPS_MAX, PREFIXES_MAX, PREFIXES_TOLD_MAX, WATCHERS_MAX};
+use hypostyle::limits::{
+    DUMP_STALLED_SECONDS, DUMPS_MAX, PREFIXES_MAX, PREFIXES_TOLD_MAX, WATCHERS_MAX,
+};
 use hypostyle::settings::Settings;
 use inprocess::{Client, connect, settings, start, wait_until};
 

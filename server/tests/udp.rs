@@ -279,7 +279,7 @@ fn networks_that_are_not_allowed_get_no_answer() {
 }
 
 fn received(server: &Server) -> Vec<u64> {
-    server.shared().columns.iter().map(|column| column.udp_received.get()).collect()
+    server.shared().columns.counters.iter().map(|column| column.udp_received.get()).collect()
 }
 
 #[test]

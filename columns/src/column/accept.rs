@@ -9,15 +9,16 @@
 use std::sync::atomic::Ordering;
 
 use memory::plant::{Fault, is};
-use net::{Accepted, Interest, Stream};
+use net::{Accepted, Interest};
 use protocol::{ProtocolMode, Refusal, text};
 
 use super::{Column, TOKEN_WAKER};
 use crate::connection::Connection;
 use crate::executor::Executor;
 use crate::limits::ACCEPTS_MAX;
+use crate::stream::{Stream, StreamWay};
 
-impl<E: Executor> Column<E> {
+impl<E: Executor, W: StreamWay> Column<E, W> {
     /// Adds all listeners to the epoll, in order. If a listener cannot be added, returns an error
     /// and does not add the listeners after it.
     pub(super) fn watch_listeners(&mut self) -> std::io::Result<()> {
@@ -62,7 +63,7 @@ impl<E: Executor> Column<E> {
             if !self.turn.shared.settings.connections_max_fast && self.is_at_limit() {
                 return self.rest_listeners();
             }
-            match listener.socket.accept(&self.turn.calls) {
+            match self.way.accept(&listener.socket, &self.turn.calls) {
                 Accepted::Stream(stream) => {
                     let speak = listener.speak;
                     self.admit(stream, speak);
@@ -80,7 +81,7 @@ impl<E: Executor> Column<E> {
         shared.connections.load(Ordering::Relaxed) >= shared.settings.connections_max
     }
 
-    fn admit(&mut self, stream: Stream, speak: ProtocolMode) {
+    fn admit(&mut self, mut stream: W::Stream, speak: ProtocolMode) {
         let shared = &self.turn.shared;
         // Relaxed: the count orders nothing. Because the addition is atomic, the columns together
         // cannot exceed `-c`. The addition pairs with the subtractions here and in `close_for`.
@@ -137,8 +138,9 @@ mod tests {
     use crate::settings::Settings;
     use crate::shared::Shared;
     use crate::storeless::Storeless;
+    use crate::stream::Kernel;
 
-    fn column() -> Column<Storeless> {
+    fn column() -> Column<Storeless, Kernel> {
         let listener = || {
             let hold = net::ReservedPort::take((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
             let socket = Arc::new(hold.listen(1024).unwrap());
@@ -146,6 +148,7 @@ mod tests {
         };
         Column::new(Parts {
             executor: Storeless,
+            way: Kernel,
             shared: (Arc::new(Shared::new(Settings::default())), 0),
             listeners: (0..3).map(|_| listener()).collect(),
             waker: Arc::new(Waker::new().unwrap()),
@@ -160,11 +163,12 @@ mod tests {
         .unwrap()
     }
 
-    fn accepted(column: &mut Column<Storeless>) -> u64 {
-        let taken = |column: &Column<Storeless>| column.turn.counters.total_connections.get();
+    fn accepted(column: &mut Column<Storeless, Kernel>) -> u64 {
+        let taken =
+            |column: &Column<Storeless, Kernel>| column.turn.counters.total_connections.get();
         let before = taken(column);
         let endpoint =
-            |listener: &ColumnListener| listener.socket.endpoint().clone();
+            |listener: &ColumnListener<net::Listener>| listener.socket.endpoint().clone();
         let endpoints: Vec<_> = column.listeners.iter().map(endpoint).collect();
         let _clients: Vec<_> = endpoints
             .iter()
@@ -180,7 +184,7 @@ mod tests {
         taken(column) - before
     }
 
-    fn after_rest(column: &mut Column<Storeless>) {
+    fn after_rest(column: &mut Column<Storeless, Kernel>) {
         column.turn.now_ms += LISTENER_REST_MS;
         assert!(column.timers.listeners_rest_is_over(column.turn.now_ms));
         column.resume_listeners();

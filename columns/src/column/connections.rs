@@ -10,6 +10,7 @@ use slab::Slab;
 
 use crate::connection::Connection;
 use crate::executor::Executor;
+use crate::stream::Stream;
 
 /// Birth numbers have 31 bits and wrap around. The top bit of a token therefore stays 0, so that
 /// every connection's token is below `TOKEN_OTHER`.
@@ -20,20 +21,20 @@ pub(crate) const TOKEN_OTHER: u64 = 1 << 63;
 
 /// The low 32 bits of a token are its entry's index; the bits above are a birth number.
 #[derive(Debug)]
-pub(crate) struct Connections<E: Executor> {
-    entries: Slab<(u64, Connection<E>)>,
+pub(crate) struct Connections<E: Executor, S> {
+    entries: Slab<(u64, Connection<E, S>)>,
     entries_max: usize,
     births: u64,
 }
 
-impl<E: Executor> Default for Connections<E> {
+impl<E: Executor, S> Default for Connections<E, S> {
     fn default() -> Self {
         Connections { entries: Slab::new(), entries_max: 0, births: 0 }
     }
 }
 
-impl<E: Executor> Connections<E> {
-    pub(crate) fn insert(&mut self, connection: Connection<E>) -> u64 {
+impl<E: Executor, S: Stream> Connections<E, S> {
+    pub(crate) fn insert(&mut self, connection: Connection<E, S>) -> u64 {
         let entry = self.entries.vacant_entry();
         self.entries_max = self.entries_max.max(entry.key() + 1);
         // There are fewer than 2^32 descriptors, so the index always fits.
@@ -44,12 +45,12 @@ impl<E: Executor> Connections<E> {
     }
 
     #[inline]
-    pub(crate) fn get(&mut self, token: u64) -> Option<&mut Connection<E>> {
+    pub(crate) fn get(&mut self, token: u64) -> Option<&mut Connection<E, S>> {
         let (own, connection) = self.entries.get_mut(index(token))?;
         if *own == token || is(Fault::TokenNotCompared) { Some(connection) } else { None }
     }
 
-    pub(crate) fn remove(&mut self, token: u64) -> Option<Connection<E>> {
+    pub(crate) fn remove(&mut self, token: u64) -> Option<Connection<E, S>> {
         self.get(token)?;
         self.entries.try_remove(index(token)).map(|(_, connection)| connection)
     }
@@ -60,20 +61,20 @@ impl<E: Executor> Connections<E> {
 
     /// Returns the largest number of entries ever used at once, and the bytes of allocated entries.
     pub(crate) fn entries(&self) -> (usize, usize) {
-        (self.entries_max, self.entries.capacity() * size_of::<Option<(u64, Connection<E>)>>())
+        (self.entries_max, self.entries.capacity() * size_of::<Option<(u64, Connection<E, S>)>>())
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection<E>> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection<E, S>> {
         self.entries.iter_mut().map(|(_, (_, connection))| connection)
     }
 
     /// Returns the connections in the entries from index `entry` on, each with its entry's index.
-    pub(crate) fn from(&self, entry: usize) -> impl Iterator<Item = (usize, &Connection<E>)> {
+    pub(crate) fn from(&self, entry: usize) -> impl Iterator<Item = (usize, &Connection<E, S>)> {
         let found = |entry: usize| self.entries.get(entry).map(|(_, it)| (entry, it));
         (entry..self.entries_max).filter_map(found)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Connection<E>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Connection<E, S>)> {
         self.entries.iter().map(|(_, (token, connection))| (*token, connection))
     }
 }
@@ -90,7 +91,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
-    fn connection() -> Connection<Storeless> {
+    fn connection() -> Connection<Storeless, net::Stream> {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         Connection::new(
             net::Stream::from(OwnedFd::from(ours)),

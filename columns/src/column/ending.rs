@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Column;
 use crate::connection::Connection;
-use crate::executor::Executor;
 use crate::datagram::Next;
 use crate::datapath::Datapath;
+use crate::executor::Executor;
 use crate::limits::EVENTS_MAX;
+use crate::stream::{Stream, StreamWay};
 
 /// The orders to stop, which all columns read. Every column is woken after an order is given.
 #[derive(Debug, Default)]
@@ -45,7 +46,7 @@ pub(super) enum Ending {
     Seen,
 }
 
-impl<E: Executor> Column<E> {
+impl<E: Executor, W: StreamWay> Column<E, W> {
     /// Returns true if the column must stop. A graceful end first closes the connections at rest.
     pub(super) fn is_over(&mut self) -> bool {
         if self.end.at_once.load(Ordering::Acquire) {
@@ -89,7 +90,7 @@ impl<E: Executor> Column<E> {
     }
 }
 
-impl<E: Executor> Connection<E> {
+impl<E: Executor, S: Stream> Connection<E, S> {
     /// Returns true if no request or reply is under way, or if the endless command `watch` runs.
     fn is_at_rest(&self) -> bool {
         self.watches() || !(self.queued || self.is_under_way())

@@ -16,9 +16,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use memory::plant::{Fault, is};
 use memory::sync::mailbox::Mailbox;
-use net::{Interest, Waker, monotonic_ns};
+use net::{Waker, monotonic_ns};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::balance::{Balance, Connection as Cost, LOAD_MAX, Loads, Move, Verdict};
@@ -27,21 +26,22 @@ use crate::connection::Connection;
 use crate::executor::Executor;
 use crate::limits::{MIGRATION_PERIOD_MS, MIGRATIONS_MAX};
 use crate::settings::{Migrate, Settings};
+use crate::stream::{Stream, StreamWay};
 
 #[derive(Debug)]
-struct Destination<E: Executor> {
-    mailbox: Mailbox<Connection<E>>,
+struct Destination<E: Executor, S> {
+    mailbox: Mailbox<Connection<E, S>>,
     waker: Arc<Waker>,
 }
 
 #[derive(Debug)]
-struct Destinations<E: Executor>(Box<[Destination<E>]>);
+struct Destinations<E: Executor, S>(Box<[Destination<E, S>]>);
 
 /// A column's part in moving connections between columns.
 #[derive(Debug)]
-pub struct Migration<E: Executor> {
+pub struct Migration<E: Executor, S> {
     balance: Balance,
-    destinations: Arc<Destinations<E>>,
+    destinations: Arc<Destinations<E, S>>,
     own: usize,
     /// True if in each loop every connection that had a turn moves to the next column (for tests).
     at_each_turn: bool,
@@ -51,13 +51,13 @@ pub struct Migration<E: Executor> {
     meter: Meter,
     /// Connections that will move as soon as they are between requests, sorted by destination.
     leaving: Vec<Move>,
-    taken: Vec<Connection<E>>,
+    taken: Vec<Connection<E, S>>,
 }
 
-impl<E: Executor> Migration<E> {
+impl<E: Executor, S: Stream> Migration<E, S> {
     /// Makes a `Migration` for each column, but none for a single column or with `-o no_migrate`.
     #[must_use]
-    pub fn of_columns(settings: &Settings, wakers: &[Arc<Waker>]) -> Vec<Migration<E>> {
+    pub fn of_columns(settings: &Settings, wakers: &[Arc<Waker>]) -> Vec<Migration<E, S>> {
         if settings.migrate == Migrate::Never || wakers.len() == 1 {
             return Vec::new();
         }
@@ -97,7 +97,7 @@ fn is_asked_for_at_each_turn() -> bool {
     cfg!(debug_assertions) && std::env::var_os("HYPOSTYLE_MIGRATE_AT_EACH_TURN").is_some()
 }
 
-impl<E: Executor> Column<E> {
+impl<E: Executor, W: StreamWay> Column<E, W> {
     /// Moves the chosen connections that are free to go. Chooses anew at the end of each period.
     #[inline]
     pub(super) fn migrate(&mut self) {
@@ -128,7 +128,7 @@ impl<E: Executor> Column<E> {
                 Verdict::Even => {}
                 Verdict::Count => self.connections.iter_mut().for_each(Connection::count_anew),
                 Verdict::Give => {
-                    let cost = |(token, it): (u64, &Connection<E>)| Cost {
+                    let cost = |(token, it): (u64, &Connection<E, W::Stream>)| Cost {
                         token,
                         work: it.work_bytes(),
                         may_go: it.may_be_chosen(now_ms),
@@ -175,15 +175,9 @@ impl<E: Executor> Column<E> {
     }
 
     /// Puts a connection into another column's mailbox, or returns false if the mailbox is full.
-    fn give_one(&mut self, token: u64, destination: &Destination<E>) -> bool {
+    fn give_one(&mut self, token: u64, destination: &Destination<E, W::Stream>) -> bool {
         let Some(connection) = self.connections.get(token) else { return false };
-        if is(Fault::GivenConnectionKept)
-            && let Some(twin) = connection.twin()
-        {
-            return destination.mailbox.put(twin).is_ok();
-        }
-        // `remove` fails only for an unwatched descriptor; a stream is watched until it closes.
-        let _watched = self.epoll.remove(connection.stream(), &self.turn.calls);
+        self.way.unwatch(connection.stream(), &self.epoll, &self.turn.calls);
         let Some(connection) = self.connections.remove(token) else { return false };
         connection.leaves(&mut self.streams);
         match destination.mailbox.put(connection) {
@@ -213,7 +207,7 @@ impl<E: Executor> Column<E> {
         }
     }
 
-    fn take_in(&mut self, given: &mut Vec<Connection<E>>) {
+    fn take_in(&mut self, given: &mut Vec<Connection<E, W::Stream>>) {
         self.turn.counters.migrations_taken.add(given.len() as u64);
         for mut connection in given.drain(..) {
             connection.arrived(&self.turn);
@@ -223,14 +217,14 @@ impl<E: Executor> Column<E> {
 
     /// Adds a connection to the column and to its epoll. If the kernel has no memory to watch the
     /// connection, closes it. The epoll also reports input that arrived earlier.
-    pub(super) fn watch(&mut self, connection: Connection<E>) {
+    pub(super) fn watch(&mut self, connection: Connection<E, W::Stream>) {
         connection.comes(&mut self.streams);
         let token = self.connections.insert(connection);
         let Some(connection) = self.connections.get(token) else { return };
         if connection.queued {
             self.queue.push(token);
         }
-        let watched = self.epoll.add(connection.stream(), token, Interest::Read, &self.turn.calls);
+        let watched = self.way.watch(connection.stream(), token, &self.epoll, &self.turn.calls);
         if watched.is_err() {
             self.close(token);
         }

@@ -9,12 +9,13 @@ use net::{Endpoint, own_endpoint};
 
 use super::Column;
 use crate::connection::Connection;
-use crate::executor::Executor;
 use crate::datapath::Datapath;
-use crate::pages::{Page, Row, address};
+use crate::executor::Executor;
 use crate::limits::CONNECTIONS_TOLD_MAX;
+use crate::pages::{Page, Row, address};
+use crate::stream::{Stream, StreamWay};
 
-impl<E: Executor> Column<E> {
+impl<E: Executor, W: StreamWay> Column<E, W> {
     #[cold]
     pub(super) fn answer_page_requests(&mut self) {
         let pages = &self.turn.shared.pages;
@@ -56,14 +57,14 @@ impl<E: Executor> Column<E> {
         }
     }
 
-    fn connected(&self, connection: &Connection<E>) -> Row {
+    fn connected(&self, connection: &Connection<E, W::Stream>) -> Row {
         let stream = connection.stream();
-        let peer = stream.peer().unwrap_or(None).map(Endpoint::Tcp);
+        let peer = stream.peer().map(Endpoint::Tcp);
         Row {
-            descriptor: connection.descriptor(),
+            descriptor: connection.number(),
             is_udp: false,
             address: address("tcp", peer.as_ref()),
-            listens_at: Some(address("tcp", own_endpoint(stream).as_ref())),
+            listens_at: Some(address("tcp", stream.own().as_ref())),
             state: connection.state(),
             idle_seconds: self.turn.now_ms.saturating_sub(connection.active_ms) / 1000,
         }

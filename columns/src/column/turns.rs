@@ -7,18 +7,17 @@
 
 use std::mem;
 
-use net::Interest;
-
 use super::Column;
 use super::connections::Connections;
-use crate::connection::{Connection, Next, ReceiveResult, StreamState, TurnInput};
-use crate::executor::Executor;
 use crate::batch::{self, End, Input, Inputs};
 use crate::budget::Budget;
+use crate::connection::{Connection, Next, ReceiveResult, StreamState, TurnInput};
+use crate::executor::Executor;
 use crate::limits::TURNS_AHEAD;
+use crate::stream::{Await, Stream, StreamWay};
 use crate::turn::TurnState;
 
-impl<E: Executor> Column<E> {
+impl<E: Executor, W: StreamWay> Column<E, W> {
     pub(super) fn turns(&mut self) {
         let mut queue = mem::take(&mut self.queue);
         for tokens in queue.chunks(TURNS_AHEAD) {
@@ -117,9 +116,8 @@ impl<E: Executor> Column<E> {
             self.close_for(token, reason);
         } else if connection.awaits_write != awaits_write {
             connection.awaits_write = awaits_write;
-            let on = if awaits_write { Interest::Write } else { Interest::Read };
-            // `change` fails only for an unwatched descriptor; a stream is watched until it closes.
-            let _watched = self.epoll.change(connection.stream(), token, on, &self.turn.calls);
+            let on = if awaits_write { Await::Room } else { Await::Input };
+            self.way.change(connection.stream(), token, on, &self.epoll, &self.turn.calls);
         }
         self.streams.pressed = self.streams.is_pressed(2);
         if self.streams.pressed {
@@ -129,8 +127,8 @@ impl<E: Executor> Column<E> {
 }
 
 /// Connections whose inputs are executed as one batch.
-struct BatchInputs<'c, 'i, E: Executor> {
-    connections: &'c mut Connections<E>,
+struct BatchInputs<'c, 'i, E: Executor, S> {
+    connections: &'c mut Connections<E, S>,
     streams: &'c mut StreamState,
     tokens: &'c [u64],
     inputs: [Option<&'i [u8]>; TURNS_AHEAD],
@@ -141,7 +139,7 @@ struct BatchInputs<'c, 'i, E: Executor> {
     ended: [Option<(Next, usize)>; TURNS_AHEAD],
 }
 
-impl<'i, E: Executor> Inputs<'i, E> for BatchInputs<'_, 'i, E> {
+impl<'i, E: Executor, S: Stream> Inputs<'i, E> for BatchInputs<'_, 'i, E, S> {
     #[inline]
     fn next(&mut self) -> Option<Input<'i>> {
         while let Some(&token) = self.tokens.get(self.next) {
@@ -162,7 +160,7 @@ impl<'i, E: Executor> Inputs<'i, E> for BatchInputs<'_, 'i, E> {
         match self.connections.get(self.tokens[number]) {
             Some(connection) => {
                 let may_wait = connection.begin_input(turn);
-                Connection::<E>::budget(may_wait, self.streams)
+                Connection::<E, S>::budget(may_wait, self.streams)
             }
             None => Budget::none(),
         }

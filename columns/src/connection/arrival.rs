@@ -16,6 +16,7 @@ use store::{Column, Draft, StoreError};
 use super::{Connection, StreamState};
 use crate::executor::{Executor, NextStep};
 use crate::limits::{ARRIVAL_STALLED_MS, ARRIVAL_STEP_BYTES, ARRIVAL_WAIT_MS_MAX, GIVE_WAY_MAX};
+use crate::stream::Stream;
 use crate::turn::TurnState;
 
 /// The state of a large value after some input.
@@ -213,7 +214,7 @@ impl Arrivals {
     }
 }
 
-impl<E: Executor> Connection<E> {
+impl<E: Executor, S: Stream> Connection<E, S> {
     /// Begins to receive a large value: the input that follows belongs to the command in `header`.
     pub(super) fn expect(
         &mut self,
@@ -329,7 +330,8 @@ mod tests {
             while arrivals.all[index as usize].received_bytes < RECEIVED_BYTES {
                 assert!(!arrivals.must_wait(index, Some(&mut column), moved_ms));
                 let left = RECEIVED_BYTES - arrivals.all[index as usize].received_bytes;
-                let filled = arrivals.spaces(index, Some(&mut column), left).0.map(|it| it.len()).sum();
+                let filled =
+                    arrivals.spaces(index, Some(&mut column), left).0.map(|it| it.len()).sum();
                 arrivals.filled(index, left.min(filled), moved_ms);
             }
         }

@@ -9,9 +9,10 @@ use protocol::{Request, Step};
 use super::arrival::Fill;
 use super::{Connection, StreamState};
 use crate::budget::{Budget, StopReason};
-use crate::input as requests;
 use crate::executor::{Executor, NextStep, Origin};
+use crate::input as requests;
 use crate::limits::ROOM_WAIT_MS_MAX;
+use crate::stream::Stream;
 use crate::turn::TurnState;
 
 /// The reason why a turn's execution stopped.
@@ -26,7 +27,7 @@ pub(super) enum Stop {
     Close,
 }
 
-impl<E: Executor> Connection<E> {
+impl<E: Executor, S: Stream> Connection<E, S> {
     /// Executes the requests in `input`. Returns why it stopped, and the number of used bytes.
     #[inline]
     pub(super) fn execute(
@@ -42,7 +43,7 @@ impl<E: Executor> Connection<E> {
         {
             return if done { (Stop::Hungry, input.len()) } else { (Stop::Wait, 0) };
         }
-        let mut budget = Connection::<E>::budget(may_wait, streams);
+        let mut budget = Connection::<E, S>::budget(may_wait, streams);
         if self.arrival.is_some() {
             match self.fill(turn, streams, (input, 0), &mut budget) {
                 (Some(stop), used) => return (stop, used),
@@ -60,7 +61,7 @@ impl<E: Executor> Connection<E> {
         let may_wait = self
             .waits_since_ms
             .is_none_or(|since_ms| turn.served_ms.saturating_sub(since_ms) < ROOM_WAIT_MS_MAX);
-        turn.executor.begin_input(Origin::Connection(self.descriptor()), may_wait);
+        turn.executor.begin_input(Origin::Connection(self.number()), may_wait);
         may_wait
     }
 

@@ -5,17 +5,13 @@
 //! is kept input, which moves with it. The new column gives the connection its next turn, because
 //! the connection is in that column's queue, or because that column's epoll reports input of it.
 
-use std::os::fd::AsFd;
-
-use net::Stream;
-use protocol::ProtocolMode;
-
 use super::{Connection, StreamState};
 use crate::executor::Executor;
 use crate::limits::MIGRATION_REST_MS;
+use crate::stream::Stream;
 use crate::turn::TurnState;
 
-impl<E: Executor> Connection<E> {
+impl<E: Executor, S: Stream> Connection<E, S> {
     pub(crate) fn work_bytes(&self) -> u64 {
         self.work_bytes
     }
@@ -53,13 +49,5 @@ impl<E: Executor> Connection<E> {
         self.moved_ms = turn.served_ms;
         self.stays_until_ms = turn.now_ms + MIGRATION_REST_MS;
         self.work_bytes = 0;
-    }
-
-    /// Makes a second connection with the same socket, for the planted fault `GivenConnectionKept`.
-    pub(crate) fn twin(&self) -> Option<Connection<E>> {
-        let stream = Stream::from(self.stream.as_fd().try_clone_to_owned().ok()?);
-        let mut twin = Connection::new(stream, ProtocolMode::Auto, (self.moved_ms, self.active_ms));
-        twin.session.clone_from(&self.session);
-        Some(twin)
     }
 }

@@ -6,13 +6,14 @@
 
 use std::io::IoSlice;
 
-use net::{Calls, Stream, WriteResult};
+use net::{Calls, WriteResult};
 
 use super::unsent::{UnsentReplies, gather};
 use super::{Connection, Next, StreamState};
 use crate::executor::Executor;
 use crate::limits::PIECES_MAX;
 use crate::out::Mark;
+use crate::stream::Stream;
 use crate::turn::TurnState;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,14 +49,14 @@ impl UnsentTotals {
     }
 }
 
-impl<E: Executor> Connection<E> {
+impl<E: Executor, S: Stream> Connection<E, S> {
     #[inline]
     pub(super) fn send(&mut self, turn: &mut TurnState<E>, streams: &mut StreamState) -> Next {
         if turn.out.is_empty() {
             return self.rest();
         }
         let all_bytes = turn.out.bytes();
-        let (sent, offered) = write(&self.stream, turn);
+        let (sent, offered) = write(&mut self.stream, turn);
         let (wrote, bytes) = SendProgress::of(sent, offered, all_bytes);
         turn.counters.bytes_written.add(bytes as u64);
         self.work_bytes += bytes as u64;
@@ -81,7 +82,7 @@ impl<E: Executor> Connection<E> {
         streams.waiting.remove(&unsent);
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
         let used = unsent.gather(&mut pieces);
-        let (sent, offered) = write_pieces(&self.stream, &pieces[..used], &turn.calls);
+        let (sent, offered) = write_pieces(&mut self.stream, &pieces[..used], &turn.calls);
         let (wrote, bytes) = SendProgress::of(sent, offered, unsent.left_bytes());
         unsent.advance(bytes);
         turn.counters.bytes_written.add(bytes as u64);
@@ -137,7 +138,7 @@ impl SendProgress {
 
 /// Writes at most `PIECES_MAX` pieces at once. Returns the result and the number of offered bytes.
 #[inline]
-fn write<E: Executor>(stream: &Stream, turn: &TurnState<E>) -> (WriteResult, usize) {
+fn write<E: Executor>(stream: &mut impl Stream, turn: &TurnState<E>) -> (WriteResult, usize) {
     let TurnState { out, executor, calls, .. } = turn;
     if out.is_lost(executor.store()) {
         return (WriteResult::Broken, 0);
@@ -151,6 +152,10 @@ fn write<E: Executor>(stream: &Stream, turn: &TurnState<E>) -> (WriteResult, usi
     write_pieces(stream, &pieces[..used], calls)
 }
 
-fn write_pieces(stream: &Stream, pieces: &[IoSlice<'_>], calls: &Calls) -> (WriteResult, usize) {
+fn write_pieces(
+    stream: &mut impl Stream,
+    pieces: &[IoSlice<'_>],
+    calls: &Calls,
+) -> (WriteResult, usize) {
     (stream.write_vectored(pieces, calls), pieces.iter().map(|piece| piece.len()).sum())
 }

@@ -13,8 +13,8 @@
 use net::Tally;
 use protocol::udp::{HEADER_BYTES, Header};
 
-use crate::datapath::{Outgoing, SendBatch};
 use crate::budget::Budget;
+use crate::datapath::{Outgoing, SendBatch};
 use crate::executor::Executor;
 use crate::limits::{ANSWERS_MAX, OUT_BYTES_MAX};
 use crate::out::{Mark, Out, Pieces};

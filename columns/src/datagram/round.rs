@@ -19,14 +19,14 @@ use super::assembly::{AddResult, RequestId};
 use super::gather::Gatherer;
 use super::guard::{Guard, RefusalReason};
 use super::whole::{Value, WholeRequest};
-use crate::datapath::{Datapath, Sender};
 use crate::batch::{self, End, Input, Inputs};
 use crate::budget::{Budget, StopReason};
+use crate::counters::Counters;
+use crate::datapath::{Datapath, Sender};
 use crate::executor::{Executor, NextStep, Origin};
 use crate::input;
 use crate::limits::{MESSAGE_BYTES_MAX, MESSAGE_COST_BYTES, MESSAGES_TURN_BYTES, REQUESTS_AHEAD};
 use crate::out::Mark;
-use crate::counters::Counters;
 use crate::turn::TurnState;
 
 /// Number of slots for open messages. A message's slot is its number modulo `OPEN_MAX`. A batch
@@ -476,12 +476,7 @@ impl<P: Sender> Message<'_, P> {
     /// Refuses the requests from byte `spent_at` on. If `spent_at` is `None`, refuses the whole
     /// message, because its answer is too long.
     #[cold]
-    fn refuse<E: Executor>(
-        &self,
-        spent_at: Option<usize>,
-        turn: &mut TurnState<E>,
-        from: Mark,
-    ) {
+    fn refuse<E: Executor>(&self, spent_at: Option<usize>, turn: &mut TurnState<E>, from: Mark) {
         let TurnState { counters, out, .. } = turn;
         if let Some(at) = spent_at {
             counters.udp_dropped_work.add(1);

@@ -56,7 +56,10 @@ fn site() -> ([Column; 2], UdpSocket) {
         let path = Udp::new(Arc::clone(&sockets), number).unwrap();
         let gathers = Arc::clone(&gathers);
         let datagrams = Datagrams::new(path, Guard::default(), 1 << 20, gathers);
-        Column { datagrams, turn: TurnState::new(Storeless, (Arc::clone(&shared), number), Arc::default()) }
+        Column {
+            datagrams,
+            turn: TurnState::new(Storeless, (Arc::clone(&shared), number), Arc::default()),
+        }
     };
     ([column(0), column(1)], client)
 }

@@ -10,6 +10,7 @@ use columns::datagram::{Datagrams, Gatherer, Guard};
 use columns::datapath::Datapath;
 use columns::datapath::udp::{ColumnSocket, Udp};
 use columns::turn::TurnState;
+use hypostyle::execute::Context;
 use memory::arena::Arena;
 use net::{Calls, Inbox, Outbox, SLOT_BYTES_MAX, Sizes};
 use protocol::ProtocolMode;
@@ -79,7 +80,7 @@ impl<D: Datapath> Site<D> {
         mut self,
         keys: usize,
         requests: &Batch,
-        turn: &mut TurnState,
+        turn: &mut TurnState<Context>,
     ) -> Outcome<()> {
         let request_bytes = requests.request.len() / keys;
         let reply_bytes = requests.reply.len() / keys;
@@ -89,7 +90,7 @@ impl<D: Datapath> Site<D> {
             self.ask(batch.chunks(request_bytes))?;
             self.column.note_input(0);
             let due = replies.len() / reply_bytes * reply_bytes.div_ceil(PART_BYTES);
-            let sent = |turn: &TurnState| turn.context.counters.udp_sent.get();
+            let sent = |turn: &TurnState<Context>| turn.counters.udp_sent.get();
             let (until, mut looks) = (sent(turn) + due as u64, 0);
             // One turn does not always execute the whole batch: the socket's inbox starts with two
             // slots and grows, and a turn may leave some of the long requests to the next turn.
@@ -179,7 +180,10 @@ fn looked(looks: usize, what: &str) -> Outcome<usize> {
 
 /// Contains all code that callgrind counts for datagrams.
 #[inline(never)]
-fn measured_batches_of_datagrams<D: Datapath>(column: &mut Datagrams<D>, turn: &mut TurnState) {
+fn measured_batches_of_datagrams<D: Datapath>(
+    column: &mut Datagrams<D>,
+    turn: &mut TurnState<Context>,
+) {
     column.turns(turn);
-    between_batches(&mut turn.context.store);
+    between_batches(&mut turn.executor.store);
 }

@@ -9,14 +9,14 @@ use std::iter::Enumerate;
 use std::slice::Chunks;
 use std::sync::Arc;
 
-use hypostyle::clock::Clock;
-use hypostyle::execute::Context;
 use columns::batch::{self, End, Input, Inputs};
 use columns::budget::{Budget, StopReason};
 use columns::input;
+use columns::turn::TurnState;
+use hypostyle::clock::Clock;
+use hypostyle::execute::Context;
 use hypostyle::settings::Settings;
 use hypostyle::shared::Shared;
-use columns::turn::TurnState;
 use protocol::binary::MAGIC_REQUEST;
 use protocol::{ProtocolMode, Session};
 use store::{
@@ -45,7 +45,7 @@ const TIGHT_PART: usize = 2;
 const TIGHT_BYTES_MIN: usize = 4 << 20;
 
 struct Bench {
-    turn: TurnState,
+    turn: TurnState<Context>,
     keys: Vec<Key>,
     /// Empty for operations of the store alone.
     requests: Batch,
@@ -62,7 +62,7 @@ pub(crate) fn run(op: Op, count: u32, options: &Options) -> Outcome<()> {
             let is_in_arena = packets.has(value.len());
             packets.site()?.run(keys.len(), requests, turn)?;
             if is_in_arena {
-                packets::check_in_arena(&mut turn.context.store, keys)?;
+                packets::check_in_arena(&mut turn.executor.store, keys)?;
             }
             Ok(())
         }
@@ -122,7 +122,8 @@ impl Bench {
             true => requests(op, &keys, &value, options),
             false => Batch::default(),
         };
-        let turn = TurnState::new(context, Arc::default());
+        let columns = (Arc::clone(&context.shared.columns), 0);
+        let turn = TurnState::new(context, columns, Arc::default());
         Ok(Bench { turn, keys, requests, value, packets })
     }
 }
@@ -165,7 +166,7 @@ fn context_of(store: &Arc<Store>, memory_bytes: usize) -> Outcome<Context> {
     let clock = Clock::new(1_800_000_000);
     let settings = Settings { memory_bytes, ..Settings::default() };
     let shared = Shared::new(Arc::new(settings), Arc::clone(store), clock.process_started);
-    match shared.columns.first() {
+    match shared.requests.first() {
         Some(counters) => {
             let counters = Arc::clone(counters);
             Ok(Context::new(column_of(store), counters, shared, clock))
@@ -178,7 +179,7 @@ fn context_of(store: &Arc<Store>, memory_bytes: usize) -> Outcome<Context> {
 #[inline(never)]
 fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
     let Bench { turn, keys, requests, value, .. } = bench;
-    let column = &mut turn.context.store;
+    let column = &mut turn.executor.store;
     let value_bytes = value.len();
     let batches = keys.chunks(BATCH as usize);
     match op {
@@ -316,19 +317,19 @@ fn hits_ahead(column: &mut Column, keys: &[Key], value_bytes: usize) -> Outcome<
 /// Executes all requests, `together` of them in each turn. Fails unless each reply has
 /// `reply_bytes` bytes or, if `reply_bytes` is `None`, at most `MISS_MAX` bytes.
 fn answer_all(
-    turn: &mut TurnState,
+    turn: &mut TurnState<Context>,
     requests: &Batch,
     (keys, together): (usize, usize),
     reply_bytes: Option<usize>,
 ) -> Outcome<()> {
     let mut session = Session::new(ProtocolMode::Auto);
     let turn_bytes = requests.request.len() / keys * together;
-    for (input, done) in requests.request.chunks(turn_bytes).zip((together..).step_by(together)) {
+    for (bytes, done) in requests.request.chunks(turn_bytes).zip((together..).step_by(together)) {
         let before = turn.out.buf.len();
-        if turn::run_only(turn, &session, input).is_none() {
+        if input::run_only(turn, &session, bytes).is_none() {
             let mut budget = Budget::new(u32::MAX, usize::MAX);
-            let (stopped, at) = turn::run(turn, &mut session, (input, 0), &mut budget);
-            if !matches!(stopped, StopReason::Hungry) || at != input.len() {
+            let (stopped, at) = input::run(turn, &mut session, (bytes, 0), &mut budget);
+            if !matches!(stopped, StopReason::Hungry) || at != bytes.len() {
                 return fail(format!("requests were not carried out: {stopped:?}"));
             }
         }
@@ -342,14 +343,18 @@ fn answer_all(
         if done % BATCH as usize == 0 {
             black_box(turn.out.buf.len());
             turn.out.buf.clear();
-            between_batches(&mut turn.context.store);
+            between_batches(&mut turn.executor.store);
         }
     }
     Ok(())
 }
 
 /// Carries out all requests, `AHEAD` at a time, as if each arrived on its own connection.
-fn answer_on_connections(turn: &mut TurnState, requests: &Batch, keys: usize) -> Outcome<()> {
+fn answer_on_connections(
+    turn: &mut TurnState<Context>,
+    requests: &Batch,
+    keys: usize,
+) -> Outcome<()> {
     let request_bytes = requests.request.len() / keys;
     let speak = match requests.request.first() {
         Some(&MAGIC_REQUEST) => ProtocolMode::Binary,
@@ -369,7 +374,7 @@ fn answer_on_connections(turn: &mut TurnState, requests: &Batch, keys: usize) ->
                 return fail("the replies have a wrong length".to_owned());
             }
             turn.out.buf.clear();
-            between_batches(&mut turn.context.store);
+            between_batches(&mut turn.executor.store);
         }
     }
     Ok(())
@@ -381,17 +386,17 @@ struct OneRequestConnections<'i> {
     ended: usize,
 }
 
-impl<'i> Inputs<'i> for OneRequestConnections<'i> {
+impl<'i> Inputs<'i, Context> for OneRequestConnections<'i> {
     fn next(&mut self) -> Option<Input<'i>> {
         let (number, bytes) = self.requests.next()?;
         Some(Input { number, bytes, at: 0, session: Session::new(self.speak), first: None })
     }
 
-    fn begin(&mut self, _: usize, _: &mut TurnState) -> Budget {
+    fn begin(&mut self, _: usize, _: &mut TurnState<Context>) -> Budget {
         Budget::new(u32::MAX, usize::MAX)
     }
 
-    fn end(&mut self, _: usize, end: End<'_>, _: &mut TurnState) {
+    fn end(&mut self, _: usize, end: End<'_>, _: &mut TurnState<Context>) {
         self.ended += usize::from(end.stopped == StopReason::Hungry);
     }
 }

@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use hypostyle::bypass::{self, OpenPorts};
 use columns::datapath::xdp::Xdp;
+use hypostyle::bypass::{self, OpenPorts};
 use hypostyle::settings::{self, Listen, Port, Settings, ZeroCopy};
 use net::Sizes;
 use net::xdp::Mode;
@@ -64,7 +64,7 @@ impl Packets {
         };
         let at = SocketAddr::from((far.v4, PORT));
         match far.on(|| bypass::open(&settings, &[at]))? {
-            Some(opened) if opened.bypass.zero_copy() == zero_copy => {
+            Some(opened) if (opened.arena.is_some()) == (zero_copy != ZeroCopy::Off) => {
                 Ok(Packets { near, far, opened, settings })
             }
             _ => fail(format!("the kernel is too old for zero_copy={}", zero_copy.name())),
@@ -75,7 +75,7 @@ impl Packets {
         let Packets { opened, settings, .. } = self;
         let value_bytes = opened.arena.as_ref().map_or(0, |arena| arena.value_bytes());
         let config = Config {
-            memory_bytes: settings.memory_bytes - opened.bypass.ring_bytes() - value_bytes,
+            memory_bytes: settings.memory_bytes - opened.interface.ring_bytes() - value_bytes,
             item_bytes_max: settings.item_bytes_max,
             columns: 1,
             eviction: Some(settings.eviction),
@@ -104,8 +104,7 @@ impl Packets {
         let clients = near.on(|| (0..TOGETHER).map(connect).collect::<io::Result<_>>())?;
         let counter = format!("/sys/class/net/{WIRE}/statistics/rx_packets");
         let counter = PacketCounter(far.on(|| File::open(counter))?);
-        let bytes_max = opened.bypass.datagram_bytes_max();
-        let mut paths = Xdp::of_columns(opened.ports, 0, opened.speak, &bytes_max);
+        let mut paths = Xdp::of_columns(opened.ports, 0, opened.speak, &opened.interface);
         match paths.pop() {
             Some(path) => Ok(Site::new(path, opened.arena.as_ref(), clients, Some(counter))),
             None => fail("a link without a queue".to_owned()),

@@ -17,7 +17,9 @@ use store::{DumpEntry, DumpPlace};
 use super::Progress;
 use super::place::Place;
 use crate::execute::Context;
-use crate::limits::{CENSUS_STEP_ITEMS, DUMP_STEP_BYTES, DUMP_STEP_GROUPS, PREFIXES_TOLD_MAX, SIZES_FINE_BYTES};
+use crate::limits::{
+    CENSUS_STEP_ITEMS, DUMP_STEP_BYTES, DUMP_STEP_GROUPS, PREFIXES_TOLD_MAX, SIZES_FINE_BYTES,
+};
 use crate::prefixes::Prefixes;
 
 /// Width in bytes of the range of sizes that one row covers; the same as in memcached.

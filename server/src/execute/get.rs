@@ -13,9 +13,9 @@ use store::{
 
 use super::found::{TouchedItem, UnlockedItem};
 use super::{Context, NextStep, note};
-use columns::out::Out;
-use crate::sampled::Kind;
 use crate::requests::Counters;
+use crate::sampled::Kind;
+use columns::out::Out;
 
 #[inline(always)]
 pub(super) fn get(

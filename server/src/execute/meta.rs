@@ -15,8 +15,8 @@ use super::found::LockedItem;
 use super::get::{append_value, look_up};
 use super::{Context, NextStep, note, refuse};
 use crate::clock::Clock;
-use columns::out::Out;
 use crate::sampled::Kind;
+use columns::out::Out;
 
 #[inline(always)]
 pub(super) fn get(

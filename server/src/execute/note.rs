@@ -18,9 +18,9 @@ use protocol::{KEY_BYTES_MAX, MetaVerb, Request};
 use store::{MetaGet, MetaHit, PrefetchedHash, Put, PutResult, StoreError, Verb};
 
 use super::{Context, NextStep, get};
-use columns::out::Out;
 use crate::sampled::{Kind, SAMPLED};
 use crate::watch::{DETAIL, Mark};
+use columns::out::Out;
 
 /// Each lookup is noted if any of these bits is set.
 pub(super) const LOOKUPS: Streams = Streams(Streams::FETCHERS.0 | DETAIL.0 | SAMPLED.0);

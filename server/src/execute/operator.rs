@@ -17,11 +17,11 @@ use protocol::{Args, Form, Outcome, Refusal};
 use store::OutOfBounds;
 
 use super::{Context, NextStep};
-use crate::errand::{Errand, Kind};
 use crate::errand::dump::{Dump, Lines};
-use columns::out::Out;
+use crate::errand::{Errand, Kind};
 use crate::process::{self, Stop};
 use crate::watch::WatchGuard;
+use columns::out::Out;
 
 /// Smallest and largest `cache_memlimit`, in MiB.
 const MEMLIMIT_MIN: u32 = 8;
@@ -141,7 +141,9 @@ fn dump(context: &Context, listing: Listing, classes: Option<Classes>) -> Result
     if let Some(refusal) = context.refuses_errands() {
         return Err(refusal);
     }
-    Dump::begin(context, lines, all).map(|dump| Errand(Kind::Dump(dump))).ok_or(Refusal::CrawlerBusy)
+    Dump::begin(context, lines, all)
+        .map(|dump| Errand(Kind::Dump(dump)))
+        .ok_or(Refusal::CrawlerBusy)
 }
 
 fn watch(context: &Context, streams: Streams) -> Result<WatchGuard, Refusal> {

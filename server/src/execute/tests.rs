@@ -7,24 +7,25 @@
 
 use std::sync::Arc;
 
+use columns::Executor as _;
+use columns::batch::{self, End, Input, Inputs};
+use columns::budget::{Budget, StopReason};
+use columns::input;
+use columns::limits::OUT_BYTES_MAX;
+use columns::out::{Mark, Out};
+use columns::turn::TurnState;
 use protocol::{LINE_BYTES_MAX, ProtocolMode, Session, Step};
 use store::Store;
 
-use super::batch::{self, End, Input, Inputs};
-use super::budget::{Budget, StopReason};
-use super::turn;
 use super::{Context, NextStep, begin, execute, execute_with_draft};
 use crate::clock::Clock;
-use columns::limits::OUT_BYTES_MAX;
-use columns::out::{Mark, Out};
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::turn::TurnState;
 
 const UNIX_SECONDS: i64 = 1_800_000_000;
 
 struct Server {
-    turn: TurnState,
+    turn: TurnState<Context>,
     session: Session,
 }
 
@@ -33,9 +34,9 @@ impl Server {
         let clock = Clock::new(UNIX_SECONDS);
         let store = Store::new(&settings.store_config()).unwrap();
         let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
-        let counters = Arc::clone(&shared.columns[0]);
+        let (counters, columns) = (Arc::clone(&shared.requests[0]), Arc::clone(&shared.columns));
         let context = Context::new(store.column(), counters, shared, clock);
-        let turn = TurnState::new(context, Arc::default());
+        let turn = TurnState::new(context, (columns, 0), Arc::default());
         Server { turn, session: Session::new(ProtocolMode::Ascii) }
     }
 
@@ -44,8 +45,8 @@ impl Server {
     }
 
     fn later(&mut self, seconds: u32) {
-        self.turn.context.clock.now += seconds;
-        self.turn.context.store.set_now(self.turn.context.clock.now);
+        self.turn.executor.clock.now += seconds;
+        self.turn.executor.store.set_now(self.turn.executor.clock.now);
     }
 
     /// Returns the reply to `input`, which consists of whole commands.
@@ -56,7 +57,7 @@ impl Server {
             match self.session.next(&input[at..]) {
                 Step::Request(request, used) => {
                     at += used;
-                    if execute(&mut self.turn.context, &request, &mut out) == NextStep::Close {
+                    if execute(&mut self.turn.executor, &request, &mut out) == NextStep::Close {
                         break;
                     }
                 }
@@ -162,7 +163,7 @@ fn flush_all_can_be_forbidden() {
         ("flush_all noreply\r\n", ""),
         ("get a\r\n", "VALUE a 0 1\r\n1\r\nEND\r\n"),
     ]);
-    assert_eq!(server.turn.context.counters.flush_cmds.get(), 3);
+    assert_eq!(server.turn.executor.counters.flush_cmds.get(), 3);
 }
 
 #[test]
@@ -170,14 +171,14 @@ fn who_switches_detail_on_is_counted_from_the_next_request_on() {
     // If a column was idle for `REST_MS`, all requests of its next loop are sampled.
     for since_ms in [0, 1000] {
         let mut server = Server::ready();
-        server.turn.context.begin_loop(since_ms);
+        server.turn.executor.begin_loop(since_ms);
         server.says(&[("stats detail on\r\n", "OK\r\n"), ("set p:1 0 0 1\r\na\r\n", "STORED\r\n")]);
-        assert_eq!(server.turn.context.shared.prefixes.counts(b"p").asked.sets, 1, "{since_ms}");
+        assert_eq!(server.turn.executor.shared.prefixes.counts(b"p").asked.sets, 1, "{since_ms}");
         server.says(&[
             ("stats detail off\r\n", "OK\r\n"),
             ("get p:1\r\n", "VALUE p:1 0 1\r\na\r\nEND\r\n"),
         ]);
-        assert_eq!(server.turn.context.shared.prefixes.counts(b"p").asked.gets, 0, "{since_ms}");
+        assert_eq!(server.turn.executor.shared.prefixes.counts(b"p").asked.gets, 0, "{since_ms}");
     }
 }
 
@@ -209,7 +210,7 @@ fn numbers_count() {
         ("set m 0 0 1\r\nx\r\n", "STORED\r\n"),
         ("incr m 1\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"),
     ]);
-    let counters = &server.turn.context.counters;
+    let counters = &server.turn.executor.counters;
     assert_eq!((counters.incr_hits.get(), counters.incr_misses.get()), (3, 1));
     assert_eq!(counters.decr_hits.get(), 2);
 }
@@ -327,7 +328,7 @@ fn meta_tells_about_an_item() {
     let reply = server.reply(b"me f\r\n");
     assert!(reply.starts_with(b"ME f exp=-1 la=0 cas="));
     assert!(reply.windows(10).any(|part| part == b"fetch=yes "));
-    assert_eq!(server.turn.context.counters.meta_cmds.get(), 2);
+    assert_eq!(server.turn.executor.counters.meta_cmds.get(), 2);
 }
 
 #[test]
@@ -385,7 +386,7 @@ fn the_limit_of_memory_is_changed_within_bounds() {
             "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
         ),
     ]);
-    assert_eq!(server.turn.context.store.memory_bytes(), 64 << 20);
+    assert_eq!(server.turn.executor.store.memory_bytes(), 64 << 20);
     for (request, reply, megabytes) in [
         ("cache_memlimit 128\r\n", "OK\r\n", 128),
         ("cache_memlimit 8 5\r\n", "OK\r\n", 8),
@@ -396,7 +397,7 @@ fn the_limit_of_memory_is_changed_within_bounds() {
         ("cache_memlimit 1025\r\n", out_of_bounds, 1024),
     ] {
         server.says(&[(request, reply)]);
-        assert_eq!(server.turn.context.store.memory_bytes(), megabytes << 20, "{request:?}");
+        assert_eq!(server.turn.executor.store.memory_bytes(), megabytes << 20, "{request:?}");
         let limit = format!("STAT limit_maxbytes {}\r\n", megabytes << 20);
         let stats = String::from_utf8(server.reply(b"stats\r\n")).unwrap();
         assert!(stats.contains(&limit), "{stats}");
@@ -415,27 +416,27 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
     let Step::Body { request, value_bytes, .. } = server.session.next(header) else {
         panic!("a storage command without its value");
     };
-    assert_eq!(begin(&mut server.turn.context, &request, value_bytes), Ok(()));
-    let mut draft = server.turn.context.store.draft(value_bytes);
+    assert_eq!(begin(&mut server.turn.executor, &request, value_bytes), Ok(()));
+    let mut draft = server.turn.executor.store.draft(value_bytes);
     let mut rest = &value[..];
     while !rest.is_empty() {
-        let space = draft.space(&mut server.turn.context.store).unwrap();
+        let space = draft.space(&mut server.turn.executor.store).unwrap();
         let filled = space.len().min(rest.len()).min(1000);
         space[..filled].copy_from_slice(&rest[..filled]);
         draft.filled(filled);
         rest = &rest[filled..];
     }
     let mut out = Out::default();
-    execute_with_draft(&mut server.turn.context, header, &mut draft, true, &mut out);
+    execute_with_draft(&mut server.turn.executor, header, &mut draft, true, &mut out);
     assert_eq!(bytes(&out), b"HD kbig s300000\r\n");
     let expected = [b"VALUE big 0 300000\r\n", &value[..], b"\r\nEND\r\n"].concat();
     assert!(server.reply(b"get big\r\n") == expected);
 
     // A value that is longer than declared is refused, and the old value stays.
-    let mut draft = server.turn.context.store.draft(0);
+    let mut draft = server.turn.executor.store.draft(0);
     let mut out = Out::default();
     let header = b"set big 0 0 200000\r\n";
-    execute_with_draft(&mut server.turn.context, header, &mut draft, false, &mut out);
+    execute_with_draft(&mut server.turn.executor, header, &mut draft, false, &mut out);
     assert_eq!(bytes(&out), b"CLIENT_ERROR bad data chunk\r\n");
     assert!(server.reply(b"get big\r\n") == expected);
 
@@ -444,13 +445,13 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
     else {
         panic!("a storage command without its value");
     };
-    let refused = begin(&mut server.turn.context, &request, value_bytes);
+    let refused = begin(&mut server.turn.executor, &request, value_bytes);
     let mut too_large = Vec::new();
     refused.unwrap_err().write(&mut too_large);
     assert_eq!(too_large, b"SERVER_ERROR object too large for cache\r\n");
     server.says(&[("get big\r\n", "END\r\n")]);
-    assert_eq!(server.turn.context.counters.store_too_large.get(), 1);
-    assert_eq!(server.turn.context.counters.set_cmds.get(), 2);
+    assert_eq!(server.turn.executor.counters.store_too_large.get(), 1);
+    assert_eq!(server.turn.executor.counters.set_cmds.get(), 2);
 }
 
 #[test]
@@ -465,7 +466,7 @@ fn a_turn_ends_with_statistics_as_with_as_many_requests_as_they_cost() {
         let input = request.repeat(40);
         let mut budget = Budget::new(requests, OUT_BYTES_MAX);
         let Server { turn, session } = &mut server;
-        let (stopped, at) = turn::run(turn, session, (input.as_bytes(), 0), &mut budget);
+        let (stopped, at) = input::run(turn, session, (input.as_bytes(), 0), &mut budget);
         turn.out.clear();
         assert_eq!(stopped, StopReason::Enough, "{request}");
         assert_eq!(at / request.len(), executed, "{request}");
@@ -480,7 +481,7 @@ struct Several<'i> {
     ended: Vec<(usize, StopReason, usize, String)>,
 }
 
-impl<'i> Inputs<'i> for Several<'i> {
+impl<'i> Inputs<'i, Context> for Several<'i> {
     fn next(&mut self) -> Option<Input<'i>> {
         let (bytes, session, _) = self.inputs.get(self.next)?;
         let (number, bytes, session) = (self.next, bytes.as_bytes(), session.clone());
@@ -488,12 +489,12 @@ impl<'i> Inputs<'i> for Several<'i> {
         Some(Input { number, bytes, at: 0, session, first: None })
     }
 
-    fn begin(&mut self, number: usize, turn: &mut TurnState) -> Budget {
+    fn begin(&mut self, number: usize, turn: &mut TurnState<Context>) -> Budget {
         self.from = turn.out.buf.len();
         Budget::new(self.inputs[number].2, OUT_BYTES_MAX)
     }
 
-    fn end(&mut self, number: usize, end: End<'_>, turn: &mut TurnState) {
+    fn end(&mut self, number: usize, end: End<'_>, turn: &mut TurnState<Context>) {
         let reply = String::from_utf8(turn.out.buf[self.from..].to_vec()).unwrap();
         self.inputs[number].1 = end.session.clone();
         self.ended.push((number, end.stopped, end.at, reply));
@@ -523,7 +524,7 @@ fn a_batch_executes_each_input_as_if_it_were_alone() {
     for (number, (text, requests)) in texts.iter().enumerate() {
         let (mut own, mut budget) = (session(), Budget::new(*requests, OUT_BYTES_MAX));
         let input = (text.as_bytes(), 0);
-        let (stopped, at) = turn::run(&mut server.turn, &mut own, input, &mut budget);
+        let (stopped, at) = input::run(&mut server.turn, &mut own, input, &mut budget);
         let reply = String::from_utf8(std::mem::take(&mut server.turn.out.buf)).unwrap();
         // The position does not matter when the connection closes.
         let at = if stopped == StopReason::Close { 0 } else { at };

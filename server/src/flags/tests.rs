@@ -11,7 +11,8 @@ use super::extended::OPTIONS;
 use super::{Action, BadFlag, flags, parse};
 use crate::cpus::Cpus;
 use crate::ram::Ram;
-use crate::settings::{Listen, Migrate, Port, Settings, ZeroCopy};
+use crate::settings::{Listen, Port, Settings, ZeroCopy};
+use columns::settings::Migrate;
 
 const CPUS: usize = 3;
 

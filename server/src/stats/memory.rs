@@ -56,7 +56,9 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "response_obj_bytes", sums.columns.response_obj_bytes);
     let (prefix_bytes, _) = shared.prefixes.held();
     stat!(rows, "prefix_bytes", prefix_bytes);
-    let beside_store = sums.columns.connection_bytes + sums.columns.read_buf_bytes + sums.columns.response_obj_bytes;
+    let beside_store = sums.columns.connection_bytes
+        + sums.columns.read_buf_bytes
+        + sums.columns.response_obj_bytes;
     let beside_store = beside_store + prefix_bytes as u64;
     let beside_store = beside_store + shared.fixed_bytes() as u64;
     let heap_free_bytes = process::heap_free_bytes() as u64;

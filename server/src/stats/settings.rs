@@ -12,9 +12,9 @@ use protocol::{ProtocolMode, flow};
 use super::{Rows, stat};
 use crate::bypass;
 use crate::settings::{Port, Settings};
-use ::columns::settings::Migrate;
 use crate::shared::Shared;
 use crate::watch;
+use ::columns::settings::Migrate;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let settings = &*shared.settings;

@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use columns::limits::{ASSEMBLIES_MAX, ASSEMBLIES_OF_ONE_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX};
+use columns::limits::{
+    ASSEMBLIES_MAX, ASSEMBLIES_OF_ONE_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX,
+};
 use protocol::udp::Header;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

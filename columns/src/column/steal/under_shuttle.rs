@@ -5,9 +5,9 @@
 
 use super::tests::{columns, input};
 use super::*;
-use testing::schedules::wakes;
 use shuttle::thread;
 use testing::schedules::explore_drawn;
+use testing::schedules::wakes;
 
 const SECONDS: u64 = 10;
 
