@@ -317,7 +317,10 @@ fn servers_that_never_answer_are_told_within_seconds_whether_filled_or_driven() 
     for words in ["run --timeout 1s", "run -q --no-populate --schedule 0s+1x1h --timeout 100ms"] {
         let err = refused(words, &target);
         let told = format!("kvblaster: {target}: no answer came for ");
-        assert!(err.contains(&told) && err.contains("support the protocol text over UDP?"), "{words}: {err}");
+        assert!(
+            err.contains(&told) && err.contains("support the protocol text over UDP?"),
+            "{words}: {err}"
+        );
         let progress = err.contains("\npopulate ") && err.contains(" of 1000000 keys: 0 %");
         assert_eq!(progress, !words.contains("-q"), "{words}: {err}");
     }

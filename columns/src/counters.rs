@@ -80,7 +80,7 @@ macro_rules! counters {
                 Sums {
                     $($count: self.$count.wrapping_sub(earlier.$count),)*
                     $($shared: self.$shared.wrapping_sub(earlier.$shared),)*
-                    ..*self
+                    $($gauge: self.$gauge,)*
                 }
             }
         }

@@ -35,7 +35,6 @@ pub use executor::Executor;
 
 /// Makes a store of `memory_mb` megabytes.
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 fn store_of(memory_mb: usize) -> std::sync::Arc<store::Store> {
     let config = store::Config {
         memory_bytes: memory_mb << 20,

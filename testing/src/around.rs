@@ -52,6 +52,7 @@ impl KillOnDrop {
     /// # Panics
     /// The program cannot be started.
     #[must_use]
+    #[expect(clippy::panic, reason = "a test fails by panicking")]
     pub fn spawn(command: &mut Command) -> KillOnDrop {
         let started = command.spawn();
         KillOnDrop(started.unwrap_or_else(|error| panic!("{command:?}: {error}")))
