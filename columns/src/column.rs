@@ -286,12 +286,28 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         self.note_events(count);
         let now_ms = self.timers.now(&mut self.turn);
         self.turn.pass_time(now_ms);
+        self.take_ready();
         if is_woken {
             self.take_given();
         }
         self.retry_for_room();
         self.queue.append(&mut self.awaiting_errand);
         Ok(())
+    }
+
+    /// Queues the connections that are ready without an event of the epoll.
+    #[inline]
+    fn take_ready(&mut self) {
+        let (connections, queue) = (&mut self.connections, &mut self.queue);
+        self.way.ready(self.turn.now_ms, |token, ready| {
+            let Some(connection) = connections.get(token) else { return };
+            if ready.readable {
+                connection.note_input(ready.ended);
+            }
+            if !mem::replace(&mut connection.queued, true) {
+                queue.push(token);
+            }
+        });
     }
 
     /// Returns how long the column may wait for events. The time is zero while work is left, and
@@ -309,7 +325,7 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         }
         let awaits_room =
             !self.awaiting_room.is_empty() || datagrams.contains(&datagram::Next::AwaitRoom);
-        match self.timers.timeout(self.turn.now_ms) {
+        match self.timers.timeout(self.turn.now_ms, self.way.due_ms()) {
             Timeout::Zero => Timeout::Zero,
             _ if awaits_room => Timeout::Exactly(limits::ROOM_RETRY),
             Timeout::Within(time) if !self.awaiting_errand.is_empty() => {

@@ -106,6 +106,8 @@ pub(crate) struct Connection<E: Executor, S> {
     /// The time, on the clock `TurnState::served_ms`, at which the next request or arriving value
     /// began to wait for room in the store.
     waits_since_ms: Option<u64>,
+    /// Bytes that the stream holds, as `StreamState::waiting` counts them.
+    stream_bytes: usize,
     /// True if the connection is in one of the column's queues for a turn.
     pub(crate) queued: bool,
     /// True if the epoll watches the socket for room to write instead of for input.
@@ -140,6 +142,7 @@ impl<E: Executor, S: Stream> Connection<E, S> {
             closing: false,
             fault: false,
             waits_since_ms: None,
+            stream_bytes: 0,
             queued: false,
             awaits_write: false,
             moved_ms: served_ms,
@@ -192,7 +195,7 @@ impl<E: Executor, S: Stream> Connection<E, S> {
         streams: &mut StreamState,
         buffer: &mut [u8],
     ) -> ReceiveResult {
-        if self.unsent.is_some() || self.resumable {
+        if self.unsent.is_some() || self.resumable || self.stream.has_output() {
             return ReceiveResult::Unasked;
         }
         if !self.readable {
@@ -217,7 +220,9 @@ impl<E: Executor, S: Stream> Connection<E, S> {
     pub(crate) fn only_executes(&self, received: ReceiveResult) -> bool {
         let has_input = match received {
             ReceiveResult::Input(_) => true,
-            ReceiveResult::Unasked => self.unsent.is_none() && self.errand.is_none(),
+            ReceiveResult::Unasked => {
+                self.unsent.is_none() && self.errand.is_none() && !self.stream.has_output()
+            }
             ReceiveResult::Nothing(_) => false,
         };
         has_input && self.arrival.is_none()
@@ -309,6 +314,7 @@ impl<E: Executor, S: Stream> Connection<E, S> {
                 }
                 return next;
             }
+            ReceiveResult::Unasked if self.stream.has_output() => return self.flush(turn),
             ReceiveResult::Unasked if self.unsent.is_some() => {
                 return self.send_rest(turn, streams);
             }
@@ -434,7 +440,8 @@ impl<E: Executor, S: Stream> Connection<E, S> {
 
     /// True if the connection keeps input, an arriving value or replies.
     pub(crate) fn keeps_memory(&self) -> bool {
-        self.held.capacity() > 0 || self.arrival.is_some() || self.unsent.is_some()
+        let holds = self.held.capacity() > 0 || self.arrival.is_some() || self.unsent.is_some();
+        holds || self.stream.held_bytes() > 0
     }
 
     /// True if a request, a reply or an errand of this connection is under way.
@@ -451,8 +458,19 @@ impl<E: Executor, S: Stream> Connection<E, S> {
         self.unsent.as_ref().is_some_and(|unsent| unsent.pinned_bytes() > 0)
     }
 
+    /// Counts the bytes that the stream holds now. Called after each turn.
+    #[inline]
+    pub(crate) fn count_stream_bytes(&mut self, streams: &mut StreamState) {
+        let bytes = self.stream.held_bytes();
+        if bytes != self.stream_bytes {
+            streams.waiting.held_bytes += bytes;
+            streams.waiting.held_bytes -= mem::replace(&mut self.stream_bytes, bytes);
+        }
+    }
+
     /// Gives back all memory that the connection borrowed from the column.
     pub(crate) fn release(&mut self, streams: &mut StreamState) {
+        streams.waiting.held_bytes -= mem::take(&mut self.stream_bytes);
         mem::take(&mut self.held).release(&mut streams.spares);
         if let Some(out) = self.unsent.take() {
             streams.waiting.remove(&out);

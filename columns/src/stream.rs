@@ -77,7 +77,7 @@ pub struct Ready {
     pub ended: bool,
 }
 
-/// What a column waits for at a stream.
+/// The event for which a column waits at a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Await {
     /// Input.
@@ -109,7 +109,7 @@ pub trait StreamWay: Debug + Send {
         calls: &Calls,
     ) -> io::Result<()>;
 
-    /// Changes what a watched stream is watched for.
+    /// Changes the event for which a watched stream is watched.
     fn change(
         &mut self,
         stream: &Self::Stream,

@@ -1,7 +1,7 @@
 //! The server: the executor of all commands, the command line, and statistics.
 //!
-//! Where: uses `columns`, `net`, `protocol` and `store`. `run` starts the server, `listen` opens its
-//! listeners. Columns pass requests to `execute`, which calls the store and writes the replies.
+//! Where: uses `columns`, `net`, `protocol` and `store`. `run` starts the server, `listen` opens
+//! its listeners. Columns pass requests to `execute`, which calls the store and writes the replies.
 //! Invariant: the execution of a request does not allocate, block or log.
 
 mod ahead;

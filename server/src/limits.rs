@@ -2,8 +2,8 @@
 //! connections, datagrams and the loop.
 //!
 //! Where: read by the executor, by `listen` and by `run`.
-//! Invariant: a command does a bounded amount of work in a turn, and what a command makes the server
-//! keep is bounded.
+//! Invariant: a command does a bounded amount of work in a turn, and makes the server keep a
+//! bounded number of bytes.
 
 use std::time::Duration;
 

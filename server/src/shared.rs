@@ -23,9 +23,9 @@ use store::Store;
 /// Sums of all counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// What requests did.
+    /// Counts of executed requests.
     pub requests: requests::Sums,
-    /// What columns received, sent and moved.
+    /// Counts of what columns received, sent and moved.
     pub columns: columns::counters::Sums,
 }
 

@@ -29,6 +29,8 @@ use crate::words::command_line;
 
 /// The rate of the run in `Method::BelowCapacity`, as a share of the capacity.
 const BELOW: f64 = 0.95;
+/// The first rate of a search, as a share of the capacity that an earlier round found.
+const FIRST: f64 = 0.7;
 /// The short and the long form of the flag that gives a search an objective.
 const OBJECTIVE: [&str; 2] = ["-O", "--objective"];
 /// The objectives of a search, unless the experiment gives other objectives.
@@ -137,8 +139,10 @@ pub fn measure(
         words("run", flags, &format!("{seed} --schedule {}{more}", times.run))
     };
     let search = || {
-        // A search that begins near the capacity needs fewer trials.
-        let first = known_per_s.map_or_else(String::new, |rate| format!(" --first {rate:.0}"));
+        // A search that begins near the capacity needs few trials. It begins below, because it ends
+        // if kvblaster is behind schedule at the first rate.
+        let first = |rate: f64| format!(" --first {:.0}", FIRST * rate);
+        let first = known_per_s.map_or_else(String::new, first);
         let more = format!("{seed} {}{first}", times.search);
         let mut words = words("capacity", &drive.flags, &more)?;
         words.extend(objectives(&words));

@@ -79,9 +79,9 @@ pub struct Plan {
     #[arg(long, value_name = "N", default_value = "256")]
     #[arg(value_parser = or("item", None, segments))]
     pub segments: std::option::Option<u32>,
-    /// What the cache size of Hypostyle's policies includes: with `memory`, all segments, also the
-    /// free ones, as in the server; with `live`, only live items, which shows the policy without
-    /// the effect of segments
+    /// The memory that counts as the cache of Hypostyle's policies: with `memory`, all segments,
+    /// also the free ones, as in the server; with `live`, only live items, which shows the policy
+    /// without the effect of segments
     #[arg(long, value_name = "WHAT", value_parser = budget, default_value = "memory")]
     pub budget: Budget,
     /// Number of evicted keys that Hypostyle's policies remember for each item in the cache

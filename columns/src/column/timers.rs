@@ -114,7 +114,8 @@ impl Timers {
     }
 
     /// Returns how long the column may sleep. The `SecondTimer` is an event and needs no timeout.
-    pub(crate) fn timeout(&self, now_ms: u64) -> Timeout {
+    /// `way_due_ms` is the time at which the way of streams has work.
+    pub(crate) fn timeout(&self, now_ms: u64, way_due_ms: Option<u64>) -> Timeout {
         let mut until_ms = None;
         let mut by = |at_ms: u64| until_ms = Some(until_ms.map_or(at_ms, |it: u64| it.min(at_ms)));
         match self.slices {
@@ -124,7 +125,7 @@ impl Timers {
             Some(_) => by(now_ms + MAINTAIN_PAUSE_MS),
             None => {}
         }
-        for at_ms in [self.rest_until_ms, self.arrivals_due_ms] {
+        for at_ms in [self.rest_until_ms, self.arrivals_due_ms, way_due_ms] {
             at_ms.map(&mut by);
         }
         match until_ms {

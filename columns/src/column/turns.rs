@@ -95,6 +95,7 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
     #[inline]
     fn follow(&mut self, token: u64, next: Next) {
         let Some(connection) = self.connections.get(token) else { return };
+        connection.count_stream_bytes(&mut self.streams);
         match next {
             Next::Again => {
                 connection.queued = true;

@@ -29,7 +29,7 @@ impl<E: Executor, S: Stream> Connection<E, S> {
     /// for a turn if it keeps input. So a connection with an incomplete request is not free to go.
     pub(crate) fn is_free_to_go(&self) -> bool {
         let waits = self.awaits_write || self.waits_since_ms.is_some() || self.errand.is_some();
-        let holds = self.unsent.is_some() || self.arrival.is_some();
+        let holds = self.unsent.is_some() || self.arrival.is_some() || self.stream.held_bytes() > 0;
         let is_between = self.session.is_between_requests() && !self.closing;
         is_between && !waits && !holds && (self.queued || !self.is_under_way())
     }

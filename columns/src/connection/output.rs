@@ -108,9 +108,24 @@ impl<E: Executor, S: Stream> Connection<E, S> {
         if wrote == SendProgress::Full { Next::AwaitWrite } else { Next::Again }
     }
 
+    /// Sends the bytes that the stream has taken but not sent yet.
+    #[cold]
+    pub(super) fn flush(&mut self, turn: &mut TurnState<E>) -> Next {
+        if !self.stream.flush(&turn.calls) {
+            return Next::Close;
+        }
+        self.note_move(turn);
+        match self.unsent {
+            Some(_) if !self.stream.has_output() => Next::Again,
+            _ => self.rest(),
+        }
+    }
+
     #[inline]
     fn rest(&self) -> Next {
-        if self.closing {
+        if self.stream.has_output() {
+            Next::AwaitWrite
+        } else if self.closing {
             Next::Close
         } else if self.waits_since_ms.is_some() {
             Next::AwaitRoom

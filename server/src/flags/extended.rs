@@ -342,7 +342,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "lru_maintainer",
         takes: ValueKind::Nothing,
         help: &[
-            "the stats command shows the seven fields of memcached's LRU",
+            "the stats command shows the seven fields of the LRU of memcached",
             "maintainer (default: enabled)",
         ],
         handler: Handler::Sets(|choices, _| {

@@ -1,7 +1,7 @@
 //! `docs/limits.md`: the worst legal forms of each command and their limits, and every named limit.
 //!
-//! Where: a test makes the page from the command tables and `limits.rs`, and compares the page with
-//! the file.
+//! Where: a test makes the page from the command tables and the files `limits.rs`, and compares the
+//! page with the file.
 //! Invariant: the page agrees with the source. `HYPOSTYLE_BLESS=1` rewrites the page.
 
 use std::fmt::Write;
@@ -42,8 +42,8 @@ chunk is a part of the memory for packets. [ARCHITECTURE.md](../ARCHITECTURE.md#
 words.
 
 Each limit applies to one column, unless its row says otherwise. The table shows values as they are
-in the source: `1 << 13` is 8,192. [limits.rs](../server/src/limits.rs) also has limits that depend
-on `-m`; these are functions, and are not in the table.
+in the source: `1 << 13` is 8,192. [limits.rs](../columns/src/limits.rs) also has limits that
+depend on `-m`; these are functions, and are not in the table.
 
 | limit | value | what it bounds |
 |---|---|---|
@@ -62,7 +62,8 @@ fn page() -> String {
     }
     page.push_str(LIMITS);
     let mut words = String::new();
-    for line in source("src/limits.rs").lines() {
+    let both = ["../columns/src/limits.rs", "src/limits.rs"].map(source).concat();
+    for line in both.lines() {
         if let Some(text) = line.strip_prefix("/// ") {
             let space = if words.is_empty() { "" } else { " " };
             words = words + space + text;

@@ -34,7 +34,9 @@ pub(crate) const SILENCE: Duration = Duration::from_millis(150);
 const REPLY_BYTES_MAX: usize = 512 << 20;
 
 pub(crate) struct Server {
-    child: KillOnDrop,
+    /// `None` if the server is in this process, and ends when `within` is dropped.
+    child: Option<KillOnDrop>,
+    within: Option<Box<dyn std::any::Any + Send + Sync>>,
     address: SocketAddr,
     udp_port: Option<u16>,
     name: String,
@@ -131,6 +133,21 @@ impl Server {
         datagrams_of_the_kernel(&machines[1]) - before
     }
 
+    /// A server in this process, which ends when `within` is dropped.
+    pub(crate) fn within_this_process(
+        address: SocketAddr,
+        within: impl std::any::Any + Send + Sync,
+    ) -> Server {
+        Server {
+            child: None,
+            within: Some(Box::new(within)),
+            address,
+            udp_port: None,
+            name: "hypostyle in memory".to_owned(),
+            machines: None,
+        }
+    }
+
     fn start(
         mut command: Command,
         program: &OsString,
@@ -152,7 +169,14 @@ impl Server {
         let name = program.to_string_lossy().into_owned();
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let child = KillOnDrop(child);
-        let mut server = Server { child, address: nowhere, udp_port: None, name, machines: None };
+        let mut server = Server {
+            child: Some(child),
+            within: None,
+            address: nowhere,
+            udp_port: None,
+            name,
+            machines: None,
+        };
         let port = server.await_port(&port_file);
         server.address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let _ = std::fs::remove_file(&port_file);
@@ -171,7 +195,7 @@ impl Server {
             if let Some(port) = line.and_then(|port| port.trim().parse().ok()) {
                 return port;
             }
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.child.as_mut().and_then(|it| it.try_wait().unwrap()) {
                 panic!("{} ended at its start: {status}", self.name);
             }
             assert!(Instant::now() < deadline, "{} did not write its port file", self.name);
@@ -184,7 +208,7 @@ impl Server {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.as_ref().map_or_else(std::process::id, |child| child.id())
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -220,7 +244,7 @@ impl Server {
     }
 
     pub(crate) fn is_alive(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
+        self.child.as_mut().is_none_or(|child| child.try_wait().unwrap().is_none())
     }
 }
 

@@ -131,7 +131,7 @@ fn packets_lie_in_a_part_of_the_memory() {
     let small = Settings { memory_bytes: 2 << 20, ..bypassing(1, &[]) };
     let error = network.far.on(|| Server::start(small)).unwrap_err();
     assert!(matches!(error, StartError::Bypass(_)), "{error}");
-    assert!(error.to_string().contains("take a larger -m"), "{error}");
+    assert!(error.to_string().contains("give a larger -m"), "{error}");
 }
 
 #[test]

@@ -135,6 +135,15 @@ fn the_clock_on_the_wall_is_read_at_the_start_and_for_those_who_watch() {
 }
 
 #[test]
+fn connections_know_no_kernel() {
+    holds(rules::ways);
+    let names = "struct Connection { stream: net::Stream }\n";
+    assert!(finds(rules::ways, "columns/src/connection.rs", names));
+    assert!(!finds(rules::ways, "columns/src/stream/kernel.rs", names));
+    assert!(!finds(rules::ways, "columns/src/a.rs", &format!("#[cfg(test)]\n{names}")));
+}
+
+#[test]
 fn the_changelog_has_its_form() {
     holds(markdown::changelog);
     let good =

@@ -246,6 +246,16 @@ pub(crate) fn forms(source: &Source) -> Vec<String> {
     broken
 }
 
+/// Finds code of columns that names the kernel's streams, outside the file that makes them a way.
+pub(crate) fn ways(source: &Source) -> Vec<String> {
+    if !source.path.starts_with("columns/src/") || source.path == "columns/src/stream/kernel.rs" {
+        return Vec::new();
+    }
+    let shipped = source.code.lines().take_while(|line| !line.contains("#[cfg(test)]"));
+    let names = shipped.enumerate().filter(|(_, code)| code.contains("net::Stream"));
+    names.map(|(line, _)| at(source, line, "a connection knows no kernel: use a way")).collect()
+}
+
 /// Finds code of the shipped server that reads the wall clock, on which exptimes must not depend.
 pub(crate) fn clocks(source: &Source) -> Vec<String> {
     let shipped =

@@ -12,8 +12,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod frames;
+mod in_memory;
 #[path = "../live/mod.rs"]
 mod live;
+mod relay;
 mod script;
 
 use frames::FrameLine;
@@ -42,6 +44,11 @@ const OF_CONNECTIONS: [(&str, &str); 12] = [
     ("watch", "a message has no client who could go on reading"),
 ];
 
+const OF_A_PROCESS: [(&str, &str); 2] = [
+    ("connections", "stats conns tells the addresses of listeners"),
+    ("shutdown", "the process of the test would end"),
+];
+
 const OF_THE_KERNEL: [(&str, &str); 1] =
     [("memlimit", "memory cannot become less than packets take")];
 
@@ -57,6 +64,17 @@ fn the_server_answers_as_written() {
 fn the_server_answers_as_written_though_connections_move_after_each_turn() {
     let start = |flags: &[&str]| Some(Server::migrating_each_turn(&[&["-t", "3"], flags].concat()));
     run_all(None, &start, None);
+}
+
+/// The server's streams travel in memory, without descriptors, in small records, and are held until
+/// they are acknowledged.
+#[test]
+fn the_server_answers_as_written_over_streams_in_memory() {
+    let start = |flags: &[&str]| {
+        let relay = relay::Relay::start(&[&["-t", "1"], flags].concat());
+        Some(Server::within_this_process(relay.address, relay))
+    };
+    run_all_but(None, &start, &OF_A_PROCESS, false);
 }
 
 #[test]

@@ -59,9 +59,7 @@ pub fn meaning(figure: &str) -> String {
              busy."
         }
         "server user" => "The mean number of the servers' CPUs that ran programs, not the kernel.",
-        "server system" => {
-            "The mean number of the servers' CPUs that ran the kernel for a program."
-        }
+        "server system" => "The mean number of the servers' CPUs that ran the kernel for programs.",
         "server softirq" => {
             "The mean number of the servers' CPUs that ran soft interrupts, which handle packets."
         }
