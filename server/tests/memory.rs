@@ -110,7 +110,7 @@ fn resident_memory_is_told_also_where_no_file_can_be_opened() {
     prlimit(Pid::from_raw(pid), Resource::Nofile, none).unwrap();
     let of_system = || {
         let pages = Process::new(pid).unwrap().statm().unwrap();
-        [pages.shared, pages.resident].map(|pages| pages as usize * page_size())
+        [pages.shared, pages.resident].map(|pages| usize::try_from(pages).unwrap() * page_size())
     };
     let before = of_system();
     let told = ["program_bytes", "resident_bytes"].map(|name| memory_of(&mut client, name));
