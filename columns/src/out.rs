@@ -204,7 +204,8 @@ impl Out {
         }
     }
 
-    /// Moves all pins of `from` here. This `Out` has the text of `from` from byte `text_bytes` on.
+    /// Moves all pins of `from` here. The caller has copied the text of `from`, without its first
+    /// `text_bytes` bytes, to this `Out`.
     pub(crate) fn take_pins(&mut self, from: &mut Out, text_bytes: usize) {
         self.pins.extend(from.pins.drain(..).map(|(at, body)| (at - text_bytes, body)));
         self.pinned_bytes += mem::take(&mut from.pinned_bytes);

@@ -49,7 +49,8 @@ columns::counters! {
     log_worker_dropped,
     /// Lines of events passed to watching clients, counted once for each client.
     log_watcher_sent,
-    /// Lines of events dropped because `-o watcher_logbuf_size` bytes of lines wait for the client.
+    /// Lines of events dropped because the lines that wait for the client might exceed
+    /// `-o watcher_logbuf_size`.
     log_watcher_skipped;
 
     shared:;

@@ -262,11 +262,14 @@ impl Store {
         // Relaxed: the number is only compared. Unless a drain is parked, a column holds its token.
         let tokens = self.tokens.load(Ordering::Relaxed).count_ones() as usize;
         let own = tokens.wrapping_sub(parked.len());
-        if own > self.memory().quiescence.online() || all != walked.len() + own {
+        let online = self.memory().quiescence.online();
+        if own > online || all != walked.len() + own {
             let (walked, parked) = (walked.len(), parked.len());
             faults.push(format!(
-                "{all} segments are draining, but {walked} are gathered or have parked drains, and \
-                 {tokens} drain tokens are in use, {parked} of them by parked drains"
+                "draining segments and drain tokens do not agree: {all} segments are draining; \
+                 {walked} segments are gathered or have parked drains; {tokens} drain tokens are in \
+                 use, {parked} of them by parked drains and the others by columns, of which \
+                 {online} are online"
             ));
         }
     }

@@ -150,7 +150,7 @@ impl Scene {
             return COUNTERS.into();
         }
         if (store..store + size_of::<Store>()).contains(&at) {
-            return format!("the store's own, from byte {}", at - store);
+            return format!("line of the struct Store, at byte {}", at - store);
         }
         "elsewhere".into()
     }

@@ -187,7 +187,8 @@ fn evictions_have_an_age_and_dead_bytes_are_counted() {
     for (name, eviction) in Eviction::ALL {
         let (store, mut column) = store(eviction);
         assert_eq!((store.stats().eviction_age(), store.stats().dead_bytes), (0, 0), "{name}");
-        // A thousand items are set each second: the age is a second per thousand items that fit.
+        // A thousand items are set each second. So if `n` items fit, an item is evicted about
+        // `n / 1000` seconds after it was set.
         for key in 0..4 * ROOM {
             column.set_now(100 + key / 1000);
             set(&mut column, SCAN + key);

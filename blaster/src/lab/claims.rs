@@ -73,8 +73,8 @@ pub struct Judged {
     pub here: Option<Estimate>,
     /// The verdict.
     pub verdict: Verdict,
-    /// The measured quantity and the verdict's reason, without a full stop: `the p99 of redis
-    /// is 2 ms`.
+    /// The measured quantity and the verdict's reason, or only one of them, without a full stop.
+    /// Without a reason: `the p99 of redis is 2 ms`.
     pub told: String,
 }
 

@@ -268,7 +268,7 @@ impl Scratch {
         let nth = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let folder = format!("kvblaster-{}-{nth}.perf", std::process::id());
         let folder = std::env::temp_dir().join(folder);
-        // `create` fails if the folder exists, because another user may have made the folder.
+        // Another user may have made the folder. So `create` must fail if the folder exists.
         DirBuilder::new().mode(0o700).create(&folder)?;
         match Guard::new(Some(&folder)) {
             Ok(guard) => Ok(Scratch { guard, folder }),

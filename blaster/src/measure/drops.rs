@@ -62,7 +62,7 @@ pub(crate) fn sockets_of(pid: u32) -> Option<BTreeSet<u64>> {
 }
 
 /// Returns the inodes of a process's sockets. `None` if the process has more than `files_max` open
-/// files or is hidden.
+/// files, or if its open files cannot be listed.
 fn sockets(pid: u32, files_max: usize) -> Option<BTreeSet<u64>> {
     let process = Process::new(i32::try_from(pid).ok()?).ok()?;
     if process.fd_count().ok()? > files_max {

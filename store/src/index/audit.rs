@@ -58,7 +58,7 @@ impl Index {
         while at != 0 {
             if index(at) >= self.overflow.cut() || !met.overflow.insert(at) {
                 met.faults.push(format!(
-                    "overflow line {at} of group {group} does not exist or has another owner too"
+                    "overflow line {at} of group {group} does not exist or occurs twice"
                 ));
                 return;
             }
