@@ -33,7 +33,7 @@ measures UDP and AF_XDP, over a link between two network namespaces.
 
   kvblaster lab list                      lists all experiments
   kvblaster lab show thesis-fig3.3-threads
-  kvblaster lab run --quick --all         takes 16 minutes on 2 cores
+  kvblaster lab run --quick --all         takes 20 minutes on 2 cores
   kvblaster lab run thesis-fig3.3-threads own-noise";
 
 /// Flags of `kvblaster lab`.

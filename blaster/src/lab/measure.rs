@@ -74,7 +74,7 @@ impl Scale {
         let smoke = "--schedule 10ms+1x40ms --precision 0.5 --votes 1 --repeats 1 --populate-once";
         match self {
             Scale::Smoke => times("20ms+1x60ms", 0.08, smoke, 0.6, 1),
-            Scale::Quick => times("50ms+1x250ms", 0.3, quick, 4.0, 3),
+            Scale::Quick => times("50ms+1x250ms", 0.3, quick, 6.0, 3),
             Scale::Default => times("500ms+1x2s", 2.5, usual, 30.0, 3),
             Scale::Full => times(
                 "10s+6x10s",

@@ -31,9 +31,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Approximate seconds in which a server is started, filled and stopped.
-const AROUND_S: f64 = 0.3;
+const AROUND_S: f64 = 0.5;
 /// Approximate seconds that a simulation takes.
-const SIMULATION_S: f64 = 0.5;
+const SIMULATION_S: f64 = 0.2;
 
 /// The settings of a lab.
 #[derive(Clone, Debug)]
@@ -322,14 +322,13 @@ fn turns_of<'e>(experiment: &'e Experiment, record: &Record, points: &'e [At]) -
 /// Returns the approximate seconds that one measurement takes.
 fn turn_s(experiment: &Experiment, scale: Scale) -> f64 {
     let times = scale.times();
-    AROUND_S
-        + match experiment.drive.method {
-            Method::Run => times.run_s,
-            Method::Simulate => SIMULATION_S,
-            Method::Capacity => times.search_s,
-            // Only the first round searches, so each round has a part of the search's time.
-            Method::BelowCapacity => times.run_s + times.search_s / f64::from(times.rounds),
-        }
+    match experiment.drive.method {
+        Method::Simulate => SIMULATION_S,
+        Method::Run => AROUND_S + times.run_s,
+        Method::Capacity => AROUND_S + times.search_s,
+        // Only the first round searches, so each round has a part of the search's time.
+        Method::BelowCapacity => AROUND_S + times.run_s + times.search_s / f64::from(times.rounds),
+    }
 }
 
 /// A line of progress: the last measurement and its first figure.
