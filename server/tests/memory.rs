@@ -105,6 +105,8 @@ fn every_byte_is_accounted_for() {
 fn resident_memory_is_told_also_where_no_file_can_be_opened() {
     let server = Server::under_test(&["-t", "1", "-m", "32"]);
     let mut client = Client::to(server.address());
+    // After an answer, the server needs no further descriptor for the client.
+    memory_of(&mut client, "resident_bytes");
     let pid = server.pid().cast_signed();
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     prlimit(Pid::from_raw(pid), Resource::Nofile, none).unwrap();

@@ -267,8 +267,8 @@ impl Store {
             let (walked, parked) = (walked.len(), parked.len());
             faults.push(format!(
                 "draining segments and drain tokens do not agree: {all} segments are draining; \
-                 {walked} segments are gathered or have parked drains; {tokens} drain tokens are in \
-                 use, {parked} of them by parked drains and the others by columns, of which \
+                 {walked} segments are gathered or have parked drains; {tokens} drain tokens are \
+                 in use, {parked} of them by parked drains and the others by columns, of which \
                  {online} are online"
             ));
         }

@@ -15,8 +15,8 @@ use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 /// There is one drain token for this number of segments, or for twice this number if there are two
 /// queues. Each queue has as many appenders as there are tokens.
 const SEGMENTS_PER_TOKEN: u32 = if cfg!(shuttle) { 8 } else { 32 };
-/// Maximum number of drain tokens: each token is a bit of one 64-bit word. Each drain, compaction or
-/// sweep of a segment holds a token until it ends.
+/// Maximum number of drain tokens: each token is a bit of one 64-bit word. Each drain, compaction
+/// or sweep of a segment holds a token until it ends.
 const TOKENS_MAX: u32 = 64;
 /// Values that are being received may take 1 / `IN_FLIGHT_PART` of the memory in total, or the
 /// bytes of two of the largest items if that is more; but never more than half of the memory.

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Where: in place of the kernel's sockets, between a column and `relay`.
-//! Invariant: bytes are masked (each is XORed) on their way, as if they were encrypted. A stream has
-//! no descriptor: only `InMemory::ready` reports input, room and acknowledgements. At most `WINDOW`
-//! bytes are sent and not acknowledged; a stream holds `OUTPUT_BYTES_MAX` more. A read returns at
-//! most one record of `RECORD_BYTES`, so that input is left that nothing reports.
+//! Invariant: bytes are masked (each is XORed) on their way, as if they were encrypted. A stream
+//! has no descriptor: only `InMemory::ready` reports input, room and acknowledgements. At most
+//! `WINDOW` bytes are sent and not acknowledged; a stream holds `OUTPUT_BYTES_MAX` more. A read
+//! returns at most one record of `RECORD_BYTES`, so that input is left that nothing reports.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
