@@ -322,7 +322,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "no_lru_crawler",
         takes: ValueKind::Nothing,
         help: &[
-            "until a client sends \"lru_crawler enable\", the lru_crawler",
+            "until a client sends lru_crawler enable, the lru_crawler",
             "command lists no items, and expired items are removed only if",
             "they are read or if new items need the memory",
         ],
