@@ -8,7 +8,7 @@
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
-use protocol::{Answer, Request};
+use protocol::{Answer, Get, Meta, Request};
 use store::{Draft, PrefetchedHash};
 
 use crate::out::Out;
@@ -82,9 +82,11 @@ pub trait Executor: Debug + Send + Sized {
         out: &mut Out,
     ) -> NextStep;
 
-    /// Executes a request that is the whole input of a connection. Such a request has no flags that
-    /// `Session::single_request` does not allow.
-    fn execute_single(&mut self, request: &Request<'_>, out: &mut Out) -> NextStep;
+    /// Executes a lookup of one key that is the whole input of a connection.
+    fn execute_get(&mut self, request: &Get<'_>, out: &mut Out) -> NextStep;
+
+    /// Executes `mg KEY v` that is the whole input of a connection.
+    fn execute_meta_get(&mut self, request: &Meta<'_>, out: &mut Out) -> NextStep;
 
     /// Checks that a storage command is admitted, before its value is received into a draft.
     ///

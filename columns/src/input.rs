@@ -5,7 +5,7 @@
 //! request must wait, or when the input ends within a request. Bytes that the turn did not use are
 //! executed in a later turn, each byte once.
 
-use protocol::Session;
+use protocol::{Request, Session};
 
 use crate::batch::{self, End, Input, Inputs};
 use crate::budget::{Budget, StopReason};
@@ -20,8 +20,14 @@ pub fn run_only<E: Executor>(
     session: &Session,
     input: &[u8],
 ) -> Option<bool> {
-    let request = session.single_request(input)?;
-    Some(turn.executor.execute_single(&request, &mut turn.out) != NextStep::Wait)
+    let TurnState { executor, out, .. } = turn;
+    // The request is matched here: passed on whole, it would be written to memory first.
+    let after = match session.single_request(input)? {
+        Request::Get(request) => executor.execute_get(&request, out),
+        Request::Meta(request) => executor.execute_meta_get(&request, out),
+        other => executor.execute(&other, None, out),
+    };
+    Some(after != NextStep::Wait)
 }
 
 /// Executes the requests in `bytes` from byte `at` on. Returns why and at which byte it stopped.

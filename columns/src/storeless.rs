@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 
 use protocol::show::Show;
-use protocol::{Answer, Meta, Outcome, Refusal, Request, shown_by};
+use protocol::{Answer, Get, Meta, Outcome, Refusal, Request, shown_by};
 use store::{Column, Draft, PrefetchedHash};
 
 use crate::executor::{Errand, Executor, NextStep, Origin, Progress};
@@ -75,15 +75,19 @@ impl Executor for Storeless {
         out: &mut Out,
     ) -> NextStep {
         match request {
-            Request::Get(get) => shown_by!(get, show => show.miss(&mut out.buf)),
-            other => return answer(other, &mut out.buf),
+            Request::Get(get) => self.execute_get(get, out),
+            other => answer(other, &mut out.buf),
         }
-        NextStep::Continue
     }
 
     #[inline]
-    fn execute_single(&mut self, request: &Request<'_>, out: &mut Out) -> NextStep {
-        self.execute(request, None, out)
+    fn execute_get(&mut self, request: &Get<'_>, out: &mut Out) -> NextStep {
+        shown_by!(request, show => show.miss(&mut out.buf));
+        NextStep::Continue
+    }
+
+    fn execute_meta_get(&mut self, request: &Meta<'_>, out: &mut Out) -> NextStep {
+        answer(&Request::Meta(*request), &mut out.buf)
     }
 
     fn begin_value(&mut self, request: &Request<'_>, _: u32) -> Result<(), Answer> {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use columns::executor::{Executor, NextStep, Origin};
 use columns::out::Out;
 use protocol::text::operator::Streams;
-use protocol::{Answer, Request};
+use protocol::{Answer, Get, Meta, Request};
 use store::{Column, Draft, PrefetchedHash};
 
 use super::{Context, get, meta};
@@ -100,12 +100,13 @@ impl Executor for Context {
     }
 
     #[inline(always)]
-    fn execute_single(&mut self, request: &Request<'_>, out: &mut Out) -> NextStep {
-        match request {
-            Request::Get(request) => get::get(self, request, None, out),
-            Request::Meta(request) => meta::get_value(self, request.key, None, out),
-            other => super::execute_hashed(self, other, None, out),
-        }
+    fn execute_get(&mut self, request: &Get<'_>, out: &mut Out) -> NextStep {
+        get::get(self, request, None, out)
+    }
+
+    #[inline(always)]
+    fn execute_meta_get(&mut self, request: &Meta<'_>, out: &mut Out) -> NextStep {
+        meta::get_value(self, request.key, None, out)
     }
 
     fn begin_value(&mut self, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
