@@ -9,11 +9,9 @@ use std::iter::Enumerate;
 use std::slice::Chunks;
 use std::sync::Arc;
 
-use columns::Executor;
 use columns::batch::{self, End, Input, Inputs};
 use columns::budget::{Budget, StopReason};
 use columns::input;
-use columns::storeless::Storeless;
 use columns::turn::TurnState;
 use hypostyle::clock::Clock;
 use hypostyle::execute::Context;
@@ -177,10 +175,6 @@ fn context_of(store: &Arc<Store>, memory_bytes: usize) -> Outcome<Context> {
     }
 }
 
-fn between(context: &mut Context) {
-    between_batches(&mut context.store);
-}
-
 /// Contains all code that callgrind counts, except for datagrams.
 #[inline(never)]
 fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
@@ -225,13 +219,7 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
         | Op::RequestGetHitUdpBurst
         | Op::PacketGetHit(_)
         | Op::PacketSetSame(_) => fail("datagrams are counted in `Site::run`".to_owned()),
-        Op::ColumnGet | Op::ColumnGetAhead => {
-            let columns = (Arc::clone(&turn.shared), 0);
-            let mut turn = TurnState::new(Storeless, columns, Arc::default());
-            let together = if op.is_ahead() { AHEAD } else { 1 };
-            answer_all(&mut turn, requests, (keys.len(), together), None, |_| ())
-        }
-        Op::RequestGetMiss => answer_all(turn, requests, (keys.len(), 1), None, between),
+        Op::RequestGetMiss => answer_all(turn, requests, (keys.len(), 1), None),
         Op::RequestGetHit
         | Op::RequestGetHitAhead
         | Op::RequestSetSame
@@ -246,7 +234,7 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
         | Op::RequestBinarySetSame => {
             let together = if op.is_ahead() { AHEAD } else { 1 };
             let reply_bytes = Some(requests.reply.len() / keys.len());
-            answer_all(turn, requests, (keys.len(), together), reply_bytes, between)
+            answer_all(turn, requests, (keys.len(), together), reply_bytes)
         }
     }
 }
@@ -328,12 +316,11 @@ fn hits_ahead(column: &mut Column, keys: &[Key], value_bytes: usize) -> Outcome<
 
 /// Executes all requests, `together` of them in each turn. Fails unless each reply has
 /// `reply_bytes` bytes or, if `reply_bytes` is `None`, at most `MISS_MAX` bytes.
-fn answer_all<E: Executor>(
-    turn: &mut TurnState<E>,
+fn answer_all(
+    turn: &mut TurnState<Context>,
     requests: &Batch,
     (keys, together): (usize, usize),
     reply_bytes: Option<usize>,
-    between: fn(&mut E),
 ) -> Outcome<()> {
     let mut session = Session::new(ProtocolMode::Auto);
     let turn_bytes = requests.request.len() / keys * together;
@@ -356,7 +343,7 @@ fn answer_all<E: Executor>(
         if done % BATCH as usize == 0 {
             black_box(turn.out.buf.len());
             turn.out.buf.clear();
-            between(&mut turn.executor);
+            between_batches(&mut turn.executor.store);
         }
     }
     Ok(())

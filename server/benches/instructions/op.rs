@@ -13,10 +13,6 @@ pub(crate) enum Op {
     Nothing,
     /// The column's work between two batches of 32 operations. The figure is a 32nd of this work.
     Loop,
-    /// A get that a column receives and answers without a store.
-    ColumnGet,
-    /// Sixteen such gets that arrive together.
-    ColumnGetAhead,
     GetHit,
     /// A get of a key that has not been read yet.
     GetHitFirst,
@@ -58,11 +54,9 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    pub(crate) const ALL: [(&'static str, Op); 37] = [
+    pub(crate) const ALL: [(&'static str, Op); 35] = [
         ("nothing", Op::Nothing),
         ("loop: quiesce and maintain, a 32nd", Op::Loop),
-        ("column: get, without a store", Op::ColumnGet),
-        ("column: get, 16 together, without a store", Op::ColumnGetAhead),
         ("store: get, hit", Op::GetHit),
         ("store: get, hit, key not read before", Op::GetHitFirst),
         ("store: get, hit, 16 read ahead", Op::GetHitAhead),
@@ -134,10 +128,7 @@ impl Op {
     pub(crate) fn is_ahead(self) -> bool {
         matches!(
             self,
-            Op::ColumnGetAhead
-                | Op::RequestGetHitAhead
-                | Op::RequestSetSameAhead
-                | Op::RequestMetaGetHitAhead
+            Op::RequestGetHitAhead | Op::RequestSetSameAhead | Op::RequestMetaGetHitAhead
         )
     }
 
@@ -159,9 +150,7 @@ impl Op {
     pub(crate) fn is_get(self) -> bool {
         matches!(
             self,
-            Op::ColumnGet
-                | Op::ColumnGetAhead
-                | Op::RequestGetHit
+            Op::RequestGetHit
                 | Op::RequestGetHitAhead
                 | Op::RequestGetHitConnections
                 | Op::RequestGetHitUdp
