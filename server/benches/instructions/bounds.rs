@@ -19,10 +19,10 @@ const HEAD: &str = "\
 `cargo bench --bench instructions -- --check` counts again, as root, and fails if a row takes more
 than 1 % above this table. Keys hash by a fixed seed, so that two runs count the same.
 `--write` writes the counted figures, and keeps the reasons. A row that is raised has the reason in
-its last column. A row `store` gives the instructions of one call of the store. A row `request` gives
-the instructions of all the server's work from a request's bytes to the reply's bytes; if the row
-names datagrams, it includes receiving and sending. A row `packet` gives the instructions of the same
-work over AF_XDP, including receiving and sending.
+its last column. A row `store` gives the instructions of one call of the store. A row `request`
+gives the instructions of all the server's work from a request's bytes to the reply's bytes; if the
+row names datagrams, it includes receiving and sending. A row `packet` gives the instructions of the
+same work over AF_XDP, including receiving and sending.
 
 | row | instructions | why it was raised |
 |---|---:|---|
