@@ -178,7 +178,7 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
     fn give_one(&mut self, token: u64, destination: &Destination<E, W::Stream>) -> bool {
         let Some(connection) = self.connections.get(token) else { return false };
         self.way.unwatch(connection.stream(), &self.epoll, &self.turn.calls);
-        let Some(connection) = self.connections.remove(token) else { return false };
+        let Some(mut connection) = self.connections.remove(token) else { return false };
         connection.leaves(&mut self.streams);
         match destination.mailbox.put(connection) {
             Ok(()) => true,

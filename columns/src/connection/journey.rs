@@ -34,7 +34,9 @@ impl<E: Executor, S: Stream> Connection<E, S> {
         is_between && !waits && !holds && (self.queued || !self.is_under_way())
     }
 
-    pub(crate) fn leaves(&self, streams: &mut StreamState) {
+    /// Takes the connection's memory out of the counts of its old column.
+    pub(crate) fn leaves(&mut self, streams: &mut StreamState) {
+        self.count_stream_bytes(streams);
         streams.spares.leaves(self.held.capacity());
     }
 

@@ -18,9 +18,11 @@ mod live;
 mod relay;
 mod script;
 
+use columns::settings::Migrate;
 use frames::FrameLine;
 use live::frame::{Frame, NOOP, REPLY, REQUEST};
 use live::{PATIENCE, SILENCE, Server, Stop, Wire, show};
+use relay::Relay;
 use script::{Piece, Script, Step, Values, When};
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -70,8 +72,17 @@ fn the_server_answers_as_written_though_connections_move_after_each_turn() {
 /// they are acknowledged.
 #[test]
 fn the_server_answers_as_written_over_streams_in_memory() {
+    over_streams_in_memory("1", Migrate::Never);
+}
+
+#[test]
+fn the_server_answers_as_written_though_streams_in_memory_move_after_each_turn() {
+    over_streams_in_memory("3", Migrate::AtEachTurn);
+}
+
+fn over_streams_in_memory(columns: &str, migrate: Migrate) {
     let start = |flags: &[&str]| {
-        let relay = relay::Relay::start(&[&["-t", "1"], flags].concat());
+        let relay = Relay::start(&[&["-t", columns], flags].concat(), migrate);
         Some(Server::within_this_process(relay.address, relay))
     };
     run_all_but(None, &start, &OF_A_PROCESS, false);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use columns::settings::Migrate;
 use columns::{Column, ColumnListener, End, Migration, Parts, Timers, coarse_now};
 use hypostyle::clock::Clock;
 use hypostyle::cpus::Cpus;
@@ -31,12 +32,12 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    pub(crate) fn start(words: &[&str]) -> Relay {
+    pub(crate) fn start(words: &[&str], migrate: Migrate) -> Relay {
         let words = words.iter().map(|word| (*word).into());
         let action =
             flags::parse(words, &Cpus { list: vec![0], quota: None }, &Ram::default()).unwrap();
         let Action::Serve(settings, _) = action else { panic!("no settings") };
-        Relay::of(*settings)
+        Relay::of(Settings { migrate, ..*settings })
     }
 
     fn of(settings: Settings) -> Relay {
