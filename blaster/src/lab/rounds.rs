@@ -251,8 +251,7 @@ impl Lab {
         if record.lacks(&at.labels, &server.name) {
             return Ok(Taken::Nothing);
         }
-        let known = [CAPACITY_AVG, MEMORY_LIMIT]
-            .map(|figure| record.values(&server.name, &at.labels, figure).into_values().next());
+        let known = [CAPACITY_AVG, MEMORY_LIMIT].map(|figure| known(record, server, at, figure));
         let link = Group::link(server, at, Place { cpus: &self.server_cpus, cards: &self.cards });
         let measured = link.map_err(MeasureError::from).and_then(|link| {
             let (server_cpus, client_cpus) = (&self.server_cpus[..], &self.client_cpus[..]);
@@ -282,6 +281,13 @@ impl Lab {
         record.write(&self.folder)?;
         Ok(if is_failure { Taken::Failure } else { Taken::Nothing })
     }
+}
+
+/// Returns the value that an earlier round found at a point. A capacity of 0 means that none was
+/// found.
+fn known(record: &Record, server: &Server, at: &At, figure: &str) -> Option<f64> {
+    let values = record.values(&server.name, &at.labels, figure);
+    values.into_values().find(|value| *value > 0.0)
 }
 
 /// Returns a hash of all settings of an experiment that affect its rows at a scale.
@@ -357,6 +363,27 @@ mod tests {
     use super::*;
     use crate::lab::library;
     use crate::lab::record::Row;
+
+    #[test]
+    fn a_round_that_found_no_capacity_is_no_start_for_the_next() {
+        let experiment =
+            library::named(&["kvcache-fig7-mix-a".to_owned()], None).unwrap().remove(0);
+        let (server, at) = (&experiment.servers[0], &points(&experiment, Scale::Quick)[0]);
+        let row = |(round, capacity): (u32, f64)| Row {
+            round,
+            at: at.labels.clone(),
+            server: server.name.clone(),
+            figures: [(CAPACITY_AVG.to_owned(), capacity)].into(),
+            ..Row::default()
+        };
+        let found = |all: &[(u32, f64)]| {
+            let rows = all.iter().copied().map(row).collect();
+            known(&Record { rows, ..Record::default() }, server, at, CAPACITY_AVG)
+        };
+        assert_eq!(found(&[]), None);
+        assert_eq!(found(&[(0, 0.0)]), None);
+        assert_eq!(found(&[(0, 0.0), (1, 5e4)]), Some(5e4));
+    }
 
     #[test]
     fn data_of_a_changed_experiment_are_measured_again() {
