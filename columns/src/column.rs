@@ -32,7 +32,7 @@ use crate::datapath::xdp::Xdp;
 use crate::executor::Executor;
 use crate::limits::{self, DATAGRAMS_RECEIVED_MAX, TURNS_AHEAD};
 use crate::shared::Shared;
-use crate::stream::{Stream, StreamWay};
+use crate::stream::{Ready, Stream, StreamWay};
 use crate::turn::TurnState;
 
 use connections::{Connections, TOKEN_OTHER};
@@ -274,13 +274,9 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
                 } else {
                     self.listeners_ready |= 1 << (event.token - TOKEN_WAKER - 1).min(63);
                 }
-            } else if let Some(connection) = self.connections.get(event.token) {
-                if event.readable {
-                    connection.note_input(event.ended);
-                }
-                if !mem::replace(&mut connection.queued, true) {
-                    self.queue.push(event.token);
-                }
+            } else {
+                let ready = Ready { readable: event.readable, ended: event.ended };
+                note_ready(&mut self.connections, &mut self.queue, event.token, ready);
             }
         }
         self.note_events(count);
@@ -298,15 +294,10 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
     /// Queues the connections that are ready without an event of the epoll.
     #[inline]
     fn take_ready(&mut self) {
-        let (connections, queue) = (&mut self.connections, &mut self.queue);
+        let Column { connections, queue, spin, .. } = self;
         self.way.ready(self.turn.now_ms, |token, ready| {
-            let Some(connection) = connections.get(token) else { return };
-            if ready.readable {
-                connection.note_input(ready.ended);
-            }
-            if !mem::replace(&mut connection.queued, true) {
-                queue.push(token);
-            }
+            spin.note_work();
+            note_ready(connections, queue, token, ready);
         });
     }
 
@@ -483,16 +474,9 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         }
         if self.timers.second_has_passed(self.turn.now_ms) {
             self.close_idle();
-            self.look_at_interface();
+            self.packets.iter_mut().for_each(|it| it.path_mut().look(self.turn.now_ms));
             self.datagrams.iter().for_each(|it| it.drop_late(&self.turn));
             self.packets.iter().for_each(|it| it.drop_late(&self.turn));
-        }
-    }
-
-    /// With `--xdp`, checks the interface, and closes the column's port if the interface is gone.
-    fn look_at_interface(&mut self) {
-        if let Some(packets) = &mut self.packets {
-            packets.path_mut().look(self.turn.now_ms);
         }
     }
 
@@ -537,5 +521,22 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
             self.turn.counters.idle_kicks.add(1);
             self.close_for(token, "idle_timeout");
         }
+    }
+}
+
+/// Notes that a connection is ready, and queues the connection for a turn.
+#[inline]
+fn note_ready<E: Executor, S: Stream>(
+    connections: &mut Connections<E, S>,
+    queue: &mut Vec<u64>,
+    token: u64,
+    ready: Ready,
+) {
+    let Some(connection) = connections.get(token) else { return };
+    if ready.readable {
+        connection.note_input(ready.ended);
+    }
+    if !mem::replace(&mut connection.queued, true) {
+        queue.push(token);
     }
 }

@@ -10,6 +10,8 @@
 
 mod column;
 mod connection;
+#[cfg(test)]
+mod storeless;
 
 pub mod batch;
 pub mod budget;
@@ -23,7 +25,6 @@ pub mod out;
 pub mod pages;
 pub mod settings;
 pub mod shared;
-pub mod storeless;
 pub mod stream;
 pub mod turn;
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use crate::counters::{Counters, Sums};
+use crate::counters::Counters;
 use crate::pages::PageRequests;
 use crate::settings::Settings;
 
@@ -38,14 +38,6 @@ impl Shared {
             settings,
             ..Shared::default()
         }
-    }
-
-    /// The sums of all columns' counters since the server started.
-    #[must_use]
-    pub fn sums(&self) -> Sums {
-        let mut sums = Sums::default();
-        self.counters.iter().for_each(|column| sums.add(&Sums::of(column)));
-        sums
     }
 
     /// Makes columns use the time `now_ms` (milliseconds since the start). It must never decrease.

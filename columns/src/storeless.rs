@@ -15,11 +15,11 @@ use crate::out::Out;
 
 /// An executor without a store.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Storeless;
+pub(crate) struct Storeless;
 
 /// An errand that no request begins.
 #[derive(Debug)]
-pub enum NoErrand {}
+pub(crate) enum NoErrand {}
 
 impl Errand<Storeless> for NoErrand {
     fn step(&mut self, _: &mut Storeless, _: &mut Out) -> Progress {

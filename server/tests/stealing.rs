@@ -167,7 +167,7 @@ fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + S
 /// Every column must have answered and counted some datagrams that were sent to column `to`.
 fn all_have_answered(server: &Server, to: usize) {
     wait_until("all is counted", || {
-        let all = server.shared().columns.sums();
+        let all = server.shared().sums().columns;
         let taken = all.steals_taken_near + all.steals_taken_far;
         taken == all.steals_given_near + all.steals_given_far
     });
@@ -185,7 +185,7 @@ fn all_have_answered(server: &Server, to: usize) {
         assert!(taken > 0 && taken <= column.datagrams_stolen);
         assert_eq!(given, 0);
     }
-    let all = server.shared().columns.sums();
+    let all = server.shared().sums().columns;
     assert_eq!((all.udp_dropped_frame, all.udp_dropped_incomplete, all.udp_unsent), (0, 0, 0));
 }
 

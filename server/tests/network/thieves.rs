@@ -143,7 +143,7 @@ fn answers_leave_by_the_queue_that_was_asked_also_after_the_link_was_down() {
         network.far.ip(&format!("link set {WIRE} up"));
     }
     wait_until("all is counted", || {
-        let all = network.server.shared().columns.sums();
+        let all = network.server.shared().sums().columns;
         all.steals_taken_near + all.steals_taken_far == all.steals_given_near + all.steals_given_far
     });
     let [victim, thieves @ ..] = &columns(&network)[..] else { panic!("three columns") };
