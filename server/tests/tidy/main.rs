@@ -6,9 +6,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod circles;
 mod markdown;
 mod rules;
 mod source;
+
+use std::collections::BTreeSet;
 
 use rules::Rule;
 use source::{Kind, Source};
@@ -34,6 +37,26 @@ fn crates_depend_on_each_other_in_one_direction() {
     assert!(finds(rules::arrows, "net/src/a.rs", "use store::Column;\n"));
     assert!(finds(rules::arrows, "store/src/a.rs", "use std::net::TcpStream;\n"));
     assert!(!finds(rules::arrows, "server/Cargo.toml", "[dependencies]\nnet.workspace = true\n"));
+}
+
+#[test]
+fn files_import_each_other_in_small_circles() {
+    let tree = source::tree();
+    let folders: BTreeSet<&str> = tree.iter().map(Source::folder).collect();
+    let broken: Vec<String> =
+        folders.iter().flat_map(|folder| circles::circles(&tree, folder)).collect();
+    assert!(broken.is_empty(), "\n{}\n", broken.join("\n"));
+
+    let file = |(name, text)| Source::new(&format!("a/src/{name}.rs"), text);
+    let circles =
+        |files: [(&'static str, &'static str); 6]| circles::circles(&files.map(file), "a").len();
+    let passed_on = ("lib", "pub use f::F;\n");
+    let chain = [("b", "use crate::c::C;\n"), ("c", "fn c() { crate::d::d() }\n")];
+    let [b, c] = chain;
+    let [d, e] = [("d", "use super::e::{self, E};\n"), ("e", "use crate::F;\n")];
+    assert_eq!(circles([passed_on, b, c, d, e, ("f", "use crate::b::B;\n")]), 1);
+    assert_eq!(circles([passed_on, b, c, d, e, ("f", "#[cfg(test)]\nuse crate::b::B;\n")]), 0);
+    assert_eq!(circles([passed_on, b, c, d, e, ("f", "use b::B;\n")]), 0, "another crate");
 }
 
 #[test]
