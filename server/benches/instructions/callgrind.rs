@@ -10,8 +10,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::Options;
 use crate::measure::{Outcome, fail};
+use crate::{Options, files};
 
 /// Pattern of function names. Callgrind counts the matching functions and the functions they call.
 const COUNTED: &str = "*measured_batches*";
@@ -39,8 +39,10 @@ pub(crate) fn version() -> Outcome<String> {
 pub(crate) fn count(op: &str, count: u32, options: &Options) -> Outcome<Profile> {
     let file = std::env::temp_dir().join(format!("callgrind.{}.{count}", std::process::id()));
     let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--quiet", "--collect-atstart=no"]);
-    command.arg(format!("--toggle-collect={COUNTED}"));
+    command.args(["--tool=callgrind", "--quiet"]);
+    if op != files::OP {
+        command.args(["--collect-atstart=no", &format!("--toggle-collect={COUNTED}")]);
+    }
     command.arg(format!("--callgrind-out-file={}", file.display()));
     command.arg(std::env::current_exe()?);
     command.args(["--op", op, "--for-callgrind", &count.to_string()]);
@@ -126,6 +128,18 @@ impl Profile {
     pub(crate) fn without_this_program(mut self) -> Profile {
         self.places.retain(|(_, file, _), _| !file.contains(OWN_FILES));
         self
+    }
+
+    /// Returns the files of the crates' sources, each with its instructions, in alphabetical order.
+    pub(crate) fn by_source_file(&self) -> Vec<(String, i64)> {
+        let of_source = |(_, file, _): &Place| match is_ours(file) && file.contains("/src/") {
+            true => shown(file),
+            false => String::new(),
+        };
+        let mut files = self.by(of_source);
+        files.retain(|(file, _)| !file.is_empty());
+        files.sort();
+        files
     }
 
     pub(crate) fn by_line(&self) -> Vec<(String, i64)> {

@@ -10,6 +10,7 @@
 mod bounds;
 mod callgrind;
 mod datagrams;
+mod files;
 #[path = "../measure/mod.rs"]
 mod measure;
 mod measured;
@@ -62,6 +63,9 @@ pub(crate) struct Options {
     /// For each row, show this number of source lines: those with the most instructions
     #[arg(long, default_value_t = 0)]
     lines: u32,
+    /// Instead of counting rows, list the source files that serve one get over TCP
+    #[arg(long, conflicts_with_all = ["check", "write", "only"])]
+    files: bool,
     /// Also write the result to this file, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
@@ -85,8 +89,11 @@ fn main() -> ExitCode {
 
 fn run(options: Options) -> Outcome<()> {
     let (Some(count), Some(name)) = (options.for_callgrind, &options.op) else {
-        return drive(&options);
+        return if options.files { files::list(&options) } else { drive(&options) };
     };
+    if name == files::OP {
+        return files::run(count);
+    }
     match Op::ALL.iter().find(|(known, _)| known == name) {
         Some((_, op)) => measured::run(*op, count, &options),
         None => fail(format!("--op: there is no operation {name:?}")),
