@@ -27,9 +27,6 @@ pub struct Input<'i> {
     pub at: usize,
     /// The parser's state after the first `at` bytes.
     pub session: Session,
-    /// If the first request is already parsed: the request, the position of the byte after the
-    /// request, and the parser's state there.
-    pub first: Option<(Request<'i>, usize, Session)>,
 }
 
 /// The source of a batch's inputs, which also receives their results.
@@ -113,19 +110,13 @@ impl<'i> Window<'i> {
         while !self.ahead.is_full() && !self.parts.is_full() {
             let goes_on = reading.is_some();
             let Some(input) = reading.take().or_else(|| inputs.next()) else { break };
-            let Input { number, bytes, at: from, session: before, first } = input;
-            let (mut at, mut session) = match first {
-                Some((request, behind, session)) => {
-                    self.push(executor, request);
-                    (behind, session)
-                }
-                None => (from, before.clone()),
-            };
+            let Input { number, bytes, at: from, session: before } = input;
+            let (mut at, mut session) = (from, before.clone());
             let stopped = self.read_input(executor, bytes, &mut at, &mut session);
             let ends = stopped.map(|stopped| (stopped, at));
             if ends.is_none() {
                 let session = session.clone();
-                *reading = Some(Input { number, bytes, at, session, first: None });
+                *reading = Some(Input { number, bytes, at, session });
             }
             let behind = self.ahead.len();
             self.parts.push(Part { number, bytes, from, before, goes_on, behind, ends, session });
@@ -152,7 +143,7 @@ impl<'i> Window<'i> {
             if self.ahead.is_full() {
                 return None;
             }
-            // Like `read_one`, but a get is written straight into its place in the window.
+            // A get is written straight into its place in the window.
             if let Some((get, used)) = session.next_get(&bytes[*at..]) {
                 *at += used;
                 let hash = executor.prefetch(get.key);
@@ -238,30 +229,14 @@ impl Part<'_> {
     fn go_back(&mut self, executed: usize) -> usize {
         let mut at = self.from;
         self.session.clone_from(&self.before);
-        for _ in 0..executed {
-            if read_one(self.bytes, &mut at, &mut self.session).is_err() {
-                break;
+        let mut read = 0;
+        while read < executed {
+            match read_other(self.bytes, &mut at, &mut self.session) {
+                Ok(request) => read += usize::from(request.is_some()),
+                Err(_) => break,
             }
         }
         at
-    }
-}
-
-/// Reads the next request from byte `at` on. Returns the reason if there is no whole request.
-#[inline(always)]
-pub(crate) fn read_one<'i>(
-    bytes: &'i [u8],
-    at: &mut usize,
-    session: &mut Session,
-) -> Result<Request<'i>, StopReason> {
-    loop {
-        if let Some((request, used)) = session.next_get(&bytes[*at..]) {
-            *at += used;
-            return Ok(Request::Get(request));
-        }
-        if let Some(request) = read_other(bytes, at, session)? {
-            return Ok(request);
-        }
     }
 }
 

@@ -79,7 +79,7 @@ impl Budget {
                 self.keys = self.keys.saturating_sub(1);
                 self.end_if(self.keys == 0);
             }
-            Request::Stats { .. } => {
+            Request::Stats(_) => {
                 self.spend_requests(if is(Fault::StatsCostOne) { 1 } else { STATS_REQUESTS });
             }
             _ => self.spend_requests(1),

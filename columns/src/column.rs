@@ -25,10 +25,8 @@ use net::{Calls, Epoll, Interest, SecondTimer, Timeout, Waker};
 use protocol::{ProtocolMode, Refusal};
 
 use crate::connection::StreamState;
-use crate::datagram::{self, Datagrams};
-use crate::datapath::Datapath;
-use crate::datapath::udp::Udp;
-use crate::datapath::xdp::Xdp;
+use crate::datagram;
+use crate::datapath::list::{Datapaths, LoopInput, NUMBERS};
 use crate::executor::Executor;
 use crate::limits::{self, DATAGRAMS_RECEIVED_MAX, TURNS_AHEAD};
 use crate::shared::Shared;
@@ -40,20 +38,20 @@ pub use ending::End;
 use ending::Ending;
 pub use migration::Migration;
 use spin::Spin;
-use steal::{LoopInput, PACKETS, Victim};
+use steal::Victim;
 pub use steal::{Neighbour, Statuses, Stealing};
 pub use timers::{Timers, coarse_now};
 
 /// The token of the column's waker. The column's listeners have the next tokens.
 const TOKEN_WAKER: u64 = TOKEN_OTHER;
 
-/// The token of the column's first UDP socket. The tokens of all listeners are smaller.
-const TOKEN_DATAGRAMS: u64 = TOKEN_OTHER + 64;
-
-const TOKEN_PACKETS: u64 = TOKEN_DATAGRAMS + 64;
+/// The token of the datapaths' descriptor number 0. The tokens of all listeners are smaller.
+const TOKEN_DATAPATHS: u64 = TOKEN_OTHER + 64;
 
 /// The token of the timer that wakes the column once a second.
 const TOKEN_TIMER: u64 = u64::MAX;
+
+const _: () = assert!(TOKEN_DATAPATHS + NUMBERS < TOKEN_TIMER);
 
 /// A listener of one column: the column's own socket, or a socket that all columns share.
 #[derive(Debug)]
@@ -83,9 +81,7 @@ pub struct Column<E: Executor, W: StreamWay> {
     /// The way by which connections reach this column.
     way: W,
     listeners: Vec<ColumnListener<W::Listener>>,
-    datagrams: Option<Datagrams<Udp>>,
-    /// Present with `--xdp`, if the column has a queue or steals from other columns' queues.
-    packets: Option<Datagrams<Xdp>>,
+    datapaths: Datapaths,
     /// Present with `-U` and several columns, unless `-o no_steal` is given.
     stealing: Option<Stealing>,
     migration: Option<Migration<E, W::Stream>>,
@@ -125,10 +121,8 @@ pub struct Parts<E: Executor, W: StreamWay> {
     pub listeners: Vec<ColumnListener<W::Listener>>,
     /// The way by which connections reach the column.
     pub way: W,
-    /// The column's UDP sockets.
-    pub datagrams: Option<Datagrams<Udp>>,
-    /// The column's AF_XDP queue, or its part in stealing from other columns' queues.
-    pub packets: Option<Datagrams<Xdp>>,
+    /// The ways by which datagrams reach the column.
+    pub datapaths: Datapaths,
     /// Present if the column takes datagrams from other columns.
     pub stealing: Option<Stealing>,
     /// Present if connections may move between columns.
@@ -168,8 +162,7 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
             epoll,
             way: parts.way,
             listeners: parts.listeners,
-            datagrams: parts.datagrams,
-            packets: parts.packets,
+            datapaths: parts.datapaths,
             stealing: parts.stealing,
             migration: parts.migration,
             victim: None,
@@ -189,14 +182,9 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
             ending: Ending::default(),
         };
         column.watch_listeners()?;
-        let descriptors = column.datagrams.iter().flat_map(|it| it.path().descriptors());
-        for (at, descriptor) in descriptors.enumerate() {
-            let (token, calls) = (TOKEN_DATAGRAMS + at as u64, &column.turn.calls);
+        for (number, descriptor) in column.datapaths.descriptors() {
+            let (token, calls) = (TOKEN_DATAPATHS + number, &column.turn.calls);
             column.epoll.add(descriptor, token, Interest::Read, calls)?;
-        }
-        let queues = column.packets.iter().flat_map(|it| it.path().descriptors());
-        for queue in queues {
-            column.epoll.add(queue, TOKEN_PACKETS, Interest::Read, &column.turn.calls)?;
         }
         Ok(column)
     }
@@ -263,14 +251,8 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
                     is_woken = true;
                 } else if event.token == TOKEN_TIMER {
                     self.second_timer.iter().for_each(SecondTimer::clear);
-                    // While the interface is down or no memory is free for packets, the kernel
-                    // reports none. So the column also checks for packets once a second.
-                    self.packets.iter_mut().for_each(|it| it.note_input(0));
-                } else if event.token == TOKEN_PACKETS {
-                    self.packets.iter_mut().for_each(|it| it.note_input(0));
-                } else if event.token >= TOKEN_DATAGRAMS {
-                    let socket = event.token - TOKEN_DATAGRAMS;
-                    self.datagrams.iter_mut().for_each(|it| it.note_input(socket));
+                } else if event.token >= TOKEN_DATAPATHS {
+                    self.datapaths.note_input(event.token - TOKEN_DATAPATHS);
                 } else {
                     self.listeners_ready |= 1 << (event.token - TOKEN_WAKER - 1).min(63);
                 }
@@ -308,14 +290,13 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         // If a connection found room in the last loop, other connections may now find room too.
         let goes_on =
             self.awaiting_room.len() < self.awaiting_room_before && !self.awaiting_room.is_empty();
-        let datagrams = self.datagrams_next();
+        let datagrams = self.datapaths.next();
         let is_behind = self.stealing.as_ref().is_some_and(Stealing::looks_again);
-        let goes_on = goes_on || is_behind || datagrams.contains(&datagram::Next::Again);
+        let goes_on = goes_on || is_behind || datagrams == datagram::Next::Again;
         if !self.queue.is_empty() || goes_on || self.ending == Ending::Looking {
             return Timeout::Zero;
         }
-        let awaits_room =
-            !self.awaiting_room.is_empty() || datagrams.contains(&datagram::Next::AwaitRoom);
+        let awaits_room = !self.awaiting_room.is_empty() || datagrams == datagram::Next::AwaitRoom;
         match self.timers.timeout(self.turn.now_ms, self.way.due_ms()) {
             Timeout::Zero => Timeout::Zero,
             _ if awaits_room => Timeout::Exactly(limits::ROOM_RETRY),
@@ -328,39 +309,12 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
     }
 
     #[inline]
-    fn datagrams_next(&mut self) -> [datagram::Next; 2] {
-        [
-            self.datagrams.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
-            self.packets.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
-        ]
-    }
-
     fn datagram_turns(&mut self) {
         let counters = &self.turn.counters;
         let steals_given = counters.steals_given_near.get() + counters.steals_given_far.get();
-        let mut input = LoopInput { steals_given, ..LoopInput::default() };
         let at_once = self.stealing.as_ref().map_or(DATAGRAMS_RECEIVED_MAX, Stealing::at_once);
-        if let Some(packets) = &mut self.packets {
-            packets.limit(at_once);
-            let datagrams = packets.turns(&mut self.turn);
-            if packets.path().is_shared() {
-                let is_undrained = packets.is_undrained();
-                let most = packets.most();
-                input = LoopInput { datagrams, most, socket: PACKETS, is_undrained, ..input };
-            }
-        }
-        if let Some(sockets) = &mut self.datagrams {
-            sockets.limit(at_once);
-            let datagrams = sockets.turns(&mut self.turn);
-            let is_undrained = sockets.is_undrained();
-            // Other columns steal from the queue or socket that received the most datagrams.
-            if datagrams >= input.datagrams && (is_undrained || !input.is_undrained) {
-                input.socket = sockets.path().socket();
-            }
-            input.datagrams += datagrams;
-            input.most = input.most.max(sockets.most());
-            input.is_undrained |= is_undrained;
-        }
+        let input = self.datapaths.turns(at_once, &mut self.turn);
+        let input = LoopInput { steals_given, ..input };
         self.stealing.iter_mut().for_each(|it| it.note_loop(input, net::monotonic_ns));
     }
 
@@ -369,17 +323,7 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
     #[inline]
     fn steal(&mut self) {
         let Some(Victim { column, socket, at_once, is_near }) = self.victim.take() else { return };
-        let taken = match (&mut self.packets, &mut self.datagrams) {
-            (Some(packets), _) if socket == PACKETS => {
-                packets.limit(at_once);
-                packets.steal(column, socket, &mut self.turn)
-            }
-            (_, Some(sockets)) if socket != PACKETS => {
-                sockets.limit(at_once);
-                sockets.steal(column, socket, &mut self.turn)
-            }
-            _ => 0,
-        };
+        let taken = self.datapaths.steal((column, socket), at_once, &mut self.turn);
         self.stealing.iter_mut().for_each(|it| it.note_try(taken));
         if taken == 0 {
             return;
@@ -474,9 +418,7 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         }
         if self.timers.second_has_passed(self.turn.now_ms) {
             self.close_idle();
-            self.packets.iter_mut().for_each(|it| it.path_mut().look(self.turn.now_ms));
-            self.datagrams.iter().for_each(|it| it.drop_late(&self.turn));
-            self.packets.iter().for_each(|it| it.drop_late(&self.turn));
+            self.datapaths.look(&self.turn);
         }
     }
 
@@ -489,9 +431,8 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         holding.connection_structures.set(entries as u64);
         holding.connection_bytes.set((entry_bytes + arrivals.held_bytes()) as u64);
         let spare = spares.spare_bytes();
-        let datagrams = self.datagrams.as_ref().map_or(0, Datagrams::held_bytes);
-        let packets = self.packets.as_ref().map_or(0, Datagrams::held_bytes);
-        let read_buf_bytes = buffers + spare + spares.held_bytes() + datagrams + packets;
+        let datagrams = self.datapaths.held_bytes();
+        let read_buf_bytes = buffers + spare + spares.held_bytes() + datagrams;
         let received = self.buffers.iter().filter(|buffer| !buffer.is_empty()).count();
         holding.read_buf_count.set((received + spares.count()) as u64);
         holding.read_buf_bytes.set(read_buf_bytes as u64);

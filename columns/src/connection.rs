@@ -20,7 +20,7 @@ use std::mem;
 
 use arrayvec::ArrayVec;
 use net::ReadResult;
-use protocol::{ProtocolMode, Refusal, Session, Step, text};
+use protocol::{ProtocolMode, Refusal, Session, Step};
 use store::SPACES_MAX;
 
 pub(crate) use state::StreamState;
@@ -483,7 +483,9 @@ impl<E: Executor, S: Stream> Connection<E, S> {
     /// Sends `refusal`, the reason for closing. Bytes that the socket does not take are lost.
     pub(crate) fn send_refusal(&mut self, refusal: Refusal, turn: &TurnState<E>) {
         if self.unsent.is_none() {
-            let _gone = self.stream.write(text::write::line(refusal).as_bytes(), &turn.calls);
+            let mut answer = Vec::new();
+            self.session.refused(refusal).write(&mut answer);
+            let _gone = self.stream.write(&answer, &turn.calls);
         }
     }
 }

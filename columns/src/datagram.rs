@@ -69,14 +69,14 @@ struct Backlog {
 }
 
 /// The column's next step for its datagrams after their turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Next {
     /// The datagrams get no turn until a socket is ready.
     Sleep,
-    /// The datagrams get another turn in the next loop.
-    Again,
     /// The datagrams get another turn a little later, because a request or an answer must wait.
     AwaitRoom,
+    /// The datagrams get another turn in the next loop.
+    Again,
 }
 
 impl<D: Datapath> Datagrams<D> {

@@ -4,6 +4,7 @@
 //! Invariant: a datapath returns only complete datagrams, sends or drops each answer, and never
 //! interprets the bytes of a datagram.
 
+pub mod list;
 pub mod udp;
 pub mod xdp;
 
@@ -60,6 +61,9 @@ pub trait Datapath {
     /// True if the last receive left datagrams in the socket or the queue.
     fn is_undrained(&self) -> bool;
 
+    /// The descriptor of this column from which other columns may steal now.
+    fn shared_descriptor(&self) -> Option<usize>;
+
     /// True if the system has not sent some datagrams yet, and no event will report when it can
     /// send. The column must then take another turn, which sends the datagrams.
     fn has_unsent(&mut self) -> bool;
@@ -87,6 +91,11 @@ pub trait Datapath {
 
     /// Bytes of memory that the datapath takes outside the store.
     fn held_bytes(&self) -> usize;
+
+    /// True if `look` must be called while no input arrives.
+    fn wakes_each_second(&self) -> bool {
+        false
+    }
 
     /// Checks the interface, if the datapath has one. Called about once a second.
     fn look(&mut self, _now_ms: u64) {}

@@ -95,14 +95,12 @@ pub trait Executor: Debug + Send + Sized {
     /// `Session::swallow`.
     fn begin_value(&mut self, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer>;
 
-    /// Executes the storage command in `header`, whose value has arrived in `draft`. `terminated`
-    /// is true if a line end followed the value. After `NextStep::Wait`, the caller calls again
-    /// with the same draft.
+    /// Executes the storage command in `header`, whose value has arrived in `draft`, and was
+    /// followed by `tail`. After `NextStep::Wait`, the caller calls again with the same draft.
     fn execute_with_draft(
         &mut self,
-        header: &[u8],
+        header_and_tail: (&[u8], &[u8]),
         draft: &mut Draft,
-        terminated: bool,
         out: &mut Out,
     ) -> NextStep;
 

@@ -5,15 +5,15 @@
 //! request must wait, or when the input ends within a request. Bytes that the turn did not use are
 //! executed in a later turn, each byte once.
 
-use protocol::{Request, Session};
+use protocol::{Request, Session, Step};
 
 use crate::batch::{self, End, Input, Inputs};
 use crate::budget::{Budget, StopReason};
 use crate::executor::{Executor, NextStep};
 use crate::turn::TurnState;
 
-/// If `input` is exactly one plain request, the most frequent case, executes it without reading
-/// ahead. Returns `Some(false)` if the request must wait. For other input, only returns `None`.
+/// If `input` is exactly one request, the most frequent case, executes it without reading ahead.
+/// Returns `Some(false)` if the request must wait. For other input, only returns `None`.
 #[inline(always)]
 pub fn run_only<E: Executor>(
     turn: &mut TurnState<E>,
@@ -22,41 +22,28 @@ pub fn run_only<E: Executor>(
 ) -> Option<bool> {
     let TurnState { executor, out, .. } = turn;
     // The request is matched here: passed on whole, it would be written to memory first.
-    let after = match session.single_request(input)? {
-        Request::Get(request) => executor.execute_get(&request, out),
-        Request::Meta(request) => executor.execute_meta_get(&request, out),
-        other => executor.execute(&other, None, out),
+    let after = match session.single_request(input) {
+        Some(Request::Get(request)) => executor.execute_get(&request, out),
+        Some(Request::Meta(request)) => executor.execute_meta_get(&request, out),
+        Some(other) => executor.execute(&other, None, out),
+        None => match &session.quick_step(input) {
+            Some(Step::Request(request, used)) if *used == input.len() => {
+                executor.execute(request, None, out)
+            }
+            _ => return None,
+        },
     };
     Some(after != NextStep::Wait)
 }
 
 /// Executes the requests in `bytes` from byte `at` on. Returns why and at which byte it stopped.
-#[inline(never)]
 pub fn run<E: Executor>(
     turn: &mut TurnState<E>,
     session: &mut Session,
     (bytes, at): (&[u8], usize),
     budget: &mut Budget,
 ) -> (StopReason, usize) {
-    let (before, mut behind) = (session.clone(), at);
-    let first = match batch::read_one(bytes, &mut behind, session) {
-        Ok(first) => first,
-        Err(stopped) => return (stopped, behind),
-    };
-    // If there is only one request, there is nothing to read ahead.
-    if behind == bytes.len() && at == 0 {
-        return match turn.executor.execute(&first, None, &mut turn.out) {
-            NextStep::Close => (StopReason::Close, at),
-            NextStep::Continue | NextStep::Flush => (StopReason::Hungry, behind),
-            NextStep::Errand => (StopReason::Enough, behind),
-            NextStep::Wait => {
-                *session = before;
-                (StopReason::Wait, at)
-            }
-        };
-    }
-    let first = Some((first, behind, session.clone()));
-    let input = Input { number: 0, bytes, at, session: before, first };
+    let input = Input { number: 0, bytes, at, session: session.clone() };
     let mut single =
         SingleInput { input: Some(input), session, budget, stopped: (StopReason::Hungry, at) };
     batch::run(turn, &mut single);

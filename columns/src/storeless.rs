@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 
 use protocol::show::Show;
-use protocol::{Answer, Get, Meta, Outcome, Refusal, Request, shown_by};
+use protocol::{Answer, Get, Meta, Outcome, Refusal, Request, Stats, shown_by};
 use store::{Column, Draft, PrefetchedHash};
 
 use crate::executor::{Errand, Executor, NextStep, Origin, Progress};
@@ -90,18 +90,15 @@ impl Executor for Storeless {
     }
 
     fn begin_value(&mut self, request: &Request<'_>, _: u32) -> Result<(), Answer> {
-        Err(match request {
-            Request::Store(store) => store.form.refused(Refusal::NoMemory),
-            _ => Meta::FORM.refused(Refusal::NoMemory),
-        })
+        Err(request.refused(Refusal::NoMemory))
     }
 
-    fn execute_with_draft(&mut self, _: &[u8], _: &mut Draft, _: bool, _: &mut Out) -> NextStep {
+    fn execute_with_draft(&mut self, _: (&[u8], &[u8]), _: &mut Draft, _: &mut Out) -> NextStep {
         NextStep::Continue
     }
 
-    fn give_up(&mut self, _: &[u8]) -> Answer {
-        Meta::FORM.refused(Refusal::NoMemory)
+    fn give_up(&mut self, header: &[u8]) -> Answer {
+        protocol::refusal_of(header, Refusal::NoMemory)
     }
 
     fn take_errand(&mut self) -> Option<Box<NoErrand>> {
@@ -123,7 +120,10 @@ fn answer(request: &Request<'_>, out: &mut Vec<u8>) -> NextStep {
         Request::Delete(delete) => (missing, delete.form),
         Request::Delta(delta) => (missing, delta.form),
         Request::Touch { form, .. } => (missing, form),
-        Request::Get(_) | Request::Meta(_) => (missing, Meta::FORM),
+        Request::Get(_) | Request::Meta(_) => {
+            request.refused(Refusal::NotFound).write(out);
+            return NextStep::Continue;
+        }
         Request::Noop(form) => {
             form.write_outcome(Outcome::Noop, out);
             return NextStep::Flush;
@@ -131,7 +131,7 @@ fn answer(request: &Request<'_>, out: &mut Vec<u8>) -> NextStep {
         Request::FlushAll { form, .. } => (Outcome::Done, form),
         Request::Verbosity { form, .. }
         | Request::Version(form)
-        | Request::Stats { form, .. }
+        | Request::Stats(Stats { form, .. })
         | Request::Operator { form, .. } => (Outcome::Refused(Refusal::UnknownCommand), form),
         Request::Quit(form) => {
             form.write_outcome(Outcome::Quit, out);

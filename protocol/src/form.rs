@@ -114,12 +114,6 @@ impl Form {
         }
     }
 
-    /// True if an answer in this form can list items (`stats cachedump`): only text can.
-    #[must_use]
-    pub fn lists_items(self) -> bool {
-        matches!(self, Form::Text { .. })
-    }
-
     /// True if `stats` with the non-empty `arguments` asks for the statistics called `name`. Like
     /// in memcached, a text argument may be a prefix of the name, and a binary argument may be
     /// longer than the name.

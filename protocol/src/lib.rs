@@ -33,10 +33,10 @@ pub use command::{COMMANDS, Command, MetaVerb, Shape, StoreVerb};
 pub use form::{Answer, Form, GetForm};
 pub use outcome::{Outcome, Refusal};
 pub use reply::Reply;
-pub use request::{Args, Delete, Delta, Get, Initial, Meta, Request, Store};
-pub use session::{ProtocolMode, Session, refusal_of};
+pub use request::{Args, Delete, Delta, Get, Initial, Meta, Request, Stats, Store};
+pub use session::{ModeNames, ProtocolMode, Session, refusal_of, stored};
 pub use short::ShortText;
-pub use step::Step;
+pub use step::{Step, Tail};
 pub use text::LINE_BYTES_MAX;
 
 /// Longest key.

@@ -10,7 +10,6 @@ pub mod write;
 use crate::KEY_BYTES_MAX;
 use crate::base64::{self, DecodedKey};
 use crate::command::{MetaVerb, StoreVerb};
-use crate::form::Form;
 use crate::number;
 use crate::outcome::Refusal;
 use crate::request::{Args, Meta};
@@ -217,9 +216,6 @@ pub enum Change {
 }
 
 impl<'a> Meta<'a> {
-    /// The form of every refusal of a meta command: no flag suppresses a refusal.
-    pub const FORM: Form = Form::LINE;
-
     /// Makes an `mg` of `key` whose only flag is `v`.
     #[must_use]
     pub fn value_of(key: &'a [u8]) -> Meta<'a> {

@@ -9,6 +9,7 @@
 use crate::binary::Tag;
 use crate::command::{MetaVerb, Operator, StoreVerb};
 use crate::form::{Answer, Form, GetForm};
+use crate::outcome::Refusal;
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +52,7 @@ pub enum Request<'a> {
     /// `version`.
     Version(Form),
     /// `stats`.
-    Stats {
-        /// Name and arguments of the requested statistics; empty for the general statistics.
-        args: Args<'a>,
-        /// The form of the answer.
-        form: Form,
-    },
+    Stats(Stats<'a>),
     /// A command for operators; `text::operator::read` interprets its words.
     Operator {
         /// The command.
@@ -78,21 +74,59 @@ impl Request<'_> {
     /// Returns the binary header's fields that the answer needs; `None` for a text request.
     #[must_use]
     pub fn tag(&self) -> Option<Tag> {
-        let form = match *self {
-            Request::Get(Get { form: GetForm::Binary(tag), .. }) => return Some(tag),
+        match self.form() {
+            Form::Binary(tag) => Some(tag),
+            Form::Text { .. } => None,
+        }
+    }
+
+    /// Returns the answer that refuses the request.
+    #[must_use]
+    pub fn refused(&self, refusal: Refusal) -> Answer {
+        self.form().refused(refusal)
+    }
+
+    /// The form of the answer. No flag of a meta command suppresses a refusal.
+    fn form(&self) -> Form {
+        match *self {
+            Request::Get(Get { form: GetForm::Binary(tag), .. }) => Form::Binary(tag),
+            Request::Get(_) | Request::Meta(_) => Form::LINE,
             Request::Store(Store { form, .. })
             | Request::Delete(Delete { form, .. })
             | Request::Delta(Delta { form, .. })
+            | Request::Touch { form, .. }
             | Request::FlushAll { form, .. }
-            | Request::Stats { form, .. }
+            | Request::Verbosity { form, .. }
+            | Request::Operator { form, .. }
+            | Request::Stats(Stats { form, .. })
             | Request::Noop(form)
             | Request::Version(form)
-            | Request::Quit(form) => form,
-            _ => return None,
-        };
-        match form {
-            Form::Binary(tag) => Some(tag),
-            _ => None,
+            | Request::Quit(form)
+            | Request::Answer(Answer { form, .. })
+            | Request::LastAnswer(Answer { form, .. }) => form,
+        }
+    }
+}
+
+/// `stats`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats<'a> {
+    /// Name and arguments of the requested statistics; empty for the general statistics.
+    pub args: Args<'a>,
+    /// True if the answer may list items and sockets, one in each line. A binary answer does not.
+    pub lists: bool,
+    /// The form of the answer.
+    pub form: Form,
+}
+
+impl<'a> Stats<'a> {
+    /// Returns the argument after the name of the statistics: in text the second word; in binary
+    /// everything that follows the name and one space.
+    #[must_use]
+    pub fn argument(&self, name: &[u8]) -> Option<&'a [u8]> {
+        match self.form {
+            Form::Text { .. } => self.args.token(1),
+            Form::Binary(_) => self.args.text.strip_prefix(name)?.strip_prefix(b" "),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::binary::{HEADER_BYTES, Header, MAGIC_REQUEST, Tag};
 use crate::form::{Answer, Form};
 use crate::outcome::Refusal;
 use crate::request::{Get, Meta, Request};
-use crate::step::{Step, with_value};
+use crate::step::{Step, Tail, set_value, with_value};
 use crate::text::quick;
 
 /// Maximum number of spaces before `get` or `gets` in a line that is longer than others may be.
@@ -31,6 +31,34 @@ pub enum ProtocolMode {
     Ascii,
     /// Binary only.
     Binary,
+}
+
+/// The names of a mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModeNames {
+    /// The mode.
+    pub mode: ProtocolMode,
+    /// The mode's name in `-B`, and in `-l proto[NAME]:ADDRESS`.
+    pub name: &'static str,
+    /// The mode's further name in `-l`, and its name in memcached's documentation of `-l`.
+    pub listen_name: &'static str,
+    /// The mode's name in `stats settings`.
+    pub stat: &'static str,
+}
+
+impl ProtocolMode {
+    /// All modes and their names.
+    pub const NAMES: [ModeNames; 3] = {
+        const fn row(mode: ProtocolMode, names: [&'static str; 3]) -> ModeNames {
+            let [name, listen_name, stat] = names;
+            ModeNames { mode, name, listen_name, stat }
+        }
+        [
+            row(ProtocolMode::Auto, ["auto", "negotiating", "auto-negotiate"]),
+            row(ProtocolMode::Ascii, ["ascii", "ascii", "ascii"]),
+            row(ProtocolMode::Binary, ["binary", "binary", "binary"]),
+        ]
+    };
 }
 
 /// A connection's parser state.
@@ -90,6 +118,19 @@ impl Session {
         })
     }
 
+    /// Returns the answer that refuses the connection or its next request.
+    #[must_use]
+    pub fn refused(&self, refusal: Refusal) -> Answer {
+        let form = match self.state {
+            // memcached tells every client in text that there are too many connections.
+            _ if refusal == Refusal::TooManyConnections => Form::LINE,
+            State::Value { answer, .. } | State::Last { answer, .. } => answer.form,
+            State::Frame => Form::Binary(Tag { opcode: 0, quiet: false, opaque: 0 }),
+            State::Start | State::Line | State::Keys { .. } | State::Rest { .. } => Form::LINE,
+        };
+        form.refused(refusal)
+    }
+
     /// False if a request has been consumed only in part.
     #[must_use]
     pub fn is_between_requests(&self) -> bool {
@@ -136,6 +177,23 @@ impl Session {
         }
     }
 
+    /// Returns the step that `next` would return, if `input` begins with a request in the form that
+    /// clients mostly send. Finds no `get`, which `single_request` and `next_get` read.
+    #[must_use]
+    pub fn quick_step<'a>(&self, input: &'a [u8]) -> Option<Step<'a>> {
+        match self.state {
+            State::Line => quick::step(input),
+            State::Frame => match parse_frame(input) {
+                ParsedFrame::Request(request, bytes) => Some(Step::Request(request, bytes)),
+                ParsedFrame::Value(request, header_bytes, value_bytes) => {
+                    Some(with_value(input, request, header_bytes, value_bytes, Tail::Nothing))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// True if `next` yields an answer even without more input.
     #[inline]
     #[must_use]
@@ -143,10 +201,11 @@ impl Session {
         matches!(self.state, State::Value { bytes: 0, .. })
     }
 
-    /// Refuses a `Body`. The caller consumes `header_bytes` bytes; `next` then skips `bytes` bytes
-    /// (value and line end) and yields `answer` as a `Request::Answer`.
-    pub fn swallow(&mut self, bytes: u64, answer: Answer) {
-        self.state = State::Value { bytes, answer };
+    /// Refuses a `Body`, of whose value `missing_bytes` bytes are not consumed. The caller consumes
+    /// the header; `next` then skips the rest of the value and the tail, and yields `answer` as a
+    /// `Request::Answer`.
+    pub fn swallow(&mut self, missing_bytes: u64, tail: Tail, answer: Answer) {
+        self.state = State::Value { bytes: missing_bytes + u64::from(tail.bytes()), answer };
     }
 
     fn next_request(answer: Answer) -> State {
@@ -217,13 +276,13 @@ impl Session {
         match parse_frame(input) {
             ParsedFrame::Request(request, bytes) => Step::Request(request, bytes),
             ParsedFrame::Value(request, header_bytes, value_bytes) => {
-                with_value(input, request, header_bytes, value_bytes, 0)
+                with_value(input, request, header_bytes, value_bytes, Tail::Nothing)
             }
             ParsedFrame::More => Step::More,
             ParsedFrame::Close => Step::Close,
             ParsedFrame::Swallow(bytes, 0, answer) => Step::Request(Request::Answer(answer), bytes),
             ParsedFrame::Swallow(bytes, more, answer) => {
-                self.swallow(more.into(), answer);
+                self.swallow(more.into(), Tail::Nothing, answer);
                 Step::Skip(bytes)
             }
             ParsedFrame::Last(bytes, answer) if bytes <= input.len() => {
@@ -234,6 +293,19 @@ impl Session {
                 Step::Skip(HEADER_BYTES)
             }
         }
+    }
+}
+
+/// Reads a storage command again whose header and tail were kept without its value. Returns the
+/// request with an empty value, and the value's length. `None` if `header` is no such header.
+#[must_use]
+pub fn stored<'a>(header: &'a [u8], tail: &[u8]) -> Option<(Request<'a>, u32)> {
+    match Session::new(ProtocolMode::Auto).next(header) {
+        Step::Body { mut request, value_bytes, .. } => {
+            set_value(&mut request, &[], tail);
+            Some((request, value_bytes))
+        }
+        _ => None,
     }
 }
 

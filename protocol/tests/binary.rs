@@ -17,7 +17,7 @@ use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST, write};
 use protocol::show::Show;
 use protocol::{
     Answer, Args, Delete, Delta, Form, Get, GetForm, Initial, Outcome, ProtocolMode, Refusal,
-    Request, Session, Step, Store, Tag,
+    Request, Session, Stats, Step, Store, Tag,
 };
 use stream::feed;
 
@@ -66,7 +66,9 @@ fn request<'a>(
         Shape::Flush => Request::FlushAll { exptime: Some(exptime), form },
         Shape::Noop => Request::Noop(form),
         Shape::Version => Request::Version(form),
-        Shape::Stat => Request::Stats { args: Args { text: key, count: 1 }, form },
+        Shape::Stat => {
+            Request::Stats(Stats { args: Args { text: key, count: 1 }, lists: false, form })
+        }
         Shape::Quit => Request::Quit(form),
         Shape::SaslList | Shape::Sasl => return None,
     })

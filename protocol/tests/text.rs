@@ -13,7 +13,7 @@ use protocol::reply::Decoded;
 use protocol::text::head::HEAD_BYTES_MAX;
 use protocol::{
     Args, Delete, Delta, Form, Get, GetForm, LINE_BYTES_MAX, Meta, MetaVerb, ProtocolMode, Refusal,
-    Reply, Request, Session, Step, Store, StoreVerb,
+    Reply, Request, Session, Step, Store, StoreVerb, Tail,
 };
 use stream::feed;
 
@@ -367,7 +367,7 @@ fn a_caller_may_refuse_a_value() {
         panic!("the value is not here");
     };
     assert_eq!((header_bytes, value_bytes), (15, 100));
-    session.swallow(u64::from(value_bytes) + 2, Form::LINE.refused(Refusal::TooLarge));
+    session.swallow(value_bytes.into(), Tail::LineEnd, Form::LINE.refused(Refusal::TooLarge));
     assert_eq!(session.next(&[b'x'; 101]), Step::Skip(101));
     assert_eq!(
         session.next(b"\n"),

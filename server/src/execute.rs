@@ -22,10 +22,7 @@ use std::sync::Arc;
 use columns::executor::NextStep;
 use columns::out::Out;
 use protocol::text::operator::Streams;
-use protocol::{
-    Answer, Delete, Form, Meta, MetaVerb, Outcome, ProtocolMode, Refusal, Request, Session, Step,
-    Store,
-};
+use protocol::{Answer, Delete, Form, Meta, MetaVerb, Outcome, Refusal, Request, Store, stored};
 use store::{Body, Column, DeleteResult, Draft, MetaDelete, PrefetchedHash, StoreError};
 
 use crate::ahead::PopulatorHandle;
@@ -191,9 +188,10 @@ pub fn execute_hashed(
         Request::Meta(request) if request.verb == MetaVerb::Get => {
             meta::get(context, request, hash, out)
         }
-        Request::Store(request) => execute_store(context, request, hash, out),
-        Request::Meta(request) => execute_meta(context, request, out),
-        other => execute_other(context, other, hash, out),
+        change if context.noted.watched.intersects(note::OTHERS) => {
+            note::execute_change(context, change, hash, out)
+        }
+        change => execute_change(context, change, hash, out),
     };
     context.work(1 + out.buf.len().saturating_sub(before) / STEP_BYTES);
     after
@@ -202,8 +200,24 @@ pub fn execute_hashed(
 /// Number of reply bytes that count as one step of work, as one request does.
 pub(crate) const STEP_BYTES: usize = 64;
 
-/// Executes storage commands. Storage commands, meta commands and other commands have separate
-/// functions, so that the compiler allocates registers for each function separately.
+/// Executes a request that is not a retrieval. Storage commands, meta commands and other commands
+/// have separate functions, so that the compiler allocates registers for each function separately.
+/// Each copies the values to which `out` refers (`Out::settle`), because the request may let the
+/// store reuse their memory.
+#[inline(always)]
+fn execute_change(
+    context: &mut Context,
+    request: &Request<'_>,
+    hash: Option<PrefetchedHash>,
+    out: &mut Out,
+) -> NextStep {
+    match request {
+        Request::Store(request) => execute_store(context, request, hash, out),
+        Request::Meta(request) => execute_meta(context, request, out),
+        other => execute_other(context, other, out),
+    }
+}
+
 #[inline(never)]
 fn execute_store(
     context: &mut Context,
@@ -211,22 +225,18 @@ fn execute_store(
     hash: Option<PrefetchedHash>,
     out: &mut Out,
 ) -> NextStep {
-    if begin_other(context, out) {
-        return note::execute(context, &Request::Store(*request), hash, out);
-    }
-    let value = ArrivedValue::here(request.value, request.terminated);
+    out.settle(Some(&context.store));
+    let value = ArrivedValue::here(request.value);
     put::store(context, request, hash, value, out)
 }
 
 #[inline(never)]
 fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextStep {
-    if begin_other(context, out) {
-        return note::execute(context, &Request::Meta(*request), None, out);
-    }
+    out.settle(Some(&context.store));
     match request.verb {
         MetaVerb::Get => meta::get(context, request, None, out),
         MetaVerb::Set => {
-            let value = ArrivedValue::here(request.value, request.terminated);
+            let value = ArrivedValue::here(request.value);
             put::meta_store(context, request, value, out)
         }
         MetaVerb::Delete => meta::delete(context, request, out),
@@ -236,15 +246,8 @@ fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Nex
 }
 
 #[inline(never)]
-fn execute_other(
-    context: &mut Context,
-    request: &Request<'_>,
-    hash: Option<PrefetchedHash>,
-    out: &mut Out,
-) -> NextStep {
-    if begin_other(context, out) {
-        return note::execute(context, request, hash, out);
-    }
+fn execute_other(context: &mut Context, request: &Request<'_>, out: &mut Out) -> NextStep {
+    out.settle(Some(&context.store));
     match request {
         Request::Delete(request) => {
             delete(context, request, out);
@@ -253,14 +256,6 @@ fn execute_other(
         Request::Delta(request) => arithmetic::delta(context, request, out),
         other => execute_rare(context, other, out),
     }
-}
-
-/// Copies the values to which `out` refers (`Out::settle`), because the request may let the store
-/// reuse their memory. Returns true if requests other than retrievals are watched or sampled.
-#[inline(always)]
-fn begin_other(context: &Context, out: &mut Out) -> bool {
-    out.settle(Some(&context.store));
-    context.noted.watched.intersects(note::OTHERS)
 }
 
 #[cold]
@@ -285,9 +280,7 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
             };
             form.write_outcome(outcome, &mut out.buf);
         }
-        Request::Stats { args, form } => {
-            return stats::answer(context, args, form, out);
-        }
+        Request::Stats(request) => return stats::answer(context, &request, out),
         Request::Version(form) => form.version(MEMCACHED_VERSION, &mut out.buf),
         Request::Answer(answer) => answer.write(&mut out.buf),
         Request::Noop(form) => {
@@ -317,62 +310,56 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
 /// The command is refused. The error is the reply, which the caller passes to `Session::swallow`.
 fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
     let value_bytes = value_bytes as usize;
-    let (begun, form) = match request {
+    let begun = match request {
         Request::Store(store) => {
             let begun = put::begin(context, store, value_bytes);
             if begun.is_err() {
                 note::count_for_prefix(context, store.key, |counts| counts.sets += 1);
             }
-            (begun, store.form)
+            begun
         }
-        Request::Meta(meta) => (put::meta_begin(context, meta, value_bytes), Meta::FORM),
-        _ => return Ok(()),
+        Request::Meta(meta) => put::meta_begin(context, meta, value_bytes),
+        _ => Ok(()),
     };
-    begun.map_err(|refusal| form.refused(refusal))
+    begun.map_err(|refusal| request.refused(refusal))
 }
 
-/// Executes the storage command in `header`, whose value has arrived in `draft`. `terminated` is
-/// true if a line end followed the value. After `NextStep::Wait`, the caller calls again with the
-/// same draft.
+/// Executes the storage command in `header`, whose value has arrived in `draft`, and was followed
+/// by `tail`. After `NextStep::Wait`, the caller calls again with the same draft.
 fn execute_with_draft(
     context: &mut Context,
-    header: &[u8],
+    (header, tail): (&[u8], &[u8]),
     draft: &mut Draft,
-    terminated: bool,
     out: &mut Out,
 ) -> NextStep {
     out.settle(Some(&context.store));
     // `header` was parsed as a storage command when it arrived, and parses the same way again.
-    if let Step::Body { request, value_bytes, .. } = Session::new(ProtocolMode::Auto).next(header) {
-        let value =
-            ArrivedValue { body: Body::Draft(draft), bytes: value_bytes as usize, terminated };
-        let mark = note::looks_up(context, &request, terminated);
-        let after = match &request {
-            Request::Store(request) => put::store(context, request, None, value, out),
-            Request::Meta(request) => put::meta_store(context, request, value, out),
-            _ => NextStep::Continue,
-        };
-        match after {
-            NextStep::Wait => context.noted.take_back(mark),
-            _ => note::large(context, &request, value_bytes),
-        }
-        return after;
+    let Some((request, value_bytes)) = stored(header, tail) else { return NextStep::Continue };
+    let value = ArrivedValue { body: Body::Draft(draft), bytes: value_bytes as usize };
+    let mark = note::looks_up(context, &request);
+    let after = match &request {
+        Request::Store(request) => put::store(context, request, None, value, out),
+        Request::Meta(request) => put::meta_store(context, request, value, out),
+        _ => NextStep::Continue,
+    };
+    match after {
+        NextStep::Wait => context.noted.take_back(mark),
+        _ => note::large(context, &request, value_bytes),
     }
-    NextStep::Continue
+    after
 }
 
 /// Returns the answer to the storage command in `header` if the store has no room for its value.
 /// The caller skips the rest of the value, then sends the answer. A set also deletes the old value.
 fn give_up(context: &mut Context, header: &[u8]) -> Answer {
-    match Session::new(ProtocolMode::Auto).next(header) {
-        Step::Body { request: Request::Store(store), .. } => {
-            store.form.refused(put::give_up(context, &store))
-        }
-        Step::Body { request: Request::Meta(meta), .. } => {
-            Meta::FORM.refused(put::meta_give_up(context, &meta))
-        }
-        _ => Meta::FORM.refused(Refusal::NoMemory),
-    }
+    let Some((request, _)) = stored(header, &[]) else {
+        return protocol::refusal_of(header, Refusal::NoMemory);
+    };
+    request.refused(match &request {
+        Request::Store(store) => put::give_up(context, store),
+        Request::Meta(meta) => put::meta_give_up(context, meta),
+        _ => Refusal::NoMemory,
+    })
 }
 
 fn delete(context: &mut Context, delete: &Delete<'_>, out: &mut Out) {
@@ -412,10 +399,6 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
         Err(_) if context.may_wait => return NextStep::Wait,
         touched => touched.unwrap_or(false),
     };
-    // Only a touch in the binary protocol counts as a lookup of the key's prefix, as in memcached.
-    if !form.lists_items() {
-        note::count_get_for_prefix(context, key, u64::from(touched));
-    }
     if touched {
         context.counters.touch_hits.add(1);
         form.write_outcome(Outcome::Touched, &mut out.buf);
@@ -426,7 +409,7 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
     NextStep::Continue
 }
 
-fn refuse(out: &mut Out, refusal: Refusal) -> NextStep {
-    Meta::FORM.refuse(refusal, &mut out.buf);
+fn refuse(request: &Meta<'_>, refusal: Refusal, out: &mut Out) -> NextStep {
+    Request::Meta(*request).refused(refusal).write(&mut out.buf);
     NextStep::Continue
 }

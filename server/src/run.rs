@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use columns::datagram::{Datagrams, Gatherer, Guard};
+use columns::datapath::list::{AnyDatagrams, Datapaths};
 use columns::datapath::udp::Udp;
 use columns::datapath::xdp::Xdp;
 use columns::stream::Kernel;
@@ -78,8 +79,7 @@ struct Sockets {
     stealing: Option<Stealing>,
     migration: Option<Migration<Context, net::Stream>>,
     listeners: Vec<ColumnListener<net::Listener>>,
-    datagrams: Option<Datagrams<Udp>>,
-    packets: Option<Datagrams<Xdp>>,
+    datapaths: Datapaths,
 }
 
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl BoundServer {
             let gathers = Gatherer::for_columns(paths.len(), arena.as_ref());
             let of_path =
                 |path| Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers));
-            packets = paths.into_iter().map(of_path).collect();
+            packets = paths.into_iter().map(of_path).map(AnyDatagrams::Xdp).collect();
             // `set` cannot fail, because no other code sets this cell.
             let _ = shared.bypass.set(interface);
         }
@@ -162,17 +162,17 @@ impl BoundServer {
         let gathers = Gatherer::for_columns(settings.columns, None);
         let datagrams: Arc<[_]> = listeners.datagrams.into();
         for (index, (listeners, waker)) in listeners.columns.into_iter().zip(wakers).enumerate() {
-            let datagrams = Udp::new(Arc::clone(&datagrams), index).map(|path| {
+            let udp = Udp::new(Arc::clone(&datagrams), index).map(|path| {
                 Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers))
             });
+            let udp = udp.map(AnyDatagrams::Udp);
+            let datapaths: Datapaths = packets.next().into_iter().chain(udp).collect();
             let (stealing, migration) = (stealing.next(), migrations.next());
-            let packets = packets.next();
-            let sockets = Sockets { waker, stealing, migration, listeners, datagrams, packets };
             // The first column wakes each second to advance the store's clock. With
             // `-o idle_timeout` every column wakes each second to check for idle connections. With
             // `--xdp` the columns that have a port wake to check the port and the interface.
-            let looks = settings.idle_seconds_max > 0
-                || sockets.packets.as_ref().is_some_and(|it| it.path().has_port());
+            let looks = settings.idle_seconds_max > 0 || datapaths.wake_each_second();
+            let sockets = Sockets { waker, stealing, migration, listeners, datapaths };
             let timers = Timers::new(start, index == 0 || looks);
             if let Err(error) = server.start_column(index, sockets, clock, timers) {
                 server.stop();
@@ -285,7 +285,7 @@ impl Server {
     fn start_column(
         &mut self,
         index: usize,
-        Sockets { waker, stealing, migration, listeners, datagrams, packets }: Sockets,
+        Sockets { waker, stealing, migration, listeners, datapaths }: Sockets,
         clock: Clock,
         timers: Timers,
     ) -> io::Result<()> {
@@ -300,8 +300,7 @@ impl Server {
             shared: (Arc::clone(&shared.columns), index),
             way: Kernel,
             listeners,
-            datagrams,
-            packets,
+            datapaths,
             stealing,
             migration,
             waker: Arc::clone(&waker),

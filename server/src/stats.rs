@@ -29,7 +29,7 @@ pub(crate) use memory::Statm;
 use std::fmt::Arguments;
 
 use protocol::text::operator::SLAB_CLASSES;
-use protocol::{Args, Form, Outcome, Refusal};
+use protocol::{Args, Form, Outcome, Refusal, Stats};
 
 use crate::errand::census::Census;
 use crate::errand::conns::Conns;
@@ -153,8 +153,9 @@ enum Order {
 }
 
 /// Appends the reply to `stats ARGUMENTS`, or begins an errand for it.
-pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mut Out) -> NextStep {
-    let begun = match write(&context.shared, context.clock.now, args, form, &mut out.buf) {
+pub(crate) fn answer(context: &mut Context, request: &Stats<'_>, out: &mut Out) -> NextStep {
+    let form = request.form;
+    let begun = match write(&context.shared, context.clock.now, request, &mut out.buf) {
         Pending::Reply(outcome) => {
             form.write_outcome(outcome, &mut out.buf);
             return NextStep::Continue;
@@ -162,7 +163,7 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
         Pending::Order(order) => {
             let outcome = match context.refuses_operators() {
                 Some(refusal) => Outcome::Refused(refusal),
-                None => obey(&context.shared, order, form),
+                None => obey(&context.shared, order),
             };
             form.write_outcome(outcome, &mut out.buf);
             // Because of this call, the order applies to the next requests of the same loop.
@@ -176,7 +177,7 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
         }
         Pending::Errand(listing) => match context.refuses_errands() {
             Some(refusal) => Err(refusal),
-            None => errand(context, listing, args, form),
+            None => errand(context, listing, request),
         },
     };
     match begun {
@@ -188,18 +189,14 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
     }
 }
 
-fn errand(
-    context: &Context,
-    listing: Listing,
-    args: Args<'_>,
-    form: Form,
-) -> Result<Errand, Refusal> {
+fn errand(context: &Context, listing: Listing, request: &Stats<'_>) -> Result<Errand, Refusal> {
+    let form = request.form;
     match listing {
-        Listing::Items => cachedump(context, args),
+        Listing::Items => cachedump(context, request.args),
         Listing::Sockets => Ok(Errand(Kind::Conns(Conns::begin(context, form)))),
         Listing::Sizes => census(context, |place| Census::of_sizes(place, form)),
         Listing::Prefixes => census(context, |place| Census::of_prefixes(place, form)),
-        Listing::Detail if form.lists_items() => Ok(Errand(Kind::Detail(Detail::of_lines()))),
+        Listing::Detail if request.lists => Ok(Errand(Kind::Detail(Detail::of_lines()))),
         Listing::Detail => {
             let place = Place::take(context).ok_or(Refusal::CrawlerBusy)?;
             Ok(Errand(Kind::Detail(Detail::of_value(place, form))))
@@ -207,7 +204,7 @@ fn errand(
     }
 }
 
-fn obey(shared: &Shared, order: Order, form: Form) -> Outcome {
+fn obey(shared: &Shared, order: Order) -> Outcome {
     match order {
         Order::Reset => {
             shared.reset();
@@ -215,7 +212,7 @@ fn obey(shared: &Shared, order: Order, form: Form) -> Outcome {
         }
         Order::CountPrefixes(on) => {
             shared.watch.set(watch::DETAIL, on);
-            if form.lists_items() { Outcome::Done } else { Outcome::StatsEnd }
+            Outcome::Done
         }
     }
 }
@@ -234,7 +231,8 @@ fn begin(context: &mut Context, mut errand: Errand, out: &mut Out) -> NextStep {
 }
 
 /// Appends statistics. Returns the step that completes the answer.
-fn write(shared: &Shared, now: u32, args: Args<'_>, form: Form, out: &mut Vec<u8>) -> Pending {
+fn write(shared: &Shared, now: u32, request: &Stats<'_>, out: &mut Vec<u8>) -> Pending {
+    let Stats { args, form, .. } = *request;
     let rows = &mut Rows { form, out };
     let Some(subcommand) = args.token(0) else {
         general::write(shared, now, rows);
@@ -260,10 +258,10 @@ fn write(shared: &Shared, now: u32, args: Args<'_>, form: Form, out: &mut Vec<u8
             Outcome::Refused(Refusal::StatsDetailOff)
         }
         Answer::Hot => return Pending::Hot,
-        Answer::Detail => return detail::pending(args, form),
+        Answer::Detail => return detail::pending(request),
         Answer::Cachedump if off => Outcome::Refused(Refusal::StatsCachedumpOff),
-        Answer::Cachedump if form.lists_items() => return Pending::Errand(Listing::Items),
-        Answer::Conns if form.lists_items() => return Pending::Errand(Listing::Sockets),
+        Answer::Cachedump if request.lists => return Pending::Errand(Listing::Items),
+        Answer::Conns if request.lists => return Pending::Errand(Listing::Sockets),
         Answer::Cachedump | Answer::Conns => Outcome::Refused(Refusal::StatsUnknown),
         Answer::Sizes if shared.settings.sizes => return Pending::Errand(Listing::Sizes),
         Answer::Sizes => {

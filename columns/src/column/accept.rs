@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use memory::plant::{Fault, is};
 use net::{Accepted, Interest};
-use protocol::{ProtocolMode, Refusal, text};
+use protocol::{ProtocolMode, Refusal, Session};
 
 use super::{Column, TOKEN_WAKER};
 use crate::connection::Connection;
@@ -88,8 +88,9 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.settings.connections_max {
             shared.connections.fetch_sub(1, Ordering::Relaxed);
             self.turn.counters.rejected_connections.add(1);
-            let too_many = text::write::line(Refusal::TooManyConnections);
-            let _gone = stream.write(too_many.as_bytes(), &self.turn.calls);
+            let mut too_many = Vec::new();
+            Session::new(speak).refused(Refusal::TooManyConnections).write(&mut too_many);
+            let _gone = stream.write(&too_many, &self.turn.calls);
             return;
         }
         self.turn.counters.total_connections.add(1);
@@ -134,6 +135,7 @@ mod tests {
     use net::{Calls, Waker};
 
     use crate::column::{ColumnListener, Parts, Timers, coarse_now};
+    use crate::datapath::list::Datapaths;
     use crate::limits::LISTENER_REST_MS;
     use crate::settings::Settings;
     use crate::shared::Shared;
@@ -154,8 +156,7 @@ mod tests {
             waker: Arc::new(Waker::new().unwrap()),
             end: Arc::default(),
             calls: Arc::<Calls>::default(),
-            datagrams: None,
-            packets: None,
+            datapaths: Datapaths::default(),
             stealing: None,
             migration: None,
             timers: Timers::new(coarse_now(), false),

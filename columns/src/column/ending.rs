@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Column;
 use crate::connection::Connection;
-use crate::datagram::Next;
-use crate::datapath::Datapath;
 use crate::executor::Executor;
 use crate::limits::EVENTS_MAX;
 use crate::stream::{Stream, StreamWay};
@@ -64,22 +62,9 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
                 let at_rest = self.connections.iter().filter(|(_, it)| it.is_at_rest());
                 let at_rest: Vec<u64> = at_rest.map(|(token, _)| token).collect();
                 at_rest.into_iter().for_each(|token| self.close(token));
-                self.connections.len() == 0 && self.datagrams_are_over()
+                self.connections.len() == 0 && self.datapaths.are_over()
             }
         }
-    }
-
-    /// Returns true if no datagram waits to be executed and no answer waits to be sent. Ignores
-    /// answers that wait for an interface that is down, because nothing can be sent through it.
-    fn datagrams_are_over(&mut self) -> bool {
-        let [sockets, packets] = self.datagrams_next();
-        let can_leave = || self.packets.as_ref().is_none_or(|it| it.path().can_send());
-        sockets == Next::Sleep
-            && match packets {
-                Next::Sleep => true,
-                Next::AwaitRoom => !can_leave(),
-                Next::Again => false,
-            }
     }
 
     #[inline]

@@ -24,18 +24,20 @@ use memory::plant::{Fault, is};
 use memory::sync::{AtomicBool, AtomicU32, Ordering};
 use net::Waker;
 
+use crate::datapath::list::{LoopInput, NUMBERS};
 use crate::limits::{
     BEHIND_DATAGRAMS, BEHIND_LOOPS, BEHIND_NS, DATAGRAMS_RECEIVED_MAX, HELPED_NS, SHARED_NS,
     STEAL_TRIES_MAX, STEAL_WAKE_NS,
 };
 
-/// `Status::word` holds, from the lowest bits up: the socket's number, log2 of the number of
+/// `Status::word` holds, from the lowest bits up: the descriptor's number, log2 of the number of
 /// datagrams to receive at once, and log2 of the microseconds that a loop took.
 const SOCKET_BITS: u32 = 8;
 const AT_ONCE_BITS: u32 = 8;
 
-/// The socket number that means an AF_XDP queue.
-pub(super) const PACKETS: usize = (1 << SOCKET_BITS) - 1;
+const SOCKET_MASK: usize = (1 << SOCKET_BITS) - 1;
+
+const _: () = assert!(NUMBERS == 1 << SOCKET_BITS);
 
 /// The state that a column publishes to other columns.
 #[derive(Debug)]
@@ -53,23 +55,10 @@ pub struct Statuses(Box<[Status]>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Victim {
     pub(crate) column: usize,
-    /// The number of the column's socket, or `PACKETS`.
+    /// The number of one of the column's descriptors.
     pub(crate) socket: usize,
     pub(crate) at_once: usize,
     pub(crate) is_near: bool,
-}
-
-/// The datagrams of one loop of a column.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LoopInput {
-    pub(super) datagrams: usize,
-    /// The most datagrams that one receive call returned; 1 if a lone client waits for each answer.
-    pub(super) most: usize,
-    /// The number of the socket that received last, or `PACKETS`.
-    pub(super) socket: usize,
-    /// True if the sockets still hold datagrams that the column has not received.
-    pub(super) is_undrained: bool,
-    pub(super) steals_given: u64,
 }
 
 /// Another column, from which a column may steal.
@@ -174,7 +163,7 @@ impl Stealing {
         let is_helped = now_ns < self.helped_until_ns && !is(Fault::HelpNotNoted);
         self.at_once = if is_helped { 1 << shared } else { DATAGRAMS_RECEIVED_MAX };
         let took_us = u32::try_from(took_ns / 1000).unwrap_or(u32::MAX).max(2);
-        let socket = u32::try_from(input.socket & PACKETS).unwrap_or(0);
+        let socket = u32::try_from(input.socket & SOCKET_MASK).unwrap_or(0);
         self.publish((took_us.ilog2() << AT_ONCE_BITS | shared) << SOCKET_BITS | socket);
         self.wake_one(now_ns);
     }
@@ -235,7 +224,7 @@ impl Stealing {
             let behind = word >> SOCKET_BITS >> AT_ONCE_BITS;
             if behind > busiest || is(Fault::BusiestPassedOver) && behind > 0 {
                 busiest = behind;
-                let socket = word as usize & PACKETS;
+                let socket = word as usize & SOCKET_MASK;
                 let at_once = 1 << (word >> SOCKET_BITS & ((1 << AT_ONCE_BITS) - 1));
                 victim = Some(Victim { column: *column, socket, at_once, is_near: *is_near });
             }
@@ -299,7 +288,7 @@ mod tests {
             assert_eq!(all[1].victim(), victim, "{datagrams}");
             assert_eq!(all[0].looks_again(), datagrams >= BEHIND_DATAGRAMS / 4);
         }
-        for socket in [2, 63, PACKETS] {
+        for socket in [2, 63, SOCKET_MASK] {
             (0..2).for_each(|_| note(&mut all[0], LoopInput { socket, ..input(1000) }));
             assert_eq!(all[1].victim().map(|it| (it.socket, it.at_once)), Some((socket, 64)));
         }

@@ -9,7 +9,6 @@ use net::{Endpoint, own_endpoint};
 
 use super::Column;
 use crate::connection::Connection;
-use crate::datapath::Datapath;
 use crate::executor::Executor;
 use crate::limits::CONNECTIONS_TOLD_MAX;
 use crate::pages::{Page, Row, address};
@@ -31,8 +30,10 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
             let is_told = |shared: bool| !shared || self.turn.column == 0;
             let listeners = self.listeners.iter().filter(|it| is_told(it.shared));
             page.rows.extend(listeners.map(|it| self.bound(it.socket.as_fd(), false)));
-            let sockets = self.datagrams.iter().flat_map(|it| it.path().descriptors());
-            page.rows.extend(sockets.map(|socket| self.bound(socket, true)));
+            // A queue of an interface has no address.
+            let sockets = self.datapaths.descriptors().into_iter().map(|(_, socket)| socket);
+            let bound = sockets.filter(|socket| own_endpoint(socket).is_some());
+            page.rows.extend(bound.map(|socket| self.bound(socket, true)));
         }
         for (entry, connection) in self.connections.from(from) {
             if page.rows.len() >= CONNECTIONS_TOLD_MAX {

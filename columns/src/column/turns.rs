@@ -150,7 +150,7 @@ impl<'i, E: Executor, S: Stream> Inputs<'i, E> for BatchInputs<'_, 'i, E, S> {
                 && let Some(connection) = self.connections.get(token)
             {
                 let session = connection.session().clone();
-                return Some(Input { number, bytes, at: 0, session, first: None });
+                return Some(Input { number, bytes, at: 0, session });
             }
         }
         None

@@ -7,9 +7,8 @@
 //! they can get, a stalled value is given up: its command fails and its remaining bytes are
 //! skipped. A value waits only if no other value is stalled, and only for a bounded time.
 
-use protocol::Request;
-use protocol::step::is_value_end;
 use protocol::text::head::HEAD_BYTES_MAX;
+use protocol::{Request, Tail};
 use slab::Slab;
 use store::{Column, Draft, StoreError};
 
@@ -38,7 +37,7 @@ struct Arrival {
     draft: Option<Draft>,
     missing_bytes: usize,
     /// Length of the line end after the value.
-    end_bytes: u32,
+    tail: Tail,
     received_bytes: usize,
     /// When the value last passed a multiple of `ARRIVAL_STEP_BYTES` received bytes, or last ended
     /// a wait, by `TurnState::served_ms`.
@@ -222,13 +221,13 @@ impl<E: Executor, S: Stream> Connection<E, S> {
         streams: &mut StreamState,
         (header, request): (&[u8], &Request<'_>),
         value_bytes: u32,
-        end_bytes: u32,
+        tail: Tail,
     ) {
         self.arrival = Some(streams.arrivals.add(Arrival {
             header: kept(header, request, value_bytes),
             draft: turn.executor.store_mut().map(|store| store.draft(value_bytes)),
             missing_bytes: value_bytes as usize,
-            end_bytes,
+            tail,
             received_bytes: 0,
             moved_ms: turn.served_ms,
             waits_since_ms: None,
@@ -267,22 +266,21 @@ impl<E: Executor, S: Stream> Connection<E, S> {
             return (Fill::Hungry, used);
         };
         let Some(draft) = &mut arrival.draft else {
-            let missing = arrival.missing_bytes as u64 + u64::from(arrival.end_bytes);
+            let (missing_bytes, tail) = (arrival.missing_bytes as u64, arrival.tail);
             self.arrival = None;
             let header = streams.arrivals.remove(index);
             let answer = turn.executor.give_up(&header);
-            self.session.swallow(missing, answer);
+            self.session.swallow(missing_bytes, tail, answer);
             return (Fill::Done(NextStep::Continue), used);
         };
         if arrival.missing_bytes > 0 {
             return (Fill::Hungry, used);
         }
-        let Some(end) = input[used..].get(..arrival.end_bytes as usize) else {
+        let Some(tail) = arrival.tail.read(&input[used..]) else {
             return (Fill::Hungry, used);
         };
-        let terminated = is_value_end(end);
         let TurnState { executor, out, .. } = turn;
-        let after = executor.execute_with_draft(&arrival.header, draft, terminated, out);
+        let after = executor.execute_with_draft((&arrival.header, tail), draft, out);
         if after == NextStep::Wait {
             arrival.waits_since_ms.get_or_insert(turn.served_ms);
             let more_bytes = draft.copied_bytes() - arrival.copied_bytes;
@@ -290,7 +288,7 @@ impl<E: Executor, S: Stream> Connection<E, S> {
             streams.arrivals.beside_bytes += more_bytes;
             return (Fill::Wait, used);
         }
-        used += end.len();
+        used += tail.len();
         self.arrival = None;
         streams.arrivals.remove(index);
         (Fill::Done(after), used)
@@ -321,7 +319,7 @@ mod tests {
                 header: Vec::new(),
                 draft: Some(column.draft(VALUE_BYTES)),
                 missing_bytes: VALUE_BYTES as usize,
-                end_bytes: 2,
+                tail: Tail::LineEnd,
                 received_bytes: 0,
                 moved_ms: 0,
                 waits_since_ms: None,

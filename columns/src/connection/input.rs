@@ -114,29 +114,25 @@ impl<E: Executor, S: Stream> Connection<E, S> {
     ) -> (Stop, usize) {
         loop {
             turn.out.settle(turn.executor.store());
-            let (request, header_bytes, value_bytes, end_bytes) =
-                match self.session.next(&input[at..]) {
-                    Step::Body { request, header_bytes, value_bytes, end_bytes }
-                        if value_bytes as usize > streams.log_value_bytes =>
-                    {
-                        (request, header_bytes, value_bytes, end_bytes)
-                    }
-                    _ => return (Stop::Hungry, at),
-                };
+            let (request, header_bytes, value_bytes, tail) = match self.session.next(&input[at..]) {
+                Step::Body { request, header_bytes, value_bytes, tail }
+                    if value_bytes as usize > streams.log_value_bytes =>
+                {
+                    (request, header_bytes, value_bytes, tail)
+                }
+                _ => return (Stop::Hungry, at),
+            };
             let header = &input[at..at + header_bytes];
             at += header_bytes;
             match turn.executor.begin_value(&request, value_bytes) {
                 Ok(()) => {
-                    self.expect(turn, streams, (header, &request), value_bytes, end_bytes);
+                    self.expect(turn, streams, (header, &request), value_bytes, tail);
                     match self.fill(turn, streams, (input, at), budget) {
                         (Some(stop), at) => return (stop, at),
                         (None, filled_to) => at = filled_to,
                     }
                 }
-                Err(answer) => {
-                    let bytes = u64::from(value_bytes) + u64::from(end_bytes);
-                    self.session.swallow(bytes, answer);
-                }
+                Err(answer) => self.session.swallow(value_bytes.into(), tail, answer),
             }
             let (stopped, stopped_at) = requests::run(turn, &mut self.session, (input, at), budget);
             if stopped != StopReason::Body {

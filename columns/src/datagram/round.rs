@@ -320,7 +320,7 @@ impl<'r, D: Datapath, E: Executor> Inputs<'r, E> for Messages<'_, 'r, D> {
                 self.opened += 1;
                 self.open[number % OPEN_MAX] = Some(message);
                 let session = Session::of_message(self.speak, message.bytes);
-                return Some(Input { number, bytes: message.bytes, at: 0, session, first: None });
+                return Some(Input { number, bytes: message.bytes, at: 0, session });
             }
         }
         None
@@ -402,8 +402,8 @@ impl<P: Sender> Message<'_, P> {
         from: Mark,
     ) -> Option<ExecutionResult> {
         let TurnState { executor, out, .. } = turn;
-        let Value { draft, terminated } = value;
-        match executor.execute_with_draft(self.bytes, draft, *terminated, out) {
+        let Value { draft, tail } = value;
+        match executor.execute_with_draft((self.bytes, tail), draft, out) {
             NextStep::Wait => {
                 take_back(from, out);
                 None

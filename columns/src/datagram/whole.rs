@@ -12,7 +12,6 @@
 
 use arrayvec::ArrayVec;
 use memory::arena::KeptBytes;
-use protocol::step::is_value_end;
 use protocol::{ProtocolMode, Request, Session, Step};
 use store::{Column, Draft};
 
@@ -30,8 +29,8 @@ pub struct WholeRequest {
 #[derive(Debug)]
 pub(super) struct Value {
     pub(super) draft: Draft,
-    /// True if `\r\n` followed the value.
-    pub(super) terminated: bool,
+    /// The bytes that followed the value.
+    pub(super) tail: ArrayVec<u8, 2>,
 }
 
 /// The lengths of a request that stores a value and ends with this value.
@@ -92,25 +91,25 @@ impl WholeRequest {
     fn part(&mut self, Lengths { header_bytes, value_bytes }: Lengths, store: &Column) {
         let value_end = header_bytes + value_bytes as usize;
         self.bytes.extend_from_slice(&self.kept[0][..header_bytes]);
-        let (mut end, mut at) = (ArrayVec::<u8, 2>::new(), 0);
+        let (mut tail, mut at) = (ArrayVec::new(), 0);
         let pieces = self.kept.drain(..).filter_map(|mut piece| {
             let within = |place: usize| place.saturating_sub(at).min(piece.len());
             let its = within(header_bytes)..within(value_end);
-            end.extend(piece[its.end..].iter().copied());
+            tail.extend(piece[its.end..].iter().copied());
             at += piece.len();
             piece.cut(its.clone());
             (!its.is_empty()).then_some(piece)
         });
         let draft = store.draft_of(value_bytes, pieces);
-        self.value = Some(Value { draft, terminated: is_value_end(&end) });
+        self.value = Some(Value { draft, tail });
     }
 }
 
 /// Returns the lengths of a request that begins with `first`, if the request stores one value.
 fn stored_lengths(speak: ProtocolMode, first: &[u8], all_bytes: usize) -> Option<Lengths> {
     let step = Session::of_message(speak, first).next(first);
-    let Step::Body { request, header_bytes, value_bytes, end_bytes } = step else { return None };
-    let is_all = header_bytes + value_bytes as usize + end_bytes as usize == all_bytes;
+    let Step::Body { request, header_bytes, value_bytes, tail } = step else { return None };
+    let is_all = header_bytes + value_bytes as usize + tail.bytes() as usize == all_bytes;
     let stores = match request {
         Request::Store(store) => !store.verb.is_extension(),
         Request::Meta(_) => true,

@@ -60,10 +60,6 @@ impl Udp {
         })
     }
 
-    pub(crate) fn socket(&self) -> usize {
-        self.current.1
-    }
-
     fn current(&self) -> &ColumnSocket {
         &self.sockets[self.current.0][self.current.1]
     }
@@ -101,6 +97,10 @@ impl Datapath for Udp {
 
     fn is_undrained(&self) -> bool {
         self.ready != 0
+    }
+
+    fn shared_descriptor(&self) -> Option<usize> {
+        Some(self.current.1)
     }
 
     fn has_unsent(&mut self) -> bool {

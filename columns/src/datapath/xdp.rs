@@ -74,17 +74,6 @@ impl Xdp {
         };
         (0..columns).map(of_column).collect()
     }
-
-    /// True if columns take packets from each other's queues.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.stolen.is_some()
-    }
-
-    /// True if the column has a port. Such a column checks the interface once a second.
-    #[must_use]
-    pub fn has_port(&self) -> bool {
-        self.port.is_some()
-    }
 }
 
 impl Datapath for Xdp {
@@ -115,6 +104,10 @@ impl Datapath for Xdp {
 
     fn is_undrained(&self) -> bool {
         self.is_ready
+    }
+
+    fn shared_descriptor(&self) -> Option<usize> {
+        self.stolen.as_ref().map(|_| 0)
     }
 
     fn has_unsent(&mut self) -> bool {
@@ -177,8 +170,14 @@ impl Datapath for Xdp {
         self.stolen.as_ref().map_or(0, StolenBatch::held_bytes)
     }
 
-    /// Closes the port if the interface is gone.
+    fn wakes_each_second(&self) -> bool {
+        self.port.is_some()
+    }
+
+    /// Closes the port if the interface is gone. While the interface is down or no memory is free
+    /// for packets, the kernel reports no packets; so the next turn checks for packets.
     fn look(&mut self, now_ms: u64) {
+        self.is_ready = self.port.is_some();
         if self.port.is_some() && self.interface.look(now_ms) {
             self.is_ready = false;
             let memory_bytes = self.port.take().map_or(0, |port| port.memory_bytes());

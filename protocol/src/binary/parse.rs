@@ -11,7 +11,7 @@ use crate::KEY_BYTES_MAX;
 use crate::command::StoreVerb;
 use crate::form::{Answer, Form, GetForm};
 use crate::outcome::Refusal;
-use crate::request::{Args, Delete, Delta, Get, Initial, Request, Store};
+use crate::request::{Args, Delete, Delta, Get, Initial, Request, Stats, Store};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedFrame<'a> {
@@ -107,7 +107,8 @@ fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<ParsedFrame<'a>> {
         Shape::Version if is_bare => Request::Version(form),
         Shape::Quit if is_bare => Request::Quit(form),
         Shape::Stat if extras_bytes == 0 => {
-            Request::Stats { args: Args { text: key, count: usize::from(keyed) }, form }
+            let args = Args { text: key, count: usize::from(keyed) };
+            Request::Stats(Stats { args, lists: false, form })
         }
         Shape::SaslList if is_bare => return Some(unknown(head, 0)),
         Shape::Sasl if keyed && extras_bytes == 0 => {

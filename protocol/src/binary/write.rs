@@ -35,6 +35,7 @@ fn status(refusal: Refusal) -> (u16, &'static str) {
         Refusal::UnknownCommand => (0x81, "Unknown command"),
         Refusal::ConnectionOnly => (0x83, "Answered over connections only"),
         Refusal::OperatorOnly => (0x83, "Obeyed over UDP only with -o udp_admin"),
+        Refusal::NoMemoryRequest => (0x82, "Out of memory reading request"),
         Refusal::NoMemory => (0x82, "Out of memory allocating item"),
         Refusal::NoMemoryDelta => (0x82, "Out of memory incrementing value"),
         Refusal::NoMemoryVivify => (0x82, "Out of memory allocating new item"),

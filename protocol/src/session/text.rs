@@ -10,9 +10,9 @@ use crate::KEY_BYTES_MAX;
 use crate::form::{Answer, Form, GetForm};
 use crate::outcome::{Outcome, Refusal};
 use crate::request::{Get, Request};
-use crate::step::{Step, with_value};
+use crate::step::{Step, Tail, with_value};
 use crate::text::parse::{ParsedLine, parse};
-use crate::text::{COMMAND_BYTES_MAX, LINE_BYTES_MAX, LINE_END_BYTES, quick};
+use crate::text::{COMMAND_BYTES_MAX, LINE_BYTES_MAX, quick};
 
 impl Session {
     #[inline]
@@ -36,11 +36,10 @@ impl Session {
         match parse(&input[..line_bytes]) {
             ParsedLine::Request(request) => Step::Request(request, line_bytes),
             ParsedLine::Value(request, value_bytes) => {
-                with_value(input, request, line_bytes, value_bytes, LINE_END_BYTES)
+                with_value(input, request, line_bytes, value_bytes, Tail::LineEnd)
             }
             ParsedLine::Swallow(value_bytes, answer) => {
-                let bytes = u64::from(value_bytes) + u64::from(LINE_END_BYTES);
-                self.swallow(bytes, answer);
+                self.swallow(value_bytes.into(), Tail::LineEnd, answer);
                 Step::Skip(line_bytes)
             }
             ParsedLine::Keys { cas, exptime, keys_at } => {

@@ -11,7 +11,7 @@ use crate::command::{self, MetaVerb, Operator, Shape, StoreVerb};
 use crate::form::{Answer, Form};
 use crate::number;
 use crate::outcome::Refusal;
-use crate::request::{Delete, Delta, Meta, Request, Store};
+use crate::request::{Delete, Delta, Meta, Request, Stats, Store};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedLine<'a> {
@@ -73,7 +73,7 @@ fn by_shape(shape: Shape, line: &[u8]) -> ParsedLine<'_> {
         Shape::Version => ParsedLine::Request(Request::Version(Form::LINE)),
         Shape::Stats => {
             let args = Tokens::cut(line).args_from(1);
-            ParsedLine::Request(Request::Stats { args, form: Form::LINE })
+            ParsedLine::Request(Request::Stats(Stats { args, lists: true, form: Form::LINE }))
         }
         Shape::Watch => {
             let args = Tokens::cut(line).args_from(1);

@@ -12,7 +12,7 @@ use protocol::binary::{EXPTIME_NO_CREATE, Header, MAGIC_REQUEST};
 use protocol::command::Operator;
 use protocol::{
     Args, COMMANDS, Delete, Delta, Form, Get, GetForm, Meta, MetaVerb, Reply, Request, Shape,
-    Store, StoreVerb, Tag,
+    Stats, Store, StoreVerb, Tag,
 };
 
 /// The lowest exptime that is a Unix time.
@@ -67,7 +67,7 @@ pub(crate) fn request(request: &Request<'_>, out: &mut Vec<u8>) {
             words.pop_if(|last| form == Form::Text { noreply: true } && *last == b"noreply");
             line(shape, &words, &[], form, out);
         }
-        Request::Stats { args, form } => {
+        Request::Stats(Stats { args, form, .. }) => {
             line(Shape::Stats, &args.tokens().collect::<Vec<_>>(), &[], form, out);
         }
         Request::Noop(form) => line(Shape::MetaNoop, &[], &[], form, out),
@@ -134,7 +134,7 @@ fn frame(request: &Request<'_>, tag: Tag, out: &mut Vec<u8>) {
         Request::FlushAll { exptime: Some(exptime), .. } if exptime != 0 => {
             extras.extend(seconds(exptime));
         }
-        Request::Stats { args, .. } => key = args.text,
+        Request::Stats(Stats { args, .. }) => key = args.text,
         _ => {}
     }
     let header = Header {

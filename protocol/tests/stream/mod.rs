@@ -39,10 +39,10 @@ pub(crate) fn feed<'p>(speak: ProtocolMode, pieces: impl IntoIterator<Item = &'p
                     assert!(input.len() < LINE_BYTES_MAX);
                     break;
                 }
-                Step::Body { request, header_bytes, value_bytes, end_bytes } => {
+                Step::Body { request, header_bytes, value_bytes, tail } => {
                     assert!(matches!(request, Request::Store(_) | Request::Meta(_)));
                     assert!(header_bytes <= input.len());
-                    let whole = header_bytes + value_bytes as usize + end_bytes as usize;
+                    let whole = header_bytes + value_bytes as usize + tail.bytes() as usize;
                     assert!(whole > input.len());
                     break;
                 }

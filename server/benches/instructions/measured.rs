@@ -389,7 +389,7 @@ struct OneRequestConnections<'i> {
 impl<'i> Inputs<'i, Context> for OneRequestConnections<'i> {
     fn next(&mut self) -> Option<Input<'i>> {
         let (number, bytes) = self.requests.next()?;
-        Some(Input { number, bytes, at: 0, session: Session::new(self.speak), first: None })
+        Some(Input { number, bytes, at: 0, session: Session::new(self.speak) })
     }
 
     fn begin(&mut self, _: usize, _: &mut TurnState<Context>) -> Budget {

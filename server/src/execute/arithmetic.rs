@@ -75,11 +75,11 @@ fn count(context: &mut Context, delta: &store::Delta<'_>) -> Option<Result<Numbe
 pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextStep {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
-        Err(refusal) => return refuse(out, refusal),
+        Err(refusal) => return refuse(request, refusal, out),
     };
     let incr = match flags.counts_up() {
         Ok(incr) => incr,
-        Err(refusal) => return refuse(out, refusal),
+        Err(refusal) => return refuse(request, refusal, out),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
@@ -88,7 +88,7 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
     let missed = matches!(counted, Err(Refusal::NotFound | Refusal::Exists));
     if flags.opaque_too_long && (missed || counted.is_ok()) {
         // memcached, too, does the arithmetic before it refuses the opaque.
-        return refuse(out, Refusal::OpaqueTooLong);
+        return refuse(request, Refusal::OpaqueTooLong, out);
     }
     let fields = RequestFields::new(request, &flags, key);
     match counted {

@@ -115,12 +115,11 @@ impl Executor for Context {
 
     fn execute_with_draft(
         &mut self,
-        header: &[u8],
+        header_and_tail: (&[u8], &[u8]),
         draft: &mut Draft,
-        terminated: bool,
         out: &mut Out,
     ) -> NextStep {
-        super::execute_with_draft(self, header, draft, terminated, out)
+        super::execute_with_draft(self, header_and_tail, draft, out)
     }
 
     fn give_up(&mut self, header: &[u8]) -> Answer {

@@ -33,16 +33,27 @@ pub(super) fn get(
 
 /// Looks the key up without a lock, and appends the answer. If the answer needs the item's lock,
 /// returns false, and neither appends nor counts anything.
-#[inline(never)]
+#[inline(always)]
 pub(super) fn look_up<S: Show>(
     context: &mut Context,
     hash: Option<PrefetchedHash>,
     show: S,
     out: &mut Out,
 ) -> bool {
-    if context.noted.watched.intersects(note::LOOKUPS) {
-        return note::look_up(context, hash, show, out);
+    match context.noted.watched.intersects(note::LOOKUPS) {
+        false => find(context, hash, show, out),
+        true => note::find(context, hash, show, out),
     }
+}
+
+/// Like `look_up`, but notes nothing.
+#[inline(never)]
+pub(super) fn find<S: Show>(
+    context: &mut Context,
+    hash: Option<PrefetchedHash>,
+    show: S,
+    out: &mut Out,
+) -> bool {
     let hash = hash.unwrap_or_else(|| context.store.hashed(show.key()));
     let template = |head: &Head<'_>| show.surround(&UnlockedItem(head)).map(template_of);
     let looked = context.store.get_into(show.key(), hash, &mut out.buf, template, |buf, head| {

@@ -80,7 +80,7 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Nex
 fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextStep {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
-        Err(refusal) => return refuse(out, refusal),
+        Err(refusal) => return refuse(request, refusal, out),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
@@ -107,7 +107,7 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextS
     };
     let fields = RequestFields::new(request, &flags, key);
     match found {
-        Some(_) if failed => return refuse(out, Refusal::OpaqueTooLong),
+        Some(_) if failed => return refuse(request, Refusal::OpaqueTooLong, out),
         Some(found) => {
             if flags.exptime.is_some() {
                 counters.touch_hits.add(1);
@@ -126,7 +126,7 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextS
         None => {
             counters.get_misses.add(1);
             if failed {
-                return refuse(out, Refusal::OpaqueTooLong);
+                return refuse(request, Refusal::OpaqueTooLong, out);
             }
             write::Get { request: fields, value: false, now }.miss(&mut out.buf);
         }
@@ -145,9 +145,9 @@ fn step_of(change: Change, clock: &Clock) -> MetaStep {
 
 pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> NextStep {
     let flags = match Flags::parse(request) {
-        Ok(flags) if flags.opaque_too_long => return refuse(out, Refusal::OpaqueTooLong),
+        Ok(flags) if flags.opaque_too_long => return refuse(request, Refusal::OpaqueTooLong, out),
         Ok(flags) => flags,
-        Err(refusal) => return refuse(out, refusal),
+        Err(refusal) => return refuse(request, refusal, out),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
@@ -194,7 +194,7 @@ pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) ->
     let mut place = None;
     let key = match request.debug_key(&mut place) {
         Ok(key) => key,
-        Err(refusal) => return refuse(out, refusal),
+        Err(refusal) => return refuse(request, refusal, out),
     };
     let wanted =
         MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };

@@ -5,8 +5,6 @@
 //! as a use of an item.
 //! Source: memcached 1.6.45's calls of `LOGGER_LOG`.
 
-use std::mem;
-
 use arrayvec::ArrayVec;
 use net::monotonic_ns;
 use protocol::meta::Flags;
@@ -14,7 +12,7 @@ use protocol::show::Show;
 use protocol::text::event::Item;
 use protocol::text::list::PrefixCounts;
 use protocol::text::operator::Streams;
-use protocol::{KEY_BYTES_MAX, MetaVerb, Request};
+use protocol::{KEY_BYTES_MAX, Request};
 use store::{MetaGet, MetaHit, PrefetchedHash, Put, PutResult, StoreError, Verb};
 
 use super::{Context, NextStep, get};
@@ -48,21 +46,20 @@ fn item(context: &mut Context, stream: Streams, key: &[u8], bytes: u32, what: It
     noted.item((shared, counters), stream, (key, bytes), what);
 }
 
-/// Like `get::look_up`, but also notes the result.
+/// Like `get::find`, but also notes the result.
 #[cold]
 #[inline(never)]
-pub(super) fn look_up<S: Show>(
+pub(super) fn find<S: Show>(
     context: &mut Context,
     hash: Option<PrefetchedHash>,
     show: S,
     out: &mut Out,
 ) -> bool {
     let key: ArrayVec<u8, KEY_BYTES_MAX> = show.key().iter().copied().take(KEY_BYTES_MAX).collect();
-    let (watched, hits) = (mem::take(&mut context.noted.watched), context.counters.get_hits.get());
-    let begun = begin(watched);
-    let is_answered = get::look_up(context, hash, show, out);
+    let hits = context.counters.get_hits.get();
+    let begun = begin(context.noted.watched);
+    let is_answered = get::find(context, hash, show, out);
     let took_ns = elapsed_ns(begun);
-    context.noted.watched = watched;
     if is_answered {
         out.settle(Some(&context.store));
         let kind = if S::COUNTS_FOR_PREFIX { Kind::Get } else { Kind::MetaGet };
@@ -135,29 +132,20 @@ fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u6
     });
 }
 
-/// Like `execute_hashed`, but for a sampled or watched request that is not a retrieval.
+/// Like `execute_change`, but also notes the request.
 #[cold]
 #[inline(never)]
-pub(super) fn execute(
+pub(super) fn execute_change(
     context: &mut Context,
     request: &Request<'_>,
     hash: Option<PrefetchedHash>,
     out: &mut Out,
 ) -> NextStep {
-    let watched = context.noted.watched;
-    let is_whole = match request {
-        Request::Store(store) => store.terminated,
-        Request::Meta(meta) => meta.terminated || meta.verb != MetaVerb::Set,
-        _ => true,
-    };
-    let mark = looks_up(context, request, is_whole);
-    context.noted.watched = watched.without(OTHERS);
-    let begun = begin(watched);
-    let after = super::execute_hashed(context, request, hash, out);
+    out.settle(Some(&context.store));
+    let mark = looks_up(context, request);
+    let begun = begin(context.noted.watched);
+    let after = super::execute_change(context, request, hash, out);
     let took_ns = elapsed_ns(begun);
-    // Restores only the bits of `OTHERS`, because the request may have changed the other bits.
-    let others = Streams(watched.0 & OTHERS.0);
-    context.noted.watched = context.noted.watched.without(OTHERS).with(others);
     match after {
         NextStep::Wait => context.noted.take_back(mark),
         _ => sample(context, Kind::of(request), took_ns),
@@ -167,8 +155,13 @@ pub(super) fn execute(
 
 /// If lookups are watched, notes the lookup of a request that stores or deletes. A request whose
 /// value is incomplete makes no lookup. Returns the position before the note.
-pub(super) fn looks_up(context: &mut Context, request: &Request<'_>, is_whole: bool) -> Mark {
+pub(super) fn looks_up(context: &mut Context, request: &Request<'_>) -> Mark {
     let (mark, mut place) = (context.noted.mark(), None);
+    let is_whole = match request {
+        Request::Store(store) => store.terminated,
+        Request::Meta(meta) => meta.terminated,
+        _ => true,
+    };
     if is_whole && context.noted.watched.intersects(Streams::FETCHERS) {
         let key = match request {
             Request::Meta(meta) => Flags::parse(meta).ok().map(|flags| flags.key(meta, &mut place)),

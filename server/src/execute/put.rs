@@ -17,14 +17,12 @@ use columns::out::Out;
 pub(super) struct ArrivedValue<'a> {
     pub(super) body: Body<'a>,
     pub(super) bytes: usize,
-    /// True if `\r\n` followed the value.
-    pub(super) terminated: bool,
 }
 
 impl<'a> ArrivedValue<'a> {
     #[inline]
-    pub(super) fn here(value: &'a [u8], terminated: bool) -> ArrivedValue<'a> {
-        ArrivedValue { body: Body::Bytes(value), bytes: value.len(), terminated }
+    pub(super) fn here(value: &'a [u8]) -> ArrivedValue<'a> {
+        ArrivedValue { body: Body::Bytes(value), bytes: value.len() }
     }
 
     /// True if the store admitted the value before it arrived.
@@ -72,7 +70,7 @@ pub(super) fn store(
     value: ArrivedValue<'_>,
     out: &mut Out,
 ) -> NextStep {
-    if !value.terminated {
+    if !request.terminated {
         let refusal = refuse_chunk(context, request, &value);
         note::count_for_prefix(context, request.key, |counts| counts.sets += 1);
         request.form.refuse(refusal, &mut out.buf);
@@ -221,7 +219,7 @@ pub(super) fn meta_store(
 ) -> NextStep {
     match meta_stored(context, request, value, out) {
         Ok(after) => after,
-        Err(refusal) => refuse(out, refusal),
+        Err(refusal) => refuse(request, refusal, out),
     }
 }
 
@@ -235,7 +233,7 @@ fn meta_stored(
     let mut place = None;
     let key = flags.key(request, &mut place);
     let put = meta_put_of(context, &flags, key)?;
-    if !value.terminated || flags.opaque_too_long {
+    if !request.terminated || flags.opaque_too_long {
         if !value.is_admitted() {
             meta_admit(context, &put, &flags, value.bytes)?;
         }

@@ -427,7 +427,7 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
         rest = &rest[filled..];
     }
     let mut out = Out::default();
-    execute_with_draft(&mut server.turn.executor, header, &mut draft, true, &mut out);
+    execute_with_draft(&mut server.turn.executor, (header, b"\r\n"), &mut draft, &mut out);
     assert_eq!(bytes(&out), b"HD kbig s300000\r\n");
     let expected = [b"VALUE big 0 300000\r\n", &value[..], b"\r\nEND\r\n"].concat();
     assert!(server.reply(b"get big\r\n") == expected);
@@ -436,7 +436,7 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
     let mut draft = server.turn.executor.store.draft(0);
     let mut out = Out::default();
     let header = b"set big 0 0 200000\r\n";
-    execute_with_draft(&mut server.turn.executor, header, &mut draft, false, &mut out);
+    execute_with_draft(&mut server.turn.executor, (header, b"??"), &mut draft, &mut out);
     assert_eq!(bytes(&out), b"CLIENT_ERROR bad data chunk\r\n");
     assert!(server.reply(b"get big\r\n") == expected);
 
@@ -486,7 +486,7 @@ impl<'i> Inputs<'i, Context> for Several<'i> {
         let (bytes, session, _) = self.inputs.get(self.next)?;
         let (number, bytes, session) = (self.next, bytes.as_bytes(), session.clone());
         self.next += 1;
-        Some(Input { number, bytes, at: 0, session, first: None })
+        Some(Input { number, bytes, at: 0, session })
     }
 
     fn begin(&mut self, number: usize, turn: &mut TurnState<Context>) -> Budget {

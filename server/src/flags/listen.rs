@@ -6,7 +6,7 @@
 
 use super::{BadFlag, Choices, Flag, Handler, ValueKind, number};
 use crate::settings::{Listen, Port};
-use protocol::ProtocolMode;
+use protocol::{ModeNames, ProtocolMode};
 
 /// Maximum number of bytes in the path of a Unix socket (from `sockaddr_un`).
 const UNIX_PATH_BYTES_MAX: usize = 107;
@@ -144,17 +144,13 @@ fn add_address(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
 }
 
 fn set_protocol(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
-    choices.settings.protocol = match value {
-        "auto" => ProtocolMode::Auto,
-        "ascii" => ProtocolMode::Ascii,
-        "binary" => ProtocolMode::Binary,
-        _ => {
-            return Err(BadFlag::usage(format!(
-                "Invalid value for binding protocol: {value}\n \
-                 -- should be one of auto, binary, or ascii"
-            )));
-        }
+    let Some(names) = ProtocolMode::NAMES.iter().find(|names| names.name == value) else {
+        return Err(BadFlag::usage(format!(
+            "Invalid value for binding protocol: {value}\n \
+             -- should be one of auto, binary, or ascii"
+        )));
     };
+    choices.settings.protocol = names.mode;
     Ok(())
 }
 
@@ -264,18 +260,14 @@ fn protocol_of(default: ProtocolMode, address: &str) -> Result<(ProtocolMode, &s
     let (name, rest) = rest
         .split_once(']')
         .ok_or_else(|| BadFlag::usage(format!("Invalid protocol spec: \"{address}\"")))?;
-    let protocol = match name {
-        "ascii" => ProtocolMode::Ascii,
-        "binary" => ProtocolMode::Binary,
-        "negotiating" | "auto" => ProtocolMode::Auto,
-        _ => {
-            return Err(BadFlag::usage(format!(
-                "-l {address} is refused: the prefix must be proto[ascii], proto[binary] or \
-                 proto[negotiating]"
-            )));
-        }
+    let is_named = |names: &&ModeNames| [names.name, names.listen_name].contains(&name);
+    let Some(names) = ProtocolMode::NAMES.iter().find(is_named) else {
+        return Err(BadFlag::usage(format!(
+            "-l {address} is refused: the prefix must be proto[ascii], proto[binary] or \
+             proto[negotiating]"
+        )));
     };
-    Ok((protocol, rest.strip_prefix(':').unwrap_or(rest)))
+    Ok((names.mode, rest.strip_prefix(':').unwrap_or(rest)))
 }
 
 /// Removes `tag[NAME]:` or `tag_NAME_:` from an address. Only memcached's proxy uses tags.

@@ -143,9 +143,5 @@ fn port_number(port: Port) -> i32 {
 }
 
 fn protocol_name(protocol: ProtocolMode) -> &'static str {
-    match protocol {
-        ProtocolMode::Auto => "auto-negotiate",
-        ProtocolMode::Ascii => "ascii",
-        ProtocolMode::Binary => "binary",
-    }
+    ProtocolMode::NAMES.iter().find(|names| names.mode == protocol).map_or("", |names| names.stat)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use protocol::{Args, Form};
+use protocol::{Args, Form, Stats};
 use store::policy::Eviction;
 
 use super::{Pending, obey, write};
@@ -18,9 +18,10 @@ fn shared(settings: Settings) -> Arc<Shared> {
 fn answer(shared: &Shared, arguments: &str) -> String {
     let (mut out, form) = (Vec::new(), Form::LINE);
     let args = Args { text: arguments.as_bytes(), count: arguments.split_whitespace().count() };
-    let outcome = match write(shared, START + 10, args, form, &mut out) {
+    let request = Stats { args, lists: true, form };
+    let outcome = match write(shared, START + 10, &request, &mut out) {
         Pending::Reply(outcome) => outcome,
-        Pending::Order(order) => obey(shared, order, form),
+        Pending::Order(order) => obey(shared, order),
         _ => panic!("{arguments} takes several turns"),
     };
     form.write_outcome(outcome, &mut out);

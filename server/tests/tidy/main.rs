@@ -110,9 +110,13 @@ fn nothing_is_left_over() {
 #[test]
 fn the_server_looks_into_no_form_and_has_no_words_of_a_protocol() {
     holds(rules::forms);
-    for text in
-        ["a(Form::LINE);\n", "Form::Binary(tag) =>\n", "GetForm::Text { .. }\n", "b\"END\\r\\n\"\n"]
-    {
+    for text in [
+        "a(Form::LINE);\n",
+        "Meta::FORM\n",
+        "Form::Binary(tag) =>\n",
+        "GetForm::Text { .. }\n",
+        "b\"END\\r\\n\"\n",
+    ] {
         assert!(finds(rules::forms, "server/src/a.rs", text), "{text}");
         assert!(!finds(rules::forms, "server/src/a/tests.rs", text), "{text}");
         assert!(!finds(rules::forms, "protocol/src/a.rs", text), "{text}");

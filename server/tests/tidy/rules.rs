@@ -236,7 +236,7 @@ pub(crate) fn forms(source: &Source) -> Vec<String> {
     }
     let texts = source.text.lines().map(str::trim_start);
     for (line, (code, text)) in source.code.lines().zip(texts).enumerate() {
-        if ["Form::", "Tag {", "Tag::"].iter().any(|form| code.contains(form)) {
+        if ["Form::", "::FORM", "Tag {", "Tag::"].iter().any(|form| code.contains(form)) {
             broken.push(at(source, line, "the executor looks into no form: each protocol does"));
         }
         if !text.starts_with("//") && text.contains("\\r\\n") {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use columns::datapath::list::Datapaths;
 use columns::settings::Migrate;
 use columns::{Column, ColumnListener, End, Migration, Parts, Timers, coarse_now};
 use hypostyle::clock::Clock;
@@ -62,8 +63,7 @@ impl Relay {
                     speak,
                     shared: false,
                 }],
-                datagrams: None,
-                packets: None,
+                datapaths: Datapaths::default(),
                 stealing: None,
                 migration: migrations.next(),
                 waker: Arc::clone(&waker),
