@@ -11,6 +11,7 @@ mod numa;
 mod prefixes;
 mod replace;
 mod sampled;
+mod statm;
 
 pub mod bypass;
 pub mod clock;

@@ -14,7 +14,7 @@ use crate::prefixes::Prefixes;
 use crate::requests::{self, Counters};
 use crate::sampled::{Samples, SharedSamples};
 use crate::settings::Settings;
-use crate::stats::Statm;
+use crate::statm::Statm;
 use crate::watch::Watch;
 use columns::datapath::xdp::Interface;
 use memory::plant::{Fault, is};
@@ -59,7 +59,7 @@ pub struct Shared {
     pub requests: Vec<Arc<Counters>>,
     /// The part that columns use themselves, with their counters.
     pub columns: Arc<columns::shared::Shared>,
-    pub(crate) watch: Watch,
+    pub(crate) watch: Arc<Watch>,
     pub(crate) statm: Statm,
     /// The places of the dumps that run now.
     pub(crate) places: Arc<Places>,
@@ -92,7 +92,7 @@ impl Shared {
             huge_pages: OnceLock::new(),
             requests: (0..settings.columns).map(|_| Arc::default()).collect(),
             columns: Arc::new(columns::shared::Shared::new(settings.of_columns())),
-            watch: Watch::new(settings.detail),
+            watch: Arc::new(Watch::new(&settings)),
             statm: Statm::open(),
             places: Arc::default(),
             samples: (0..settings.columns).map(|_| SharedSamples::default()).collect(),

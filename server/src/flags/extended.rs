@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use store::policy::Eviction;
 
-use super::{BadFlag, Choices, Flag, Handler, ValueKind, meant, number};
+use super::flag::{BadFlag, Choices, Flag, Handler, ValueKind, meant, number};
 use crate::settings::ZeroCopy;
 use columns::settings::Migrate;
 

@@ -8,7 +8,8 @@
 
 use std::fmt::Write;
 
-use super::{Flag, Handler, ValueKind, extended, flags};
+use super::flag::{Flag, Handler, ValueKind};
+use super::{extended, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
 /// Number of characters before the explanation in a line of `-h`.

@@ -4,7 +4,8 @@
 //! Invariant: -h, -i and -V end the parsing. Only the flags before them are checked.
 //! Source: memcached 1.6.45 `main`, `usage`.
 
-use super::{BadFlag, Flag, Handler, ValueKind, help};
+use super::flag::{BadFlag, Flag, Handler, ValueKind};
+use super::help;
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {

@@ -4,7 +4,7 @@
 //! Invariant: `parse` returns no settings that `check_item_bytes` refuses.
 //! Source: memcached 1.6.45 `main`.
 
-use super::{BadFlag, COLUMNS_MAX, Choices, Flag, Handler, ValueKind, number};
+use super::flag::{BadFlag, COLUMNS_MAX, Choices, Flag, Handler, ValueKind, number};
 use crate::settings::Settings;
 
 const ITEM_BYTES_MIN: usize = 1 << 10;

@@ -4,7 +4,7 @@
 //! Invariant: a server without an address to listen on starts, like memcached, but with a warning.
 //! Source: memcached 1.6.45 `server_sockets` (the syntax of -l), `main`.
 
-use super::{BadFlag, Choices, Flag, Handler, ValueKind, number};
+use super::flag::{BadFlag, Choices, Flag, Handler, ValueKind, number};
 use crate::settings::{Listen, Port};
 use protocol::ProtocolMode;
 

@@ -6,7 +6,8 @@
 //! checked and reported.
 //! Source: memcached 1.6.45 `main`.
 
-use super::{BadFlag, Flag, Handler, ValueKind, extended, number};
+use super::extended;
+use super::flag::{BadFlag, Flag, Handler, ValueKind, number};
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {

@@ -6,7 +6,9 @@
 
 use protocol::{Args, Form, Outcome, Refusal};
 
-use super::{Listing, Order, Pending};
+use super::pending::{Listing, Order, Pending};
+
+pub(super) const NAME: &[u8] = b"detail";
 
 /// The arguments, in memcached's order; the first for which `Form::asks_for` is true is obeyed.
 const ON: &[u8] = b"on";
@@ -17,7 +19,7 @@ pub(super) fn pending(args: Args<'_>, form: Form) -> Pending {
     // In text the argument is the second word; in binary it follows the name after one space.
     let argument = match form.lists_items() {
         true => args.token(1),
-        false => args.text.strip_prefix(super::DETAIL).and_then(|rest| rest.strip_prefix(b" ")),
+        false => args.text.strip_prefix(NAME).and_then(|rest| rest.strip_prefix(b" ")),
     };
     let asks_for = |name: &&[u8]| argument.is_some_and(|argument| form.asks_for(name, argument));
     match [ON, OFF, DUMP].into_iter().find(asks_for) {

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Rows, stat};
+use super::rows::{Rows, stat};
 use crate::clock::START;
 use crate::process;
 use crate::settings::MEMCACHED_VERSION;

@@ -8,12 +8,7 @@
 //! On a machine of several NUMA nodes, `node_N_bytes` are the bytes of segments on each node.
 //! Source: `store::Store::usage_estimate`, the columns' own counts, /proc/self/statm.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
-use rustix::param::page_size;
-
-use super::{Rows, stat};
+use super::rows::{Rows, stat};
 use crate::process;
 use crate::shared::Shared;
 
@@ -72,37 +67,5 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "accounted_bytes", accounted);
     if let Some(resident) = resident {
         stat!(rows, "resident_bytes", resident.all_bytes);
-    }
-}
-
-/// `/proc/self/statm`, the system's report of the process's memory. The file stays open, because
-/// the process may have no descriptor left when the report is read.
-#[derive(Debug)]
-pub(crate) struct Statm(Option<File>);
-
-/// Maximum bytes of the file's text, which is seven numbers.
-const STATM_BYTES_MAX: usize = 256;
-
-#[derive(Clone, Copy)]
-struct Resident {
-    all_bytes: u64,
-    /// Bytes of the pages that are mapped from files: the program and its libraries.
-    program_bytes: u64,
-}
-
-impl Statm {
-    /// Opens the file of this process. The caller has already forked, if the process is a daemon.
-    pub(crate) fn open() -> Statm {
-        Statm(File::open("/proc/self/statm").ok())
-    }
-
-    /// Reads the file. `None` if there is no /proc.
-    fn now(&self) -> Option<Resident> {
-        let mut text = [0; STATM_BYTES_MAX];
-        let bytes = self.0.as_ref()?.read_at(&mut text, 0).ok()?;
-        let text = std::str::from_utf8(text.get(..bytes)?).ok()?;
-        let mut pages = text.split(' ').skip(1).map_while(|pages| pages.parse::<u64>().ok());
-        let mut bytes = || pages.next().map(|pages| pages * page_size() as u64);
-        Some(Resident { all_bytes: bytes()?, program_bytes: bytes()? })
     }
 }

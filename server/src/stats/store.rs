@@ -3,7 +3,7 @@
 //! Where: `stats::answer` calls `write`; memcached has no such statistics.
 //! Invariant: `stats reset` sets the counts to 0. Other numbers are current values.
 
-use super::{Rows, stat};
+use super::rows::{Rows, stat};
 use crate::settings::VERSION;
 use crate::shared::Shared;
 

@@ -3,7 +3,7 @@
 //! Where: `stats::answer` calls `write`; memcached has no such statistics.
 //! Invariant: without `-U` the answer is empty. Without `--xdp` no line is about an interface.
 
-use super::{Rows, stat};
+use super::rows::{Rows, stat};
 use crate::shared::Shared;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
