@@ -5,20 +5,26 @@
 //! changes no counter.
 //! Source: memcached 1.6.45 `struct stats`, `struct stats_state`.
 
+pub(crate) mod prefixes;
+pub mod requests;
+pub(crate) mod sampled;
+pub(crate) mod statm;
+pub(crate) mod watch;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crate::errand::place::Places;
-use crate::prefixes::Prefixes;
-use crate::requests::{self, Counters};
-use crate::sampled::{Samples, SharedSamples};
 use crate::settings::Settings;
-use crate::statm::Statm;
-use crate::watch::Watch;
 use columns::datapath::xdp::Interface;
 use memory::plant::{Fault, is};
+use prefixes::Prefixes;
+use requests::Counters;
+use sampled::{Samples, SharedSamples};
+use statm::Statm;
 use store::Store;
+use watch::Watch;
 
 /// Sums of all counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::groups;
+use super::groups;
 
 /// The memory that this process may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub fn usable(root: &Path) -> Ram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::groups::tests::{Root, V1, V2};
+    use crate::machine::groups::tests::{Root, V1, V2};
 
     const MEMINFO: (&str, &str) =
         ("proc/meminfo", "MemTotal:        4096 kB\nMemFree:         1024 kB\n");

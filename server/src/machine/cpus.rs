@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::groups;
+use super::groups;
 
 /// The processors that this process may use, and the processor time that it may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ fn rounded_up(quota: &str, period: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::groups::tests::{Root, V1, V2};
+    use crate::machine::groups::tests::{Root, V1, V2};
 
     #[test]
     fn no_control_groups_no_quota() {

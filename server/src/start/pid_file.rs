@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::replace;
+use super::replace;
 
 /// Maximum number of bytes that are read from a pid file. Every process id has fewer digits.
 const PID_BYTES_MAX: u64 = 32;
