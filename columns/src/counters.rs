@@ -221,8 +221,8 @@ mod tests {
         let sent = Row { name: "udp_sent", help: "Datagrams sent.", is_gauge: false, value: 7 };
         assert_eq!(row("udp_sent"), sent);
         assert!(row("queued").is_gauge && row("queued").value == 2);
-        let text = "Messages dropped because they look like a server's answer: with forged packets, \
-                    two servers can be made to answer each other.";
+        let text = "Messages dropped because they look like a server's answer: with forged \
+                    packets, two servers can be made to answer each other.";
         assert_eq!(row("udp_dropped_answer").help, text);
         assert!(sums.rows().all(|row| row.help.ends_with('.')));
     }

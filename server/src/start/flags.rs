@@ -91,7 +91,7 @@ pub fn parse(
             }
             ValueKind::Value(_) => text(flag, parser.value())?,
         };
-        choices.apply(flag, value.trim_start())?;
+        choices.act(&named(flag), flag.handler, value.trim_start())?;
         is_first = false;
         if let Some(text) = choices.print {
             return Ok(Action::Print(text));

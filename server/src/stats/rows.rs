@@ -14,6 +14,14 @@ macro_rules! stat {
 }
 pub(super) use stat;
 
+/// Writes rows that have the names of fields of `$of`.
+macro_rules! stats {
+    ($rows:expr, $of:expr => $($name:ident),+) => {
+        $(stat!($rows, stringify!($name), $of.$name);)+
+    };
+}
+pub(super) use stats;
+
 /// The reply to which statistics are appended: text lines, or binary frames.
 pub(super) struct Rows<'o> {
     pub(super) form: Form,

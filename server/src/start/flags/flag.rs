@@ -49,6 +49,8 @@ pub enum ValueKind {
 
 #[derive(Clone, Copy)]
 pub(super) enum Handler {
+    /// Changes the settings in a way that does not depend on a value.
+    Switches(fn(&mut Choices)),
     /// Changes the settings. The function gets the flag's value, or an empty text.
     Sets(fn(&mut Choices, &str) -> Result<(), BadFlag>),
     /// Has no effect here. The value is checked as in memcached, and a note tells the user `why`.
@@ -86,7 +88,7 @@ impl Flag {
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self.handler {
-            Handler::Sets(_) => Effect::Works,
+            Handler::Switches(_) | Handler::Sets(_) => Effect::Works,
             Handler::Nothing { why, .. } => Effect::Nothing(why),
             Handler::Refused(why) => Effect::Refused(why),
         }
@@ -120,13 +122,13 @@ pub(super) struct XdpFlags {
 }
 
 impl Choices {
-    pub(super) fn apply(&mut self, flag: &Flag, value: &str) -> Result<(), BadFlag> {
-        self.act(&named(flag), flag.handler, value)
-    }
-
     /// Carries out the `handler` of a flag, or of an option of `-o`, with the flag's value.
     pub(super) fn act(&mut self, name: &str, handler: Handler, value: &str) -> Result<(), BadFlag> {
         match handler {
+            Handler::Switches(switch) => {
+                switch(self);
+                Ok(())
+            }
             Handler::Sets(set) => set(self, value),
             Handler::Nothing { check, why } => {
                 check(value)?;
@@ -159,13 +161,13 @@ pub(super) fn unknown(what: &str) -> BadFlag {
 }
 
 /// Parses a number within `bounds`. If that fails, the refusal begins with the text `wrong`.
-pub(super) fn number(
+pub(super) fn number<N: TryFrom<i64>>(
     text: &str,
     bounds: std::ops::RangeInclusive<i64>,
     wrong: &str,
-) -> Result<i64, BadFlag> {
-    text.parse::<i64>()
-        .ok()
-        .filter(|value| bounds.contains(value))
+) -> Result<N, BadFlag> {
+    let value = text.parse::<i64>().ok().filter(|value| bounds.contains(value));
+    value
+        .and_then(|value| N::try_from(value).ok())
         .ok_or_else(|| BadFlag::value(format!("{wrong} (given: '{text}')")))
 }
