@@ -3,6 +3,7 @@
 //! Where: every test and bench that starts a server.
 //! Invariant: no process started here outlives its test, and no wait is longer than `PATIENCE`.
 #![allow(dead_code, reason = "each test crate uses its own part of this module")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::ffi::OsStr;
 use std::fs;
