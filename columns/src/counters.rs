@@ -29,31 +29,44 @@ impl SharedCounter {
     }
 }
 
+/// A sum of counters with its description, as a page of metrics needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The name of the counter.
+    pub name: &'static str,
+    /// One or more sentences that describe the counter.
+    pub help: &'static str,
+    /// True if the number is the current value of a quantity, which may fall.
+    pub is_gauge: bool,
+    /// The number.
+    pub value: u64,
+}
+
 /// Defines, from one list of names, `Counters` (the counters of a column), `Sums` (sums of
 /// counters), and functions that add and subtract sums. After `stats reset`, counts are reported
 /// from 0 on. Other columns may add to a shared count. A gauge is the current value of a quantity.
 #[macro_export]
 macro_rules! counters {
     (
-        counts: $($(#[$doc:meta])* $count:ident),+;
-        shared: $($(#[$shared_doc:meta])* $shared:ident),*;
-        gauges: $($(#[$gauge_doc:meta])* $gauge:ident),*;
+        counts: $($(#[doc = $doc:literal])+ $count:ident),+;
+        shared: $($(#[doc = $shared_doc:literal])+ $shared:ident),*;
+        gauges: $($(#[doc = $gauge_doc:literal])+ $gauge:ident),*;
     ) => {
         /// One column's counters, on separate cache lines.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct Counters {
-            $($(#[$doc])* pub $count: $crate::counters::Counter,)*
-            $($(#[$gauge_doc])* pub $gauge: $crate::counters::Counter,)*
-            $($(#[$shared_doc])* pub $shared: $crate::counters::SharedCounter,)*
+            $($(#[doc = $doc])+ pub $count: $crate::counters::Counter,)*
+            $($(#[doc = $gauge_doc])+ pub $gauge: $crate::counters::Counter,)*
+            $($(#[doc = $shared_doc])+ pub $shared: $crate::counters::SharedCounter,)*
         }
 
         /// Sums of `Counters`.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Sums {
-            $($(#[$doc])* pub $count: u64,)*
-            $($(#[$shared_doc])* pub $shared: u64,)*
-            $($(#[$gauge_doc])* pub $gauge: u64,)*
+            $($(#[doc = $doc])+ pub $count: u64,)*
+            $($(#[doc = $shared_doc])+ pub $shared: u64,)*
+            $($(#[doc = $gauge_doc])+ pub $gauge: u64,)*
         }
 
         impl Sums {
@@ -82,6 +95,19 @@ macro_rules! counters {
                     $($shared: self.$shared.wrapping_sub(earlier.$shared),)*
                     $($gauge: self.$gauge,)*
                 }
+            }
+
+            /// All sums, each with the text that describes it.
+            pub fn rows(&self) -> impl Iterator<Item = $crate::counters::Row> {
+                [
+                    $((stringify!($count), concat!($($doc),+), false, self.$count),)*
+                    $((stringify!($shared), concat!($($shared_doc),+), false, self.$shared),)*
+                    $((stringify!($gauge), concat!($($gauge_doc),+), true, self.$gauge),)*
+                ]
+                .into_iter()
+                .map(|(name, help, is_gauge, value)| {
+                    $crate::counters::Row { name, help: help.trim_start(), is_gauge, value }
+                })
             }
         }
     };
@@ -182,4 +208,22 @@ counters! {
     system_calls,
     /// The id that the system gave to the column's thread.
     thread_id;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sum_is_told_with_the_whole_text_that_describes_it() {
+        let sums = Sums { udp_sent: 7, queued: 2, ..Sums::default() };
+        let row = |name| sums.rows().find(|row| row.name == name).unwrap();
+        let sent = Row { name: "udp_sent", help: "Datagrams sent.", is_gauge: false, value: 7 };
+        assert_eq!(row("udp_sent"), sent);
+        assert!(row("queued").is_gauge && row("queued").value == 2);
+        let text = "Messages dropped because they look like a server's answer: with forged \
+                    packets, two servers can be made to answer each other.";
+        assert_eq!(row("udp_dropped_answer").help, text);
+        assert!(sums.rows().all(|row| row.help.ends_with('.')));
+    }
 }

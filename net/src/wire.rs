@@ -15,21 +15,23 @@
 
 mod checksum;
 mod ethernet;
+mod ip;
 mod ipv4;
 mod ipv6;
+mod rejected;
 #[cfg(test)]
 mod tests;
 mod udp;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 pub(crate) use checksum::Sum;
 use ethernet::NetworkProtocol;
+pub use ethernet::{Mac, Macs};
+pub use ip::Ips;
 use memory::plant::{Fault, is};
-
-const UDP: u8 = 17;
-/// The hop limit (TTL) of packets that are written.
-const HOPS: u8 = 64;
+pub use rejected::Rejected;
+pub use udp::{Ports, Sums};
 
 /// Size of all headers of a packet over IPv4.
 pub const HEADERS_BYTES_V4: usize = ethernet::HEADER_BYTES + ipv4::HEADER_BYTES + udp::HEADER_BYTES;
@@ -37,55 +39,6 @@ pub const HEADERS_BYTES_V4: usize = ethernet::HEADER_BYTES + ipv4::HEADER_BYTES 
 pub const HEADERS_BYTES_V6: usize = ethernet::HEADER_BYTES + ipv6::HEADER_BYTES + udp::HEADER_BYTES;
 /// Size of the Ethernet header, which is not part of an interface's MTU.
 pub const ETHERNET_BYTES: usize = ethernet::HEADER_BYTES;
-
-/// An Ethernet address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mac(pub [u8; 6]);
-
-impl Mac {
-    /// True if this is the address of one machine: neither a group address nor zero.
-    #[must_use]
-    pub fn is_one(self) -> bool {
-        self.0[0] & 1 == 0 && self.0 != [0; 6]
-    }
-}
-
-/// The Ethernet addresses of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Macs {
-    /// The Ethernet address of the sender, or of the last router.
-    pub from: Mac,
-    /// The Ethernet address of the receiver, or of the next router.
-    pub to: Mac,
-}
-
-/// The IP addresses of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ips {
-    /// IPv4.
-    V4 {
-        /// The sender's address.
-        from: Ipv4Addr,
-        /// The receiver's address.
-        to: Ipv4Addr,
-    },
-    /// IPv6.
-    V6 {
-        /// The sender's address.
-        from: Ipv6Addr,
-        /// The receiver's address.
-        to: Ipv6Addr,
-    },
-}
-
-/// The UDP ports of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ports {
-    /// The sender's port.
-    pub from: u16,
-    /// The receiver's port.
-    pub to: u16,
-}
 
 /// The addresses and ports of a packet's sender and receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,17 +99,6 @@ impl Ends {
     }
 }
 
-/// The UDP checksums that `read` accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sums {
-    /// Checksums over the whole packet.
-    Whole,
-    /// Checksums over the whole packet or over the pseudo header alone. If a packet stays on one
-    /// machine, the kernel sums only the pseudo header and leaves the payload to a network card,
-    /// but the packet passes no card.
-    PartialToo,
-}
-
 /// The result of reading a packet's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
@@ -164,53 +106,6 @@ pub struct Packet {
     pub ends: Ends,
     /// Length of the payload, which begins at `ends.header_bytes()`.
     pub payload_bytes: usize,
-}
-
-/// The reason why a frame is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejected {
-    /// The frame ends within a header.
-    Short,
-    /// An Ethernet address is a group address or zero.
-    Group,
-    /// The frame has a VLAN tag.
-    Tagged,
-    /// The frame carries neither IPv4 nor IPv6.
-    NotIp,
-    /// The IPv4 header has options.
-    Options,
-    /// The checksum of the IPv4 header is wrong.
-    HeaderChecksum,
-    /// The packet is a fragment over IPv4.
-    Fragment,
-    /// An IPv6 extension header, such as a fragment's, comes before the UDP header.
-    Extension,
-    /// The packet does not carry UDP.
-    NotUdp,
-    /// A header gives a length that is larger than the packet, or smaller than the header.
-    Length,
-    /// The UDP checksum is wrong, or is missing over IPv6.
-    Checksum,
-    /// The sender's address does not belong to one other machine, so that no answer is possible.
-    Sender,
-}
-
-impl Rejected {
-    /// All reasons; the index of a reason is its discriminant.
-    pub const ALL: [Rejected; 12] = [
-        Rejected::Short,
-        Rejected::Group,
-        Rejected::Tagged,
-        Rejected::NotIp,
-        Rejected::Options,
-        Rejected::HeaderChecksum,
-        Rejected::Fragment,
-        Rejected::Extension,
-        Rejected::NotUdp,
-        Rejected::Length,
-        Rejected::Checksum,
-        Rejected::Sender,
-    ];
 }
 
 /// Reads a frame that carries UDP.

@@ -53,6 +53,8 @@
 //! Source: the KV-Cache paper, section 4; `Documentation/networking/af_xdp.rst` of Linux.
 
 mod bpf;
+mod completion;
+mod fill;
 mod in_flight;
 mod inbox;
 #[cfg(test)]
@@ -61,23 +63,27 @@ mod lacks;
 mod link;
 mod outbox;
 mod parted;
+mod peer;
 mod port;
 mod program;
 mod queue;
 mod ring;
 mod route;
-mod send_half;
+mod rx;
+mod socket;
 mod steal;
 #[cfg(test)]
 mod tests;
+mod tx;
 mod umem;
 #[cfg(test)]
 mod values;
 
-pub use inbox::{DatagramIter, Inbox, Peer};
+pub use inbox::{DatagramIter, Inbox};
 pub use link::{Facts, Health, Mode, OpenError, OpenOptions, Opened, Values, Watch, open};
 pub use outbox::{Outbox, SendBatch, UNSENT_WAIT};
 pub use parted::Pieces;
+pub use peer::Peer;
 pub use port::{CHUNKS_MAX, CHUNKS_MIN, Chunks, Meter, Port, Statistics};
 pub use queue::Queue;
 pub use route::{Unreachable, reach};

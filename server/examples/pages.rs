@@ -46,7 +46,7 @@ mod tests {
     use hypostyle::flags::pages::command;
     use hypostyle::flags::{extended, flags};
     use hypostyle::settings::VERSION;
-    use std::path::PathBuf;
+    use testing::Folder;
 
     /// Runs a program with `text` as its input. Returns its outputs; `None` if it is not installed.
     fn said(words: &[&str], text: &str) -> Option<String> {
@@ -56,28 +56,16 @@ mod tests {
         Some(format!("{out}{error}"))
     }
 
-    /// A folder with all pages, removed when dropped.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn with_pages(name: &str) -> Folder {
-            let path = std::env::temp_dir().join(format!("pages-{}-{name}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            for (name, text) in pages().unwrap() {
-                fs::write(path.join(name), text).unwrap();
-            }
-            Folder(path)
+    fn folder_with_pages() -> Folder {
+        let folder = Folder::new();
+        for (name, text) in pages().unwrap() {
+            fs::write(folder.path(&name), text).unwrap();
         }
-
-        fn file(&self, name: &str) -> String {
-            self.0.join(name).to_str().unwrap().to_owned()
-        }
+        folder
     }
 
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn file(folder: &Folder, name: &str) -> String {
+        folder.path(name).to_str().unwrap().to_owned()
     }
 
     #[test]
@@ -110,7 +98,7 @@ mod tests {
 
     #[test]
     fn manual_pages_are_rendered_without_a_warning() {
-        let folder = Folder::with_pages("man");
+        let folder = folder_with_pages();
         let mut seen = 0;
         for page in fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()) {
             if page.extension().is_none_or(|end| end != "1") {
@@ -133,21 +121,21 @@ mod tests {
     /// and of an option.
     #[test]
     fn shells_complete_a_flag_and_an_option() {
-        let folder = Folder::with_pages("shells");
+        let folder = folder_with_pages();
         let bash = format!(
             "source '{}'; compopt() {{ :; }}; \
              cur() {{ COMP_WORDS=(hypostyle \"$@\"); COMP_CWORD=$#; \
              _hypostyle hypostyle \"${{@: -1}}\" \"${{@: -2:1}}\"; echo \"${{COMPREPLY[@]}}\"; }}; \
              cur --max-re; cur -o idle",
-            folder.file("hypostyle.bash")
+            file(&folder, "hypostyle.bash")
         );
         let zsh = format!(
             "autoload -U compinit && compinit -D && source '{}' && whence -w _hypostyle",
-            folder.file("_hypostyle")
+            file(&folder, "_hypostyle")
         );
         let fish = format!(
             "source '{}'; complete -C 'hypostyle --max-re'; complete -C 'hypostyle -o idle'",
-            folder.file("hypostyle.fish")
+            file(&folder, "hypostyle.fish")
         );
         if let Some(said) = said(&["bash"], &bash) {
             assert_eq!(said, "--max-reqs-per-event\nidle_timeout=\n");

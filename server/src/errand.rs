@@ -12,7 +12,7 @@ pub(crate) mod detail;
 pub(crate) mod dump;
 pub(crate) mod place;
 
-pub(crate) use columns::executor::Progress;
+use columns::executor::Progress;
 use columns::out::Out;
 
 use crate::execute::{Context, STEP_BYTES};
@@ -50,17 +50,21 @@ impl columns::executor::Errand<Context> for Errand {
 
     fn step(&mut self, context: &mut Context, out: &mut Out) -> Progress {
         let before = out.buf.len();
+        let Context { store, shared, clock, column, .. } = context;
+        let mut items = 0;
         let progress = match &mut self.0 {
-            Kind::Dump(dump) => dump.step(context, &mut out.buf),
-            Kind::Census(census) => census.step(context, &mut out.buf),
-            Kind::Detail(detail) => detail.step(context, &mut out.buf),
-            Kind::Conns(conns) => conns.step(context, &mut out.buf),
+            Kind::Dump(dump) => dump.step(store, clock, &mut items, &mut out.buf),
+            Kind::Census(census) => {
+                census.step(store, (clock, &shared.prefixes), &mut items, &mut out.buf)
+            }
+            Kind::Detail(detail) => detail.step(clock, &shared.prefixes, &mut out.buf),
+            Kind::Conns(conns) => conns.step(&shared.columns, *column, &mut out.buf),
             Kind::Watch(guard) => {
                 out.buf.extend_from_slice(&guard.take_lines());
                 Progress::Idle
             }
         };
-        context.work(1 + (out.buf.len() - before) / STEP_BYTES);
+        context.work(items + 1 + (out.buf.len() - before) / STEP_BYTES);
         progress
     }
 }

@@ -7,6 +7,7 @@
 //! Source: memcached 1.6.45 `process_command_ascii`, `dispatch_bin_command` and their callees.
 
 mod arithmetic;
+mod context;
 mod executor;
 mod found;
 mod get;
@@ -17,156 +18,19 @@ mod put;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use columns::executor::NextStep;
 use columns::out::Out;
-use protocol::text::operator::Streams;
 use protocol::{Answer, Delete, Form, Meta, MetaVerb, Outcome, Refusal, Request, Store, stored};
-use store::{Body, Column, DeleteResult, Draft, MetaDelete, PrefetchedHash, StoreError};
+use store::{Body, DeleteResult, Draft, MetaDelete, PrefetchedHash};
 
-use crate::ahead::PopulatorHandle;
-use crate::clock::Clock;
-use crate::errand::Errand;
-use crate::limits::EVICTIONS_NOTED_MAX;
-use crate::requests::Counters;
-use crate::sampled::Sampler;
 use crate::settings::MEMCACHED_VERSION;
-use crate::shared::Shared;
 use crate::stats;
-use crate::watch::{DETAIL, NotedEvents};
-pub(crate) use note::value_bytes;
+pub use context::Context;
+pub(crate) use context::STEP_BYTES;
 use put::ArrivedValue;
 
 /// The highest level of `verbosity`; a higher number has the same effect.
 const VERBOSITY_MAX: u32 = 2;
-
-/// The state that a column needs to execute requests.
-#[derive(Debug)]
-pub struct Context {
-    /// The column's access to the store.
-    pub store: Column,
-    /// The column's own counters.
-    pub counters: Arc<Counters>,
-    /// The state that all columns share.
-    pub shared: Arc<Shared>,
-    pub(crate) column: usize,
-    /// The column's view of the time, set once per loop.
-    pub clock: Clock,
-    /// True if a request waits when the store has no room. False if such a request is refused.
-    pub may_wait: bool,
-    /// True if the requests arrived in datagrams, whose sender may be forged.
-    pub(crate) by_datagram: bool,
-    /// The errand that the connection continues after this turn.
-    pub(crate) errand: Option<Box<Errand>>,
-    pub(crate) noted: NotedEvents,
-    pub(crate) sampler: Sampler,
-    pub(crate) populator: Option<PopulatorHandle>,
-    /// Number of steps that this loop has taken, see `work`.
-    #[cfg(debug_assertions)]
-    steps: u64,
-}
-
-impl Context {
-    /// Makes the context of a column, from its access to the store and its counters.
-    #[must_use]
-    pub fn new(
-        store: Column,
-        counters: Arc<Counters>,
-        shared: Arc<Shared>,
-        clock: Clock,
-    ) -> Context {
-        let own = |column: &Arc<Counters>| Arc::ptr_eq(column, &counters);
-        let column = shared.requests.iter().position(own).unwrap_or(0);
-        Context {
-            store,
-            column,
-            counters,
-            shared,
-            clock,
-            may_wait: true,
-            by_datagram: false,
-            errand: None,
-            noted: NotedEvents::default(),
-            sampler: Sampler::new(column),
-            populator: None,
-            #[cfg(debug_assertions)]
-            steps: 0,
-        }
-    }
-
-    /// Counts steps of work, for the test that no command exceeds `limits::LOOP_STEPS_MAX`. A step
-    /// is a request, a key, an item or entry that is examined, or `STEP_BYTES` bytes of replies.
-    #[inline(always)]
-    #[cfg_attr(
-        not(debug_assertions),
-        expect(clippy::unused_self, reason = "counts in debug builds")
-    )]
-    pub(crate) fn work(&mut self, steps: usize) {
-        #[cfg(debug_assertions)]
-        {
-            self.steps += steps as u64;
-        }
-        #[cfg(not(debug_assertions))]
-        let _ = steps;
-    }
-
-    /// Reads which streams of events clients watch. Called at the beginning of each loop.
-    #[inline]
-    pub(crate) fn look_who_watches(&mut self) {
-        // The assignment below also clears a `SAMPLED` bit that is left from an earlier loop.
-        let watched = self.shared.watch.watched();
-        if watched != self.noted.watched {
-            self.store.note_evictions(if watched.intersects(Streams::EVICTIONS.with(DETAIL)) {
-                EVICTIONS_NOTED_MAX
-            } else {
-                0
-            });
-            self.noted.watched = watched;
-        }
-    }
-
-    /// Gives the events that a loop has noted to the connections that watch.
-    #[inline]
-    pub(crate) fn tell_events(&mut self) {
-        #[cfg(debug_assertions)]
-        self.shared.note_steps(std::mem::take(&mut self.steps));
-        if self.noted.watched != Streams::default() {
-            self.tell_watchers();
-        }
-    }
-
-    #[cold]
-    fn tell_watchers(&mut self) {
-        if self.noted.watched.intersects(Streams::EVICTIONS.with(DETAIL)) {
-            note::evictions(self);
-        }
-        if self.noted.has_lines() {
-            self.noted.tell(&self.shared, &self.counters);
-        }
-    }
-
-    /// Returns a refusal if a request whose answer takes several turns arrived in a datagram.
-    pub(crate) fn refuses_errands(&self) -> Option<Refusal> {
-        self.by_datagram.then(|| self.refused(Refusal::ConnectionOnly))
-    }
-
-    /// Returns a refusal if an operator's command arrived in a datagram and `-o udp_admin` is off.
-    pub(crate) fn refuses_operators(&self) -> Option<Refusal> {
-        let obeys = !self.by_datagram || self.shared.settings.udp_admin;
-        (!obeys).then(|| self.refused(Refusal::OperatorOnly))
-    }
-
-    fn refused(&self, refusal: Refusal) -> Refusal {
-        self.counters.udp_refused.add(1);
-        refusal
-    }
-
-    #[inline]
-    fn waits(&self, refused: StoreError) -> bool {
-        self.may_wait && refused == StoreError::Later
-    }
-}
 
 /// Executes `request` and appends its reply to `out`.
 #[inline]
@@ -196,9 +60,6 @@ pub fn execute_hashed(
     context.work(1 + out.buf.len().saturating_sub(before) / STEP_BYTES);
     after
 }
-
-/// Number of reply bytes that count as one step of work, as one request does.
-pub(crate) const STEP_BYTES: usize = 64;
 
 /// Executes a request that is not a retrieval. Storage commands, meta commands and other commands
 /// have separate functions, so that the compiler allocates registers for each function separately.

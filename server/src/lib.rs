@@ -1,33 +1,35 @@
 //! The server: the executor of all commands, the command line, and statistics.
 //!
-//! Where: uses `columns`, `net`, `protocol` and `store`. `run` starts the server, `listen` opens
-//! its listeners. Columns pass requests to `execute`, which calls the store and writes the replies.
+//! Where: uses `columns`, `net`, `protocol` and `store`. First, `start` turns the command line into
+//! settings and prepares the process; `machine` tells which processors and how much memory the
+//! process may use. Then `run` opens the listeners and starts the columns, which share the state in
+//! `shared`. The columns pass each request to `execute`, which calls the store and writes the
+//! reply. A command whose answer takes several turns becomes an `errand`; `stats` shows the counts
+//! of all these modules.
 //! Invariant: the execution of a request does not allocate, block or log.
 
-mod ahead;
-mod errand;
-mod groups;
-mod numa;
-mod prefixes;
-mod replace;
-mod sampled;
-
-pub mod bypass;
-pub mod clock;
-pub mod cpus;
-pub mod execute;
-pub mod flags;
+// Once, before the first request.
 pub mod limits;
-pub mod listen;
-pub mod pid_file;
-pub mod port_file;
-pub mod process;
-pub mod ram;
-pub mod requests;
+mod machine;
 pub mod run;
-pub mod settings;
+mod start;
+
+// For each request.
+pub mod clock;
+pub mod execute;
 pub mod shared;
+
+// For a request that asks about the server, or whose answer takes several turns.
+mod errand;
 pub mod stats;
+
 #[cfg(all(test, shuttle))]
 mod under_shuttle;
-mod watch;
+
+use machine::numa;
+pub use machine::{cpus, ram};
+use run::ahead;
+pub use run::{bypass, listen};
+pub use shared::requests;
+use shared::{prefixes, sampled, watch};
+pub use start::{flags, pid_file, port_file, process, settings};

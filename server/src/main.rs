@@ -10,10 +10,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use hypostyle::pid_file::PidFile;
-use hypostyle::process::{self, Signals, Stop, User};
+use hypostyle::process::{self, Signals, Stop};
 use hypostyle::run::{BoundServer, Server, StartError};
 use hypostyle::settings::Settings;
 use hypostyle::{cpus, flags, port_file, ram, shared};
+use nix::unistd::User;
 
 /// Exit statuses, the same as memcached's (sysexits.h).
 const FAILURE: u8 = 1;
@@ -120,7 +121,7 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     if !process::is_root() {
         let (own, wanted) = (process::user_id(), settings.user.as_deref());
         let is_other = |name: &&str| {
-            process::find_user(name).ok().flatten().is_none_or(|wanted| wanted.uid != own)
+            process::find_user(name).ok().flatten().is_none_or(|wanted| wanted.uid.as_raw() != own)
         };
         if let Some(name) = wanted.filter(is_other) {
             tell(&format!(
@@ -159,7 +160,7 @@ fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
              privileges: {error}"
         ));
     }
-    let give_up_root = || match user {
+    let give_up_root = || match &user {
         Some(user) => {
             process::become_user(user).map_err(|error| Failure {
                 text: format!("failed to assume identity of user {}: {error}", user.uid),

@@ -5,6 +5,10 @@
 //! Invariant: when `Server::stop` returns, every column's thread has ended, every connection and
 //! listener is closed, and the Unix socket's file is removed.
 
+pub(crate) mod ahead;
+pub mod bypass;
+pub mod listen;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,16 +28,16 @@ use memory::arena::Arena;
 use net::{Calls, Endpoint, Waker};
 use store::Store;
 
-use crate::ahead::Populator;
-use crate::bypass::{self, BypassError};
 use crate::clock::Clock;
 use crate::execute::Context;
 use crate::limits;
-use crate::listen::{self, ListenError, Listeners};
 use crate::numa::Nodes;
 use crate::process;
 use crate::settings::Settings;
 use crate::shared::Shared;
+use ahead::Populator;
+use bypass::BypassError;
+use listen::{ListenError, Listeners};
 
 /// The reason why a server cannot start.
 #[derive(Debug, thiserror::Error)]

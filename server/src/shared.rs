@@ -5,20 +5,26 @@
 //! changes no counter.
 //! Source: memcached 1.6.45 `struct stats`, `struct stats_state`.
 
+pub(crate) mod prefixes;
+pub mod requests;
+pub(crate) mod sampled;
+pub(crate) mod statm;
+pub(crate) mod watch;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crate::errand::place::Places;
-use crate::prefixes::Prefixes;
-use crate::requests::{self, Counters};
-use crate::sampled::{Samples, SharedSamples};
 use crate::settings::Settings;
-use crate::stats::Statm;
-use crate::watch::Watch;
 use columns::datapath::xdp::Interface;
 use memory::plant::{Fault, is};
+use prefixes::Prefixes;
+use requests::Counters;
+use sampled::{Samples, SharedSamples};
+use statm::Statm;
 use store::Store;
+use watch::Watch;
 
 /// Sums of all counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +65,7 @@ pub struct Shared {
     pub requests: Vec<Arc<Counters>>,
     /// The part that columns use themselves, with their counters.
     pub columns: Arc<columns::shared::Shared>,
-    pub(crate) watch: Watch,
+    pub(crate) watch: Arc<Watch>,
     pub(crate) statm: Statm,
     /// The places of the dumps that run now.
     pub(crate) places: Arc<Places>,
@@ -92,7 +98,7 @@ impl Shared {
             huge_pages: OnceLock::new(),
             requests: (0..settings.columns).map(|_| Arc::default()).collect(),
             columns: Arc::new(columns::shared::Shared::new(settings.of_columns())),
-            watch: Watch::new(settings.detail),
+            watch: Arc::new(Watch::new(&settings)),
             statm: Statm::open(),
             places: Arc::default(),
             samples: (0..settings.columns).map(|_| SharedSamples::default()).collect(),

@@ -18,53 +18,34 @@ mod items;
 mod latency;
 mod memory;
 mod mrc;
+mod pending;
+mod rows;
 mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
 mod udp;
 
-pub(crate) use memory::Statm;
-
-use std::fmt::Arguments;
-
 use protocol::text::operator::SLAB_CLASSES;
-use protocol::{Args, Form, Outcome, Refusal, Stats};
+use protocol::{Args, Outcome, Refusal, Stats};
 
 use crate::errand::census::Census;
 use crate::errand::conns::Conns;
 use crate::errand::detail::Detail;
-use crate::errand::dump::{Dump, Lines};
+use crate::errand::dump::Lines;
 use crate::errand::place::Place;
-use crate::errand::{Errand, Kind, Progress};
+use crate::errand::{Errand, Kind};
 use crate::execute::Context;
 use crate::limits::ERRAND_STEPS_AT_ONCE;
 use crate::shared::Shared;
 use crate::watch;
-use ::columns::executor::{Errand as _, NextStep};
+use ::columns::executor::{Errand as _, NextStep, Progress};
 use ::columns::out::Out;
+use pending::{Listing, Order, Pending};
+use rows::{Rows, stat};
 
 /// The slab class that `stats` reports for all items.
 const CLASS: u32 = 1;
-
-macro_rules! stat {
-    ($rows:expr, $name:expr, $value:expr) => {
-        $rows.row($name, format_args!("{}", $value))
-    };
-}
-use stat;
-
-/// The reply to which statistics are appended: text lines, or binary frames.
-pub(crate) struct Rows<'o> {
-    form: Form,
-    out: &'o mut Vec<u8>,
-}
-
-impl Rows<'_> {
-    fn row(&mut self, name: &str, value: Arguments<'_>) {
-        self.form.stat(name, value, self.out);
-    }
-}
 
 /// The answer to a subcommand.
 #[derive(Clone, Copy)]
@@ -90,15 +71,13 @@ enum Answer {
 /// Subcommands that `Form::asks_for` recognizes, in the order in which memcached tries them.
 const SUBCOMMANDS: &[(&[u8], Answer)] = &[
     (b"reset", Answer::Reset),
-    (DETAIL, Answer::Detail),
+    (detail::NAME, Answer::Detail),
     (b"settings", Answer::Rows(settings::write)),
     (b"cachedump", Answer::Cachedump),
     (b"conns", Answer::Conns),
     // The answer is empty, as from memcached without external storage.
     (b"extstore", Answer::Rows(|_, _| ())),
 ];
-
-const DETAIL: &[u8] = b"detail";
 
 /// Subcommands whose name must be given in full in both protocols, tried after `SUBCOMMANDS`.
 const WHOLE_NAMES: &[(&[u8], Answer)] = &[
@@ -118,39 +97,6 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     (b"store", Answer::Rows(store::write)),
     (b"udp", Answer::Rows(udp::write)),
 ];
-
-/// The step that completes an answer after its rows are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pending {
-    /// Write this outcome as the reply.
-    Reply(Outcome),
-    /// Carry out this order, if the client may give operators' commands.
-    Order(Order),
-    Hot,
-    /// Begin an errand that sends this list over several turns.
-    Errand(Listing),
-}
-
-/// The lists that are sent over several turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listing {
-    /// The items of `stats cachedump`.
-    Items,
-    Sockets,
-    Sizes,
-    Prefixes,
-    /// The counts of requests for each key prefix.
-    Detail,
-}
-
-/// The forms of `stats` that change the server's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
-    /// Set the counts to 0.
-    Reset,
-    /// Start (true) or stop (false) counting requests for each key prefix.
-    CountPrefixes(bool),
-}
 
 /// Appends the reply to `stats ARGUMENTS`, or begins an errand for it.
 pub(crate) fn answer(context: &mut Context, request: &Stats<'_>, out: &mut Out) -> NextStep {
@@ -193,12 +139,14 @@ fn errand(context: &Context, listing: Listing, request: &Stats<'_>) -> Result<Er
     let form = request.form;
     match listing {
         Listing::Items => cachedump(context, request.args),
-        Listing::Sockets => Ok(Errand(Kind::Conns(Conns::begin(context, form)))),
+        Listing::Sockets => {
+            Ok(Errand(Kind::Conns(Conns::begin(&context.shared.columns, context.column, form))))
+        }
         Listing::Sizes => census(context, |place| Census::of_sizes(place, form)),
         Listing::Prefixes => census(context, |place| Census::of_prefixes(place, form)),
         Listing::Detail if request.lists => Ok(Errand(Kind::Detail(Detail::of_lines()))),
         Listing::Detail => {
-            let place = Place::take(context).ok_or(Refusal::CrawlerBusy)?;
+            let place = context.take_place().ok_or(Refusal::CrawlerBusy)?;
             Ok(Errand(Kind::Detail(Detail::of_value(place, form))))
         }
     }
@@ -274,7 +222,7 @@ fn write(shared: &Shared, now: u32, request: &Stats<'_>, out: &mut Vec<u8>) -> P
 
 /// Begins a count of all items. Refuses the count if too many dumps or counts run already.
 fn census(context: &Context, of: impl FnOnce(Place) -> Census) -> Result<Errand, Refusal> {
-    let place = Place::take(context).ok_or(Refusal::CrawlerBusy)?;
+    let place = context.take_place().ok_or(Refusal::CrawlerBusy)?;
     Ok(Errand(Kind::Census(of(place))))
 }
 
@@ -284,7 +232,7 @@ fn cachedump(context: &Context, args: Args<'_>) -> Result<Errand, Refusal> {
         _ if args.count < 3 => Err(Refusal::StatsCachedumpWords),
         (Some(SLAB_CLASSES..), Some(_)) => Err(Refusal::StatsCachedumpClass),
         (Some(class), Some(limit)) => {
-            let dump = Dump::begin(context, Lines::items(limit), class == CLASS);
+            let dump = context.begin_dump(Lines::items(limit), class == CLASS);
             dump.map(|dump| Errand(Kind::Dump(dump))).ok_or(Refusal::CrawlerBusy)
         }
         _ => Err(Refusal::BadFormat),

@@ -18,7 +18,7 @@ use testing::Random;
 use testing::schedules::{explore_drawn, wakes};
 
 use crate::clock::Clock;
-use crate::errand::Progress;
+use columns::executor::Progress;
 use columns::pages::{Page, Row};
 
 use crate::errand::conns::Conns;
@@ -64,7 +64,9 @@ impl Asker {
         }
         self.context.look_who_watches();
         for (conns, out) in &mut self.asks {
-            if conns.as_mut().is_some_and(|it| it.step(&self.context, out) == Progress::Done) {
+            if conns.as_mut().is_some_and(|it| {
+                it.step(&self.context.shared.columns, self.context.column, out) == Progress::Done
+            }) {
                 *conns = None;
             }
         }
@@ -107,7 +109,7 @@ fn whoever_asks_is_told_of_all_columns_though_watchers_come_and_go() {
         let watcher = {
             let (shared, times) = (Arc::clone(&shared), random.below(3));
             thread::spawn(move || {
-                (0..times).for_each(|_| drop(WatchGuard::take(&shared, Streams::MUTATIONS)));
+                (0..times).for_each(|_| drop(WatchGuard::take(&shared.watch, Streams::MUTATIONS)));
             })
         };
         let threads: Vec<_> = columns
@@ -117,7 +119,11 @@ fn whoever_asks_is_told_of_all_columns_though_watchers_come_and_go() {
                 thread::spawn(move || {
                     for _ in 0..asks {
                         let form = Form::LINE;
-                        let conns = Conns::begin(&column.context, form);
+                        let conns = Conns::begin(
+                            &column.context.shared.columns,
+                            column.context.column,
+                            form,
+                        );
                         column.asks.push((Some(conns), Vec::new()));
                         column.turn();
                     }
@@ -157,7 +163,7 @@ fn a_place_is_one_holders_and_who_loses_it_is_told() {
                 let (moves, gives_back) = (random.below(2), random.one_in(4));
                 thread::spawn(move || {
                     context.clock.now += late;
-                    let mut place = Place::take(&context);
+                    let mut place = context.take_place();
                     (0..moves).for_each(|_| {
                         _ = place.as_mut().map(|it| it.keep(context.clock.now));
                     });
@@ -194,7 +200,7 @@ fn note(mut context: Context, mut random: Random) -> u64 {
             let key = format!("c{}-{event:03}", context.column);
             let Context { shared, counters, noted, .. } = &mut context;
             let what = Item::Deleted { command: "delete" };
-            noted.item((shared, counters), Streams::DELETIONS, (key.as_bytes(), 1), what);
+            noted.item((&shared.watch, counters), Streams::DELETIONS, (key.as_bytes(), 1), what);
         }
         events += some;
         context.tell_events();
@@ -214,7 +220,7 @@ fn who_watches_is_told_of_each_event_once_whoever_else_comes_and_goes() {
     explore_drawn(SECONDS, |random| {
         let contexts = contexts(2);
         let shared = Arc::clone(&contexts[0].shared);
-        let guard = WatchGuard::take(&shared, Streams::DELETIONS).unwrap();
+        let guard = WatchGuard::take(&shared.watch, Streams::DELETIONS).unwrap();
         let columns: Vec<_> = contexts
             .into_iter()
             .map(|context| {
@@ -225,7 +231,7 @@ fn who_watches_is_told_of_each_event_once_whoever_else_comes_and_goes() {
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                let other = WatchGuard::take(&shared, Streams::DELETIONS).unwrap();
+                let other = WatchGuard::take(&shared.watch, Streams::DELETIONS).unwrap();
                 [other.take_lines(), other.take_lines()].concat()
             })
         };

@@ -11,14 +11,14 @@ use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use columns::limits::{KEYS_TURN_MAX, kept_bytes_max};
 use hypostyle::settings::Settings;
-use inprocess::{Client, connect, settings, start, wait_until};
+use inprocess::{Client, connect, settings, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use testing::{Folder, KillOnDrop, wait_until};
 
 #[test]
 fn a_flood_of_connections_past_the_limit_is_told_counted_and_leaves_nothing() {
@@ -223,22 +223,21 @@ exec "$@" 2> "$0/log""#;
 
 #[test]
 fn a_full_disk_under_the_log_and_the_pid_file_stops_nobody() {
-    let folder = std::env::temp_dir().join(format!("full-disk-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let socket = folder.with_extension("socket");
-    let mut command = Command::new("unshare");
-    command.args(["-rm", "sh", "-c", FULL]).arg(&folder).arg(env!("CARGO_BIN_EXE_hypostyle"));
+    let (folder, beside) = (Folder::new(), Folder::new());
+    let socket = beside.path("socket");
+    let by = ["unshare", "-rm", "sh", "-c", FULL, folder.0.to_str().unwrap()];
+    let mut command = live::running::launch(&by, live::running::HYPOSTYLE);
     command.args(["-vvv", "-t", "1", "-o", "no_pin", "-s"]).arg(&socket);
-    command.arg("-P").arg(folder.join("pid"));
-    let Ok(child) = command.stderr(Stdio::null()).spawn() else {
+    command.arg("-P").arg(folder.path("pid"));
+    let Ok(child) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
         return testing::skip("no program unshare");
     };
-    let mut child = FullDiskServer(child, vec![socket.clone()], folder.clone());
+    let mut child = KillOnDrop(child);
     let mut stream = None;
     let mut ended = None;
     wait_until("an answer", || {
         stream = UnixStream::connect(&socket).ok();
-        ended = child.0.try_wait().unwrap();
+        ended = child.try_wait().unwrap();
         stream.is_some() || ended.is_some()
     });
     let Some(mut stream) = stream else {
@@ -251,20 +250,9 @@ fn a_full_disk_under_the_log_and_the_pid_file_stops_nobody() {
         stream.read_exact(&mut replies).unwrap();
         assert_eq!(&replies, b"OK\r\nSTORED\r\nOK\r\n");
     }
-    assert!(child.0.try_wait().unwrap().is_none(), "the server has ended");
-    let within = format!("/proc/{}/root{}", child.0.id(), folder.display());
+    assert!(child.try_wait().unwrap().is_none(), "the server has ended");
+    let within = format!("/proc/{}/root{}", child.id(), folder.0.display());
     let log = std::fs::metadata(format!("{within}/log")).unwrap();
     assert_eq!(log.len(), 0, "the disk was not full");
     assert!(std::fs::metadata(format!("{within}/pid")).is_err(), "an incomplete pid file");
-}
-
-struct FullDiskServer(Child, Vec<PathBuf>, PathBuf);
-
-impl Drop for FullDiskServer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-        self.1.iter().for_each(|file| drop(std::fs::remove_file(file)));
-        let _ = std::fs::remove_dir(&self.2);
-    }
 }

@@ -12,8 +12,9 @@ use hypostyle::limits::{DETAIL_VALUE_BYTES_MAX, UDP_REPLY_OPEN_BYTES_MAX};
 use hypostyle::run::Server;
 use hypostyle::settings::Settings;
 use inprocess::datagrams::{self, Client};
-use inprocess::{answer, connect, frame, start, wait_until};
+use inprocess::{answer, connect, frame, start};
 use protocol::binary::HEADER_BYTES;
+use testing::wait_until;
 
 fn settings(columns: usize, host: &str) -> Settings {
     Settings { datagrams: datagrams::at(host), ..inprocess::settings(columns) }

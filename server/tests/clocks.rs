@@ -14,7 +14,8 @@ mod live;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hypostyle::settings::Settings;
-use inprocess::{Client, connect, settings, start, wait_until};
+use inprocess::{Client, connect, settings, start};
+use testing::wait_until;
 
 const NOON_MS: u64 = 12 * 3_600_000;
 const HOUR_S: u64 = 3600;

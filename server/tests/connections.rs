@@ -15,10 +15,9 @@ use std::sync::atomic::Ordering;
 
 use hypostyle::run::Server;
 use hypostyle::settings::{Listen, Port};
-use inprocess::{
-    Client, DEADLINE, allow_files, connect, resident_bytes_of, settings, start, wait_until,
-};
+use inprocess::{Client, allow_files, connect, resident_bytes_of, settings, start};
 use protocol::ProtocolMode;
+use testing::{PATIENCE, wait_until};
 
 const VERSION: &str = "VERSION 1.6.45\r\n";
 
@@ -198,7 +197,7 @@ fn a_unix_socket_is_served_by_all_columns_and_removed_at_the_end() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o750);
     for _ in 0..16 {
         let mut stream = UnixStream::connect(&path).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(b"version\r\n").unwrap();
         let mut reply = [0; VERSION.len()];
         stream.read_exact(&mut reply).unwrap();

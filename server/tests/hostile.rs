@@ -10,10 +10,10 @@ mod live;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 
-use inprocess::{Client, allow_files, answer, frame, resident_bytes_of, wait_until};
+use inprocess::{Client, allow_files, answer, frame, resident_bytes_of};
 use live::Server;
 use rustix::process::{Pid, Signal, kill_process};
-use testing::Random;
+use testing::{Random, wait_until};
 
 const VERSION: &str = "VERSION 1.6.45\r\n";
 const MIB: usize = 1 << 20;

@@ -16,10 +16,10 @@ use std::time::Instant;
 
 use hypostyle::run::Server;
 use hypostyle::settings::Settings;
-use inprocess::{DEADLINE, datagrams, settings, start};
+use inprocess::{datagrams, settings, start};
 use protocol::udp::Header;
-use testing::Random;
 use testing::random::hash;
+use testing::{PATIENCE, Random};
 
 const REPLIES: u32 = 100;
 /// Length of a value: just below the limits of an item and of a reply over UDP.
@@ -105,7 +105,7 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     server.shared().columns.plant_clock(NOON_MS);
     let open = || {
         let stream = UnixStream::connect(&path).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Stream(BufReader::new(stream))
     };
     let mut writer = open();
@@ -141,7 +141,7 @@ fn ask_by_datagrams(server: &Server, column: u16, values: &[[Vec<u8>; KEYS]]) {
     let mut client = datagrams::Client::of(server);
     assert!(live::messages::keep_megabytes(&client.socket));
     let (mut last, mut whole, mut changed) = ([None; KEYS], 0, 0);
-    let until = Instant::now() + DEADLINE;
+    let until = Instant::now() + PATIENCE;
     for (id, key) in (0..u16::MAX).zip((0..KEYS).cycle()) {
         if whole >= REPLIES && changed >= REPLIES / 2 {
             return;

@@ -12,9 +12,9 @@ use std::net::TcpStream;
 use std::thread;
 
 use hypostyle::settings::Settings;
-use inprocess::{DEADLINE, settings, start};
-use testing::Random;
+use inprocess::{settings, start};
 use testing::random::hash;
+use testing::{PATIENCE, Random};
 
 /// Number of clients. Each client has keys of its own, and all clients share some further keys.
 const CLIENTS: u64 = 4;
@@ -131,7 +131,7 @@ fn values_sent_from_the_log_are_whole_and_in_order() {
     let address = server.addresses()[0];
     let client = |number| {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let (stream, random) = (BufReader::new(stream), Random::new(number));
         let mut client = Client { stream, random, number, versions: [0; OWN_KEYS] };
         // Every key gets a value first, so that a later miss always means an eviction.

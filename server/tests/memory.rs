@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use inprocess::{Client, DEADLINE, resident_bytes_of, wait_until};
+use inprocess::{Client, resident_bytes_of};
 use live::Server;
 use procfs::process::Process;
 use rustix::param::page_size;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use testing::{PATIENCE, wait_until};
 
 const MIB: usize = 1 << 20;
 /// Number of the field "page faults without a disk access" of `/proc/PID/task/TID/stat`, by
@@ -60,7 +61,7 @@ fn memory_of(client: &mut Client, name: &str) -> usize {
 /// for threads' stacks, the allocator's own data and partly used pages.
 fn is_accounted_for(server: &Server, client: &mut Client, what: &str) {
     const LEFT_OVER_BYTES: usize = 2 * MIB;
-    let until = Instant::now() + DEADLINE;
+    let until = Instant::now() + PATIENCE;
     loop {
         let accounted = memory_of(client, "accounted_bytes");
         let reported = memory_of(client, "resident_bytes");
@@ -178,7 +179,7 @@ fn what_grows_takes_no_more_than_it_uses() {
         now <= most && free == 0
     };
     let start = Instant::now();
-    while !is_all() && start.elapsed() < DEADLINE {}
+    while !is_all() && start.elapsed() < PATIENCE {}
     assert!(is_all(), "{sizes}");
     assert_eq!(memory_of(&mut client, "ghost_bytes"), 0);
 }

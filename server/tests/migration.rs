@@ -24,8 +24,8 @@ use columns::settings::Migrate;
 use hypostyle::requests::Counters;
 use hypostyle::run::Server;
 use hypostyle::settings::Settings;
-use inprocess::{Client, DEADLINE, answer, connect, frame, settings, start, wait_until};
-use testing::Random;
+use inprocess::{Client, answer, connect, frame, settings, start};
+use testing::{PATIENCE, Random, wait_until};
 
 /// With more than two columns, a connection may migrate on to a third column.
 const COLUMNS: usize = 3;
@@ -56,7 +56,7 @@ fn tcp(server: &Server) -> Box<dyn Stream> {
 
 fn unix(path: &Path) -> Box<dyn Stream> {
     let stream = UnixStream::connect(path).unwrap();
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     Box::new(stream)
 }
 
@@ -381,7 +381,7 @@ fn of_first_column(server: &Server) -> Client {
 fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> bool + Sync) {
     let clients: Vec<Client> = (0..clients).map(|_| of_first_column(server)).collect();
     let request = format!("get{}\r\n", " none".repeat(400)).repeat(8);
-    let until = Instant::now() + DEADLINE;
+    let until = Instant::now() + PATIENCE;
     thread::scope(|scope| {
         for mut client in clients {
             let (done, request) = (&done, &request);

@@ -12,8 +12,9 @@ mod live;
 
 use std::time::Instant;
 
-use inprocess::{Client, DEADLINE, wait_until};
+use inprocess::Client;
 use live::Server;
+use testing::{PATIENCE, wait_until};
 
 const MIB: u64 = 1 << 20;
 /// Maximum memory that the server takes on a node ahead of need: a few segments.
@@ -82,7 +83,7 @@ fn each_node_gives_memory_to_its_threads_and_gets_it_back() {
     let server = Server::under_test(&["-m", "256", "-t", "4", "-o", "no_migrate"]);
     let [mut of_0, mut of_1] = clients(&server);
     let settled = |client: &mut Client, what: &str, holds: &dyn Fn([u64; 2]) -> bool| {
-        let until = Instant::now() + DEADLINE;
+        let until = Instant::now() + PATIENCE;
         loop {
             let (reported, given) = (reported(client), given(&server));
             let is_as_reported = |at: usize| given[at][at].abs_diff(reported[at]) < MIB;

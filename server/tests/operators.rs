@@ -15,7 +15,8 @@ use hypostyle::limits::{
     DUMP_STALLED_SECONDS, DUMPS_MAX, PREFIXES_MAX, PREFIXES_TOLD_MAX, WATCHERS_MAX,
 };
 use hypostyle::settings::Settings;
-use inprocess::{Client, connect, settings, start, wait_until};
+use inprocess::{Client, connect, settings, start};
+use testing::wait_until;
 
 const STAYING: usize = 20_000;
 

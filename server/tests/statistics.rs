@@ -11,8 +11,9 @@ use std::collections::HashSet;
 
 use hypostyle::run::Server;
 use hypostyle::settings::Settings;
-use inprocess::{Client, connect, settings, start, wait_until};
+use inprocess::{Client, connect, settings, start};
 use store::policy::Eviction;
+use testing::wait_until;
 
 /// Statistics that never change in this server, with their values and the reasons.
 const NEVER: [(&str, &str, &str); 24] = [

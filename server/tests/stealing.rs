@@ -16,10 +16,11 @@ use columns::counters::Sums;
 use columns::limits::{ASSEMBLIES_OF_ONE_MAX, BEHIND_DATAGRAMS};
 use hypostyle::run::Server;
 use hypostyle::settings::{Listen, Port, Settings, Xdp};
-use inprocess::{DEADLINE, datagrams, start, wait_until};
+use inprocess::{datagrams, start};
 use protocol::ProtocolMode;
 use protocol::udp::Header;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
+use testing::{PATIENCE, wait_until};
 
 /// The flow that names the first column.
 const FLOW: u16 = 1;
@@ -55,7 +56,7 @@ impl Client {
     fn at(here: Ipv4Addr, server: SocketAddr, number: u16) -> Client {
         let socket = UdpSocket::bind((here, 0)).unwrap();
         socket.connect(server).unwrap();
-        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let client = Client { socket, number, round: 0 };
         for at in 0..WINDOW {
             let value = client.value(at, 0);
@@ -137,7 +138,7 @@ fn columns(server: &Server) -> Vec<Sums> {
 
 /// Lets clients send windows until `enough` is true. Returns the highest number of rounds.
 fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + Sync) -> u32 {
-    let until = Instant::now() + DEADLINE;
+    let until = Instant::now() + PATIENCE;
     let of_client = |mut client: Client| {
         while !enough(client.round) {
             assert!(

@@ -8,9 +8,10 @@
 mod inprocess;
 
 use hypostyle::run::Server;
-use inprocess::{DEADLINE, answer, connect, datagrams, frame, settings, start};
+use inprocess::{answer, connect, datagrams, frame, settings, start};
 use net::{Calls, Epoll, Inbox, Interest, Outbox, SLOT_BYTES_MAX, Sizes, Timeout};
 use protocol::udp::Header;
+use testing::PATIENCE;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
@@ -103,7 +104,7 @@ fn a_thousand_gets_in_bursts_of_datagrams_take_at_most_fifty_calls() {
         assert_eq!(batch.post(&client, &own).sent, 64);
         let mut answered = 0..64;
         while !answered.is_empty() {
-            assert_eq!(epoll.wait(Timeout::Within(DEADLINE), &own).unwrap().count(), 1);
+            assert_eq!(epoll.wait(Timeout::Within(PATIENCE), &own).unwrap().count(), 1);
             while client.receive(&mut inbox, &own).datagrams > 0 {
                 for datagram in inbox.datagrams() {
                     let (header, reply) = Header::read(datagram.bytes).unwrap();

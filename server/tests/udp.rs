@@ -13,8 +13,9 @@ use std::net::UdpSocket;
 use hypostyle::run::Server;
 use hypostyle::settings::Settings;
 use inprocess::datagrams::{self, Client};
-use inprocess::{DEADLINE, answer, frame, start, wait_until};
+use inprocess::{answer, frame, start};
 use protocol::udp::{HEADER_BYTES, Header};
+use testing::{PATIENCE, wait_until};
 
 fn settings(columns: usize, host: &str) -> Settings {
     Settings { datagrams: datagrams::at(host), ..inprocess::settings(columns) }
@@ -273,7 +274,7 @@ fn networks_that_are_not_allowed_get_no_answer() {
     client.expect_silence();
     let mut allowed = Client::of(&server);
     allowed.socket = UdpSocket::bind("127.0.0.2:0").unwrap();
-    allowed.socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    allowed.socket.set_read_timeout(Some(PATIENCE)).unwrap();
     allowed.ask("get k\r\n", "END\r\n");
     server.stop();
 }
@@ -322,7 +323,7 @@ fn what_columns_have_done_adds_up_to_all_that_was_done() {
     }
     stream.ask("get k\r\n", text_hit("k", "v"));
     // The server counts an answer after sending it, perhaps after the client has received it.
-    inprocess::wait_until("a count of 70", || stream.stats("udp")["udp_sent"] == "70");
+    testing::wait_until("a count of 70", || stream.stats("udp")["udp_sent"] == "70");
     let of_columns = stream.stats("columns");
     let column = |name: &str| -> Vec<u64> {
         (0..3).map(|at| of_columns[&format!("columns:{at}:{name}")].parse().unwrap()).collect()

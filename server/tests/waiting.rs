@@ -16,9 +16,10 @@ use std::sync::Arc;
 use columns::limits::{DATAGRAM_WAIT_MS_MAX, LOOP_MS_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX};
 use hypostyle::run::Server;
 use hypostyle::settings::Settings;
-use inprocess::{Client, DEADLINE, connect, datagrams, settings, start, wait_until};
+use inprocess::{Client, connect, datagrams, settings, start};
 use protocol::udp::{HEADER_BYTES, Header};
 use store::Store;
+use testing::{PATIENCE, wait_until};
 
 /// After at most this number of answered SETs, a SET must wait.
 const SETS_MAX: u32 = 40_000;
@@ -271,7 +272,7 @@ fn parts_behind_a_datagram_that_waits_are_not_executed_before_it_and_not_lost() 
     assert_eq!(calls.writes.get(), 1, "one call sends the burst");
     client.socket = UdpSocket::from(socket.as_fd().try_clone_to_owned().unwrap());
     client.socket.set_nonblocking(false).unwrap();
-    client.socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    client.socket.set_read_timeout(Some(PATIENCE)).unwrap();
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     assert!(client.is_silent());
     store.plant_stall(false);

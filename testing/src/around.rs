@@ -1,11 +1,20 @@
-//! Skips tests that cannot run on this machine, runs other programs, and finds processes.
+//! Skips tests that cannot run on this machine, runs other programs, finds processes, waits with a
+//! deadline, and makes folders.
 //!
 //! Where: tests that start other programs. Invariant: a test that cannot run is skipped, but fails
-//! in CI.
+//! in CI. A process and a folder end with the test.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// If an operation of a test takes longer, the test fails.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Reports that the calling test cannot run, and why. In CI (`CI=true`) the test fails instead.
 ///
@@ -40,6 +49,70 @@ pub fn piped(words: &[&str], text: &str) -> Option<Output> {
     let output = child.wait_with_output().unwrap();
     writing.join().unwrap().unwrap();
     Some(output)
+}
+
+/// Waits until `done` returns a value, and returns the value.
+///
+/// # Panics
+/// After [`PATIENCE`]. The message names the event `what`.
+#[track_caller]
+pub fn await_some<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = done() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for {what}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+/// Waits until `done` returns true.
+///
+/// # Panics
+/// After [`PATIENCE`]. The message names the event `what`.
+#[track_caller]
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A new folder that every user may use. Dropping a `Folder` removes the folder and its files.
+#[derive(Debug)]
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// Makes an empty folder.
+    ///
+    /// # Panics
+    /// The folder cannot be made.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "a default value is expected to have no effect")]
+    #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    pub fn new() -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: the numbers only have to differ.
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("hyp-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        Folder(path)
+    }
+
+    /// Returns the path of the file `name` in this folder.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// A process that is killed at the end of its scope, so a test that fails leaves no process behind.

@@ -1,6 +1,6 @@
 //! Tools for tests and benches of several crates: random numbers from a seed, an allocator that
-//! counts its calls, network namespaces, random schedules of threads, skipping of tests, and runs
-//! of programs.
+//! counts its calls, network namespaces, random schedules of threads, skipping of tests, runs of
+//! programs, waiting, and folders.
 //!
 //! Where: a dev-dependency of the other crates; no shipped program contains this crate.
 //! Invariant: this crate depends on no other crate of the tree.
@@ -13,5 +13,5 @@ pub mod random;
 #[cfg(shuttle)]
 pub mod schedules;
 
-pub use around::{KillOnDrop, is_alive, piped, skip};
+pub use around::{Folder, KillOnDrop, PATIENCE, await_some, is_alive, piped, skip, wait_until};
 pub use random::Random;

@@ -21,7 +21,7 @@ use memory::plant::{Fault, is};
 
 use super::control::{CONTROL_BYTES, Control};
 use super::peer::{ADDRESS_BYTES, Destination, Peer};
-use super::{BATCH_MAX, Datagrams};
+use super::socket::{BATCH_MAX, Datagrams};
 use crate::calls::Calls;
 use crate::xdp::Pieces;
 

@@ -26,7 +26,7 @@ use memory::plant::{Fault, is};
 use super::control::Control;
 use super::inbox::NO_HEADER;
 use super::peer::Peer;
-use super::{BATCH_MAX, Datagrams};
+use super::socket::{BATCH_MAX, Datagrams};
 use crate::calls::Calls;
 
 /// Maximum length of a datagram's head.

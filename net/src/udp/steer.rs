@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 
 use rustix::net::{bind, sockopt};
 
-use super::{Datagrams, Sizes, udp_socket};
+use super::socket::{Datagrams, Sizes, udp_socket};
 use crate::option::set_option;
 
 /// Offset of the flow in a datagram.

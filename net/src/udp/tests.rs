@@ -3,9 +3,12 @@
 //! Where: in the test's process.
 //! Invariant: every wait ends by a deadline.
 
+use super::socket::udp_socket;
 use super::*;
+use crate::option::switch_on;
 use crate::{Calls, Epoll, Interest, Timeout};
-use std::net::{IpAddr, Ipv4Addr};
+use rustix::net::{connect, sockopt};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 const LIMIT: Timeout = Timeout::Within(Duration::from_secs(20));

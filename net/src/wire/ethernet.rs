@@ -9,7 +9,7 @@
 //! Invariant: a frame that is read goes from one machine to one machine, and has no VLAN tag.
 //! Source: IEEE 802.3, clause 3; RFC 894, RFC 2464.
 
-use super::{Mac, Macs, Rejected};
+use super::rejected::Rejected;
 
 pub(super) const HEADER_BYTES: usize = 14;
 
@@ -18,6 +18,27 @@ const IPV6: [u8; 2] = 0x86dd_u16.to_be_bytes();
 /// The types of VLAN tags: 802.1Q, 802.1ad, and the predecessor of 802.1ad.
 const TAGS: [[u8; 2]; 3] =
     [0x8100_u16.to_be_bytes(), 0x88a8_u16.to_be_bytes(), 0x9100_u16.to_be_bytes()];
+
+/// An Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// True if this is the address of one machine: neither a group address nor zero.
+    #[must_use]
+    pub fn is_one(self) -> bool {
+        self.0[0] & 1 == 0 && self.0 != [0; 6]
+    }
+}
+
+/// The Ethernet addresses of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Macs {
+    /// The Ethernet address of the sender, or of the last router.
+    pub from: Mac,
+    /// The Ethernet address of the receiver, or of the next router.
+    pub to: Mac,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NetworkProtocol {

@@ -15,7 +15,8 @@ use std::net::Ipv4Addr;
 use memory::plant::{Fault, is};
 
 use super::checksum::Sum;
-use super::{HOPS, Ips, Rejected, UDP};
+use super::ip::{HOPS, Ips, UDP};
+use super::rejected::Rejected;
 
 pub(super) const HEADER_BYTES: usize = 20;
 

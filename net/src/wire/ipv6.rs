@@ -11,7 +11,8 @@
 
 use std::net::Ipv6Addr;
 
-use super::{HOPS, Ips, Rejected, UDP};
+use super::ip::{HOPS, Ips, UDP};
+use super::rejected::Rejected;
 
 pub(super) const HEADER_BYTES: usize = 40;
 

@@ -14,11 +14,32 @@
 use memory::plant::{Fault, is};
 
 use super::checksum::Sum;
-use super::{Ips, Ports, Rejected, Sums, UDP};
+use super::ip::{Ips, UDP};
+use super::rejected::Rejected;
 
 pub(super) const HEADER_BYTES: usize = 8;
 /// Offset of the checksum in the header.
 pub(super) const SUM_AT: u16 = 6;
+
+/// The UDP ports of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// The sender's port.
+    pub from: u16,
+    /// The receiver's port.
+    pub to: u16,
+}
+
+/// The UDP checksums that a reader accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sums {
+    /// Checksums over the whole packet.
+    Whole,
+    /// Checksums over the whole packet or over the pseudo header alone. If a packet stays on one
+    /// machine, the kernel sums only the pseudo header and leaves the payload to a network card,
+    /// but the packet passes no card.
+    PartialToo,
+}
 
 /// Reads the header of a packet, which consists of `packet` and of `beyond` bytes in `pieces`.
 /// Returns the ports and the length of the payload.

@@ -1,7 +1,7 @@
 //! Counts the references to chunks of values that the kernel sends in place.
 //!
 //! ```text
-//! a value's chunk   -- hold --> transmit ring -> kernel -> completion ring -- release -->
+//! a value's chunk   -- hold --> tx ring -> kernel -> completion ring -- release -->
 //! references          + 1                                                    - 1
 //! ```
 //!

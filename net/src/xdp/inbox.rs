@@ -1,7 +1,7 @@
 //! Datagrams received into chunks.
 //!
 //! ```text
-//! chunk    kernel --- receive ring ---> held --- release ---> fill ring --- kernel
+//! chunk    kernel --- rx ring ---> held --- release ---> fill ring --- kernel
 //! frame    | Ethernet | IP | UDP | payload |        shown in its chunk
 //!          | its start |  | its rest |              in several chunks: shown joined, or in pieces
 //! ```
@@ -15,7 +15,6 @@
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_rcv`.
 #![allow(unsafe_code, reason = "slices of chunks")]
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -23,11 +22,13 @@ use memory::arena::Arena;
 use memory::plant::{self, Fault};
 
 use super::parted::Pieces;
-use super::queue::{Frames, Queue, ReceiveHalf};
+use super::peer::Peer;
+use super::queue::{Frames, Queue};
+use super::rx::Rx;
 use super::umem::{Span, Umem};
 use crate::calls::Calls;
 use crate::udp::{BATCH_MAX, Datagram, Received};
-use crate::wire::{self, Ends, Rejected, Sums};
+use crate::wire::{self, Rejected, Sums};
 
 /// After this number of chunks, one `receive` takes no more frames, even if all were rejected.
 const LOOKED_AT_MAX: u32 = 256;
@@ -37,41 +38,6 @@ const JOINED_MAX: usize = 16;
 /// Maximum number of frames of several chunks that one `receive` leaves in their chunks. Each such
 /// frame has at least two chunks.
 const PARTED_MAX: usize = BATCH_MAX / 2;
-
-/// The sender of a datagram, and our address and port to which the datagram was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// The addresses of an answer to the sender.
-    pub(super) back: Ends,
-}
-
-impl Peer {
-    /// Makes the peer to which a datagram with these ends is sent.
-    #[must_use]
-    pub fn at(ends: Ends) -> Peer {
-        Peer { back: ends }
-    }
-
-    /// The sender's address and port.
-    #[inline]
-    #[must_use]
-    pub fn address(&self) -> Option<SocketAddr> {
-        Some(self.back.to())
-    }
-
-    /// Our address and port to which the datagram was sent.
-    #[must_use]
-    pub fn destination(&self) -> SocketAddr {
-        self.back.from()
-    }
-
-    /// False, because AF_XDP takes no broadcast or multicast datagrams.
-    #[inline]
-    #[must_use]
-    pub fn is_for_many(&self) -> bool {
-        false
-    }
-}
 
 /// The receiving half of a port.
 #[derive(Debug)]
@@ -144,7 +110,7 @@ impl Inbox {
     #[inline]
     #[must_use]
     pub fn has_input(&mut self) -> bool {
-        self.queue.receive_half().receive.look() > 0
+        self.queue.rx().ring.look() > 0
     }
 
     /// Receives at most `BATCH_MAX` datagrams, and forgets the datagrams of the last call. A
@@ -155,11 +121,11 @@ impl Inbox {
         let Inbox { queue, batch } = self;
         batch.forget();
         batch.let_go(queue.socket.umem.arena());
-        let mut receive_half = queue.receive_half();
-        receive_half.spare.append(&mut batch.held);
-        calls.reads.add(std::mem::take(&mut receive_half.kicks));
-        let received = batch.receive(&mut receive_half, &queue.socket.umem, false);
-        receive_half.lend(&queue.socket);
+        let mut rx = queue.rx();
+        rx.fill.spare.append(&mut batch.held);
+        calls.reads.add(std::mem::take(&mut rx.fill.kicks));
+        let received = batch.receive(&mut rx, &queue.socket.umem, false);
+        rx.fill.lend(&queue.socket);
         received
     }
 
@@ -182,9 +148,9 @@ impl Inbox {
         batch.forget();
         if !batch.held.is_empty() {
             batch.let_go(queue.socket.umem.arena());
-            let mut receive_half = queue.receive_half();
-            receive_half.spare.append(&mut batch.held);
-            receive_half.lend(&queue.socket);
+            let mut rx = queue.rx();
+            rx.fill.spare.append(&mut batch.held);
+            rx.fill.lend(&queue.socket);
         }
     }
 
@@ -202,8 +168,8 @@ impl Inbox {
 
     /// Number of chunks that the kernel has, and number of chunks that the inbox holds.
     pub(super) fn lent_and_held(&self) -> (usize, usize) {
-        let receive_half = self.queue.receive_half();
-        (receive_half.lent(), self.batch.held.len() + receive_half.spare.len())
+        let rx = self.queue.rx();
+        (rx.fill.lent(), self.batch.held.len() + rx.fill.spare.len())
     }
 }
 
@@ -258,17 +224,12 @@ impl ReceivedBatch {
     }
 
     /// Takes arrived frames, up to the limits. If `copies` is true, copies them and holds no chunk.
-    pub(super) fn receive(
-        &mut self,
-        receive_half: &mut ReceiveHalf,
-        umem: &Umem,
-        copies: bool,
-    ) -> Received {
-        let ready = receive_half.receive.look();
+    pub(super) fn receive(&mut self, rx: &mut Rx, umem: &Umem, copies: bool) -> Received {
+        let ready = rx.ring.look();
         let (mut next, mut cut, mut damaged, mut is_drained) = (0, 0, 0, true);
         while next < ready {
             // A frame is taken only after its last chunk has arrived.
-            let Some(pieces) = receive_half.pieces(next, ready) else { break };
+            let Some(pieces) = rx.pieces(next, ready) else { break };
             let (parts, is_parted) = (!self.parted.is_empty(), pieces > 1);
             let joins = copies || (is_parted && !parts);
             let is_flood = next >= LOOKED_AT_MAX && !plant::is(Fault::FloodTakenWhole);
@@ -279,9 +240,9 @@ impl ReceivedBatch {
                 break;
             }
             let result = match (joins, is_parted) {
-                (true, _) => self.take_pieces(receive_half, umem, next, pieces),
-                (false, false) => self.take_one(receive_half, umem, next),
-                (false, true) => self.take_parted(receive_half, umem, next, pieces),
+                (true, _) => self.take_pieces(rx, umem, next, pieces),
+                (false, false) => self.take_one(rx, umem, next),
+                (false, true) => self.take_parted(rx, umem, next, pieces),
             };
             next += pieces;
             match result {
@@ -294,13 +255,13 @@ impl ReceivedBatch {
                 FrameResult::Stray => self.strays += 1,
             }
         }
-        receive_half.receive.release(next);
+        rx.ring.release(next);
         Received { datagrams: self.arrivals.len(), cut, damaged, is_drained }
     }
 
     /// Takes a frame of one chunk. The chunk is held if the frame has a datagram for us.
-    fn take_one(&mut self, receive_half: &mut ReceiveHalf, umem: &Umem, next: u32) -> FrameResult {
-        let Some(span) = receive_half.take(umem, next) else { return FrameResult::Stray };
+    fn take_one(&mut self, rx: &mut Rx, umem: &Umem, next: u32) -> FrameResult {
+        let Some(span) = rx.take(umem, next) else { return FrameResult::Stray };
         let result = if span.bytes > self.joined.frame_bytes_max {
             FrameResult::TooLong
         } else {
@@ -315,7 +276,7 @@ impl ReceivedBatch {
         if !is_whole && plant::is(Fault::RefusedChunkLost) {
             return result;
         }
-        let chunks = if is_whole { &mut self.held } else { &mut receive_half.spare };
+        let chunks = if is_whole { &mut self.held } else { &mut rx.fill.spare };
         chunks.push(span.chunk);
         result
     }
@@ -327,14 +288,8 @@ impl ReceivedBatch {
     }
 
     /// Takes a frame of several chunks. The chunks are held if the frame has a datagram for us.
-    fn take_parted(
-        &mut self,
-        receive_half: &mut ReceiveHalf,
-        umem: &Umem,
-        next: u32,
-        pieces: u32,
-    ) -> FrameResult {
-        let spans = (next..next + pieces).filter_map(|ahead| receive_half.take(umem, ahead));
+    fn take_parted(&mut self, rx: &mut Rx, umem: &Umem, next: u32, pieces: u32) -> FrameResult {
+        let spans = (next..next + pieces).filter_map(|ahead| rx.take(umem, ahead));
         let spans: ArrayVec<Span, { Pieces::MAX }> = spans.collect();
         let bytes: usize = spans.iter().map(|span| span.bytes).sum();
         let number = self.parted_used;
@@ -352,30 +307,24 @@ impl ReceivedBatch {
         };
         let is_whole = matches!(result, FrameResult::Whole(_));
         self.parted_used += usize::from(is_whole);
-        let chunks = if is_whole { &mut self.held } else { &mut receive_half.spare };
+        let chunks = if is_whole { &mut self.held } else { &mut rx.fill.spare };
         let count = if plant::is(Fault::LastPieceLost) { spans.len() - 1 } else { spans.len() };
         chunks.extend(spans[..count].iter().map(|span| span.chunk));
         result
     }
 
     /// Copies a frame of one or several chunks; the chunks can then be lent again.
-    fn take_pieces(
-        &mut self,
-        receive_half: &mut ReceiveHalf,
-        umem: &Umem,
-        next: u32,
-        pieces: u32,
-    ) -> FrameResult {
+    fn take_pieces(&mut self, rx: &mut Rx, umem: &Umem, next: u32, pieces: u32) -> FrameResult {
         let (start, mut end) = (self.joined.used, self.joined.used);
         let (mut is_stray, mut is_too_long) = (false, false);
         for ahead in 0..pieces {
-            let Some(span) = receive_half.take(umem, next + ahead) else {
+            let Some(span) = rx.take(umem, next + ahead) else {
                 is_stray = true;
                 continue;
             };
-            receive_half.spare.push(span.chunk);
+            rx.fill.spare.push(span.chunk);
             if plant::is(Fault::ChunkReturnedTwice) {
-                receive_half.spare.push(span.chunk);
+                rx.fill.spare.push(span.chunk);
             }
             // SAFETY: `take` has checked that the chunk was lent, so the kernel has given it back.
             // Only `lend` lends the chunk again, and `lend` needs the receiving half of the queue,

@@ -1,7 +1,7 @@
 //! Datagrams to send, each gathered into a chunk.
 //!
 //! ```text
-//! chunk     free --- add ---> transmit ring --- kernel --- completion ring ---> free
+//! chunk     free --- add ---> tx ring --- kernel --- completion ring ---> free
 //! frame     | Ethernet | IP | UDP | head | piece | piece | ...
 //! ```
 //!
@@ -18,9 +18,9 @@ use memory::plant::{Fault, is};
 use memory::sync::MutexGuard;
 use rustix::io::Errno;
 
-use super::inbox::Peer;
+use super::peer::Peer;
 use super::queue::Queue;
-use super::send_half::SendHalf;
+use super::tx::Tx;
 use crate::calls::Calls;
 use crate::udp::Tally;
 
@@ -42,7 +42,7 @@ pub struct Outbox {
 #[derive(Debug)]
 pub struct SendBatch<'q> {
     queue: &'q Queue,
-    send_half: Option<MutexGuard<'q, SendHalf>>,
+    tx: Option<MutexGuard<'q, Tx>>,
     tally: Tally,
 }
 
@@ -54,7 +54,7 @@ impl Outbox {
     /// Maximum length of a datagram's payload to `to`.
     #[must_use]
     pub fn payload_bytes_max(&self, to: &Peer) -> usize {
-        self.queue.send_half().payload_bytes_max(to, &self.queue.socket.umem)
+        self.queue.tx().payload_bytes_max(to, &self.queue.socket.umem)
     }
 
     /// Adds a datagram: `head`, followed by `pieces`. The next post sends the datagram. Returns
@@ -69,7 +69,7 @@ impl Outbox {
         pieces: impl IntoIterator<Item = &'p [u8]>,
     ) -> bool {
         let Outbox { queue, tally } = self;
-        queue.send_half().add(&queue.socket, to, (head, pieces), tally)
+        queue.tx().add(&queue.socket, to, (head, pieces), tally)
     }
 
     /// Hands all datagrams to the kernel. Datagrams that the kernel cannot send now stay in the
@@ -89,23 +89,23 @@ impl Outbox {
     /// `post_or_drop` call `reap` when they need chunks.
     #[must_use]
     pub fn in_transmission(&self) -> usize {
-        self.queue.send_half().in_transmission()
+        self.queue.tx().completion.in_transmission()
     }
 
     /// Takes back the chunks of datagrams that have left.
     pub fn reap(&mut self) {
-        self.queue.send_half().reap(&self.queue.socket);
+        self.queue.tx().completion.reap(&self.queue.socket);
     }
 
     /// Number of completions that name a chunk not handed to the kernel; 0 with a correct kernel.
     #[must_use]
     pub fn strays(&self) -> u64 {
-        self.queue.send_half().strays()
+        self.queue.tx().completion.strays
     }
 
     /// Counts the free chunks, and separately the chunks in transmission.
     pub(super) fn free_and_sent(&self) -> (usize, usize) {
-        self.queue.send_half().free_and_sent()
+        self.queue.tx().completion.free_and_sent()
     }
 }
 
@@ -114,7 +114,7 @@ impl<'q> SendBatch<'q> {
     #[inline]
     #[must_use]
     pub fn of(queue: &'q Queue) -> SendBatch<'q> {
-        SendBatch { queue, send_half: None, tally: Tally::default() }
+        SendBatch { queue, tx: None, tally: Tally::default() }
     }
 
     /// Like `Outbox::add`.
@@ -125,13 +125,13 @@ impl<'q> SendBatch<'q> {
         head: &[u8],
         pieces: impl IntoIterator<Item = &'p [u8]>,
     ) -> bool {
-        let send_half = self.send_half.get_or_insert_with(|| self.queue.send_half());
-        send_half.add(&self.queue.socket, to, (head, pieces), &mut self.tally)
+        let tx = self.tx.get_or_insert_with(|| self.queue.tx());
+        tx.add(&self.queue.socket, to, (head, pieces), &mut self.tally)
     }
 
     /// Like `Outbox::post_or_drop`.
     pub fn post_or_drop(&mut self, calls: &Calls) -> Tally {
-        self.send_half = None;
+        self.tx = None;
         self.queue.post(std::mem::take(&mut self.tally), calls)
     }
 }
@@ -140,7 +140,7 @@ impl Queue {
     /// Publishes the datagrams of all threads, and calls the kernel to send them. Other threads may
     /// add datagrams meanwhile. The kernel lets only one thread at a time send on a socket.
     pub fn post(&self, mut tally: Tally, calls: &Calls) -> Tally {
-        let (mut left, mut sleeps) = self.send_half().publish();
+        let (mut left, mut sleeps) = self.tx().publish();
         // A kernel before 6.17 that stops at its limit updates its count only in the next call.
         let mut untold_max =
             if is(Fault::SilentKernelCalledOnce) { 0 } else { left / SENT_PER_CALL_MIN };
@@ -154,7 +154,7 @@ impl Queue {
             // or down. If another thread adds as many descriptors meanwhile, `left` does not
             // decrease; the other thread then posts its descriptors itself.
             let before = left;
-            (left, sleeps) = self.send_half().publish();
+            (left, sleeps) = self.tx().publish();
             if left >= before {
                 if kicked != Err(Errno::AGAIN) || untold_max == 0 {
                     break;
@@ -163,7 +163,7 @@ impl Queue {
             }
         }
         tally.sent = tally.sent.saturating_sub(tally.refused);
-        self.send_half().reap(&self.socket);
+        self.tx().completion.reap(&self.socket);
         tally
     }
 }

@@ -13,9 +13,11 @@
 
 use arrayvec::ArrayVec;
 
-use super::queue::PIECES_MAX;
 use super::umem::{Span, Umem};
 use crate::wire::{self, Packet, Rejected, Sums};
+
+/// Maximum number of chunks of one frame.
+pub(super) const PIECES_MAX: u32 = 18;
 
 /// The pieces of a datagram after its first piece.
 #[derive(Debug)]

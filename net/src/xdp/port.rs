@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! chunks   | inbox's ...                       | outbox's ...                      |
-//!            fill ring      -> kernel            transmit ring   -> kernel
-//!            receive ring   <- kernel            completion ring <- kernel
+//!            fill ring      -> kernel            tx ring         -> kernel
+//!            rx ring        <- kernel            completion ring <- kernel
 //! ```
 //!
 //! Where: a column uses a port in place of a UDP socket.
@@ -32,17 +32,17 @@ use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
     XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
 };
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use super::in_flight::InFlight;
 use super::inbox::Inbox;
 use super::lacks::Lack;
 use super::outbox::Outbox;
-use super::queue::{Frames, Queue, ReceiveRings, SendRings};
+use super::queue::{Frames, Queue};
 use super::ring::{ConsumerRing, ProducerRing};
-use super::send_half::PARTS_MAX;
+use super::rx::RxRings;
+use super::socket::Socket;
+use super::tx::{PARTS_MAX, TxRings};
 use super::umem::{Umem, chunk_bytes};
 use crate::option::set_option;
 use crate::udp::BATCH_MAX;
@@ -67,26 +67,6 @@ const _: () = assert!((CHUNKS_MIN / 2 * PARTS_PER_CHUNK) as usize >= 2 * PARTS_M
 /// threads on two processors, two seconds were too short for 2 of 3,000 starts.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
-
-#[derive(Debug)]
-pub(super) struct Socket {
-    fd: OwnedFd,
-    pub(super) umem: Umem,
-    /// Declared after `fd`, so that references are released after the socket is closed.
-    pub(super) in_flight: InFlight,
-}
-
-impl Socket {
-    pub(super) fn kick_transmit(&self) -> Result<usize, Errno> {
-        send(&self.fd, &[], SendFlags::DONTWAIT)
-    }
-
-    /// Makes the driver take chunks from the fill ring.
-    pub(super) fn kick_receive(&self) {
-        // If the call fails, the next receive repeats the call.
-        let _ = recv(&self.fd, &mut [0_u8; 0], RecvFlags::DONTWAIT);
-    }
-}
 
 /// The socket of one queue, with an inbox and an outbox.
 #[derive(Debug)]
@@ -136,7 +116,7 @@ pub struct Chunks {
 pub struct Statistics {
     /// Number of packets dropped because they exceeded a chunk, or because no chunk was lent.
     pub dropped: u64,
-    /// Number of packets dropped because the receive ring was full.
+    /// Number of packets dropped because the rx ring was full.
     pub ring_full: u64,
     /// Number of packets that arrived while no chunk was lent. If the kernel copies packets,
     /// `dropped` counts these packets too; otherwise the card has dropped them.
@@ -262,7 +242,7 @@ impl Plan {
             && !port.is_zero_copy
         {
             port.sends_in_place = true;
-            port.inbox.queue().send_half().send_in_place(bytes_min);
+            port.inbox.queue().tx().send_in_place(bytes_min);
         }
         Ok(port)
     }
@@ -319,18 +299,14 @@ impl Plan {
     }
 }
 
-fn rings(
-    fd: BorrowedFd<'_>,
-    receive_entries: u32,
-    send_entries: u32,
-) -> io::Result<(ReceiveRings, SendRings)> {
+fn rings(fd: BorrowedFd<'_>, rx_entries: u32, tx_entries: u32) -> io::Result<(RxRings, TxRings)> {
     let offsets = xdp_mmap_offsets(fd)?;
-    let fill = ProducerRing::new(fd, receive_entries, &offsets.fr, XDP_UMEM_PGOFF_FILL_RING)?;
+    let fill = ProducerRing::new(fd, rx_entries, &offsets.fr, XDP_UMEM_PGOFF_FILL_RING)?;
     let completion =
-        ConsumerRing::new(fd, send_entries, &offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING)?;
-    let receive = ConsumerRing::new(fd, receive_entries, &offsets.rx, XDP_PGOFF_RX_RING)?;
-    let transmit = ProducerRing::new(fd, send_entries, &offsets.tx, XDP_PGOFF_TX_RING)?;
-    Ok(((receive, fill), (transmit, completion)))
+        ConsumerRing::new(fd, tx_entries, &offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING)?;
+    let rx = ConsumerRing::new(fd, rx_entries, &offsets.rx, XDP_PGOFF_RX_RING)?;
+    let tx = ProducerRing::new(fd, tx_entries, &offsets.tx, XDP_PGOFF_TX_RING)?;
+    Ok(((rx, fill), (tx, completion)))
 }
 
 /// Sets the number of packets that one call sends in copy mode; an older kernel sends 32.

@@ -7,7 +7,7 @@
 //! ... |  to be taken    |  room ...         a count are its entry's index
 //! ```
 //!
-//! Where: we write the fill and transmit rings; the kernel writes the receive and completion rings.
+//! Where: we write the fill and tx rings; the kernel writes the rx and completion rings.
 //! Invariant: a ring has one producer and one consumer, and the kernel is one of the two. An entry
 //! is written before it is published, and read before it is released.
 //! Source: `net/xdp/xsk_queue.h` of Linux, which explains the barriers.

@@ -46,15 +46,15 @@ impl StolenBatch {
     #[must_use]
     pub fn steal(&mut self, from: Arc<Queue>, calls: &Calls) -> Received {
         self.batch.forget();
-        let Some(mut receive_half) = from.try_receive_half() else {
+        let Some(mut rx) = from.try_rx() else {
             return Received { datagrams: 0, cut: 0, damaged: 0, is_drained: false };
         };
-        let received = self.batch.receive(&mut receive_half, &from.socket.umem, true);
+        let received = self.batch.receive(&mut rx, &from.socket.umem, true);
         if !is(Fault::StolenChunksKept) {
-            receive_half.lend(&from.socket);
+            rx.fill.lend(&from.socket);
         }
-        calls.reads.add(std::mem::take(&mut receive_half.kicks));
-        drop(receive_half);
+        calls.reads.add(std::mem::take(&mut rx.fill.kicks));
+        drop(rx);
         self.from = Some(from);
         received
     }

@@ -502,16 +502,16 @@ fn chunks_are_all_at_home_after_starvation_and_the_loss_of_a_link_whoever_receiv
             for _ in 0..5 {
                 // No thread can receive until all chunks have a frame and more frames have arrived.
                 let dropped = meter.read().unwrap().dropped;
-                let receive_half = queue.receive_half();
+                let rx = queue.rx();
                 flood(200);
                 await_that(|| meter.read().unwrap().dropped > dropped);
-                drop(receive_half);
+                drop(rx);
                 answer_some(port, 300);
                 // Answers sent while the link is down wait for the link, or are lost.
-                let receive_half = queue.receive_half();
+                let rx = queue.rx();
                 flood(100);
                 far.ip(&format!("link set {WIRE} down"));
-                drop(receive_half);
+                drop(rx);
                 far.ip(&format!("link set {WIRE} up"));
                 answer_some(port, 300);
             }

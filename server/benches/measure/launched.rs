@@ -10,6 +10,7 @@ use blaster::launch::{PORT, Server};
 use procfs::process::Process;
 use procfs::{Current, Meminfo};
 
+use super::running::HYPOSTYLE;
 use super::statistics::count_of_u64;
 use super::{Outcome, fail};
 
@@ -25,17 +26,9 @@ pub(crate) struct Launch<'a> {
     pub(crate) extra: &'a [String],
 }
 
-pub(crate) fn ours() -> Option<PathBuf> {
-    option_env!("CARGO_BIN_EXE_hypostyle").map(PathBuf::from)
-}
-
-pub(crate) fn subject(named: Option<&PathBuf>) -> Outcome<PathBuf> {
-    match named.cloned().or_else(ours) {
-        Some(program) => Ok(program),
-        None => {
-            fail("this build has no hypostyle: give the path of a server by --subject".to_owned())
-        }
-    }
+/// The program that `--subject` names, or by default this build's `hypostyle`.
+pub(crate) fn subject(named: Option<&PathBuf>) -> PathBuf {
+    named.map_or_else(|| HYPOSTYLE.into(), PathBuf::clone)
 }
 
 /// The memcached that the environment variable `MEMCACHED` names, or the first memcached on `PATH`.

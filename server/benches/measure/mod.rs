@@ -10,6 +10,8 @@ pub(crate) mod in_process;
 pub(crate) mod launched;
 pub(crate) mod report;
 pub(crate) mod requests;
+#[path = "../../tests/running/mod.rs"]
+pub(crate) mod running;
 pub(crate) mod statistics;
 pub(crate) mod wire;
 

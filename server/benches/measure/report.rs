@@ -49,7 +49,7 @@ impl Report {
     /// Opens a report on the server program `named`, or by default on this project's server. Also
     /// returns the program's path.
     pub(crate) fn of_subject(named: Option<&PathBuf>) -> Outcome<(Report, PathBuf)> {
-        let (mut report, program) = (Report::new(), subject(named)?);
+        let (mut report, program) = (Report::new(), subject(named));
         report.fact("subject", version_of(&program)?);
         report.open()?;
         Ok((report, program))

@@ -119,7 +119,7 @@ impl Options {
             let extra = extra.split_whitespace().map(str::to_owned).collect();
             TestedServer { name, program, extra }
         };
-        let program = subject(self.subject.as_ref())?;
+        let program = subject(self.subject.as_ref());
         let subject = tested("subject", program, &self.subject_args);
         Ok([subject, tested("rival", memcached(), &self.rival_args)])
     }

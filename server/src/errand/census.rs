@@ -7,16 +7,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
-use std::sync::Arc;
 use std::vec;
 
+use columns::executor::Progress;
 use protocol::text::list::escaped;
 use protocol::{Form, Outcome};
-use store::{DumpEntry, DumpPlace};
+use store::{Column, DumpEntry, DumpPlace};
 
-use super::Progress;
 use super::place::Place;
-use crate::execute::Context;
+use crate::clock::Clock;
 use crate::limits::{
     CENSUS_STEP_ITEMS, DUMP_STEP_BYTES, DUMP_STEP_GROUPS, PREFIXES_TOLD_MAX, SIZES_FINE_BYTES,
 };
@@ -76,38 +75,42 @@ impl Census {
         Census { form, place, at: Some(DumpPlace::default()), counted, rows }
     }
 
-    /// Counts the items of some groups of the index; after the last group, writes some rows.
-    pub(crate) fn step(&mut self, context: &mut Context, out: &mut Vec<u8>) -> Progress {
-        if !self.place.keep(context.clock.now) {
+    /// Counts the items of some groups of the index; after the last group, writes some rows. Adds
+    /// the number of examined items and rows to `examined`.
+    pub(super) fn step(
+        &mut self,
+        store: &mut Column,
+        (clock, prefixes): (&Clock, &Prefixes),
+        examined: &mut usize,
+        out: &mut Vec<u8>,
+    ) -> Progress {
+        if !self.place.keep(clock.now) {
             return Progress::Ended;
         }
         if let Some(mut at) = self.at {
-            let shared = Arc::clone(&context.shared);
-            let mut items = 0;
             for _ in 0..DUMP_STEP_GROUPS {
-                if items >= CENSUS_STEP_ITEMS {
+                if *examined >= CENSUS_STEP_ITEMS {
                     break;
                 }
                 let counted = &mut self.counted;
-                let next = context.store.dump(at, |item| {
-                    items += 1;
-                    counted.count(item, &shared.prefixes);
+                let next = store.dump(at, |item| {
+                    *examined += 1;
+                    counted.count(item, prefixes);
                 });
                 let Some(next) = next else {
                     self.at = None;
                     self.rows = self.counted.take_rows().into_iter();
-                    context.work(items + self.rows.len());
+                    *examined += self.rows.len();
                     return Progress::More;
                 };
                 at = next;
             }
-            context.work(items);
             self.at = Some(at);
             return Progress::More;
         }
         let end = out.len() + DUMP_STEP_BYTES;
         for row in &mut self.rows {
-            row.write(self.form, &context.shared.prefixes, out);
+            row.write(self.form, prefixes, out);
             if out.len() >= end {
                 return Progress::More;
             }

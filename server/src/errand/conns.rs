@@ -9,11 +9,10 @@
 
 use std::sync::Arc;
 
+use columns::executor::Progress;
 use columns::pages::{Page, PageRequest, Row};
+use columns::shared::Shared;
 use protocol::{Form, Outcome};
-
-use super::Progress;
-use crate::execute::Context;
 
 #[derive(Debug)]
 pub(crate) struct Conns {
@@ -25,21 +24,22 @@ pub(crate) struct Conns {
 }
 
 impl Conns {
-    pub(crate) fn begin(context: &Context, form: Form) -> Conns {
+    /// Begins a list for a client of column `own`.
+    pub(crate) fn begin(columns: &Shared, own: usize, form: Form) -> Conns {
         let mut conns = Conns { form, next: (0, 0), request: None };
-        conns.post(context);
+        conns.post(columns, own);
         conns
     }
 
     /// Requests the next page. If too many requests are open, the next step tries again.
-    fn post(&mut self, context: &Context) {
-        self.request = context.shared.columns.pages.post(self.next, context.column);
+    fn post(&mut self, columns: &Shared, own: usize) {
+        self.request = columns.pages.post(self.next, own);
     }
 
     /// Writes the page if the column has answered, and requests the next page.
-    pub(crate) fn step(&mut self, context: &Context, out: &mut Vec<u8>) -> Progress {
+    pub(crate) fn step(&mut self, columns: &Shared, own: usize, out: &mut Vec<u8>) -> Progress {
         let Some(request) = &self.request else {
-            self.post(context);
+            self.post(columns, own);
             return Progress::Idle;
         };
         let Some(Page { rows, next }) = request.take_page() else { return Progress::Idle };
@@ -50,11 +50,11 @@ impl Conns {
             Some(from) => (request.column, from),
             None => (request.column + 1, 0),
         };
-        if self.next.0 >= context.shared.requests.len() {
+        if self.next.0 >= columns.counters.len() {
             self.form.write_outcome(Outcome::StatsEnd, out);
             return Progress::Done;
         }
-        self.post(context);
+        self.post(columns, own);
         Progress::Idle
     }
 }

@@ -7,12 +7,12 @@
 //! errand holds a `Place`, so that few values are made at a time.
 //! Source: memcached 1.6.45 `stats_prefix_dump`.
 
+use columns::executor::Progress;
 use protocol::text::list;
 use protocol::{Form, Outcome, Refusal};
 
-use super::Progress;
 use super::place::Place;
-use crate::execute::Context;
+use crate::clock::Clock;
 use crate::limits::{DETAIL_VALUE_BYTES_MAX, DUMP_STEP_BYTES};
 use crate::prefixes::Prefixes;
 
@@ -45,13 +45,17 @@ impl Detail {
         Detail { shelf: 0, value: Some(value) }
     }
 
-    pub(crate) fn step(&mut self, context: &Context, out: &mut Vec<u8>) -> Progress {
-        let prefixes = &context.shared.prefixes;
+    pub(super) fn step(
+        &mut self,
+        clock: &Clock,
+        prefixes: &Prefixes,
+        out: &mut Vec<u8>,
+    ) -> Progress {
         let Some(value) = &mut self.value else {
             let end = out.len() + DUMP_STEP_BYTES;
             return show(prefixes, &mut self.shelf, out, end);
         };
-        if !value.place.keep(context.clock.now) {
+        if !value.place.keep(clock.now) {
             return Progress::Ended;
         }
         match value.sent {

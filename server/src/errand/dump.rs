@@ -5,13 +5,12 @@
 //! is listed exactly once, even while other requests change the store.
 //! Source: memcached 1.6.45 `item_crawler_thread`, `item_cachedump`.
 
+use columns::executor::Progress;
 use protocol::text::list::{self, Line};
-use store::{DumpEntry, DumpPlace};
+use store::{Column, DumpEntry, DumpPlace};
 
-use super::Progress;
 use super::place::Place;
 use crate::clock::Clock;
-use crate::execute::Context;
 use crate::limits::{CACHEDUMP_BYTES_MAX, DUMP_STEP_BYTES, DUMP_STEP_GROUPS};
 
 /// The form in which items are listed.
@@ -42,16 +41,19 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// Begins a dump of all items, or of none if `all` is false. Returns `None` if no place is
-    /// free.
-    pub(crate) fn begin(context: &Context, lines: Lines, all: bool) -> Option<Dump> {
-        let place = Place::take(context)?;
-        context.counters.dumps.add(1);
-        Some(Dump { at: all.then(DumpPlace::default), lines, place })
+    /// Makes a dump of all items, or of none if `all` is false.
+    pub(crate) fn new(place: Place, lines: Lines, all: bool) -> Dump {
+        Dump { at: all.then(DumpPlace::default), lines, place }
     }
 
-    pub(super) fn step(&mut self, context: &mut Context, out: &mut Vec<u8>) -> Progress {
-        let clock = context.clock;
+    /// Lists the items of some groups of the index, and adds their number to `listed`.
+    pub(super) fn step(
+        &mut self,
+        store: &mut Column,
+        clock: &Clock,
+        listed: &mut usize,
+        out: &mut Vec<u8>,
+    ) -> Progress {
         if !self.place.keep(clock.now) {
             return Progress::Ended;
         }
@@ -61,12 +63,10 @@ impl Dump {
                 return Progress::More;
             }
             let lines = &mut self.lines;
-            let mut items = 0;
-            self.at = context.store.dump(from, |item| {
-                items += 1;
-                lines.append(&line(item, &clock), out);
+            self.at = store.dump(from, |item| {
+                *listed += 1;
+                lines.append(&line(item, clock), out);
             });
-            context.work(items);
             if matches!(self.lines, Lines::Items { left: 0, .. }) {
                 self.at = None;
             }

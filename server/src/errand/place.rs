@@ -11,7 +11,6 @@ use std::sync::{Arc, PoisonError};
 use memory::plant::{Fault, is};
 use memory::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering};
 
-use crate::execute::Context;
 use crate::limits::{DUMP_STALLED_SECONDS, DUMP_STEPS_MIN, DUMPS_MAX};
 
 #[derive(Debug, Default)]
@@ -45,15 +44,9 @@ impl Places {
 }
 
 impl Place {
-    /// Takes a free place or the place of a stalled holder. Returns `None` if there is neither.
-    pub(crate) fn take(context: &Context) -> Option<Place> {
-        let (place, ended) = Place::of(&context.shared.places, context.clock.now)?;
-        context.counters.dumps_stalled.add(u64::from(ended));
-        Some(place)
-    }
-
-    /// Does the same as `take`, but also returns true if a stalled holder lost its place.
-    fn of(places: &Arc<Places>, now: u32) -> Option<(Place, bool)> {
+    /// Takes a free place or the place of a stalled holder. Returns `None` if there is neither. The
+    /// flag is true if a stalled holder lost its place.
+    pub(crate) fn take(places: &Arc<Places>, now: u32) -> Option<(Place, bool)> {
         let mut holders = places.lock();
         let ends = holders.len() >= DUMPS_MAX;
         if ends {
@@ -75,7 +68,7 @@ impl Place {
             // Relaxed: the number orders nothing. The store pairs with the load in `is_stalled`.
             self.holder.moved.store(now, Ordering::Relaxed);
         }
-        !self.holder.ended.load(Ordering::Relaxed) // pairs with the store in `of`
+        !self.holder.ended.load(Ordering::Relaxed) // pairs with the store in `take`
     }
 }
 
@@ -97,7 +90,7 @@ mod tests {
     use super::*;
 
     fn taken(places: &Arc<Places>, now: u32) -> Option<bool> {
-        let (place, ended) = Place::of(places, now)?;
+        let (place, ended) = Place::take(places, now)?;
         // Dropping the place would free it for another errand.
         std::mem::forget(place);
         Some(ended)
@@ -107,7 +100,7 @@ mod tests {
     fn who_takes_a_little_now_and_then_loses_its_place_to_another_and_who_goes_on_does_not() {
         let places = Arc::<Places>::default();
         let mut held: Vec<Place> =
-            (0..DUMPS_MAX).map(|_| Place::of(&places, 0).unwrap().0).collect();
+            (0..DUMPS_MAX).map(|_| Place::take(&places, 0).unwrap().0).collect();
         let (slow, fast) = held.split_at_mut(1);
         for second in 1..=DUMP_STALLED_SECONDS {
             assert_eq!(taken(&places, second), None, "second {second}");
@@ -126,7 +119,7 @@ mod tests {
     #[test]
     fn who_is_slow_keeps_its_place_while_nobody_asks_for_it() {
         let places = Arc::<Places>::default();
-        let (mut slow, _) = Place::of(&places, 0).unwrap();
+        let (mut slow, _) = Place::take(&places, 0).unwrap();
         assert!((1..100).all(|step| slow.keep(9 * step)));
         assert_eq!(taken(&places, 900), Some(false));
         assert!(slow.keep(900));

@@ -11,10 +11,11 @@ use protocol::text::operator::Streams;
 use protocol::{Answer, Get, Meta, Request};
 use store::{Column, Draft, PrefetchedHash};
 
-use super::{Context, get, meta};
+use super::{Context, get, meta, note};
 use crate::clock::START;
 use crate::errand::Errand;
 use crate::sampled::SAMPLED;
+use crate::watch::DETAIL;
 
 impl Executor for Context {
     type Errand = Errand;
@@ -139,7 +140,29 @@ impl Executor for Context {
     ) {
         let Context { shared, counters, noted, .. } = self;
         if noted.watched.intersects(Streams::CONNEVENTS) {
-            noted.connection((shared, counters), (peer(), descriptor), reason);
+            noted.connection((&shared.watch, counters), (peer(), descriptor), reason);
+        }
+    }
+}
+
+impl Context {
+    /// Gives the events that a loop has noted to the connections that watch.
+    #[inline]
+    pub(crate) fn tell_events(&mut self) {
+        #[cfg(debug_assertions)]
+        self.shared.note_steps(std::mem::take(&mut self.steps));
+        if self.noted.watched != Streams::default() {
+            self.tell_watchers();
+        }
+    }
+
+    #[cold]
+    fn tell_watchers(&mut self) {
+        if self.noted.watched.intersects(Streams::EVICTIONS.with(DETAIL)) {
+            note::evictions(self);
+        }
+        if self.noted.has_lines() {
+            self.noted.tell(&self.shared.watch, &self.counters);
         }
     }
 }

@@ -13,7 +13,7 @@ use protocol::text::event::Item;
 use protocol::text::list::PrefixCounts;
 use protocol::text::operator::Streams;
 use protocol::{KEY_BYTES_MAX, Request};
-use store::{MetaGet, MetaHit, PrefetchedHash, Put, PutResult, StoreError, Verb};
+use store::{PrefetchedHash, Put, PutResult, StoreError, Verb};
 
 use super::{Context, NextStep, get};
 use crate::sampled::{Kind, SAMPLED};
@@ -26,24 +26,14 @@ pub(super) const LOOKUPS: Streams = Streams(Streams::FETCHERS.0 | DETAIL.0 | SAM
 /// Each request that is not a lookup is noted if any of these bits is set.
 pub(super) const OTHERS: Streams = Streams(Streams::FETCHERS.0 | SAMPLED.0);
 
-pub(crate) fn value_bytes(context: &mut Context, key: &[u8]) -> Option<u32> {
-    peek(context, key).map(|found| found.hit.value_bytes)
-}
-
 /// Returns the exptime of the key's item; 0 if the item never expires or does not exist.
 fn exptime(context: &mut Context, key: &[u8]) -> u32 {
-    peek(context, key).map_or(0, |found| found.exptime)
-}
-
-/// Looks the key's item up without counting a use of it.
-fn peek<'s>(context: &'s mut Context, key: &[u8]) -> Option<MetaHit<'s>> {
-    let get = MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
-    context.store.meta_get(&get).ok()?
+    context.peek(key).map_or(0, |found| found.exptime)
 }
 
 fn item(context: &mut Context, stream: Streams, key: &[u8], bytes: u32, what: Item<'_>) {
     let Context { shared, counters, noted, .. } = context;
-    noted.item((shared, counters), stream, (key, bytes), what);
+    noted.item((&shared.watch, counters), stream, (key, bytes), what);
 }
 
 /// Like `get::find`, but also notes the result.
@@ -119,7 +109,7 @@ fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u6
     if !goes_on {
         context.noted.watched = context.noted.watched.without(SAMPLED);
     }
-    let bytes = key.and_then(|key| value_bytes(context, key));
+    let bytes = key.and_then(|key| context.value_bytes(key));
     let Some(samples) = context.shared.samples.get(context.column) else { return };
     samples.add(|samples| {
         samples.took(kind, ns, weight);
@@ -191,7 +181,7 @@ pub(super) fn fetched(context: &mut Context, key: &[u8]) {
 
 #[cold]
 fn looked_up(context: &mut Context, key: &[u8]) {
-    let bytes = value_bytes(context, key);
+    let bytes = context.value_bytes(key);
     let what = Item::Get { found: bytes.is_some(), descriptor: context.noted.descriptor };
     item(context, Streams::FETCHERS, key, bytes.unwrap_or(0), what);
 }
@@ -261,7 +251,7 @@ fn note_stored(
 #[inline]
 pub(super) fn bytes_to_delete(context: &mut Context, key: &[u8]) -> u32 {
     match context.noted.watched.intersects(Streams::DELETIONS) {
-        true => value_bytes(context, key).unwrap_or(0),
+        true => context.value_bytes(key).unwrap_or(0),
         false => 0,
     }
 }

@@ -16,11 +16,12 @@ use protocol::text::operator::{self, Classes, Control, Listing, Shutdown, Stream
 use protocol::{Args, Form, Outcome, Refusal};
 use store::OutOfBounds;
 
-use super::{Context, NextStep};
-use crate::errand::dump::{Dump, Lines};
+use super::Context;
+use crate::errand::dump::Lines;
 use crate::errand::{Errand, Kind};
 use crate::process::{self, Stop};
 use crate::watch::WatchGuard;
+use columns::executor::NextStep;
 use columns::out::Out;
 
 /// Smallest and largest `cache_memlimit`, in MiB.
@@ -141,9 +142,7 @@ fn dump(context: &Context, listing: Listing, classes: Option<Classes>) -> Result
     if let Some(refusal) = context.refuses_errands() {
         return Err(refusal);
     }
-    Dump::begin(context, lines, all)
-        .map(|dump| Errand(Kind::Dump(dump)))
-        .ok_or(Refusal::CrawlerBusy)
+    context.begin_dump(lines, all).map(|dump| Errand(Kind::Dump(dump))).ok_or(Refusal::CrawlerBusy)
 }
 
 fn watch(context: &Context, streams: Streams) -> Result<WatchGuard, Refusal> {
@@ -153,7 +152,7 @@ fn watch(context: &Context, streams: Streams) -> Result<WatchGuard, Refusal> {
     if let Some(refusal) = context.refuses_errands() {
         return Err(refusal);
     }
-    WatchGuard::take(&context.shared, streams).ok_or(Refusal::WatchTooMany)
+    WatchGuard::take(&context.shared.watch, streams).ok_or(Refusal::WatchTooMany)
 }
 
 /// Refuses `slabs reassign`, because no slab class has pages to move.

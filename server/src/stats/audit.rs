@@ -6,7 +6,7 @@
 //! real. During traffic, faults may be false: the caller then checks again after the traffic.
 //! Source: `store::Store::audit`.
 
-use super::{Rows, stat};
+use super::rows::{Rows, stat};
 use crate::shared::Shared;
 
 /// Writes the largest number of steps in one loop since the last call.

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
-use super::Rows;
+use super::rows::Rows;
 use crate::numa::Nodes;
 use crate::shared::{Shared, Sums};
 

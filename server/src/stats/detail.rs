@@ -6,7 +6,9 @@
 
 use protocol::{Outcome, Refusal, Stats};
 
-use super::{Listing, Order, Pending};
+use super::pending::{Listing, Order, Pending};
+
+pub(super) const NAME: &[u8] = b"detail";
 
 /// The arguments, in memcached's order; the first for which `Form::asks_for` is true is obeyed.
 const ON: &[u8] = b"on";
@@ -14,7 +16,7 @@ const OFF: &[u8] = b"off";
 const DUMP: &[u8] = b"dump";
 
 pub(super) fn pending(request: &Stats<'_>) -> Pending {
-    let argument = request.argument(super::DETAIL);
+    let argument = request.argument(NAME);
     let asks_for =
         |name: &&[u8]| argument.is_some_and(|argument| request.form.asks_for(name, argument));
     match [ON, OFF, DUMP].into_iter().find(asks_for) {

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Rows, stat};
+use super::rows::{Rows, stat, stats};
 use crate::clock::START;
 use crate::process;
 use crate::settings::MEMCACHED_VERSION;
@@ -52,11 +52,9 @@ fn connections(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     stat!(rows, "connection_structures", sums.columns.connection_structures);
     // Always 0: if an allocation for replies or input fails, the process ends.
     stat!(rows, "response_obj_oom", 0);
-    stat!(rows, "response_obj_count", sums.columns.response_obj_count);
-    stat!(rows, "response_obj_bytes", sums.columns.response_obj_bytes);
-    stat!(rows, "read_buf_count", sums.columns.read_buf_count);
-    stat!(rows, "read_buf_bytes", sums.columns.read_buf_bytes);
-    stat!(rows, "read_buf_bytes_free", sums.columns.read_buf_bytes_free);
+    stats!(rows, sums.columns =>
+        response_obj_count, response_obj_bytes, read_buf_count, read_buf_bytes,
+        read_buf_bytes_free);
     stat!(rows, "read_buf_oom", 0);
     stat!(rows, "reserved_fds", process::files_beside_connections(settings));
 }
@@ -71,19 +69,10 @@ fn commands(sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "get_misses", sums.requests.get_misses);
     stat!(rows, "get_expired", store.get_expired);
     stat!(rows, "get_flushed", store.get_flushed);
-    stat!(rows, "delete_misses", sums.requests.delete_misses);
-    stat!(rows, "delete_hits", sums.requests.delete_hits);
-    stat!(rows, "incr_misses", sums.requests.incr_misses);
-    stat!(rows, "incr_hits", sums.requests.incr_hits);
-    stat!(rows, "decr_misses", sums.requests.decr_misses);
-    stat!(rows, "decr_hits", sums.requests.decr_hits);
-    stat!(rows, "cas_misses", store.cas_misses);
-    stat!(rows, "cas_hits", store.cas_hits);
-    stat!(rows, "cas_badval", store.cas_badval);
-    stat!(rows, "touch_hits", sums.requests.touch_hits);
-    stat!(rows, "touch_misses", sums.requests.touch_misses);
-    stat!(rows, "store_too_large", sums.requests.store_too_large);
-    stat!(rows, "store_no_memory", sums.requests.store_no_memory);
+    stats!(rows, sums.requests =>
+        delete_misses, delete_hits, incr_misses, incr_hits, decr_misses, decr_hits);
+    stats!(rows, store => cas_misses, cas_hits, cas_badval);
+    stats!(rows, sums.requests => touch_hits, touch_misses, store_too_large, store_no_memory);
     // Always 0, because there is no authentication.
     stat!(rows, "auth_cmds", 0);
     stat!(rows, "auth_errors", 0);
@@ -129,10 +118,8 @@ fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows
         stat!(rows, "lru_maintainer_juggles", 0);
     }
     stat!(rows, "malloc_fails", 0);
-    stat!(rows, "log_worker_dropped", sums.requests.log_worker_dropped);
-    stat!(rows, "log_worker_written", sums.requests.log_worker_written);
-    stat!(rows, "log_watcher_skipped", sums.requests.log_watcher_skipped);
-    stat!(rows, "log_watcher_sent", sums.requests.log_watcher_sent);
+    stats!(rows, sums.requests =>
+        log_worker_dropped, log_worker_written, log_watcher_skipped, log_watcher_sent);
     stat!(rows, "log_watchers", shared.watch.watchers());
     // Always 0, because each thread has its own listeners.
     stat!(rows, "unexpected_napi_ids", 0);
@@ -140,9 +127,7 @@ fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows
 }
 
 fn items(shared: &Shared, store: &store::Stats, rows: &mut Rows<'_>) {
-    stat!(rows, "bytes", store.bytes);
-    stat!(rows, "curr_items", store.curr_items);
-    stat!(rows, "total_items", store.total_items);
+    stats!(rows, store => bytes, curr_items, total_items);
     stat!(rows, "slab_global_page_pool", shared.store.free_segments());
     stat!(rows, "expired_unfetched", store.expired_unfetched);
     stat!(rows, "evicted_unfetched", store.evicted_unfetched);
@@ -150,10 +135,7 @@ fn items(shared: &Shared, store: &store::Stats, rows: &mut Rows<'_>) {
     if maintainer_told {
         stat!(rows, "evicted_active", store.evicted_active);
     }
-    stat!(rows, "evictions", store.evictions);
-    stat!(rows, "reclaimed", store.reclaimed);
-    stat!(rows, "crawler_reclaimed", store.crawler_reclaimed);
-    stat!(rows, "crawler_items_checked", store.crawler_items_checked);
+    stats!(rows, store => evictions, reclaimed, crawler_reclaimed, crawler_items_checked);
     // The numbers about moves are 0: there are no LRU queues between which items could move.
     stat!(rows, "lrutail_reflocked", 0);
     if maintainer_told {

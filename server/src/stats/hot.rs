@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use protocol::Form;
 use protocol::text::list::escaped;
 
-use super::{Rows, stat};
-use crate::execute::{Context, value_bytes};
+use super::rows::{Rows, stat};
+use crate::execute::Context;
 use crate::limits::{BIG_KEYS_MAX, HOT_KEYS_TOLD};
 use crate::sampled::Hot;
 
@@ -34,7 +34,7 @@ pub(super) fn write(context: &mut Context, form: Form, out: &mut Vec<u8>) {
     keys.dedup();
     let mut biggest = Vec::with_capacity(keys.len());
     for key in keys {
-        match value_bytes(context, key) {
+        match context.value_bytes(key) {
             Some(bytes) => biggest.push((bytes, key)),
             None => {
                 let columns = context.shared.samples.iter();

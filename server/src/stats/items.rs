@@ -5,7 +5,7 @@
 //! LRU queues per class are 0. An empty store has no class, as in memcached.
 //! Source: memcached 1.6.45 `item_stats`, `do_slabs_stats`.
 
-use super::{Rows, stat};
+use super::rows::{Rows, stat};
 use crate::shared::Shared;
 
 /// Writes one statistic of class 1, the class that `me` reports.

@@ -4,7 +4,7 @@
 //! Invariant: a time is measured from the end of parsing until the answer is in the output buffer.
 //! Numbers of requests are estimated from the samples since `stats reset`.
 
-use super::Rows;
+use super::rows::Rows;
 use crate::sampled::{KINDS, Samples};
 use crate::shared::Shared;
 

@@ -8,12 +8,7 @@
 //! On a machine of several NUMA nodes, `node_N_bytes` are the bytes of segments on each node.
 //! Source: `store::Store::usage_estimate`, the columns' own counts, /proc/self/statm.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
-use rustix::param::page_size;
-
-use super::{Rows, stat};
+use super::rows::{Rows, stat, stats};
 use crate::process;
 use crate::shared::Shared;
 
@@ -26,34 +21,19 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
         Some(false) => "refused",
     };
     stat!(rows, "huge_pages", huge_pages);
-    stat!(rows, "segment_bytes", usage.segment_bytes);
-    stat!(rows, "segments_allowed", usage.segments_allowed);
-    stat!(rows, "segments_open", usage.segments_open);
-    stat!(rows, "segments_sealed", usage.segments_sealed);
-    stat!(rows, "segments_frames", usage.segments_frames);
-    stat!(rows, "segments_free", usage.segments_free);
-    stat!(rows, "segments_limbo", usage.segments_limbo);
-    stat!(rows, "segments_index", usage.segments_index);
-    stat!(rows, "segments_withheld", usage.segments_withheld);
+    stats!(rows, usage =>
+        segment_bytes, segments_allowed, segments_open, segments_sealed, segments_frames,
+        segments_free, segments_limbo, segments_index, segments_withheld);
     for (node, bytes) in shared.store.node_bytes_estimate() {
         rows.row(&format!("node_{node}_bytes"), format_args!("{bytes}"));
     }
-    stat!(rows, "live_bytes", usage.live_bytes);
-    stat!(rows, "dead_bytes", usage.dead_bytes);
-    stat!(rows, "tail_bytes", usage.tail_bytes);
-    stat!(rows, "frame_bytes", usage.frame_bytes);
-    stat!(rows, "frame_free_bytes", usage.frame_free_bytes);
-    stat!(rows, "free_bytes", usage.free_bytes);
-    stat!(rows, "limbo_bytes", usage.limbo_bytes);
-    stat!(rows, "index_bytes", usage.index_bytes);
-    stat!(rows, "ghost_bytes", usage.ghost_bytes);
-    stat!(rows, "table_bytes", usage.table_bytes);
+    stats!(rows, usage =>
+        live_bytes, dead_bytes, tail_bytes, frame_bytes, frame_free_bytes, free_bytes, limbo_bytes,
+        index_bytes, ghost_bytes, table_bytes);
     stat!(rows, "ring_bytes", shared.ring_bytes());
     stat!(rows, "arena_bytes", usage.arena_bytes);
     stat!(rows, "arena_free_bytes", usage.arena_free_bytes);
-    stat!(rows, "connection_bytes", sums.columns.connection_bytes);
-    stat!(rows, "read_buf_bytes", sums.columns.read_buf_bytes);
-    stat!(rows, "response_obj_bytes", sums.columns.response_obj_bytes);
+    stats!(rows, sums.columns => connection_bytes, read_buf_bytes, response_obj_bytes);
     let (prefix_bytes, _) = shared.prefixes.held();
     stat!(rows, "prefix_bytes", prefix_bytes);
     let beside_store = sums.columns.connection_bytes
@@ -72,37 +52,5 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "accounted_bytes", accounted);
     if let Some(resident) = resident {
         stat!(rows, "resident_bytes", resident.all_bytes);
-    }
-}
-
-/// `/proc/self/statm`, the system's report of the process's memory. The file stays open, because
-/// the process may have no descriptor left when the report is read.
-#[derive(Debug)]
-pub(crate) struct Statm(Option<File>);
-
-/// Maximum bytes of the file's text, which is seven numbers.
-const STATM_BYTES_MAX: usize = 256;
-
-#[derive(Clone, Copy)]
-struct Resident {
-    all_bytes: u64,
-    /// Bytes of the pages that are mapped from files: the program and its libraries.
-    program_bytes: u64,
-}
-
-impl Statm {
-    /// Opens the file of this process. The caller has already forked, if the process is a daemon.
-    pub(crate) fn open() -> Statm {
-        Statm(File::open("/proc/self/statm").ok())
-    }
-
-    /// Reads the file. `None` if there is no /proc.
-    fn now(&self) -> Option<Resident> {
-        let mut text = [0; STATM_BYTES_MAX];
-        let bytes = self.0.as_ref()?.read_at(&mut text, 0).ok()?;
-        let text = std::str::from_utf8(text.get(..bytes)?).ok()?;
-        let mut pages = text.split(' ').skip(1).map_while(|pages| pages.parse::<u64>().ok());
-        let mut bytes = || pages.next().map(|pages| pages * page_size() as u64);
-        Some(Resident { all_bytes: bytes()?, program_bytes: bytes()? })
     }
 }

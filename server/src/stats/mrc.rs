@@ -4,7 +4,7 @@
 //! Invariant: each size is a value of `-m`. Before the first lookup there is no estimate.
 //! Source: `store::Store::miss_ratios`.
 
-use super::{Rows, stat};
+use super::rows::{Rows, stat};
 use crate::shared::Shared;
 
 /// The sizes for which miss ratios are estimated, in eighths of `-m`.

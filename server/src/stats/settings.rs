@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use protocol::{ProtocolMode, flow};
 
-use super::{Rows, stat};
+use super::rows::{Rows, stat};
 use crate::bypass;
 use crate::settings::{Port, Settings};
 use crate::shared::Shared;

@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 use columns::limits::MESSAGE_BYTES_MAX;
 use hypostyle::limits::{LOOP_STEPS_MAX, MESSAGE_STEPS_MAX, TURN_STEPS_MAX, UDP_REPLY_BYTES_MAX};
 use hypostyle::settings::{Settings, Xdp};
-use inprocess::{Client, DEADLINE, connect, datagrams, settings, start};
+use inprocess::{Client, connect, datagrams, settings, start};
 use protocol::udp::{HEADER_BYTES, Header};
+use testing::PATIENCE;
 use testing::namespace::{Veth, WIRE, pair};
 use worst::{WorstForm, all};
 
@@ -70,7 +71,7 @@ fn assert_kept(control: &mut Client, steps_max: u64, what: &str) {
 fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usize {
     // If the server closes the connection before it has read everything, the kernel sends a reset.
     let gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
-    let (deadline, mut shut) = (Instant::now() + DEADLINE, Some(shut));
+    let (deadline, mut shut) = (Instant::now() + PATIENCE, Some(shut));
     let (mut answered, mut at, mut chunk) = (0, 0, vec![0; 256 << 10]);
     loop {
         assert!(Instant::now() < deadline, "no end after {answered} bytes");
@@ -100,7 +101,7 @@ fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usiz
 
 fn hold_streams(connect: impl Fn() -> TcpStream, way: &str) {
     let control = connect();
-    control.set_read_timeout(Some(DEADLINE)).unwrap();
+    control.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut control = Client(control);
     fill(&mut control);
     control.stats("steps");
@@ -145,7 +146,7 @@ fn send(socket: &UdpSocket, (id, message): (u16, &[u8])) {
 /// Sends `mn` until it is answered. Returns the number of bytes in answers to the message `id`.
 fn answered(socket: &UdpSocket, id: u16) -> usize {
     const LAST: u16 = 60_000;
-    let (deadline, mut bytes, mut buffer) = (Instant::now() + DEADLINE, 0, [0; 2000]);
+    let (deadline, mut bytes, mut buffer) = (Instant::now() + PATIENCE, 0, [0; 2000]);
     send(socket, (LAST, b"mn\r\n"));
     loop {
         assert!(Instant::now() < deadline, "the server answers nothing");

@@ -17,8 +17,10 @@ mod live;
 use installed::{Verdict, checks, peers, run, text, verdict};
 use liar::{Lie, liar};
 use live::Server;
+use live::running::HYPOSTYLE;
 use std::net::SocketAddr;
 use std::process::Command;
+use testing::Folder;
 
 const LIES: &[Lie] = &[Lie::Stored, Lie::Altered];
 
@@ -91,15 +93,13 @@ fn gomemcache_passes_over_text() {
 /// also passed with `/bin/true` as this file, the suite would have started another file.
 #[test]
 fn gomemcache_suite_passes_over_text() {
-    let folder = std::env::temp_dir().join(format!("gomemcache-{}", std::process::id()));
-    for (server, passes) in [(env!("CARGO_BIN_EXE_hypostyle"), true), ("/bin/true", false)] {
-        std::fs::create_dir_all(&folder).unwrap();
-        std::os::unix::fs::symlink(server, folder.join("memcached")).unwrap();
+    for (server, passes) in [(HYPOSTYLE, true), ("/bin/true", false)] {
+        let folder = Folder::new();
+        std::os::unix::fs::symlink(server, folder.path("memcached")).unwrap();
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new("env");
-        command.arg(format!("PATH={}:{path}", folder.display())).arg(peers().join("go/suite"));
+        command.arg(format!("PATH={}:{path}", folder.0.display())).arg(peers().join("go/suite"));
         let output = run(command.args(["-test.v", "-test.run", "^TestUnixSocket$"]));
-        std::fs::remove_dir_all(&folder).unwrap();
         let Some(output) = output else { return };
         let report = text(&output);
         assert_eq!(report.contains("--- PASS: TestUnixSocket"), passes, "{server}: {report}");

@@ -16,8 +16,9 @@ use blaster::flags::Refusal;
 use hypostyle::cpus::{self, Cpus};
 use hypostyle::flags;
 use hypostyle::ram::{self, Ram};
+use testing::Folder;
 
-use super::running::{Running, TestDirectory};
+use super::running::Running;
 use text::{Program, lines, program, shell, spans, started};
 
 /// The documents outside `docs/` whose commands, options and statistics are checked.
@@ -40,7 +41,7 @@ struct Parsers {
     ram: Ram,
     help: String,
     verbs: BTreeSet<String>,
-    place: TestDirectory,
+    place: Folder,
 }
 
 fn root() -> PathBuf {
@@ -96,7 +97,7 @@ impl Parsers {
             }
             help += &page;
         }
-        let place = TestDirectory::new();
+        let place = Folder::new();
         let written = document("docs/kvblaster/size.md").text;
         let written = written.split(&format!("cat >{WORKLOAD} <<END\n")).nth(1).unwrap();
         fs::write(place.path(WORKLOAD), written.split("END\n").next().unwrap()).unwrap();

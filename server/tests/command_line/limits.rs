@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::running::{Running, VERSION_REPLY, await_some, ended, is_root, text};
+use testing::await_some;
+
+use crate::running::{self, HYPOSTYLE, Running, VERSION_REPLY, ended, is_root, text};
 
 /// Returns the soft and the hard limit from the row `name` of `/proc/PID/limits`.
 fn limit(running: &Running, name: &str) -> [u64; 2] {
@@ -21,15 +23,13 @@ fn limit(running: &Running, name: &str) -> [u64; 2] {
 
 /// Starts the server under `ulimit LIMIT`, without the right to raise a hard limit.
 fn limited(limit: &str, arguments: &[&str]) -> Command {
-    let server = env!("CARGO_BIN_EXE_hypostyle");
     let drop = match is_root() {
         true => "setpriv --reuid 65534 --clear-groups --inh-caps=-all",
         false => "",
     };
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit {limit} && exec {drop} \"$@\""), "sh", server]);
+    let script = format!("ulimit {limit} && exec {drop} \"$@\"");
+    let mut command = running::launch(&["sh", "-c", &script, "sh"], HYPOSTYLE);
     command.args(["-l", "127.0.0.1", "-p", "-1"]).args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -224,11 +224,9 @@ fn settings_that_were_given_are_in_force() {
 #[test]
 fn half_as_much_again_as_the_memory_is_address_space_enough() {
     for (megabytes, limit_megabytes) in [(64, 135), (1024, 1550)] {
-        let mut command = Command::new("sh");
-        let limit = format!("ulimit -v {} && exec \"$@\"", limit_megabytes << 10);
-        command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_hypostyle"), "-l", "127.0.0.1"]);
-        command.args(["-p", "-1", "-t", "1", "-m", &megabytes.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let script = format!("ulimit -v {} && exec \"$@\"", limit_megabytes << 10);
+        let mut command = running::launch(&["sh", "-c", &script, "sh"], HYPOSTYLE);
+        command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1", "-m", &megabytes.to_string()]);
         let running = Running::of(command);
         assert_eq!(running.ask("set a 0 0 1\r\n1\r\n"), "STORED\r\n");
     }

@@ -8,10 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use rustix::process::{Signal, kill_process};
-use testing::KillOnDrop;
+use testing::{Folder, KillOnDrop, await_some};
 
-use crate::running::{Running, TestDirectory, VERSION_REPLY, await_some, ended, hypostyle};
-use crate::running::{talk, text, to_pid};
+use crate::running::{Running, VERSION_REPLY, ended, hypostyle, talk, text, to_pid};
 
 #[test]
 fn any_port_is_told_in_the_port_file() {
@@ -120,7 +119,7 @@ fn a_taken_port_is_a_failure_with_memcacheds_words() {
 
 #[test]
 fn unix_socket_has_its_mask_and_goes_with_the_server() {
-    let place = TestDirectory::new();
+    let place = Folder::new();
     let path = place.path("socket");
     let mut command = hypostyle(&["-a", "0750", "-s"]);
     command.arg(&path);
@@ -150,7 +149,7 @@ fn end_with(child: &mut KillOnDrop, signal: Signal) {
 
 #[test]
 fn a_unix_socket_on_which_somebody_answers_is_not_taken() {
-    let place = TestDirectory::new();
+    let place = Folder::new();
     let path = place.path("socket");
     let mut first = on_socket(&path);
     let mut command = hypostyle(&["-s"]);
@@ -168,7 +167,7 @@ fn a_unix_socket_on_which_somebody_answers_is_not_taken() {
 
 #[test]
 fn a_unix_socket_that_a_killed_server_left_is_replaced() {
-    let place = TestDirectory::new();
+    let place = Folder::new();
     let path = place.path("socket");
     end_with(&mut on_socket(&path), Signal::KILL);
     assert!(path.exists());
@@ -178,7 +177,7 @@ fn a_unix_socket_that_a_killed_server_left_is_replaced() {
 
 #[test]
 fn a_server_that_ends_leaves_the_unix_socket_of_its_successor() {
-    let place = TestDirectory::new();
+    let place = Folder::new();
     let path = place.path("socket");
     let mut first = on_socket(&path);
     fs::remove_file(&path).unwrap();

@@ -9,6 +9,7 @@ mod limits;
 mod listening;
 mod process;
 mod refused;
+#[path = "../running/mod.rs"]
 mod running;
 
 use running::{ended, hypostyle, text};

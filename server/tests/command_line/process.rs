@@ -6,20 +6,17 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Signal, kill_process, test_kill_process};
-use testing::KillOnDrop;
+use testing::{Folder, KillOnDrop, await_some};
 
-use crate::running::{
-    Detached, Running, TestDirectory, VERSION_REPLY, await_some, ended, hypostyle,
-};
+use crate::running::{self, Detached, HYPOSTYLE, Running, VERSION_REPLY, ended, hypostyle};
 use crate::running::{is_root, talk, text, to_pid};
 
 #[test]
 fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
-    let place = TestDirectory::new();
+    let place = Folder::new();
     let mut command = hypostyle(&["-d", "-P", "pid", "-p", "-1", "-l", "127.0.0.1"]);
     command.current_dir(&place.0).env("MEMCACHED_PORT_FILENAME", place.path("ports"));
     let parent = ended(command);
@@ -53,7 +50,7 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
 
 #[test]
 fn pid_file_of_a_running_process_is_warned_of_and_replaced() {
-    let place = TestDirectory::new();
+    let place = Folder::new();
     let pid_file = place.path("pid");
     fs::write(&pid_file, format!("{}\n", std::process::id())).unwrap();
     let mut running = Running::on_loopback(&["-P", pid_file.to_str().unwrap()]);
@@ -70,7 +67,7 @@ fn pid_file_of_a_running_process_is_warned_of_and_replaced() {
 /// Scripts end a daemon by the pid in its pid file, so a daemon does not start without a pid file.
 #[test]
 fn a_daemon_whose_pid_file_cannot_be_written_does_not_start() {
-    let place = TestDirectory::new();
+    let place = Folder::new();
     let mut command = hypostyle(&["-d", "-P", "there/is/no/such", "-s", "socket"]);
     command.current_dir(&place.0);
     let parent = ended(command);
@@ -90,7 +87,7 @@ fn a_daemon_whose_pid_file_cannot_be_written_does_not_start() {
 /// files are FIFOs, each of which blocks a process that opens it.
 #[test]
 fn what_somebody_planted_is_neither_written_through_nor_waited_for() {
-    let place = TestDirectory::new();
+    let place = Folder::new();
     let victim = place.path("victim");
     fs::write(&victim, "precious").unwrap();
     for name in ["pid", "ports"] {
@@ -249,7 +246,7 @@ fn root_becomes_the_user() {
         return testing::skip("no user nobody here");
     };
     let ids: Vec<&str> = entry.split(':').skip(2).take(2).collect();
-    let place = TestDirectory::new();
+    let place = Folder::new();
     let pid_file = place.path("pid");
     let mut running =
         Running::on_loopback(&["-u", "nobody", "-t", "2", "-P", pid_file.to_str().unwrap()]);
@@ -273,10 +270,8 @@ fn root_becomes_the_user() {
 }
 
 fn with_privileges(words: &[&str], arguments: &[&str]) -> Running {
-    let mut command = Command::new("setpriv");
-    command.args(words).arg(env!("CARGO_BIN_EXE_hypostyle"));
+    let mut command = running::launch(words, HYPOSTYLE);
     command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "2"]).args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     Running::of(command)
 }
 
@@ -303,7 +298,7 @@ fn whoever_starts_it_it_serves_without_any_capability() {
     if !is_root() {
         return testing::skip("only root can give capabilities");
     }
-    let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let given = "+net_admin,+net_raw,+bpf";
     let ambient = [&nobody[..], &["--inh-caps", given, "--ambient-caps", given]].concat();
     let mut running = with_privileges(&ambient, &["-u", "daemon"]);
@@ -325,23 +320,9 @@ fn to_lock_memory_beyond_its_limit_one_capability_is_kept_and_told() {
     if !is_root() {
         return testing::skip("only root can give capabilities");
     }
-    let given = "+ipc_lock,+net_raw";
-    let words =
-        ["--reuid", "65534", "--clear-groups", "--inh-caps", given, "--ambient-caps", given];
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -l 64 && exec setpriv \"$@\"", "sh"]).args(words);
-    command.args([
-        env!("CARGO_BIN_EXE_hypostyle"),
-        "-l",
-        "127.0.0.1",
-        "-p",
-        "-1",
-        "-k",
-        "-m",
-        "64",
-    ]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut running = Running::of(command);
+    let script = "ulimit -l 64 && exec setpriv --reuid 65534 --clear-groups \
+                  --inh-caps +ipc_lock,+net_raw --ambient-caps +ipc_lock,+net_raw \"$@\"";
+    let mut running = with_privileges(&["sh", "-c", script, "sh"], &["-k", "-m", "64"]);
     assert_capabilities(&running, IPC_LOCK, None);
     let (status, stderr) = running.stop(Signal::TERM);
     assert_eq!(status, 0, "{stderr}");
@@ -357,7 +338,7 @@ fn unix_socket_belongs_to_the_user() {
     if !is_root() {
         return testing::skip("only root can become another user");
     }
-    let place = TestDirectory::new();
+    let place = Folder::new();
     let path = place.path("socket");
     let mut command = hypostyle(&["-u", "daemon", "-s"]);
     command.arg(&path);

@@ -13,7 +13,7 @@ use hypostyle::settings::{Listen, Port};
 use protocol::ProtocolMode;
 use protocol::udp::{ANSWER_BYTES_MAX, Header};
 
-use super::{DEADLINE, shown};
+use super::{PATIENCE, shown};
 
 /// If no answer comes within this time, the datagram counts as unanswered.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -56,7 +56,7 @@ impl Client {
 
     pub(crate) fn at(here: IpAddr, server: SocketAddr) -> Client {
         let socket = UdpSocket::bind((here, 0)).unwrap();
-        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         Client { socket, server, id: 0x0102 }
     }
 
@@ -135,6 +135,6 @@ impl Client {
         self.socket.set_read_timeout(Some(SILENCE)).unwrap();
         let got = self.socket.recv_from(&mut [0; 65_536]);
         assert!(got.is_err(), "an answer of {got:?}");
-        self.socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
     }
 }

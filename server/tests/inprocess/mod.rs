@@ -9,15 +9,12 @@ pub(crate) mod datagrams;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
 
 use hypostyle::run::Server;
 use hypostyle::settings::{Listen, Port, Settings};
 use protocol::ProtocolMode;
 use protocol::binary::{Header, MAGIC_REPLY, MAGIC_REQUEST};
-
-/// If an operation takes longer, the test fails.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+use testing::PATIENCE;
 
 pub(crate) fn settings(columns: usize) -> Settings {
     Settings {
@@ -38,15 +35,6 @@ pub(crate) fn start(settings: Settings) -> Server {
 
 pub(crate) fn connect(server: &Server) -> Client {
     Client::to(server.addresses()[0])
-}
-
-/// Waits until `done` returns true. Fails after `DEADLINE`; the message names the event `what`.
-pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + DEADLINE;
-    while !done() {
-        assert!(Instant::now() < until, "waited {DEADLINE:?} in vain for {what}");
-        std::thread::yield_now();
-    }
 }
 
 pub(crate) fn resident_bytes() -> usize {
@@ -84,9 +72,9 @@ pub(crate) struct Client(pub(crate) TcpStream);
 
 impl Client {
     pub(crate) fn to(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect_timeout(&address, DEADLINE).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Client(stream)
     }

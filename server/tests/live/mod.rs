@@ -12,20 +12,19 @@
 
 pub(crate) mod frame;
 pub(crate) mod messages;
+#[path = "../running/mod.rs"]
+pub(crate) mod running;
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use messages::Messages;
-use testing::KillOnDrop;
+use running::Running;
+use testing::PATIENCE;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
-
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// After this time without a reply, a test concludes that the server waits for more input.
 pub(crate) const SILENCE: Duration = Duration::from_millis(150);
@@ -35,7 +34,7 @@ const REPLY_BYTES_MAX: usize = 512 << 20;
 
 pub(crate) struct Server {
     /// `None` if the server is in this process, and ends when `within` is dropped.
-    child: Option<KillOnDrop>,
+    running: Option<Running>,
     within: Option<Box<dyn std::any::Any + Send + Sync>>,
     address: SocketAddr,
     udp_port: Option<u16>,
@@ -59,31 +58,26 @@ impl Server {
 
     fn under_test_with(flags: &[&str], environment: &[(&str, &str)]) -> Server {
         let program = program();
-        Server::start(Command::new(&program), &program, flags, environment)
+        Server::start(&[], &program, flags, environment)
             .unwrap_or_else(|error| panic!("{program:?}: {error}"))
     }
 
     /// Starts the server by another program, whose command line `words` precedes the server's.
     /// Returns `None` if that program is missing or not permitted.
     pub(crate) fn under_test_by(words: &[&str], flags: &[&str]) -> Option<Server> {
-        let launch = |what: &OsString| {
-            let mut command = Command::new(words[0]);
-            command.args(&words[1..]).arg(what);
-            command
-        };
-        let tried = launch(&"true".into()).stderr(Stdio::null()).status();
+        let tried = running::launch(words, "true").stderr(Stdio::null()).status();
         if !tried.is_ok_and(|status| status.success()) {
             testing::skip(&format!("cannot run {words:?}"));
             return None;
         }
         let program = program();
-        Some(Server::start(launch(&program), &program, flags, &[]).unwrap())
+        Some(Server::start(words, &program, flags, &[]).unwrap())
     }
 
     /// Starts memcached. Returns `None` if no memcached is installed.
     pub(crate) fn memcached(flags: &[&str]) -> Option<Server> {
         let program = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
-        match Server::start(Command::new(&program), &program, flags, &[]) {
+        match Server::start(&[], &program, flags, &[]) {
             Ok(server) => Some(server),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 testing::skip(&format!("no memcached to compare with: {program:?}"));
@@ -139,7 +133,7 @@ impl Server {
         within: impl std::any::Any + Send + Sync,
     ) -> Server {
         Server {
-            child: None,
+            running: None,
             within: Some(Box::new(within)),
             address,
             udp_port: None,
@@ -149,58 +143,27 @@ impl Server {
     }
 
     fn start(
-        mut command: Command,
+        by: &[&str],
         program: &OsString,
         flags: &[&str],
         environment: &[(&str, &str)],
     ) -> io::Result<Server> {
-        let port_file = port_file();
+        let mut command = running::launch(by, program);
         command.args(["-p", "-1", "-U", "0", "-l", "127.0.0.1"]).args(flags);
         if rustix::process::geteuid().is_root() {
             command.args(["-u", "root"]);
         }
-        let child = command
-            .env("MEMCACHED_PORT_FILENAME", &port_file)
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let name = program.to_string_lossy().into_owned();
-        let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let child = KillOnDrop(child);
-        let mut server = Server {
-            child: Some(child),
+        // Nobody reads the pipes of a server that runs for long.
+        command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(Stdio::null());
+        let running = Running::spawned(&mut command)?;
+        Ok(Server {
             within: None,
-            address: nowhere,
-            udp_port: None,
-            name,
+            address: (Ipv4Addr::LOCALHOST, running.port()).into(),
+            udp_port: running.port_of("UDP INET: "),
+            name: program.to_string_lossy().into_owned(),
             machines: None,
-        };
-        let port = server.await_port(&port_file);
-        server.address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let _ = std::fs::remove_file(&port_file);
-        Ok(server)
-    }
-
-    fn await_port(&mut self, port_file: &PathBuf) -> u16 {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let text = std::fs::read_to_string(port_file).unwrap_or_default();
-            let line = text.lines().find_map(|line| line.strip_prefix("TCP INET: "));
-            self.udp_port = text
-                .lines()
-                .find_map(|line| line.strip_prefix("UDP INET: "))
-                .and_then(|port| port.trim().parse().ok());
-            if let Some(port) = line.and_then(|port| port.trim().parse().ok()) {
-                return port;
-            }
-            if let Some(status) = self.child.as_mut().and_then(|it| it.try_wait().unwrap()) {
-                panic!("{} ended at its start: {status}", self.name);
-            }
-            assert!(Instant::now() < deadline, "{} did not write its port file", self.name);
-            std::thread::park_timeout(Duration::from_millis(2));
-        }
+            running: Some(running),
+        })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -208,7 +171,7 @@ impl Server {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.as_ref().map_or_else(std::process::id, |child| child.id())
+        self.running.as_ref().map_or_else(std::process::id, Running::pid)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -244,7 +207,8 @@ impl Server {
     }
 
     pub(crate) fn is_alive(&mut self) -> bool {
-        self.child.as_mut().is_none_or(|child| child.try_wait().unwrap().is_none())
+        let running = self.running.as_mut();
+        running.is_none_or(|running| running.child.try_wait().unwrap().is_none())
     }
 }
 
@@ -409,7 +373,7 @@ impl Wire {
 }
 
 fn program() -> OsString {
-    std::env::var_os("SERVER").unwrap_or_else(|| env!("CARGO_BIN_EXE_hypostyle").into())
+    std::env::var_os("SERVER").unwrap_or_else(|| running::HYPOSTYLE.into())
 }
 
 /// Counts the datagrams that a namespace's kernel has given to sockets, or dropped because no
@@ -425,11 +389,4 @@ pub(crate) fn show(bytes: &[u8]) -> String {
     }
     let (head, tail) = (&bytes[..SHOWN_BYTES_MAX / 2], &bytes[bytes.len() - 100..]);
     format!("{} … {} ({} bytes)", head.escape_ascii(), tail.escape_ascii(), bytes.len())
-}
-
-fn port_file() -> PathBuf {
-    static STARTED: AtomicU32 = AtomicU32::new(0);
-    // Relaxed: the counter only has to give each server a different number.
-    let number = STARTED.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("hypostyle-port-{}-{number}", std::process::id()))
 }

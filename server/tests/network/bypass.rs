@@ -4,13 +4,13 @@
 //! Invariant: each request is answered once, either over AF_XDP or by the kernel's sockets.
 
 use super::{Network, Veth, datagrams, hit, settings};
-use crate::inprocess::wait_until;
 use hypostyle::run::{Server, StartError};
 use hypostyle::settings::{Listen, Port, Settings, Xdp};
 use ipnet::IpNet;
 use net::xdp::Mode;
 use protocol::ProtocolMode;
 use testing::namespace::WIRE;
+use testing::wait_until;
 
 /// Settings of a server with `--xdp` for the networks `allow`; an empty `allow` means all.
 pub(super) fn bypassing(columns: usize, allow: &[&str]) -> Settings {

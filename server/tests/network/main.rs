@@ -14,6 +14,8 @@ mod inprocess;
 mod model;
 mod process;
 mod relay;
+#[path = "../running/mod.rs"]
+mod running;
 mod senders;
 mod sizes;
 mod thieves;

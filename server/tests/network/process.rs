@@ -6,18 +6,18 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use super::{Network, Veth, Way, datagrams, hit};
-use crate::inprocess::{Client, wait_until};
+use crate::inprocess::Client;
+use crate::running::hypostyle;
 use protocol::udp::Header;
 use rustix::process::{Pid, Signal, kill_process};
-use testing::KillOnDrop;
 use testing::namespace::{Namespace, WIRE, pair};
+use testing::{KillOnDrop, wait_until};
 
 const PORT: u16 = 11211;
 /// An answer that comes after this time counts as missing.
@@ -36,16 +36,9 @@ impl Process {
 
     fn with(machine: &Namespace, words: &[&str], environment: &[(&str, &str)]) -> Process {
         let mut child = machine.on(|| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_hypostyle"));
-            command
-                .args(["-p", "11211", "-U", "11211", "-l", "0.0.0.0", "--xdp", WIRE, "-t", "1"])
-                .args(["-o", "udp_allow=0.0.0.0/0,udp_allow=::/0"])
-                .args(words)
-                .envs(environment.iter().copied())
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::piped());
-            KillOnDrop::spawn(&mut command)
+            let mut command = hypostyle(&["-p", "11211", "-l", "0.0.0.0", "-U", "11211"]);
+            command.args(["-o", "udp_allow=0.0.0.0/0,udp_allow=::/0", "--xdp", WIRE, "-t", "1"]);
+            KillOnDrop::spawn(command.args(words).envs(environment.iter().copied()))
         });
         let log: Arc<Mutex<String>> = Arc::default();
         let (lines, writer) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&log));
@@ -244,9 +237,9 @@ fn who_listens_elsewhere_is_told_the_interfaces_addresses() {
     // Without the namespace `_near`, the whole link would disappear.
     let Some([_near, far]) = pair(Veth::default()) else { return };
     let output = far.on(|| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hypostyle"));
-        command.args(["-p", "0", "-U", "11211", "-l", "127.0.0.1", "--xdp", WIRE, "-t", "1"]);
-        command.output().unwrap()
+        hypostyle(&["-p", "0", "-U", "11211", "-l", "127.0.0.1", "--xdp", WIRE, "-t", "1"])
+            .output()
+            .unwrap()
     });
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");

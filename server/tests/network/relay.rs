@@ -16,14 +16,13 @@ use std::time::{Duration, Instant};
 
 use super::senders::sent_and_received;
 use super::{Network, Veth, WAYS, Way, datagrams, everywhere, hit};
-use crate::inprocess::DEADLINE;
 use crate::model::{Model, Outcome};
 use columns::limits::{LOOP_MS_MAX, PARTS_WAIT_MS_MAX};
 use hypostyle::settings::{Port, Settings, ZeroCopy};
 use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES, Header};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
-use testing::Random;
+use testing::{PATIENCE, Random};
 
 const CLIENTS: usize = 3;
 const REQUESTS: u16 = 3000;
@@ -184,7 +183,7 @@ fn exchange(
     let sockets: Vec<UdpSocket> = clients.into_iter().map(|client| client.socket).collect();
     let addresses = [0, 1, 2].map(|at: usize| sockets[at].local_addr().unwrap());
     for socket in &sockets {
-        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         // Nothing is read before all requests are sent, so the buffer must hold all answers.
         set_socket_recv_buffer_size_force(socket, 8 << 20).unwrap();
     }

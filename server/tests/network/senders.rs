@@ -7,11 +7,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Network, Veth, WAYS, Way, connect, datagrams, everywhere, start};
-use crate::inprocess::{Client, frame, wait_until};
+use crate::inprocess::{Client, frame};
 use hypostyle::run::Server;
 use hypostyle::settings::Port;
 use protocol::udp::Header;
 use testing::namespace::{Namespace, WIRE, pair};
+use testing::wait_until;
 
 fn message(id: u16, text: impl AsRef<[u8]>) -> Vec<u8> {
     [&Header::request(id, 0).bytes()[..], text.as_ref()].concat()

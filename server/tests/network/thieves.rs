@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use super::bypass::bypassing;
 use super::{Network, Veth};
-use crate::inprocess::{DEADLINE, wait_until};
 use columns::counters::Sums;
 use hypostyle::settings::Settings;
 use net::Calls;
 use net::xdp::{self, Mode, OpenOptions, Opened, Peer, Port};
 use protocol::udp::Header;
 use testing::namespace::WIRE;
+use testing::{PATIENCE, wait_until};
 
 const OWN_PORT: u16 = 40_000;
 /// Maximum number of requests in flight. The veth's queue of 256 packets must also hold the
@@ -63,7 +63,7 @@ impl Client {
     /// Sends `REQUESTS` requests through one queue. Each must be answered once, by the same queue.
     fn ask(&mut self) {
         let (mut missing, mut ids) = (HashSet::new(), 0..REQUESTS);
-        let until = Instant::now() + DEADLINE;
+        let until = Instant::now() + PATIENCE;
         loop {
             for id in ids.by_ref().take(WINDOW - missing.len()) {
                 let head = Header::request(id, 0).bytes();
@@ -120,7 +120,7 @@ fn columns(network: &Network) -> Vec<Sums> {
 
 fn drive(network: &Network, client: &mut Client) {
     let before = columns(network);
-    let until = Instant::now() + DEADLINE;
+    let until = Instant::now() + PATIENCE;
     let has_enough =
         |(now, before): (Sums, &Sums)| now.datagrams_stolen - before.datagrams_stolen >= STOLEN;
     while !columns(network).into_iter().zip(&before).skip(ASKED + 1).all(has_enough) {

@@ -7,12 +7,12 @@
 
 use super::bypass::bypassing;
 use super::{Network, Veth, hit};
-use crate::inprocess::wait_until;
 use hypostyle::settings::{Listen, Port, Settings, Xdp, ZeroCopy};
 use net::xdp::Mode;
 use protocol::ProtocolMode;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use testing::namespace::pair;
+use testing::wait_until;
 
 fn sharing(zero_copy: ZeroCopy, mode: Mode, bytes_min: usize) -> Settings {
     let settings = bypassing(1, &[]);

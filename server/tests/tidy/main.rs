@@ -157,7 +157,7 @@ fn the_clock_on_the_wall_is_read_at_the_start_and_for_those_who_watch() {
     let reads = "let now = SystemTime::now();\n";
     assert!(finds(rules::clocks, "columns/src/column/timers.rs", reads));
     assert!(finds(rules::clocks, "store/src/a.rs", "clock_gettime(ClockId::Realtime);\n"));
-    assert!(!finds(rules::clocks, "server/src/watch.rs", reads));
+    assert!(!finds(rules::clocks, "server/src/shared/watch.rs", reads));
     assert!(!finds(rules::clocks, "server/src/a.rs", &format!("// {reads}")));
 }
 

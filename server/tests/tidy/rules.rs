@@ -44,11 +44,11 @@ const UNNAMED: [&str; 3] = ["so many", "so much", "so long"];
 
 /// The only files that may read the wall clock, which an operator can set: `run.rs` reads the clock
 /// at the start, and `watch.rs` reads the clock for the times in its lines.
-const WALL_CLOCK_PLACES: [&str; 2] = ["server/src/run.rs", "server/src/watch.rs"];
+const WALL_CLOCK_PLACES: [&str; 2] = ["server/src/run.rs", "server/src/shared/watch.rs"];
 
 /// Files and folders that may contain unsafe code.
 const UNSAFE_PLACES: [&str; 5] =
-    ["memory/", "net/", "store/", "server/src/process.rs", "testing/src/allocations.rs"];
+    ["memory/", "net/", "store/", "server/src/start/process.rs", "testing/src/allocations.rs"];
 
 fn at(source: &Source, line: usize, why: &str) -> String {
     format!("{}:{}: {why}", source.path, line + 1)

@@ -21,13 +21,14 @@ mod script;
 use columns::settings::Migrate;
 use frames::FrameLine;
 use live::frame::{Frame, NOOP, REPLY, REQUEST};
-use live::{PATIENCE, SILENCE, Server, Stop, Wire, show};
+use live::{SILENCE, Server, Stop, Wire, show};
 use relay::Relay;
 use script::{Piece, Script, Step, Values, When};
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use testing::PATIENCE;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 

@@ -73,7 +73,7 @@ fn rig_in(fd: OwnedFd, umem: Umem, its: std::ops::Range<u32>, frame: (usize, boo
     let (incoming, outgoing) = ((receive_end, fill_end), (transmit_end, completion_end));
     let queue = Arc::new(Queue::new(Arc::clone(&socket), incoming, outgoing, its, frames));
     if has_values {
-        queue.send_half().send_in_place(IN_PLACE_MIN);
+        queue.tx().send_in_place(IN_PLACE_MIN);
     }
     let port = Port {
         inbox: Inbox::new(Arc::clone(&queue)),
@@ -366,10 +366,10 @@ fn what_another_column_steals_is_copied_and_its_chunks_stay_at_home() {
     assert_eq!(victim.got().len(), 8, "the datagrams that were not stolen");
     assert!(thief.release().is_some() && thief.halves().is_none());
     // While the owner has the queue locked, a thief does not wait.
-    let receive_half = queue.receive_half();
+    let rx = queue.rx();
     assert_eq!(thief.steal(Arc::clone(&queue), &calls).datagrams, 0);
     assert!(thief.halves().is_none());
-    drop(receive_half);
+    drop(rx);
     assert_eq!(thief.steal(Arc::clone(&queue), &calls).datagrams, 0, "no datagram waits");
     assert_eq!(victim.port.inbox.strays(), 0);
 }

@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::groups;
+use super::groups;
 
 /// The processors that this process may use, and the processor time that it may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,53 +98,44 @@ fn rounded_up(quota: &str, period: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::groups::tests::{Root, V1, V2};
+    use crate::machine::groups::tests::{V1, V2, root};
 
     #[test]
     fn no_control_groups_no_quota() {
-        let root = Root::new("none", &[("proc/version", "")]);
+        let root = root(&[("proc/version", "")]);
         assert_eq!(quota(&root.0), None);
     }
 
     #[test]
     fn unlimited_group_has_no_quota() {
-        let root = Root::new(
-            "max",
-            &[
-                ("proc/self/cgroup", "0::/a\n"),
-                ("proc/self/mountinfo", V2),
-                ("sys/fs/cgroup/a/cpu.max", "max 100000\n"),
-            ],
-        );
+        let root = root(&[
+            ("proc/self/cgroup", "0::/a\n"),
+            ("proc/self/mountinfo", V2),
+            ("sys/fs/cgroup/a/cpu.max", "max 100000\n"),
+        ]);
         assert_eq!(quota(&root.0), None);
     }
 
     #[test]
     fn quota_is_rounded_up_and_never_zero() {
         for (text, cpus) in [("150000 100000", 2), ("1000 100000", 1), ("400000 100000", 4)] {
-            let root = Root::new(
-                &format!("round{cpus}"),
-                &[
-                    ("proc/self/cgroup", "0::/a\n"),
-                    ("proc/self/mountinfo", V2),
-                    ("sys/fs/cgroup/a/cpu.max", text),
-                ],
-            );
+            let root = root(&[
+                ("proc/self/cgroup", "0::/a\n"),
+                ("proc/self/mountinfo", V2),
+                ("sys/fs/cgroup/a/cpu.max", text),
+            ]);
             assert_eq!(quota(&root.0), Some(cpus), "{text}");
         }
     }
 
     #[test]
     fn outer_group_may_be_the_tightest() {
-        let root = Root::new(
-            "outer",
-            &[
-                ("proc/self/cgroup", "0::/slice/service/inner\n"),
-                ("proc/self/mountinfo", V2),
-                ("sys/fs/cgroup/slice/cpu.max", "300000 100000\n"),
-                ("sys/fs/cgroup/slice/service/inner/cpu.max", "700000 100000\n"),
-            ],
-        );
+        let root = root(&[
+            ("proc/self/cgroup", "0::/slice/service/inner\n"),
+            ("proc/self/mountinfo", V2),
+            ("sys/fs/cgroup/slice/cpu.max", "300000 100000\n"),
+            ("sys/fs/cgroup/slice/service/inner/cpu.max", "700000 100000\n"),
+        ]);
         assert_eq!(quota(&root.0), Some(3));
     }
 
@@ -160,7 +151,7 @@ mod tests {
             ("sys/fs/cgroup/memory/m/cpu.cfs_quota_us", "1\n"),
             ("sys/fs/cgroup/memory/m/cpu.cfs_period_us", "1\n"),
         ];
-        assert_eq!(quota(&Root::new("v1", &files).0), Some(3));
+        assert_eq!(quota(&root(&files).0), Some(3));
     }
 
     #[test]
@@ -173,33 +164,27 @@ mod tests {
             ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"),
             ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
         ];
-        assert_eq!(quota(&Root::new("docker", &files).0), Some(1));
+        assert_eq!(quota(&root(&files).0), Some(1));
     }
 
     #[test]
     fn hostile_path_stays_below_the_mount() {
-        let root = Root::new(
-            "dots",
-            &[
-                ("proc/self/cgroup", "0::/../../a\n"),
-                ("proc/self/mountinfo", V2),
-                ("sys/fs/cgroup/a/cpu.max", "200000 100000\n"),
-            ],
-        );
+        let root = root(&[
+            ("proc/self/cgroup", "0::/../../a\n"),
+            ("proc/self/mountinfo", V2),
+            ("sys/fs/cgroup/a/cpu.max", "200000 100000\n"),
+        ]);
         assert_eq!(quota(&root.0), Some(2));
     }
 
     #[test]
     fn siblings_come_last() {
-        let root = Root::new(
-            "siblings",
-            &[
-                ("sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0-1\n"),
-                ("sys/devices/system/cpu/cpu1/topology/thread_siblings_list", "0-1\n"),
-                ("sys/devices/system/cpu/cpu2/topology/thread_siblings_list", "2-3\n"),
-                ("sys/devices/system/cpu/cpu3/topology/thread_siblings_list", "2-3\n"),
-            ],
-        );
+        let root = root(&[
+            ("sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0-1\n"),
+            ("sys/devices/system/cpu/cpu1/topology/thread_siblings_list", "0-1\n"),
+            ("sys/devices/system/cpu/cpu2/topology/thread_siblings_list", "2-3\n"),
+            ("sys/devices/system/cpu/cpu3/topology/thread_siblings_list", "2-3\n"),
+        ]);
         assert_eq!(cores_first(&root.0, vec![0, 1, 2, 3]), [0, 2, 1, 3]);
     }
 

@@ -1,62 +1,36 @@
 //! The built binary as a process that a test starts, drives by requests and signals, and ends.
 //!
-//! Where: used by every test of the command line.
+//! Where: every test and bench that starts a server.
 //! Invariant: no process started here outlives its test, and no wait is longer than `PATIENCE`.
+#![allow(dead_code, reason = "each test crate uses its own part of this module")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use testing::KillOnDrop;
+use testing::{Folder, KillOnDrop, await_some};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-pub(crate) struct TestDirectory(pub(crate) PathBuf);
-
-impl TestDirectory {
-    pub(crate) fn new() -> TestDirectory {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("hyp-{}-{number}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
-        TestDirectory(path)
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for TestDirectory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+/// The program of this build.
+pub(crate) const HYPOSTYLE: &str = env!("CARGO_BIN_EXE_hypostyle");
 
 pub(crate) fn hypostyle(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hypostyle"));
-    command.args(arguments).env_remove("MEMCACHED_PORT_FILENAME");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = launch(&[], HYPOSTYLE);
+    command.args(arguments);
     command
 }
 
-#[track_caller]
-pub(crate) fn await_some<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(value) = done() {
-            return value;
-        }
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
+/// Returns a command line that starts with the words `by`, which are another program that starts
+/// `program`, or nothing.
+pub(crate) fn launch(by: &[&str], program: impl AsRef<OsStr>) -> Command {
+    let mut words = by.iter().map(OsStr::new).chain([program.as_ref()]);
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words).env_remove("MEMCACHED_PORT_FILENAME");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
 #[track_caller]
@@ -82,7 +56,7 @@ impl Drop for Detached {
 
 pub(crate) struct Running {
     pub(crate) child: KillOnDrop,
-    pub(crate) place: TestDirectory,
+    pub(crate) place: Folder,
 }
 
 impl Running {
@@ -94,17 +68,22 @@ impl Running {
 
     #[track_caller]
     pub(crate) fn of(mut command: Command) -> Running {
-        let place = TestDirectory::new();
-        command.env("MEMCACHED_PORT_FILENAME", place.path("ports"));
-        let child = KillOnDrop::spawn(&mut command);
-        let mut running = Running { child, place };
+        Running::spawned(&mut command).unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    }
+
+    /// Starts a server, and waits until it has written its port file.
+    #[track_caller]
+    pub(crate) fn spawned(command: &mut Command) -> io::Result<Running> {
+        let place = Folder::new();
+        let child = command.env("MEMCACHED_PORT_FILENAME", place.path("ports")).spawn()?;
+        let mut running = Running { child: KillOnDrop(child), place };
         await_some("the port file", || {
             if let Some(status) = running.child.try_wait().unwrap() {
-                panic!("ended at its start: {status}: {}", running.stderr());
+                panic!("{command:?} ended at its start: {status}: {}", running.stderr());
             }
             running.place.path("ports").exists().then_some(())
         });
-        running
+        Ok(running)
     }
 
     pub(crate) fn on_loopback(arguments: &[&str]) -> Running {
@@ -118,7 +97,12 @@ impl Running {
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.ports().trim().strip_prefix("TCP INET: ").unwrap().parse().unwrap()
+        self.port_of("TCP INET: ").unwrap()
+    }
+
+    /// Returns the port in the first line of the port file that begins with `name`.
+    pub(crate) fn port_of(&self, name: &str) -> Option<u16> {
+        self.ports().lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
     pub(crate) fn ask(&self, request: &str) -> String {
@@ -140,7 +124,8 @@ impl Running {
     /// Returns the text of stderr. The process must have ended before this call.
     pub(crate) fn stderr(&mut self) -> String {
         let mut text = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        let stderr = self.child.stderr.take();
+        stderr.map(|mut stderr| stderr.read_to_string(&mut text).unwrap());
         text
     }
 

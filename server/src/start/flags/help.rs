@@ -8,7 +8,8 @@
 
 use std::fmt::Write;
 
-use super::{Flag, Handler, ValueKind, extended, flags};
+use super::flag::{Effect, Flag, Handler, ValueKind};
+use super::{extended, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
 /// Number of characters before the explanation in a line of `-h`.
@@ -20,11 +21,11 @@ pub(super) fn version() -> String {
 
 pub(super) fn usage() -> String {
     let mut out = version();
-    for flag in flags().filter(|flag| matches!(flag.handler, Handler::Sets(_))) {
+    for flag in flags().filter(|flag| flag.effect() == Effect::Works) {
         row(&mut out, &synopsis(flag), flag.help);
     }
     out.push_str("\nOptions of -o:\n");
-    for option in extended().iter().filter(|option| matches!(option.handler, Handler::Sets(_))) {
+    for option in extended().iter().filter(|option| option.effect() == Effect::Works) {
         row(&mut out, &format!("   - {}:", option.long), option.help);
     }
     out.push_str("\nThese options of memcached have no effect (values are checked):\n");

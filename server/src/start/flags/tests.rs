@@ -8,6 +8,7 @@ use protocol::ProtocolMode;
 use store::policy::Eviction;
 
 use super::extended::OPTIONS;
+use super::flag::Handler;
 use super::{Action, BadFlag, flags, parse};
 use crate::cpus::Cpus;
 use crate::ram::Ram;
@@ -130,7 +131,7 @@ fn every_extended_option_of_memcached_is_a_row() {
 #[test]
 fn help_names_every_row_but_those_that_are_refused() {
     let Ok(Action::Print(help)) = parse_line("-h") else { panic!("-h") };
-    for flag in flags().filter(|flag| !matches!(flag.handler, super::Handler::Refused(_))) {
+    for flag in flags().filter(|flag| !matches!(flag.handler, Handler::Refused(_))) {
         let is_there = |short| help.contains(&format!("-{short}"));
         assert!(flag.short.is_none_or(is_there), "{}", flag.long);
     }
@@ -141,7 +142,7 @@ fn help_names_every_row_but_those_that_are_refused() {
             true => help.contains(row.long),
             false => row.long.is_empty() || words.any(|word| word == row.long),
         };
-        assert_eq!(is_there, !matches!(row.handler, super::Handler::Refused(_)), "{}", row.long);
+        assert_eq!(is_there, !matches!(row.handler, Handler::Refused(_)), "{}", row.long);
     }
     assert!(help.lines().all(|line| line.len() <= 100 && line.trim_end() == line), "{help}");
 }
@@ -637,15 +638,19 @@ fn every_extended_row_does_what_it_is_listed_for() {
     for option in OPTIONS {
         let line = format!("-o {}=20", option.long);
         match (&option.handler, parse_line(&line)) {
-            (super::Handler::Refused(why), Err(refusal)) => assert!(refusal.text.contains(why)),
-            (super::Handler::Nothing { why, .. }, Ok(Action::Serve(_, notes))) => {
+            (Handler::Refused(why), Err(refusal)) => {
+                assert!(refusal.text.contains(why))
+            }
+            (Handler::Nothing { why, .. }, Ok(Action::Serve(_, notes))) => {
                 assert!(notes[0].contains(why), "{line}: {notes:?}");
             }
             // The value is outside the option's range.
-            (super::Handler::Nothing { .. }, Err(refusal)) => assert_eq!(refusal.status, 1),
-            (super::Handler::Sets(_), Ok(Action::Serve(_, notes))) => assert_eq!(notes, [""; 0]),
+            (Handler::Nothing { .. }, Err(refusal)) => assert_eq!(refusal.status, 1),
+            (Handler::Switches(_) | Handler::Sets(_), Ok(Action::Serve(_, notes))) => {
+                assert_eq!(notes, [""; 0])
+            }
             // The option takes a name, not a number.
-            (super::Handler::Sets(_), Err(refusal)) => {
+            (Handler::Switches(_) | Handler::Sets(_), Err(refusal)) => {
                 assert!(refusal.text.contains(option.long) && refusal.status == 1, "{refusal:?}");
             }
             (_, other) => panic!("{line}: {other:?}"),

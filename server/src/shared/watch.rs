@@ -21,7 +21,7 @@ use protocol::text::operator::Streams;
 
 use crate::limits::WATCHERS_MAX;
 use crate::requests::Counters;
-use crate::shared::Shared;
+use crate::settings::Settings;
 
 /// The bit that is set while requests are counted for each prefix of keys.
 pub(crate) const DETAIL: Streams = Streams(1 << 8);
@@ -33,6 +33,10 @@ pub(crate) struct Watch {
     watched: AtomicU32,
     events: AtomicU64,
     watchers: Mutex<Vec<Arc<Watcher>>>,
+    /// Maximum bytes of the lines that a column notes in one loop.
+    noted_bytes_max: usize,
+    /// Maximum bytes of the lines that wait for one watcher.
+    waiting_bytes_max: usize,
 }
 
 #[derive(Debug)]
@@ -54,14 +58,18 @@ struct WaitingLines {
 #[derive(Debug)]
 pub(crate) struct WatchGuard {
     watcher: Arc<Watcher>,
-    shared: Arc<Shared>,
+    watch: Arc<Watch>,
 }
 
 impl Watch {
-    /// Makes a `Watch` without watchers. If `detail` is true, requests are counted per prefix.
-    pub(crate) fn new(detail: bool) -> Watch {
-        let watch = Watch::default();
-        watch.set(DETAIL, detail);
+    /// Makes a `Watch` without watchers. With `settings.detail`, requests are counted per prefix.
+    pub(crate) fn new(settings: &Settings) -> Watch {
+        let watch = Watch {
+            noted_bytes_max: settings.worker_log_bytes,
+            waiting_bytes_max: settings.watcher_log_bytes,
+            ..Watch::default()
+        };
+        watch.set(DETAIL, settings.detail);
         watch
     }
 
@@ -97,18 +105,18 @@ impl Watch {
 
 impl WatchGuard {
     /// Begins a watch. Returns `None` if there are `WATCHERS_MAX` watchers already.
-    pub(crate) fn take(shared: &Arc<Shared>, streams: Streams) -> Option<WatchGuard> {
-        let mut watchers = shared.watch.lock();
+    pub(crate) fn take(watch: &Arc<Watch>, streams: Streams) -> Option<WatchGuard> {
+        let mut watchers = watch.lock();
         if watchers.len() >= WATCHERS_MAX {
             return None;
         }
         // Relaxed: no other data depend on the number.
-        let from = shared.watch.events.load(Ordering::Relaxed);
+        let from = watch.events.load(Ordering::Relaxed);
         let watcher = Arc::new(Watcher { streams, from, waiting: Mutex::default() });
         watchers.push(Arc::clone(&watcher));
-        shared.watch.publish(&watchers);
+        watch.publish(&watchers);
         drop(watchers);
-        Some(WatchGuard { watcher, shared: Arc::clone(shared) })
+        Some(WatchGuard { watcher, watch: Arc::clone(watch) })
     }
 
     /// Takes the waiting lines. If lines were dropped, adds a line that tells how many lines.
@@ -125,12 +133,12 @@ impl WatchGuard {
 
 impl Drop for WatchGuard {
     fn drop(&mut self) {
-        let mut watchers = self.shared.watch.lock();
+        let mut watchers = self.watch.lock();
         watchers.retain(|other| !Arc::ptr_eq(other, &self.watcher));
         if is(Fault::SeatStaysWatched) {
             return;
         }
-        self.shared.watch.publish(&watchers);
+        self.watch.publish(&watchers);
     }
 }
 
@@ -177,12 +185,12 @@ impl NotedEvents {
     #[cold]
     pub(crate) fn item(
         &mut self,
-        (shared, counters): (&Shared, &Counters),
+        (watch, counters): (&Watch, &Counters),
         stream: Streams,
         (key, value_bytes): (&[u8], u32),
         what: Item<'_>,
     ) {
-        self.note((shared, counters), stream, |out, stamp| {
+        self.note((watch, counters), stream, |out, stamp| {
             event::item(out, stamp, key, value_bytes, what);
         });
     }
@@ -191,11 +199,11 @@ impl NotedEvents {
     #[cold]
     pub(crate) fn connection(
         &mut self,
-        (shared, counters): (&Shared, &Counters),
+        (watch, counters): (&Watch, &Counters),
         (peer, descriptor): (Option<SocketAddr>, i32),
         reason: Option<&str>,
     ) {
-        self.note((shared, counters), Streams::CONNEVENTS, |out, stamp| {
+        self.note((watch, counters), Streams::CONNEVENTS, |out, stamp| {
             let ip = peer.map(|peer| peer.ip());
             let port = peer.map_or(0, |peer| peer.port());
             let peer = ip.as_ref().map(|ip| (ip as &dyn Display, port));
@@ -205,13 +213,13 @@ impl NotedEvents {
 
     fn note(
         &mut self,
-        (shared, counters): (&Shared, &Counters),
+        (watch, counters): (&Watch, &Counters),
         stream: Streams,
         write: impl FnOnce(&mut Vec<u8>, Stamp),
     ) {
         // Relaxed: the addition only gives each event a unique number.
-        let number = shared.watch.events.fetch_add(1, Ordering::Relaxed);
-        if self.lines.len() + LINE_BYTES_MAX > shared.settings.worker_log_bytes {
+        let number = watch.events.fetch_add(1, Ordering::Relaxed);
+        if self.lines.len() + LINE_BYTES_MAX > watch.noted_bytes_max {
             counters.log_worker_dropped.add(1);
             return;
         }
@@ -224,9 +232,8 @@ impl NotedEvents {
 
     /// Appends each line to the waiting lines of the watchers that watch the line's stream.
     #[cold]
-    pub(crate) fn tell(&mut self, shared: &Shared, counters: &Counters) {
-        let most_bytes = shared.settings.watcher_log_bytes;
-        for watcher in shared.watch.lock().iter() {
+    pub(crate) fn tell(&mut self, watch: &Watch, counters: &Counters) {
+        for watcher in watch.lock().iter() {
             let mut waiting = watcher.lock();
             let mut at = 0;
             for &(stream, number, end) in &self.ends {
@@ -235,7 +242,7 @@ impl NotedEvents {
                 if number < watcher.from || !stream.intersects(watcher.streams) {
                     continue;
                 }
-                if waiting.lines.len() + LINE_BYTES_MAX > most_bytes {
+                if waiting.lines.len() + LINE_BYTES_MAX > watch.waiting_bytes_max {
                     waiting.skipped += 1;
                     counters.log_watcher_skipped.add(1);
                     continue;

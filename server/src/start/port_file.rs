@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::replace;
+use super::replace;
 
 /// The environment variable that names the file.
 pub const VARIABLE: &str = "MEMCACHED_PORT_FILENAME";

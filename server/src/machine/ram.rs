@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::groups;
+use super::groups;
 
 /// The memory that this process may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,25 +49,25 @@ pub fn usable(root: &Path) -> Ram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::groups::tests::{Root, V1, V2};
+    use crate::machine::groups::tests::{V1, V2, root};
 
     const MEMINFO: (&str, &str) =
         ("proc/meminfo", "MemTotal:        4096 kB\nMemFree:         1024 kB\n");
 
-    fn told(name: &str, files: &[(&str, &str)]) -> Ram {
-        usable(&Root::new(name, files).0)
+    fn told(files: &[(&str, &str)]) -> Ram {
+        usable(&root(files).0)
     }
 
     #[test]
     fn the_machine_is_the_limit_where_no_group_has_less() {
         let (machine, unlimited) = (Some(4 << 20), "9223372036854771712\n");
-        let ram = told("ram-none", &[MEMINFO]);
+        let ram = told(&[MEMINFO]);
         assert_eq!(ram, Ram { machine, granted: None });
         assert_eq!(ram.least(), Some((4 << 20, "the machine has")));
         let files = [MEMINFO, ("proc/self/cgroup", "5:memory:/m\n"), ("proc/self/mountinfo", V1)];
         let limit = ("sys/fs/cgroup/memory/m/memory.limit_in_bytes", unlimited);
-        assert_eq!(told("ram-v1", &[&files[..], &[limit]].concat()).least(), ram.least());
-        assert_eq!(told("ram-untold", &[("proc/version", "")]).least(), None);
+        assert_eq!(told(&[&files[..], &[limit]].concat()).least(), ram.least());
+        assert_eq!(told(&[("proc/version", "")]).least(), None);
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
             ("sys/fs/cgroup/a/memory.max", "2097152\n"),
             ("sys/fs/cgroup/a/b/memory.max", "max\n"),
         ];
-        assert_eq!(told("ram-v2", &files).least(), Some((2 << 20, "the control group allows")));
+        assert_eq!(told(&files).least(), Some((2 << 20, "the control group allows")));
     }
 
     #[test]

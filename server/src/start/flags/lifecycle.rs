@@ -4,7 +4,8 @@
 //! Invariant: -h, -i and -V end the parsing. Only the flags before them are checked.
 //! Source: memcached 1.6.45 `main`, `usage`.
 
-use super::{BadFlag, Flag, Handler, ValueKind, help};
+use super::flag::{BadFlag, Flag, Handler, ValueKind};
+use super::help;
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {
@@ -12,20 +13,14 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "daemon",
         takes: ValueKind::Nothing,
         help: &["run as a daemon"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.daemonize = true;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.daemonize = true),
     },
     Flag {
         short: Some('r'),
         long: "enable-coredumps",
         takes: ValueKind::Nothing,
         help: &["maximize core file limit"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.core_dumps = true;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.core_dumps = true),
     },
     Flag {
         short: Some('u'),
@@ -45,10 +40,7 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "lock-memory",
         takes: ValueKind::Nothing,
         help: &["lock down all paged memory"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.lock_memory = true;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.lock_memory = true),
     },
     Flag {
         short: Some('v'),
@@ -58,40 +50,28 @@ pub(super) const FLAGS: &[Flag] = &[
             "verbose: also report the start and the end of the server, and",
             "changes of the memory limit; -vv and -vvv report no more",
         ],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.verbosity += 1;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.verbosity += 1),
     },
     Flag {
         short: Some('h'),
         long: "help",
         takes: ValueKind::Nothing,
         help: &["print this help and exit"],
-        handler: Handler::Sets(|choices, _| {
-            choices.print = Some(help::usage());
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.print = Some(help::usage())),
     },
     Flag {
         short: Some('i'),
         long: "license",
         takes: ValueKind::Nothing,
         help: &["print the license and exit"],
-        handler: Handler::Sets(|choices, _| {
-            choices.print = Some(help::license());
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.print = Some(help::license())),
     },
     Flag {
         short: Some('V'),
         long: "version",
         takes: ValueKind::Nothing,
         help: &["print version and exit"],
-        handler: Handler::Sets(|choices, _| {
-            choices.print = Some(help::version());
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.print = Some(help::version())),
     },
     Flag {
         short: Some('P'),

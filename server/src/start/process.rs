@@ -5,15 +5,18 @@
 //! Invariant: user, limits and signal mask are set while the process has one thread, so that every
 //! column inherits them.
 //! Source: memcached 1.6.45 `main`, `daemonize`; credentials(7), sigwaitinfo(2).
-#![allow(unsafe_code, reason = "fork, signal masks, user lookup and rusage have no safe wrapper")]
+#![allow(unsafe_code, reason = "fork and glibc's allocator have no safe wrapper")]
 
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::{self, SigSet};
+use nix::sys::time::{TimeVal, TimeValLike};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{self, ForkResult, Uid, User};
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
@@ -26,9 +29,6 @@ const FILES_PER_COLUMN: usize = 4;
 const FILES_PER_LISTEN: usize = 4;
 /// Number of descriptors for the standard streams, and for files that are open for a short time.
 const FILES_BASE: usize = 32;
-
-/// Maximum bytes of an entry of the user database; a longer entry is an error.
-const USER_BYTES_MAX: usize = 1 << 20;
 
 /// Raises the limit of open files to what `-c` needs. With `-r`, also raises the limit of core
 /// files, and with `-k` the limit of locked memory.
@@ -153,51 +153,14 @@ pub fn is_root() -> bool {
     rustix::process::getuid().is_root() || rustix::process::geteuid().is_root()
 }
 
-/// A user that the process can become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct User {
-    /// User id.
-    pub uid: u32,
-    /// Group id.
-    pub gid: u32,
-}
-
 /// Looks up `name` in the user database. Returns `None` if there is no such user.
 ///
 /// # Errors
 /// The database cannot be read.
 pub fn find_user(name: &str) -> io::Result<Option<User>> {
-    find_user_in(name, vec![0; 16 << 10])
-}
-
-/// Looks up `name` by means of `buffer`, which grows until the entry fits.
-fn find_user_in(name: &str, mut buffer: Vec<libc::c_char>) -> io::Result<Option<User>> {
-    let name = CString::new(name)?;
-    loop {
-        let mut entry = MaybeUninit::<libc::passwd>::uninit();
-        let mut found = std::ptr::null_mut();
-        // SAFETY: `name` is a C string. `entry`, `buffer` (given with its length) and `found` are
-        // local variables that outlive the call, which writes only within them.
-        let error = unsafe {
-            libc::getpwnam_r(
-                name.as_ptr(),
-                entry.as_mut_ptr(),
-                buffer.as_mut_ptr(),
-                buffer.len(),
-                &raw mut found,
-            )
-        };
-        match error {
-            0 if found.is_null() => return Ok(None),
-            0 => {
-                // SAFETY: `found` is not null, so the call has filled in `entry`.
-                let entry = unsafe { entry.assume_init() };
-                return Ok(Some(User { uid: entry.pw_uid, gid: entry.pw_gid }));
-            }
-            libc::ERANGE if buffer.len() < USER_BYTES_MAX => buffer.resize(buffer.len() * 2, 0),
-            libc::ENOENT | libc::ESRCH => return Ok(None),
-            error => return Err(io::Error::from_raw_os_error(error)),
-        }
+    match User::from_name(name) {
+        Err(Errno::ENOENT | Errno::ESRCH) => Ok(None),
+        found => Ok(found?),
     }
 }
 
@@ -263,26 +226,17 @@ pub fn names_of(capabilities: CapabilitySet) -> String {
 ///
 /// # Errors
 /// The system refuses, or root could be regained.
-pub fn become_user(user: User) -> io::Result<()> {
-    // SAFETY: with a count of 0 the call does not read the list.
-    if unsafe { libc::setgroups(0, std::ptr::null()) } != 0 {
-        let error = io::Error::last_os_error();
+pub fn become_user(user: &User) -> io::Result<()> {
+    match unistd::setgroups(&[]) {
         // A user namespace may forbid the call; the process then keeps its groups.
-        if error.raw_os_error() != Some(libc::EPERM) {
-            return Err(error);
+        Err(Errno::EPERM) => {
+            log::warn!("failed to drop supplementary groups: {}", io::Error::from(Errno::EPERM));
         }
-        log::warn!("failed to drop supplementary groups: {error}");
+        done => done?,
     }
-    // SAFETY: the call takes only a number.
-    if unsafe { libc::setgid(user.gid) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call takes only a number.
-    if unsafe { libc::setuid(user.uid) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call takes only a number.
-    if user.uid != 0 && unsafe { libc::setuid(0) } == 0 {
+    unistd::setgid(user.gid)?;
+    unistd::setuid(user.uid)?;
+    if !user.uid.is_root() && unistd::setuid(Uid::from_raw(0)).is_ok() {
         return Err(io::Error::other("the process could become root again"));
     }
     Ok(())
@@ -319,10 +273,9 @@ pub fn daemonize(keep_output: bool, keep_directory: bool) -> io::Result<Daemon> 
     // SAFETY: the process has one thread: `main` starts none before this call, and the count of
     // tasks above checks this where /proc is mounted. So no other thread can hold a lock when the
     // child begins, and no lock stays held in the child forever.
-    match unsafe { libc::fork() } {
-        -1 => return Err(io::Error::last_os_error()),
-        0 => drop(reader),
-        child => {
+    match unsafe { unistd::fork() }? {
+        ForkResult::Child => drop(reader),
+        ForkResult::Parent { child } => {
             drop(writer);
             await_child(reader, child);
         }
@@ -335,16 +288,14 @@ pub fn daemonize(keep_output: bool, keep_directory: bool) -> io::Result<Daemon> 
 }
 
 /// Ends the parent: with 0 as soon as the child is ready, otherwise with the child's status.
-fn await_child(mut child: PipeReader, pid: libc::pid_t) -> ! {
-    let ready = child.read(&mut [0]).is_ok_and(|bytes| bytes == 1);
-    let mut status = 0;
-    // The call returns soon: the child closed the pipe, so it has exited or is about to exit.
-    // SAFETY: the call writes to `status` alone, which lives on this stack.
-    let waited = !ready && unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid;
-    let code = match (ready, waited && libc::WIFEXITED(status)) {
-        (true, _) => 0,
-        (false, true) => libc::WEXITSTATUS(status).max(1),
-        (false, false) => 1,
+fn await_child(mut child: PipeReader, pid: unistd::Pid) -> ! {
+    let code = match child.read(&mut [0]) {
+        Ok(1) => 0,
+        // The wait is short: the child closed the pipe, so it has exited or is about to exit.
+        _ => match waitpid(pid, None) {
+            Ok(WaitStatus::Exited(_, code)) => code.max(1),
+            _ => 1,
+        },
     };
     // `exit` would run exit handlers and flush buffers that belong to the child.
     // SAFETY: the call takes a number and ends the process.
@@ -359,13 +310,9 @@ impl Daemon {
     pub fn ready(mut self) -> io::Result<()> {
         if !self.keep_output {
             let null = File::options().read(true).write(true).open("/dev/null")?;
-            for stream in 0..=2 {
-                // SAFETY: both descriptors are open. No Rust value owns the standard streams'
-                // descriptors; the standard library uses them by number, also after the call.
-                if unsafe { libc::dup2(null.as_raw_fd(), stream) } < 0 {
-                    return Err(io::Error::last_os_error());
-                }
-            }
+            unistd::dup2_stdin(&null)?;
+            unistd::dup2_stdout(&null)?;
+            unistd::dup2_stderr(&null)?;
         }
         self.parent.write_all(&[1])
     }
@@ -392,7 +339,7 @@ pub fn ask_to_stop(stop: Stop) {
 
 /// The signals for which `wait` waits. Threads that start after `block` block the signals too.
 #[derive(Debug)]
-pub struct Signals(libc::sigset_t);
+pub struct Signals(SigSet);
 
 impl Signals {
     /// Blocks the signals. Call this function before any thread starts.
@@ -400,22 +347,10 @@ impl Signals {
     /// # Errors
     /// The system refuses.
     pub fn block() -> io::Result<Signals> {
-        let mut set = MaybeUninit::uninit();
-        // SAFETY: sigemptyset initialises the set, and the signal numbers are valid.
-        let set = unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
-            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP] {
-                libc::sigaddset(set.as_mut_ptr(), signal);
-            }
-            set.assume_init()
-        };
-        // SAFETY: `set` is initialised, and the pointer to the old mask may be null.
-        match unsafe {
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
-        } {
-            0 => Ok(Signals(set)),
-            error => Err(io::Error::from_raw_os_error(error)),
-        }
+        use signal::Signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+        let set = SigSet::from_iter([SIGTERM, SIGINT, SIGUSR1, SIGHUP]);
+        set.thread_block()?;
+        Ok(Signals(set))
     }
 
     /// Sleeps until a signal to stop arrives, then unblocks the signals, so that a second signal
@@ -423,17 +358,14 @@ impl Signals {
     #[must_use]
     pub fn wait(self) -> Stop {
         let stop = loop {
-            // SAFETY: the set is initialised, and the pointer to the signal's details may be null.
-            match unsafe { libc::sigwaitinfo(&raw const self.0, std::ptr::null_mut()) } {
-                libc::SIGTERM | libc::SIGINT => break Stop::Normally,
-                libc::SIGUSR1 => break Stop::Gracefully,
+            match self.0.wait() {
+                Ok(signal::SIGTERM | signal::SIGINT) => break Stop::Normally,
+                Ok(signal::SIGUSR1) => break Stop::Gracefully,
                 _ => {}
             }
         };
-        // SAFETY: the set is initialised, and the pointer to the old mask may be null.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const self.0, std::ptr::null_mut());
-        }
+        // A mask of valid signals is never refused.
+        let _ = self.0.thread_unblock();
         stop
     }
 }
@@ -441,18 +373,11 @@ impl Signals {
 /// Processor time that all threads of this process have used in user mode and in the kernel.
 #[must_use]
 pub fn cpu_times() -> (Duration, Duration) {
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the call writes to `usage` alone, which lives on this stack. All zeros are a valid
-    // rusage, so it is initialised even if the call fails.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    let time = |time: libc::timeval| {
-        Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0))
-            + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
-    };
-    (time(usage.ru_utime), time(usage.ru_stime))
+    let time =
+        |time: TimeVal| Duration::from_micros(u64::try_from(time.num_microseconds()).unwrap_or(0));
+    // The system never refuses the times of the process itself.
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
+    usage.map_or_else(Default::default, |it| (time(it.user_time()), time(it.system_time())))
 }
 
 /// Bytes of freed memory that the allocator holds. Slow, because it visits each freed block.
@@ -465,14 +390,14 @@ pub fn heap_free_bytes() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::unistd::Gid;
 
     #[test]
     fn root_is_known_and_nobody_by_this_name() {
-        let root = Some(User { uid: 0, gid: 0 });
-        assert_eq!(find_user("root").unwrap(), root);
-        assert_eq!(find_user_in("root", vec![0; 1]).unwrap(), root, "the buffer grows");
+        let root = find_user("root").unwrap().unwrap();
+        assert_eq!((root.uid, root.gid), (Uid::from_raw(0), Gid::from_raw(0)));
         assert_eq!(find_user("no-such-user-here").unwrap(), None);
-        assert!(find_user("nul\0byte").is_err());
+        assert_eq!(find_user("nul\0byte").unwrap(), None);
     }
 
     #[test]

@@ -75,26 +75,17 @@ fn mounted(mounts: &str, controller: Option<&str>, path: &Path) -> Vec<(PathBuf,
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use testing::Folder;
 
-    /// A directory that a test uses in place of `/`. Dropping a `Root` removes the directory.
-    pub(crate) struct Root(pub(crate) PathBuf);
-
-    impl Root {
-        pub(crate) fn new(name: &str, files: &[(&str, &str)]) -> Root {
-            let root = std::env::temp_dir().join(format!("groups-{}-{name}", std::process::id()));
-            for (path, text) in files {
-                let path = root.join(path);
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, text).unwrap();
-            }
-            Root(root)
+    /// Makes a folder with these files, which a test uses in place of `/`.
+    pub(crate) fn root(files: &[(&str, &str)]) -> Folder {
+        let root = Folder::new();
+        for (path, text) in files {
+            let path = root.path(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
         }
-    }
-
-    impl Drop for Root {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
+        root
     }
 
     pub(crate) const V2: &str =

@@ -4,7 +4,7 @@
 //! Invariant: a server without an address to listen on starts, like memcached, but with a warning.
 //! Source: memcached 1.6.45 `server_sockets` (the syntax of -l), `main`.
 
-use super::{BadFlag, Choices, Flag, Handler, ValueKind, number};
+use super::flag::{BadFlag, Choices, Flag, Handler, ValueKind, number};
 use crate::settings::{Listen, Port};
 use protocol::{ModeNames, ProtocolMode};
 
@@ -77,8 +77,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: &["set the backlog queue limit (default: 1024)"],
         handler: Handler::Sets(|choices, value| {
             let wrong = "Backlog must be a number, 0 or greater";
-            let backlog = number(value, 0..=i64::from(i32::MAX), wrong)?;
-            choices.settings.backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+            choices.settings.backlog = number(value, 0..=i64::from(i32::MAX), wrong)?;
             Ok(())
         }),
     },

@@ -8,6 +8,7 @@
 //! Source: memcached 1.6.45 `main` (getopt_long), `usage`; getsubopt(3).
 
 mod extended;
+mod flag;
 mod help;
 mod lifecycle;
 mod limits;
@@ -24,36 +25,11 @@ use std::path::PathBuf;
 use crate::cpus::Cpus;
 use crate::ram::Ram;
 use crate::settings::Settings;
+pub use flag::{BadFlag, COLUMNS_MAX, Effect, Flag, ValueKind};
+use flag::{Choices, meant, named, unknown};
 
-/// Exit status for a value out of range: memcached's `return 1`.
-const FAILURE: u8 = 1;
-/// Exit status for a wrong combination or an unsupported feature (`EX_USAGE`).
-const USAGE: u8 = 64;
 /// Maximum number of threads (`-t`) for which memcached gives no warning.
 const COLUMNS_SANE: usize = 64;
-/// The largest number of columns.
-pub const COLUMNS_MAX: usize = 1024;
-
-/// The reason why the command line is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct BadFlag {
-    /// One or more lines for stderr that tell the user what to do.
-    pub text: String,
-    /// The exit status.
-    pub status: u8,
-}
-
-impl BadFlag {
-    fn value(text: impl Into<String>) -> BadFlag {
-        BadFlag { text: text.into(), status: FAILURE }
-    }
-
-    fn usage(text: impl Into<String>) -> BadFlag {
-        BadFlag { text: text.into(), status: USAGE }
-    }
-}
-
 /// The result of parsing the command line.
 #[derive(Debug)]
 pub enum Action {
@@ -61,63 +37,6 @@ pub enum Action {
     Print(String),
     /// Serve with these settings. The notes go to stderr.
     Serve(Box<Settings>, Vec<String>),
-}
-
-/// The kind of value that a flag takes, with the value's name in `-h`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValueKind {
-    /// The flag takes no value.
-    Nothing,
-    /// The flag takes a value, which has this name in `-h`.
-    Value(&'static str),
-    /// The flag is `--long` or `--long=value`, and the value is ignored (memcached's `--verbose`).
-    Optional,
-}
-
-#[derive(Clone, Copy)]
-enum Handler {
-    /// Changes the settings. The function gets the flag's value, or an empty text.
-    Sets(fn(&mut Choices, &str) -> Result<(), BadFlag>),
-    /// Has no effect here. The value is checked as in memcached, and a note tells the user `why`.
-    Nothing { check: fn(&str) -> Result<(), BadFlag>, why: &'static str },
-    /// Is refused, because the server does not have what the flag promises. The text is the reason.
-    Refused(&'static str),
-}
-
-/// The effect of a flag, as shown in the documentation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// The flag has the effect that its help describes.
-    Works,
-    /// The flag has no effect, for this reason.
-    Nothing(&'static str),
-    /// The flag is refused, for this reason.
-    Refused(&'static str),
-}
-
-/// One flag, or one option of `-o`.
-pub struct Flag {
-    /// The flag's letter. `None` for flags that memcached does not have, and for options of `-o`.
-    pub short: Option<char>,
-    /// The long name of the flag, or the name of the option. Empty if the flag has no long name.
-    pub long: &'static str,
-    /// The kind of the flag's value.
-    pub takes: ValueKind,
-    /// The lines of `-h` that explain the flag. Empty for an option of `-o` without effect.
-    pub help: &'static [&'static str],
-    handler: Handler,
-}
-
-impl Flag {
-    /// The flag's effect in this server.
-    #[must_use]
-    pub fn effect(&self) -> Effect {
-        match self.handler {
-            Handler::Sets(_) => Effect::Works,
-            Handler::Nothing { why, .. } => Effect::Nothing(why),
-            Handler::Refused(why) => Effect::Refused(why),
-        }
-    }
 }
 
 /// All flags, in the order of `-h`.
@@ -129,22 +48,6 @@ pub fn flags() -> impl Iterator<Item = &'static Flag> {
 #[must_use]
 pub fn extended() -> &'static [Flag] {
     extended::OPTIONS
-}
-
-struct Choices {
-    settings: Settings,
-    notes: Vec<String>,
-    /// The addresses of `-l`.
-    inter: Vec<String>,
-    /// The values of the AF_XDP flags other than `--xdp`.
-    xdp: xdp::XdpFlags,
-    /// True if `-p` was given.
-    has_port: bool,
-    /// False after `-o no_pin`.
-    pin: bool,
-    /// The text to print for `-h`, `-V` or `-i`. The first of these flags ends the parsing.
-    print: Option<String>,
-    ram: Ram,
 }
 
 /// Parses the arguments that follow the program's name. The default of `-t` comes from `cpus`; `-m`
@@ -162,7 +65,7 @@ pub fn parse(
         settings,
         notes: Vec::new(),
         inter: Vec::new(),
-        xdp: xdp::XdpFlags::default(),
+        xdp: flag::XdpFlags::default(),
         has_port: false,
         pin: true,
         print: None,
@@ -188,7 +91,7 @@ pub fn parse(
             }
             ValueKind::Value(_) => text(flag, parser.value())?,
         };
-        choices.apply(flag, value.trim_start())?;
+        choices.act(&named(flag), flag.handler, value.trim_start())?;
         is_first = false;
         if let Some(text) = choices.print {
             return Ok(Action::Print(text));
@@ -240,18 +143,6 @@ fn meant_long(long: &str) -> String {
     meant(&format!("--{long}"), names.iter().map(String::as_str))
 }
 
-/// Suggests the name that `word` probably means. The text is empty if no name is similar.
-fn meant<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> String {
-    let near = names.map(|name| (strsim::damerau_levenshtein(word, name), name));
-    let near = near.filter(|(edits, name)| 3 * edits <= name.len());
-    let nearest = near.min_by_key(|(edits, _)| *edits);
-    nearest.map_or(String::new(), |(_, name)| format!("; do you mean {name}?"))
-}
-
-fn unknown(what: &str) -> BadFlag {
-    BadFlag::value(format!("Illegal argument: {what}\nTry 'hypostyle -h' for all options."))
-}
-
 fn text(flag: &Flag, value: Result<OsString, lexopt::Error>) -> Result<String, BadFlag> {
     let name = named(flag);
     value
@@ -260,32 +151,7 @@ fn text(flag: &Flag, value: Result<OsString, lexopt::Error>) -> Result<String, B
         .map_err(|_| BadFlag::value(format!("{name}: the value is not valid UTF-8")))
 }
 
-/// The flag's name in messages, such as `-p`.
-fn named(flag: &Flag) -> String {
-    flag.short.map_or_else(|| format!("--{}", flag.long), |short| format!("-{short}"))
-}
-
 impl Choices {
-    fn apply(&mut self, flag: &Flag, value: &str) -> Result<(), BadFlag> {
-        self.act(&named(flag), flag.handler, value)
-    }
-
-    /// Carries out the `handler` of a flag, or of an option of `-o`, with the flag's value.
-    fn act(&mut self, name: &str, handler: Handler, value: &str) -> Result<(), BadFlag> {
-        match handler {
-            Handler::Sets(set) => set(self, value),
-            Handler::Nothing { check, why } => {
-                check(value)?;
-                let note = format!("{name} has no effect: {why}");
-                if !self.notes.contains(&note) {
-                    self.notes.push(note);
-                }
-                Ok(())
-            }
-            Handler::Refused(why) => Err(BadFlag::usage(format!("{name} is refused: {why}"))),
-        }
-    }
-
     /// Completes the settings that depend on several flags.
     fn finish(mut self, cpus: &Cpus) -> Result<Action, BadFlag> {
         limits::check_item_bytes(&self.settings)?;
@@ -314,12 +180,4 @@ impl Choices {
 
 fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
-}
-
-/// Parses a number within `bounds`. If that fails, the refusal begins with the text `wrong`.
-fn number(text: &str, bounds: std::ops::RangeInclusive<i64>, wrong: &str) -> Result<i64, BadFlag> {
-    text.parse::<i64>()
-        .ok()
-        .filter(|value| bounds.contains(value))
-        .ok_or_else(|| BadFlag::value(format!("{wrong} (given: '{text}')")))
 }

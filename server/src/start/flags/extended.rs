@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use store::policy::Eviction;
 
-use super::{BadFlag, Choices, Flag, Handler, ValueKind, meant, number};
+use super::flag::{BadFlag, Choices, Flag, Handler, ValueKind, meant, number};
 use crate::settings::ZeroCopy;
 use columns::settings::Migrate;
 
@@ -49,30 +49,21 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "no_pin",
         takes: ValueKind::Nothing,
         help: &["do not pin threads to CPUs; useful if a machine has several servers"],
-        handler: Handler::Sets(|choices, _| {
-            choices.pin = false;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.pin = false),
     },
     Flag {
         short: None,
         long: "maxconns_fast",
         takes: ValueKind::Nothing,
         help: &["immediately close new connections after limit", "(default: enabled)"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.connections_max_fast = true;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.connections_max_fast = true),
     },
     Flag {
         short: None,
         long: "no_maxconns_fast",
         takes: ValueKind::Nothing,
         help: &["let connections above the limit of -c wait in the backlog"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.connections_max_fast = false;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.connections_max_fast = false),
     },
     Flag {
         short: None,
@@ -81,8 +72,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         help: &["seconds after which idle connections are closed", "(default: 0, no timeout)"],
         handler: Handler::Sets(|choices, value| {
             let wrong = "idle_timeout takes a number of seconds, 0 for no timeout";
-            let seconds = number(value, 0..=INT_MAX, wrong)?;
-            choices.settings.idle_seconds_max = u32::try_from(seconds).unwrap_or(u32::MAX);
+            choices.settings.idle_seconds_max = number(value, 0..=INT_MAX, wrong)?;
             Ok(())
         }),
     },
@@ -133,8 +123,8 @@ pub(super) const OPTIONS: &[Flag] = &[
                  65535 datagrams, and at the smallest MTU a datagram carries \
                  {UDP_PAYLOAD_BYTES_MIN} bytes of it"
             );
-            let bytes = number(value, 2048..=UDP_REPLY_BYTES_MAX, &wrong)?;
-            choices.settings.udp_reply_max = usize::try_from(bytes).ok();
+            choices.settings.udp_reply_max =
+                Some(number(value, 2048..=UDP_REPLY_BYTES_MAX, &wrong)?);
             Ok(())
         }),
     },
@@ -147,20 +137,14 @@ pub(super) const OPTIONS: &[Flag] = &[
             "other administrative commands over UDP, where sender",
             "addresses can be forged",
         ],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.udp_admin = true;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.udp_admin = true),
     },
     Flag {
         short: None,
         long: "udp_port_per_column",
         takes: ValueKind::Nothing,
         help: &["each thread has its own UDP port: -U, -U + 1 and so on"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.udp_port_per_column = true;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.udp_port_per_column = true),
     },
     Flag {
         short: None,
@@ -189,8 +173,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         takes: ValueKind::Value("<bytes>"),
         help: &["minimum length of values to which zero_copy applies, in bytes", "(default: 1024)"],
         handler: Handler::Sets(|choices, value| {
-            let bytes = number(value, 1..=1 << 20, "zero_copy_min takes 1 to 1048576 bytes")?;
-            choices.settings.zero_copy_bytes_min = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let wrong = "zero_copy_min takes 1 to 1048576 bytes";
+            choices.settings.zero_copy_bytes_min = number(value, 1..=1 << 20, wrong)?;
             Ok(())
         }),
     },
@@ -204,8 +188,8 @@ pub(super) const OPTIONS: &[Flag] = &[
             "CPU time",
         ],
         handler: Handler::Sets(|choices, value| {
-            let us = number(value, 0..=1_000_000, "busy_poll takes 0 to 1000000 microseconds")?;
-            choices.settings.busy_poll_us = u32::try_from(us).unwrap_or(0);
+            let wrong = "busy_poll takes 0 to 1000000 microseconds";
+            choices.settings.busy_poll_us = number(value, 0..=1_000_000, wrong)?;
             Ok(())
         }),
     },
@@ -214,10 +198,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "no_steal",
         takes: ValueKind::Nothing,
         help: &["idle threads do not take over datagrams of busy threads"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.steal = false;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.steal = false),
     },
     Flag {
         short: None,
@@ -227,10 +208,7 @@ pub(super) const OPTIONS: &[Flag] = &[
             "with --xdp, idle threads take over datagrams of busy threads even",
             "if the kernel copies packets; useful if requests have many keys",
         ],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.steal_rings = true;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.steal_rings = true),
     },
     Flag {
         short: None,
@@ -240,10 +218,7 @@ pub(super) const OPTIONS: &[Flag] = &[
             "connections stay with the thread that accepted them, even",
             "if other threads are idle",
         ],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.migrate = Migrate::Never;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.migrate = Migrate::Never),
     },
     flag("no_hashexpand", INDEX),
     Flag {
@@ -255,7 +230,7 @@ pub(super) const OPTIONS: &[Flag] = &[
             "to 32), but at most a quarter of -m (default: a small index)",
         ],
         handler: Handler::Sets(|choices, value| {
-            let power = number(value, 12..=32, "hashpower must be between 12 and 32")?;
+            let power: u32 = number(value, 12..=32, "hashpower must be between 12 and 32")?;
             choices.settings.index_items = 3 << (power - 1);
             Ok(())
         }),
@@ -274,10 +249,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "no_slab_reassign",
         takes: ValueKind::Nothing,
         help: &["refuse the slabs reassign command, which has no effect here"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.slab_reassign = false;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.slab_reassign = false),
     },
     Flag {
         short: None,
@@ -312,10 +284,7 @@ pub(super) const OPTIONS: &[Flag] = &[
             "allow the lru_crawler command to list items, and let the server",
             "remove expired items in the background (default: enabled)",
         ],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.crawler = true;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.crawler = true),
     },
     Flag {
         short: None,
@@ -326,10 +295,7 @@ pub(super) const OPTIONS: &[Flag] = &[
             "command lists no items, and expired items are removed only if",
             "they are read or if new items need the memory",
         ],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.crawler = false;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.crawler = false),
     },
     value("lru_crawler_sleep", |value| between(value, "lru_crawler_sleep", 0, 1_000_000), CRAWLER),
     value(
@@ -345,10 +311,7 @@ pub(super) const OPTIONS: &[Flag] = &[
             "the stats command shows the seven fields of the LRU of memcached",
             "maintainer (default: enabled)",
         ],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.maintainer_told = true;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.maintainer_told = true),
     },
     Flag {
         short: None,
@@ -358,10 +321,7 @@ pub(super) const OPTIONS: &[Flag] = &[
             "the stats command omits the seven fields of the LRU maintainer,",
             "as memcached does with this option",
         ],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.maintainer_told = false;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.maintainer_told = false),
     },
     value("hot_lru_pct", |value| between(value, "hot_lru_pct", 1, 79), LRU),
     value("warm_lru_pct", |value| between(value, "warm_lru_pct", 1, 79), LRU),
@@ -399,10 +359,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "track_sizes",
         takes: ValueKind::Nothing,
         help: &["enable the stats sizes command, which counts items by size"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.sizes = true;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.sizes = true),
     },
     value("read_buf_mem_limit", |value| between(value, "read_buf_mem_limit", 0, U32_MAX), BUFFERS),
     Flag {
@@ -515,12 +472,11 @@ pub(super) fn network(text: &str) -> Option<IpNet> {
 /// Parses a size in kilobytes, at most a gigabyte, and returns it in bytes.
 fn kilobytes(text: &str, name: &str) -> Result<usize, BadFlag> {
     let wrong = format!("{name} must be between 1 and 1048576 kilobytes");
-    let kilobytes = number(text, 1..=1 << 20, &wrong)?;
-    Ok(usize::try_from(kilobytes).unwrap_or(0) << 10)
+    Ok(number::<usize>(text, 1..=1 << 20, &wrong)? << 10)
 }
 
 fn between(text: &str, name: &str, low: i64, high: i64) -> Result<(), BadFlag> {
-    number(text, low..=high, &format!("{name} must be between {low} and {high}")).map(|_| ())
+    number(text, low..=high, &format!("{name} must be between {low} and {high}")).map(|_: i64| ())
 }
 
 fn fraction(text: &str, name: &str, high: f64) -> Result<(), BadFlag> {

@@ -4,7 +4,7 @@
 //! Invariant: `parse` returns no settings that `check_item_bytes` refuses.
 //! Source: memcached 1.6.45 `main`.
 
-use super::{BadFlag, COLUMNS_MAX, Choices, Flag, Handler, ValueKind, number};
+use super::flag::{BadFlag, COLUMNS_MAX, Choices, Flag, Handler, ValueKind, number};
 use crate::settings::Settings;
 
 const ITEM_BYTES_MIN: usize = 1 << 10;
@@ -27,10 +27,7 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "disable-evictions",
         takes: ValueKind::Nothing,
         help: &["return error on memory exhausted instead of evicting"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.evict = false;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.evict = false),
     },
     Flag {
         short: Some('c'),
@@ -39,8 +36,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: &["max simultaneous connections (default: 1024)"],
         handler: Handler::Sets(|choices, value| {
             let wrong = "Maximum connections must be greater than 0";
-            let connections = number(value, 1..=INT_MAX, wrong)?;
-            choices.settings.connections_max = u32::try_from(connections).unwrap_or(u32::MAX);
+            choices.settings.connections_max = number(value, 1..=INT_MAX, wrong)?;
             Ok(())
         }),
     },
@@ -65,8 +61,7 @@ pub(super) const FLAGS: &[Flag] = &[
         ],
         handler: Handler::Sets(|choices, value| {
             let wrong = "Number of requests per event must be greater than 0";
-            let requests = number(value, 1..=INT_MAX, wrong)?;
-            choices.settings.requests_per_event = u32::try_from(requests).unwrap_or(u32::MAX);
+            choices.settings.requests_per_event = number(value, 1..=INT_MAX, wrong)?;
             Ok(())
         }),
     },
@@ -75,10 +70,7 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "disable-cas",
         takes: ValueKind::Nothing,
         help: &["disable use of CAS"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.cas = false;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.cas = false),
     },
     Flag {
         short: Some('I'),
@@ -95,10 +87,7 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "disable-flush-all",
         takes: ValueKind::Nothing,
         help: &["disable flush_all command"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.flush_enabled = false;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.flush_enabled = false),
     },
 ];
 
@@ -108,7 +97,7 @@ fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     let wrong = "-m takes a number of megabytes, 1 or greater, or a percentage such as 80%";
     let megabytes = match value.strip_suffix('%') {
         Some(digits) => {
-            let part = u64::try_from(number(digits, 1..=100, wrong)?).unwrap_or(1);
+            let part = number::<u64>(digits, 1..=100, wrong)?;
             let (bytes, _) = choices.ram.least().ok_or_else(|| {
                 let unknown = "the system does not tell how much memory this process may use; \
                                give a number of megabytes";
@@ -116,10 +105,7 @@ fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
             })?;
             ((bytes / 100 * part) >> 20).max(1)
         }
-        None => {
-            let digits = value.strip_suffix(['m', 'M']).unwrap_or(value);
-            u64::try_from(number(digits, 1..=INT_MAX, wrong)?).unwrap_or(1)
-        }
+        None => number(value.strip_suffix(['m', 'M']).unwrap_or(value), 1..=INT_MAX, wrong)?,
     };
     choices.settings.memory_bytes = usize::try_from(megabytes).unwrap_or(usize::MAX >> 20) << 20;
     Ok(())
@@ -141,8 +127,8 @@ pub(super) fn compare_memory(choices: &mut Choices) {
 }
 
 fn set_columns(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
-    let columns = number(value, 1..=INT_MAX, "Number of threads must be greater than 0")?;
-    choices.settings.columns = usize::try_from(columns).unwrap_or(usize::MAX);
+    let wrong = "Number of threads must be greater than 0";
+    choices.settings.columns = number(value, 1..=INT_MAX, wrong)?;
     if choices.settings.columns > COLUMNS_MAX {
         return Err(BadFlag::value(format!(
             "Number of threads must be at most {COLUMNS_MAX} (given: '{value}')"
@@ -159,9 +145,8 @@ fn set_item_bytes(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     };
     let digits = if unit > 1 { &value[..value.len() - 1] } else { value };
     let wrong = "-I takes a number of bytes, or a number followed by k or m";
-    let count = number(digits, 0..=INT_MAX, wrong)?;
-    let bytes = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(unit);
-    choices.settings.item_bytes_max = bytes;
+    let count = number::<usize>(digits, 0..=INT_MAX, wrong)?;
+    choices.settings.item_bytes_max = count.saturating_mul(unit);
     Ok(())
 }
 

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::replace;
+use super::replace;
 
 /// Maximum number of bytes that are read from a pid file. Every process id has fewer digits.
 const PID_BYTES_MAX: u64 = 32;
@@ -59,10 +59,12 @@ fn running(path: &Path) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testing::Folder;
 
     #[test]
     fn pid_file_is_written_and_removed() {
-        let path = std::env::temp_dir().join(format!("pid-{}", std::process::id()));
+        let folder = Folder::new();
+        let path = folder.path("pid");
         fs::write(&path, "1\n").unwrap();
         assert_eq!(running(&path), Some(1));
         let file = PidFile::write(&path).unwrap();
@@ -76,11 +78,11 @@ mod tests {
 
     #[test]
     fn a_successors_pid_file_stays() {
-        let path = std::env::temp_dir().join(format!("pid-successor-{}", std::process::id()));
+        let folder = Folder::new();
+        let path = folder.path("pid");
         let file = PidFile::write(&path).unwrap();
         fs::write(&path, "1\n").unwrap();
         file.remove();
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n");
-        fs::remove_file(&path).unwrap();
     }
 }

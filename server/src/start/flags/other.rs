@@ -6,7 +6,8 @@
 //! checked and reported.
 //! Source: memcached 1.6.45 `main`.
 
-use super::{BadFlag, Flag, Handler, ValueKind, extended, number};
+use super::extended;
+use super::flag::{BadFlag, Flag, Handler, ValueKind, number};
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {
@@ -24,10 +25,7 @@ pub(super) const FLAGS: &[Flag] = &[
             "disable stats cachedump, stats detail, stats hot, stats prefixes,",
             "lru_crawler metadump and lru_crawler mgdump",
         ],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.dump_enabled = false;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.dump_enabled = false),
     },
     Flag {
         short: Some('f'),
@@ -48,10 +46,7 @@ pub(super) const FLAGS: &[Flag] = &[
         takes: ValueKind::Value("<bytes>"),
         help: &["min space used for key+value+flags"],
         handler: Handler::Nothing {
-            check: |value| {
-                number(value, 1..=i64::from(i32::MAX), "Chunk size must be greater than 0")?;
-                Ok(())
-            },
+            check: |value| at_least_one(value, "Chunk size must be greater than 0"),
             why: "items are stored in a log, not in slab classes",
         },
     },
@@ -63,10 +58,7 @@ pub(super) const FLAGS: &[Flag] = &[
             "request huge pages for all memory; the stats memory command",
             "shows if they are in use (default: on if -m is 342 or more)",
         ],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.huge_pages = true;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.huge_pages = true),
     },
     Flag {
         short: Some('D'),
@@ -90,11 +82,7 @@ pub(super) const FLAGS: &[Flag] = &[
         takes: ValueKind::Value("<num>"),
         help: &["number of receive queues of the network card (NAPI ids)"],
         handler: Handler::Nothing {
-            check: |value| {
-                let wrong = "Maximum number of NAPI IDs must be greater than 0";
-                number(value, 1..=i64::from(i32::MAX), wrong)?;
-                Ok(())
-            },
+            check: |value| at_least_one(value, "Maximum number of NAPI IDs must be greater than 0"),
             why: "each thread has its own listeners, and does not select connections by NAPI id",
         },
     },
@@ -103,20 +91,14 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "disable-watch",
         takes: ValueKind::Nothing,
         help: &["disable watch commands"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.watch_enabled = false;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.watch_enabled = false),
     },
     Flag {
         short: Some('A'),
         long: "enable-shutdown",
         takes: ValueKind::Nothing,
         help: &["enable ascii \"shutdown\" command"],
-        handler: Handler::Sets(|choices, _| {
-            choices.settings.shutdown_enabled = true;
-            Ok(())
-        }),
+        handler: Handler::Switches(|choices| choices.settings.shutdown_enabled = true),
     },
     Flag {
         short: Some('S'),
@@ -151,3 +133,7 @@ pub(super) const FLAGS: &[Flag] = &[
         handler: Handler::Refused("this version cannot restart without losing its items."),
     },
 ];
+
+fn at_least_one(value: &str, wrong: &str) -> Result<(), BadFlag> {
+    number(value, 1..=i64::from(i32::MAX), wrong).map(|_: i64| ())
+}

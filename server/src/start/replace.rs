@@ -67,35 +67,20 @@ mod tests {
     use super::*;
     use rustix::fs::{CWD, FileType, Mode};
     use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+    use testing::Folder;
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let path = std::env::temp_dir().join(format!("replace-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Folder(path)
-        }
-
-        fn names(&self) -> Vec<String> {
-            let entries = fs::read_dir(&self.0).unwrap();
-            let mut names: Vec<_> =
-                entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
-            names.sort();
-            names
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn names(folder: &Folder) -> Vec<String> {
+        let entries = fs::read_dir(&folder.0).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 
     #[test]
     fn what_planted_links_lead_to_stays_as_it_is() {
-        let folder = Folder::new("links");
-        let [path, beside, victim] = ["it", "it.tmp", "victim"].map(|name| folder.0.join(name));
+        let folder = Folder::new();
+        let [path, beside, victim] = ["it", "it.tmp", "victim"].map(|name| folder.path(name));
         fs::write(&victim, "precious").unwrap();
         for planted in [&beside, &path] {
             symlink(&victim, planted).unwrap();
@@ -104,43 +89,43 @@ mod tests {
             assert_eq!(fs::read_to_string(&victim).unwrap(), "precious", "{planted:?}");
             assert!(fs::symlink_metadata(&path).unwrap().is_file());
             assert_eq!(read(&path, 32).as_deref(), Some("new"));
-            assert_eq!(folder.names(), ["it", "victim"]);
+            assert_eq!(names(&folder), ["it", "victim"]);
             fs::remove_file(&path).unwrap();
         }
     }
 
     #[test]
     fn nothing_is_waited_for_on_a_fifo() {
-        let folder = Folder::new("fifo");
-        let [path, beside] = ["it", "it.tmp"].map(|name| folder.0.join(name));
+        let folder = Folder::new();
+        let [path, beside] = ["it", "it.tmp"].map(|name| folder.path(name));
         for planted in [&beside, &path] {
             rustix::fs::mknodat(CWD, planted, FileType::Fifo, Mode::from(0o666), 0).unwrap();
             assert!(fs::symlink_metadata(planted).unwrap().file_type().is_fifo());
             assert_eq!(read(planted, 32), None);
             replace(&path, ".tmp", "new").unwrap();
             assert_eq!(read(&path, 32).as_deref(), Some("new"));
-            assert_eq!(folder.names(), ["it"]);
+            assert_eq!(names(&folder), ["it"]);
             fs::remove_file(&path).unwrap();
         }
     }
 
     #[test]
     fn what_cannot_be_replaced_is_told_and_nothing_is_left() {
-        let folder = Folder::new("refused");
-        let path = folder.0.join("it");
+        let folder = Folder::new();
+        let path = folder.path("it");
         fs::create_dir(&path).unwrap();
         let told = replace(&path, ".tmp", "new").unwrap_err();
         assert!(told.starts_with(&format!("cannot write {}: ", path.display())), "{told}");
-        assert_eq!(folder.names(), ["it"]);
-        fs::create_dir(folder.0.join("it.tmp")).unwrap();
+        assert_eq!(names(&folder), ["it"]);
+        fs::create_dir(folder.path("it.tmp")).unwrap();
         let told = replace(&path, ".tmp", "new").unwrap_err();
         assert!(told.starts_with(&format!("cannot create {}.tmp: ", path.display())), "{told}");
     }
 
     #[test]
     fn others_may_read_and_not_write() {
-        let folder = Folder::new("mode");
-        let path = folder.0.join("it");
+        let folder = Folder::new();
+        let path = folder.path("it");
         replace(&path, ".tmp", "new").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o022, 0);
     }

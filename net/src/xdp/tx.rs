@@ -1,4 +1,5 @@
-//! The sending half of a queue: writes datagrams into chunks, and makes descriptors of the chunks.
+//! The sending half of a queue: writes datagrams into chunks, and puts descriptors of the chunks
+//! into the tx ring.
 //!
 //! ```text
 //! copied     | frame: headers, head, piece, piece ...                |  one descriptor
@@ -10,21 +11,19 @@
 //! This module computes the UDP checksum over all parts, unless the kernel does so (see `link`).
 //!
 //! Where: below `outbox`, under the lock of the queue's sending half.
-//! Invariant: each chunk of the outbox is free, or in transmission until each descriptor that names
-//! it has completed. Only descriptors that the kernel accepts are written, because an invalid
-//! descriptor may never complete. For each part of a value that is sent in place, the outbox has a
-//! reference to the part's chunk until the part has left.
+//! Invariant: only descriptors that the kernel accepts are written, because an invalid descriptor
+//! may never complete. For each part of a value that is sent in place, the outbox has a reference
+//! to the part's chunk until the part has left.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_generic_xmit`,
 //! `xsk_build_skb`.
-#![allow(unsafe_code, reason = "slices of chunks")]
 
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
-use super::inbox::Peer;
+use super::completion::{Completion, FreeChunk};
 use super::lacks::Lack;
-use super::port::Socket;
-use super::queue::SendRings;
+use super::peer::Peer;
 use super::ring::{ConsumerRing, ProducerRing};
+use super::socket::Socket;
 use super::umem::{self, Span, Umem};
 use crate::udp::Tally;
 use crate::wire::{self, Sum};
@@ -32,40 +31,28 @@ use crate::wire::{self, Sum};
 /// Maximum number of descriptors of one datagram. A kernel that copies accepts 18.
 pub(super) const PARTS_MAX: usize = 8;
 
+pub(super) type TxRings = (ProducerRing<XdpDesc>, ConsumerRing<u64>);
+
 #[derive(Debug)]
-pub(super) struct SendHalf {
-    transmit: ProducerRing<XdpDesc>,
-    completion: ConsumerRing<u64>,
-    /// The number of the outbox's first chunk, which all other chunks of the outbox follow.
-    first: u32,
-    /// For each chunk, the number of descriptors that name it and have not completed.
-    sent: Box<[u8]>,
-    free: Vec<FreeChunk>,
+pub(super) struct Tx {
+    ring: ProducerRing<XdpDesc>,
+    pub(super) completion: Completion,
     frame_bytes_max: usize,
     /// Minimum length of a value's part that is sent in place. With `None`, all parts are copied.
     in_place_min: Option<usize>,
-    strays: u64,
 }
 
-impl SendHalf {
+impl Tx {
     /// Makes the sending half, which has `chunks` chunks from chunk `first` on, for frames of at
     /// most `frame_bytes_max` bytes.
     pub(super) fn new(
-        (transmit, completion): SendRings,
+        (ring, completion): TxRings,
         first: u32,
         chunks: u32,
         frame_bytes_max: usize,
-    ) -> SendHalf {
-        SendHalf {
-            transmit,
-            completion,
-            first,
-            sent: vec![0; chunks as usize].into_boxed_slice(),
-            free: (first..first + chunks).rev().map(FreeChunk).collect(),
-            frame_bytes_max,
-            in_place_min: None,
-            strays: 0,
-        }
+    ) -> Tx {
+        let completion = Completion::new(completion, first, chunks);
+        Tx { ring, completion, frame_bytes_max, in_place_min: None }
     }
 
     pub(super) fn send_in_place(&mut self, bytes_min: usize) {
@@ -86,10 +73,7 @@ impl SendHalf {
         (head, pieces): (&[u8], impl IntoIterator<Item = &'p [u8]>),
         tally: &mut Tally,
     ) -> bool {
-        if self.free.is_empty() {
-            self.reap(socket);
-        }
-        let Some(mut own) = self.free.pop() else { return false };
+        let Some(mut own) = self.completion.free_chunk(socket) else { return false };
         if self.in_place_min.is_some() {
             return self.add_in_place(socket, (own, to), (head, pieces), tally);
         }
@@ -98,17 +82,17 @@ impl SendHalf {
         let bytes_max = self.frame_bytes_max.min(room.len() - at);
         let room = &mut room[at..at + bytes_max];
         let Some(bytes) = gather(room, to.back.header_bytes(), head, pieces) else {
-            self.free.push(own);
+            self.completion.free.push(own);
             tally.too_long += 1;
             return true;
         };
         let is_written = wire::write(&mut room[..bytes], &to.back);
         let descriptor = socket.umem.descriptor(Span { chunk, at, bytes });
-        if !is_written || !self.transmit.push(descriptor) {
-            self.free.push(own);
+        if !is_written || !self.ring.push(descriptor) {
+            self.completion.free.push(own);
             return false;
         }
-        self.sent[(chunk - self.first) as usize] = 1;
+        self.completion.expect(chunk, 1);
         tally.sent += 1;
         tally.copied_bytes += bytes;
         true
@@ -122,9 +106,9 @@ impl SendHalf {
         (head, pieces): (&[u8], impl IntoIterator<Item = &'p [u8]>),
         tally: &mut Tally,
     ) -> bool {
-        if self.transmit.room() < PARTS_MAX {
-            self.reap(socket);
-            self.free.push(own);
+        if self.ring.room() < PARTS_MAX {
+            self.completion.reap(socket);
+            self.completion.free.push(own);
             return false;
         }
         let (chunk, room) = own.room(&socket.umem);
@@ -136,7 +120,7 @@ impl SendHalf {
             && draft.finish(to);
         if !is_whole {
             draft.give_up();
-            self.free.push(own);
+            self.completion.free.push(own);
             tally.too_long += 1;
             return true;
         }
@@ -144,10 +128,10 @@ impl SendHalf {
         for (number, part) in parts.iter().enumerate() {
             let mut part = *part;
             part.options.set(XdpDescOptions::XDP_PKT_CONTD, number < last);
-            let is_pushed = self.transmit.push(part);
+            let is_pushed = self.ring.push(part);
             debug_assert!(is_pushed, "there is room for all parts");
         }
-        self.sent[(chunk - self.first) as usize] = draft.own;
+        self.completion.expect(chunk, draft.own);
         tally.sent += 1;
         tally.copied_bytes += draft.bytes() - draft.named_bytes;
         tally.in_place_bytes += draft.named_bytes;
@@ -157,71 +141,13 @@ impl SendHalf {
     /// Publishes the added descriptors to the kernel. Returns the number of descriptors that the
     /// kernel has not taken, and true if the kernel sleeps until it is called.
     pub(super) fn publish(&mut self) -> (u32, bool) {
-        self.transmit.publish();
-        (self.transmit.waiting(), self.transmit.needs_wakeup())
+        self.ring.publish();
+        (self.ring.waiting(), self.ring.needs_wakeup())
     }
 
     /// Number of descriptors that the kernel has not taken.
     pub(super) fn waiting(&mut self) -> u32 {
-        self.transmit.waiting()
-    }
-
-    /// Takes back the chunks of descriptors that have completed.
-    pub(super) fn reap(&mut self, socket: &Socket) {
-        let complete = self.completion.look();
-        for ahead in 0..complete {
-            let span = socket.umem.span(self.completion.peek(ahead), 0);
-            if !span.is_some_and(|span| self.take_back(socket, span.chunk)) {
-                self.strays += 1;
-            }
-        }
-        if complete > 0 {
-            self.completion.release(complete);
-        }
-    }
-
-    /// Records the completion of a descriptor of this chunk. False if no completion was pending.
-    #[inline]
-    fn take_back(&mut self, socket: &Socket, chunk: u32) -> bool {
-        let own = chunk.checked_sub(self.first).and_then(|own| self.sent.get_mut(own as usize));
-        let Some(sent) = own else { return socket.in_flight.release(chunk) };
-        let Some(left) = sent.checked_sub(1) else { return false };
-        *sent = left;
-        if left == 0 {
-            self.free.push(FreeChunk(chunk));
-        }
-        true
-    }
-
-    pub(super) fn in_transmission(&self) -> usize {
-        self.sent.len() - self.free.len()
-    }
-
-    /// Counts the free chunks, and separately the chunks in transmission.
-    pub(super) fn free_and_sent(&self) -> (usize, usize) {
-        (self.free.len(), self.sent.iter().filter(|sent| **sent > 0).count())
-    }
-
-    pub(super) fn strays(&self) -> u64 {
-        self.strays
-    }
-}
-
-/// A chunk of the outbox whose descriptors have all completed. A chunk has at most one `FreeChunk`:
-/// `SendHalf::new` makes it, `add` drops it and counts the chunk's descriptors in `sent`, and
-/// `take_back` makes a new `FreeChunk` when all of these descriptors have completed.
-#[derive(Debug)]
-struct FreeChunk(u32);
-
-impl FreeChunk {
-    fn room<'r>(&'r mut self, umem: &'r Umem) -> (u32, &'r mut [u8]) {
-        // SAFETY: the chunk is ours and not the kernel's, which has completed each descriptor that
-        // named the chunk. No other code of ours uses the chunk: no other port has it (`link::open`
-        // gives each port a range); the port's inbox has the other half of that range, or chunks of
-        // values (`Queue::new`, `Arena::recycle`); and the arena gives values none of a port's
-        // chunks. In the outbox only this slice accesses the chunk's bytes, because no second
-        // `FreeChunk` of the chunk exists, and `self` is borrowed as long as the slice lives.
-        (self.0, unsafe { umem.write(self.0) })
+        self.ring.waiting()
     }
 }
 

@@ -11,7 +11,8 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, roman};
 
-use super::{Action, BadFlag, Effect, Flag, ValueKind, extended, flags};
+use super::flag::{BadFlag, Effect, Flag, ValueKind, meant, unknown};
+use super::{Action, extended, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
 /// Commands: first words of the command line that are not flags.
@@ -83,8 +84,8 @@ pub(super) fn text_of_command(
         ("completions", _) if is_first => Err(BadFlag::usage(COMPLETIONS_TAKE)),
         _ => {
             let known = "Commands are 'man' and 'completions SHELL'; options begin with '-'.";
-            let meant = super::meant(word, COMMANDS.into_iter());
-            Err(super::unknown(&format!("unexpected word '{word}'{meant}\n{known}")))
+            let meant = meant(word, COMMANDS.into_iter());
+            Err(unknown(&format!("unexpected word '{word}'{meant}\n{known}")))
         }
     };
     text.map(Action::Print)

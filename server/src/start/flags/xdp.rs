@@ -5,27 +5,16 @@
 
 use std::ops::Range;
 
-use ipnet::IpNet;
 use net::xdp::Mode;
 
 use super::extended::network;
-use super::{BadFlag, Choices, Flag, Handler, ValueKind};
+use super::flag::{BadFlag, Choices, Flag, Handler, ValueKind, XdpFlags};
 use crate::settings::{Settings, Xdp, ZeroCopy};
 
 /// Maximum number of bytes in an interface's name, including the zero at its end (`IFNAMSIZ`).
 const INTERFACE_BYTES_MAX: usize = 16;
 /// Maximum number of queues of an interface.
 const QUEUES_MAX: u32 = 1024;
-
-/// The values of the AF_XDP flags other than `--xdp`.
-#[derive(Default)]
-pub(super) struct XdpFlags {
-    allow: Vec<IpNet>,
-    mode: Mode,
-    fallback: bool,
-    /// The name of the last of these flags on the command line.
-    given: Option<&'static str>,
-}
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {
