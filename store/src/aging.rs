@@ -6,8 +6,6 @@
 //! hours, a stamp may wrap around, and then denotes too recent an access.
 //! Source: memcached's LRU crawler (1.6.45). A dump visits groups in the same order.
 
-#![allow(unsafe_code, reason = "items in the mapping")]
-
 use crate::handle::View;
 use crate::index::visit::Place;
 use crate::stamp::{COARSE_FROM_SECONDS, SECONDS_MAX};
@@ -73,11 +71,9 @@ impl View<'_> {
     fn age_group(self, place: Place) -> Option<Place> {
         let region = &self.store.memory().region;
         self.index.prefetch_at(place, |slot| region.prefetch(slot.loc()));
-        let locked = self.index.lock_at(place);
-        locked.visit(|slot| {
-            // SAFETY: the slot was read just now, and while the handle is borrowed for `self`, the
-            // column passes no quiescent point.
-            let item = unsafe { self.item(slot.loc()) };
+        let locked = self.index.lock_at(self.moment(), place);
+        locked.visit(|found| {
+            let item = self.item(found.loc());
             if let Some(aged) = item.accessed().aged(self.handle.now) {
                 item.set_accessed(aged);
             }

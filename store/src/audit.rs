@@ -12,6 +12,7 @@ use crate::index::slot::Slot;
 use crate::index_room::ITEMS_LUMP;
 use crate::item::{self, Item, Record};
 use crate::policy::Queue;
+use crate::room::Drain;
 use memory::segments::State;
 use memory::sync::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -246,7 +247,7 @@ impl Store {
     fn audit_walks(&self, faults: &mut Vec<String>) {
         let Ok(parked) = self.parked.try_lock() else { return };
         let Some(gathered) = self.harvest.claimed() else { return };
-        let mut walked: Vec<u32> = parked.iter().map(|drain| drain.segment).collect();
+        let mut walked: Vec<u32> = parked.iter().map(Drain::segment).collect();
         walked.extend(gathered);
         let claims = walked.len();
         walked.sort_unstable();

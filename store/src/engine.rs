@@ -8,8 +8,6 @@
 //! Each place is then committed, either with the item or as a void.
 //! Source: memcached's `do_store_item` and `do_add_delta` (1.6.45), which run under one lock too.
 
-#![allow(unsafe_code, reason = "items in the mapping")]
-
 use crate::cas::{NewCas, Uniques};
 use crate::column::Column;
 use crate::digits::Digits;
@@ -189,18 +187,17 @@ fn attempt_over<'a, R>(
     decide: &mut impl FnMut(View<'_>, LiveItem<'_>) -> Decision<'a, R>,
 ) -> Result<ChangeResult<R>, PlaceRequest> {
     let mut wanted = PlaceRequest { shape, exptime, there: None };
-    let Some(found) = view.index.likely(key.hash) else { return Err(wanted) };
+    let Some(found) = view.index.likely(view.moment(), key.hash) else { return Err(wanted) };
     wanted.there = Some(found.slot);
-    // SAFETY: the slot was read just now.
-    let item = unsafe { view.with_key(found.slot, key.bytes) };
+    let item = view.with_key(found.loc(), key.bytes);
     let Some(item) = item.filter(|item| looks_rewritable(found.slot, item, shape)) else {
         return Err(wanted);
     };
-    let locked = view.index.lock(key.hash);
+    let locked = view.index.lock(view.moment(), key.hash);
     // If `revalidate` returns the slot, the slot's item was neither moved nor removed, so `item` is
     // still the key's item.
-    let Some(at) = locked.revalidate(&found) else { return Err(wanted) };
-    let old = view.old(&locked, at, at.slot(), item);
+    let Some(found) = locked.revalidate(&found) else { return Err(wanted) };
+    let old = view.old(&locked, found, item);
     if !view.can_rewrite(&old, shape) {
         return Err(wanted);
     }
@@ -249,7 +246,7 @@ fn write_anew<'a, R>(
     uniques: &mut Uniques,
     decide: &mut impl FnMut(View<'_>, LiveItem<'_>) -> Decision<'a, R>,
 ) -> Result<Option<ChangeResult<R>>, Full> {
-    let mut locked = view.index.lock(key.hash);
+    let mut locked = view.index.lock(view.moment(), key.hash);
     let old = view.find_locked(&locked, key.bytes);
     let live = old.as_ref().filter(|old| old.fate == Fate::Live);
     // A place that was taken before a flush belongs to the epoch before the flush. An item linked

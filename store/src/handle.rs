@@ -10,6 +10,7 @@
 
 use crate::Store;
 use crate::evictions::Evictions;
+use crate::index::{Loc, Moment};
 use crate::stamp::Stamp;
 use crate::stats::Counters;
 use std::cell::Cell;
@@ -117,6 +118,14 @@ impl Deref for View<'_> {
 }
 
 impl<'r> View<'r> {
+    /// The promise that the column passes no quiescent point while the view is borrowed.
+    #[inline(always)]
+    pub(crate) fn moment(self) -> Moment<'r> {
+        // SAFETY: a handle is online while `view` can be called (see `offline`). A quiescent point
+        // needs the handle mutably, and this view borrows the handle for `'r`.
+        unsafe { Moment::new() }
+    }
+
     /// Returns the part of the value that is in the log. Returns `None` if the column has passed a
     /// quiescent point since the lookup, or if another column made the `ValueRef`.
     pub(crate) fn kept(self, ValueRef { handle, passes, loc }: ValueRef) -> Option<&'r [u8]> {
@@ -124,7 +133,8 @@ impl<'r> View<'r> {
             return None;
         }
         // SAFETY: this column read `loc` from a slot, and has passed no quiescent point since.
-        unsafe { self.item(loc) }.lasting_value()
+        let loc = unsafe { Loc::new(loc, self.moment()) };
+        self.item(loc).lasting_value()
     }
 
     #[inline]

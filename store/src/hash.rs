@@ -46,8 +46,9 @@ impl Column {
     /// Prefetches the item that a lookup of the key will read.
     #[inline]
     pub fn prefetch_item(&self, key: PrefetchedHash) {
-        let region = &self.handle.store.memory().region;
-        if let Some(found) = self.handle.store.index.likely(key.0) {
+        let view = self.handle.view();
+        let region = &view.store.memory().region;
+        if let Some(found) = view.store.index.likely(view.moment(), key.0) {
             let loc = found.slot.loc();
             (0..3).for_each(|line| region.prefetch(loc + line * LINE_BYTES));
         }

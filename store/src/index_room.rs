@@ -5,11 +5,8 @@
 //! gets back the pages of these segments, since the index has its own pages. A segment returns to
 //! the log only after the index has given back the same number of bytes of its own pages.
 
-#![allow(unsafe_code, reason = "items in the mapping")]
-
 use crate::handle::View;
 use crate::index::grow::Step;
-use crate::index::slot::Slot;
 use memory::segments::State;
 
 /// A column reports its change of the number of linked items when the change reaches this number.
@@ -31,11 +28,8 @@ impl View<'_> {
 
     #[inline(never)]
     fn grow_index(self) {
-        let hash_of = |slot: Slot| {
-            // SAFETY: the slot was read just now, under the lock of the slot's group.
-            self.hash.hash(unsafe { self.item(slot.loc()) }.key())
-        };
-        if self.index.step(hash_of) == Step::NeedsMemory {
+        let hash_of = |loc| self.hash.hash(self.item(loc).key());
+        if self.index.step(self.moment(), hash_of) == Step::NeedsMemory {
             self.grant_index();
         }
     }

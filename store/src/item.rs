@@ -30,8 +30,10 @@ mod tests;
 
 pub(crate) use shape::{CasWidth, EXP, FLAGS, KEY_BINARY, Layout, Shape};
 
+use crate::index::Loc;
 use crate::policy::room::REWRITTEN_BYTES_MAX;
 use crate::stamp::Stamp;
+use memory::frames::Memory;
 use memory::region::Region;
 use memory::sync::plain_access;
 use pieces::{copy_in, copy_out, load_2, load_4, load_8};
@@ -69,16 +71,56 @@ pub(crate) enum Record<'r> {
     Void(u32),
 }
 
-impl<'r> Item<'r> {
-    /// # Safety
-    /// Since its last quiescent point, the column has read `loc` from a slot, or has reached `loc`
-    /// in a walk through a drainable segment.
+/// A walk through the records of a claimed segment. `at` is the offset of a record, or of the end.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    segment: u32,
+    at: u32,
+}
+
+impl Walk {
+    /// Begins a walk. The segment was drainable when the caller claimed it, and the caller keeps
+    /// the claim while the walk goes on.
+    pub(crate) fn begin(segment: u32) -> Self {
+        Self { segment, at: 0 }
+    }
+
+    pub(crate) fn segment(&self) -> u32 {
+        self.segment
+    }
+
+    pub(crate) fn at(&self) -> u32 {
+        self.at
+    }
+
+    /// Returns the next record and its location; `None` at the segment's end.
     #[inline]
-    pub(crate) unsafe fn at(region: &'r Region, loc: u64, layout: Layout) -> Self {
-        let at = region.at(loc).cast_const();
+    pub(crate) fn next<'r>(&self, memory: &'r Memory, layout: Layout) -> Option<(u64, Record<'r>)> {
+        let loc = memory.region.start(self.segment) + u64::from(self.at);
+        // SAFETY: the segment was drainable when it was claimed, so records cover the segment up to
+        // its end, and only `step` moves `at`, from one record to the next.
+        let record = || unsafe { record(&memory.region, loc, layout) };
+        (self.at < memory.segments.get(self.segment).end()).then(|| (loc, record()))
+    }
+
+    /// Goes on behind the record that `next` has returned.
+    #[inline]
+    pub(crate) fn step(&mut self, record: &Record<'_>) {
+        self.at += match record {
+            Record::Void(extent) => *extent,
+            Record::Item(item) => item.extent(),
+        };
+    }
+}
+
+impl<'r> Item<'r> {
+    /// The item at `loc`.
+    #[inline]
+    pub(crate) fn at(region: &'r Region, loc: Loc<'r>, layout: Layout) -> Self {
+        let at = region.at(loc.offset()).cast_const();
         plain_access(at, 4, false);
-        // SAFETY: an item was written at `loc` before a slot named the item. The item's bytes are
-        // not reused before the column's next quiescent point.
+        // SAFETY: an item was written at `loc` before a slot named the item, and the item's bytes
+        // are not reused during `'r` (see `Loc`).
         Self::of(at, unsafe { shape::read(at, layout) })
     }
 
@@ -91,34 +133,27 @@ impl<'r> Item<'r> {
     }
 
     /// The item at `loc`, if the item has this key.
-    ///
-    /// # Safety
-    /// See `at`.
     #[inline(always)]
-    pub(crate) unsafe fn with_key(
+    pub(crate) fn with_key(
         region: &'r Region,
-        loc: u64,
+        loc: Loc<'r>,
         layout: Layout,
         key: &[u8],
     ) -> Option<Self> {
-        // SAFETY: the caller guarantees what `at` requires.
-        let item = unsafe { Self::at(region, loc, layout) };
+        let item = Self::at(region, loc, layout);
         plain_access(item.key().as_ptr(), key.len(), false);
         is_same(item.key(), key).then_some(item)
     }
 
     /// Like `with_key`, but also returns `None` if the item has the long form, which is rare.
-    ///
-    /// # Safety
-    /// See `at`.
     #[inline(always)]
-    pub(crate) unsafe fn shorter_with_key(
+    pub(crate) fn shorter_with_key(
         region: &'r Region,
-        loc: u64,
+        loc: Loc<'r>,
         layout: Layout,
         key: &[u8],
     ) -> Option<Self> {
-        let at = region.at(loc).cast_const();
+        let at = region.at(loc.offset()).cast_const();
         plain_access(at, 4, false);
         // SAFETY: as in `at`: an item was written here, and its bytes are not reused meanwhile.
         let item = Self::of(at, unsafe { shape::read_shorter(at, layout) }?);
@@ -443,7 +478,10 @@ pub(crate) unsafe fn record(region: &Region, loc: u64, layout: Layout) -> Record
     unsafe {
         match shape::void_extent(region.at(loc)) {
             Some(extent) => Record::Void(extent),
-            None => Record::Item(Item::at(region, loc, layout)),
+            None => {
+                let at = region.at(loc).cast_const();
+                Record::Item(Item::of(at, shape::read(at, layout)))
+            }
         }
     }
 }

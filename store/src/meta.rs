@@ -5,8 +5,6 @@
 //! exptime field is first stored again with an exptime field.
 //! Source: memcached's `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
 
-#![allow(unsafe_code, reason = "shows a value in the log")]
-
 use crate::cas::NewCas;
 use crate::column::Column;
 use crate::engine::{ATTEMPTS_MAX, ChangeResult, Decision, NewItem, NewValue};
@@ -58,8 +56,7 @@ impl Column {
         self.handle.view().sample_lookup(key.hash);
         let Some((mut hit, taken)) = found else { return Ok(None) };
         if let Some(taken) = taken {
-            // SAFETY: no quiescent point was passed after `meta_find` had taken the value.
-            hit.hit.value = unsafe { taken.show(self.handle.view(), &self.copied[..]) };
+            hit.hit.value = taken.show(self.handle.view(), &self.copied[..]);
         }
         Ok(Some(hit))
     }

@@ -9,11 +9,11 @@
 #![allow(unsafe_code, reason = "items and frames in the mapping")]
 
 use crate::column::Column;
-use crate::handle::{Handle, View};
+use crate::handle::{Handle, ValueRef, View};
 use crate::hash::{Key, PrefetchedHash};
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
-use crate::index::{FoundSlot, LockedGroup, SlotRef};
-use crate::item::Item;
+use crate::index::{FoundSlot, Loc, LockedGroup, SlotRef};
+use crate::item::{Fields, Item};
 use crate::verbs::{AppendedPart, HeadResult, Hit, LookupResult, ReplyTemplate, Value};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
@@ -49,27 +49,37 @@ impl<'l> LockedItem<'l, '_> {
         // SAFETY: the item was found under its group's lock, which is held for `'l`.
         unsafe { self.seen.item.log_value() }
     }
+
+    /// All fields of the item.
+    pub(crate) fn fields(&self) -> Fields<'l> {
+        // SAFETY: as in `log_value`.
+        Fields { cas: self.seen.cas, ..unsafe { self.seen.item.fields() } }
+    }
+
+    /// Overwrites the item's value and fields, as `Item::rewrite` does.
+    #[inline(always)]
+    pub(crate) fn overwrite(&self, fields: &Fields<'_>, cas_base: u64) {
+        // SAFETY: as in `log_value`.
+        unsafe { self.seen.item.rewrite(fields, cas_base) };
+    }
 }
 
 pub(crate) enum ReadValue {
     /// Number of bytes that were copied into the column's buffer.
     Copied(usize),
-    /// The location of an item whose value is never rewritten, and the pinned frames of the value.
-    Lasting(u64, Option<Pinned>),
+    /// A value that is never rewritten, and the value's pinned frames.
+    Lasting(ValueRef, Option<Pinned>),
 }
 
 impl ReadValue {
-    /// Returns the value; `copied` is the buffer that holds the bytes of `Copied`.
-    ///
-    /// # Safety
-    /// The column has passed no quiescent point since the value was taken.
-    pub(crate) unsafe fn show<'s>(self, view: View<'s>, copied: &'s [u8]) -> Value<'s> {
-        // SAFETY: by the caller's guarantee, `loc` was read since the last quiescent point.
-        let log = |loc| unsafe { view.item(loc) }.lasting_value().unwrap_or_default();
+    /// Returns the value; `copied` is the buffer that holds the bytes of `Copied`. The column must
+    /// not have passed a quiescent point since the value was taken: then the value is empty.
+    pub(crate) fn show<'s>(self, view: View<'s>, copied: &'s [u8]) -> Value<'s> {
+        let log = |kept| view.kept(kept).unwrap_or_default();
         match self {
             ReadValue::Copied(bytes) => Value::Log(&copied[..bytes]),
-            ReadValue::Lasting(loc, None) => Value::Log(log(loc)),
-            ReadValue::Lasting(loc, Some(pinned)) => Value::Frames(pinned, log(loc)),
+            ReadValue::Lasting(kept, None) => Value::Log(log(kept)),
+            ReadValue::Lasting(kept, Some(pinned)) => Value::Frames(pinned, log(kept)),
         }
     }
 }
@@ -157,7 +167,7 @@ impl Column {
         let view = handle.view();
         let key = view.key(key);
         view.sample_lookup(key.hash);
-        let found = view.store.index.likely(key.hash)?;
+        let found = view.store.index.likely(view.moment(), key.hash)?;
         if let Some(item) = view.shown_at_once(&found, key.bytes)
             && item.shape().is_short()
         {
@@ -189,7 +199,7 @@ impl Column {
         mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> HeadResult,
     ) -> LookupResult<'_> {
         let view = self.handle.view();
-        let Some(found) = view.store.index.likely(hash) else {
+        let Some(found) = view.store.index.likely(view.moment(), hash) else {
             view.sample_lookup(hash);
             return LookupResult::Miss;
         };
@@ -228,8 +238,7 @@ fn get_anyhow<'s>(
     })?;
     view.note_use(key.hash, &found, &item);
     let (client_flags, value_bytes, cas) = head;
-    // SAFETY: a quiescent point needs the handle mutably, and the handle is borrowed for `'s`.
-    let value = unsafe { taken.show(view, copied) };
+    let value = taken.show(view, copied);
     Some(Hit { client_flags, cas, value_bytes, value })
 }
 
@@ -268,24 +277,15 @@ fn get_found_into<'s>(
 
 impl<'r> View<'r> {
     /// The item at `loc`.
-    ///
-    /// # Safety
-    /// `loc` was read from a slot since the column's last quiescent point.
     #[inline]
-    pub(crate) unsafe fn item(self, loc: u64) -> Item<'r> {
-        // SAFETY: the caller guarantees that `loc` is recent, and the item is borrowed from the
-        // handle, which a quiescent point borrows mutably.
-        unsafe { Item::at(&self.store.memory().region, loc, self.layout) }
+    pub(crate) fn item(self, loc: Loc<'r>) -> Item<'r> {
+        Item::at(&self.store.memory().region, loc, self.layout)
     }
 
-    /// The item that `slot` names, if the item's key is `key`.
-    ///
-    /// # Safety
-    /// `slot` was read since the column's last quiescent point.
+    /// The item at `loc`, if the item has this key.
     #[inline(always)]
-    pub(crate) unsafe fn with_key(self, slot: Slot, key: &[u8]) -> Option<Item<'r>> {
-        // SAFETY: the caller guarantees that the slot, and so its `loc`, is recent.
-        unsafe { Item::with_key(&self.store.memory().region, slot.loc(), self.layout, key) }
+    pub(crate) fn with_key(self, loc: Loc<'r>, key: &[u8]) -> Option<Item<'r>> {
+        Item::with_key(&self.store.memory().region, loc, self.layout, key)
     }
 
     #[inline(always)]
@@ -314,9 +314,7 @@ impl<'r> View<'r> {
     #[inline(always)]
     fn shown_at_once(self, found: &FoundSlot<'r>, key: &[u8]) -> Option<Item<'r>> {
         let (region, loc) = (&self.store.memory().region, found.slot.loc());
-        // SAFETY: the slot was read when `found` was made. Since then `found` has borrowed the
-        // handle, which a quiescent point needs mutably, so the column has passed none.
-        let item = unsafe { Item::shorter_with_key(region, loc, self.layout, key) }?;
+        let item = Item::shorter_with_key(region, found.loc(), self.layout, key)?;
         let is_shown = !self.has_expired(&item) && !self.is_flushed(loc);
         is_shown.then_some(item)
     }
@@ -324,17 +322,15 @@ impl<'r> View<'r> {
     /// Finds the slot of the key's item, dead or live. The slot may be busy.
     #[inline]
     fn find(self, key: Key<'_>) -> Option<FoundSlot<'r>> {
-        // SAFETY: the slot was read just now.
-        self.store.index.find(key.hash, |slot| unsafe { self.with_key(slot, key.bytes) }.is_some())
+        let is_it = |loc| self.with_key(loc, key.bytes).is_some();
+        self.store.index.find(self.moment(), key.hash, is_it)
     }
 
     /// Returns the item of `found` if the item is live and its slot is not busy. Otherwise unlinks
     /// a dead item or waits a little, and returns `None`: the caller must look again.
     fn shown(self, hash: u64, found: &FoundSlot<'r>, rounds: &mut u32) -> Option<Item<'r>> {
         let loc = found.slot.loc();
-        // SAFETY: the slot was read when `found` was made. Since then `found` has borrowed the
-        // handle, which a quiescent point needs mutably, so the column has passed none.
-        let item = unsafe { self.item(loc) };
+        let item = self.item(found.loc());
         if found.is_busy() {
             wait_a_little(rounds);
             None
@@ -384,7 +380,7 @@ impl<'r> View<'r> {
         look: impl FnOnce(&LockedGroup<'r>, Option<&LockedItem<'_, 'r>>) -> T,
     ) -> (T, LockedGroup<'r>) {
         loop {
-            let locked = self.store.index.lock(key.hash);
+            let locked = self.store.index.lock(self.moment(), key.hash);
             let old = self.find_locked(&locked, key.bytes);
             let Some(dead) = old.as_ref().filter(|old| old.fate != Fate::Live) else {
                 let looked = look(&locked, old.as_ref());
@@ -403,25 +399,22 @@ impl<'r> View<'r> {
         locked: &'l LockedGroup<'r>,
         key: &[u8],
     ) -> Option<LockedItem<'l, 'r>> {
-        let mut found = None;
-        let at = locked.find(
+        let mut item = None;
+        let found = locked.find(
             #[inline(always)]
-            |slot| {
-                // SAFETY: the slot was read just now.
-                found = unsafe { self.with_key(slot, key) }.map(|item| (slot, item));
-                found.is_some()
+            |loc| {
+                item = self.with_key(loc, key);
+                item.is_some()
             },
         )?;
-        let (slot, item) = found?;
-        Some(self.old(locked, at, slot, item))
+        Some(self.old(locked, found, item?))
     }
 
     #[inline(always)]
     pub(crate) fn old<'l>(
         self,
         _: &'l LockedGroup<'r>,
-        at: SlotRef<'r>,
-        slot: Slot,
+        FoundSlot { slot, at }: FoundSlot<'r>,
         item: Item<'r>,
     ) -> LockedItem<'l, 'r> {
         let fate = self.fate(&item, slot.loc());
@@ -445,11 +438,9 @@ impl<'r> View<'r> {
         if item.accessed().is_fresh(self.handle.now) {
             return;
         }
-        let locked = self.index.lock(hash);
-        if let Some(at) = locked.find_loc(loc) {
-            // SAFETY: the slot is read just now.
-            let item = unsafe { self.item(at.slot().loc()) };
-            self.access(&item);
+        let locked = self.index.lock(self.moment(), hash);
+        if let Some(found) = locked.find_loc(loc) {
+            self.access(&self.item(found.loc()));
         }
     }
 
@@ -473,7 +464,7 @@ impl<'r> View<'r> {
             None => None,
             Some(first) => Some(self.pin(item, first)?),
         };
-        Some(ReadValue::Lasting(loc, pinned))
+        Some(ReadValue::Lasting(self.handle.keep(loc), pinned))
     }
 
     /// Appends the item's value to `out` if the value may be rewritten; else returns it uncopied.
@@ -490,6 +481,8 @@ impl<'r> View<'r> {
     }
 
     /// Pins the frames of an item's value, from `first` on. `None`: the frames were given back.
+    /// Unless the caller holds the lock of the item's group, the caller checks afterwards that the
+    /// item is still linked, before it reads the frames.
     #[inline(never)]
     pub(crate) fn pin(self, item: &Item<'_>, first: u32) -> Option<Pinned> {
         let (value_bytes, log_bytes) = item.value_bytes();

@@ -8,6 +8,7 @@
 //! place has met every slot before the place and no slot after it, even if the index has grown or
 //! contracted meanwhile.
 
+use super::found::{FoundSlot, Moment};
 use super::locked::LockedGroup;
 use super::slot::Slot;
 use super::{Index, OVERFLOW_AT};
@@ -30,8 +31,8 @@ impl Place {
 }
 
 impl Index {
-    pub(crate) fn lock_at(&self, place: Place) -> LockedGroup<'_> {
-        self.lock(place.0.reverse_bits())
+    pub(crate) fn lock_at<'v>(&'v self, moment: Moment<'v>, place: Place) -> LockedGroup<'v> {
+        self.lock(moment, place.0.reverse_bits())
     }
 
     /// Loads the lines of the group at `place` into the cache, and calls `near` with each slot of
@@ -47,7 +48,7 @@ impl Index {
     }
 }
 
-impl LockedGroup<'_> {
+impl<'v> LockedGroup<'v> {
     pub(crate) fn first_place(&self) -> Place {
         Place::of(self.address.group)
     }
@@ -58,11 +59,10 @@ impl LockedGroup<'_> {
         self.first_place().0.checked_add(hashes).map(Place)
     }
 
-    pub(crate) fn visit(&self, mut show: impl FnMut(Slot)) {
-        let mut show_line = |line: &[AtomicU64]| {
-            // Acquire pairs with the Release stores that put the slots there.
-            let slots = line.iter().map(|word| Slot(word.load(Ordering::Acquire)));
-            slots.filter(|slot| slot.0 != 0).for_each(&mut show);
+    pub(crate) fn visit(&self, mut show: impl FnMut(FoundSlot<'v>)) {
+        let mut show_line = |line: &'v [AtomicU64]| {
+            let found = line.iter().map(FoundSlot::read);
+            found.filter(|found| found.slot.0 != 0).for_each(&mut show);
         };
         (0..self.address.lines).for_each(|line| show_line(self.line(line)));
         let mut at = self.word & OVERFLOW_AT;

@@ -5,11 +5,7 @@
 //! Debug builds overwrite the segment first, so that tests notice a reader that reads too late.
 //! Source: quiescent-state-based reclamation, see `memory::quiescence`.
 
-#![allow(unsafe_code, reason = "overwrites segments in the mapping")]
-
-use crate::Store;
 use crate::handle::View;
-use memory::sync::plain_access;
 
 impl View<'_> {
     pub(crate) fn reclaim(self) {
@@ -17,7 +13,7 @@ impl View<'_> {
         if memory.segments.limbo() == 0 {
             return;
         }
-        memory.segments.reclaim(&memory.quiescence, |segment| {
+        memory.reclaim(|segment| {
             // Corrects the counters: a pass may unlink items uncounted, or count items twice.
             let (bytes, queue) =
                 (self.log.segment(segment).miscounted(), self.log.queue_of(segment));
@@ -29,22 +25,6 @@ impl View<'_> {
                     counters.dead_bytes.sub(more.into());
                 }
             }
-            poison(self.store, segment);
         });
-    }
-}
-
-fn poison(store: &Store, segment: u32) {
-    if cfg!(debug_assertions) {
-        let region = &store.memory().region;
-        // SAFETY: all columns have passed a quiescent point since the segment was retired, and the
-        // segment is not free yet, so only this call uses it. (A planted fault breaks this rule,
-        // and a test must notice the fault.)
-        unsafe {
-            let at = region.at(region.start(segment));
-            plain_access(at, region.segment_bytes() as usize, true);
-            at.write_bytes(0xdb, region.segment_bytes() as usize);
-        }
-        store.log.segment(segment).touch(region.segment_bytes());
     }
 }

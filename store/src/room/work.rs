@@ -9,6 +9,7 @@ use super::Room;
 use super::choice::harvested;
 use super::drain::{Aim, Drain, SliceEnd};
 use crate::handle::View;
+use crate::item::Walk;
 use crate::policy::room::SLICE_BYTES_MAX;
 use memory::sync::Ordering;
 
@@ -120,7 +121,8 @@ impl Room {
             }
             Aim::Sweep(_) | Aim::Repack(_) => {}
         }
-        self.drain = Some(Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes });
+        self.drain =
+            Some(Drain { walk: Walk::begin(segment), aim, token, freed_bytes: 0, mean_bytes });
         true
     }
 
