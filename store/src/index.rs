@@ -34,6 +34,7 @@ pub(crate) mod slot;
 pub(crate) mod unlink;
 pub(crate) mod visit;
 mod width;
+mod word;
 
 pub(crate) use found::{FoundSlot, Loc, Moment, SlotRef};
 pub(crate) use locked::{Full, LockedGroup};
@@ -49,17 +50,11 @@ use memory::sync::{
 use memory::words::Words;
 use overflow::Overflow;
 use probe::{likely, probe};
-use slot::{Slot, tag};
+use slot::tag;
 use std::io;
 use width::{Address, LINES_MIN, Width};
+use word::{LOCK, ODD, OVERFLOW_AT, SPILLED_AT, VERSION, index};
 
-const LOCK: u64 = 1 << 63;
-const VERSION_AT: u32 = 48;
-const ODD: u64 = 1 << VERSION_AT;
-const VERSION: u64 = 0x7fff << VERSION_AT;
-const SPILLED_AT: u32 = 32;
-const SPILLED: u64 = 0xffff << SPILLED_AT;
-const OVERFLOW_AT: u64 = overflow::NUMBER;
 /// The index grows when it has more items than this percentage of its home slots.
 const LOAD_PERCENT_MAX: u64 = 104;
 /// The index begins to contract when it has fewer items than this percentage of its home slots.
@@ -426,27 +421,6 @@ fn is_same_version(group: &AtomicU64, before: u64) -> bool {
     fence(Ordering::Acquire);
     let same = (group.load(Ordering::Relaxed) ^ before) & VERSION == 0;
     same || plant::is(Fault::VersionNotCompared)
-}
-
-fn bump_version(word: u64) -> u64 {
-    (word & !VERSION) | (word.wrapping_add(ODD) & VERSION)
-}
-
-/// Stores `slot` in an empty word of `line`. Returns false if `line` is full.
-fn put_in(line: &[AtomicU64], slot: Slot) -> bool {
-    for word in line {
-        // Relaxed: only a holder of the group's lock, like the caller, stores slots.
-        if word.load(Ordering::Relaxed) == 0 {
-            word.store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
-            return true;
-        }
-    }
-    false
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "usize has 64 bits here")]
-fn index(at: u64) -> usize {
-    at as usize
 }
 
 #[cfg(test)]

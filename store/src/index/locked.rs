@@ -5,12 +5,13 @@
 //! only the first line has empty slots.
 //! Source: the KV-Cache paper, section 4.2.2 (bucket locks).
 
+use super::Index;
 use super::found::{FoundSlot, Loc, SlotRef};
 use super::grow::Group;
 use super::probe::probe;
 use super::slot::{self, Slot, tag};
 use super::width::Address;
-use super::{Index, LOCK, OVERFLOW_AT, SPILLED, SPILLED_AT, bump_version, put_in};
+use super::word::{LOCK, OVERFLOW_AT, SPILLED, SPILLED_AT, bump_version, put_in};
 use crate::policy::Queue;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, Ordering, fence};

@@ -7,7 +7,7 @@
 //!   line, 64 bytes:  slot 8 | ... 7 slots | number of the next line, 0 for none
 //! ```
 
-use super::index;
+use super::word::index;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use memory::words::Words;

@@ -10,11 +10,12 @@
 
 #![allow(unsafe_code, reason = "a table is read without a check of its bounds, slot by slot")]
 
+use super::Index;
 use super::found::{FoundSlot, Moment};
 use super::locked::LockedGroup;
 use super::slot::Slot;
 use super::width::Address;
-use super::{Index, OVERFLOW_AT, SPILLED_AT, index, put_in};
+use super::word::{OVERFLOW_AT, SPILLED_AT, index, put_in};
 use memory::sync::{AtomicU64, Ordering};
 
 /// Lines are prefetched this number of groups before the pass reaches their group.

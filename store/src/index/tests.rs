@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "makes locations that name no items")]
 
 use super::locked::Full;
+use super::slot::Slot;
 use super::*;
 use crate::policy::Queue;
 

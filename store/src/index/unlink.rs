@@ -4,10 +4,12 @@
 //! Invariant: a slot is emptied under its group's lock. Slots in overflow lines are not found here.
 //! Source: a shorter form of `LockedGroup::find_loc`.
 
+use super::Index;
 use super::found::Loc;
+use super::probe::probe;
 use super::slot::{Slot, tag};
 use super::width::Address;
-use super::{Index, OVERFLOW_AT, probe};
+use super::word::OVERFLOW_AT;
 use memory::sync::{AtomicU64, Ordering};
 
 pub(crate) enum UnlinkResult {

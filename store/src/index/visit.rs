@@ -8,10 +8,11 @@
 //! place has met every slot before the place and no slot after it, even if the index has grown or
 //! contracted meanwhile.
 
+use super::Index;
 use super::found::{FoundSlot, Moment};
 use super::locked::LockedGroup;
 use super::slot::Slot;
-use super::{Index, OVERFLOW_AT};
+use super::word::OVERFLOW_AT;
 use memory::sync::{AtomicU64, Ordering};
 
 /// A place in the order of visits: a hash with all bits reversed.
