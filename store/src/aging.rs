@@ -69,7 +69,7 @@ impl Aging {
 
 impl View<'_> {
     fn age_group(self, place: Place) -> Option<Place> {
-        let region = &self.store.memory().region;
+        let region = &self.shared.memory().region;
         self.index.prefetch_at(place, |slot| region.prefetch(slot.loc()));
         let locked = self.index.lock_at(self.moment(), place);
         locked.visit(|found| {

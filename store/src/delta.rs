@@ -10,11 +10,12 @@ use crate::cas::NewCas;
 use crate::column::Column;
 use crate::digits::Digits;
 use crate::engine::{ATTEMPTS_MAX, ChangeResult, Decision, KEEP_ALL, NewItem, NewValue};
+use crate::error::StoreError;
 use crate::extend::OldValue;
+use crate::find::LockedItem;
 use crate::handle::View;
 use crate::item::Item;
-use crate::read::LockedItem;
-use crate::verbs::{Delta, DeltaResult, StoreError};
+use crate::verbs::{Delta, DeltaResult};
 use memory::frames::is_chunk;
 use memory::plant::{self, Fault};
 

@@ -6,9 +6,9 @@
 //! item, since the item's group is locked. Between two steps, a dump keeps only a `DumpPlace`.
 
 use crate::column::Column;
+use crate::find::Fate;
 use crate::index::slot::FETCHED;
 use crate::index::visit::Place;
-use crate::read::Fate;
 
 /// The position in the index at which a dump continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Column {
         mut show: impl FnMut(&DumpEntry<'_>),
     ) -> Option<DumpPlace> {
         let view = self.handle.view();
-        let region = &view.store.memory().region;
+        let region = &view.shared.memory().region;
         view.index.prefetch_at(from, |slot| region.prefetch(slot.loc()));
         let locked = view.index.lock_at(view.moment(), from);
         // In a contracted index, a group may have items before `from`, which were shown already.

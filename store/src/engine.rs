@@ -11,6 +11,8 @@
 use crate::cas::{NewCas, Uniques};
 use crate::column::Column;
 use crate::digits::Digits;
+use crate::error::StoreError;
+use crate::find::{Fate, LinkedItem, LockedItem};
 use crate::handle::View;
 use crate::hash::Key;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
@@ -18,10 +20,8 @@ use crate::index::{Full, LockedGroup, SlotRef};
 use crate::item::{EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::log::Place;
 use crate::policy::Queue;
-use crate::read::{Fate, LinkedItem, LockedItem};
 use crate::rewrite::looks_rewritable;
 use crate::stamp::Stamp;
-use crate::verbs::StoreError;
 
 /// Maximum number of attempts of an operation. An attempt may fail because another column changes
 /// the key's item meanwhile. After the last attempt, the operation returns `StoreError::Later`.

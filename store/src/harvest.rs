@@ -8,11 +8,11 @@
 //! Source: a walk takes time for each dead item, and a pass for each line of the index, like
 //! reference counting and mark-sweep (Bacon, Cheng and Rajan, OOPSLA 2004).
 
+use crate::find::Fate;
 use crate::handle::View;
 use crate::index::FoundSlot;
 use crate::index::pass::Marks;
 use crate::link::ReapedCounts;
-use crate::read::Fate;
 use crate::sweep::{Sweep, is_dead};
 use memory::plant::{self, Fault};
 use memory::segments::State;

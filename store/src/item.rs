@@ -71,18 +71,19 @@ pub(crate) enum Record<'r> {
     Void(u32),
 }
 
-/// A walk through the records of a claimed segment. `at` is the offset of a record, or of the end.
+/// A walk through the records of a claimed segment. `at` is the offset of a record, or the end.
 #[derive(Debug)]
 pub(crate) struct Walk {
     segment: u32,
     at: u32,
+    end: u32,
 }
 
 impl Walk {
     /// Begins a walk. The segment was drainable when the caller claimed it, and the caller keeps
     /// the claim while the walk goes on.
-    pub(crate) fn begin(segment: u32) -> Self {
-        Self { segment, at: 0 }
+    pub(crate) fn begin(memory: &Memory, segment: u32) -> Self {
+        Self { segment, at: 0, end: memory.segments.get(segment).end() }
     }
 
     pub(crate) fn segment(&self) -> u32 {
@@ -93,23 +94,30 @@ impl Walk {
         self.at
     }
 
-    /// Returns the next record and its location; `None` at the segment's end.
-    #[inline]
-    pub(crate) fn next<'r>(&self, memory: &'r Memory, layout: Layout) -> Option<(u64, Record<'r>)> {
-        let loc = memory.region.start(self.segment) + u64::from(self.at);
-        // SAFETY: the segment was drainable when it was claimed, so records cover the segment up to
-        // its end, and only `step` moves `at`, from one record to the next.
-        let record = || unsafe { record(&memory.region, loc, layout) };
-        (self.at < memory.segments.get(self.segment).end()).then(|| (loc, record()))
+    /// The offset at which the segment's records end.
+    pub(crate) fn end(&self) -> u32 {
+        self.end
     }
 
-    /// Goes on behind the record that `next` has returned.
+    /// Returns the next record and its location, and steps over it. `None` at the end.
     #[inline]
-    pub(crate) fn step(&mut self, record: &Record<'_>) {
-        self.at += match record {
+    pub(crate) fn next<'r>(
+        &mut self,
+        region: &'r Region,
+        layout: Layout,
+    ) -> Option<(u64, Record<'r>)> {
+        if self.at >= self.end {
+            return None;
+        }
+        let loc = region.start(self.segment) + u64::from(self.at);
+        // SAFETY: the segment was drainable when it was claimed, so records cover the segment up to
+        // `end`, and `at` moves only here, from one record to the next.
+        let record = unsafe { record(region, loc, layout) };
+        self.at += match &record {
             Record::Void(extent) => *extent,
             Record::Item(item) => item.extent(),
         };
+        Some((loc, record))
     }
 }
 

@@ -5,12 +5,12 @@
 //! item's bytes count as dead only after no slot names the item any more.
 
 use crate::cas::NewCas;
+use crate::find::Fate;
 use crate::handle::View;
 use crate::index::slot::{FETCHED, Slot};
 use crate::index::{Full, LockedGroup, SlotRef};
 use crate::item::{CasWidth, Fields, Item, Shape};
 use crate::log::{Place, WrittenPlace};
-use crate::read::Fate;
 use memory::plant::{self, Fault};
 
 /// The fields that a move changes; `None` keeps the old value.
@@ -110,8 +110,8 @@ impl View<'_> {
             self.log.void(place);
             return MoveResult::Gone;
         };
-        let old = self.old(&locked, found, *item);
-        if shape.cas() == CasWidth::Short && width(old.seen.cas) == CasWidth::Long {
+        let cas = item.cas(|| from.cas_base());
+        if shape.cas() == CasWidth::Short && width(cas) == CasWidth::Long {
             drop(locked);
             self.log.void(place);
             return MoveResult::NoRoom;
@@ -125,9 +125,9 @@ impl View<'_> {
             self.unlinked(loc, item);
             return MoveResult::Gone;
         }
-        let fields = old.fields();
+        let fields = self.fields(&locked, item);
         let first_frame = first_frame.unwrap_or(fields.first_frame);
-        let fields = Fields { first_frame, ..fields };
+        let fields = Fields { cas, first_frame, ..fields };
         let written = self.log.write(place, self.layout, shape, &fields);
         let (to, to_loc) = (written.place().segment(), written.place().loc());
         self.log.segment(to).link(shape.extent(), fields.exptime, shape.is_chained());

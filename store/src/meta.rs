@@ -8,13 +8,15 @@
 use crate::cas::NewCas;
 use crate::column::Column;
 use crate::engine::{ATTEMPTS_MAX, ChangeResult, Decision, NewItem, NewValue};
+use crate::error::StoreError;
+use crate::find::{LinkedItem, LockedItem};
+use crate::get::ReadValue;
 use crate::handle::View;
 use crate::hash::Key;
 use crate::index::LockedGroup;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::EXPTIME_TO_COME;
-use crate::read::{LinkedItem, LockedItem, ReadValue};
-use crate::verbs::{DeleteResult, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, StoreError, Value};
+use crate::verbs::{DeleteResult, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Value};
 
 enum MetaLookup {
     Hit(MetaHit<'static>, ReadValue),
@@ -163,8 +165,8 @@ impl Column {
         );
         // A delete needs no place in the log, so `change` never returns an error here.
         let Ok(ChangeResult::Answered(deleted)) = changed else { return DeleteResult::NotFound };
-        if deleted == DeleteResult::Deleted && self.handle.store.mrc.samples(key.hash) {
-            self.handle.store.mrc.deleted(key.hash);
+        if deleted == DeleteResult::Deleted && self.handle.shared.mrc.samples(key.hash) {
+            self.handle.shared.mrc.deleted(key.hash);
         }
         deleted
     }

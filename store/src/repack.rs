@@ -6,10 +6,10 @@
 //! new item, which names the copy, replaces the old item. Each reader holds a reference to the old
 //! chain; the last reference to be dropped frees the chain.
 
-use crate::Store;
 use crate::handle::View;
 use crate::item::Item;
 use crate::link::{MoveResult, MovedFields};
+use crate::shared::Shared;
 use memory::segments::State;
 use memory::sync::Ordering;
 
@@ -21,7 +21,7 @@ const IN_VAIN_PART: u32 = 16;
 /// Maximum number of segments that one call examines to find a segment to walk.
 const LOOKS_MAX: u32 = 4096;
 
-impl Store {
+impl Shared {
     /// Returns a segment: repacking moves the frames in this segment and in all later segments.
     /// Returns `None` if that would free fewer segments than the limit demands.
     pub(crate) fn scattered(&self) -> Option<u32> {

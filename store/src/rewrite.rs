@@ -23,11 +23,11 @@
 //! touches and writers change or copy items under the lock, so they meet no rewrite. Walks without
 //! the lock use the rewritten fields only as hints.
 
+use crate::find::{Fate, LockedItem};
 use crate::handle::View;
 use crate::index::LockedGroup;
 use crate::index::slot::{Slot, VER_MAX};
 use crate::item::{CasWidth, Fields, Item, Shape};
-use crate::read::{Fate, LockedItem};
 use memory::plant::{self, Fault};
 
 /// True if an item of `shape` may replace the slot's item in place; a guess without the lock.

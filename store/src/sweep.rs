@@ -7,11 +7,11 @@
 //! Source: memcached's LRU crawler (1.6.45), which walks lists of items; batches as in AMAC
 //! (Kocberber et al., VLDB 2015).
 
+use crate::find::Fate;
 use crate::handle::View;
 use crate::index::unlink::UnlinkResult;
 use crate::item::{Item, Record, Walk};
 use crate::link::ReapedCounts;
-use crate::read::Fate;
 use memory::segments::{Segment, State};
 
 /// Number of items whose index lines are prefetched together.
@@ -68,15 +68,14 @@ impl Sweep {
     /// Continues the walk for about `budget` bytes. Returns the bytes walked and bytes
     /// freed.
     pub(crate) fn slice(&mut self, view: View<'_>, walk: &mut Walk, budget: u32) -> (u32, u64) {
-        let memory = view.memory();
+        let region = &view.memory().region;
         let (first, mut looked) = (walk.at(), 0);
         let (mut batch, mut count): ([Option<BatchedItem<'_>>; BATCH], _) = ([None; BATCH], 0);
         let mut gone = SweptItems::default();
         while walk.at() - first < budget
-            && let Some((loc, record)) = walk.next(memory, view.layout)
+            && let Some((loc, record)) = walk.next(region, view.layout)
         {
-            memory.region.prefetch(loc + RECORDS_AHEAD_BYTES);
-            walk.step(&record);
+            region.prefetch(loc + RECORDS_AHEAD_BYTES);
             let Record::Item(item) = record else { continue };
             looked += 1;
             if !self.may_be_dead(view, &item) {

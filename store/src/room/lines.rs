@@ -6,10 +6,10 @@
 //! Source: none.
 
 use super::Room;
+use crate::error::StoreError;
 use crate::handle::{Handle, View};
 use crate::index::grow::Step;
 use crate::policy::room::SLICE_BYTES_MAX;
-use crate::verbs::StoreError;
 use memory::segments::State;
 
 /// Maximum number of calls of `step_back` in a slice of background work.
@@ -72,10 +72,10 @@ impl Room {
         handle: &mut Handle,
         hash: u64,
     ) -> Result<(), StoreError> {
-        if handle.store.index.has_line() {
+        if handle.shared.index.has_line() {
             return Ok(());
         }
-        if !handle.store.index.has_room() {
+        if !handle.shared.index.has_room() {
             let refused = self.make_slots(handle.view());
             self.lacks_line = (refused == StoreError::Later).then_some(hash);
             return Err(refused);
@@ -92,7 +92,7 @@ impl Room {
     /// use the address space up before they fill the memory. Returns the error for the key.
     #[cold]
     fn make_slots(&mut self, view: View<'_>) -> StoreError {
-        let is_made = self.make_room(view, SLICE_BYTES_MAX) || view.others_make_room();
+        let is_made = self.make_room(view, SLICE_BYTES_MAX) || self.chores.make_room(view.shared);
         if is_made { StoreError::Later } else { StoreError::NoMemory }
     }
 

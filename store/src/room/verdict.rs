@@ -8,13 +8,13 @@
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK).
 
 use super::drain::{Aim, Drain};
+use crate::find::Fate;
 use crate::handle::View;
 use crate::index::slot::FETCHED;
 use crate::item::Item;
 use crate::link::{MoveResult, MovedFields};
 use crate::policy::room::Debt;
 use crate::policy::{self, Queue, Verdict};
-use crate::read::Fate;
 use memory::plant::{self, Fault};
 
 impl Drain {
@@ -118,7 +118,7 @@ impl Drain {
         counters.evictions.add(1);
         let age = view.handle.now.saturating_sub(view.log.segment(self.segment()).opened());
         counters.note_eviction_age(age);
-        view.note_eviction(slot, &item);
+        view.handle.evictions.note(view.handle.now, slot, &item);
         counters.evicted_unfetched.add((!slot.has(FETCHED)).into());
         counters.evicted_active.add((slot.cnt() > 0).into());
         counters.evicted_nonzero.add((item.exptime() != 0).into());
