@@ -4,15 +4,17 @@
 //! Invariant: no reference into the log outlives a quiescent point: a function that may pass a
 //! quiescent point takes `&mut Column`, and a lookup's result borrows the column.
 
-use crate::cas::Uniques;
-use crate::evictions::EvictionRecord;
-use crate::flush::FlushWalk;
-use crate::handle::{Handle, ValueRef};
-use crate::hash::PrefetchedHash;
-use crate::limit::OutOfBounds;
+pub(crate) mod handle;
+
+use crate::column::handle::{Handle, ValueRef};
+use crate::engine::cas::Uniques;
+use crate::index::hash::PrefetchedHash;
 use crate::policy::room::REWRITTEN_BYTES_MAX;
+use crate::room::limit::OutOfBounds;
 use crate::room::{Chores, Room};
 use crate::shared::Shared;
+use crate::stats::evictions::EvictionRecord;
+use crate::upkeep::flush::FlushWalk;
 use std::sync::Arc;
 
 const LINE_BYTES: u64 = 64;

@@ -8,20 +8,26 @@
 //! Each place is then committed, either with the item or as a void.
 //! Source: memcached's `do_store_item` and `do_add_delta` (1.6.45), which run under one lock too.
 
-use crate::cas::{NewCas, Uniques};
+pub(crate) mod cas;
+pub(crate) mod draft;
+pub(crate) mod find;
+pub(crate) mod link;
+pub(crate) mod rewrite;
+
 use crate::column::Column;
-use crate::digits::Digits;
+use crate::column::handle::View;
+use crate::engine::cas::{NewCas, Uniques};
+use crate::engine::find::{Fate, LinkedItem, LockedItem};
+use crate::engine::rewrite::looks_rewritable;
 use crate::error::StoreError;
-use crate::find::{Fate, LinkedItem, LockedItem};
-use crate::handle::View;
-use crate::hash::Key;
+use crate::index::hash::Key;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::index::{Full, LockedGroup, SlotRef};
+use crate::item::stamp::Stamp;
 use crate::item::{EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::log::Place;
 use crate::policy::Queue;
-use crate::rewrite::looks_rewritable;
-use crate::stamp::Stamp;
+use crate::verbs::digits::Digits;
 
 /// Maximum number of attempts of an operation. An attempt may fail because another column changes
 /// the key's item meanwhile. After the last attempt, the operation returns `StoreError::Later`.

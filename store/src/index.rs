@@ -25,6 +25,7 @@ mod audit;
 mod found;
 pub(crate) mod ghost;
 pub(crate) mod grow;
+pub(crate) mod hash;
 mod layout;
 mod locked;
 mod overflow;

@@ -25,14 +25,15 @@
 mod around;
 mod pieces;
 mod shape;
+pub(crate) mod stamp;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub(crate) use shape::{CasWidth, EXP, FLAGS, KEY_BINARY, Layout, Shape};
 
 use crate::index::Loc;
+use crate::item::stamp::Stamp;
 use crate::policy::room::REWRITTEN_BYTES_MAX;
-use crate::stamp::Stamp;
 use memory::frames::Memory;
 use memory::region::Region;
 use memory::sync::plain_access;

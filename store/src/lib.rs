@@ -3,71 +3,41 @@
 //! Where: the server calls the store, which does no I/O and knows no protocol.
 //! Invariant: `Store::memory_bytes` limits the memory of items, index and all per-item state
 //! together. No operation scans, grows or frees more than a bounded amount of memory.
+//! A request meets the modules in this order: `column` (a thread's access), `verbs` (the requests),
+//! `engine` (finds, writes and links items), `index` and `item`, `log` (places for items), `room`
+//! (space for places) and `policy` (the choice of victims). `upkeep` works between requests, and
+//! `stats` counts. All columns refer to `shared`.
 //! Source: the KV-Cache paper, sections 4.2.2 and 4.2.3 (lock-free lookups, NbQ-CLOCK).
 
-mod aging;
-#[cfg(all(any(debug_assertions, shuttle), not(loom)))]
-mod audit;
-mod calendar;
-mod cas;
 mod column;
 mod config;
-mod delta;
-mod digits;
-mod draft;
-mod dump;
 mod engine;
 mod error;
-#[cfg(shuttle)]
-mod evicted;
-mod evictions;
-mod extend;
-mod find;
-mod flush;
-mod get;
-mod growth;
-mod handle;
-mod harvest;
-mod hash;
 mod index;
-mod index_room;
 mod item;
-mod limit;
-mod link;
 mod log;
-mod maintain;
-mod meta;
-mod mrc;
 pub mod policy;
-mod put;
-mod queue;
-mod repack;
-mod rewrite;
 mod room;
 mod shared;
-#[cfg(all(test, shuttle))]
-mod shared_writes;
-mod stamp;
 mod stats;
-mod sweep;
-mod usage;
+mod upkeep;
 mod verbs;
 
 pub use column::Column;
+pub use column::handle::ValueRef;
 pub use config::{Config, Start};
-pub use draft::{Draft, SPACES_MAX};
-pub use dump::{DumpEntry, DumpPlace};
+pub use engine::draft::{Draft, SPACES_MAX};
 pub use error::StoreError;
-#[cfg(shuttle)]
-pub use evicted::set_eviction_hook;
-pub use evictions::EvictionRecord;
-pub use get::Head;
-pub use handle::ValueRef;
-pub use hash::{HASH_NAME, PrefetchedHash};
-pub use limit::OutOfBounds;
+pub use index::hash::{HASH_NAME, PrefetchedHash};
 pub use memory::frames::{Pinned, PinnedPieces};
+pub use room::limit::OutOfBounds;
 pub use stats::Stats;
-pub use usage::Usage;
+#[cfg(shuttle)]
+pub use stats::evicted::set_eviction_hook;
+pub use stats::evictions::EvictionRecord;
+pub use stats::usage::Usage;
+pub use verbs::dump::{DumpEntry, DumpPlace};
+pub use verbs::get::Head;
 pub use verbs::{
     AppendedPart, Body, DeleteResult, Delta, DeltaResult, HeadResult, Hit, LookupResult,
     MetaDelete, MetaGet, MetaHit, MetaStep, Put, PutResult, ReplyTemplate, Value, Verb, Vivify,

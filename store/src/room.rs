@@ -10,16 +10,19 @@
 mod choice;
 mod chores;
 mod drain;
-mod lines;
+pub(crate) mod growth;
+pub(crate) mod limit;
+pub(crate) mod lines;
 mod reclaim;
+mod repack;
 mod verdict;
 mod work;
 
 pub(crate) use chores::Chores;
 pub(crate) use drain::Drain;
 
+use crate::column::handle::{Handle, View};
 use crate::error::StoreError;
-use crate::handle::{Handle, View};
 use crate::log::Place;
 use crate::policy::Queue;
 use crate::policy::room::{

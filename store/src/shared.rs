@@ -6,14 +6,14 @@
 //! Source: the KV-Cache paper, section 4.2.2.
 
 use crate::config::{Config, Start};
-use crate::growth::Growth;
-use crate::hash::KeyHash;
 use crate::index::Index;
+use crate::index::hash::KeyHash;
 use crate::item::Layout;
-use crate::limit::Limit;
 use crate::log::Log;
-use crate::mrc::Mrc;
 use crate::policy::{Eviction, GhostScope, Queue, Share};
+use crate::room::growth::Growth;
+use crate::room::limit::Limit;
+use crate::stats::mrc::Mrc;
 use crate::stats::{Counters, Stats};
 use memory::frames::Memory;
 use memory::segments::State;

@@ -7,8 +7,16 @@
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
 //! `process_mdelete_cmd` (1.6.45).
 
-use crate::draft::Draft;
-use crate::handle::ValueRef;
+mod delta;
+pub(crate) mod digits;
+pub(crate) mod dump;
+pub(crate) mod extend;
+pub(crate) mod get;
+mod meta;
+mod put;
+
+use crate::column::handle::ValueRef;
+use crate::engine::draft::Draft;
 use memory::frames::Pinned;
 
 /// The condition under which a `Put` stores, and the fate of the old value.

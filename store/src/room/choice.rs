@@ -7,10 +7,10 @@
 
 use super::Room;
 use super::drain::Aim;
-use crate::handle::View;
+use crate::column::handle::View;
 use crate::policy::room::{CompactionChoice, either, is_too_dead, worth};
 use crate::shared::Shared;
-use crate::sweep::Sweep;
+use crate::upkeep::sweep::Sweep;
 use memory::segments::{Segment, State};
 
 /// A segment is swept first if more than 1 / `EXPIRED_PART` of its bytes may have expired.

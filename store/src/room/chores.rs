@@ -5,9 +5,9 @@
 //! Source: none.
 
 use super::drain::Drain;
-use crate::aging::Aging;
-use crate::harvest::Harvest;
 use crate::shared::Shared;
+use crate::upkeep::aging::Aging;
+use crate::upkeep::harvest::Harvest;
 use memory::sync::{AtomicBool, AtomicU64, CachePadded, Mutex, Ordering, fence};
 
 #[derive(Debug)]

@@ -7,10 +7,10 @@
 //! Source: the KV-Cache paper, section 4.2.3.
 
 use super::chores::Chores;
-use crate::handle::View;
+use crate::column::handle::View;
 use crate::item::{Record, Walk};
 use crate::policy::room::Debt;
-use crate::sweep::Sweep;
+use crate::upkeep::sweep::Sweep;
 use memory::plant::{self, Fault};
 
 #[derive(Debug)]

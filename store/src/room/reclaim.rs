@@ -5,7 +5,7 @@
 //! Debug builds overwrite the segment first, so that tests notice a reader that reads too late.
 //! Source: quiescent-state-based reclamation, see `memory::quiescence`.
 
-use crate::handle::View;
+use crate::column::handle::View;
 
 impl View<'_> {
     pub(crate) fn reclaim(self) {

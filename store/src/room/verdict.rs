@@ -8,11 +8,11 @@
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK).
 
 use super::drain::{Aim, Drain};
-use crate::find::Fate;
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::engine::find::Fate;
+use crate::engine::link::{MoveResult, MovedFields};
 use crate::index::slot::FETCHED;
 use crate::item::Item;
-use crate::link::{MoveResult, MovedFields};
 use crate::policy::room::Debt;
 use crate::policy::{self, Queue, Verdict};
 use memory::plant::{self, Fault};
@@ -106,10 +106,10 @@ impl Drain {
         let Some(found) = locked.find_loc(loc) else { return };
         let (slot, item) = (found.slot, view.item(found.loc()));
         #[cfg(shuttle)]
-        crate::evicted::report_eviction(view.handle.id, item.key(), false);
+        crate::stats::evicted::report_eviction(view.handle.id, item.key(), false);
         locked.remove(found.at);
         #[cfg(shuttle)]
-        crate::evicted::report_eviction(view.handle.id, item.key(), true);
+        crate::stats::evicted::report_eviction(view.handle.id, item.key(), true);
         let from = view.log.queue_of(self.segment());
         let main = (from == Queue::Main) != plant::is(Fault::GhostQueueWrong);
         locked.remember(if main { Queue::Main } else { Queue::Probation });

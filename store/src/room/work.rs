@@ -7,7 +7,7 @@
 
 use super::Room;
 use super::drain::{Aim, Drain, SliceEnd};
-use crate::handle::View;
+use crate::column::handle::View;
 use crate::item::Walk;
 use crate::policy::room::SLICE_BYTES_MAX;
 use memory::sync::Ordering;

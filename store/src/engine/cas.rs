@@ -5,7 +5,7 @@
 //! new item gets a higher unique than the old item that it replaces.
 //! Source: memcached's `get_cas_id` (1.6.45), which counts under a lock.
 
-use crate::handle::View;
+use crate::column::handle::View;
 use crate::item::CasWidth;
 use crate::shared::Shared;
 use memory::plant::{self, Fault};

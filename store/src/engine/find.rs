@@ -7,8 +7,8 @@
 
 #![allow(unsafe_code, reason = "items and frames in the mapping")]
 
-use crate::handle::View;
-use crate::hash::Key;
+use crate::column::handle::View;
+use crate::index::hash::Key;
 use crate::index::slot::Slot;
 use crate::index::{FoundSlot, Loc, LockedGroup, SlotRef};
 use crate::item::{Fields, Item};

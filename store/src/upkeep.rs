@@ -5,6 +5,11 @@
 //! are cut into slices. A segment is walked when all of its items, or probably many, have expired.
 //! Source: memcached's LRU crawler (1.6.45).
 
+pub(crate) mod aging;
+pub(crate) mod flush;
+pub(crate) mod harvest;
+pub(crate) mod sweep;
+
 use crate::column::Column;
 use memory::sync::Ordering;
 

@@ -4,9 +4,9 @@
 //! Invariant: an item is complete, and counted in its segment, before a slot names the item. An
 //! item's bytes count as dead only after no slot names the item any more.
 
-use crate::cas::NewCas;
-use crate::find::Fate;
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::engine::cas::NewCas;
+use crate::engine::find::Fate;
 use crate::index::slot::{FETCHED, Slot};
 use crate::index::{Full, LockedGroup, SlotRef};
 use crate::item::{CasWidth, Fields, Item, Shape};

@@ -7,11 +7,11 @@
 //! Source: memcached's LRU crawler (1.6.45), which walks lists of items; batches as in AMAC
 //! (Kocberber et al., VLDB 2015).
 
-use crate::find::Fate;
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::engine::find::Fate;
+use crate::engine::link::ReapedCounts;
 use crate::index::unlink::UnlinkResult;
 use crate::item::{Item, Record, Walk};
-use crate::link::ReapedCounts;
 use memory::segments::{Segment, State};
 
 /// Number of items whose index lines are prefetched together.

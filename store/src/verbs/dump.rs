@@ -6,7 +6,7 @@
 //! item, since the item's group is locked. Between two steps, a dump keeps only a `DumpPlace`.
 
 use crate::column::Column;
-use crate::find::Fate;
+use crate::engine::find::Fate;
 use crate::index::slot::FETCHED;
 use crate::index::visit::Place;
 

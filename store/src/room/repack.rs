@@ -6,9 +6,9 @@
 //! new item, which names the copy, replaces the old item. Each reader holds a reference to the old
 //! chain; the last reference to be dropped frees the chain.
 
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::engine::link::{MoveResult, MovedFields};
 use crate::item::Item;
-use crate::link::{MoveResult, MovedFields};
 use crate::shared::Shared;
 use memory::segments::State;
 use memory::sync::Ordering;

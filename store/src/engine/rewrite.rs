@@ -23,8 +23,8 @@
 //! touches and writers change or copy items under the lock, so they meet no rewrite. Walks without
 //! the lock use the rewritten fields only as hints.
 
-use crate::find::{Fate, LockedItem};
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::engine::find::{Fate, LockedItem};
 use crate::index::LockedGroup;
 use crate::index::slot::{Slot, VER_MAX};
 use crate::item::{CasWidth, Fields, Item, Shape};

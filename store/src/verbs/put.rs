@@ -5,13 +5,13 @@
 //! refused verb stores nothing; a refused set also deletes the key's old item.
 //! Source: memcached's `process_update_cmd_start` and `do_store_item` (1.6.45).
 
-use crate::cas::NewCas;
 use crate::column::Column;
-use crate::draft::Draft;
+use crate::column::handle::View;
+use crate::engine::cas::NewCas;
+use crate::engine::draft::Draft;
 use crate::engine::{ChangeResult, Decision, NewItem, NewValue};
 use crate::error::StoreError;
-use crate::handle::View;
-use crate::hash::{Key, PrefetchedHash};
+use crate::index::hash::{Key, PrefetchedHash};
 use crate::index::slot::{STALE, WON};
 use crate::shared::Shared;
 use crate::verbs::{Body, Put, PutResult, Verb};

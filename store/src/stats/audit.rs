@@ -9,10 +9,10 @@
 
 use crate::Store;
 use crate::index::slot::Slot;
-use crate::index_room::ITEMS_LUMP;
 use crate::item::{self, Item, Record};
 use crate::policy::Queue;
 use crate::room::Drain;
+use crate::room::lines::ITEMS_LUMP;
 use memory::segments::State;
 use memory::sync::Ordering;
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,12 +8,12 @@
 //! Source: a walk takes time for each dead item, and a pass for each line of the index, like
 //! reference counting and mark-sweep (Bacon, Cheng and Rajan, OOPSLA 2004).
 
-use crate::find::Fate;
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::engine::find::Fate;
+use crate::engine::link::ReapedCounts;
 use crate::index::FoundSlot;
 use crate::index::pass::Marks;
-use crate::link::ReapedCounts;
-use crate::sweep::{Sweep, is_dead};
+use crate::upkeep::sweep::{Sweep, is_dead};
 use memory::plant::{self, Fault};
 use memory::segments::State;
 use memory::sync::{AtomicU32, Mutex, Ordering};

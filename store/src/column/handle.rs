@@ -8,12 +8,12 @@
 
 #![allow(unsafe_code, reason = "announces quiescent points")]
 
-use crate::evictions::Evictions;
-use crate::hash::Key;
+use crate::index::hash::Key;
 use crate::index::{Loc, Moment};
+use crate::item::stamp::Stamp;
 use crate::shared::Shared;
-use crate::stamp::Stamp;
 use crate::stats::Counters;
+use crate::stats::evictions::Evictions;
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;

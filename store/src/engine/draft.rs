@@ -11,9 +11,9 @@
 use arrayvec::ArrayVec;
 
 use crate::column::Column;
+use crate::column::handle::{Handle, View};
 use crate::engine::NewValue;
 use crate::error::StoreError;
-use crate::handle::{Handle, View};
 use crate::room::Room;
 use memory::arena::{KeptBytes, VALUE_AT};
 use memory::frames::{Memory, Pinned};

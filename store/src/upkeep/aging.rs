@@ -6,9 +6,9 @@
 //! hours, a stamp may wrap around, and then denotes too recent an access.
 //! Source: memcached's LRU crawler (1.6.45). A dump visits groups in the same order.
 
-use crate::handle::View;
+use crate::column::handle::View;
 use crate::index::visit::Place;
-use crate::stamp::{COARSE_FROM_SECONDS, SECONDS_MAX};
+use crate::item::stamp::{COARSE_FROM_SECONDS, SECONDS_MAX};
 use memory::sync::{AtomicU32, Mutex, Ordering};
 
 const PERIOD_SECONDS: u32 = 7200;

@@ -6,9 +6,9 @@
 //! Source: the KV-Cache paper, section 4.2.2.
 
 use crate::column::Column;
-use crate::handle::{Handle, ValueRef, View};
-use crate::hash::{Key, PrefetchedHash};
+use crate::column::handle::{Handle, ValueRef, View};
 use crate::index::FoundSlot;
+use crate::index::hash::{Key, PrefetchedHash};
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::Item;
 use crate::verbs::{AppendedPart, HeadResult, Hit, LookupResult, ReplyTemplate, Value};

@@ -6,9 +6,9 @@
 //! removed it.
 //! Source: memcached's `process_flush_all_command` (1.6.45).
 
-use crate::handle::View;
-use crate::harvest::Harvest;
+use crate::column::handle::View;
 use crate::shared::Shared;
+use crate::upkeep::harvest::Harvest;
 use memory::plant::{self, Fault};
 use memory::segments::State;
 

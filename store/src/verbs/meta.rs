@@ -5,17 +5,17 @@
 //! exptime field is first stored again with an exptime field.
 //! Source: memcached's `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
 
-use crate::cas::NewCas;
 use crate::column::Column;
+use crate::column::handle::View;
+use crate::engine::cas::NewCas;
+use crate::engine::find::{LinkedItem, LockedItem};
 use crate::engine::{ATTEMPTS_MAX, ChangeResult, Decision, NewItem, NewValue};
 use crate::error::StoreError;
-use crate::find::{LinkedItem, LockedItem};
-use crate::get::ReadValue;
-use crate::handle::View;
-use crate::hash::Key;
 use crate::index::LockedGroup;
+use crate::index::hash::Key;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::EXPTIME_TO_COME;
+use crate::verbs::get::ReadValue;
 use crate::verbs::{DeleteResult, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Value};
 
 enum MetaLookup {
