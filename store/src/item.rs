@@ -141,33 +141,19 @@ impl<'r> Item<'r> {
         Self { at, shape, fields_at, key_at, region: PhantomData }
     }
 
-    /// The item at `loc`, if the item has this key.
+    /// Like `at`, but returns `None` if the item has the long form, which is rare.
     #[inline(always)]
-    pub(crate) fn with_key(
-        region: &'r Region,
-        loc: Loc<'r>,
-        layout: Layout,
-        key: &[u8],
-    ) -> Option<Self> {
-        let item = Self::at(region, loc, layout);
-        plain_access(item.key().as_ptr(), key.len(), false);
-        is_same(item.key(), key).then_some(item)
-    }
-
-    /// Like `with_key`, but also returns `None` if the item has the long form, which is rare.
-    #[inline(always)]
-    pub(crate) fn shorter_with_key(
-        region: &'r Region,
-        loc: Loc<'r>,
-        layout: Layout,
-        key: &[u8],
-    ) -> Option<Self> {
+    pub(crate) fn shorter_at(region: &'r Region, loc: Loc<'r>, layout: Layout) -> Option<Self> {
         let at = region.at(loc.offset()).cast_const();
         plain_access(at, 4, false);
         // SAFETY: as in `at`: an item was written here, and its bytes are not reused meanwhile.
-        let item = Self::of(at, unsafe { shape::read_shorter(at, layout) }?);
-        plain_access(item.key().as_ptr(), key.len(), false);
-        is_same(item.key(), key).then_some(item)
+        Some(Self::of(at, unsafe { shape::read_shorter(at, layout) }?))
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_key(&self, key: &[u8]) -> bool {
+        plain_access(self.key().as_ptr(), key.len(), false);
+        is_same(self.key(), key)
     }
 
     #[inline]

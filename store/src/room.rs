@@ -13,7 +13,6 @@ mod drain;
 pub(crate) mod growth;
 pub(crate) mod limit;
 pub(crate) mod lines;
-mod reclaim;
 mod repack;
 mod verdict;
 mod work;
@@ -218,5 +217,28 @@ fn pass_and_reclaim(handle: &mut Handle) {
     if memory.present() < memory.allowed() {
         // If the limit was lowered since the comparison, `adjust` withholds segments.
         memory.adjust(keep + 1);
+    }
+}
+
+impl View<'_> {
+    /// Frees the retired segments that no column can be reading any more.
+    pub(crate) fn reclaim(self) {
+        let memory = self.memory();
+        if memory.segments.limbo() == 0 {
+            return;
+        }
+        memory.reclaim(|segment| {
+            // Corrects the counters: a pass may unlink items uncounted, or count items twice.
+            let (bytes, queue) =
+                (self.log.segment(segment).miscounted(), self.log.queue_of(segment));
+            let (counters, more) = (self.counters(), bytes.unsigned_abs());
+            match bytes >= 0 {
+                true => counters.unlink(queue, more.into(), more),
+                false => {
+                    counters.link(queue, more.into());
+                    counters.dead_bytes.sub(more.into());
+                }
+            }
+        });
     }
 }

@@ -65,7 +65,7 @@ impl<'r> View<'r> {
     /// The item at `loc`, if the item has this key.
     #[inline(always)]
     pub(crate) fn with_key(self, loc: Loc<'r>, key: &[u8]) -> Option<Item<'r>> {
-        Item::with_key(&self.shared.memory().region, loc, self.layout, key)
+        Some(self.item(loc)).filter(|item| item.has_key(key))
     }
 
     #[inline(always)]

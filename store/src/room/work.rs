@@ -96,7 +96,7 @@ impl Room {
     }
 
     pub(crate) fn begin_harvested(&mut self, view: View<'_>) -> bool {
-        self.begin(view, |room, _| room.harvested(view))
+        !self.chores.harvest.is_empty() && self.begin(view, |room, _| room.harvested(view))
     }
 
     /// Begins a walk through a segment from `claim`. Returns false if no segment or token is free.

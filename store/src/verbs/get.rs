@@ -230,9 +230,9 @@ impl<'r> View<'r> {
     /// shorter layouts, which nearly all items have. The item of a busy slot is returned too.
     #[inline(always)]
     fn shown_at_once(self, found: &FoundSlot<'r>, key: &[u8]) -> Option<Item<'r>> {
-        let (region, loc) = (&self.shared.memory().region, found.slot.loc());
-        let item = Item::shorter_with_key(region, found.loc(), self.layout, key)?;
-        let is_shown = !self.has_expired(&item) && !self.is_flushed(loc);
+        let item = Item::shorter_at(&self.shared.memory().region, found.loc(), self.layout)?;
+        let is_shown =
+            item.has_key(key) && !self.has_expired(&item) && !self.is_flushed(found.slot.loc());
         is_shown.then_some(item)
     }
 
