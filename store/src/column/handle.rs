@@ -122,8 +122,8 @@ impl<'r> View<'r> {
     /// The promise that the column passes no quiescent point while the view is borrowed.
     #[inline(always)]
     pub(crate) fn moment(self) -> Moment<'r> {
-        // SAFETY: a handle is online while `view` can be called (see `offline`). A quiescent point
-        // needs the handle mutably, and this view borrows the handle for `'r`.
+        // SAFETY: the column is online, since `Column::offline` forbids operations until `online`.
+        // A quiescent point needs the handle mutably, and this view borrows the handle for `'r`.
         unsafe { Moment::new() }
     }
 

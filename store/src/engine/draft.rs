@@ -4,7 +4,7 @@
 //! Where: a connection fills a draft with a request's bytes; a put stores the draft as a value.
 //! Invariant: a draft takes frames as bytes arrive, whatever length a peer declares, and gives
 //! unfilled frames back at once. The frames of all arriving values have at most
-//! `Store::in_flight_bytes_max` bytes in total. Dropping a draft gives its frames back.
+//! `Shared::in_flight_bytes_max` bytes in total. Dropping a draft gives its frames back.
 
 #![allow(unsafe_code, reason = "frames in the mapping")]
 
@@ -40,7 +40,7 @@ pub struct Draft {
     /// The last frame, if `parts` took the frame off the chain because the frame is not full.
     rest: Option<u32>,
     frames: u32,
-    /// True if a peer sends the value: then `Store::in_flight_bytes_max` limits the draft's frames.
+    /// True if a peer sends the value: then `Shared::in_flight_bytes_max` limits its frames.
     arrives: bool,
     /// A copy of the whole value. `copied` makes the copy and gives the frames back.
     copied: Option<Vec<u8>>,
