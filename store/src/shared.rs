@@ -1,6 +1,7 @@
-//! What all columns share to read and write items: index, log, limit and counters.
+//! The state that all columns share to read and write items: index, log, limit and counters.
 //!
-//! Where: every column's `Handle` refers to it. What columns share to make room is in `chores`.
+//! Where: every column's `Handle` refers to it. `chores` has the state that columns share to make
+//! room.
 //! Invariant: only atomics and the index's and the log's own locks change it. A sum over all
 //! columns is an estimate while columns work.
 //! Source: the KV-Cache paper, section 4.2.2.
@@ -25,7 +26,7 @@ const INDEX_START_PART: usize = 4;
 /// A store with this many bytes of memory or more asks for huge pages for its index.
 const HUGE_INDEX_FROM_BYTES: usize = 256 << 20;
 
-/// What columns share to read and write items. `Store` refers to it, and offers its methods.
+/// The state that columns share to read and write items. `Store` offers its public methods.
 #[derive(Debug)]
 pub struct Shared {
     pub(crate) config: Config,

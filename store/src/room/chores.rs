@@ -1,4 +1,4 @@
-//! What columns share of the work between requests: tokens, parked walks, harvest and aging.
+//! The work between requests that columns share: tokens, parked walks, harvest and aging.
 //!
 //! Where: a column's `Room` takes a token for each walk, and parks the walk before it sleeps.
 //! Invariant: a walk holds one token from its begin to its end, also while it is parked.

@@ -18,6 +18,7 @@
 
 use crate::index::slot::CNT_MAX;
 use crate::policy::Eviction;
+use crate::shared::Shared;
 use crate::verbs::{Body, Put, Verb};
 use crate::{Column, Config, Store};
 use memory::sync::watched::{Access, watch};
@@ -91,7 +92,7 @@ impl Scene {
         loop {
             self.made += 1;
             let key = format!("key{:08}", self.made).into_bytes();
-            if !self.shared.mrc.samples(self.shared.hash.hash(&key)) {
+            if !self.store.mrc.samples(self.store.hash.hash(&key)) {
                 return key;
             }
         }
@@ -133,12 +134,12 @@ impl Scene {
 
     fn name(&self, line: usize) -> String {
         let at = line * LINE;
-        let memory = self.shared.memory();
+        let memory = self.store.memory();
         let segments = std::ptr::from_ref(memory.segments.get(0)).addr();
         let segments_end = segments + memory.segments.count_max() as usize * 2 * LINE;
-        let store = std::ptr::from_ref(&*self.store).addr();
-        let counters = self.shared.counters.as_ptr_range();
-        let mut parts = self.shared.index.parts().into_iter();
+        let shared = std::ptr::from_ref::<Shared>(&self.store).addr();
+        let counters = self.store.counters.as_ptr_range();
+        let mut parts = self.store.index.parts().into_iter();
         if let Some((name, _)) = parts.find(|(_, part)| part.contains(&at)) {
             return name.into();
         }
@@ -149,8 +150,8 @@ impl Scene {
         if (counters.start.addr()..counters.end.addr()).contains(&at) {
             return COUNTERS.into();
         }
-        if (store..store + size_of::<Store>()).contains(&at) {
-            return format!("line of the struct Store, at byte {}", at - store);
+        if (shared..shared + size_of::<Shared>()).contains(&at) {
+            return format!("line of the struct Shared, at byte {}", at - shared);
         }
         "elsewhere".into()
     }
@@ -164,7 +165,7 @@ impl Scene {
             self.a.quiesce();
         }
         let touched = self.touched();
-        let region = &self.shared.memory().region;
+        let region = &self.store.memory().region;
         let first = region.at(0).addr() / LINE;
         let bytes = (region.segments_max() as usize) << region.segment_bytes().ilog2();
         let in_log = |line: &usize| (first..first + bytes / LINE).contains(line);
