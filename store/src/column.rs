@@ -103,7 +103,7 @@ impl Column {
         let view = self.handle.view();
         let region = &view.shared.memory().region;
         if let Some(found) = view.shared.index.likely(view.moment(), key.0) {
-            let loc = found.slot.loc();
+            let loc = found.slot().loc();
             (0..3).for_each(|line| region.prefetch(loc + line * LINE_BYTES));
         }
     }

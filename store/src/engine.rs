@@ -194,9 +194,9 @@ fn attempt_over<'a, R>(
 ) -> Result<ChangeResult<R>, PlaceRequest> {
     let mut wanted = PlaceRequest { shape, exptime, there: None };
     let Some(found) = view.index.likely(view.moment(), key.hash) else { return Err(wanted) };
-    wanted.there = Some(found.slot);
+    wanted.there = Some(found.slot());
     let item = view.with_key(found.loc(), key.bytes);
-    let Some(item) = item.filter(|item| looks_rewritable(found.slot, item, shape)) else {
+    let Some(item) = item.filter(|item| looks_rewritable(found.slot(), item, shape)) else {
         return Err(wanted);
     };
     let locked = view.index.lock(view.moment(), key.hash);

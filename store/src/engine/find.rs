@@ -99,7 +99,7 @@ impl<'r> View<'r> {
     /// Returns the item of `found` if the item is live and its slot is not busy. Otherwise unlinks
     /// a dead item or waits a little, and returns `None`: the caller must look again.
     fn shown(self, hash: u64, found: &FoundSlot<'r>, rounds: &mut u32) -> Option<Item<'r>> {
-        let loc = found.slot.loc();
+        let loc = found.slot().loc();
         let item = self.item(found.loc());
         if found.is_busy() {
             wait_a_little(rounds);
@@ -126,7 +126,7 @@ impl<'r> View<'r> {
         loop {
             let found = found.take().or_else(|| self.find(key))?;
             let Some(item) = self.shown(key.hash, &found, &mut rounds) else { continue };
-            let got = read(found.slot, item);
+            let got = read(found.slot(), item);
             // An unchanged slot also proves that frames pinned by `read` belong to this item.
             if let Some(got) = got.filter(|_| found.is_unchanged()) {
                 return Some((found, item, got));
@@ -138,7 +138,7 @@ impl<'r> View<'r> {
     /// from the item only its exptime and the parts that are never rewritten.
     pub(crate) fn find_live(self, key: Key<'_>) -> Option<LinkedItem<'r>> {
         let read = self.read(key, None, |slot, item| Some(self.cas_of(slot, &item)));
-        read.map(|(FoundSlot { slot, .. }, item, cas)| LinkedItem { slot, item, cas })
+        read.map(|(found, item, cas)| LinkedItem { slot: found.slot(), item, cas })
     }
 
     /// Calls `look` with the key's live item, if any, under the lock of the key's group; a dead
@@ -180,13 +180,15 @@ impl<'r> View<'r> {
         Some(self.old(locked, found, item?))
     }
 
+    /// The item of `found`, which was found or found again under the lock.
     #[inline(always)]
     pub(crate) fn old<'l>(
         self,
         _: &'l LockedGroup<'r>,
-        FoundSlot { slot, at }: FoundSlot<'r>,
+        found: FoundSlot<'r>,
         item: Item<'r>,
     ) -> LockedItem<'l, 'r> {
+        let (slot, at) = (found.slot(), found.at());
         let fate = self.fate(&item, slot.loc());
         let seen = LinkedItem { slot, item, cas: self.cas_of(slot, &item) };
         LockedItem { at, seen, fate, lock: PhantomData }
@@ -200,7 +202,7 @@ impl<'r> View<'r> {
 
     #[inline]
     pub(crate) fn note_use(self, hash: u64, found: &FoundSlot<'_>, item: &Item<'_>) {
-        let loc = found.slot.loc();
+        let loc = found.slot().loc();
         found.bump(|| !self.log.is_young(loc));
         if item.accessed().may_be_late(self.handle.stamp) {
             self.note_access(hash, loc, item);

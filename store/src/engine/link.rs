@@ -119,7 +119,7 @@ impl View<'_> {
         // If the item was flushed, it would be visible again in a segment of the new epoch.
         let to_epoch = self.log.segment(place.segment()).epoch();
         if to_epoch != from.epoch() && !plant::is(Fault::FlushedMoved) {
-            locked.remove(found.at);
+            locked.remove(found.at());
             drop(locked);
             self.log.void(place);
             self.unlinked(loc, item);
@@ -135,7 +135,7 @@ impl View<'_> {
             // Compaction fills this segment, so no append has noted when its items expire.
             self.log.note_due(to, fields.exptime);
         }
-        locked.update(found.at, |slot| {
+        locked.update(found.at(), |slot| {
             let moved = slot.at(to_loc);
             cnt.map_or(moved, |cnt| moved.with_cnt(cnt))
         });
@@ -193,12 +193,12 @@ impl View<'_> {
     pub(crate) fn unlink_dead(self, hash: u64, loc: u64) -> (Fate, Slot) {
         let mut locked = self.index.lock(self.moment(), hash);
         let Some(found) = locked.find_loc(loc) else { return (Fate::Live, Slot(0)) };
-        let (slot, item) = (found.slot, self.item(found.loc()));
+        let (slot, item) = (found.slot(), self.item(found.loc()));
         let fate = self.fate(&item, loc);
         if fate == Fate::Live {
             return (fate, slot);
         }
-        locked.remove(found.at);
+        locked.remove(found.at());
         drop(locked);
         self.count_items(-i64::from(!plant::is(Fault::ItemStaysCounted)));
         match plant::is(Fault::FramesKept) {

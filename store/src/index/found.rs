@@ -62,8 +62,8 @@ pub(crate) struct SlotRef<'v>(pub(super) &'v AtomicU64);
 /// A slot that a search has read, and the word of the index that holds the slot.
 #[derive(Clone, Copy)]
 pub(crate) struct FoundSlot<'v> {
-    pub(crate) slot: Slot,
-    pub(crate) at: SlotRef<'v>,
+    slot: Slot,
+    at: SlotRef<'v>,
 }
 
 impl<'v> FoundSlot<'v> {
@@ -72,6 +72,16 @@ impl<'v> FoundSlot<'v> {
     pub(super) fn read(word: &'v AtomicU64) -> Self {
         // Acquire pairs with the Release that stored the slot, so the whole item is visible.
         Self { slot: Slot(word.load(Ordering::Acquire)), at: SlotRef(word) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    #[inline(always)]
+    pub(crate) fn at(&self) -> SlotRef<'v> {
+        self.at
     }
 
     /// The location that the slot named when it was read.

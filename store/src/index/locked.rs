@@ -56,8 +56,8 @@ impl<'i> LockedGroup<'i> {
     /// this group. So the lock keeps the slot in place.
     #[inline(always)]
     pub(crate) fn revalidate(&self, found: &FoundSlot<'i>) -> Option<FoundSlot<'i>> {
-        let now = FoundSlot::read(found.at.0);
-        now.slot.names_item_of(found.slot).then_some(now)
+        let now = FoundSlot::read(found.at().0);
+        now.slot().names_item_of(found.slot()).then_some(now)
     }
 
     #[inline(never)]

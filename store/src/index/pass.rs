@@ -142,7 +142,7 @@ fn empty<'v>(
         let word = &line[named.trailing_zeros() as usize];
         named &= named - 1;
         let found = FoundSlot::read(word);
-        if found.slot.0 != 0 && is_dead(found) {
+        if found.slot().0 != 0 && is_dead(found) {
             word.store(0, Ordering::Release); // pairs with the Acquire of `probe`
             emptied = true;
         }

@@ -20,7 +20,7 @@ pub(super) fn probe<'i>(
     while let Some(at) = first(line, tagged) {
         tagged &= tagged - 1;
         let found = FoundSlot::read(at);
-        if found.slot.same_tag(Slot::tagged(tag)) && is_it(found.loc()) {
+        if found.slot().same_tag(Slot::tagged(tag)) && is_it(found.loc()) {
             return Some(found);
         }
     }
@@ -32,7 +32,7 @@ pub(super) fn probe<'i>(
 pub(super) fn likely(line: &[AtomicU64; 8], tag: u64) -> Option<FoundSlot<'_>> {
     let found = FoundSlot::read(first(line, tagged(line, tag))?);
     // The slot may have been emptied since its tag was compared.
-    (found.slot != Slot(0)).then_some(found)
+    (found.slot() != Slot(0)).then_some(found)
 }
 
 /// The first slot whose bit is set in `tagged`, a result of the function `tagged`.
@@ -116,7 +116,7 @@ mod tests {
             for tag in (1..=TAG_MASK).step_by(if cfg!(miri) { 101 } else { 1 }) {
                 let slot = Slot::new(tag << 49, 0xff_ffff_ffff).with(BUSY | FETCHED, tag % 2 == 0);
                 line[at].store(slot.0, Ordering::Relaxed);
-                let found = probe(&line, tag, &mut |_| true).map(|found| found.slot.0);
+                let found = probe(&line, tag, &mut |_| true).map(|found| found.slot().0);
                 assert_eq!(found, Some(slot.0), "{tag} at {at}");
                 assert!(probe(&line, tag % TAG_MASK + 1, &mut |_| true).is_none());
                 assert!(probe(&line, tag, &mut |_| false).is_none());
@@ -152,6 +152,6 @@ mod tests {
             met.push(loc.offset());
             loc.offset() == 5
         });
-        assert_eq!((found.map(|found| found.slot.loc()), met), (Some(5), vec![0, 1, 2, 3, 4, 5]));
+        assert_eq!((found.map(|found| found.slot().loc()), met), (Some(5), vec![0, 1, 2, 3, 4, 5]));
     }
 }

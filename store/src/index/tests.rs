@@ -92,7 +92,7 @@ mod alone {
     fn remove(index: &Index, loc: u64) -> bool {
         let mut locked = index.lock(moment(), hash_of(loc));
         let found = locked.find_loc(loc);
-        found.inspect(|found| locked.remove(found.at)).is_some()
+        found.inspect(|found| locked.remove(found.at())).is_some()
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod alone {
             let found = index.likely(moment(), hash_of(loc)).expect("there");
             found.bump(|| true);
             let mut locked = index.lock(moment(), hash_of(loc));
-            let at = locked.revalidate(&found).expect("a use changes nothing").at;
+            let at = locked.revalidate(&found).expect("a use changes nothing").at();
             locked.remove(at);
             assert!(locked.revalidate(&found).is_none(), "{loc} has left");
             locked.set(at, Slot::new(hash_of(loc), loc + 100));
@@ -315,7 +315,7 @@ mod alone {
             let before = index.home_lines();
             while let Some(group) = next {
                 let passed =
-                    index.pass(moment(), group, 100, &marks, |found| !kept(found.slot.loc()));
+                    index.pass(moment(), group, 100, &marks, |found| !kept(found.slot().loc()));
                 next = passed.next;
                 assert!(passed.lines < 120, "{} lines are no slice", passed.lines);
                 for loc in (more..more + 300).filter(|loc| grows && !in_thirds(*loc)) {

@@ -42,8 +42,8 @@ impl Index {
         {
             unlinked = UnlinkResult::Kept;
             if is_dead() {
-                found.at.0.store(0, Ordering::Release); // pairs with the Acquire of `probe`
-                unlinked = UnlinkResult::Gone(found.slot);
+                found.at().0.store(0, Ordering::Release); // pairs with the Acquire of `probe`
+                unlinked = UnlinkResult::Gone(found.slot());
             }
         }
         // Release pairs with the Acquire of `lock_group` and of `find_validated`.

@@ -63,7 +63,7 @@ impl<'v> LockedGroup<'v> {
     pub(crate) fn visit(&self, mut show: impl FnMut(FoundSlot<'v>)) {
         let mut show_line = |line: &'v [AtomicU64]| {
             let found = line.iter().map(FoundSlot::read);
-            found.filter(|found| found.slot.0 != 0).for_each(&mut show);
+            found.filter(|found| found.slot().0 != 0).for_each(&mut show);
         };
         (0..self.address.lines).for_each(|line| show_line(self.line(line)));
         let mut at = self.word & OVERFLOW_AT;

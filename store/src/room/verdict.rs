@@ -54,7 +54,7 @@ impl Drain {
                     != MoveResult::NoRoom
             }
             Aim::Evict => {
-                let cnt = found.slot.cnt();
+                let cnt = found.slot().cnt();
                 match self.judge(view, debt, cnt, bytes) {
                     Verdict::Evict => self.evict(view, debt, (hash, loc, bytes)),
                     Verdict::Spare(cnt) => {
@@ -104,10 +104,10 @@ impl Drain {
     fn evict(&mut self, view: View<'_>, debt: &mut Debt, (hash, loc, bytes): (u64, u64, u64)) {
         let mut locked = view.index.lock(view.moment(), hash);
         let Some(found) = locked.find_loc(loc) else { return };
-        let (slot, item) = (found.slot, view.item(found.loc()));
+        let (slot, item) = (found.slot(), view.item(found.loc()));
         #[cfg(shuttle)]
         crate::stats::evicted::report_eviction(view.handle.id, item.key(), false);
-        locked.remove(found.at);
+        locked.remove(found.at());
         #[cfg(shuttle)]
         crate::stats::evicted::report_eviction(view.handle.id, item.key(), true);
         let from = view.log.queue_of(self.segment());
@@ -151,7 +151,7 @@ mod tests {
         let hash = view.hash.hash(b"key");
         view.flush(None);
         let found = view.index.find(view.moment(), hash, |_| true).expect("linked");
-        let (loc, item) = (found.slot.loc(), view.item(found.loc()));
+        let (loc, item) = (found.slot().loc(), view.item(found.loc()));
         let place = |bytes| view.log.reserve(Queue::Main, (0, 0), bytes, 0);
         let drained = view.relocate((hash, loc), &item, MovedFields::default(), place);
         assert!(

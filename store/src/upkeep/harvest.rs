@@ -224,7 +224,7 @@ impl Claims {
         let Claims { marks, alive, .. } = self;
         let (mut gone, now) = (ReapedCounts::default(), self.now);
         let is_dead = |found: FoundSlot<'_>| {
-            let slot = found.slot;
+            let slot = found.slot();
             let there = view.log.segment_of(slot.loc());
             // Usually the segment's latest exptime has passed, but a touch may have made it later.
             let fate = match there.max_exp() <= now {

@@ -146,8 +146,8 @@ impl Sweep {
                 if fate == Fate::Live {
                     return self.note_life(view, item, item.exptime());
                 }
-                locked.remove(found.at);
-                found.slot
+                locked.remove(found.at());
+                found.slot()
             }
         };
         gone.items.note(fate, slot);

@@ -52,7 +52,7 @@ impl Column {
         // In a contracted index, a group may have items before `from`, which were shown already.
         let is_whole = locked.first_place() >= from;
         locked.visit(|found| {
-            let (slot, item) = (found.slot, view.item(found.loc()));
+            let (slot, item) = (found.slot(), view.item(found.loc()));
             let is_new = || Place::of(view.hash.hash(item.key())) >= from;
             if view.fate(&item, slot.loc()) != Fate::Live || !(is_whole || is_new()) {
                 return;

@@ -123,7 +123,7 @@ impl Column {
         {
             let value_bytes = item.value_bytes().0;
             item.copy_value(&mut copied[..value_bytes as usize]);
-            let (client_flags, cas) = (item.client_flags(), view.cas_of(found.slot, &item));
+            let (client_flags, cas) = (item.client_flags(), view.cas_of(found.slot(), &item));
             // An unchanged slot proves that all bytes were read from one version of the item.
             if found.is_unchanged() {
                 view.note_use(key.hash, &found, &item);
@@ -157,7 +157,7 @@ impl Column {
             return get_found_into(view.handle, key, hash, None, out, &mut head);
         };
         if item.shape().is_short()
-            && let Some(template) = template(&Head { view, item, slot: found.slot })
+            && let Some(template) = template(&Head { view, item, slot: found.slot() })
         {
             let before = out.len();
             item.append_around(out, &template, key);
@@ -232,7 +232,7 @@ impl<'r> View<'r> {
     fn shown_at_once(self, found: &FoundSlot<'r>, key: &[u8]) -> Option<Item<'r>> {
         let item = Item::shorter_at(&self.shared.memory().region, found.loc(), self.layout)?;
         let is_shown =
-            item.has_key(key) && !self.has_expired(&item) && !self.is_flushed(found.slot.loc());
+            item.has_key(key) && !self.has_expired(&item) && !self.is_flushed(found.slot().loc());
         is_shown.then_some(item)
     }
 

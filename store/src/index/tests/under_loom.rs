@@ -160,7 +160,7 @@ fn a_removal_hides_no_other_key() {
             thread::spawn(move || has(&index, spilled))
         };
         let mut locked = index.lock(moment(), hash_of(gone));
-        let at = locked.find_loc(gone).expect("there").at;
+        let at = locked.find_loc(gone).expect("there").at();
         locked.remove(at);
         drop(locked);
         assert!(reader.join().expect("reads"), "missed what was there throughout");
@@ -177,7 +177,7 @@ fn all_dead() -> super::super::pass::Marks {
 fn pass(index: &Index, is_dead: impl Fn(u64) -> bool) {
     let (marks, mut next) = (all_dead(), Some(0));
     while let Some(group) = next {
-        next = index.pass(moment(), group, 1, &marks, |found| is_dead(found.slot.loc())).next;
+        next = index.pass(moment(), group, 1, &marks, |found| is_dead(found.slot().loc())).next;
     }
 }
 
@@ -281,8 +281,8 @@ impl Item {
     /// Like `View::rewrite`: writes the number of the new version to both words.
     fn rewrite(&self) {
         let locked = self.index.lock(moment(), hash_of(self.loc));
-        let FoundSlot { slot, at } = locked.find_loc(self.loc).expect("there");
-        let version = slot.ver() + 1;
+        let found = locked.find_loc(self.loc).expect("there");
+        let (at, version) = (found.at(), found.slot().ver() + 1);
         locked.rewrite(
             at,
             |slot| slot.rewritten(0, 0),
@@ -299,8 +299,8 @@ impl Item {
             return None;
         }
         found.bump(|| true);
-        assert_eq!(copy, [found.slot.ver(); 2], "torn, or another version's");
-        Some(found.slot.ver())
+        assert_eq!(copy, [found.slot().ver(); 2], "torn, or another version's");
+        Some(found.slot().ver())
     }
 }
 
@@ -336,11 +336,11 @@ fn nor_is_it_taken_for_whole_when_its_slot_moves() {
         item.rewrite();
         let line = || {
             let locked = item.index.lock(moment(), hash_of(spilled));
-            locked.line_of(locked.find_loc(spilled).expect("there").at)
+            locked.line_of(locked.find_loc(spilled).expect("there").at())
         };
         assert_eq!(line(), None);
         let mut locked = item.index.lock(moment(), hash_of(gone));
-        let at = locked.find_loc(gone).expect("there").at;
+        let at = locked.find_loc(gone).expect("there").at();
         locked.remove(at);
         drop(locked);
         assert!(line().is_some(), "it moved");
