@@ -5,7 +5,9 @@
 //! column passes no quiescent point during `'v`. So the bytes of the item at the location are
 //! mapped, are an item's, and are not reused during `'v`: a slot names an item only after the item
 //! was written, and an item's segment is reused only after no slot names the item and every column
-//! has passed a quiescent point. `Item::at` relies on this invariant.
+//! has passed a quiescent point. A column reads one store only, so the location is one of that
+//! store's region. `Item::at` relies on this invariant.
+//! Source: quiescent-state-based reclamation, see `memory::quiescence`.
 
 #![allow(unsafe_code, reason = "promises that locations are recent")]
 

@@ -8,7 +8,7 @@ use super::slot::Slot;
 use memory::sync::{AtomicU64, Ordering};
 
 pub(super) const LOCK: u64 = 1 << 63;
-pub(super) const VERSION_AT: u32 = 48;
+const VERSION_AT: u32 = 48;
 pub(super) const ODD: u64 = 1 << VERSION_AT;
 pub(super) const VERSION: u64 = 0x7fff << VERSION_AT;
 pub(super) const SPILLED_AT: u32 = 32;
